@@ -1,0 +1,73 @@
+"""Every error that unweave raises on purpose.
+
+Each message names the cause, the place and the fix, so that it can be shown to a user as it is.
+
+    UnweaveError
+    ├── DataError        a shard is not what the model expects (agent, row, column, expectation)
+    ├── DomainError      natural parameters lie outside the family's domain
+    ├── GridOverflow     a sum does not fit the integer grid (component, remedy)
+    ├── GraphError       a topology that cannot carry a token (unknown agent, disconnected, ...)
+    ├── SolverError      a local solve cannot proceed (divergence, moments that do not exist)
+    ├── ConfigError      a setting or a file that says something impossible
+    └── MissingExtra     an optional dependency is needed and not installed
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "DomainError",
+    "GraphError",
+    "GridOverflow",
+    "MissingExtra",
+    "SolverError",
+    "UnweaveError",
+]
+
+
+class UnweaveError(Exception):
+    """Base of all errors raised on purpose; `exit_code` is what the command line returns."""
+
+    exit_code = 1
+
+
+class DataError(UnweaveError, ValueError):
+    """A shard of data is not what the model expects."""
+
+    exit_code = 2
+
+
+class DomainError(UnweaveError, ValueError):
+    """Natural parameters outside the family's domain."""
+
+
+class GridOverflow(UnweaveError, OverflowError):
+    """A sum that does not fit the integer grid."""
+
+
+class GraphError(UnweaveError, ValueError):
+    """A topology that cannot carry a token."""
+
+    exit_code = 2
+
+
+class SolverError(UnweaveError, ArithmeticError):
+    """A local solve that cannot proceed."""
+
+
+class ConfigError(UnweaveError, ValueError):
+    """A setting or file that says something impossible."""
+
+    exit_code = 2
+
+
+class MissingExtra(UnweaveError, ImportError):
+    """An optional dependency that is needed and not installed."""
+
+    exit_code = 2
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs {package}, which is not installed: pip install 'unweave[{extra}]'"
+        )

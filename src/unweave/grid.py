@@ -1,0 +1,135 @@
+"""The integer grid on which factors live.
+
+Component j of a natural parameter is an int64 multiple of 2^-q_j. Integer sums are exact and do not
+depend on their order, so subtracting a factor undoes adding it, bit for bit. Floating-point sums do
+not have this property; everything that is ever added to a token goes through this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unweave.errors import ConfigError, DataError, GridOverflow
+
+__all__ = ["Grid", "Ints"]
+
+Ints = NDArray[np.int64]
+
+_LIMIT = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Resolution per component: component j is a multiple of 2^-bits[j].
+
+    >>> grid = Grid((0, 24), names=("count", "sum"))
+    >>> grid.decode(grid.encode([3.0, 0.1]) + grid.encode([1.0, 0.2]))
+    array([4.        , 0.30000001])
+    """
+
+    bits: tuple[int, ...]
+    names: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not self.bits or any(not 0 <= b <= 62 for b in self.bits):
+            raise ConfigError(f"grid bits {self.bits}: one number from 0 to 62 per component")
+        if not self.names:
+            object.__setattr__(self, "names", tuple(f"eta[{j}]" for j in range(len(self.bits))))
+        if len(self.names) != len(self.bits):
+            raise ConfigError(f"grid: {len(self.bits)} components but {len(self.names)} names")
+
+    @property
+    def dim(self) -> int:
+        return len(self.bits)
+
+    @cached_property
+    def scale(self) -> NDArray[np.float64]:
+        """2^q_j, exact in float64."""
+        return np.ldexp(1.0, np.asarray(self.bits, dtype=np.int64))
+
+    @cached_property
+    def _step(self) -> NDArray[np.float64]:
+        return np.ldexp(1.0, -np.asarray(self.bits, dtype=np.int64))
+
+    def zeros(self) -> Ints:
+        return np.zeros(self.dim, dtype=np.int64)
+
+    def encode(self, values: ArrayLike) -> Ints:
+        """Nearest grid point, ties to even; `values` is [..., D]."""
+        scaled = np.rint(np.asarray(values, dtype=np.float64) * self.scale)
+        # NaN fails the comparison too, so one test catches NaN, infinity and overflow.
+        fits = np.abs(scaled) < 2.0**63
+        if not np.all(fits):
+            place = np.argwhere(~fits)[0]
+            j = int(place[-1])
+            value = float(np.asarray(values, dtype=np.float64)[tuple(place)])
+            if not np.isfinite(value):
+                raise DataError(f"{self.names[j]}: {value} is not a number that can be summed")
+            raise GridOverflow(self._overflow(j, value))
+        return scaled.astype(np.int64)
+
+    def decode(self, units: Ints) -> NDArray[np.float64]:
+        """The float64 nearest to `units` · 2^-q; shape [..., D] is kept."""
+        result: NDArray[np.float64] = units * self._step
+        return result
+
+    def add(self, a: Ints, b: Ints) -> Ints:
+        """a + b, refusing to wrap. NumPy wraps int64 silently, so the signs are checked."""
+        total = a + b
+        wrapped = ((a ^ total) & (b ^ total)) < 0
+        if wrapped.any():
+            j = int(np.argwhere(wrapped)[0][-1])
+            raise GridOverflow(self._overflow(j))
+        return total
+
+    def subtract(self, a: Ints, b: Ints) -> Ints:
+        """a − b, refusing to wrap."""
+        total = a - b
+        wrapped = ((a ^ b) & (a ^ total)) < 0
+        if wrapped.any():
+            j = int(np.argwhere(wrapped)[0][-1])
+            raise GridOverflow(self._overflow(j))
+        return total
+
+    def total(self, records: Ints) -> Ints:
+        """Sum over the first axis, refusing to wrap; exact for any order and any chunking."""
+        if records.shape[0] == 0:
+            return self.zeros()
+        total: Ints = records.sum(axis=0, dtype=np.int64)
+        # The int64 sum is right modulo 2^64; a float64 sum has a relative error below N·2^-53, so
+        # the two agree to a fraction of 2^63 unless the int64 sum has wrapped.
+        rough = records.sum(axis=0, dtype=np.float64)
+        if np.any(np.abs(rough) >= 2.0**62):
+            for j in np.flatnonzero(np.abs(rough) >= 2.0**62):
+                if abs(sum(int(v) for v in records[:, j])) > _LIMIT:
+                    raise GridOverflow(self._overflow(int(j)))
+        return total
+
+    def rescale(self, units: Sequence[int] | Ints, factor: Fraction) -> Ints:
+        """round(units · factor), ties to even, in exact rational arithmetic.
+
+        For temperatures, means and known noise: the records are summed exactly first and scaled
+        once, so the result is a function of the set of records alone.
+        """
+        if factor == 1:
+            return np.asarray(units, dtype=np.int64)
+        scaled = [round(int(v) * factor) for v in units]
+        for j, v in enumerate(scaled):
+            if abs(v) > _LIMIT:
+                raise GridOverflow(self._overflow(j))
+        return np.array(scaled, dtype=np.int64)
+
+    def _overflow(self, j: int, value: float | None = None) -> str:
+        what = self.names[j] if value is None else f"{self.names[j]} = {value:.6g}"
+        largest = 2.0 ** (63 - self.bits[j])
+        return (
+            f"{what} leaves the grid: with {self.bits[j]} fractional bits this component holds at "
+            f"most ±{largest:.3g} over the whole network; standardise the data or use fewer bits "
+            f"for it (bits=…)"
+        )
