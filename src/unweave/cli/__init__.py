@@ -1,0 +1,63 @@
+"""The command `unweave`: one file per command; what is heavy is imported inside the command."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from unweave.cli.common import errors
+from unweave.cli.plan import plan
+from unweave.errors import UnweaveError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="unweave",
+    help="Learn one Bayesian model together over a peer graph, with no server; "
+    "then take any contribution out again, with evidence.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"unweave {version('unweave')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Exit codes: 0 done, 1 refused or a check failed, 2 bad input."""
+
+
+for _command in (plan,):
+    app.command()(_command)
+
+
+def main() -> None:
+    """Run one command; an expected error is one readable line, never a traceback."""
+    try:
+        app()
+    except UnweaveError as error:
+        errors.print("unweave:", style="red", end=" ")
+        errors.print(str(error), markup=False, soft_wrap=True)
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        errors.print("unweave: interrupted")
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        # `unweave … | head` closes our output; that is not an error of ours.
+        raise SystemExit(0) from None

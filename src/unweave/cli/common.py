@@ -1,0 +1,52 @@
+"""What every command shares: one console, one JSON form, one way to fail."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+__all__ = ["console", "emit_json", "errors", "progress"]
+
+console = Console(soft_wrap=False)
+errors = Console(stderr=True, highlight=False)
+
+
+def emit_json(value: object) -> None:
+    """One JSON document on standard output, and nothing else there."""
+    sys.stdout.write(json.dumps(value, indent=2, default=_plain, allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (set, frozenset, tuple)):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def progress(*, quiet: bool = False) -> Progress:
+    """A progress display on standard error, so that standard output stays clean for results."""
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=errors,
+        transient=True,
+        disable=quiet or not errors.is_terminal,
+    )
