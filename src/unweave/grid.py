@@ -17,11 +17,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError, DataError, GridOverflow
 
-__all__ = ["Grid", "Ints"]
+__all__ = ["Grid", "Ints", "exact_sum"]
 
 Ints = NDArray[np.int64]
 
 _LIMIT = 2**63 - 1
+
+
+def exact_sum(records: Ints) -> list[int]:
+    """Σ over the first axis of [N, D] as unbounded integers: no partial sum can wrap.
+
+    Each int64 is high·2^32 + low, and both halves of up to 2^31 records sum within int64.
+    """
+    high = (records >> 32).sum(axis=0, dtype=np.int64)
+    low = (records & 0xFFFFFFFF).sum(axis=0, dtype=np.int64)
+    return [(int(h) << 32) + int(lo) for h, lo in zip(high, low, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -101,15 +111,14 @@ class Grid:
         """Sum over the first axis, refusing to wrap; exact for any order and any chunking."""
         if records.shape[0] == 0:
             return self.zeros()
-        total: Ints = records.sum(axis=0, dtype=np.int64)
-        # The int64 sum is right modulo 2^64; a float64 sum has a relative error below N·2^-53, so
-        # the two agree to a fraction of 2^63 unless the int64 sum has wrapped.
-        rough = records.sum(axis=0, dtype=np.float64)
-        if np.any(np.abs(rough) >= 2.0**62):
-            for j in np.flatnonzero(np.abs(rough) >= 2.0**62):
-                if abs(sum(int(v) for v in records[:, j])) > _LIMIT:
-                    raise GridOverflow(self._overflow(int(j)))
-        return total
+        return self.units(exact_sum(records))
+
+    def units(self, integers: Sequence[int]) -> Ints:
+        """Unbounded integers as grid units, refusing what does not fit."""
+        for j, v in enumerate(integers):
+            if abs(v) > _LIMIT:
+                raise GridOverflow(self._overflow(j))
+        return np.array(integers, dtype=np.int64)
 
     def rescale(self, units: Sequence[int] | Ints, factor: Fraction) -> Ints:
         """round(units · factor), ties to even, in exact rational arithmetic.
@@ -119,11 +128,7 @@ class Grid:
         """
         if factor == 1:
             return np.asarray(units, dtype=np.int64)
-        scaled = [round(int(v) * factor) for v in units]
-        for j, v in enumerate(scaled):
-            if abs(v) > _LIMIT:
-                raise GridOverflow(self._overflow(j))
-        return np.array(scaled, dtype=np.int64)
+        return self.units([round(int(v) * factor) for v in units])
 
     def _overflow(self, j: int, value: float | None = None) -> str:
         what = self.names[j] if value is None else f"{self.names[j]} = {value:.6g}"

@@ -1,0 +1,253 @@
+"""What a model is: a family, a prior, and how a shard of data becomes a factor.
+
+A model is a frozen dataclass. Its fields are its settings, so two models are equal when their
+settings are, and `by_name(model.name, **model.settings())` gives the same model again. A subclass
+states its name, its prior, what its columns must hold, and
+
+* a `ConjugateModel`: the exact sum of its record statistics on the grid (`sums`),
+* a `LossModel`: its loss; a solver looks at the cavity and finds the factor.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, fields
+from difflib import get_close_matches
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unweave.errors import ConfigError, DomainError
+from unweave.families import Distribution, Family
+from unweave.grid import Grid, Ints
+from unweave.models.columns import Column
+from unweave.models.posterior import Posterior
+from unweave.models.shards import Shard, read
+
+__all__ = ["ConjugateModel", "LossModel", "Model", "Reduction", "by_name", "names"]
+
+Floats = NDArray[np.float64]
+Reduction = Literal["sum", "mean"]
+
+_REGISTRY: dict[str, type[Model]] = {}
+
+# Rows per chunk of a sum; the result does not depend on it.
+_CHUNK = 1 << 17
+
+# A prior that rounding to the grid moves by more than this (in KL) is refused.
+_PRIOR_MOVED = 1e-4
+
+
+@dataclass(frozen=True)
+class Model(ABC):
+    """A family, a prior and a likelihood.
+
+    `alpha` is the temperature: every factor carries 1/alpha. `reduction` says whether an agent's
+    loss is the sum over its records ("sum": the conventional posterior at alpha = 1) or their mean
+    ("mean": a tempered posterior in which every agent counts alike). `bits` overrides the
+    fractional bits of the grid, one number for all components or one per component.
+    """
+
+    name: ClassVar[str]
+    conjugate: ClassVar[bool]
+
+    _: KW_ONLY
+    alpha: float = 1.0
+    reduction: Reduction = "sum"
+    bits: int | Sequence[int] | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" in cls.__dict__:
+            _REGISTRY[cls.name] = cls
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.alpha) and self.alpha > 0):
+            raise ConfigError(f"{self.name}: alpha = {self.alpha}: the temperature must be above 0")
+        if self.reduction not in ("sum", "mean"):
+            raise ConfigError(
+                f'{self.name}: reduction = {self.reduction!r}: choose "sum" or "mean"'
+            )
+        # The resolved resolution is a setting too: a network's manifest must fix it.
+        object.__setattr__(self, "bits", self.grid.bits)
+        self._check_prior()
+
+    # -- what a model supplies -------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def prior(self) -> Distribution:
+        """The prior as its settings state it; `eta0` is its nearest grid point."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> tuple[Column, ...]:
+        """The columns of a record."""
+
+    def default_bits(self) -> Sequence[int]:
+        """Fractional bits per component: 24 leaves room for 5e11 records."""
+        return (24,) * self.family.dim
+
+    def row_problem(self, rows: Floats) -> tuple[int, str, str, str] | None:
+        """The first row that breaks a condition between columns: (row, column, problem, expected)."""
+        return None
+
+    def predictive(self, eta: ArrayLike) -> Any:
+        """The distribution of one new record, where it has a closed form."""
+        raise NotImplementedError(f"{self.name} has no closed-form posterior predictive")
+
+    def named_samples(self, theta: Floats) -> dict[str, Floats]:
+        """Samples by variable name, for other tools; theta is [n, ...]."""
+        return {"theta": theta}
+
+    # -- what follows -----------------------------------------------------------------------------
+
+    @cached_property
+    def family(self) -> Family:
+        return self.prior.family
+
+    @cached_property
+    def grid(self) -> Grid:
+        bits = self.default_bits() if self.bits is None else self.bits
+        if isinstance(bits, int):
+            bits = (bits,) * self.family.dim
+        if len(bits) != self.family.dim:
+            raise ConfigError(
+                f"{self.name}: bits has {len(bits)} numbers; expected one, or one for each of "
+                f"{', '.join(self.family.component_names)}"
+            )
+        return Grid(tuple(int(b) for b in bits), self.family.component_names)
+
+    @cached_property
+    def eta0(self) -> Ints:
+        """The prior on the grid."""
+        units = self.grid.encode(self.prior.eta)
+        units.setflags(write=False)
+        return units
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.schema)
+
+    def shard(self, data: Any, agent: str = "data") -> Shard:
+        """Validate an agent's data: arrays, lists, a tuple of columns, a mapping or data frame."""
+        return read(data, self.schema, agent, self.row_problem)
+
+    def weight(self, n: int) -> Fraction:
+        """What an agent's summed statistics are multiplied by: 1/alpha, or 1/(alpha·N_k)."""
+        weight = 1 / Fraction(self.alpha)
+        return weight / n if self.reduction == "mean" and n else weight
+
+    def posterior(self, eta: Ints) -> Posterior:
+        return Posterior(self, eta)
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting as a JSON value; `by_name` makes the same model from them."""
+        chosen = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {key: _plain(value) for key, value in chosen.items() if value is not None}
+
+    def _check_prior(self) -> None:
+        """The prior must survive rounding to the grid: inside the domain, and in the same place."""
+        stated = self.prior
+        self.family.check(stated.eta, what=f"prior of {self.name}")
+        rounded = self.grid.decode(self.eta0)
+        if np.array_equal(rounded, stated.eta):
+            return
+        try:
+            self.family.check(rounded, what="rounded prior")
+            moved = float(self.family.kl(stated.eta, rounded))
+        except DomainError as error:
+            raise ConfigError(
+                f"{self.name}: rounding the prior to the grid leaves the domain ({error}); use "
+                f"more bits than {self.grid.bits}"
+            ) from None
+        if not moved <= _PRIOR_MOVED:
+            before, after = stated.params, self.family.to_params(rounded)
+            changes = "; ".join(
+                f"{key} from {np.array2string(np.asarray(before[key]), precision=6)} to "
+                f"{np.array2string(np.asarray(after[key]), precision=6)}"
+                for key in before
+                if not np.allclose(before[key], after[key], rtol=1e-6, atol=0)
+            )
+            raise ConfigError(
+                f"{self.name}: rounding to the grid would move the prior ({changes}); use more "
+                f"bits than {self.grid.bits}"
+            )
+
+
+class ConjugateModel(Model):
+    """A model whose exact factor is a sum over records, whatever the cavity:
+
+        eta_k = (1/alpha) Σ_n s(x_n)        (reduction="mean": divided by N_k as well)
+
+    The statistic of each record is rounded to the grid, the integers are summed without rounding,
+    and the weight is applied once. So a factor is a function of the set of records alone: row order
+    and chunking cannot change a bit of it.
+    """
+
+    conjugate: ClassVar[bool] = True
+
+    @abstractmethod
+    def sums(self, rows: Floats) -> Sequence[int]:
+        """Σ of the rounded record statistics over `rows`, in grid units, as unbounded integers."""
+
+    def statistics(self, rows: Floats, chunk: int = _CHUNK) -> Ints:
+        """Σ of the rounded record statistics on the grid, refusing to overflow."""
+        totals = [0] * self.grid.dim
+        for part in _chunks(rows, chunk):
+            # Python integers: a partial sum that would not fit must not decide about the total.
+            totals = [t + int(s) for t, s in zip(totals, self.sums(part), strict=True)]
+        return self.grid.units(totals)
+
+    def factor(self, shard: Shard) -> Ints:
+        """The agent's factor; zero for an empty shard."""
+        return self.grid.rescale(self.statistics(shard.rows), self.weight(shard.n))
+
+
+class LossModel(Model):
+    """A model with a loss, whose factor a solver finds from the cavity.
+
+    `loss` is L_k(theta) under the model's reduction, without 1/alpha (`eq:opt_sol`).
+    """
+
+    conjugate: ClassVar[bool] = False
+
+    @abstractmethod
+    def loss(self, theta: Floats, shard: Shard) -> Floats:
+        """L_k(theta) for a batch of theta, up to no constant: −Σ log p(x | theta), or its mean."""
+
+
+def by_name(name: str, **settings: Any) -> Model:
+    """The model called `name`, as it is written in files and on the command line."""
+    if name not in _REGISTRY:
+        close = get_close_matches(name, _REGISTRY, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(names())}"
+        raise ConfigError(f"unknown model {name!r}: {hint}")
+    cls = _REGISTRY[name]
+    try:
+        inspect.signature(cls).bind(**settings)
+    except TypeError as error:
+        known = ", ".join(inspect.signature(cls).parameters)
+        raise ConfigError(f"model {name!r}: {error}; its settings are {known}") from None
+    return cls(**settings)
+
+
+def names() -> tuple[str, ...]:
+    """The names of all models."""
+    return tuple(sorted(_REGISTRY))
+
+
+def _chunks(rows: Floats, size: int) -> Iterator[Floats]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    return value

@@ -1,0 +1,69 @@
+"""What a model expects of each column of its data, and how a value can fail it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Column", "binary", "count", "label", "positive", "real"]
+
+# Whole numbers up to here are exact in float64.
+_WHOLE_LIMIT = 2.0**53
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name, what a value must be, and the bounds that say so."""
+
+    name: str
+    expects: str = "a finite number"
+    low: float = -np.inf
+    high: float = np.inf
+    whole: bool = False
+    strict: bool = False  # the lower bound itself is not allowed
+
+    def problem(self, values: NDArray[np.float64]) -> tuple[int, str] | None:
+        """The first row that fails and why, or None. Values are never quoted: errors reach logs."""
+        # Good data takes only these passes; what follows runs to explain.
+        below = values <= self.low if self.strict else values < self.low
+        good = np.isfinite(values) & ~below & (values <= self.high)
+        if self.whole:
+            good &= values == np.rint(values)
+        if good.all():
+            return None
+        row = int(np.argmin(good))
+        value = values[row]
+        if np.isnan(value):
+            return row, "is missing (NaN)"
+        if np.isinf(value):
+            return row, "is infinite"
+        if self.whole and value != np.rint(value):
+            return row, "is not a whole number"
+        if below[row]:
+            return row, f"is {'not above' if self.strict else 'below'} {self.low:g}"
+        return row, f"is above {self.high:.0f}"
+
+
+def real(name: str) -> Column:
+    return Column(name)
+
+
+def positive(name: str) -> Column:
+    return Column(name, "a finite number above 0", low=0.0, strict=True)
+
+
+def count(name: str, low: int = 0, high: float = _WHOLE_LIMIT) -> Column:
+    top = "" if high == _WHOLE_LIMIT else f" and at most {high:.0f}"
+    return Column(name, f"a whole number, at least {low}{top}", low=low, high=high, whole=True)
+
+
+def binary(name: str) -> Column:
+    return Column(name, "0 or 1", low=0.0, high=1.0, whole=True)
+
+
+def label(name: str, classes: int) -> Column:
+    return Column(
+        name, f"a class from 0 to {classes - 1}", low=0.0, high=float(classes - 1), whole=True
+    )

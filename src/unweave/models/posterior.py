@@ -1,0 +1,126 @@
+"""A posterior: a model and a point of its grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.errors import ConfigError, MissingExtra
+from unweave.families import Distribution
+from unweave.grid import Ints
+
+if TYPE_CHECKING:
+    from unweave.models.base import Model
+
+__all__ = ["Posterior", "digest"]
+
+Floats = NDArray[np.float64]
+
+
+def digest(units: Ints) -> str:
+    """SHA-256 of the little-endian int64 bytes: two posteriors are equal iff their digests are."""
+    return sha256(np.ascontiguousarray(units, dtype="<i8").tobytes()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """q(theta | eta) of a model, at the grid point `units`.
+
+    Equality is equality of bits: the same model settings and the same integers.
+    """
+
+    model: Model
+    units: Ints
+
+    def __post_init__(self) -> None:
+        units = np.array(self.units, dtype=np.int64)
+        if units.shape != (self.model.grid.dim,):
+            raise ConfigError(
+                f"a posterior of {self.model.name} needs {self.model.grid.dim} components, "
+                f"not shape {units.shape}"
+            )
+        units.setflags(write=False)
+        object.__setattr__(self, "units", units)
+        self.model.family.check(self.eta, what=f"posterior of {self.model.name}")
+
+    @cached_property
+    def eta(self) -> Floats:
+        """The natural parameter as float64."""
+        return self.model.grid.decode(self.units)
+
+    @cached_property
+    def distribution(self) -> Distribution:
+        return Distribution(self.model.family, self.eta)
+
+    @property
+    def digest(self) -> str:
+        return digest(self.units)
+
+    @property
+    def params(self) -> dict[str, Floats]:
+        """The usual parameters, e.g. a and b of a Beta."""
+        return self.distribution.params
+
+    def mean(self) -> Floats:
+        return self.distribution.mean()
+
+    def sd(self) -> Floats:
+        return self.distribution.sd()
+
+    def interval(self, p: float = 0.9) -> Any:
+        """The central credible interval that holds probability `p`, per marginal."""
+        return self.distribution.interval(p)
+
+    def sample(self, n: int, seed: int = 0) -> Floats:
+        return self.distribution.sample(n, seed)
+
+    def log_prob(self, theta: Any) -> Floats:
+        return self.distribution.log_prob(theta)
+
+    def kl(self, other: Posterior | Distribution) -> float:
+        """KL(self ‖ other)."""
+        q = other.distribution if isinstance(other, Posterior) else other
+        return float(self.distribution.kl(q))
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """The posterior predictive of one new record (for a regression: of the rows X)."""
+        return self.model.predictive(self.eta, *args, **kwargs)
+
+    def to_arviz(self, draws: int = 1000, chains: int = 4, seed: int = 0) -> Any:
+        """Independent draws as an `arviz.InferenceData`."""
+        try:
+            import arviz
+        except ImportError:
+            raise MissingExtra("arviz", "arviz", "Posterior.to_arviz") from None
+        theta = np.asarray(self.sample(chains * draws, seed))
+        samples = self.model.named_samples(theta)
+        return arviz.from_dict(
+            posterior={
+                name: values.reshape(chains, draws, *values.shape[1:])
+                for name, values in samples.items()
+            },
+            attrs={"model": self.model.name, "digest": self.digest},
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Posterior)
+            and self.model == other.model
+            and bool(np.array_equal(self.units, other.units))
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.model, self.units.tobytes()))
+
+    def __repr__(self) -> str:
+        rows = ", ".join(
+            f"{m.name} = {float(m.mean):.4g} ± {float(m.sd):.2g}"
+            for m in self.distribution.marginals[:6]
+        )
+        more = ", …" if len(self.distribution.marginals) > 6 else ""
+        return f"Posterior({self.model.name}: {rows}{more}; {self.digest[:12]})"

@@ -1,0 +1,190 @@
+"""One agent's records, validated: the only form of data that a model ever sees.
+
+`read` accepts what people have (arrays, lists, a tuple of columns, a mapping or data frame of
+columns) and either returns a `Shard` or says which agent, column and row is wrong and what was
+expected. It never quotes a value: the data is private and errors reach logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unweave.errors import DataError
+from unweave.models.columns import Column
+
+__all__ = ["Shard", "read"]
+
+Rows = NDArray[np.float64]
+Between = Callable[[Rows], tuple[int, str, str, str] | None]
+
+
+def _nothing(rows: Rows) -> None:
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """The records of one agent: `rows` is a read-only float64 array [N, C], already validated."""
+
+    agent: str
+    rows: Rows
+
+    def __post_init__(self) -> None:
+        self.rows.setflags(write=False)
+
+    @property
+    def n(self) -> int:
+        return int(self.rows.shape[0])
+
+    def drop(self, records: ArrayLike) -> Shard:
+        """The shard without `records` (a boolean mask of length N, or row indices).
+
+        Dropping every record leaves an empty shard, whose factor is zero: the agent has nothing
+        left to contribute.
+        """
+        chosen = np.asarray(records)
+        if chosen.dtype == bool:
+            if chosen.shape != (self.n,):
+                raise DataError(
+                    f"agent {self.agent!r}: a mask of records needs one entry per record "
+                    f"({self.n}), but has shape {chosen.shape}"
+                )
+            return Shard(self.agent, self.rows[~chosen].copy())
+        if chosen.size == 0:
+            return self
+        if chosen.ndim > 1 or chosen.dtype.kind not in "iu":
+            raise DataError(
+                f"agent {self.agent!r}: records are named by a boolean mask or by row indices"
+            )
+        chosen = np.atleast_1d(chosen)
+        outside = (chosen < 0) | (chosen >= self.n)
+        if outside.any():
+            raise DataError(
+                f"agent {self.agent!r}: record {int(chosen[np.argmax(outside)])} does not exist; "
+                f"this agent holds records 0 to {self.n - 1}"
+            )
+        keep = np.ones(self.n, dtype=bool)
+        keep[chosen] = False
+        return Shard(self.agent, self.rows[keep].copy())
+
+
+def read(data: Any, schema: Sequence[Column], agent: str, between: Between = _nothing) -> Shard:
+    """Turn `data` into a validated shard of the columns in `schema`.
+
+    `between` finds a row that breaks a condition between columns: (row, column, problem, expected).
+    """
+    rows = _table(data, [c.name for c in schema], agent)
+    if rows.shape[0] == 0:
+        raise DataError(
+            f"agent {agent!r} has no records: give it at least one, or leave it out of the network"
+        )
+    for j, column in enumerate(schema):
+        found = column.problem(rows[:, j])
+        if found is not None:
+            row, problem = found
+            raise DataError(_at(agent, column.name, row, problem, column.expects))
+    broken = between(rows)
+    if broken is not None:
+        row, name, problem, expects = broken
+        raise DataError(_at(agent, name, row, problem, expects))
+    return Shard(agent, rows)
+
+
+def _at(agent: str, column: str, row: int, problem: str, expects: str) -> str:
+    return f"agent {agent!r}, column {column!r}, row {row}: the value {problem}; expected {expects}"
+
+
+def _table(data: Any, names: list[str], agent: str) -> Rows:
+    if isinstance(data, Mapping) or hasattr(data, "columns"):
+        return _from_named(data, names, agent)
+    if isinstance(data, tuple) and any(np.ndim(part) > 0 for part in data):
+        parts = [_block(part, agent, f"part {i}", names) for i, part in enumerate(data)]
+        lengths = [len(part) for part in parts]
+        if len(set(lengths)) > 1:
+            raise DataError(f"agent {agent!r}: the columns have different lengths {lengths}")
+        rows = np.hstack(parts)
+    else:
+        rows = _block(data, agent, "", names)
+    if rows.shape[1] != len(names):
+        raise DataError(
+            f"agent {agent!r}: the data has {rows.shape[1]} columns, expected {len(names)} "
+            f"({_listed(names)})"
+        )
+    return np.array(rows, dtype=np.float64, order="C")
+
+
+def _from_named(data: Any, names: list[str], agent: str) -> Rows:
+    given = [str(name) for name in (data if isinstance(data, Mapping) else data.columns)]
+    for name in names:
+        if name not in given:
+            raise DataError(
+                f"agent {agent!r}: column {name!r} is missing; expected {_listed(names)}, "
+                f"found {_listed(given)}"
+            )
+    extra = [name for name in given if name not in names]
+    if extra:
+        raise DataError(
+            f"agent {agent!r}: unknown column {extra[0]!r}; expected {_listed(names)}: leave the "
+            "others out"
+        )
+    columns = []
+    for name in names:
+        column = _block(data[name], agent, name, [name])
+        if column.shape[1] != 1:
+            raise DataError(f"agent {agent!r}: column {name!r} must be one-dimensional")
+        columns.append(column)
+    lengths = {name: len(column) for name, column in zip(names, columns, strict=True)}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"agent {agent!r}: the columns have different lengths {lengths}")
+    return np.ascontiguousarray(np.hstack(columns))
+
+
+def _block(data: Any, agent: str, place: str, names: list[str]) -> Rows:
+    """`data` as a float64 array [N, c]; a one-dimensional array is one column."""
+    where = f"agent {agent!r}" + (f", column {place!r}" if place else "")
+    try:
+        array = np.asarray(data)
+    except (ValueError, TypeError):
+        raise DataError(
+            f"{where}: the rows have different lengths; expected {len(names)} columns "
+            f"({_listed(names)})"
+        ) from None
+    if array.ndim == 0 or array.ndim > 2:
+        raise DataError(
+            f"{where}: the data has {array.ndim} dimensions; expected rows of "
+            f"{len(names)} columns ({_listed(names)})"
+        )
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.dtype.kind in "iu" and array.size and max(-int(array.min()), int(array.max())) > 2**53:
+        row = int(np.argwhere((array > 2**53) | (array < -(2**53)))[0][0])
+        raise DataError(f"{where}, row {row}: a whole number above 2^53 cannot be represented")
+    if array.dtype.kind in "biuf":
+        return array.astype(np.float64)
+    return _from_objects(array, where, names)
+
+
+def _from_objects(array: NDArray[Any], where: str, names: list[str]) -> Rows:
+    """Cells of mixed types: numbers pass, None counts as missing, everything else is refused."""
+    rows = np.empty(array.shape, dtype=np.float64)
+    for (i, j), cell in np.ndenumerate(array):
+        if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
+            rows[i, j] = np.nan
+        elif isinstance(cell, Real):
+            rows[i, j] = float(cell)
+        else:
+            column = f", column {names[j]!r}" if array.shape[1] == len(names) > 1 else ""
+            kind = "text" if isinstance(cell, str | bytes) else f"of type {type(cell).__name__}"
+            raise DataError(f"{where}{column}, row {i}: the value is {kind}; expected a number")
+    return cast(Rows, rows)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [str(name) for name in names[:8]]
+    return ", ".join(shown) + (f", … ({len(names)} in all)" if len(names) > 8 else "")
