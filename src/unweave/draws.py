@@ -1,8 +1,8 @@
 """Counter-based random numbers: every draw is a function of where it is used.
 
-A draw is keyed by the network's seed, the epoch, the hop and a purpose, never by how many draws came
-before it. So a simulator that runs a thousand replicas on arrays, a Federation in memory and real
-processes that crash and resume make the same choices.
+A draw is keyed by the network's seed, the epoch, the hop and a purpose, never by how many draws
+came before it. So a simulator that runs a thousand replicas on arrays, a Federation in memory and
+real processes that crash and resume make the same choices.
 
 The generator is SplitMix64 (Steele, Lea, Flood 2014): the n-th output of a stream is
 mix64(key + n·0x9E3779B97F4A7C15). It is not for secrets.
@@ -37,6 +37,7 @@ class Purpose(IntEnum):
     REPLICA = 5  # seeds of replicas
     NONCE = 6  # boot nonces and request ids, in the simulator only
     FAULT = 7  # fault injection
+    GRAPH = 8  # the edges of a random graph
 
 
 def mix64(x: int) -> int:
@@ -96,31 +97,73 @@ class Stream:
         return z.reshape(size)
 
     def standard_gamma(self, shape: ArrayLike, size: tuple[int, ...]) -> Floats:
-        """Marsaglia and Tsang (2000); element i, attempt t uses counters 4t+1 … 4t+3 of its own key."""
+        """Marsaglia and Tsang (2000); element i, attempt t: counters 4t+1 … 4t+3 of its own key."""
         a = np.broadcast_to(np.asarray(shape, dtype=np.float64), size).ravel()
         keys = _element_keys(self._fresh(), a.size)
-        boosted = np.where(a < 1.0, a + 1.0, a)
-        d = boosted - 1.0 / 3.0
-        c = 1.0 / np.sqrt(9.0 * d)
+        d, c = _squeeze(a)
         g = np.empty(a.size)
         todo = np.arange(a.size)
         attempt = 0
         while todo.size:
             k = keys[todo]
             z, _ = _box_muller(_at(k, 4 * attempt + 1), _at(k, 4 * attempt + 2))
-            u = _at(k, 4 * attempt + 3)
-            v = (1.0 + c[todo] * z) ** 3
-            with np.errstate(invalid="ignore", divide="ignore"):
-                ok = (v > 0.0) & (
-                    np.log1p(-u) < 0.5 * z * z + d[todo] * (1.0 - v + np.log(np.maximum(v, 1e-300)))
-                )
+            v, log_ratio = _propose(z, d[todo], c[todo])
+            ok = np.log1p(-_at(k, 4 * attempt + 3)) < log_ratio
             g[todo[ok]] = (d[todo] * v)[ok]
             todo = todo[~ok]
             attempt += 1
-        # Gamma(a) = Gamma(a+1)·U^(1/a) for a < 1; 1−U lies in (0, 1], so the logarithm is finite.
-        small = a < 1.0
-        g[small] *= np.exp(np.log1p(-_at(keys[small], 0)) / a[small])
-        return g.reshape(size)
+        return (g * _boost(a, keys, 0)).reshape(size)
+
+    def beta(self, a: ArrayLike, b: ArrayLike, size: tuple[int, ...]) -> Floats:
+        """G_a/(G_a + G_b) with two gammas from one Box–Muller pair, accepted or refused together.
+
+        Element i, attempt t uses counters 3t+2 … 3t+4 of its own key: two for the pair of normals,
+        one for the joint test, whose probability is the product of Marsaglia and Tsang's two.
+        Counters 0 and 1 are for shapes below 1. The replica kernels make the same draws.
+        """
+        a = np.broadcast_to(np.asarray(a, dtype=np.float64), size).ravel()
+        b = np.broadcast_to(np.asarray(b, dtype=np.float64), size).ravel()
+        keys = _element_keys(self._fresh(), a.size)
+        (da, ca), (db, cb) = _squeeze(a), _squeeze(b)
+        ga, gb = np.empty(a.size), np.empty(a.size)
+        todo = np.arange(a.size)
+        attempt = 0
+        while todo.size:
+            k = keys[todo]
+            za, zb = _box_muller(_at(k, 3 * attempt + 2), _at(k, 3 * attempt + 3))
+            va, log_a = _propose(za, da[todo], ca[todo])
+            vb, log_b = _propose(zb, db[todo], cb[todo])
+            ok = np.log1p(-_at(k, 3 * attempt + 4)) < log_a + log_b
+            ga[todo[ok]] = (da[todo] * va)[ok]
+            gb[todo[ok]] = (db[todo] * vb)[ok]
+            todo = todo[~ok]
+            attempt += 1
+        ga *= _boost(a, keys, 0)
+        gb *= _boost(b, keys, 1)
+        return (ga / (ga + gb)).reshape(size)
+
+
+def _squeeze(a: Floats) -> tuple[Floats, Floats]:
+    """Marsaglia and Tsang's d and c; shapes below 1 are drawn one higher and scaled by `_boost`."""
+    d = np.where(a < 1.0, a + 1.0, a) - 1.0 / 3.0
+    return d, 1.0 / np.sqrt(9.0 * d)
+
+
+def _propose(z: Floats, d: Floats, c: Floats) -> tuple[Floats, Floats]:
+    """The proposal v, Gamma = d·v, and the logarithm of its probability of being accepted."""
+    x = 1.0 + c * z
+    v = x * x * x
+    # v ≤ 0 is never accepted: its log-probability is −infinity, without warnings on the way.
+    log_v = np.log(np.where(x > 0.0, v, 1.0))
+    return v, np.where(x > 0.0, 0.5 * z * z + d * (1.0 - v + log_v), -np.inf)
+
+
+def _boost(a: Floats, keys: Words, counter: int) -> Floats:
+    """Gamma(a) = Gamma(a+1)·U^(1/a) for a < 1; 1−U lies in (0, 1], so the logarithm is finite."""
+    factor = np.ones(a.size)
+    small = a < 1.0
+    factor[small] = np.exp(np.log1p(-_at(keys[small], counter)) / a[small])
+    return factor
 
 
 def _element_keys(key: int, n: int) -> Words:
@@ -132,14 +175,12 @@ def _element_keys(key: int, n: int) -> Words:
 
 def _at(keys: Words, counter: int) -> Floats:
     offset = np.uint64((counter * GOLDEN) & _MASK)
-    result: Floats = (_mix64_array(keys + offset) >> np.uint64(11)) * 2.0**-53
-    return result
+    return (_mix64_array(keys + offset) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _uniforms(key: int, counters: NDArray[np.int64]) -> Floats:
     words = _mix64_array(np.uint64(key) + counters.astype(np.uint64) * np.uint64(GOLDEN))
-    result: Floats = (words >> np.uint64(11)) * 2.0**-53
-    return result
+    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _box_muller(u1: Floats, u2: Floats) -> tuple[Floats, Floats]:
