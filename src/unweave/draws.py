@@ -38,6 +38,7 @@ class Purpose(IntEnum):
     NONCE = 6  # boot nonces and request ids, in the simulator only
     FAULT = 7  # fault injection
     GRAPH = 8  # the edges of a random graph
+    PARTITION = 9  # who gets which record of a split data set
 
 
 def mix64(x: int) -> int:

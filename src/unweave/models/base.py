@@ -94,7 +94,7 @@ class Model(ABC):
         return (24,) * self.family.dim
 
     def row_problem(self, rows: Floats) -> tuple[int, str, str, str] | None:
-        """The first row that breaks a condition between columns: (row, column, problem, expected)."""
+        """The first row that breaks a rule between columns: (row, column, problem, expected)."""
         return None
 
     def predictive(self, eta: ArrayLike) -> Any:

@@ -1,0 +1,241 @@
+"""Posterior predictives of counts: what the next record is, with theta integrated out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainc, betaln, gammaln
+
+__all__ = [
+    "BetaBinomialPredictive",
+    "BetaNegativeBinomialPredictive",
+    "CategoricalPredictive",
+    "CountPredictive",
+    "DirichletMultinomialPredictive",
+    "NegativeBinomialPredictive",
+]
+
+Floats = NDArray[np.float64]
+
+# Beyond this, neighbouring whole numbers are not distinguished in float64.
+_FAR = 2.0**52
+
+
+class CountPredictive(ABC):
+    """A distribution on the whole numbers from `low`; quantiles and samples follow from the cdf."""
+
+    low: int = 0
+
+    @abstractmethod
+    def mean(self) -> float: ...
+    @abstractmethod
+    def sd(self) -> float: ...
+    @abstractmethod
+    def log_prob(self, x: ArrayLike) -> Floats: ...
+    @abstractmethod
+    def cdf(self, x: ArrayLike) -> Floats: ...
+
+    def quantile(self, p: ArrayLike) -> Floats:
+        """The smallest x with cdf(x) ≥ p."""
+        return _search(self.cdf, np.asarray(p, dtype=np.float64), self.low)
+
+    def interval(self, p: float = 0.9) -> tuple[float, float]:
+        low, high = self.quantile([(1 - p) / 2, (1 + p) / 2])
+        return float(low), float(high)
+
+    def sample(self, n: int, seed: int = 0) -> Floats:
+        return self.quantile(np.random.default_rng(seed).random(n))
+
+
+@dataclass(frozen=True)
+class BetaBinomialPredictive(CountPredictive):
+    """Successes in `trials` when theta ~ Beta(a, b): C(n, x) B(a+x, b+n−x) / B(a, b)."""
+
+    a: float
+    b: float
+    trials: int = 1
+
+    def mean(self) -> float:
+        return self.trials * self.a / (self.a + self.b)
+
+    def sd(self) -> float:
+        n, total = self.trials, self.a + self.b
+        p = self.a / total
+        return float(np.sqrt(n * p * (1 - p) * (total + n) / (total + 1)))
+
+    def log_prob(self, x: ArrayLike) -> Floats:
+        x = np.asarray(x, dtype=np.float64)
+        inside = (x >= 0) & (x <= self.trials) & (x == np.floor(x))
+        k = np.where(inside, x, 0.0)
+        n = float(self.trials)
+        choose = -np.log1p(n) - betaln(1 + k, 1 + n - k)
+        value = choose + betaln(self.a + k, self.b + n - k) - betaln(self.a, self.b)
+        return np.where(inside, value, -np.inf)
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        table = np.minimum(np.cumsum(np.exp(self.log_prob(np.arange(self.trials + 1)))), 1.0)
+        table[-1] = 1.0
+        at = np.floor(np.asarray(x, dtype=np.float64))
+        index = np.clip(at, 0, self.trials).astype(np.int64)
+        return np.where(at < 0, 0.0, table[index])
+
+
+@dataclass(frozen=True)
+class BetaNegativeBinomialPredictive(CountPredictive):
+    """Failures before success number r when theta ~ Beta(a, b), counted from `low`:
+    C(x+r−1, x) B(a+r, b+x) / B(a, b)."""
+
+    a: float
+    b: float
+    successes: int = 1
+    low: int = 0  # 1: the successful trial is counted too (geometric)
+
+    def mean(self) -> float:
+        """Infinite for a ≤ 1."""
+        return self.low + self.successes * self.b / (self.a - 1) if self.a > 1 else np.inf
+
+    def sd(self) -> float:
+        """Infinite for a ≤ 2."""
+        if self.a <= 2:
+            return np.inf
+        r, a, b = self.successes, self.a, self.b
+        return float(np.sqrt(r * (a + r - 1) * b * (a + b - 1) / ((a - 2) * (a - 1) ** 2)))
+
+    def log_prob(self, x: ArrayLike) -> Floats:
+        x = np.asarray(x, dtype=np.float64) - self.low
+        inside = (x >= 0) & (x == np.floor(x))
+        k, r = np.where(inside, x, 0.0), float(self.successes)
+        choose = -np.log(r + k) - betaln(r, 1 + k)
+        value = choose + betaln(self.a + r, self.b + k) - betaln(self.a, self.b)
+        return np.where(inside, value, -np.inf)
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        """At most x failures ⟺ at least r successes in x + r trials, a finite beta-binomial sum."""
+        k = np.floor(np.asarray(x, dtype=np.float64)) - self.low
+        n = np.maximum(k, 0.0) + self.successes
+        fewer = np.zeros_like(n)
+        for j in range(self.successes):
+            choose = -np.log1p(n) - betaln(1.0 + j, 1.0 + n - j)
+            fewer += np.exp(choose + betaln(self.a + j, self.b + n - j) - betaln(self.a, self.b))
+        return np.where(k < 0, 0.0, np.clip(1.0 - fewer, 0.0, 1.0))
+
+
+@dataclass(frozen=True)
+class NegativeBinomialPredictive(CountPredictive):
+    """A Poisson count when theta ~ Gamma(a, rate b): Γ(x+a)/(Γ(a) x!) · b^a / (b+1)^(a+x)."""
+
+    a: float
+    b: float
+
+    def mean(self) -> float:
+        return self.a / self.b
+
+    def sd(self) -> float:
+        return float(np.sqrt(self.a * (self.b + 1))) / self.b
+
+    def log_prob(self, x: ArrayLike) -> Floats:
+        x = np.asarray(x, dtype=np.float64)
+        inside = (x >= 0) & (x == np.floor(x))
+        k = np.where(inside, x, 0.0)
+        value = -np.log(self.a + k) - betaln(self.a, 1 + k)
+        value = value - self.a * np.log1p(1 / self.b) - k * np.log1p(self.b)
+        return np.where(inside, value, -np.inf)
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        k = np.floor(np.asarray(x, dtype=np.float64))
+        value = betainc(self.a, np.maximum(k, 0.0) + 1, self.b / (self.b + 1))
+        return np.where(k < 0, 0.0, value)
+
+
+@dataclass(frozen=True, eq=False)
+class CategoricalPredictive:
+    """The next label when theta ~ Dirichlet: class j with probability alpha_j / Σ alpha."""
+
+    concentration: Floats
+
+    @property
+    def probabilities(self) -> Floats:
+        return self.concentration / self.concentration.sum()
+
+    def mean(self) -> Floats:
+        """The probability of each class."""
+        return self.probabilities
+
+    def sd(self) -> Floats:
+        """Of each class's indicator."""
+        return np.sqrt(self.probabilities * (1 - self.probabilities))
+
+    def log_prob(self, x: ArrayLike) -> Floats:
+        x = np.asarray(x)
+        inside = (x >= 0) & (x < len(self.concentration)) & (x == np.floor(x))
+        index = np.where(inside, x, 0).astype(np.int64)
+        return np.where(inside, np.log(self.probabilities)[index], -np.inf)
+
+    def sample(self, n: int, seed: int = 0) -> NDArray[np.int64]:
+        u = np.random.default_rng(seed).random(n)
+        return np.searchsorted(np.cumsum(self.probabilities)[:-1], u, side="right")
+
+
+@dataclass(frozen=True, eq=False)
+class DirichletMultinomialPredictive:
+    """Counts of `trials` draws when theta ~ Dirichlet(alpha) (Pólya):
+    n! Γ(A) / Γ(n+A) · Π Γ(x_j+alpha_j) / (x_j! Γ(alpha_j))."""
+
+    concentration: Floats
+    trials: int
+
+    def mean(self) -> Floats:
+        return self.trials * self.concentration / self.concentration.sum()
+
+    def cov(self) -> Floats:
+        total = self.concentration.sum()
+        p = self.concentration / total
+        scale = self.trials * (self.trials + total) / (1 + total)
+        result: Floats = scale * (np.diag(p) - np.outer(p, p))
+        return result
+
+    def sd(self) -> Floats:
+        return np.sqrt(np.diag(self.cov()))
+
+    def log_prob(self, x: ArrayLike) -> Floats:
+        x = np.asarray(x, dtype=np.float64)
+        inside = ((x >= 0) & (x == np.floor(x))).all(axis=-1) & (x.sum(axis=-1) == self.trials)
+        k = np.where(inside[..., None], x, 0.0)
+        alpha, total, n = self.concentration, self.concentration.sum(), float(self.trials)
+        each = gammaln(k + alpha) - gammaln(alpha) - gammaln(k + 1)
+        value = gammaln(n + 1) + gammaln(total) - gammaln(n + total) + each.sum(axis=-1)
+        return np.where(inside, value, -np.inf)
+
+    def sample(self, n: int, seed: int = 0) -> NDArray[np.int64]:
+        rng = np.random.default_rng(seed)
+        return rng.multinomial(self.trials, rng.dirichlet(self.concentration, size=n))
+
+
+def _search(cdf: Callable[[Floats], Floats], p: Floats, low: int) -> Floats:
+    """The smallest whole number x ≥ low with cdf(x) ≥ p, by doubling and bisection."""
+    shape = p.shape
+    p = np.atleast_1d(p)
+    bad = ~((p >= 0) & (p <= 1))
+    under = np.full(p.shape, low - 1.0)  # cdf(under) < p
+    over = np.full(p.shape, float(low))  # cdf(over) ≥ p in the end
+    step = 1.0
+    short = cdf(over) < p
+    while short.any() and step < _FAR:
+        under = np.where(short, over, under)
+        over = np.where(short, over + step, over)
+        step *= 2
+        short = cdf(over) < p
+    over = np.where(short, np.inf, over)
+    while True:
+        open_ = np.isfinite(over) & (over - under > 1)
+        if not open_.any():
+            break
+        middle = np.where(open_, np.floor((under + np.where(open_, over, under)) / 2), under)
+        enough = cdf(middle) >= p
+        over = np.where(open_ & enough, middle, over)
+        under = np.where(open_ & ~enough, middle, under)
+    return np.where(bad, np.nan, over).reshape(shape)

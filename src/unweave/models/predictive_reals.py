@@ -1,0 +1,170 @@
+"""Posterior predictives of real numbers: what the next record is, with theta integrated out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln, ndtri, stdtr, stdtrit
+
+__all__ = [
+    "LomaxPredictive",
+    "MultivariateTPredictive",
+    "NormalPredictive",
+    "StudentTPredictive",
+]
+
+Floats = NDArray[np.float64]
+
+_LOG_2PI = float(np.log(2 * np.pi))
+
+
+@dataclass(frozen=True)
+class LomaxPredictive:
+    """An exponential time when its rate ~ Gamma(a, rate b): P(X > x) = (1 + x/b)^−a."""
+
+    a: float
+    b: float
+
+    def mean(self) -> float:
+        """Infinite for a ≤ 1."""
+        return self.b / (self.a - 1) if self.a > 1 else np.inf
+
+    def sd(self) -> float:
+        """Infinite for a ≤ 2."""
+        a = self.a
+        return float(self.b / (a - 1) * np.sqrt(a / (a - 2))) if a > 2 else np.inf
+
+    def log_prob(self, x: ArrayLike) -> Floats:
+        x = np.asarray(x, dtype=np.float64)
+        inside = np.where(x >= 0, x, 0.0)
+        value = np.log(self.a / self.b) - (self.a + 1) * np.log1p(inside / self.b)
+        return np.where(x >= 0, value, -np.inf)
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        x = np.maximum(np.asarray(x, dtype=np.float64), 0.0)
+        return -np.expm1(-self.a * np.log1p(x / self.b))
+
+    def quantile(self, p: ArrayLike) -> Floats:
+        p = np.asarray(p, dtype=np.float64)
+        with np.errstate(divide="ignore"):  # p = 1 is infinitely far out
+            value: Floats = self.b * np.expm1(-np.log1p(-p) / self.a)
+        return value
+
+    def interval(self, p: float = 0.9) -> tuple[float, float]:
+        low, high = self.quantile([(1 - p) / 2, (1 + p) / 2])
+        return float(low), float(high)
+
+    def sample(self, n: int, seed: int = 0) -> Floats:
+        return self.quantile(np.random.default_rng(seed).random(n))
+
+
+@dataclass(frozen=True, eq=False)
+class NormalPredictive:
+    """Normal(loc, scale²), for one record or for each row of a design."""
+
+    loc: Floats
+    scale: Floats
+
+    def mean(self) -> Floats:
+        return self.loc
+
+    def sd(self) -> Floats:
+        return self.scale
+
+    def log_prob(self, x: ArrayLike) -> Floats:
+        z = (np.asarray(x, dtype=np.float64) - self.loc) / self.scale
+        value: Floats = -0.5 * (z * z + _LOG_2PI) - np.log(self.scale)
+        return value
+
+    def quantile(self, p: float) -> Floats:
+        value: Floats = self.loc + self.scale * ndtri(p)
+        return value
+
+    def interval(self, p: float = 0.9) -> tuple[Floats, Floats]:
+        return self.quantile((1 - p) / 2), self.quantile((1 + p) / 2)
+
+    def sample(self, n: int, seed: int = 0) -> Floats:
+        """[n, ...]; the rows of a design are drawn independently, each from its marginal."""
+        z = np.random.default_rng(seed).standard_normal((n, *np.shape(self.loc)))
+        return self.loc + self.scale * z
+
+
+@dataclass(frozen=True, eq=False)
+class StudentTPredictive:
+    """Student's t with `df` degrees of freedom, for one record or for each row of a design."""
+
+    df: float
+    loc: Floats
+    scale: Floats
+
+    def mean(self) -> Floats:
+        """Undefined (NaN) for df ≤ 1."""
+        return self.loc if self.df > 1 else np.full_like(self.loc, np.nan)
+
+    def sd(self) -> Floats:
+        """Infinite for df ≤ 2."""
+        if self.df <= 2:
+            return np.full_like(self.scale, np.inf)
+        return self.scale * np.sqrt(self.df / (self.df - 2))
+
+    def log_prob(self, x: ArrayLike) -> Floats:
+        v = self.df
+        z = (np.asarray(x, dtype=np.float64) - self.loc) / self.scale
+        norm = gammaln((v + 1) / 2) - gammaln(v / 2) - 0.5 * np.log(v * np.pi)
+        value: Floats = norm - np.log(self.scale) - 0.5 * (v + 1) * np.log1p(z * z / v)
+        return value
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        value: Floats = stdtr(self.df, (np.asarray(x, dtype=np.float64) - self.loc) / self.scale)
+        return value
+
+    def quantile(self, p: float) -> Floats:
+        value: Floats = self.loc + self.scale * stdtrit(self.df, p)
+        return value
+
+    def interval(self, p: float = 0.9) -> tuple[Floats, Floats]:
+        return self.quantile((1 - p) / 2), self.quantile((1 + p) / 2)
+
+    def sample(self, n: int, seed: int = 0) -> Floats:
+        """[n, ...]; the rows of a design are drawn independently, each from its marginal."""
+        z = np.random.default_rng(seed).standard_t(self.df, (n, *np.shape(self.loc)))
+        return self.loc + self.scale * z
+
+
+@dataclass(frozen=True, eq=False)
+class MultivariateTPredictive:
+    """Multivariate t with `df` degrees of freedom, location and shape matrix."""
+
+    df: float
+    loc: Floats
+    shape: Floats
+
+    def mean(self) -> Floats:
+        """Undefined (NaN) for df ≤ 1."""
+        return self.loc if self.df > 1 else np.full_like(self.loc, np.nan)
+
+    def cov(self) -> Floats:
+        """Infinite for df ≤ 2."""
+        if self.df <= 2:
+            return np.full_like(self.shape, np.inf)
+        return self.shape * (self.df / (self.df - 2))
+
+    def sd(self) -> Floats:
+        return np.sqrt(np.diag(self.cov()))
+
+    def log_prob(self, x: ArrayLike) -> Floats:
+        d, v = len(self.loc), self.df
+        root = np.linalg.cholesky(self.shape)
+        offset = np.asarray(x, dtype=np.float64) - self.loc
+        z = np.linalg.solve(root, offset[..., None])[..., 0]
+        norm = gammaln((v + d) / 2) - gammaln(v / 2) - 0.5 * d * np.log(v * np.pi)
+        square = (z * z).sum(axis=-1)
+        value: Floats = norm - np.log(np.diag(root)).sum() - 0.5 * (v + d) * np.log1p(square / v)
+        return value
+
+    def sample(self, n: int, seed: int = 0) -> Floats:
+        rng = np.random.default_rng(seed)
+        z = rng.standard_normal((n, len(self.loc))) @ np.linalg.cholesky(self.shape).T
+        return self.loc + z * np.sqrt(self.df / rng.chisquare(self.df, size=(n, 1)))

@@ -1,0 +1,81 @@
+"""Exact sums of record statistics, as unbounded integers.
+
+Three kinds cover every conjugate model: whole numbers, real numbers rounded per record, and
+products of rounded features. Each result is a function of the set of records: float64 is used only
+where every partial sum is a whole number below 2^53, so that neither order nor blocking can round.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.errors import GridOverflow
+from unweave.grid import exact_sum
+
+__all__ = ["count_sum", "gram_sum", "real_sum", "round_to"]
+
+Floats = NDArray[np.float64]
+
+# Below this, float64 holds every whole number.
+_EXACT = 2.0**53
+
+
+def count_sum(values: Floats) -> int:
+    """Σ of whole numbers ≥ 0.
+
+    The partial sums of non-negative numbers never exceed the total, so a total below 2^53 proves
+    that none of them was rounded.
+    """
+    total = float(values.sum())
+    if total < _EXACT:
+        return int(total)
+    return exact_sum(values.astype(np.int64)[:, None])[0]
+
+
+def real_sum(values: Floats, bits: int, what: str) -> int:
+    """Σ round(x·2^bits), each record rounded half to even."""
+    scaled = round_to(values, bits, what)
+    total = float(np.abs(scaled).sum())
+    # The same argument as in `count_sum`, on magnitudes.
+    if total < _EXACT:
+        return int(scaled.sum())
+    return exact_sum(scaled.astype(np.int64)[:, None])[0]
+
+
+def round_to(values: Floats, bits: int, what: str, limit: float = 2.0**63) -> Floats:
+    """x·2^bits rounded half to even, as whole float64 numbers below `limit`."""
+    with np.errstate(over="ignore"):  # an infinity fails the test below
+        scaled: Floats = np.rint(values * 2.0**bits)
+    if scaled.size and not max(-scaled.min(), scaled.max()) < limit:
+        raise GridOverflow(
+            f"{what}: a record is too large for {bits} fractional bits (at most "
+            f"±{limit * 2.0**-bits:.3g}); standardise the data or use fewer bits (bits=…)"
+        )
+    return scaled
+
+
+def gram_sum(z: Floats) -> NDArray[np.object_]:
+    """Zᵀ Z of whole-number features |z| < 2^31, as unbounded integers.
+
+    BLAS on blocks of at most 2^53 / max|z|² rows is exact: every partial sum is a whole number
+    below 2^53. Large features are split as high·2^16 + low, so that blocks stay long.
+    """
+    largest = float(np.abs(z).max(initial=0.0))
+    if largest < 2.0**20:
+        return _blocked(z, z, largest, largest)
+    high = np.floor(z * 2.0**-16)
+    low = z - high * 2.0**16
+    top = float(np.abs(high).max(initial=0.0))
+    cross = _blocked(high, low, top, 2.0**16)
+    squares = _blocked(high, high, top, top), _blocked(low, low, 2.0**16, 2.0**16)
+    return (squares[0] << 32) + ((cross + cross.T) << 16) + squares[1]
+
+
+def _blocked(a: Floats, b: Floats, a_max: float, b_max: float) -> NDArray[np.object_]:
+    rows = int(min(max(_EXACT / max(a_max * b_max, 1.0), 1.0), 2.0**40))
+    total = np.zeros((a.shape[1], b.shape[1]), dtype=object)
+    for start in range(0, len(a), rows):
+        part = a[start : start + rows].T @ b[start : start + rows]
+        total = total + part.astype(np.int64).astype(object)
+    return total
