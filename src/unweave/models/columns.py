@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Column", "binary", "count", "label", "positive", "real"]
+__all__ = ["Column", "binary", "count", "label", "nonnegative", "positive", "real"]
 
 # Whole numbers up to here are exact in float64.
 _WHOLE_LIMIT = 2.0**53
@@ -52,6 +52,10 @@ def real(name: str) -> Column:
 
 def positive(name: str) -> Column:
     return Column(name, "a finite number above 0", low=0.0, strict=True)
+
+
+def nonnegative(name: str) -> Column:
+    return Column(name, "a finite number, at least 0", low=0.0)
 
 
 def count(name: str, low: int = 0, high: float = _WHOLE_LIMIT) -> Column:
