@@ -143,6 +143,13 @@ class Model(ABC):
         weight = 1 / Fraction(self.alpha)
         return weight / n if self.reduction == "mean" and n else weight
 
+    def check_agents(self, agents: int) -> None:
+        """Refuse a network so large that rounding could use up the prior (ConfigError).
+
+        Nothing to check here: counts round to counts, which only move away from the boundary.
+        """
+        return None
+
     def posterior(self, eta: Ints) -> Posterior:
         return Posterior(self, eta)
 
@@ -212,14 +219,28 @@ class ConjugateModel(Model):
 class LossModel(Model):
     """A model with a loss, whose factor a solver finds from the cavity.
 
-    `loss` is L_k(theta) under the model's reduction, without 1/alpha (`eq:opt_sol`).
+    A solver sees a shard only through `summary`, computed once, and q only where `margin` is above
+    0. What else a model offers (closed-form gradients, quadrature nodes, ...) is optional; the
+    protocols in `unweave.solvers.base` name it.
     """
 
     conjugate: ClassVar[bool] = False
 
+    def summary(self, shard: Shard) -> Floats:
+        """All that the loss needs to know of a shard; its records, unless a model knows less."""
+        return shard.rows
+
     @abstractmethod
-    def loss(self, theta: Floats, shard: Shard) -> Floats:
-        """L_k(theta) for a batch of theta, up to no constant: −Σ log p(x | theta), or its mean."""
+    def loss(self, theta: Floats, data: Floats) -> Floats:
+        """L_k(theta) under the reduction, without 1/alpha (`eq:opt_sol`); data is a `summary`."""
+
+    def margin(self, eta: Floats, moments: int = 1) -> Floats:
+        """How far eta is inside the set where E_q[L^moments] exists; above 0 inside."""
+        return self.family.margin(eta)
+
+    def needs(self, moments: int) -> str:
+        """The condition behind `margin`, for error messages."""
+        return f"natural parameters inside the domain of {self.family.name}"
 
 
 def by_name(name: str, **settings: Any) -> Model:
