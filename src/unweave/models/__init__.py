@@ -3,7 +3,36 @@
 from __future__ import annotations
 
 from unweave.models.base import ConjugateModel, LossModel, Model, by_name, names
+from unweave.models.beta import BetaBernoulli, BetaBinomial, BetaGeometric, BetaNegativeBinomial
+from unweave.models.beta_exponential import BetaExponential
+from unweave.models.dirichlet import DirichletCategorical, DirichletMultinomial
+from unweave.models.gamma import GammaExponential, GammaPoisson
+from unweave.models.multivariate import MultivariateNormalModel
+from unweave.models.normal import NormalKnownVariance, NormalUnknown
 from unweave.models.posterior import Posterior
+from unweave.models.regression import LinearRegression, LinearRegressionUnknownNoise
 from unweave.models.shards import Shard
 
-__all__ = ["ConjugateModel", "LossModel", "Model", "Posterior", "Shard", "by_name", "names"]
+__all__ = [
+    "BetaBernoulli",
+    "BetaBinomial",
+    "BetaExponential",
+    "BetaGeometric",
+    "BetaNegativeBinomial",
+    "ConjugateModel",
+    "DirichletCategorical",
+    "DirichletMultinomial",
+    "GammaExponential",
+    "GammaPoisson",
+    "LinearRegression",
+    "LinearRegressionUnknownNoise",
+    "LossModel",
+    "Model",
+    "MultivariateNormalModel",
+    "NormalKnownVariance",
+    "NormalUnknown",
+    "Posterior",
+    "Shard",
+    "by_name",
+    "names",
+]

@@ -72,7 +72,7 @@ class Posterior:
     def sd(self) -> Floats:
         return self.distribution.sd()
 
-    def interval(self, p: float = 0.9) -> Any:
+    def interval(self, p: float = 0.95) -> Any:
         """The central credible interval that holds probability `p`, per marginal."""
         return self.distribution.interval(p)
 

@@ -43,7 +43,7 @@ class CountPredictive(ABC):
         """The smallest x with cdf(x) ≥ p."""
         return _search(self.cdf, np.asarray(p, dtype=np.float64), self.low)
 
-    def interval(self, p: float = 0.9) -> tuple[float, float]:
+    def interval(self, p: float = 0.95) -> tuple[float, float]:
         low, high = self.quantile([(1 - p) / 2, (1 + p) / 2])
         return float(low), float(high)
 

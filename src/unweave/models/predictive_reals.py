@@ -52,7 +52,7 @@ class LomaxPredictive:
             value: Floats = self.b * np.expm1(-np.log1p(-p) / self.a)
         return value
 
-    def interval(self, p: float = 0.9) -> tuple[float, float]:
+    def interval(self, p: float = 0.95) -> tuple[float, float]:
         low, high = self.quantile([(1 - p) / 2, (1 + p) / 2])
         return float(low), float(high)
 
@@ -82,7 +82,7 @@ class NormalPredictive:
         value: Floats = self.loc + self.scale * ndtri(p)
         return value
 
-    def interval(self, p: float = 0.9) -> tuple[Floats, Floats]:
+    def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
         return self.quantile((1 - p) / 2), self.quantile((1 + p) / 2)
 
     def sample(self, n: int, seed: int = 0) -> Floats:
@@ -124,7 +124,7 @@ class StudentTPredictive:
         value: Floats = self.loc + self.scale * stdtrit(self.df, p)
         return value
 
-    def interval(self, p: float = 0.9) -> tuple[Floats, Floats]:
+    def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
         return self.quantile((1 - p) / 2), self.quantile((1 + p) / 2)
 
     def sample(self, n: int, seed: int = 0) -> Floats:

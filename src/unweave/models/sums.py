@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from unweave.errors import GridOverflow
 from unweave.grid import exact_sum
 
-__all__ = ["count_sum", "gram_sum", "real_sum", "round_to"]
+__all__ = ["FEATURE_LIMIT", "count_sum", "gram_sum", "real_sum", "round_to"]
 
 Floats = NDArray[np.float64]
 
 # Below this, float64 holds every whole number.
 _EXACT = 2.0**53
+
+# Features of `gram_sum` are whole numbers below this.
+FEATURE_LIMIT = 2.0**31
 
 
 def count_sum(values: Floats) -> int:

@@ -1,0 +1,90 @@
+"""Class probabilities with a Dirichlet prior: an observation of class j adds 1 to eta_j."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unweave.errors import ConfigError
+from unweave.families import Dirichlet, Distribution
+from unweave.models.base import ConjugateModel
+from unweave.models.columns import Column, count, label
+from unweave.models.predictive_counts import (
+    CategoricalPredictive,
+    DirichletMultinomialPredictive,
+)
+from unweave.models.sums import count_sum
+
+__all__ = ["DirichletCategorical", "DirichletMultinomial"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _DirichletModel(ConjugateModel):
+    classes: int
+    concentration: float | Sequence[float] = 1.0
+
+    def __post_init__(self) -> None:
+        if self.classes < 2:
+            raise ConfigError(f"{self.name}: classes = {self.classes}: at least 2")
+        if not isinstance(self.concentration, int | float):
+            values = tuple(float(c) for c in self.concentration)
+            if len(values) != self.classes:
+                raise ConfigError(
+                    f"{self.name}: concentration has {len(values)} numbers for {self.classes} "
+                    "classes"
+                )
+            object.__setattr__(self, "concentration", values)
+        super().__post_init__()
+
+    @property
+    def prior(self) -> Distribution:
+        return Dirichlet(alpha=np.broadcast_to(self.concentration, (self.classes,)))
+
+
+@dataclass(frozen=True)
+class DirichletCategorical(_DirichletModel):
+    """x ∈ {0, …, classes − 1} with probabilities theta ~ Dirichlet(concentration)."""
+
+    name: ClassVar[str] = "dirichlet-categorical"
+
+    @property
+    def schema(self) -> tuple[Column, ...]:
+        return (label("x", self.classes),)
+
+    def sums(self, rows: Floats) -> list[int]:
+        counts = np.bincount(rows[:, 0].astype(np.int64), minlength=self.classes)
+        return [int(n) << q for n, q in zip(counts, self.grid.bits, strict=True)]
+
+    def predictive(self, eta: ArrayLike) -> CategoricalPredictive:
+        return CategoricalPredictive(np.asarray(eta, dtype=np.float64))
+
+
+@dataclass(frozen=True)
+class DirichletMultinomial(_DirichletModel):
+    """Counts (x_0, …, x_{classes−1}) of one or more draws with probabilities theta."""
+
+    name: ClassVar[str] = "dirichlet-multinomial"
+
+    @property
+    def schema(self) -> tuple[Column, ...]:
+        return tuple(count(f"x{j}") for j in range(self.classes))
+
+    def row_problem(self, rows: Floats) -> tuple[int, str, str, str] | None:
+        empty = ~rows.any(axis=1)
+        if empty.any():
+            row = int(np.argmax(empty))
+            return row, "x0", "and all others of its row are 0", "at least one draw in a record"
+        return None
+
+    def sums(self, rows: Floats) -> list[int]:
+        return [count_sum(rows[:, j]) << q for j, q in enumerate(self.grid.bits)]
+
+    def predictive(self, eta: ArrayLike, trials: int = 1) -> DirichletMultinomialPredictive:
+        """The counts of `trials` new draws."""
+        return DirichletMultinomialPredictive(np.asarray(eta, dtype=np.float64), trials)

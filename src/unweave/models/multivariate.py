@@ -1,0 +1,100 @@
+"""Normal records in several dimensions, with unknown mean and covariance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unweave.errors import ConfigError
+from unweave.families import Distribution, NormalInverseWishart
+from unweave.models.columns import Column, real
+from unweave.models.gram import Exact, GramModel, upper
+from unweave.models.predictive_reals import MultivariateTPredictive
+from unweave.models.sums import FEATURE_LIMIT, round_to
+
+__all__ = ["MultivariateNormalModel"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MultivariateNormalModel(GramModel):
+    """x ~ Normal(theta, Σ), theta | Σ ~ Normal(mean, Σ/kappa), Σ ~ InverseWishart(df, scale):
+    a record adds (x, 1, x xᵀ, 1).
+
+    `dim` is the number of columns, or their names; `scale` a number (that multiple of the identity)
+    or a matrix; `df` is dim + 2 unless given, so that the prior mean of Σ is `scale`.
+    """
+
+    dim: int | Sequence[str]
+    mean: float | Sequence[float] = 0.0
+    kappa: float = 1.0
+    df: float | None = None
+    scale: float | Sequence[Sequence[float]] = 1.0
+
+    name: ClassVar[str] = "multivariate-normal"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.dim, str) or not self._names:
+            raise ConfigError(f"{self.name}: dim: a number of at least 1, or a list of names")
+        d = len(self._names)
+        if len(set(self._names)) != d:
+            raise ConfigError(f"{self.name}: the columns need different names")
+        if not isinstance(self.dim, int):
+            object.__setattr__(self, "dim", self._names)
+        if self.df is None:
+            object.__setattr__(self, "df", float(d + 2))
+        if not isinstance(self.mean, int | float):
+            object.__setattr__(self, "mean", tuple(float(v) for v in self.mean))
+            if np.shape(self.mean) != (d,):
+                raise ConfigError(f"{self.name}: mean has {np.size(self.mean)} numbers for {d}")
+        if not isinstance(self.scale, int | float):
+            if np.shape(self.scale) != (d, d):
+                raise ConfigError(f"{self.name}: scale must be a number or a {d}×{d} matrix")
+            rows = tuple(tuple(float(v) for v in row) for row in self.scale)
+            object.__setattr__(self, "scale", rows)
+        super().__post_init__()
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        if isinstance(self.dim, int):
+            return tuple(f"x{j + 1}" for j in range(self.dim))
+        return tuple(str(name) for name in self.dim)
+
+    @property
+    def prior(self) -> Distribution:
+        d = len(self._names)
+        scale = np.asarray(self.scale, dtype=np.float64)
+        matrix = scale * np.eye(d) if scale.ndim == 0 else scale
+        assert self.df is not None
+        mean = np.broadcast_to(np.asarray(self.mean, dtype=np.float64), (d,))
+        return NormalInverseWishart(mean=mean, kappa=self.kappa, df=self.df, scale=matrix)
+
+    @property
+    def schema(self) -> tuple[Column, ...]:
+        return tuple(real(name) for name in self._names)
+
+    def z(self, rows: Floats) -> Floats:
+        whole = round_to(rows, self.feature_bits, f"{self.name}, a column", FEATURE_LIMIT)
+        return np.insert(whole, 0, 2.0**self.feature_bits, axis=1)
+
+    def arrange(self, gram: Exact, n: int) -> list[int]:
+        return [*gram[0, 1:], gram[0, 0], *upper(gram[1:, 1:]), n << (2 * self.feature_bits)]
+
+    def prior_matrix(self) -> Floats:
+        """[[kappa, kappa·mᵀ], [kappa·m, scale + kappa·m mᵀ]]."""
+        q = self.prior.params
+        kappa, m = float(q["kappa"]), np.asarray(q["mean"])
+        corner = np.asarray(q["scale"]) + kappa * np.outer(m, m)
+        return np.block([[np.full((1, 1), kappa), kappa * m[None]], [kappa * m[:, None], corner]])
+
+    def predictive(self, eta: ArrayLike) -> MultivariateTPredictive:
+        """t with df − d + 1 degrees of freedom, shape scale·(kappa + 1)/(kappa·(df − d + 1))."""
+        q = self.family.to_params(np.asarray(eta, dtype=np.float64))
+        kappa = float(q["kappa"])
+        df = float(q["df"]) - len(self._names) + 1
+        return MultivariateTPredictive(df, q["mean"], q["scale"] * ((kappa + 1) / (kappa * df)))
