@@ -1,0 +1,111 @@
+"""Distributions from their usual parameters, spelled as one would say them.
+
+Functions, not classes: what they return is a Distribution, so there is one type to learn.
+Arrays give batches where the parameters are numbers (`Beta(a=[2, 3], b=2)`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from unweave.families.beta import BetaFamily
+from unweave.families.diagonal_normal import DiagonalNormalFamily
+from unweave.families.dirichlet import DirichletFamily
+from unweave.families.distribution import Distribution
+from unweave.families.gamma import GammaFamily
+from unweave.families.inverse_gamma import InverseGammaFamily
+from unweave.families.multivariate_normal import MultivariateNormalFamily
+from unweave.families.normal import NormalFamily
+from unweave.families.normal_inverse_gamma import NormalInverseGammaFamily
+from unweave.families.normal_inverse_wishart import NormalInverseWishartFamily
+
+__all__ = [
+    "Beta",
+    "DiagonalNormal",
+    "Dirichlet",
+    "Gamma",
+    "InverseGamma",
+    "MultivariateNormal",
+    "Normal",
+    "NormalInverseGamma",
+    "NormalInverseWishart",
+]
+
+
+def Beta(a: ArrayLike, b: ArrayLike) -> Distribution:
+    """Beta with pseudo-counts a (successes) and b (failures)."""
+    family = BetaFamily()
+    return Distribution(family, family.from_params(a=a, b=b))
+
+
+def Dirichlet(alpha: ArrayLike) -> Distribution:
+    """Dirichlet with pseudo-counts alpha[..., classes]."""
+    counts = np.atleast_1d(np.asarray(alpha, dtype=np.float64))
+    family = DirichletFamily(counts.shape[-1])
+    return Distribution(family, family.from_params(alpha=counts))
+
+
+def Gamma(a: ArrayLike, b: ArrayLike) -> Distribution:
+    """Gamma with shape a and rate b."""
+    family = GammaFamily()
+    return Distribution(family, family.from_params(a=a, b=b))
+
+
+def InverseGamma(a: ArrayLike, b: ArrayLike) -> Distribution:
+    """InverseGamma with shape a and scale b."""
+    family = InverseGammaFamily()
+    return Distribution(family, family.from_params(a=a, b=b))
+
+
+def Normal(mean: ArrayLike, sd: ArrayLike) -> Distribution:
+    """Normal on the line."""
+    family = NormalFamily()
+    return Distribution(family, family.from_params(mean=mean, sd=sd))
+
+
+def DiagonalNormal(mean: ArrayLike, sd: ArrayLike) -> Distribution:
+    """Independent normals; mean[..., d] and sd[..., d], one of which may be a number."""
+    pair = np.broadcast_arrays(np.atleast_1d(np.asarray(mean, dtype=np.float64)), sd)
+    family = DiagonalNormalFamily(pair[0].shape[-1])
+    return Distribution(family, family.from_params(mean=pair[0], sd=pair[1]))
+
+
+def MultivariateNormal(
+    mean: ArrayLike, cov: ArrayLike | None = None, *, precision: ArrayLike | None = None
+) -> Distribution:
+    """Correlated normal; a number for `cov` or `precision` is that multiple of the identity."""
+    m = np.atleast_1d(np.asarray(mean, dtype=np.float64))
+    family = MultivariateNormalFamily(m.shape[-1])
+    return Distribution(family, family.from_params(mean=m, **_given(cov=cov, precision=precision)))
+
+
+def NormalInverseGamma(
+    m: ArrayLike,
+    v: ArrayLike | None = None,
+    *,
+    a: ArrayLike,
+    b: ArrayLike,
+    precision: ArrayLike | None = None,
+) -> Distribution:
+    """Coefficients N(m, σ² v) with σ² ~ InverseGamma(a, b); `precision` = v⁻¹ may be given instead.
+
+    A number m is one coefficient (the mean of a normal); m[..., d] are d coefficients.
+    """
+    centre = np.atleast_1d(np.asarray(m, dtype=np.float64))
+    family = NormalInverseGammaFamily(centre.shape[-1])
+    params = _given(m=centre, v=v, precision=precision, a=a, b=b)
+    return Distribution(family, family.from_params(**params))
+
+
+def NormalInverseWishart(
+    mean: ArrayLike, kappa: ArrayLike, df: ArrayLike, scale: ArrayLike
+) -> Distribution:
+    """Mean N(mean, Σ/kappa) with covariance Σ ~ InverseWishart(df, scale)."""
+    m = np.atleast_1d(np.asarray(mean, dtype=np.float64))
+    family = NormalInverseWishartFamily(m.shape[-1])
+    return Distribution(family, family.from_params(mean=m, kappa=kappa, df=df, scale=scale))
+
+
+def _given(**params: ArrayLike | None) -> dict[str, ArrayLike]:
+    return {name: value for name, value in params.items() if value is not None}

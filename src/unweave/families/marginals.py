@@ -1,0 +1,275 @@
+"""One-dimensional laws that report what a posterior says about a single quantity.
+
+Every value has the batch shape; `quantile(p)` has shape p.shape + batch. A moment that does not
+exist is inf (it diverges) or NaN (it is undefined), never a made-up number.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from unweave.errors import ConfigError
+
+__all__ = [
+    "BetaMarginal",
+    "GammaMarginal",
+    "InverseGammaMarginal",
+    "Marginal",
+    "NormalMarginal",
+    "StudentTMarginal",
+]
+
+Floats = NDArray[np.float64]
+
+_HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
+
+
+@dataclass(frozen=True, eq=False)
+class Marginal(ABC):
+    """The law of one named quantity."""
+
+    name: str
+
+    @property
+    @abstractmethod
+    def mean(self) -> Floats: ...
+
+    @property
+    @abstractmethod
+    def sd(self) -> Floats: ...
+
+    @abstractmethod
+    def cdf(self, x: ArrayLike) -> Floats: ...
+
+    @abstractmethod
+    def log_pdf(self, x: ArrayLike) -> Floats: ...
+
+    @abstractmethod
+    def _quantile(self, p: Floats) -> Floats: ...
+
+    @property
+    @abstractmethod
+    def batch_shape(self) -> tuple[int, ...]: ...
+
+    def pdf(self, x: ArrayLike) -> Floats:
+        result: Floats = np.exp(self.log_pdf(x))
+        return result
+
+    def quantile(self, p: ArrayLike) -> Floats:
+        """The x with P(X ≤ x) = p, shape p.shape + batch."""
+        level = np.asarray(p, dtype=np.float64)
+        if not ((level >= 0.0) & (level <= 1.0)).all():
+            raise ConfigError(
+                f"quantile of {self.name}: levels must lie between 0 and 1, got {p!r}"
+            )
+        return self._quantile(level.reshape(level.shape + (1,) * len(self.batch_shape)))
+
+    def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
+        """The central interval that holds probability p."""
+        low, high = self.quantile([0.5 * (1.0 - p), 0.5 * (1.0 + p)])
+        return low, high
+
+    def renamed(self, name: str) -> Self:
+        return replace(self, name=name)
+
+
+def _shape(*values: Floats) -> tuple[int, ...]:
+    return np.broadcast_shapes(*(np.shape(v) for v in values))
+
+
+@dataclass(frozen=True, eq=False)
+class BetaMarginal(Marginal):
+    """Beta(a, b) on (0, 1)."""
+
+    a: Floats
+    b: Floats
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return _shape(self.a, self.b)
+
+    @property
+    def mean(self) -> Floats:
+        return self.a / (self.a + self.b)
+
+    @property
+    def sd(self) -> Floats:
+        total = self.a + self.b
+        result: Floats = np.sqrt((self.a / total) * (self.b / total) / (total + 1.0))
+        return result
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        result: Floats = special.betainc(self.a, self.b, np.clip(x, 0.0, 1.0))
+        return result
+
+    def log_pdf(self, x: ArrayLike) -> Floats:
+        y = np.asarray(x, dtype=np.float64)
+        inside = (y >= 0.0) & (y <= 1.0)
+        t = np.where(inside, y, 0.5)
+        norm = special.gammaln(self.a) + special.gammaln(self.b) - special.gammaln(self.a + self.b)
+        value = special.xlogy(self.a - 1.0, t) + special.xlog1py(self.b - 1.0, -t) - norm
+        return np.where(inside, value, -np.inf)
+
+    def _quantile(self, p: Floats) -> Floats:
+        result: Floats = special.betaincinv(self.a, self.b, p)
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class GammaMarginal(Marginal):
+    """Gamma with shape a and rate b."""
+
+    a: Floats
+    b: Floats
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return _shape(self.a, self.b)
+
+    @property
+    def mean(self) -> Floats:
+        return self.a / self.b
+
+    @property
+    def sd(self) -> Floats:
+        result: Floats = np.sqrt(self.a) / self.b
+        return result
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        result: Floats = special.gammainc(self.a, self.b * np.maximum(x, 0.0))
+        return result
+
+    def log_pdf(self, x: ArrayLike) -> Floats:
+        y = np.asarray(x, dtype=np.float64)
+        inside = y >= 0.0
+        t = np.where(inside, y, 1.0)
+        value = special.xlogy(self.a - 1.0, t) - self.b * t
+        value = value + self.a * np.log(self.b) - special.gammaln(self.a)
+        return np.where(inside, value, -np.inf)
+
+    def _quantile(self, p: Floats) -> Floats:
+        result: Floats = special.gammaincinv(self.a, p) / self.b
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class InverseGammaMarginal(Marginal):
+    """1/X is Gamma(a, b); the mean needs a > 1 and the sd a > 2."""
+
+    a: Floats
+    b: Floats
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return _shape(self.a, self.b)
+
+    @property
+    def mean(self) -> Floats:
+        exists = self.a > 1.0
+        return np.where(exists, self.b / np.where(exists, self.a - 1.0, 1.0), np.inf)[()]
+
+    @property
+    def sd(self) -> Floats:
+        exists = self.a > 2.0
+        spread = np.sqrt(np.where(exists, self.a - 2.0, 1.0))
+        value = np.where(exists, self.b / np.where(exists, self.a - 1.0, 1.0) / spread, np.inf)
+        # With no mean there is nothing to deviate from.
+        return np.where(self.a > 1.0, value, np.nan)[()]
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        y = np.asarray(x, dtype=np.float64)
+        inside = y > 0.0
+        value = special.gammaincc(self.a, self.b / np.where(inside, y, 1.0))
+        return np.where(inside, value, 0.0)
+
+    def log_pdf(self, x: ArrayLike) -> Floats:
+        y = np.asarray(x, dtype=np.float64)
+        inside = y > 0.0
+        t = np.where(inside, y, 1.0)
+        value = -(self.a + 1.0) * np.log(t) - self.b / t
+        value = value + self.a * np.log(self.b) - special.gammaln(self.a)
+        return np.where(inside, value, -np.inf)
+
+    def _quantile(self, p: Floats) -> Floats:
+        with np.errstate(divide="ignore"):  # p = 1 is at infinity
+            result: Floats = self.b / special.gammainccinv(self.a, p)
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class NormalMarginal(Marginal):
+    """Normal with location and scale."""
+
+    loc: Floats
+    scale: Floats
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return _shape(self.loc, self.scale)
+
+    @property
+    def mean(self) -> Floats:
+        return self.loc
+
+    @property
+    def sd(self) -> Floats:
+        return self.scale
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        result: Floats = special.ndtr((np.asarray(x) - self.loc) / self.scale)
+        return result
+
+    def log_pdf(self, x: ArrayLike) -> Floats:
+        z = (np.asarray(x) - self.loc) / self.scale
+        result: Floats = -0.5 * z * z - np.log(self.scale) - _HALF_LOG_2PI
+        return result
+
+    def _quantile(self, p: Floats) -> Floats:
+        result: Floats = self.loc + self.scale * special.ndtri(p)
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class StudentTMarginal(Marginal):
+    """Student's t with df degrees of freedom; the mean needs df > 1 and the sd df > 2."""
+
+    df: Floats
+    loc: Floats
+    scale: Floats
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return _shape(self.df, self.loc, self.scale)
+
+    @property
+    def mean(self) -> Floats:
+        return np.where(self.df > 1.0, self.loc, np.nan)[()]
+
+    @property
+    def sd(self) -> Floats:
+        exists = self.df > 2.0
+        inflation = np.sqrt(self.df / np.where(exists, self.df - 2.0, 1.0))
+        value = np.where(exists, self.scale * inflation, np.inf)
+        return np.where(self.df > 1.0, value, np.nan)[()]
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        result: Floats = special.stdtr(self.df, (np.asarray(x) - self.loc) / self.scale)
+        return result
+
+    def log_pdf(self, x: ArrayLike) -> Floats:
+        z = (np.asarray(x) - self.loc) / self.scale
+        half = 0.5 * self.df
+        # log Γ(h+½) − log Γ(h) as the log of Pochhammer's symbol: no cancellation for large df.
+        norm = np.log(special.poch(half, 0.5)) - 0.5 * np.log(np.pi * self.df) - np.log(self.scale)
+        result: Floats = norm - (half + 0.5) * np.log1p(z * z / self.df)
+        return result
+
+    def _quantile(self, p: Floats) -> Floats:
+        result: Floats = self.loc + self.scale * special.stdtrit(self.df, p)
+        return result
