@@ -1,0 +1,358 @@
+"""The agent's state machine: `handle(state, event) → (state, effects)`, pure.
+
+The driver commits the durable part of the new state, then carries out the effects in order. If it
+dies in between, `start` and `resume` recompute every effect that is still outstanding.
+
+    event            what follows                                                          rule
+    ---------------  --------------------------------------------------------------------  -----
+    start            new boot nonce, quarantine, Hello to every neighbour                  1
+    Hello            hear, join, forget what the neighbour acknowledged, answer Welcome    1
+    Welcome          hear, join; when all have answered: leave quarantine, resume          1
+    Pass (token)     stale: learn only. Else hold it and acknowledge; dead: rebuild        4
+    Continue         visit: cavity, wanted, one transaction, route or rest                 5–7
+    Done             the answer that a visit waits for: visit again from its start         5
+    Ack              the neighbour has it: no longer responsible                           8
+    Share, Heard     join what a neighbour knows; note what it has acknowledged            3
+    Alive            the token lives                                                       10
+    EraseRequested   a durable intent                                                      12
+    VoteCast         a vote; with a quorum the target has left                             13
+    DataChanged      a new version of the data                                             11
+    Tick             resend, go elsewhere, presume the token lost                          8–10
+
+After each event `settle` compares what the agent has to do with the place of rest (rule 11) and
+spreads what has grown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from unweave.protocol.epochs import drop_role, open_epoch
+from unweave.protocol.events import (
+    Again,
+    Continue,
+    DataChanged,
+    Detach,
+    Done,
+    Effect,
+    EraseRequested,
+    Event,
+    Received,
+    Refused,
+    Tick,
+    VoteCast,
+)
+from unweave.protocol.gossip import attest_ready, current_gossip, elect, listen, share, silent
+from unweave.protocol.hearing import hear, learn, recheck, settled
+from unweave.protocol.ids import NEVER, bit
+from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
+from unweave.protocol.records import Intent, Sign, Vote
+from unweave.protocol.route import unpark
+from unweave.protocol.state import Hold, Idle, Out, Parked, State
+from unweave.protocol.tombs import dead
+from unweave.protocol.turn import Turn, unsigned
+from unweave.protocol.visit import visit
+from unweave.protocol.waiting import deadline, pulse, set_loss_alarm, tick
+
+__all__ = ["deadline", "handle", "resume", "start"]
+
+
+def start(
+    state: State, boot: int, now: float, sign: Sign = unsigned, *, alone: bool = False
+) -> tuple[State, list[Effect]]:
+    """Rule 1: a new process on this durable state. `alone` skips quarantine: nobody else has a past
+    (a network that begins now, in one memory)."""
+    s = state.rebooted(boot)
+    turn = Turn(now, sign)
+    if alone or not s.neighbours:
+        leave_quarantine(s, turn)
+    else:
+        for n in s.neighbours:
+            turn.send(n, Hello(s.fence, current_gossip(s)))
+        patience = s.terms.patience
+        s.alarms = {"hello": now + patience.resend, "welcome": now + patience.welcome}
+    return s, turn.effects
+
+
+def handle(state: State, event: Event, sign: Sign = unsigned) -> tuple[State, list[Effect]]:
+    """One transition. `state` is not changed."""
+    s = state.fork()
+    turn = Turn(event.now, sign)
+    _EVENTS[type(event)](s, turn, event)
+    if s.synced:
+        settle(s, turn)
+    return s, turn.effects
+
+
+def resume(state: State) -> list[Effect]:
+    """Every effect that is outstanding in this durable state."""
+    turn = Turn(0.0, unsigned)
+    _resume(state.fork(), turn)
+    return turn.effects
+
+
+def _resume(s: State, turn: Turn) -> None:
+    if s.detached or s.dropped:
+        turn.do(Detach(s.detached))
+    if isinstance(s.role, Out):
+        patience = s.terms.patience
+        turn.send(s.role.to, Pass(s.role.token))
+        s.alarms = {
+            **s.alarms,
+            "resend": turn.now + patience.resend,
+            "ack": turn.now + patience.ack,
+        }
+    elif isinstance(s.role, Hold):
+        turn.do(Again())
+    share(s, turn)
+
+
+# -------------------------------------------------------------------------------- quarantine
+
+
+def leave_quarantine(s: State, turn: Turn) -> None:
+    """Fence, learn, resume; the genesis opens epoch 1 if nobody has heard of any."""
+    s.synced = True
+    s.alarms = {k: at for k, at in s.alarms.items() if k == "hello"}
+    recheck(s, turn)
+    set_loss_alarm(s, turn)
+    s.alarms = {**s.alarms, "alive": turn.now + s.terms.patience.alive}
+    if s.me == s.terms.genesis and max(s.last, s.fence) == NEVER and not s.halted:
+        open_epoch(s, turn, None, "genesis")
+    else:
+        _resume(s, turn)
+
+
+def on_tick(s: State, turn: Turn, event: Tick) -> None:
+    welcome = s.alarms.get("welcome")
+    if not s.synced and welcome is not None and welcome <= turn.now:
+        # Patience has passed: start with those who answered, if there is at least one.
+        s.alarms = {**s.alarms, "welcome": turn.now + s.terms.patience.welcome}
+        if s.welcomed:
+            leave_quarantine(s, turn)
+    tick(s, turn)
+
+
+def on_hello(s: State, turn: Turn, sender: int, message: Hello) -> None:
+    hear(s, message.fence)
+    listen(s, turn, message.gossip)
+    if sender in s.acked:
+        s.acked = {n: digests for n, digests in s.acked.items() if n != sender}
+    turn.send(sender, Welcome(s.fence, current_gossip(s)))
+
+
+def on_welcome(s: State, turn: Turn, sender: int, message: Welcome) -> None:
+    hear(s, message.fence)
+    listen(s, turn, message.gossip)
+    s.welcomed |= bit(sender)
+    left = s.left
+    if not s.synced and all(s.welcomed & bit(n) or left & bit(n) for n in s.neighbours):
+        leave_quarantine(s, turn)
+
+
+# ------------------------------------------------------------------------------------ tokens
+
+
+def on_pass(s: State, turn: Turn, sender: int, message: Pass) -> None:
+    """Rule 4. Stamps are compared before tombstones are learned."""
+    token = message.token
+    if token.run != s.terms.run or s.tomb.left or s.halted:
+        return
+    stale = token.stamp <= s.last or token.stamp < s.fence
+    if stale:
+        learn(s, turn, token.tombs, token.generation)
+    else:
+        s.last = token.stamp
+        hear(s, token.stamp)
+        drop_role(s)
+        learn(s, turn, token.tombs, token.generation)
+        pulse(s, turn, token.stamp, turn.now)
+        if dead(token, s.tombs, s.generation):
+            open_epoch(s, turn, None, "the token included what a tombstone forbids")
+        else:
+            s.role = Hold(token)
+    turn.send(sender, Ack(s.fence, token.stamp))
+    if not stale and isinstance(s.role, Hold) and s.role.token is token:
+        visit(s, turn)
+
+
+def on_ack(s: State, turn: Turn, sender: int, message: Ack) -> None:
+    hear(s, message.fence)
+    if isinstance(s.role, Out) and s.role.to == sender and s.role.token.stamp == message.stamp:
+        drop_role(s)
+
+
+def on_continue(s: State, turn: Turn, event: Continue) -> None:
+    if s.synced and isinstance(s.role, Hold):
+        visit(s, turn)
+
+
+def on_done(s: State, turn: Turn, event: Done) -> None:
+    """An answer counts only while its question stands."""
+    if event.key == s.pending and s.synced and isinstance(s.role, Hold):
+        s.pending = None
+        s.memo = {**s.memo, event.key: event.result}
+        visit(s, turn)
+
+
+# ------------------------------------------------------------------------------------ gossip
+
+
+def on_share(s: State, turn: Turn, sender: int, message: Share) -> None:
+    hear(s, message.fence)
+    listen(s, turn, message.gossip)
+    turn.send(sender, Heard(s.fence, message.gossip.digest, message.gossip.tombs_digest))
+
+
+def on_heard(s: State, turn: Turn, sender: int, message: Heard) -> None:
+    hear(s, message.fence)
+    s.acked = {**s.acked, sender: (message.digest, message.tombs_digest)}
+
+
+def on_alive(s: State, turn: Turn, sender: int, message: Alive) -> None:
+    hear(s, message.stamp)
+    pulse(s, turn, message.stamp, message.beat)
+
+
+# ---------------------------------------------------------------------------------- requests
+
+
+def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
+    """Rule 12: a durable intent. The tombstone is written by the removal visit, not before, or the
+    live token would die and every erasure would cost a rebuild."""
+    if s.tomb.left:
+        turn.do(Refused("this agent was declared gone by a quorum; nothing of it is included"))
+    elif event.request in s.intents or settled(s, s.me, event.request):
+        return  # asked again: one intent is enough
+    else:
+        intent = Intent.write(
+            s.me,
+            turn.sign,
+            run=s.terms.run.hex(),
+            request=event.request.hex(),
+            agent=s.me,
+            whole=event.whole,
+            rows=sorted(row.hex() for row in event.rows),
+        )
+        s.intents = {**s.intents, event.request: intent}
+        s.gossip = None
+        if not event.rows <= s.dropped:
+            s.dropped |= event.rows
+            s.rows += 1
+        revisit(s, turn)
+
+
+def on_data(s: State, turn: Turn, event: DataChanged) -> None:
+    s.data += 1
+    revisit(s, turn)
+
+
+def revisit(s: State, turn: Turn) -> None:
+    """What is wanted has changed while the token is here: look again, without the old answers."""
+    s.pending, s.memo = None, {}
+    if s.synced and isinstance(s.role, Hold):
+        turn.do(Again())
+
+
+def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
+    target = event.target
+    name = s.terms.name(target)
+    last_heard = s.heard.get(target)
+    if target == s.me:
+        turn.do(Refused("an agent cannot vote itself gone: ask it to erase itself instead"))
+    elif last_heard is not None and turn.now - last_heard < s.terms.patience.loss:
+        turn.do(Refused(f"{name} was heard {turn.now - last_heard:.0f} s ago: it is not gone"))
+    elif (target, s.me) not in s.votes:
+        vote = Vote.write(
+            s.me,
+            turn.sign,
+            run=s.terms.run.hex(),
+            agent=target,
+            name=name,
+            request=event.request.hex(),
+        )
+        s.votes = {**s.votes, (target, s.me): vote}
+        s.gossip = None
+        elect(s, turn)
+
+
+# ------------------------------------------------------------------------------------ settle
+
+
+def settle(s: State, turn: Turn) -> None:
+    """Rule 11, level-triggered: business is durable, so a lost wake-up call is repeated."""
+    if s.halted or s.tomb.left:
+        if not isinstance(s.role, Idle):
+            drop_role(s)
+    elif s.rest is not None:
+        if s.wake < s.rest.stamp and has_business(s):
+            s.wake = s.rest.stamp
+            s.gossip = None
+        if isinstance(s.role, Parked) and s.wake >= s.role.token.stamp:
+            unpark(s, turn)
+    if s.gossip is None and not silent(s):
+        share(s, turn)
+
+
+def has_business(s: State) -> bool:
+    """Whether the token that rests must come here, or this agent must let it go."""
+    rest = s.rest
+    assert rest is not None
+    if rest.holder == s.me and not (
+        isinstance(s.role, Parked) and s.role.token.stamp == rest.stamp
+    ):
+        return True
+    if s.tomb.left:
+        return False
+    if s.own_intents():
+        return True
+    current = s.current
+    included = rest.included[s.me]
+    if s.tomb.out or s.detached:
+        return bool(included.counter) or unattested(s)
+    if current is None:
+        return bool(included.counter) or unattested(s)
+    stale = current.rows != s.rows or current.data != s.data
+    return stale or current.revision != included or unattested(s)
+
+
+def unattested(s: State) -> bool:
+    rest = s.rest
+    return rest is not None and not rest.quiet & bit(s.me) and attest_ready(s)
+
+
+# ------------------------------------------------------------------------------------- table
+
+
+def on_received(s: State, turn: Turn, event: Received) -> None:
+    sender = event.sender
+    if sender in s.suspects:
+        s.suspects -= {sender}
+    if event.now - s.heard.get(sender, float("-inf")) > s.terms.patience.alive:
+        s.heard = {**s.heard, sender: event.now}
+    message = event.message
+    # In quarantine nothing is accepted, but Hello is answered, or a power cut would never heal.
+    if s.synced or isinstance(message, Hello | Welcome):
+        _MESSAGES[type(message)](s, turn, sender, message)
+
+
+_EVENTS: dict[type, Callable[[State, Turn, Any], None]] = {
+    Received: on_received,
+    Done: on_done,
+    Continue: on_continue,
+    Tick: on_tick,
+    EraseRequested: on_erase,
+    VoteCast: on_vote,
+    DataChanged: on_data,
+}
+
+_MESSAGES: dict[type, Callable[[State, Turn, int, Any], None]] = {
+    Hello: on_hello,
+    Welcome: on_welcome,
+    Pass: on_pass,
+    Ack: on_ack,
+    Share: on_share,
+    Heard: on_heard,
+    Alive: on_alive,
+}

@@ -1,0 +1,135 @@
+"""The quiet cover: everybody attests an unchanged token, then it rests (rules 5 and 6).
+
+Over a cover in which nothing changes, each agent adds its factor to a second sum that started from
+eta_0 and signs the same statement. When the last one has signed, the second sum must equal eta, bit
+for bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unweave.grid import Ints
+from unweave.protocol.asking import ask
+from unweave.protocol.certificate import attestation, certificate, sign_statement
+from unweave.protocol.epochs import drop_role, rebuild
+from unweave.protocol.events import Appraise, Certified, Freeze
+from unweave.protocol.gossip import attest_ready
+from unweave.protocol.hearing import unresolved
+from unweave.protocol.ids import bit
+from unweave.protocol.records import Halt
+from unweave.protocol.route import park
+from unweave.protocol.state import Hold, State
+from unweave.protocol.token import Quiet, Token, digest, missing
+from unweave.protocol.turn import Turn
+
+__all__ = ["consider_quiet"]
+
+
+def consider_quiet(s: State, turn: Turn, token: Token, cavity: Ints) -> bool:
+    """Attest if possible; close the cover if complete. False: the token stays here for now."""
+    if not s.terms.rest:
+        return True
+    if may_attest(s, token, cavity):
+        frozen = frozen_vector(s, turn, token)
+        if frozen is None and not s.terms.conjugate:
+            return False
+        token = attest(s, turn, token, cavity, frozen)
+        s.role = Hold(token)
+    if token.quiet.agents and not s.terms.everybody & ~s.left & ~token.quiet.agents:
+        close(s, turn, token)
+        return False
+    return True
+
+
+def may_attest(s: State, token: Token, cavity: Ints) -> bool:
+    """Only what will stand: nothing pending here, all neighbours know the tombstones, and (unless
+    the model is conjugate) the factor was solved against this very cavity."""
+    if token.quiet.agents & bit(s.me) or (not token.passes and missing(token, s.terms.everybody)):
+        return False  # during the first cover every visit is a change: do not sign for nothing
+    if s.own_intents() or unresolved(s) or not attest_ready(s):
+        return False
+    if s.terms.conjugate or s.tomb.out or s.detached:
+        return True
+    if s.terms.solve == "visit":
+        return False
+    return token.passes >= s.terms.max_passes or is_solved(s, token, cavity)
+
+
+def is_solved(s: State, token: Token, cavity: Ints) -> bool:
+    return bool(token.inside & bit(s.me)) and s.solved_for == digest(cavity)
+
+
+def frozen_vector(s: State, turn: Turn, token: Token) -> Ints | None:
+    """This agent's part of the estimate at the token's eta; None while it is computed."""
+    if s.terms.conjugate:
+        return None
+    factor = s.factor(token.included[s.me])
+    if factor is None:
+        return s.terms.grid.zeros()
+    key = ("freeze", digest(token.eta), factor.revision)
+    answer: Ints | None = ask(s, turn, Freeze(key, token.eta, factor.units, s.dropped))
+    return answer
+
+
+def attest(s: State, turn: Turn, token: Token, cavity: Ints, frozen: Ints | None) -> Token:
+    """Add the own factor to the audit and sign the statement; all fields of the group together."""
+    quiet = token.quiet
+    statement = attestation(s.terms, token)
+    if quiet.agents and quiet.statement != statement:
+        quiet = Quiet()  # somebody wrote a statement that is not about this token: start again
+    restart = not quiet.agents and s.terms.schedule == "metropolis" and s.terms.attest == "sweep"
+    grid = s.terms.grid
+    factor = s.factor(token.included[s.me])
+    audit = s.terms.eta0 if quiet.audit is None else quiet.audit
+    total = frozen
+    if frozen is not None and quiet.frozen is not None:
+        total = grid.add(quiet.frozen, frozen)
+    solved = s.terms.conjugate or factor is None or is_solved(s, token, cavity)
+    quiet = Quiet(
+        agents=quiet.agents | bit(s.me),
+        audit=audit if factor is None else grid.add(audit, factor.units),
+        frozen=total,
+        statement=statement,
+        signatures={**quiet.signatures, s.me: sign_statement(statement, turn.sign)},
+        converged=quiet.converged and solved,
+    )
+    token = token._replace(quiet=quiet, busy=True)
+    # The attesting cover is a sweep of its own: it starts here with an empty bitmap.
+    return token._replace(seen=bit(s.me), stack=()) if restart else token
+
+
+def close(s: State, turn: Turn, token: Token) -> None:
+    """Rule 6: the audit must add up; then rest, and certify every tombstone on the token."""
+    quiet = token.quiet
+    if quiet.audit is None or not np.array_equal(quiet.audit, token.eta):
+        mismatch(s, turn, token)
+        return
+    estimate = None
+    if quiet.frozen is not None:
+        key = ("appraise", digest(token.eta), digest(quiet.frozen))
+        estimate = ask(s, turn, Appraise(key, token.eta, quiet.frozen))
+        if estimate is None:
+            return
+    evidence = certificate(s, token, turn.sign, estimate) if token.tombs else b""
+    park(s, turn, token, evidence)
+    if evidence:
+        turn.do(Certified(evidence))
+
+
+def mismatch(s: State, turn: Turn, token: Token) -> None:
+    """The first mismatch is recorded for ever and answered by a rebuild; the second one halts."""
+    record = Halt.write(
+        s.me,
+        turn.sign,
+        run=s.terms.run.hex(),
+        stamp=list(token.stamp),
+        eta=digest(token.eta).hex(),
+        audit="" if token.quiet.audit is None else digest(token.quiet.audit).hex(),
+    )
+    s.halts |= {record}
+    s.gossip = None
+    if s.halted:
+        drop_role(s)
+    else:
+        rebuild(s, turn, "the audit did not add up to the token")

@@ -1,0 +1,130 @@
+"""Where the token goes after a visit, and when a pass is over (rule 7)."""
+
+from __future__ import annotations
+
+from unweave.graph.schedules import (
+    metropolis_next,
+    route_key,
+    seek_next,
+    sweep_next,
+    sweep_order,
+)
+from unweave.protocol.epochs import hold
+from unweave.protocol.ids import members
+from unweave.protocol.messages import Pass, Rest
+from unweave.protocol.state import Hold, Out, Parked, State
+from unweave.protocol.token import QUIET, Token, missing
+from unweave.protocol.turn import Turn
+
+__all__ = ["leave", "park", "unpark"]
+
+
+def leave(s: State, turn: Turn) -> None:
+    """Send the token on, keep it for another iteration, or park it."""
+    assert isinstance(s.role, Hold)
+    token = s.role.token
+    skip = s.suspects
+    left = s.left
+    if left:
+        skip = skip | frozenset(members(left))
+    target = seek_target(s, skip)
+    if target is not None:
+        go(s, turn, token._replace(stack=()), target)
+    elif sweeping(s, token):
+        order = sweep_order_of(s)
+        step = sweep_next(s.terms.topology, s.me, token.stack, token.seen, order, skip)
+        if step.done:
+            end_pass(s, turn, token)
+        else:
+            go(s, turn, token._replace(seen=step.visited, stack=step.stack), step.next)
+    else:
+        if not s.terms.everybody & ~left & ~token.seen:
+            if not token.busy and s.terms.rest:
+                park(s, turn, token, b"")
+                return
+            token = token._replace(seen=0, passes=token.passes + 1, busy=False)
+        key = route_key(s.terms.seed, token.stamp.epoch, token.stamp.hop)
+        go(s, turn, token, metropolis_next(s.terms.topology, s.me, key, skip))
+
+
+def sweeping(s: State, token: Token) -> bool:
+    """Depth first by schedule, or because a complete token is being attested."""
+    if s.terms.schedule == "sweep":
+        return True
+    return (
+        s.terms.attest == "sweep"
+        and bool(token.quiet.agents)
+        and not missing(token, s.terms.everybody)
+    )
+
+
+def sweep_order_of(s: State) -> tuple[int, ...]:
+    orders = s.terms.sweep_orders
+    order = orders.get(s.me)
+    if order is None:
+        order = orders[s.me] = sweep_order(s.terms.topology, s.me, s.terms.seed)
+    return order
+
+
+def seek_target(s: State, skip: frozenset[int]) -> int | None:
+    """The next agent on the way to the nearest pending erasure."""
+    if not s.intents or s.terms.forget != "seek":
+        return None
+    targets = {i.agent for i in s.intents.values() if i.agent != s.me and i.agent not in skip}
+    away = s.terms.topology.distances(s.me)
+    for agent in sorted(targets, key=lambda k: (away[k], k)):
+        step = seek_next(s.terms.topology, s.me, agent, skip)
+        if step != s.me:
+            return step
+    return None
+
+
+def go(s: State, turn: Turn, token: Token, to: int) -> None:
+    """Hand over, in the transaction of the visit; a self-loop is one more hop."""
+    token = token._replace(stamp=token.stamp.next(s.boot))
+    s.last = s.fence = max(s.fence, token.stamp)
+    s.copy = token
+    if to == s.me:
+        hold(s, turn, token)
+        return
+    s.role = Out(token, to)
+    s.pending, s.memo = None, {}
+    patience = s.terms.patience
+    s.alarms = {
+        **s.alarms,
+        "resend": turn.now + patience.resend,
+        "ack": turn.now + patience.ack,
+    }
+    turn.send(to, Pass(token))
+
+
+def end_pass(s: State, turn: Turn, token: Token) -> None:
+    """At the root with an empty stack: rest if the pass changed nothing, else start another."""
+    if not token.busy and s.terms.rest:
+        park(s, turn, token, b"")
+        return
+    token = token._replace(passes=token.passes + 1, busy=False, seen=0, stack=())
+    go(s, turn, token, s.me)
+
+
+def park(s: State, turn: Turn, token: Token, certificate: bytes) -> None:
+    """Rest here and say so; the rest is pending if somebody has not attested."""
+    token = token._replace(stamp=token.stamp.next(s.boot))
+    s.last = s.fence = max(s.fence, token.stamp)
+    s.copy = token
+    s.role = Parked(token)
+    s.pending, s.memo = None, {}
+    s.rest = Rest(token.stamp, s.me, token.included, token.quiet.agents, certificate)
+    s.gossip = None
+    s.alarms = {k: at for k, at in s.alarms.items() if k not in ("resend", "ack", "loss")}
+
+
+def unpark(s: State, turn: Turn) -> None:
+    """Rule 11: somebody has business. The bitmap starts empty, or nobody would be visited."""
+    assert isinstance(s.role, Parked)
+    token = s.role.token
+    token = token._replace(
+        stamp=token.stamp.next(s.boot), seen=0, stack=(), quiet=QUIET, busy=True, passes=0
+    )
+    s.last = s.fence = max(s.fence, token.stamp)
+    hold(s, turn, token)

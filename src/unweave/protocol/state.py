@@ -1,0 +1,218 @@
+"""What an agent knows. A transition works on a fork, so an old state never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+from unweave.grid import Ints
+from unweave.protocol.events import Key
+from unweave.protocol.ids import NEVER, Revision, Stamp, bit
+from unweave.protocol.messages import Gossip, Rest
+from unweave.protocol.records import Halt, Intent, Record, Tombstone, Vote
+from unweave.protocol.terms import Terms
+from unweave.protocol.token import Token
+from unweave.protocol.tombs import NOTHING, Tomb, Tombs
+
+__all__ = ["DURABLE", "IDLE", "Factor", "Hold", "Idle", "Out", "Parked", "Role", "State"]
+
+
+class Factor(NamedTuple):
+    """A revision of the agent's contribution, and what it was computed from."""
+
+    revision: Revision
+    units: Ints
+    generation: frozenset[bytes]
+    rows: int  # version of the row set
+    data: int  # version of the data
+
+
+class Idle(NamedTuple):
+    """Not responsible for a token."""
+
+
+class Hold(NamedTuple):
+    """Visiting."""
+
+    token: Token
+
+
+class Out(NamedTuple):
+    """Sent, not acknowledged yet."""
+
+    token: Token
+    to: int
+
+
+class Parked(NamedTuple):
+    """At rest here."""
+
+    token: Token
+
+
+Role = Idle | Hold | Out | Parked
+IDLE = Idle()
+
+# What survives a crash. Everything else is rebuilt by `boot` and `resume`.
+DURABLE = (
+    "factors",
+    "counter",
+    "solved_for",
+    "last",
+    "fence",
+    "role",
+    "copy",
+    "tombs",
+    "generation",
+    "tombstones",
+    "intents",
+    "votes",
+    "halts",
+    "rest",
+    "wake",
+    "acked",
+    "rows",
+    "data",
+    "dropped",
+    "detached",
+    "receipts",
+)
+
+
+class State:
+    """One agent. Containers are never mutated: a changed field is a new object."""
+
+    terms: Terms
+    me: int
+
+    # durable
+    factors: tuple[Factor, ...]  # the current one first, then older ones
+    counter: int  # revisions made
+    solved_for: bytes  # digest of the cavity last solved against
+    last: Stamp  # highest accepted stamp, inclusive: what was seen
+    fence: Stamp  # highest stamp heard of, exclusive: what is superseded
+    role: Role
+    copy: Token | None  # the last token that left this agent, for reading and for recovery
+    tombs: Tombs
+    generation: frozenset[bytes]
+    tombstones: Mapping[bytes, Tombstone]
+    intents: Mapping[bytes, Intent]
+    votes: Mapping[tuple[int, int], Vote]
+    halts: frozenset[Halt]
+    rest: Rest | None
+    wake: Stamp
+    acked: Mapping[int, tuple[bytes, bytes]]  # neighbour → digests (all gossip, tombstones)
+    rows: int
+    data: int
+    dropped: frozenset[bytes]  # commitments of rows that must never be used again
+    detached: bool  # the agent erased itself: no rows are left
+    receipts: tuple[Record, ...]
+
+    # volatile
+    boot: int
+    synced: bool
+    welcomed: int  # bitmap of the neighbours that answered
+    suspects: frozenset[int]
+    heard: Mapping[int, float]  # neighbour → when it was last heard
+    pending: Key | None  # the work that is running
+    memo: Mapping[Key, Any]  # answers that the current visit has already got
+    gossip: Gossip | None  # what is spread, cached until it grows
+    pulse: tuple[Stamp, float]
+    relay: bool  # the pulse has not been passed on yet
+    losses: int  # how often the loss timer fired without a sign of life
+    alarms: Mapping[str, float]
+
+    def __init__(self, terms: Terms, me: int) -> None:
+        self.terms = terms
+        self.me = me
+        self.factors = ()
+        self.counter = 0
+        self.solved_for = b""
+        self.last = NEVER
+        self.fence = NEVER
+        self.role = IDLE
+        self.copy = None
+        self.tombs = {}
+        self.generation = frozenset()
+        self.tombstones = {}
+        self.intents = {}
+        self.votes = {}
+        self.halts = frozenset()
+        self.rest = None
+        self.wake = NEVER
+        self.acked = {}
+        self.rows = 0
+        self.data = 0
+        self.dropped = frozenset()
+        self.detached = False
+        self.receipts = ()
+        self._forget_volatile(0)
+
+    def _forget_volatile(self, boot: int) -> None:
+        self.boot = boot
+        self.synced = False
+        self.welcomed = 0
+        self.suspects = frozenset()
+        self.heard = {}
+        self.pending = None
+        self.memo = {}
+        self.gossip = None
+        self.pulse = (NEVER, 0.0)
+        self.relay = False
+        self.losses = 0
+        self.alarms = {}
+
+    def fork(self) -> Self:
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        return copy
+
+    def rebooted(self, boot: int) -> Self:
+        """The same durable state in a new process."""
+        copy = self.fork()
+        copy._forget_volatile(boot)
+        return copy
+
+    # ------------------------------------------------------------------ reading
+
+    @property
+    def neighbours(self) -> tuple[int, ...]:
+        return self.terms.topology.adjacency[self.me]
+
+    @property
+    def tomb(self) -> Tomb:
+        """What is erased of this agent."""
+        return self.tombs.get(self.me, NOTHING)
+
+    @property
+    def left(self) -> int:
+        """Bitmap of the agents that a quorum declared gone."""
+        bitmap = 0
+        for agent, tomb in self.tombs.items():
+            if tomb.left:
+                bitmap |= bit(agent)
+        return bitmap
+
+    @property
+    def halted(self) -> bool:
+        return len(self.halts) >= 2
+
+    @property
+    def current(self) -> Factor | None:
+        return self.factors[0] if self.factors else None
+
+    def factor(self, revision: Revision) -> Factor | None:
+        """The kept factor with exactly this revision."""
+        for factor in self.factors:
+            if factor.revision == revision:
+                return factor
+        return None
+
+    @property
+    def token(self) -> Token | None:
+        """The token this agent is responsible for."""
+        return None if isinstance(self.role, Idle) else self.role.token
+
+    def own_intents(self) -> list[Intent]:
+        """Requests about this agent that were not carried out yet."""
+        return [intent for intent in self.intents.values() if intent.agent == self.me]

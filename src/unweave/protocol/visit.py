@@ -1,0 +1,267 @@
+"""A visit: cavity, wanted factor, new token (rule 5). Erasing is visiting with wanted = 0.
+
+    cavity = eta − factor_k[included_k]          eta ← cavity + wanted
+
+A visit that lacks an answer (a solve, a judgement) asks for it and stops; when the answer arrives
+it runs again from the start, so tombstones, requests and data that came in between are respected.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+from unweave.grid import Ints
+from unweave.protocol.asking import ask
+from unweave.protocol.epochs import rebuild
+from unweave.protocol.events import Detach, Judge, Solution, Solve
+from unweave.protocol.hearing import unresolved
+from unweave.protocol.ids import OUT, Revision, bit
+from unweave.protocol.quiet import consider_quiet
+from unweave.protocol.records import Intent, Record, Sign, Tombstone
+from unweave.protocol.route import leave
+from unweave.protocol.state import Factor, Hold, State
+from unweave.protocol.token import QUIET, Token, digest, missing
+from unweave.protocol.tombs import Tomb, entomb, join
+from unweave.protocol.turn import Turn
+
+__all__ = ["Receipt", "visit"]
+
+
+class Wanted(NamedTuple):
+    """What the agent wants to be in the token."""
+
+    factor: Factor | None  # None: nothing
+    fresh: bool = False  # a new revision, to be made durable with the token
+    solved: bool = False  # a solver has looked at this cavity
+
+
+class Receipt(Record):
+    """One agent's signed word on one change of the token; receipts form a hash chain."""
+
+    kind = "application/vnd.unweave.receipt+json"
+
+
+def visit(s: State, turn: Turn) -> None:
+    """Rule 5. On return the token has moved on, has been parked, or waits for an answer."""
+    assert isinstance(s.role, Hold)
+    token = merge_tombs(s, s.role.token)
+    before = token.included[s.me]
+    held = s.factor(before)
+    if before.counter and held is None:
+        rebuild(s, turn, "the token includes a revision that is no longer kept")
+        return
+    grid = s.terms.grid
+    cavity = token.eta if held is None else grid.subtract(token.eta, held.units)
+    wanted = choose(s, turn, token, cavity)
+    if wanted is None:
+        return  # an answer is on its way
+    units = wanted.factor.units if wanted.factor is not None else None
+    eta = cavity if units is None else grid.add(cavity, units)
+    intents = s.own_intents()
+    if intents and not s.terms.conjugate and before.counter:
+        verdict = ask(s, turn, Judge(("judge", digest(token.eta), digest(eta)), token.eta, eta))
+        if verdict is None:
+            return
+        if not verdict:
+            retrain(s, turn, token, intents)
+            return
+    commit(s, turn, token, cavity, eta, wanted, intents)
+
+
+def merge_tombs(s: State, token: Token) -> Token:
+    """The token learns what the agent knows. It is not dead, so this only adds ids of agents that
+    it does not include, and a generation only while it is empty."""
+    tombs = join(token.tombs, s.tombs)
+    if tombs is token.tombs and s.generation <= token.generation:
+        return token
+    return token._replace(
+        tombs=tombs, generation=token.generation | s.generation, quiet=QUIET, busy=True
+    )
+
+
+# ------------------------------------------------------------------------------ what is wanted
+
+
+def choose(s: State, turn: Turn, token: Token, cavity: Ints) -> Wanted | None:
+    """The wanted factor; None while a solver is at work."""
+    if s.tomb.out or s.detached or any(intent.whole for intent in s.own_intents()):
+        return Wanted(None)
+    if unresolved(s):
+        return Wanted(None)  # which rows are erased is not known yet: stay out until it is
+    current = s.current
+    stale = current is None or current.rows != s.rows or current.data != s.data
+    if s.terms.conjugate:
+        return solve_conjugate(s, turn) if stale else Wanted(current)
+    if not must_solve(s, token, cavity, stale):
+        return Wanted(current)
+    answer = ask_solver(s, turn, token, cavity, current)
+    if answer is None:
+        return None
+    if answer.units is not None:
+        return Wanted(new_factor(s, answer.units), fresh=True, solved=True)
+    if current is not None and (answer.keep or current.rows == s.rows):
+        return Wanted(current, solved=answer.keep)
+    return Wanted(None)  # outside the domain, and nothing that may be kept: try in a later pass
+
+
+def must_solve(s: State, token: Token, cavity: Ints, stale: bool) -> bool:
+    """A cavity-dependent agent solves when its data changed, or once per pass when everybody else
+    is in and the cavity is not the one it has solved for. With `solve="visit"`: always."""
+    if stale or s.terms.solve == "visit":
+        return True
+    return (
+        not missing(token, s.terms.everybody & ~bit(s.me))
+        and not token.seen & bit(s.me)
+        and token.passes < s.terms.max_passes
+        and digest(cavity) != s.solved_for
+    )
+
+
+def solve_conjugate(s: State, turn: Turn) -> Wanted | None:
+    key = ("solve", s.rows, s.data)
+    answer: Solution | None = ask(s, turn, Solve(key, 0, 0, None, None, s.dropped))
+    if answer is None:
+        return None
+    if answer.units is None:
+        return Wanted(None)  # no rows are left
+    return Wanted(new_factor(s, answer.units), fresh=True)
+
+
+def ask_solver(
+    s: State, turn: Turn, token: Token, cavity: Ints, current: Factor | None
+) -> Solution | None:
+    stamp = token.stamp
+    key = ("solve", s.rows, s.data, stamp, digest(cavity))
+    units = None if current is None else current.units
+    answer: Solution | None = ask(
+        s, turn, Solve(key, stamp.epoch, stamp.hop, cavity, units, s.dropped)
+    )
+    return answer
+
+
+def new_factor(s: State, units: Ints) -> Factor:
+    """A revision that was never used before: its name holds this boot's nonce."""
+    return Factor(Revision(s.counter + 1, s.boot), units, s.generation, s.rows, s.data)
+
+
+# ------------------------------------------------------------------------- the one transaction
+
+
+def commit(
+    s: State,
+    turn: Turn,
+    token: Token,
+    cavity: Ints,
+    eta: Ints,
+    wanted: Wanted,
+    intents: list[Intent],
+) -> None:
+    """Factor, eta, intent → tombstone and wipe, receipt and route: all or nothing."""
+    before = token.included[s.me]
+    external = bool(intents)
+    if wanted.fresh and wanted.factor is not None:
+        external = external or not s.factors or s.factors[0].data != wanted.factor.data
+        s.counter += 1
+        s.factors = (wanted.factor, *s.factors[: s.terms.kept])
+    after = OUT if wanted.factor is None else wanted.factor.revision
+    if wanted.solved:
+        s.solved_for = digest(cavity)
+    if before != after or intents:
+        included = (*token.included[: s.me], after, *token.included[s.me + 1 :])
+        inside = token.inside | bit(s.me) if after.counter else token.inside & ~bit(s.me)
+        receipt = write_receipt(s, turn.sign, token, before, after, eta, intents)
+        if intents:
+            token = carry_out(s, turn, token, intents, receipt, retrain=False)
+        token = token._replace(
+            eta=eta,
+            included=included,
+            inside=inside,
+            quiet=QUIET,
+            busy=True,
+            passes=0 if external else token.passes,
+            receipts=chain(token.receipts, receipt),
+        )
+        s.receipts = (receipt, *s.receipts[: s.terms.kept])
+    elif wanted.solved:
+        token = token._replace(busy=True)
+    token = token._replace(seen=token.seen | bit(s.me))
+    s.role = Hold(token)
+    if consider_quiet(s, turn, token, cavity):
+        leave(s, turn)
+
+
+def carry_out(
+    s: State, turn: Turn, token: Token, intents: list[Intent], receipt: Receipt, retrain: bool
+) -> Token:
+    """Turn requests into signed tombstones and wipe what they forbid, in this transaction."""
+    whole = any(intent.whole for intent in intents)
+    requests = frozenset(intent.request for intent in intents)
+    records = dict(s.tombstones)
+    for intent in intents:
+        records[intent.request] = Tombstone.write(
+            s.me,
+            turn.sign,
+            run=s.terms.run.hex(),
+            request=intent.request.hex(),
+            agent=s.me,
+            name=s.terms.name(s.me),
+            whole=intent.whole,
+            rows=sorted(row.hex() for row in intent.rows),
+            retrain=retrain,
+            receipt=receipt.raw.decode(),
+            receipt_signature=receipt.signature.hex(),
+        )
+        s.dropped |= intent.rows
+    s.tombstones = records
+    s.intents = {r: i for r, i in s.intents.items() if r not in requests}
+    s.tombs = entomb(s.tombs, s.me, Tomb(requests, whole=whole))
+    if retrain:
+        s.generation |= requests
+    # Only the factor that was computed without the erased rows may stay.
+    keep = s.current if s.current is not None and s.current.rows == s.rows else None
+    s.factors = (keep,) if keep is not None and not whole and not retrain else ()
+    s.detached = s.detached or whole
+    s.copy = None
+    s.gossip = None
+    turn.do(Detach(whole))
+    return token._replace(tombs=join(token.tombs, s.tombs))
+
+
+def retrain(s: State, turn: Turn, token: Token, intents: list[Intent]) -> None:
+    """Rule 14b: the token without this agent is outside the domain, or too far away. The request
+    joins the generation: everybody's factors are void and the next solves start from zero."""
+    receipt = write_receipt(s, turn.sign, token, token.included[s.me], OUT, s.terms.eta0, intents)
+    carry_out(s, turn, token, intents, receipt, retrain=True)
+    s.solved_for = b""
+    s.receipts = (receipt, *s.receipts[: s.terms.kept])
+    rebuild(s, turn, "an erasure asked everybody to start from zero")
+
+
+def write_receipt(
+    s: State,
+    sign: Sign,
+    token: Token,
+    before: Revision,
+    after: Revision,
+    eta: Ints,
+    intents: list[Intent],
+) -> Receipt:
+    return Receipt.write(
+        s.me,
+        sign,
+        run=s.terms.run.hex(),
+        agent=s.me,
+        stamp=list(token.stamp),
+        before=list(before),
+        after=list(after),
+        eta_before=digest(token.eta).hex(),
+        eta_after=digest(eta).hex(),
+        requests=sorted(intent.request.hex() for intent in intents),
+        previous=token.receipts.hex(),
+    )
+
+
+def chain(previous: bytes, receipt: Receipt) -> bytes:
+    """hash ← SHA-256(hash ‖ SHA-256(receipt))."""
+    return hashlib.sha256(previous + hashlib.sha256(receipt.raw).digest()).digest()
