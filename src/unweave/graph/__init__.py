@@ -1,0 +1,30 @@
+"""Graphs of agents, the rules that route a token over them, and how long those rules take."""
+
+from __future__ import annotations
+
+from unweave.graph import builders as graphs
+from unweave.graph.schedules import (
+    SCHEDULES,
+    SweepStep,
+    first_agent,
+    metropolis_next,
+    route_key,
+    seek_next,
+    sweep_next,
+    sweep_order,
+)
+from unweave.graph.topology import Disconnected, Topology
+
+__all__ = [
+    "SCHEDULES",
+    "Disconnected",
+    "SweepStep",
+    "Topology",
+    "first_agent",
+    "graphs",
+    "metropolis_next",
+    "route_key",
+    "seek_next",
+    "sweep_next",
+    "sweep_order",
+]

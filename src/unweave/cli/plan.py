@@ -1,0 +1,205 @@
+"""`unweave plan`: how many iterations learning and forgetting take on a graph, in advance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from unweave.graph import Topology
+    from unweave.graph.cover import Expected
+    from unweave.graph.forecast import Forecast
+
+__all__ = ["plan"]
+
+_MAX_MOVES = 1_000_000  # of a simulated walk; about a minute
+
+
+def plan(
+    graph: Annotated[
+        str | None,
+        typer.Option(
+            "--graph",
+            "-g",
+            metavar="G",
+            help="star (the first agent is the hub), ring, complete, path, grid, erdos-renyi, "
+            "watts-strogatz or barabasi-albert.",
+            show_default="complete",
+        ),
+    ] = None,
+    agents: Annotated[
+        int | None,
+        typer.Option("--agents", "-k", metavar="K", help="Number of agents, named a1 … aK."),
+    ] = None,
+    edges: Annotated[
+        Path | None,
+        typer.Option(
+            "--edges",
+            metavar="FILE",
+            help='A graph of your own, instead of --graph: one edge per line, "a,b" or "a b"; '
+            "# starts a comment.",
+        ),
+    ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option("--agent", metavar="NAME", help="Who is to be forgotten; default: the last."),
+    ] = None,
+    p: Annotated[
+        float | None,
+        typer.Option("--p", help="Edge (erdos-renyi) or rewiring (watts-strogatz) probability."),
+    ] = None,
+    near: Annotated[
+        int | None, typer.Option("--near", help="Nearest neighbours each (watts-strogatz), even.")
+    ] = None,
+    joins: Annotated[
+        int | None, typer.Option("--joins", help="Edges of each newcomer (barabasi-albert).")
+    ] = None,
+    replicas: Annotated[
+        int,
+        typer.Option(
+            "--replicas", metavar="N", help="Simulated walks where no exact value exists."
+        ),
+    ] = 1000,
+    seed: Annotated[
+        int,
+        typer.Option("--seed", metavar="S", help="Seed of random graphs, orders and simulation."),
+    ] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Expected iterations to learn from everybody, and to reach one agent to forget it.
+
+    The start is a uniformly drawn agent and counts as iteration 1; so does every iteration in which
+    the walk stays where it is. **metropolis** is the random walk of the paper, **sweep** a
+    depth-first traversal, **seek** the shortest path to the agent.
+
+    Examples:
+
+        unweave plan --graph complete --agents 10
+
+        unweave plan --graph star --agents 20 --agent a1 --json
+
+        unweave plan --edges consortium.csv --agent hospital-3
+    """
+    from unweave.cli.common import console, emit_json, errors
+    from unweave.errors import ConfigError
+    from unweave.graph.forecast import forecast, paper_formulas
+
+    if replicas < 2:
+        raise ConfigError(f"--replicas {replicas}: a confidence interval needs at least 2")
+    topology = _topology(graph, agents, edges, p, near, joins, seed)
+    target = topology.index(agent if agent is not None else topology.agents[-1])
+    with errors.status("simulating the random walk …"):
+        found = forecast(topology, target, replicas, seed, _MAX_MOVES)
+    K = len(topology)
+    is_complete = bool((topology.degrees == K - 1).all())
+    report: dict[str, Any] = {
+        "graph": str(edges) if edges is not None else (graph or "complete"),
+        "agents": K,
+        "edges": topology.indices.size // 2,
+        "agent": topology.agents[target],
+        "seed": seed,
+        "start": "uniform, counts as iteration 1",
+        "schedules": {name: _entry(one) for name, one in found.items()},
+    }
+    if is_complete:
+        report["paper"] = paper_formulas(K)
+    if json:
+        emit_json(report)
+    else:
+        console.print(_table(report))
+        for line in _remarks(report):
+            console.print(line, style="dim", highlight=False)
+
+
+def _topology(
+    graph: str | None,
+    agents: int | None,
+    edges: Path | None,
+    p: float | None,
+    near: int | None,
+    joins: int | None,
+    seed: int,
+) -> Topology:
+    from unweave.errors import ConfigError
+    from unweave.graph import graphs
+
+    if edges is None:
+        if agents is None:
+            raise ConfigError(
+                "how many agents? Give --agents K, or a graph of your own: --edges FILE"
+            )
+        return graphs.by_name(graph or "complete", agents, p=p, k=near, m=joins, seed=seed)
+    if graph is not None and graph not in ("edges", "edge-list"):
+        raise ConfigError(f"--graph {graph} and --edges {edges} name two graphs: give one of them")
+    topology = graphs.from_edges(edges)
+    if agents is not None and agents != len(topology):
+        raise ConfigError(
+            f"--agents {agents}, but {edges} has {len(topology)} agents: leave --agents out, "
+            "or complete the file"
+        )
+    return topology
+
+
+def _entry(one: Forecast) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "learn_iterations": None if one.learn is None else one.learn.value,
+        "forget_iterations": one.forget.value,
+        "method": {"learn": one.learn.method if one.learn else None, "forget": one.forget.method},
+    }
+    intervals = {"learn": _interval(one.learn), "forget": _interval(one.forget)}
+    if any(intervals.values()):
+        entry["ci95"] = intervals
+        entry["replicas"] = {
+            "learn": one.learn.replicas if one.learn else None,
+            "forget": one.forget.replicas,
+        }
+    if one.note:
+        entry["note"] = one.note
+    return entry
+
+
+def _interval(value: Expected | None) -> list[float] | None:
+    return list(value.ci95) if value is not None and value.ci95 is not None else None
+
+
+def _table(report: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    table = Table(title=f"{report['graph']}, {report['agents']} agents: expected iterations")
+    table.add_column("schedule")
+    table.add_column("learn from all", justify="right")
+    table.add_column(f"reach {report['agent']}", justify="right")
+    table.add_column("how")
+    for name, entry in report["schedules"].items():
+        how = sorted({m for m in entry["method"].values() if m})
+        ci95 = entry.get("ci95", {})
+        table.add_row(
+            name,
+            _cell(entry["learn_iterations"], ci95.get("learn")),
+            _cell(entry["forget_iterations"], ci95.get("forget")),
+            ", ".join(how),
+        )
+    return table
+
+
+def _cell(value: float | None, interval: list[float] | None) -> str:
+    if value is None:
+        return "–"
+    shown = f"{value:,.2f}"
+    return shown if interval is None else f"{shown} ± {(interval[1] - interval[0]) / 2:,.2f}"
+
+
+def _remarks(report: dict[str, Any]) -> list[str]:
+    lines = ["A uniform start counts as iteration 1; ± is a 95% confidence interval."]
+    paper = report.get("paper")
+    if paper:
+        lines.append(
+            f"Paper, complete graph: cover (K−1)·H = {paper['cover']:,.2f} steps after the start, "
+            f"approximated by (K−1)·log(K−1) = {paper['cover_approximation']:,.2f}; "
+            f"unlearning 1/K + K − 1 = {paper['unlearn']:,.2f} iterations; "
+            f"retraining without one (K−2)·H = {paper['retrain']:,.2f} steps."
+        )
+    lines += [entry["note"] for entry in report["schedules"].values() if "note" in entry]
+    return lines

@@ -1,0 +1,82 @@
+"""Edge lists: pairs of names in memory, or one pair per line in a text file."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from unweave.errors import GraphError
+from unweave.graph.topology import Topology, agent_names
+
+__all__ = ["from_edges"]
+
+_HEADERS = {("source", "target"), ("from", "to")}
+
+
+def from_edges(
+    source: str | os.PathLike[str] | Iterable[tuple[object, object]],
+    agents: int | Sequence[str] | None = None,
+) -> Topology:
+    """A graph from pairs of names, or from a file with one edge per line: `a,b` or `a b`.
+
+    In a file `#` starts a comment, and a first line `source,target` or `from,to` is a header.
+    Without `agents` the names are those in the edges, in natural order (a2 before a10): the order
+    of the lines does not matter.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        pairs = _read(Path(source))
+        where = f"{source}: "
+    else:
+        pairs = [_pair(edge) for edge in source]
+        where = ""
+    if agents is None:
+        names = tuple(sorted({name for pair in pairs for name in pair}, key=_natural))
+        if not names:
+            raise GraphError(f"{where}there is no edge: give at least one pair of agents")
+    else:
+        names = agent_names(agents)
+    try:
+        return Topology(names, pairs)
+    except GraphError as error:
+        raise type(error)(f"{where}{error}") from None
+
+
+def _pair(edge: object) -> tuple[str, str]:
+    if isinstance(edge, (tuple, list)) and len(edge) == 2:
+        return str(edge[0]), str(edge[1])
+    raise GraphError(f"edge {edge!r} is not a pair of agents")
+
+
+def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Digits compare as numbers, and before letters."""
+    parts = (part for part in re.split(r"(\d+)", name) if part)
+    return tuple((0, int(p), p) if p.isdecimal() else (1, 0, p) for p in parts)
+
+
+def _read(file: Path) -> list[tuple[str, str]]:
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise GraphError(f"{file}: cannot read the edge list: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise GraphError(f"{file}: the edge list is not UTF-8 text") from None
+    pairs: list[tuple[str, str]] = []
+    first = True
+    for number, line in enumerate(text.splitlines(), start=1):
+        content = line.partition("#")[0].strip()
+        if not content:
+            continue
+        fields = [f.strip().strip('"') for f in content.split(",")]
+        if len(fields) == 1:
+            fields = content.split()
+        if len(fields) != 2 or not all(fields):
+            raise GraphError(
+                f'{file}:{number}: expected two agents, "a,b" or "a b", not {content!r}'
+            )
+        a, b = fields
+        if not (first and (a.lower(), b.lower()) in _HEADERS):
+            pairs.append((a, b))
+        first = False
+    return pairs

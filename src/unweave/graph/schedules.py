@@ -1,0 +1,116 @@
+"""Where the token goes next: three rules, each a pure function of what the holder knows.
+
+- `metropolis`: a random walk whose stationary distribution is uniform (`eq:mh_rule` of Gong,
+  Simeone, Kang 2021). A rejected proposal keeps the token for one more iteration.
+- `sweep`: a depth-first traversal. The stack and the visited set ride on the token; an agent only
+  knows its own neighbours. Every agent is visited within 2(K−1) hops.
+- `seek`: the shortest path to one agent.
+
+`skip` holds the agents that must not receive the token (suspects, and those that left). Returning k
+itself means that the token stays at k.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from unweave.draws import Purpose, derive, uniform
+from unweave.graph.topology import Topology
+
+__all__ = [
+    "SCHEDULES",
+    "SweepStep",
+    "first_agent",
+    "metropolis_next",
+    "route_key",
+    "seek_next",
+    "sweep_next",
+    "sweep_order",
+]
+
+SCHEDULES = ("metropolis", "sweep", "seek")
+_NOBODY: frozenset[int] = frozenset()
+
+
+def first_agent(count: int, seed: int) -> int:
+    """The agent that opens epoch 1: uniform, named by the seed."""
+    return int(uniform(derive(seed, Purpose.GENESIS), 0) * count)
+
+
+def route_key(seed: int, epoch: int, hop: int) -> int:
+    """The key of the draws that route the token away from iteration `hop`."""
+    return derive(seed, epoch, hop, Purpose.ROUTE)
+
+
+def metropolis_next(topology: Topology, k: int, key: int, skip: frozenset[int] = _NOBODY) -> int:
+    """`eq:mh_rule`: propose a neighbour j uniformly, accept with probability min(1, deg k / deg j).
+
+    Attempt t uses draws 2t (which neighbour) and 2t+1 (accept); one in `skip` is drawn again.
+    """
+    row = topology.adjacency[k]
+    degree = len(row)
+    if skip and skip.issuperset(row):
+        return k
+    if not degree:  # a single agent has nobody to pass the token to
+        return k
+    attempt = 0
+    while True:
+        # u < 1 has 53 bits, so u·degree rounds to less than degree: the index is always valid.
+        j = row[int(uniform(key, 2 * attempt) * degree)]
+        if j not in skip:
+            accepted = uniform(key, 2 * attempt + 1) * len(topology.adjacency[j]) < degree
+            return j if accepted else k
+        attempt += 1
+
+
+def sweep_order(topology: Topology, k: int, seed: int) -> tuple[int, ...]:
+    """The fixed order in which agent k tries its neighbours: sorted by draw j of k's own key."""
+    key = derive(seed, Purpose.ORDER, k)
+    return tuple(sorted(topology.adjacency[k], key=lambda j: (uniform(key, j), j)))
+
+
+class SweepStep(NamedTuple):
+    """What a depth-first step decides; `stack` and `visited` travel on the token."""
+
+    next: int
+    stack: tuple[int, ...]
+    visited: int  # bitmap: bit k is set once agent k was reached
+    done: bool  # the pass ends here, at its root
+
+
+def sweep_next(
+    topology: Topology,
+    k: int,
+    stack: tuple[int, ...],
+    visited: int,
+    order: tuple[int, ...],
+    skip: frozenset[int] = _NOBODY,
+) -> SweepStep:
+    """One step of a depth-first pass at agent k, whose neighbours are tried in `order`.
+
+    Down to the first neighbour that is neither visited nor skipped, else back to the top of the
+    stack. A pass starts with `stack=(), visited=0` and is done at its root when the stack is empty;
+    an agent whose parent must be skipped or is no neighbour becomes the root: a pass always ends.
+    """
+    visited |= 1 << k
+    for j in order:
+        if not visited >> j & 1 and j not in skip:
+            return SweepStep(j, (*stack, k), visited, False)
+    if stack and stack[-1] not in skip and stack[-1] in topology.adjacency[k]:
+        return SweepStep(stack[-1], stack[:-1], visited, False)
+    return SweepStep(k, (), visited, True)
+
+
+def seek_next(topology: Topology, k: int, target: int, skip: frozenset[int] = _NOBODY) -> int:
+    """The next agent on a shortest path to `target` around `skip`; the smallest index among equals.
+
+    k itself at the target, and where every way is blocked.
+    """
+    if k == target:
+        return k
+    if not skip:
+        return topology.next_hop(k, target)
+    # The holder is not skipped by itself, whatever others suspect.
+    to_target = topology.distances_avoiding(target, skip - {k})
+    open_ = [j for j in topology.adjacency[k] if j not in skip and to_target[j] >= 0]
+    return min(open_, key=lambda j: (to_target[j], j), default=k)

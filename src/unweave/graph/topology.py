@@ -1,0 +1,346 @@
+"""Who may talk to whom: a connected, undirected graph of named agents.
+
+Agents are known by name to people and by index to schedules and kernels. The graph is stored once,
+as CSR arrays (agent k's neighbours are `indices[indptr[k]:indptr[k+1]]`, ascending), so that a
+sparse graph of 10⁵ agents is small; everything else is derived when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, NoReturn, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.errors import GraphError
+
+__all__ = ["Disconnected", "Topology", "agent_names"]
+
+_KEPT_DISTANCES = 64  # breadth-first searches remembered per graph; each costs 4·K bytes
+
+
+_Array = TypeVar("_Array", bound=NDArray[Any])
+
+
+class Disconnected(GraphError):
+    """A graph in several pieces; the message names them."""
+
+
+def agent_names(agents: int | Sequence[str]) -> tuple[str, ...]:
+    """Names as given, or a1, a2, …, aK for a number."""
+    if isinstance(agents, str):
+        raise GraphError(f"agents={agents!r}: give a number of agents or a list of names")
+    if isinstance(agents, (int, np.integer)):
+        if agents < 1:
+            raise GraphError(f"a graph needs at least one agent, not {agents}")
+        return tuple(f"a{k}" for k in range(1, int(agents) + 1))
+    return tuple(agents)
+
+
+class Topology:
+    """A connected graph: `Topology(["a", "b", "c"], [("a", "b"), ("b", "c")])`.
+
+    An edge is a pair of names, or a pair of indices. Repeated edges are merged; an edge from an
+    agent to itself, an unknown agent, an empty graph and a disconnected one are refused. Immutable.
+    """
+
+    agents: tuple[str, ...]
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+
+    def __init__(
+        self,
+        agents: Sequence[str],
+        edges: Iterable[tuple[str | int, str | int]] | NDArray[np.integer[Any]],
+    ) -> None:
+        names = tuple(agents)
+        _check_names(names)
+        lookup = {name: k for k, name in enumerate(names)}
+        pairs = edges if isinstance(edges, np.ndarray) else _pairs(edges, names, lookup)
+        indptr, indices = _csr(names, np.asarray(pairs, dtype=np.int64).reshape(-1, 2))
+        for attribute, value in (
+            ("agents", names),
+            ("indptr", indptr),
+            ("indices", indices),
+            ("_lookup", lookup),
+            ("_distances", {}),
+        ):
+            object.__setattr__(self, attribute, value)
+        if (self._search(0) < 0).any():
+            _refuse_disconnected(names, self._components())
+
+    _lookup: dict[str, int]
+    _distances: dict[int, NDArray[np.int32]]
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a Topology cannot be changed: build a new one ({name})")
+
+    def __len__(self) -> int:
+        return len(self.agents)
+
+    def __repr__(self) -> str:
+        return f"Topology({len(self)} agents, {self.indices.size // 2} edges)"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Topology):
+            return NotImplemented
+        return (
+            self.agents == other.agents
+            and np.array_equal(self.indptr, other.indptr)
+            and np.array_equal(self.indices, other.indices)
+        )
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.agents, self.indices.tobytes()))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    # ------------------------------------------------------------------ names and neighbours
+
+    def index(self, agent: str | int) -> int:
+        """The index of an agent given by name (or by index, which is checked)."""
+        if isinstance(agent, str):
+            try:
+                return self._lookup[agent]
+            except KeyError:
+                raise GraphError(_unknown(agent, self.agents)) from None
+        if not 0 <= agent < len(self):
+            raise GraphError(f"agent index {agent} is outside 0 … {len(self) - 1}")
+        return int(agent)
+
+    @cached_property
+    def adjacency(self) -> tuple[tuple[int, ...], ...]:
+        """Every agent's neighbours as ascending indices, for scalar use."""
+        bounds = self.indptr.tolist()
+        flat = self.indices.tolist()
+        return tuple(tuple(flat[bounds[k] : bounds[k + 1]]) for k in range(len(self)))
+
+    @overload
+    def neighbours(self, agent: str) -> tuple[str, ...]: ...
+    @overload
+    def neighbours(self, agent: int) -> tuple[int, ...]: ...
+    def neighbours(self, agent: str | int) -> tuple[str, ...] | tuple[int, ...]:
+        """Neighbours of an agent: names for a name, indices for an index."""
+        k = self.index(agent)
+        row = tuple(self._row(k))
+        return tuple(self.agents[j] for j in row) if isinstance(agent, str) else row
+
+    @cached_property
+    def degrees(self) -> NDArray[np.int64]:
+        """Number of neighbours of every agent."""
+        return _frozen(np.diff(self.indptr))
+
+    def degree(self, agent: str | int) -> int:
+        return int(self.degrees[self.index(agent)])
+
+    @cached_property
+    def edge_array(self) -> NDArray[np.int64]:
+        """Edges [E, 2] as index pairs i < j, sorted."""
+        heads = np.repeat(np.arange(len(self)), self.degrees)
+        keep = heads < self.indices
+        return _frozen(np.stack([heads[keep], self.indices[keep].astype(np.int64)], axis=1))
+
+    @cached_property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        """Edges as pairs of names, sorted by index."""
+        return tuple((self.agents[i], self.agents[j]) for i, j in self.edge_array.tolist())
+
+    # ------------------------------------------------------------------ shortest paths
+
+    def distances(self, target: str | int) -> NDArray[np.int32]:
+        """Hops from every agent to `target` (breadth-first; remembered for the latest targets)."""
+        t = self.index(target)
+        known = self._distances.get(t)
+        if known is None:
+            known = _frozen(self._search(t))
+            if len(self._distances) >= _KEPT_DISTANCES:
+                self._distances.pop(next(iter(self._distances)), None)
+            self._distances[t] = known
+        return known
+
+    def distances_avoiding(self, target: int, avoid: frozenset[int]) -> NDArray[np.int32]:
+        """Hops to `target` on the graph without the agents in `avoid`; −1 where there is no way."""
+        return self._search(target, avoid) if avoid else self.distances(target)
+
+    def next_hop(self, k: str | int, target: str | int) -> int:
+        """The neighbour of k on a shortest path to `target`: the smallest index among equals."""
+        here, t = self.index(k), self.index(target)
+        if here == t:
+            return here
+        to_target = self.distances(t)
+        return next(j for j in self._row(here) if to_target[j] == to_target[here] - 1)
+
+    @cached_property
+    def diameter(self) -> int:
+        """The longest shortest path, by bounding eccentricities (Takes and Kosters 2011).
+
+        One search from u bounds every other: ecc(v) ≥ max(d, ecc(u) − d) and ≤ ecc(u) + d, with
+        d = d(u, v). Few searches suffice unless most eccentricities agree, as on a cycle.
+        """
+        count = len(self)
+        if count > 2 and bool(np.all(self.degrees == 2)):
+            return count // 2
+        lower = np.zeros(count, dtype=np.int64)
+        upper = np.full(count, count, dtype=np.int64)
+        open_ = np.ones(count, dtype=bool)
+        at_least, pick_far = 0, True
+        while open_.any():
+            left = np.flatnonzero(open_)
+            # Far candidates raise the lower bound, central ones lower the upper bounds: alternate.
+            u = int(left[np.argmax(upper[left])] if pick_far else left[np.argmin(lower[left])])
+            pick_far = not pick_far
+            d = self._search(u).astype(np.int64)
+            ecc = int(d.max())
+            at_least = max(at_least, ecc)
+            lower = np.maximum(lower, np.maximum(d, ecc - d))
+            upper = np.minimum(upper, ecc + d)
+            open_[u] = False
+            at_least = max(at_least, int(lower.max()))
+            open_ &= upper > at_least
+        return at_least
+
+    # ------------------------------------------------------------------ interop
+
+    @classmethod
+    def from_networkx(cls, graph: Any) -> Topology:
+        """A networkx graph whose nodes become the agents, named by `str(node)`."""
+        from unweave.graph.interop import from_networkx
+
+        return from_networkx(graph)
+
+    def to_networkx(self) -> Any:
+        """The same graph as a `networkx.Graph` of names."""
+        from unweave.graph.interop import to_networkx
+
+        return to_networkx(self)
+
+    # ------------------------------------------------------------------ searches
+
+    def _row(self, k: int) -> list[int]:
+        row: list[int] = self.indices[self.indptr[k] : self.indptr[k + 1]].tolist()
+        return row
+
+    def _search(self, source: int, avoid: frozenset[int] = frozenset()) -> NDArray[np.int32]:
+        """Breadth-first distances from `source`, −1 where not reached; stops once all are seen."""
+        found = [-1] * len(self)
+        if source in avoid:
+            return np.asarray(found, dtype=np.int32)
+        found[source] = 0
+        missing = len(self) - 1
+        level, depth = [source], 0
+        while level and missing:
+            depth += 1
+            reached: list[int] = []
+            for k in level:
+                for j in self._row(k):
+                    if found[j] < 0 and j not in avoid:
+                        found[j] = depth
+                        missing -= 1
+                        reached.append(j)
+                if not missing:
+                    break
+            level = reached
+        return np.asarray(found, dtype=np.int32)
+
+    def _components(self) -> list[list[int]]:
+        """Agents by component, each ascending, in order of their first agent."""
+        seen = [False] * len(self)
+        components = []
+        for first in range(len(self)):
+            if seen[first]:
+                continue
+            seen[first] = True
+            component = [first]
+            for k in component:  # grows while it is read: a breadth-first queue
+                for j in self._row(k):
+                    if not seen[j]:
+                        seen[j] = True
+                        component.append(j)
+            components.append(sorted(component))
+        return components
+
+
+def _frozen(array: _Array) -> _Array:
+    array.flags.writeable = False
+    return array
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    if not names:
+        raise GraphError("a graph needs at least one agent; it has none")
+    seen: set[str] = set()
+    for position, name in enumerate(names, start=1):
+        if not isinstance(name, str) or not name.strip():
+            raise GraphError(f"agent {position} is named {name!r}: a name is a non-empty text")
+        if name in seen:
+            raise GraphError(f"two agents are named {name!r}: names must be unique")
+        seen.add(name)
+
+
+def _unknown(name: str, agents: tuple[str, ...]) -> str:
+    near = get_close_matches(name, agents, n=3, cutoff=0.5)
+    if near:
+        return f"no agent is named {name!r}; near: {', '.join(near)}"
+    shown = ", ".join(agents[:5]) + (", …" if len(agents) > 5 else "")
+    return f"no agent is named {name!r}; the agents are {shown}"
+
+
+def _pairs(
+    edges: Iterable[tuple[str | int, str | int]], names: tuple[str, ...], lookup: dict[str, int]
+) -> list[tuple[int, int]]:
+    pairs = []
+    for edge in edges:
+        try:
+            a, b = edge
+        except (TypeError, ValueError):
+            raise GraphError(f"edge {edge!r} is not a pair of agents") from None
+        i = lookup.get(a, -1) if isinstance(a, str) else a
+        j = lookup.get(b, -1) if isinstance(b, str) else b
+        for end, at in ((a, i), (b, j)):
+            if at == -1 and isinstance(end, str):
+                raise GraphError(f"edge ({a}, {b}): {_unknown(end, names)}")
+        pairs.append((i, j))
+    return pairs
+
+
+def _csr(
+    names: tuple[str, ...], pairs: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Both directions of every edge, sorted by (from, to), repeats merged."""
+    count = len(names)
+    outside = (pairs < 0) | (pairs >= count)
+    if outside.any():
+        i, j = pairs[int(np.argmax(outside.any(axis=1)))]
+        raise GraphError(f"edge ({i}, {j}): agent indices run from 0 to {count - 1}")
+    loops = np.flatnonzero(pairs[:, 0] == pairs[:, 1])
+    if loops.size:
+        name = names[int(pairs[loops[0], 0])]
+        raise GraphError(
+            f"edge ({name}, {name}) joins an agent to itself: remove it "
+            "(the metropolis schedule makes its own self-loops)"
+        )
+    codes = np.concatenate([pairs[:, 0] * count + pairs[:, 1], pairs[:, 1] * count + pairs[:, 0]])
+    codes.sort()
+    codes = codes[np.concatenate([[True], codes[1:] != codes[:-1]])] if codes.size else codes
+    heads, tails = np.divmod(codes, count)
+    indptr = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(heads, minlength=count), out=indptr[1:])
+    return _frozen(indptr), _frozen(tails.astype(np.int32))
+
+
+def _refuse_disconnected(names: tuple[str, ...], components: list[list[int]]) -> NoReturn:
+    def show(component: list[int]) -> str:
+        more = f", … {len(component) - 6} more" if len(component) > 6 else ""
+        return "{" + ", ".join(names[k] for k in component[:6]) + more + "}"
+
+    shown = " ".join(show(c) for c in components[:6])
+    more = f" … {len(components) - 6} more" if len(components) > 6 else ""
+    raise Disconnected(
+        f"the graph is disconnected, so no token can reach every agent; "
+        f"its {len(components)} components: {shown}{more}. Add edges between them"
+    )
