@@ -73,6 +73,7 @@ class Rng(Protocol):
     def random(self, size: tuple[int, ...]) -> Floats: ...
     def standard_normal(self, size: tuple[int, ...]) -> Floats: ...
     def standard_gamma(self, shape: ArrayLike, size: tuple[int, ...]) -> Floats: ...
+    def beta(self, a: ArrayLike, b: ArrayLike, size: tuple[int, ...]) -> Floats: ...
 
 
 class Stream:
@@ -113,7 +114,7 @@ class Stream:
             g[todo[ok]] = (d[todo] * v)[ok]
             todo = todo[~ok]
             attempt += 1
-        return (g * _boost(a, keys, 0)).reshape(size)
+        return (g * np.exp(_log_boost(a, keys, 0))).reshape(size)
 
     def beta(self, a: ArrayLike, b: ArrayLike, size: tuple[int, ...]) -> Floats:
         """G_a/(G_a + G_b) with two gammas from one Box–Muller pair, accepted or refused together.
@@ -139,13 +140,17 @@ class Stream:
             gb[todo[ok]] = (db[todo] * vb)[ok]
             todo = todo[~ok]
             attempt += 1
-        ga *= _boost(a, keys, 0)
-        gb *= _boost(b, keys, 1)
-        return (ga / (ga + gb)).reshape(size)
+        theta = ga / (ga + gb)
+        if np.any(small := (a < 1.0) | (b < 1.0)):
+            # The factors U^(1/a) underflow for small shapes; the difference of logarithms does not.
+            odds = np.log(gb / ga) + (_log_boost(b, keys, 1) - _log_boost(a, keys, 0))
+            with np.errstate(over="ignore"):
+                theta[small] = 1.0 / (1.0 + np.exp(odds[small]))
+        return theta.reshape(size)
 
 
 def _squeeze(a: Floats) -> tuple[Floats, Floats]:
-    """Marsaglia and Tsang's d and c; shapes below 1 are drawn one higher and scaled by `_boost`."""
+    """Marsaglia and Tsang's d and c; shapes below 1 are drawn one higher, then scaled."""
     d = np.where(a < 1.0, a + 1.0, a) - 1.0 / 3.0
     return d, 1.0 / np.sqrt(9.0 * d)
 
@@ -159,12 +164,12 @@ def _propose(z: Floats, d: Floats, c: Floats) -> tuple[Floats, Floats]:
     return v, np.where(x > 0.0, 0.5 * z * z + d * (1.0 - v + log_v), -np.inf)
 
 
-def _boost(a: Floats, keys: Words, counter: int) -> Floats:
+def _log_boost(a: Floats, keys: Words, counter: int) -> Floats:
     """Gamma(a) = Gamma(a+1)·U^(1/a) for a < 1; 1−U lies in (0, 1], so the logarithm is finite."""
-    factor = np.ones(a.size)
+    boost = np.zeros(a.size)
     small = a < 1.0
-    factor[small] = np.exp(np.log1p(-_at(keys[small], counter)) / a[small])
-    return factor
+    boost[small] = np.log1p(-_at(keys[small], counter)) / a[small]
+    return boost
 
 
 def _element_keys(key: int, n: int) -> Words:

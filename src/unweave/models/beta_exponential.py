@@ -1,0 +1,255 @@
+"""The paper's non-conjugate model: θ ~ Beta(a, b), z ~ Exp with mean θ.
+
+    p(z | θ) = (1/θ) exp(−z/θ),   L_k(θ) = w0·log θ + w1/θ,
+    (w0, w1) = (N_k, Σ z)  or, with reduction="mean",  (1, mean of z).
+
+E_q[log θ] = psi(a) − psi(a+b) and E_q[1/θ] = (a+b−1)/(a−1), so the expected loss, its gradient in
+mu and KL(q‖p) are closed forms; only the normaliser of the exact posterior p needs a quadrature.
+E_q[1/θ] exists for a > 1; gradients from samples have a finite variance for a > 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from unweave.errors import ConfigError
+from unweave.families import Beta, BetaFamily, Distribution
+from unweave.families.special import binet2
+from unweave.models.base import LossModel
+from unweave.models.columns import Column
+from unweave.models.shards import Shard
+
+__all__ = ["BetaExponential", "ExactPosterior"]
+
+Floats = NDArray[np.float64]
+
+_FAMILY = BetaFamily()
+_LEGENDRE, _LEGENDRE_WEIGHTS = np.polynomial.legendre.leggauss(64)
+
+
+@dataclass(frozen=True)
+class BetaExponential(LossModel):
+    """Records z ≥ 0, exponential with mean θ; prior θ ~ Beta(a, b) with a > 1.
+
+    >>> model = BetaExponential(a=3, b=3)
+    >>> model.summary(model.shard([0.2, 0.7, 0.3]))
+    array([3. , 1.2])
+    """
+
+    a: float = 3.0
+    b: float = 3.0
+
+    name: ClassVar[str] = "beta-exponential"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.a > 1.0:
+            raise ConfigError(
+                f"{self.name}: a = {self.a:g}: the expected loss needs E[1/θ], which a Beta prior "
+                f"has only for a > 1 (and gradients from samples need a > 2)"
+            )
+
+    @property
+    def prior(self) -> Distribution:
+        return Beta(a=self.a, b=self.b)
+
+    @property
+    def schema(self) -> tuple[Column, ...]:
+        return (Column("z", "a finite number, at least 0", low=0.0),)
+
+    def default_bits(self) -> Sequence[int]:
+        """40 bits: one unit of rounding is below 1e-12 of any a or b above 1."""
+        return (40, 40)
+
+    def margin(self, eta: Floats, moments: int = 1) -> Floats:
+        """E[θ^−moments] exists for a > moments."""
+        return np.minimum(eta[..., 0] - moments, eta[..., 1])
+
+    def needs(self, moments: int) -> str:
+        what = "E[1/θ]" if moments == 1 else "a finite variance of 1/θ"
+        return f"{what}: a > {moments} and b > 0 in q = Beta(a, b)"
+
+    # -- the loss ---------------------------------------------------------------------------------
+
+    def summary(self, shard: Shard) -> Floats:
+        """(w0, w1), correctly rounded, so that the order of the records cannot matter."""
+        total = math.fsum(shard.rows[:, 0])
+        if self.reduction == "mean":
+            return np.array([1.0, total / shard.n] if shard.n else [0.0, 0.0])
+        return np.array([float(shard.n), total])
+
+    def combine(self, data: Floats) -> Floats:
+        """The summary of all agents' losses together, [..., K, 2] → [..., 2]."""
+        total: Floats = data.sum(axis=-2)
+        return total
+
+    def loss(self, theta: Floats, data: Floats) -> Floats:
+        result: Floats = data[..., 0] * np.log(theta) + data[..., 1] / theta
+        return result
+
+    def loss_slope(self, theta: Floats, data: Floats) -> Floats:
+        """L'(θ) = (w0 − w1/θ)/θ."""
+        result: Floats = (data[..., 0] - data[..., 1] / theta) / theta
+        return result
+
+    # -- what solvers may use ---------------------------------------------------------------------
+
+    def expected_loss(self, eta: Floats, data: Floats) -> Floats:
+        """E_q[L] = w0·mu_1 + w1·(a+b−1)/(a−1)."""
+        inverse = (eta[..., 0] + eta[..., 1] - 1.0) / (eta[..., 0] - 1.0)
+        result: Floats = data[..., 0] * _FAMILY.mean(eta)[..., 0] + data[..., 1] * inverse
+        return result
+
+    def exact_gradient(self, eta: Floats, data: Floats) -> Floats:
+        """∇_mu E_q[L] = (w0, 0) + w1·F⁻¹v with v = ∇_eta E[1/θ] = (−b/(a−1)², 1/(a−1)).
+
+        With psi'(x) = 1/x + g(x) the leading terms of F⁻¹v and of det F cancel by hand; what
+        remains below is of one order, also for large a and b.
+        """
+        a, b = eta[..., 0], eta[..., 1]
+        s, m = a + b, a - 1.0
+        ga, gb, gs = (0.5 / (x * x) + binet2(x) for x in (a, b, s))
+        det = ga * a / (b * s) + gb * b / (a * s) + ga * gb - gs * (s / (a * b) + ga + gb)
+        scale = data[..., 1] / (m * m * det)
+        first = gs * m - (gb - gs) * b - 1.0 / s
+        second = (ga - gs) * m - gs * b - b / (a * s)
+        return np.stack([data[..., 0] + scale * first, scale * second], axis=-1)
+
+    def nodes(self, eta: Floats) -> tuple[Floats, Floats]:
+        """θ and weights [n, ...] of a trapezoid in x = logit θ, for E_q of anything like 1/θ.
+
+        In x the density is analytic in a strip of width 2π and decays at both ends, so the error
+        falls as exp(−2π²/h) and, where q is narrow, as exp(−2π²sd²/h²).
+        """
+        a, b = eta[..., 0], eta[..., 1]
+        sd = np.minimum(1.0, np.sqrt(1.0 / a + 1.0 / b))
+        mode = np.log(a / b)
+        low = mode - 9.0 * sd - 40.0 / (a - 1.0)
+        high = mode + 9.0 * sd + 40.0 / b
+        n = max(129, math.ceil(float(np.max(high - low)) / 0.45) + 1)
+        x = low + (high - low) * np.linspace(0.0, 1.0, n).reshape(-1, *(1,) * low.ndim)
+        log_weight = _logit_density(x, a, b) - _logit_density(mode, a, b)
+        weight = np.exp(log_weight)
+        return special.expit(x), weight / weight.sum(axis=0)
+
+    def path_derivative(self, eta: Floats, theta: Floats) -> Floats:
+        """∂θ/∂eta at a fixed quantile (implicit reparameterisation), [..., 2].
+
+        With x = logit θ and h its log-density, ∂x/∂eta = −∫_{−∞}^x exp(h(y) − h(x)) (s(y) − mu) dy,
+        or the same integral from x upwards, whose integrand only falls on the far side of the mode.
+        """
+        a, b = eta[..., 0], eta[..., 1]
+        mu = _FAMILY.mean(eta)
+        sd = np.minimum(1.0, np.sqrt(1.0 / a + 1.0 / b))
+        x = special.logit(theta)
+        width = np.where(x < np.log(a / b), -(9.0 * sd + 40.0 / a), 9.0 * sd + 40.0 / b)
+        y = x[..., None] + width[..., None] * (0.5 * (_LEGENDRE + 1.0))
+        a, b = a[..., None], b[..., None]
+        weight = 0.5 * _LEGENDRE_WEIGHTS
+        weight = weight * np.exp(_logit_density(y, a, b) - _logit_density(x[..., None], a, b))
+        s = np.stack([special.log_expit(y), special.log_expit(-y)], axis=-1)
+        integral = (weight[..., None] * (s - mu[..., None, :])).sum(axis=-2)
+        scale = width * theta * (1.0 - theta)
+        result: Floats = scale[..., None] * integral
+        return result
+
+    # -- the exact posterior ----------------------------------------------------------------------
+
+    def exact(self, data: ArrayLike) -> ExactPosterior:
+        """p(θ | data) for the combined summaries `data` [..., 2] (`eq:opt_sol`)."""
+        return ExactPosterior.of(self, np.asarray(data, dtype=np.float64))
+
+
+def _logit_density(x: Floats, a: Floats, b: Floats) -> Floats:
+    """a·log θ + b·log(1−θ): the log-density of x = logit θ up to its normaliser."""
+    result: Floats = a * special.log_expit(x) + b * special.log_expit(-x)
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class ExactPosterior:
+    """p(θ) ∝ θ^(A−1) (1−θ)^(B−1) exp(−W/θ), normalised by a trapezoid in x = logit θ.
+
+    A = a − w0/alpha may be negative: exp(−W/θ) still makes it proper. Batch-first: A, B, W [...].
+    """
+
+    A: Floats
+    B: Floats
+    W: Floats
+    log_z: Floats
+    theta: Floats  # nodes [n, ...]
+    weights: Floats  # their probabilities [n, ...]
+
+    @classmethod
+    def of(cls, model: BetaExponential, data: Floats) -> ExactPosterior:
+        eta0 = model.grid.decode(model.eta0)
+        big_a = eta0[0] - data[..., 0] / model.alpha
+        big_w = data[..., 1] / model.alpha
+        big_b = np.broadcast_to(eta0[1], big_a.shape)
+        if not np.all((big_w > 0.0) | (big_a > 0.0)):
+            raise ConfigError(
+                f"{model.name}: all records are 0, and the posterior of a mean has no density "
+                f"there; check the data"
+            )
+
+        def log_density(x: Floats) -> Floats:
+            return _logit_density(x, big_a, big_b) - big_w * (1.0 + np.exp(-x))
+
+        # The mode in x solves (A+B)θ² + (W−A)θ − W = 0; each form is stable where it is used.
+        p, sum_ab = big_w - big_a, big_a + big_b
+        root = np.sqrt(p * p + 4.0 * sum_ab * big_w)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mode = special.logit(
+                np.where(p > 0.0, 2.0 * big_w / (p + root), (root - p) / (2.0 * sum_ab))
+            )
+        peak = log_density(mode)
+        theta = special.expit(mode)
+        curvature = sum_ab * theta * (1.0 - theta) + big_w * np.exp(-mode)
+        ends = []
+        for sign in (-1.0, 1.0):
+            width = 1.0 / np.sqrt(curvature)
+            while np.any(near := peak - log_density(mode + sign * width) < 45.0):
+                width = np.where(near, 1.3 * width, width)
+            ends.append(mode + sign * width)
+        low, high = ends
+        n = max(257, math.ceil(float(np.max(high - low)) / 0.4) + 1)
+        x = low + (high - low) * np.linspace(0.0, 1.0, n).reshape(-1, *(1,) * low.ndim)
+        weight = np.exp(log_density(x) - peak)
+        total = weight.sum(axis=0)
+        log_z = peak + np.log(total * (high - low) / (n - 1))
+        return cls(big_a, big_b, big_w, log_z, special.expit(x), weight / total)
+
+    def log_prob(self, theta: ArrayLike) -> Floats:
+        t = np.asarray(theta, dtype=np.float64)
+        powers = (self.A - 1.0) * np.log(t) + (self.B - 1.0) * np.log1p(-t)
+        result: Floats = powers - self.W / t - self.log_z
+        return result
+
+    def mean(self) -> Floats:
+        result: Floats = (self.weights * self.theta).sum(axis=0)
+        return result
+
+    def sd(self) -> Floats:
+        centred = self.theta - self.mean()
+        result: Floats = np.sqrt((self.weights * centred * centred).sum(axis=0))
+        return result
+
+    def kl_from(self, eta: ArrayLike) -> Floats:
+        """KL(q‖p) for q = Beta(eta): closed form but for the normaliser of p.
+
+        E_q[log q − log p] = (a − A)·mu_1 + (b − B)·mu_2 − A(eta) + W·E_q[1/θ] + log Z.
+        """
+        q = np.asarray(eta, dtype=np.float64)
+        a, b = q[..., 0], q[..., 1]
+        mu = _FAMILY.mean(q)
+        inner = (a - self.A) * mu[..., 0] + (b - self.B) * mu[..., 1]
+        inverse = self.W * (a + b - 1.0) / (a - 1.0)
+        result: Floats = inner - _FAMILY.log_partition(q) + inverse + self.log_z
+        return result

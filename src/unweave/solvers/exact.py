@@ -1,0 +1,42 @@
+"""Conjugate models: the factor is a sum over records and does not depend on the cavity."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from unweave.draws import Stream
+from unweave.errors import ConfigError
+from unweave.grid import Ints
+from unweave.models import ConjugateModel, Model, Shard
+from unweave.solvers.base import Solution, Solver
+
+__all__ = ["Exact"]
+
+
+class Exact(Solver):
+    """eta_k = (1/alpha) Σ s(x) (`eq:nat_para_sum`), computed once per shard."""
+
+    def __init__(self) -> None:
+        self._kept: WeakKeyDictionary[Shard, tuple[Model, Ints]] = WeakKeyDictionary()
+
+    def solve(
+        self,
+        model: Model,
+        shard: Shard,
+        cavity: Ints,
+        current: Ints | None,
+        stream: Stream,
+    ) -> Solution:
+        kept = self._kept.get(shard)
+        if kept is None or kept[0] is not model:
+            if not isinstance(model, ConjugateModel):
+                raise ConfigError(f"{model.name} has no exact factor: use solver=NaturalGradient()")
+            kept = (model, model.factor(shard))
+            self._kept[shard] = kept
+        factor = kept[1]
+        return Solution(factor, current is None or not np.array_equal(current, factor))
+
+    def __repr__(self) -> str:
+        return "Exact()"

@@ -1,0 +1,146 @@
+"""Natural-gradient steps on the local free energy (`eq:non_conj_update`); eta = cavity + eta_k:
+
+    eta_k ← eta_k − rho (eta_k + (1/alpha) ∇_mu E_q[L_k])
+
+With rho=None every step starts at rho = 1 and is halved until the local free energy decreases
+(`eq:loc_fe_min`) or, with a noisy gradient, until the margin to the domain's boundary at most
+halves. A fixed rho is the paper's. A step that would leave the domain is shortened, and counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.draws import Rng, Stream
+from unweave.errors import ConfigError, SolverError
+from unweave.grid import Ints
+from unweave.models import LossModel, Model, Shard
+from unweave.solvers.base import Solution, Solver
+from unweave.solvers.estimators import Estimator, Point, choose
+from unweave.solvers.steps import Move, cautious, descend, fixed
+
+__all__ = ["NaturalGradient", "outside"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class NaturalGradient(Solver):
+    """L = `steps` natural-gradient steps from the agent's current factor.
+
+    `estimator` names the gradient (None: the best that the model offers), `samples` is S and `c`
+    the constant of "reinforce". rho=None controls the step; a number fixes it.
+    """
+
+    estimator: str | None = None
+    rho: float | None = None
+    steps: int = 5
+    samples: int = 30
+    c: float = 0.0
+    _kept: WeakKeyDictionary[Shard, tuple[Model, Floats]] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        if self.rho is not None and not 0.0 < self.rho <= 1.0:
+            raise ConfigError(f"rho = {self.rho}: a step size is above 0 and at most 1, or None")
+        if self.steps < 1:
+            raise ConfigError(f"steps = {self.steps}: at least one local step per visit")
+        if self.estimator == "reinforce" and self.rho is None:
+            raise ConfigError(
+                "estimator 'reinforce' has too much noise for step control: give rho (the paper "
+                "uses 0.005), or choose 'factor_cv'"
+            )
+        if self.samples < 2:
+            raise ConfigError(f"samples = {self.samples}: a gradient needs at least 2 samples")
+
+    def solve(
+        self,
+        model: Model,
+        shard: Shard,
+        cavity: Ints,
+        current: Ints | None,
+        stream: Stream,
+    ) -> Solution:
+        if not isinstance(model, LossModel):
+            raise ConfigError(f"{model.name} is conjugate: use solver=Exact()")
+        start = model.grid.zeros() if current is None else current
+        if shard.n:
+            try:
+                final, info = self.update(
+                    model,
+                    self._summary(model, shard),
+                    model.grid.decode(cavity),
+                    model.grid.decode(start),
+                    stream,
+                )
+            except SolverError as error:
+                raise SolverError(f"agent {shard.agent!r}: {error}") from None
+            factor = model.grid.encode(final)
+        else:
+            factor, info = model.grid.zeros(), {}
+        return Solution(factor, current is None or not np.array_equal(factor, current), info)
+
+    def update(
+        self, model: LossModel, data: Floats, cavity: Floats, factor: Floats, rng: Rng
+    ) -> tuple[Floats, dict[str, Any]]:
+        """The factor after L steps, before rounding; cavity and factor are [..., D]."""
+        estimator = choose(self.estimator, model)
+        moments = 2 if estimator.noisy else 1
+        controlled = self.rho is None and not estimator.noisy
+        shortened, rho, residual = 0, 1.0, np.inf
+        for _ in range(self.steps):
+            eta = cavity + factor
+            margin = model.margin(eta, moments)
+            if not np.all(margin > 0.0):
+                raise SolverError(outside(model, estimator, eta, margin))
+            at = Point(model, eta, factor, data, rng, self.samples, self.c)
+            move = Move(at, -(factor + estimator.gradient(at) / model.alpha), moments)
+            if self.rho is not None:
+                t, wanted = fixed(move, self.rho)
+            elif estimator.noisy:
+                t, wanted = cautious(move)
+            else:
+                t, wanted = descend(move)
+                residual = float(np.max(0.5 * move.length))
+                if not t.any():
+                    break
+            shortened += int(np.count_nonzero(t < wanted))
+            rho = float(np.min(t))
+            factor = factor + t[..., None] * move.step
+        info: dict[str, Any] = {"estimator": estimator.name, "rho": rho, "shortened": shortened}
+        if controlled:
+            info["residual"] = residual
+        return factor, info
+
+    def _summary(self, model: LossModel, shard: Shard) -> Floats:
+        kept = self._kept.get(shard)
+        if kept is None or kept[0] is not model:
+            kept = (model, model.summary(shard))
+            self._kept[shard] = kept
+        return kept[1]
+
+
+def outside(model: LossModel, estimator: Estimator, eta: Floats, margin: Floats) -> str:
+    """Why q cannot be solved from here, and what to do: for the worst of a batch."""
+    worst = int(np.argmin(np.where(np.isnan(margin), -np.inf, margin)))
+    values = eta.reshape(-1, eta.shape[-1])[worst]
+    shown = ", ".join(
+        f"{name} = {value:.6g}"
+        for name, value in zip(model.family.component_names[:6], values[:6], strict=False)
+    )
+    if estimator.noisy:
+        fix = (
+            "use a stronger prior, or a gradient without noise (estimator='exact' or 'quadrature')"
+        )
+    else:
+        fix = "use a stronger prior"
+    return (
+        f"{model.name} with estimator {estimator.name!r} needs "
+        f"{model.needs(2 if estimator.noisy else 1)}, but {shown}; {fix}"
+    )

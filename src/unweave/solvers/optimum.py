@@ -1,0 +1,33 @@
+"""The best q of the family, given all data at once: what federated learning can reach at most."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.draws import Stream
+from unweave.errors import SolverError
+from unweave.models import LossModel
+from unweave.solvers.natural_gradient import NaturalGradient
+from unweave.solvers.steps import CONVERGED
+
+__all__ = ["optimum"]
+
+Floats = NDArray[np.float64]
+
+
+def optimum(model: LossModel, data: Floats, rounds: int = 200) -> Floats:
+    """eta that minimises the global free energy (`eq:global_fe`); data is the combined summary.
+
+    It is the local problem of an agent that holds everything, with the prior as its cavity. Its KL
+    to the exact posterior is the floor: no member of the family comes closer.
+    """
+    eta0 = np.broadcast_to(model.grid.decode(model.eta0), (*data.shape[:-1], model.family.dim))
+    solver = NaturalGradient(steps=rounds)
+    factor, info = solver.update(model, data, eta0, np.zeros(eta0.shape), Stream(0))
+    if not info.get("residual", np.inf) < 1e4 * CONVERGED:
+        raise SolverError(
+            f"{model.name}: the optimum was not reached in {rounds} rounds "
+            f"(residual KL {info.get('residual', np.nan):.3g}); allow more rounds"
+        )
+    return eta0 + factor
