@@ -123,8 +123,8 @@ class Family(ABC):
 
     def fisher_solve(self, eta: Floats, v: Floats) -> Floats:
         """∇²A(eta)⁻¹ v: the natural gradient of a gradient v with respect to eta."""
-        result: Floats = np.linalg.solve(self.fisher(eta), v[..., None])[..., 0]
-        return result
+        solution = np.linalg.solve(self.fisher(eta), v[..., None])[..., 0]
+        return np.asarray(solution, dtype=np.float64)
 
     def _log_prob(self, eta: Floats, theta: Floats) -> Floats:
         weights = eta + self.base_weights

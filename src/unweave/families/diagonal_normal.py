@@ -96,8 +96,7 @@ class DiagonalNormalFamily(Family):
         return np.concatenate([x, -0.5 * x * x], axis=-1)
 
     def in_support(self, theta: Floats) -> NDArray[np.bool_]:
-        result: NDArray[np.bool_] = np.isfinite(self._columns(theta)).all(-1)
-        return result
+        return np.asarray(np.isfinite(self._columns(theta)).all(-1))
 
     def margin(self, eta: Floats) -> Floats:
         result: Floats = eta[..., self.d :].min(-1)

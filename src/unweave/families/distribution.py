@@ -22,7 +22,7 @@ class Distribution:
 
     >>> from unweave.families import Beta
     >>> Beta(a=2, b=2).kl(Beta(a=3, b=1)).round(4)
-    np.float64(0.5945)
+    np.float64(0.6931)
     """
 
     family: Family

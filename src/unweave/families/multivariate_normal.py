@@ -126,8 +126,7 @@ class MultivariateNormalFamily(Family):
         )
 
     def in_support(self, theta: Floats) -> NDArray[np.bool_]:
-        result: NDArray[np.bool_] = np.isfinite(theta).all(-1)
-        return result
+        return np.asarray(np.isfinite(theta).all(-1))
 
     def margin(self, eta: Floats) -> Floats:
         """λ_min(P)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +32,7 @@ __all__ = [
     "relative_spectrum",
     "second_moments",
     "smallest_eigenvalue",
+    "solve",
     "solve_vector",
     "square_matrix",
     "statistics_matrix",
@@ -89,8 +91,7 @@ def symmetric(matrix: Floats) -> Floats:
 def cholesky(matrix: Floats, what: str) -> Floats:
     """Lower factor; a matrix that is not positive definite is a DomainError, not a LinAlgError."""
     try:
-        factor: Floats = np.linalg.cholesky(matrix)
-        return factor
+        return cast(Floats, np.linalg.cholesky(matrix))
     except np.linalg.LinAlgError:
         least = float(np.min(smallest_eigenvalue(matrix)))
         raise DomainError(
@@ -105,15 +106,18 @@ def log_det(factor: Floats) -> Floats:
     return result
 
 
+def solve(matrix: Floats, right: Floats) -> Floats:
+    return cast(Floats, np.linalg.solve(matrix, right))
+
+
 def solve_vector(matrix: Floats, vector: Floats) -> Floats:
     """matrix⁻¹ vector, batched (NumPy would read a 2-D right-hand side as a matrix)."""
-    result: Floats = np.linalg.solve(matrix, vector[..., None])[..., 0]
-    return result
+    return solve(matrix, vector[..., None])[..., 0]
 
 
 def smallest_eigenvalue(matrix: Floats) -> Floats:
     """λ_min, and NaN where the matrix is not finite (LAPACK would raise for the whole batch)."""
-    finite = np.isfinite(matrix).all(axis=(-2, -1))
+    finite = np.asarray(np.isfinite(matrix).all(axis=(-2, -1)))
     safe = matrix if finite.all() else np.where(finite[..., None, None], matrix, 0.0)
     return np.where(finite, np.linalg.eigvalsh(safe)[..., 0], np.nan)
 
@@ -123,8 +127,9 @@ def relative_spectrum(factor: Floats, change: Floats) -> Floats:
 
     They come from the difference, so that Q near P loses no digits.
     """
-    half = np.linalg.solve(factor, change)
-    return np.linalg.eigvalsh(symmetric(np.linalg.solve(factor, np.swapaxes(half, -1, -2))))
+    half = solve(factor, change)
+    whitened = symmetric(solve(factor, np.swapaxes(half, -1, -2)))
+    return cast(Floats, np.linalg.eigvalsh(cast(Any, whitened)))
 
 
 def gaussian_spread(before: Floats, after: Floats, change: Floats) -> Floats:
@@ -134,10 +139,10 @@ def gaussian_spread(before: Floats, after: Floats, change: Floats) -> Floats:
     1+λ near 0 would have lost its digits.
     """
     relative = relative_spectrum(before, change)
-    near = np.abs(relative).max(-1) < 0.5
+    near = np.asarray(np.abs(relative).max(-1) < 0.5)
     safe = np.where(near[..., None], relative, 0.0)
     small = log_excess(safe, 1.0 + safe).sum(-1)
-    large = relative.sum(-1) - (log_det(after) - log_det(before))
+    large: Floats = relative.sum(-1) - (log_det(after) - log_det(before))
     return np.where(near, small, large)
 
 

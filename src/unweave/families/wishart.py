@@ -72,11 +72,11 @@ def wishart_kl(df: Floats, df2: Floats, relative: Floats, log_det_ratio: Floats)
     """
     d = relative.shape[-1]
     x, y, e = np.broadcast_arrays(half_degrees(df, d), half_degrees(df2, d), relative)
-    near = np.abs(e).max(-1) < 0.5
+    near = np.asarray(np.abs(e).max(-1) < 0.5)
     safe = np.where(near[..., None], e, 0.0)
     delta = y - x
     small = y * log_excess((x * safe - delta) / y, x * (1.0 + safe) / y)
     small = small + 0.5 * np.arange(d) * log_excess(safe, 1.0 + safe)
     small = small + 0.5 * log_excess(delta / x, y / x) + binet_bregman(x, y)
-    large = lgamma_bregman(x, y).sum(-1) + 0.5 * df * e.sum(-1) - 0.5 * df2 * log_det_ratio
+    large: Floats = lgamma_bregman(x, y).sum(-1) + 0.5 * df * e.sum(-1) - 0.5 * df2 * log_det_ratio
     return np.where(near, small.sum(-1), large)
