@@ -1,0 +1,129 @@
+"""`unweave plan`: the numbers, the table, and what bad input gets."""
+
+import json
+import sys
+
+import pytest
+
+from unweave.cli import main
+from unweave.graph import graphs
+from unweave.graph.cover import cover_exact
+from unweave.graph.times import first_visit
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run `unweave plan …` in this process: exit code, standard output, standard error."""
+
+    def go(*arguments):
+        monkeypatch.setattr(sys, "argv", ["unweave", "plan", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return go
+
+
+def plan_json(run, *arguments):
+    code, out, err = run(*arguments, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_the_complete_graph_of_the_paper(run):
+    report = plan_json(run, "--graph", "complete", "--agents", 10)
+    walk = report["schedules"]["metropolis"]
+    assert walk["learn_iterations"] == pytest.approx(26.46, abs=0.005)
+    assert walk["forget_iterations"] == pytest.approx(9.1)
+    assert walk["method"] == {"learn": "exact", "forget": "exact"}
+    assert report["schedules"]["sweep"]["learn_iterations"] == 10
+    assert report["schedules"]["seek"]["learn_iterations"] is None
+    assert report["schedules"]["seek"]["forget_iterations"] == pytest.approx(1.9)
+    assert report["agent"] == "a10"
+    assert report["paper"]["cover"] == pytest.approx(25.46, abs=0.005)
+    assert report["paper"]["cover_approximation"] == pytest.approx(19.775, abs=0.001)
+    assert report["paper"]["unlearn"] == pytest.approx(9.1)
+    assert report["paper"]["retrain"] == pytest.approx(21.743, abs=0.001)
+
+
+def test_the_hub_of_a_star_is_the_first_agent(run):
+    hub = plan_json(run, "--graph", "star", "--agents", 8, "--agent", "a1")
+    leaf = plan_json(run, "--graph", "star", "--agents", 8)
+    assert hub["schedules"]["seek"]["forget_iterations"] == pytest.approx(1 + 7 / 8)
+    assert leaf["agent"] == "a8"
+    assert leaf["schedules"]["metropolis"]["forget_iterations"] == pytest.approx(
+        first_visit(graphs.star(8), 7)
+    )
+    assert "paper" not in hub
+
+
+def test_an_edge_list_of_ones_own(run, tmp_path):
+    file = tmp_path / "ours.csv"
+    file.write_text("north,east\neast,south\nsouth,north\nsouth,west\n")
+    report = plan_json(run, "--edges", file, "--agent", "north")
+    t = graphs.from_edges(file)
+    walk = report["schedules"]["metropolis"]
+    assert walk["learn_iterations"] == pytest.approx(cover_exact(t))
+    assert walk["forget_iterations"] == pytest.approx(first_visit(t, "north"))
+    assert report["agents"] == 4
+    assert plan_json(run, "--edges", file, "--agents", 4)["agent"] == "west"
+
+
+def test_what_is_simulated_says_so(run):
+    report = plan_json(run, "--graph", "grid", "--agents", 25, "--replicas", 200, "--seed", 3)
+    walk = report["schedules"]["metropolis"]
+    low, high = walk["ci95"]["learn"]
+    assert low < walk["learn_iterations"] < high
+    assert walk["method"] == {"learn": "monte-carlo", "forget": "exact"}
+    assert walk["replicas"]["learn"] == 200
+
+
+def test_random_graphs_take_their_settings(run):
+    sparse = plan_json(run, "--graph", "erdos-renyi", "--agents", 12, "--p", 0.4, "--seed", 1)
+    assert sparse["edges"] == len(graphs.erdos_renyi(12, 0.4, 1).edges)
+    small = plan_json(run, "-g", "watts-strogatz", "-k", 12, "--near", 2, "--p", 0)
+    assert small["edges"] == 12
+    grown = plan_json(run, "-g", "barabasi-albert", "-k", 12, "--joins", 1)
+    assert grown["edges"] == 11
+
+
+def test_people_get_a_table(run):
+    code, out, _ = run("--graph", "complete", "--agents", 10)
+    assert code == 0
+    for text in ("metropolis", "sweep", "seek", "26.46", "9.10", "19.78", "25.46", "21.74"):
+        assert text in out
+
+
+def test_help_has_examples(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    assert "unweave plan --graph complete --agents 10" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--graph", "ring"], "--agents K"),
+        (["--graph", "ring", "--agents", "0"], "at least one agent"),
+        (["--graph", "rign", "--agents", "5"], "did you mean 'ring'"),
+        (["--graph", "ring", "--agents", "5", "--agent", "a55"], "near: a5"),
+        (["--graph", "ring", "--agents", "5", "--p", "0.5"], "no setting p"),
+        (["--graph", "erdos-renyi", "--agents", "50", "--p", "0.001"], "would do"),
+        (["--graph", "ring", "--agents", "5", "--replicas", "1"], "at least 2"),
+        (["--edges", "nowhere.csv"], "nowhere.csv: cannot read"),
+        (["--edges", "pieces.csv"], "{a, b} {c, d}"),
+        (["--edges", "pair.csv", "--agents", "3"], "pair.csv has 2 agents"),
+        (["--edges", "pair.csv", "--graph", "ring"], "two graphs"),
+        (["--graph", "ring", "--agents", "many"], "integer"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(run, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pieces.csv").write_text("a,b\nc,d\n")
+    (tmp_path / "pair.csv").write_text("a,b\n")
+    code, out, err = run(*arguments)
+    assert code == 2
+    assert out == ""
+    assert message in " ".join(err.split())
+    assert "Traceback" not in err

@@ -1,0 +1,178 @@
+"""The routing rules: the right frequencies, the right bounds, from local knowledge only."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from unweave.draws import Purpose, derive, uniform
+from unweave.graph import (
+    Topology,
+    first_agent,
+    graphs,
+    metropolis_next,
+    route_key,
+    seek_next,
+    sweep_next,
+    sweep_order,
+)
+from unweave.graph.times import transition_matrix
+
+
+@st.composite
+def connected(draw, most=14):
+    count = draw(st.integers(1, most))
+    edges = [(draw(st.integers(0, k - 1)), k) for k in range(1, count)]
+    if count > 1:
+        node = st.integers(0, count - 1)
+        edges += [e for e in draw(st.lists(st.tuples(node, node), max_size=count)) if e[0] != e[1]]
+    return Topology([f"a{k + 1}" for k in range(count)], edges)
+
+
+def walk_sweep(t, start, seed, skip=frozenset()):
+    """The agents in the order in which the token is at them, until the pass is done."""
+    k, stack, visited = start, (), 0
+    at = [k]
+    while True:
+        step = sweep_next(t, k, stack, visited, sweep_order(t, k, seed), skip)
+        if step.done:
+            assert step.next == k
+            assert step.stack == ()
+            return at, step.visited
+        assert step.next in t.adjacency[k]
+        k, stack, visited = step.next, step.stack, step.visited
+        at.append(k)
+
+
+# ---------------------------------------------------------------------- metropolis
+
+
+@pytest.mark.parametrize("name", ["star", "grid", "barabasi-albert", "complete"])
+def test_metropolis_frequencies_match_the_transition_matrix(name):
+    t = graphs.by_name(name, 9)
+    P = transition_matrix(t)
+    draws = 4000
+    statistic = freedom = 0
+    for k in range(len(t)):
+        seen = np.zeros(len(t))
+        for hop in range(draws):
+            seen[metropolis_next(t, k, route_key(11, k + 1, hop))] += 1
+        possible = P[k] > 1e-12
+        assert seen[~possible].sum() == 0
+        expected = draws * P[k][possible]
+        statistic += float(((seen[possible] - expected) ** 2 / expected).sum())
+        freedom += int(possible.sum()) - 1
+    assert chi2.sf(statistic, freedom) > 1e-3
+
+
+def test_metropolis_uses_the_agreed_draws():
+    """Neighbour floor(u0·deg), accepted iff u1·deg(j) < deg(k); then the next pair."""
+    t = graphs.barabasi_albert(12, 2, seed=4)
+    redrawn = stayed = 0
+    for hop in range(400):
+        key = derive(9, 1, hop, Purpose.ROUTE)
+        assert key == route_key(9, 1, hop)
+        k = hop % 12
+        skip = frozenset({t.adjacency[k][0]}) if hop % 3 else frozenset()
+        attempt = 0
+        while True:
+            j = t.adjacency[k][int(uniform(key, 2 * attempt) * t.degree(k))]
+            if j not in skip:
+                break
+            attempt += 1
+            redrawn += 1
+        accepted = uniform(key, 2 * attempt + 1) * t.degree(j) < t.degree(k)
+        stayed += not accepted
+        assert metropolis_next(t, k, key, skip) == (j if accepted else k)
+    assert redrawn > 20
+    assert stayed > 20
+
+
+def test_metropolis_stays_when_nobody_is_left():
+    assert metropolis_next(graphs.star(1), 0, 5) == 0
+    assert metropolis_next(graphs.star(4), 1, 5, frozenset({0})) == 1
+    assert metropolis_next(graphs.star(4), 0, 5, frozenset({1, 2})) == 3
+
+
+def test_the_first_agent_is_uniform():
+    counts = np.bincount([first_agent(5, seed) for seed in range(5000)], minlength=5)
+    assert counts.size == 5
+    assert ((counts - 1000) ** 2 / 1000).sum() < chi2.isf(1e-3, 4)
+
+
+# ---------------------------------------------------------------------- sweep
+
+
+@given(connected(), st.integers(0, 2**64 - 1))
+def test_sweep_visits_all_within_its_bound_from_every_start(t, seed):
+    K = len(t)
+    for start in range(K):
+        at, visited = walk_sweep(t, start, seed)
+        assert visited == (1 << K) - 1
+        assert at[0] == at[-1] == start
+        assert len(at) - 1 == 2 * (K - 1)
+        last_new = max(at.index(k) for k in range(K))
+        assert last_new <= 2 * (K - 1)
+
+
+@given(connected(), st.integers(0, 2**32), st.data())
+def test_sweep_around_suspects_visits_what_can_be_reached(t, seed, data):
+    skip = frozenset(data.draw(st.sets(st.integers(0, len(t) - 1), max_size=4)))
+    start = data.draw(st.sampled_from([k for k in range(len(t)) if k not in skip] or [0]))
+    at, visited = walk_sweep(t, start, seed, skip - {start})
+    reach = t.distances_avoiding(start, skip - {start}) >= 0
+    assert visited == sum(1 << int(k) for k in np.flatnonzero(reach))
+    assert at[-1] == start
+
+
+def test_an_agent_without_a_parent_to_return_to_becomes_the_root():
+    path = graphs.path(3)
+    gone = sweep_next(path, 2, (0, 1), 0b011, (1,), frozenset({1}))
+    assert gone == (2, (), 0b111, True)
+    stranger = sweep_next(path, 2, (0,), 0b011, (1,))
+    assert stranger == (2, (), 0b111, True)
+
+
+def test_sweep_order_is_a_seeded_local_permutation():
+    t = graphs.complete(9)
+    orders = [sweep_order(t, k, 3) for k in range(9)]
+    for k, order in enumerate(orders):
+        assert sorted(order) == [j for j in range(9) if j != k]
+        key = derive(3, Purpose.ORDER, k)
+        assert [uniform(key, j) for j in order] == sorted(uniform(key, j) for j in order)
+    assert len({sweep_order(t, 0, seed) for seed in range(30)}) > 25
+
+
+# ---------------------------------------------------------------------- seek
+
+
+@given(connected(), st.data())
+def test_seek_takes_a_shortest_path(t, data):
+    k, target = (data.draw(st.integers(0, len(t) - 1)) for _ in range(2))
+    distance, hops = int(t.distances(target)[k]), 0
+    while k != target:
+        following = seek_next(t, k, target)
+        assert following in t.adjacency[k]
+        k, hops = following, hops + 1
+    assert hops == distance
+    assert seek_next(t, target, target) == target
+
+
+@given(connected(), st.data())
+def test_seek_goes_around_suspects(t, data):
+    k, target = (data.draw(st.integers(0, len(t) - 1)) for _ in range(2))
+    skip = frozenset(data.draw(st.sets(st.integers(0, len(t) - 1), max_size=4)))
+    to_target = t.distances_avoiding(target, skip - {k})
+    following = seek_next(t, k, target, skip)
+    if k == target or to_target[k] < 0:
+        assert following == k
+    else:
+        assert following not in skip
+        assert to_target[following] == to_target[k] - 1
+
+
+def test_seek_breaks_ties_by_the_smallest_index():
+    assert seek_next(graphs.ring(6), 0, 3) == 1
+    assert seek_next(graphs.ring(6), 0, 3, frozenset({1})) == 5
+    assert seek_next(graphs.ring(6), 0, 3, frozenset({1, 4})) == 0

@@ -1,0 +1,296 @@
+"""Expected times against closed forms, brute force and simulation of the rules themselves."""
+
+import math
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from unweave.draws import Purpose, derive
+from unweave.errors import GraphError
+from unweave.graph import Topology, first_agent, graphs, metropolis_next, route_key
+from unweave.graph.cover import (
+    cover_closed_form,
+    cover_exact,
+    cover_monte_carlo,
+    expected_cover,
+    harmonic,
+)
+from unweave.graph.forecast import forecast, paper_formulas, seek_forecast, sweep_forecast
+from unweave.graph.schedules import sweep_next, sweep_order
+from unweave.graph.times import (
+    first_visit,
+    hitting_times,
+    move_probabilities,
+    transition_matrix,
+)
+
+LOLLIPOP = Topology(list("abcdefg"), [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (4, 5), (4, 6)])
+SMALL = [LOLLIPOP, graphs.grid(6), graphs.star(5), graphs.path(5), graphs.barabasi_albert(7, 2)]
+
+
+def simulate(t, agent, runs, seed):
+    """Iterations to schedule everybody, and `agent`, by the routing rule itself."""
+    everybody, one = [], []
+    for r in range(runs):
+        own = derive(seed, Purpose.REPLICA, r)
+        k, hop = first_agent(len(t), own), 1
+        first = {k: 1}
+        while len(first) < len(t):
+            k = metropolis_next(t, k, route_key(own, 1, hop))
+            hop += 1
+            first.setdefault(k, hop)
+        everybody.append(hop)
+        one.append(first[agent])
+    return np.asarray(everybody, dtype=float), np.asarray(one, dtype=float)
+
+
+# ---------------------------------------------------------------------- the transition matrix
+
+
+@pytest.mark.parametrize("name", graphs.NAMES)
+def test_the_walk_is_doubly_stochastic_so_uniform_is_stationary(name):
+    t = graphs.by_name(name, 17)
+    P = transition_matrix(t)
+    assert (P >= 0).all()
+    np.testing.assert_allclose(P.sum(axis=1), 1, atol=1e-14)
+    np.testing.assert_array_equal(P, P.T)
+    np.testing.assert_allclose(np.full(17, 1 / 17) @ P, 1 / 17, atol=1e-15)
+    for k in range(17):
+        for j in t.adjacency[k]:
+            rule = 1 / t.degree(k) * min(1, t.degree(k) / t.degree(j))
+            assert P[k, j] == pytest.approx(rule, rel=1e-14)
+
+
+def test_moves_are_the_entries_of_the_matrix():
+    P = transition_matrix(LOLLIPOP)
+    moves, stay = move_probabilities(LOLLIPOP)
+    heads = np.repeat(np.arange(7), LOLLIPOP.degrees)
+    np.testing.assert_array_equal(P[heads, LOLLIPOP.indices], moves)
+    np.testing.assert_array_equal(np.diag(P), stay)
+    with pytest.raises(GraphError, match="too large"):
+        transition_matrix(graphs.ring(10_000))
+
+
+# ---------------------------------------------------------------------- first visits
+
+
+@pytest.mark.parametrize("K", [2, 3, 10, 57])
+def test_first_visits_on_the_complete_graph_are_the_papers(K):
+    assert first_visit(graphs.complete(K), K - 1) == pytest.approx(1 / K + K - 1, rel=1e-12)
+
+
+def test_first_visits_on_ring_path_and_star():
+    K = 12
+    d = np.minimum(np.arange(K), K - np.arange(K))
+    np.testing.assert_allclose(hitting_times(graphs.ring(K), 0), d * (K - d), rtol=1e-11)
+    # Path: an end keeps the token half of the time, so from s to the far end n it takes
+    # n(n+1) − s(s+1) steps (a walk on the doubled line).
+    s, n = np.arange(K), K - 1
+    expected = n * (n + 1) - s * (s + 1)
+    np.testing.assert_allclose(hitting_times(graphs.path(K), n), expected, rtol=1e-11)
+    # Star with n leaves: from the hub h = 1 + (n−1)/n·l, from another leaf l = n + h.
+    hub, leaf = np.linalg.solve([[1, -(n - 1) / n], [-1, 1]], [1, n])
+    h = hitting_times(graphs.star(K), K - 1)
+    np.testing.assert_allclose(h, [hub] + [leaf] * (n - 1) + [0], rtol=1e-11)
+
+
+def test_first_visits_on_a_regular_graph_agree_with_resistance_distances():
+    """A simple walk: h(k→t) + h(t→k) = 2·E·R(k, t) (Chandra et al. 1989)."""
+    g = nx.random_regular_graph(4, 20, seed=2)
+    t = Topology.from_networkx(g)
+    position = {str(node): node for node in g}
+    for b in (3, 11):
+        there, back = hitting_times(t, b)[0], hitting_times(t, 0)[b]
+        resistance = nx.resistance_distance(g, position[t.agents[0]], position[t.agents[b]])
+        assert there + back == pytest.approx(2 * 40 * resistance, rel=1e-9)
+
+
+def test_one_agent_is_found_at_once():
+    assert first_visit(graphs.path(1), 0) == 1.0
+
+
+@pytest.mark.parametrize(
+    "t",
+    [graphs.erdos_renyi(300, 0.03), graphs.path(301), graphs.grid(320), graphs.star(300)],
+    ids=["fast", "slow", "grid", "star"],
+)
+def test_large_graphs_use_the_same_equations(t, monkeypatch):
+    dense = hitting_times(t, 7)
+    monkeypatch.setattr("unweave.graph.times._DENSE", 10)
+    np.testing.assert_allclose(hitting_times(t, 7), dense, rtol=1e-8)
+    monkeypatch.setattr("unweave.graph.times._MOST_ITERATIONS", 1)
+    np.testing.assert_allclose(hitting_times(t, 7), dense, rtol=1e-8)
+
+
+# ---------------------------------------------------------------------- cover times
+
+
+def brute_force_cover(t, tolerance=1e-13):
+    """Σ_i P(not covered after i steps), by pushing the distribution over (subset, agent)."""
+    P = transition_matrix(t)
+    K, full = len(t), (1 << len(t)) - 1
+    state = {(1 << k, k): 1 / K for k in range(K) if K > 1}
+    expected = 1.0
+    while (alive := sum(state.values())) > tolerance:
+        expected += alive
+        following: dict[tuple[int, int], float] = {}
+        for (seen, k), weight in state.items():
+            for j in np.flatnonzero(P[k]):
+                now = seen | 1 << int(j)
+                if now != full:
+                    key = (now, int(j))
+                    following[key] = following.get(key, 0.0) + weight * P[k, j]
+        state = following
+    return expected
+
+
+@pytest.mark.parametrize(
+    "t", [graphs.grid(4), graphs.star(4), Topology("abcd", [(0, 1), (0, 2), (1, 2), (2, 3)])]
+)
+def test_exact_cover_equals_brute_force(t):
+    assert cover_exact(t) == pytest.approx(brute_force_cover(t), rel=1e-9)
+
+
+@pytest.mark.parametrize("K", [1, 2, 3, 4, 7, 10])
+@pytest.mark.parametrize("name", ["complete", "ring", "star", "path"])
+def test_closed_forms_equal_the_exact_computation(name, K):
+    t = graphs.by_name(name, K)
+    closed = cover_closed_form(t)
+    assert closed is not None
+    assert closed == pytest.approx(cover_exact(t), rel=1e-11)
+
+
+def test_known_numbers():
+    assert expected_cover(graphs.complete(10)).value == pytest.approx(26.46, abs=0.005)
+    assert expected_cover(graphs.ring(10)).value == 1 + 10 * 9 / 2
+    assert expected_cover(graphs.complete(1000)).value == pytest.approx(1 + 999 * harmonic(999))
+    assert harmonic(0) == 0.0
+    assert harmonic(4) == pytest.approx(25 / 12)
+
+
+def test_closed_forms_are_recognised_whatever_the_names_and_order():
+    hub_last = Topology(["x", "y", "z", "hub"], [(3, 0), (3, 1), (3, 2)])
+    assert cover_closed_form(hub_last) == cover_closed_form(graphs.star(4))
+    assert cover_closed_form(LOLLIPOP) is None
+    # Two leaves and a hub of degree three is no path.
+    bull = Topology("abcde", [(0, 1), (1, 2), (2, 0), (0, 3), (1, 4)])
+    assert cover_closed_form(bull) is None
+
+
+@pytest.mark.parametrize("t", SMALL)
+def test_exact_times_equal_the_simulated_rule(t):
+    agent = len(t) - 1
+    runs = 1500
+    everybody, one = simulate(t, agent, runs, seed=2)
+    for samples, exact in ((everybody, cover_exact(t)), (one, first_visit(t, agent))):
+        assert abs(samples.mean() - exact) < 4 * samples.std() / math.sqrt(runs)
+
+
+@pytest.mark.parametrize("t", SMALL)
+def test_monte_carlo_is_unbiased(t):
+    found = cover_monte_carlo(t, replicas=20_000, seed=1)
+    assert found.method == "monte-carlo"
+    assert found.replicas == 20_000
+    low, high = found.ci95
+    assert abs(found.value - cover_exact(t)) < 4 * (high - low) / 2 / 1.96
+    assert low < found.value < high
+
+
+def test_confidence_intervals_cover_about_95_percent():
+    exact = cover_exact(LOLLIPOP)
+    hits = 0
+    for seed in range(300):
+        low, high = cover_monte_carlo(LOLLIPOP, replicas=150, seed=seed).ci95
+        hits += low <= exact <= high
+    assert 0.90 <= hits / 300 <= 0.99
+
+
+def test_counting_stays_by_expectation_lowers_the_variance():
+    t = graphs.star(5)
+    plain, _ = simulate(t, 0, 800, seed=3)
+    low, high = cover_monte_carlo(t, replicas=800, seed=3).ci95
+    assert (high - low) / 2 < 1.96 * plain.std() / math.sqrt(800)
+
+
+def test_monte_carlo_does_not_depend_on_batches(monkeypatch):
+    t = graphs.grid(20)
+    whole = cover_monte_carlo(t, replicas=3000, seed=5)
+    monkeypatch.setattr("unweave.graph.cover._BATCH_CELLS", 20 * 1000)
+    parts = cover_monte_carlo(t, replicas=3000, seed=5)
+    assert parts.replicas == 3000
+    assert parts.ci95[0] < whole.ci95[1]
+    assert whole.ci95[0] < parts.ci95[1]
+    assert cover_monte_carlo(t, replicas=3000, seed=5) == parts
+
+
+def test_simulation_limits_are_said():
+    with pytest.raises(GraphError, match="at least 2"):
+        cover_monte_carlo(graphs.grid(6), replicas=1)
+    with pytest.raises(GraphError, match="simulate beyond 20"):
+        cover_exact(graphs.ring(21))
+    with pytest.raises(GraphError, match="sweep visits all in 798 hops"):
+        cover_monte_carlo(graphs.grid(400), replicas=1000, max_moves=100)
+    slow = forecast(graphs.grid(400), 0, replicas=1000, max_moves=100)["metropolis"]
+    assert slow.learn is None
+    assert "too slow" in slow.note
+    assert slow.forget.value > 1
+
+
+# ---------------------------------------------------------------------- sweep and seek
+
+
+@pytest.mark.parametrize("t", [*SMALL, graphs.erdos_renyi(25, 0.2), graphs.complete(6)])
+def test_sweep_forecast_is_the_rule_from_every_start(t):
+    K, agent, seed = len(t), len(t) - 1, 8
+    learn, forget = [], []
+    for start in range(K):
+        k, stack, visited, hop = start, (), 0, 1
+        first = {start: 1}
+        done = False
+        while not done:
+            k, stack, visited, done = sweep_next(t, k, stack, visited, sweep_order(t, k, seed))
+            hop += 1
+            first.setdefault(k, hop)
+        learn.append(max(first.values()))
+        forget.append(first[agent])
+    found = sweep_forecast(t, agent, seed)
+    assert found.learn.value == pytest.approx(np.mean(learn))
+    assert found.forget.value == pytest.approx(np.mean(forget))
+    assert found.learn.method == "exact"
+    assert max(learn) <= 1 + 2 * (K - 1)
+
+
+def test_sweep_on_known_graphs():
+    assert sweep_forecast(graphs.complete(10), 9).learn.value == 10
+    # Star: from the hub the last leaf comes at 2(K−1), from a leaf one iteration earlier.
+    assert sweep_forecast(graphs.star(10), 9).learn.value == pytest.approx(17.1)
+    assert sweep_forecast(graphs.path(1), 0).learn.value == 1
+
+
+def test_large_sweeps_are_sampled(monkeypatch):
+    t = graphs.grid(150)
+    exact = sweep_forecast(t, 0)
+    monkeypatch.setattr("unweave.graph.forecast._SWEEP_BUDGET", 1)
+    sampled = sweep_forecast(t, 0)
+    assert sampled.forget.method == "monte-carlo"
+    assert sampled.forget.replicas == 100
+    half = (sampled.forget.ci95[1] - sampled.forget.ci95[0]) / 2
+    assert abs(sampled.forget.value - exact.forget.value) < 2 * half
+
+
+def test_seek_is_one_more_than_the_mean_distance():
+    assert seek_forecast(graphs.complete(10), 9).forget.value == pytest.approx(1.9)
+    assert seek_forecast(graphs.star(10), 0).forget.value == pytest.approx(1.9)
+    assert seek_forecast(graphs.path(5), 4).forget.value == 3.0
+    assert seek_forecast(graphs.path(5), 4).learn is None
+
+
+def test_the_papers_formulas():
+    paper = paper_formulas(10)
+    assert paper["cover"] == pytest.approx(25.4607, abs=1e-4)
+    assert paper["cover_approximation"] == pytest.approx(9 * math.log(9))
+    assert paper["unlearn"] == pytest.approx(9.1)
+    assert paper["retrain"] == pytest.approx(8 * harmonic(8))
+    for K in (1, 2, 3):
+        assert all(math.isfinite(value) for value in paper_formulas(K).values())
