@@ -36,8 +36,8 @@ Reduction = Literal["sum", "mean"]
 
 _REGISTRY: dict[str, type[Model]] = {}
 
-# Rows per chunk of a sum; the result does not depend on it.
-_CHUNK = 1 << 17
+# Cells per chunk of a sum: its temporaries stay in the cache. The result does not depend on it.
+_CELLS = 1 << 17
 
 # A prior that rounding to the grid moves by more than this (in KL) is refused.
 _PRIOR_MOVED = 1e-4
@@ -97,7 +97,7 @@ class Model(ABC):
         """The first row that breaks a rule between columns: (row, column, problem, expected)."""
         return None
 
-    def predictive(self, eta: ArrayLike) -> Any:
+    def predictive(self, eta: ArrayLike, *args: Any, **kwargs: Any) -> Any:
         """The distribution of one new record, where it has a closed form."""
         raise NotImplementedError(f"{self.name} has no closed-form posterior predictive")
 
@@ -203,8 +203,9 @@ class ConjugateModel(Model):
     def sums(self, rows: Floats) -> Sequence[int]:
         """Σ of the rounded record statistics over `rows`, in grid units, as unbounded integers."""
 
-    def statistics(self, rows: Floats, chunk: int = _CHUNK) -> Ints:
-        """Σ of the rounded record statistics on the grid, refusing to overflow."""
+    def statistics(self, rows: Floats, chunk: int | None = None) -> Ints:
+        """Σ of the rounded record statistics on the grid, by `chunk` rows; refuses to overflow."""
+        chunk = chunk or max(1, _CELLS // max(1, rows.shape[1]))
         totals = [0] * self.grid.dim
         for part in _chunks(rows, chunk):
             # Python integers: a partial sum that would not fit must not decide about the total.

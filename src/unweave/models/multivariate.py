@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError
 from unweave.families import Distribution, NormalInverseWishart
+from unweave.families.packed import unpack
 from unweave.models.columns import Column, real
 from unweave.models.gram import Exact, GramModel, upper
 from unweave.models.predictive_reals import MultivariateTPredictive
@@ -91,6 +92,10 @@ class MultivariateNormalModel(GramModel):
         kappa, m = float(q["kappa"]), np.asarray(q["mean"])
         corner = np.asarray(q["scale"]) + kappa * np.outer(m, m)
         return np.block([[np.full((1, 1), kappa), kappa * m[None]], [kappa * m[:, None], corner]])
+
+    def named_samples(self, theta: Floats) -> dict[str, Floats]:
+        d = len(self._names)
+        return {"mean": theta[:, :d], "Sigma": unpack(theta[:, d:], d)}
 
     def predictive(self, eta: ArrayLike) -> MultivariateTPredictive:
         """t with df − d + 1 degrees of freedom, shape scale·(kappa + 1)/(kappa·(df − d + 1))."""

@@ -159,7 +159,7 @@ class CategoricalPredictive:
 
     @property
     def probabilities(self) -> Floats:
-        return self.concentration / self.concentration.sum()
+        return self.concentration / float(self.concentration.sum())
 
     def mean(self) -> Floats:
         """The probability of each class."""
@@ -189,7 +189,7 @@ class DirichletMultinomialPredictive:
     trials: int
 
     def mean(self) -> Floats:
-        return self.trials * self.concentration / self.concentration.sum()
+        return self.trials * self.concentration / float(self.concentration.sum())
 
     def cov(self) -> Floats:
         total = self.concentration.sum()

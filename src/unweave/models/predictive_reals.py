@@ -107,7 +107,7 @@ class StudentTPredictive:
         """Infinite for df ≤ 2."""
         if self.df <= 2:
             return np.full_like(self.scale, np.inf)
-        return self.scale * np.sqrt(self.df / (self.df - 2))
+        return self.scale * float(np.sqrt(self.df / (self.df - 2)))
 
     def log_prob(self, x: ArrayLike) -> Floats:
         v = self.df
@@ -167,4 +167,5 @@ class MultivariateTPredictive:
     def sample(self, n: int, seed: int = 0) -> Floats:
         rng = np.random.default_rng(seed)
         z = rng.standard_normal((n, len(self.loc))) @ np.linalg.cholesky(self.shape).T
-        return self.loc + z * np.sqrt(self.df / rng.chisquare(self.df, size=(n, 1)))
+        draws: Floats = self.loc + z * np.sqrt(self.df / rng.chisquare(self.df, size=(n, 1)))
+        return draws

@@ -72,7 +72,8 @@ def gram_sum(z: Floats) -> NDArray[np.object_]:
     top = float(np.abs(high).max(initial=0.0))
     cross = _blocked(high, low, top, 2.0**16)
     squares = _blocked(high, high, top, top), _blocked(low, low, 2.0**16, 2.0**16)
-    return (squares[0] << 32) + ((cross + cross.T) << 16) + squares[1]
+    total: NDArray[np.object_] = (squares[0] << 32) + ((cross + cross.T) << 16) + squares[1]
+    return total
 
 
 def _blocked(a: Floats, b: Floats, a_max: float, b_max: float) -> NDArray[np.object_]:

@@ -75,7 +75,8 @@ def _linear(rng: np.random.Generator, n: int) -> Floats:
 
 def _plane(rng: np.random.Generator, n: int) -> Floats:
     mix = np.array([[1.0, 0.4, 0.0], [0.0, 0.8, -0.3], [0.0, 0.0, 1.3]])
-    return rng.standard_normal((n, 3)) @ mix + np.array([0.5, -1.0, 2.0])
+    points: Floats = rng.standard_normal((n, 3)) @ mix + np.array([0.5, -1.0, 2.0])
+    return points
 
 
 CASES: tuple[Case, ...] = (
