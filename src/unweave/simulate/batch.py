@@ -1,0 +1,114 @@
+"""Thousands of replicas of one federation, on arrays.
+
+Replica r has the seed derive(seed, Purpose.REPLICA, r) and equals a Federation with that seed: bit
+for bit for conjugate models, to 1e-12 for the others. Paths are made first; learning and forgetting
+run along them in kernels (numba where it is installed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.errors import ConfigError
+from unweave.graph import Topology
+from unweave.grid import Ints
+from unweave.models import Model
+from unweave.simulate.engines import Phase, choose_engine
+from unweave.simulate.inputs import Forget, read_shards
+from unweave.simulate.paths import paths, replica_seeds
+from unweave.simulate.result import Replicas
+from unweave.solvers import Exact, NaturalGradient, Solver
+
+__all__ = ["simulate"]
+
+
+def simulate(
+    model: Model,
+    shards: Any,
+    graph: Topology,
+    schedule: str = "metropolis",
+    *,
+    iterations: int = 100,
+    replicas: int = 1000,
+    seed: int = 0,
+    start: str | int | None = None,
+    solver: Solver | None = None,
+    estimator: str | None = None,
+    rho: float | None = None,
+    steps: int = 5,
+    samples: int = 30,
+    c: float = 0.0,
+    forget: Forget | Mapping[str, Any] | str | None = None,
+    kernels: bool = True,
+) -> Replicas:
+    """Run `replicas` independent federations and keep every iteration of each.
+
+    `shards` is one data set per agent (a sequence in the graph's order, or a mapping by name),
+    shared by all replicas, or `PerReplica(array)`. For a model that is not conjugate `estimator`,
+    `rho`, `steps` (L), `samples` (S) and `c` make its `NaturalGradient`, unless `solver` is given.
+    `forget` (an agent's name, or `Forget`) adds iterations in which agents are forgotten.
+    `kernels=False` runs the general code, one visit at a time: slow, for any solver.
+    """
+    if iterations < 1 or replicas < 1:
+        raise ConfigError(f"iterations = {iterations}, replicas = {replicas}: at least 1 of each")
+    if isinstance(forget, str):
+        forget = Forget(forget)
+    elif isinstance(forget, Mapping):
+        forget = Forget(**forget)
+    if solver is None:
+        if model.conjugate:
+            solver = Exact()
+        else:
+            solver = NaturalGradient(estimator, rho=rho, steps=steps, samples=samples, c=c)
+    first = None if start is None else graph.index(start)
+    seeds = replica_seeds(seed, replicas)
+    data = read_shards(model, shards, graph, replicas)
+    engine = choose_engine(model, solver, data, kernels)
+    forgotten = np.zeros(len(graph), dtype=bool)
+    phases = []
+    if forget is None:
+        phases.append(Phase(1, paths(graph, schedule, seeds, iterations, first), iterations))
+    elif forget.how == "retrain":
+        forgotten = forget.mask(graph)
+        left, index = _without(graph, forgotten)
+        again = index[paths(left, schedule, seeds, forget.iterations, epoch=2)]
+        phases.append(Phase(1, paths(graph, schedule, seeds, iterations, first), iterations))
+        phases.append(Phase(2, again, forget.iterations))
+    else:
+        forgotten = forget.mask(graph)
+        whole = paths(graph, schedule, seeds, iterations + forget.iterations, first)
+        phases.append(Phase(1, whole, iterations, refine=forget.how == "refine"))
+    runs = [engine.run(graph, seeds, phase, forgotten) for phase in phases]
+    return Replicas(
+        model=model,
+        topology=graph,
+        seeds=seeds,
+        path=np.concatenate([phase.path for phase in phases], axis=1),
+        units=np.concatenate([run.units for run in runs], axis=1) if runs[1:] else runs[0].units,
+        changed=np.concatenate([run.changed for run in runs], axis=1),
+        shortened=cast(Ints, sum(run.shortened for run in runs)),
+        target=engine.target(~forgotten),
+        settings={
+            "model": model.name,
+            **model.settings(),
+            "schedule": schedule,
+            "iterations": iterations,
+            "replicas": replicas,
+            "seed": seed,
+            "solver": repr(solver),
+            "forget": None if forget is None else vars(forget),
+        },
+    )
+
+
+def _without(graph: Topology, forgotten: NDArray[np.bool_]) -> tuple[Topology, NDArray[np.int32]]:
+    """The graph without some agents, and the old index of each that is left."""
+    index = np.flatnonzero(~forgotten).astype(np.int32)
+    names = [graph.agents[k] for k in index]
+    kept = set(names)
+    edges = [edge for edge in graph.edges if edge[0] in kept and edge[1] in kept]
+    return Topology(names, edges), index

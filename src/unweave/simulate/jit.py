@@ -1,0 +1,51 @@
+"""One code for kernels, with numba or without it.
+
+A kernel is a plain Python function on scalars and arrays. With numba (`unweave[fast]`) it is
+compiled at its first call and cached on disk; without, the same function runs as it is, slowly.
+Only modules of kernels import this file, and only `simulate` imports those, when it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+__all__ = ["COMPILED", "jit"]
+
+_Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
+
+
+def _drop_stale() -> None:
+    """numba's cache looks at a kernel's own file alone, but kernels call kernels of other files: an
+    index older than any of their sources is dropped."""
+    here = Path(__file__).parent
+    sources = [here.parent / "draws.py", here.parent / "solvers" / "steps.py", here / "kernels.py"]
+    newest = max(source.stat().st_mtime for source in (*sources, *here.glob("beta_*.py")))
+    for index in here.glob("__pycache__/*.nbi"):
+        # Another process may be doing the same.
+        with suppress(OSError):
+            if index.stat().st_mtime < newest:
+                index.unlink()
+
+
+def _compiler() -> Callable[[Any], Any] | None:
+    try:
+        numba = import_module("numba")
+    except ImportError:
+        return None
+    _drop_stale()
+    # Without the interpreter's lock; divisions follow IEEE, as NumPy's do.
+    compiler = numba.njit(cache=True, nogil=True, error_model="numpy")
+    return None if numba.config.DISABLE_JIT else cast("Callable[[Any], Any]", compiler)
+
+
+_COMPILER = _compiler()
+COMPILED = _COMPILER is not None
+
+
+def jit(function: _Kernel) -> _Kernel:
+    """The kernel, compiled where numba is installed."""
+    return function if _COMPILER is None else cast("_Kernel", _COMPILER(function))
