@@ -104,7 +104,7 @@ class Posterior:
                 name: values.reshape(chains, draws, *values.shape[1:])
                 for name, values in samples.items()
             },
-            attrs={"model": self.model.name, "digest": self.digest},
+            posterior_attrs={"model": self.model.name, "digest": self.digest},
         )
 
     def __eq__(self, other: object) -> bool:

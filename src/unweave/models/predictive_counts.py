@@ -26,9 +26,13 @@ _FAR = 2.0**52
 
 
 class CountPredictive(ABC):
-    """A distribution on the whole numbers from `low`; quantiles and samples follow from the cdf."""
+    """A distribution on the whole numbers from `low` to `high`; quantiles follow from the cdf."""
 
     low: int = 0
+
+    @property
+    def high(self) -> float:
+        return np.inf
 
     @abstractmethod
     def mean(self) -> float: ...
@@ -38,17 +42,18 @@ class CountPredictive(ABC):
     def log_prob(self, x: ArrayLike) -> Floats: ...
     @abstractmethod
     def cdf(self, x: ArrayLike) -> Floats: ...
+    @abstractmethod
+    def sample(self, n: int, seed: int = 0) -> Floats: ...
 
     def quantile(self, p: ArrayLike) -> Floats:
         """The smallest x with cdf(x) ≥ p."""
-        return _search(self.cdf, np.asarray(p, dtype=np.float64), self.low)
+        p = np.asarray(p, dtype=np.float64)
+        # At p = 1 the answer is the end of the support, not where the cdf rounds to 1.
+        return np.where(p == 1.0, self.high, _search(self.cdf, p, self.low))
 
     def interval(self, p: float = 0.95) -> tuple[float, float]:
         low, high = self.quantile([(1 - p) / 2, (1 + p) / 2])
         return float(low), float(high)
-
-    def sample(self, n: int, seed: int = 0) -> Floats:
-        return self.quantile(np.random.default_rng(seed).random(n))
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,14 @@ class BetaBinomialPredictive(CountPredictive):
         at = np.floor(np.asarray(x, dtype=np.float64))
         index = np.clip(at, 0, self.trials).astype(np.int64)
         return np.where(at < 0, 0.0, table[index])
+
+    @property
+    def high(self) -> float:
+        return float(self.trials)
+
+    def sample(self, n: int, seed: int = 0) -> Floats:
+        rng = np.random.default_rng(seed)
+        return rng.binomial(self.trials, rng.beta(self.a, self.b, n)).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -123,6 +136,12 @@ class BetaNegativeBinomialPredictive(CountPredictive):
             fewer += np.exp(choose + betaln(self.a + j, self.b + n - j) - betaln(self.a, self.b))
         return np.where(k < 0, 0.0, np.clip(1.0 - fewer, 0.0, 1.0))
 
+    def sample(self, n: int, seed: int = 0) -> Floats:
+        """theta is g/(g+h) of two gammas, so the odds of a failure are h/g: none is lost near 0."""
+        rng = np.random.default_rng(seed)
+        odds = rng.standard_gamma(self.b, n) / rng.standard_gamma(self.a, n)
+        return self.low + _poisson(rng, odds * rng.standard_gamma(self.successes, n))
+
 
 @dataclass(frozen=True)
 class NegativeBinomialPredictive(CountPredictive):
@@ -149,6 +168,10 @@ class NegativeBinomialPredictive(CountPredictive):
         k = np.floor(np.asarray(x, dtype=np.float64))
         value = betainc(self.a, np.maximum(k, 0.0) + 1, self.b / (self.b + 1))
         return np.where(k < 0, 0.0, value)
+
+    def sample(self, n: int, seed: int = 0) -> Floats:
+        rng = np.random.default_rng(seed)
+        return _poisson(rng, rng.standard_gamma(self.a, n) / self.b)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,6 +236,12 @@ class DirichletMultinomialPredictive:
     def sample(self, n: int, seed: int = 0) -> NDArray[np.int64]:
         rng = np.random.default_rng(seed)
         return rng.multinomial(self.trials, rng.dirichlet(self.concentration, size=n))
+
+
+def _poisson(rng: np.random.Generator, rate: Floats) -> Floats:
+    """Poisson draws; above 1e15, where NumPy soon refuses, the noise is below float64's resolution
+    of the rate."""
+    return np.where(rate < 1e15, rng.poisson(np.minimum(rate, 1e15)), np.rint(rate))
 
 
 def _search(cdf: Callable[[Floats], Floats], p: Floats, low: int) -> Floats:

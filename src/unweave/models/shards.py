@@ -150,6 +150,9 @@ def _block(data: Any, agent: str, place: str, names: list[str]) -> Rows:
     where = f"agent {agent!r}" + (f", column {place!r}" if place else "")
     try:
         array = np.asarray(data)
+        if array.dtype.kind not in "biufO":
+            # One text in a list turns every cell into text; as objects, the culprit shows.
+            array = np.asarray(data, dtype=object)
     except (ValueError, TypeError):
         raise DataError(
             f"{where}: the rows have different lengths; expected {len(names)} columns "

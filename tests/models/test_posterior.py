@@ -1,0 +1,98 @@
+"""What a posterior says about itself."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import sys
+
+import numpy as np
+import pytest
+
+from unweave.errors import ConfigError, DomainError, MissingExtra
+from unweave.families import Beta
+from unweave.models import BetaBernoulli, LinearRegressionUnknownNoise, Posterior
+from unweave.testing.models import CASES, Case
+
+
+def learned(case: Case, n: int = 30) -> Posterior:
+    model = case.model
+    return model.posterior(model.grid.add(model.eta0, model.factor(model.shard(case.rows(n, 4)))))
+
+
+def test_the_digest_is_over_little_endian_int64() -> None:
+    model = BetaBernoulli(bits=0)
+    posterior = model.posterior(np.array([5, 3]))
+    assert posterior.digest == hashlib.sha256(struct.pack("<2q", 5, 3)).hexdigest()
+    assert repr(posterior).startswith("Posterior(beta-bernoulli: theta = 0.625 ± 0.16; ")
+
+
+def test_equality_is_equality_of_bits_and_settings() -> None:
+    model = BetaBernoulli()
+    one, two = model.posterior(model.eta0), model.posterior(model.eta0.copy())
+    assert one == two
+    assert len({one, two}) == 1
+    assert one != model.posterior(model.eta0 + 1)
+    assert one != BetaBernoulli(alpha=2).posterior(model.eta0)
+
+
+def test_a_posterior_is_frozen_and_checked() -> None:
+    model = BetaBernoulli()
+    units = model.eta0.copy()
+    posterior = model.posterior(units)
+    units[0] = 0
+    assert posterior == model.posterior(model.eta0)
+    with pytest.raises(DomainError, match="posterior of beta-bernoulli"):
+        model.posterior(np.array([0, 5]))
+    with pytest.raises(ConfigError, match="needs 2 components"):
+        model.posterior(np.array([1, 2, 3]))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_summaries_agree_with_samples(case: Case) -> None:
+    posterior = learned(case)
+    draws = np.asarray(posterior.sample(40_000, seed=3))
+    mean, sd = np.atleast_1d(posterior.mean()), np.atleast_1d(posterior.sd())
+    if case.id == "multivariate-normal":  # marginals: means and variances, not covariances
+        draws = draws[:, [0, 1, 2, 3, 6, 8]]
+    draws = draws.reshape(len(draws), -1)
+    assert np.all(np.abs(draws.mean(axis=0) - mean) < 6 * sd / np.sqrt(len(draws)))
+    np.testing.assert_allclose(draws.std(axis=0), sd, rtol=0.1)
+    low, high = (np.atleast_1d(v) for v in posterior.interval(0.9))
+    inside = ((draws > low) & (draws < high)).mean(axis=0)
+    np.testing.assert_allclose(inside, 0.9, atol=0.01)
+    assert np.isfinite(posterior.log_prob(np.asarray(posterior.sample(3)))).all()
+    assert posterior.kl(posterior) == 0
+    prior = case.model.posterior(case.model.eta0)
+    assert posterior.kl(prior) > 0.1
+
+
+def test_kl_to_a_plain_distribution() -> None:
+    model = BetaBernoulli(a=2, b=2)
+    assert model.posterior(model.eta0).kl(Beta(a=3, b=1)) == pytest.approx(
+        float(Beta(a=2, b=2).kl(Beta(a=3, b=1)))
+    )
+    assert {k: float(v) for k, v in model.posterior(model.eta0).params.items()} == {"a": 2, "b": 2}
+
+
+@pytest.mark.filterwarnings("ignore")  # other people's deprecations
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_arviz_reads_every_posterior(case: Case) -> None:
+    posterior = learned(case)
+    data = posterior.to_arviz(draws=50, chains=2, seed=1)
+    assert data.posterior.attrs["digest"] == posterior.digest
+    for variable in data.posterior.data_vars.values():
+        assert variable.shape[:2] == (2, 50)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_arviz_names_coefficients() -> None:
+    model = LinearRegressionUnknownNoise(features=["age"], intercept=True)
+    data = model.posterior(model.eta0).to_arviz(draws=10, chains=1)
+    assert set(data.posterior.data_vars) == {"intercept", "age", "sigma2"}
+
+
+def test_without_arviz_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "arviz", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'unweave\[arviz\]'"):
+        BetaBernoulli().posterior(BetaBernoulli().eta0).to_arviz()
