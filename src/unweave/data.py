@@ -150,17 +150,22 @@ def _fill_empty(owner: Index, k: int) -> None:
 
 
 def _length(data: Any) -> int:
-    if isinstance(data, Mapping) or (isinstance(data, tuple) and np.ndim(data[0]) > 0):
-        parts = {str(i): len(p) for i, p in _parts(data)}
-        if len(set(parts.values())) != 1:
-            raise DataError(f"the columns have different lengths {parts}")
-        return next(iter(parts.values()))
+    if isinstance(data, Mapping) or _is_columns(data):
+        lengths = {str(i): len(part) for i, part in _parts(data)}
+        if len(set(lengths.values())) > 1:
+            raise DataError(f"the columns have different lengths {lengths}")
+        return next(iter(lengths.values()), 0)
     try:
         return len(data)
     except TypeError:
         raise DataError(
             "the data must be an array, a list, a tuple of arrays, a mapping or a data frame"
         ) from None
+
+
+def _is_columns(data: Any) -> bool:
+    """A tuple of columns, as opposed to a tuple of records."""
+    return isinstance(data, tuple) and len(data) > 0 and np.ndim(data[0]) > 0
 
 
 def _parts(data: Any) -> list[tuple[Any, Any]]:
@@ -172,7 +177,7 @@ def _last_column(data: Any) -> Any:
         return data[list(data)[-1]]
     if hasattr(data, "columns"):
         return data[data.columns[-1]]
-    if isinstance(data, tuple) and np.ndim(data[0]) > 0:
+    if _is_columns(data):
         return _last_column(data[-1])
     array = np.asarray(data)
     return array if array.ndim == 1 else array[:, -1]
@@ -191,7 +196,7 @@ def _take(data: Any, rows: Index) -> Any:
         return {name: _take(part, rows) for name, part in data.items()}
     if hasattr(data, "iloc"):
         return data.iloc[rows]
-    if isinstance(data, tuple) and np.ndim(data[0]) > 0:
+    if _is_columns(data):
         return tuple(_take(part, rows) for part in data)
     if isinstance(data, list | tuple):
         return type(data)(data[i] for i in rows)
