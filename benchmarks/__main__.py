@@ -1,0 +1,47 @@
+"""`python -m benchmarks [words]`: measure, print a table, write benchmarks/results.json.
+
+With words, only entries whose title contains one of them are measured, and no file is written.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import replicas as _replicas  # noqa: F401 — registers its entries
+from benchmarks.harness import ENTRIES, Measured
+
+
+def main(words: list[str]) -> int:
+    console = Console()
+    chosen = [e for e in ENTRIES if not words or any(w.lower() in e.title.lower() for w in words)]
+    results: list[Measured] = []
+    for entry in chosen:
+        with console.status(entry.title):
+            results.append(entry.run())
+    table = Table("", "measured", "target", "met", title="Speed (CPU time, median of repeats)")
+    for result in results:
+        table.add_row(
+            result.title,
+            f"{result.value:,.3g} {result.unit}",
+            f"{'≤' if result.at_most else '≥'} {result.target:,g} {result.unit}",
+            "[green]yes[/]" if result.met else "[red]no[/]",
+        )
+    console.print(table)
+    if not words:
+        machine = {"python": platform.python_version(), "numpy": np.__version__}
+        report = {"machine": machine, "results": [asdict(result) for result in results]}
+        path = Path(__file__).with_name("results.json")
+        path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
