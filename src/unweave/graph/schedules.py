@@ -110,7 +110,6 @@ def seek_next(topology: Topology, k: int, target: int, skip: frozenset[int] = _N
         return k
     if not skip:
         return topology.next_hop(k, target)
-    # The holder is not skipped by itself, whatever others suspect.
-    to_target = topology.distances_avoiding(target, skip - {k})
+    to_target = topology.distances_avoiding(target, skip)
     open_ = [j for j in topology.adjacency[k] if j not in skip and to_target[j] >= 0]
     return min(open_, key=lambda j: (to_target[j], j), default=k)
