@@ -169,7 +169,7 @@ def _block(data: Any, agent: str, place: str, names: list[str]) -> Rows:
         row = int(np.argwhere((array > 2**53) | (array < -(2**53)))[0][0])
         raise DataError(f"{where}, row {row}: a whole number above 2^53 cannot be represented")
     if array.dtype.kind in "biuf":
-        return array.astype(np.float64)
+        return array.astype(np.float64, copy=False)  # the caller makes the one copy
     return _from_objects(array, where, names)
 
 
