@@ -92,19 +92,18 @@ class Grid:
     def add(self, a: Ints, b: Ints) -> Ints:
         """a + b, refusing to wrap. NumPy wraps int64 silently, so the signs are checked."""
         total = a + b
-        wrapped = ((a ^ total) & (b ^ total)) < 0
-        if wrapped.any():
-            j = int(np.argwhere(wrapped)[0][-1])
-            raise GridOverflow(self._overflow(j))
+        # The sum has wrapped where it differs in sign from both of its terms.
+        if np.bitwise_and(a ^ total, b ^ total).min() < 0:
+            wrapped = ((a ^ total) & (b ^ total)) < 0
+            raise GridOverflow(self._overflow(int(np.argwhere(wrapped)[0][-1])))
         return total
 
     def subtract(self, a: Ints, b: Ints) -> Ints:
         """a − b, refusing to wrap."""
         total = a - b
-        wrapped = ((a ^ b) & (a ^ total)) < 0
-        if wrapped.any():
-            j = int(np.argwhere(wrapped)[0][-1])
-            raise GridOverflow(self._overflow(j))
+        if np.bitwise_and(a ^ b, a ^ total).min() < 0:
+            wrapped = ((a ^ b) & (a ^ total)) < 0
+            raise GridOverflow(self._overflow(int(np.argwhere(wrapped)[0][-1])))
         return total
 
     def total(self, records: Ints) -> Ints:

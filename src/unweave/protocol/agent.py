@@ -82,6 +82,8 @@ def handle(state: State, event: Event, sign: Sign = unsigned) -> tuple[State, li
     _EVENTS[type(event)](s, turn, event)
     if s.synced:
         settle(s, turn)
+        if (s.gossip is None or s.gossip is not state.gossip) and not silent(s):
+            share(s, turn)  # it was written anew: something has grown
     return s, turn.effects
 
 
@@ -291,8 +293,6 @@ def settle(s: State, turn: Turn) -> None:
             s.gossip = None
         if isinstance(s.role, Parked) and s.wake >= s.role.token.stamp:
             unpark(s, turn)
-    if s.gossip is None and not silent(s):
-        share(s, turn)
 
 
 def has_business(s: State) -> bool:

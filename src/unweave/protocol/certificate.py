@@ -4,7 +4,7 @@ Two in-toto statements in DSSE envelopes. The *attestation* is written by the fi
 quiet cover and signed by every agent: this is the sum, this is what it includes, these are the
 tombstones I know. The *closing* is signed by the agent that completes the cover: the audit, and for
 each erasure how it was earned. Beside them travel the owners' signed tombstones with their removal
-receipts, and the votes about agents that are gone.
+receipts, and the votes about agents that are gone. `verify` reads what this file writes.
 """
 
 from __future__ import annotations
@@ -12,24 +12,27 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from unweave.protocol.ids import Stamp
-from unweave.protocol.records import Record, Sign, pae
+from unweave.protocol.records import Record, Sign, Vote, pae
 from unweave.protocol.state import State
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import Token, digest
-from unweave.protocol.tombs import NOTHING
 
 __all__ = [
     "ATTESTATION",
     "CLOSING",
+    "FORMAT",
     "PAYLOAD_TYPE",
+    "STATEMENT",
     "attestation",
     "certificate",
     "closing",
     "envelope",
+    "evident",
     "sign_statement",
 ]
 
@@ -37,10 +40,11 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 ATTESTATION = "urn:unweave:attestation:v1"
 CLOSING = "urn:unweave:erasure:v1"
+FORMAT = "unweave certificate 1"
 
 
 def encode(value: object) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _statement(kind: str, eta: bytes, predicate: Mapping[str, Any]) -> bytes:
@@ -100,19 +104,33 @@ def closing(s: State, token: Token, stamp: Stamp, estimate: Mapping[str, Any] | 
             "attestation": hashlib.sha256(token.quiet.statement).hexdigest(),
             "audit": "equal",
             "converged": token.quiet.converged,
-            "estimate": estimate,
+            "estimate": None if estimate is None else _finite(estimate),
             "not_attested": [names[k] for k, tomb in sorted(token.tombs.items()) if tomb.left],
-            "erasures": {
-                request.hex(): {
-                    "agent": names[agent],
-                    "scope": scope(s, agent, request),
-                    "kind": kind(s.terms, token, request),
-                }
-                for agent, tomb in sorted(token.tombs.items())
-                for request in sorted(tomb.ids)
-            },
+            "erasures": erasures(s, token),
         },
     )
+
+
+def erasures(s: State, token: Token) -> dict[str, dict[str, str]]:
+    """Every request that this cover completes: whose it was, how much of it, and by whose word.
+
+    The word is the owner's tombstone; for an agent that is gone, the quorum's votes, whose request
+    then stands for everything of that agent.
+    """
+    names = s.terms.topology.agents
+    found = {}
+    for agent, tomb in sorted(token.tombs.items()):
+        asked = {vote.request for vote in votes_about(s, agent)} if tomb.left else set()
+        for request in sorted(tomb.ids | asked):
+            record = s.tombstones.get(request)
+            signed = record is not None or owner_erased_all(s, agent)
+            found[request.hex()] = {
+                "agent": names[agent],
+                "scope": "records" if record is not None and not record.whole else "agent",
+                "kind": kind(s.terms, token, request),
+                "by": "owner" if request in tomb.ids and signed else "quorum",
+            }
+    return found
 
 
 def kind(terms: Terms, token: Token, request: bytes) -> str:
@@ -122,10 +140,39 @@ def kind(terms: Terms, token: Token, request: bytes) -> str:
     return "retrained" if request in token.generation else "refined"
 
 
-def scope(s: State, agent: int, request: bytes) -> str:
-    record = s.tombstones.get(request)
-    whole = s.tombs.get(agent, NOTHING).whole if record is None else record.whole
-    return "agent" if whole else "records"
+def votes_about(s: State, agent: int) -> list[Vote]:
+    return [vote for (target, _), vote in sorted(s.votes.items()) if target == agent]
+
+
+def owner_erased_all(s: State, agent: int) -> bool:
+    """Whether the agent signed its own end; that covers every older request of it."""
+    return any(record.agent == agent and record.whole for record in s.tombstones.values())
+
+
+def evident(s: State) -> bool:
+    """Whether this agent holds the signed evidence of every erasure it knows.
+
+    Request ids ride on the token and can arrive before the records behind them, which travel by
+    gossip; whoever attests could be the one to write the certificate, and must have them.
+    """
+    for agent, tomb in s.tombs.items():
+        if tomb.left:
+            if len(votes_about(s, agent)) < s.terms.quorum:
+                return False
+        elif not (tomb.ids <= s.tombstones.keys() or owner_erased_all(s, agent)):
+            return False
+    return True
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: a bound that does not exist is null."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def envelope(kind: str, payload: bytes, signatures: Mapping[str, bytes]) -> dict[str, Any]:
@@ -154,11 +201,15 @@ def certificate(s: State, token: Token, sign: Sign, estimate: Mapping[str, Any] 
         for request in sorted(tomb.ids)
         if request in s.tombstones
     ]
-    left = {agent for agent, tomb in token.tombs.items() if tomb.left}
-    votes = [vote for (target, _), vote in sorted(s.votes.items()) if target in left]
+    votes = [
+        vote
+        for agent, tomb in sorted(token.tombs.items())
+        if tomb.left
+        for vote in votes_about(s, agent)
+    ]
     return encode(
         {
-            "format": "unweave certificate 1",
+            "format": FORMAT,
             "attestation": envelope(
                 PAYLOAD_TYPE,
                 token.quiet.statement,

@@ -22,7 +22,8 @@ def drop_role(s: State) -> None:
     s.role = IDLE
     s.pending = None
     s.memo = {}
-    s.alarms = {name: at for name, at in s.alarms.items() if name not in ("resend", "ack")}
+    if "ack" in s.alarms or "resend" in s.alarms:
+        s.alarms = {name: at for name, at in s.alarms.items() if name not in ("resend", "ack")}
 
 
 def hold(s: State, turn: Turn, token: Token) -> None:

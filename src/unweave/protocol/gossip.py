@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
+from unweave.protocol.certificate import evident
 from unweave.protocol.events import Detach
 from unweave.protocol.hearing import hear, learn, settled
 from unweave.protocol.ids import NEVER, bit
@@ -49,9 +50,12 @@ def silent(s: State) -> bool:
 
 
 def attest_ready(s: State) -> bool:
-    """Whether every neighbour that has not left has acknowledged the current tombstones."""
+    """Whether every neighbour that has not left has acknowledged the current tombstones, and the
+    signed evidence of all of them is here."""
     if not s.tombs and not s.generation:
         return True
+    if not evident(s):
+        return False
     wanted = current_gossip(s).tombs_digest
     left = s.left
     for n in s.neighbours:

@@ -51,13 +51,16 @@ def visit(s: State, turn: Turn) -> None:
     if before.counter and held is None:
         rebuild(s, turn, "the token includes a revision that is no longer kept")
         return
-    grid = s.terms.grid
-    cavity = token.eta if held is None else grid.subtract(token.eta, held.units)
+    cavity = token.eta if held is None else s.terms.grid.subtract(token.eta, held.units)
     wanted = choose(s, turn, token, cavity)
     if wanted is None:
         return  # an answer is on its way
-    units = wanted.factor.units if wanted.factor is not None else None
-    eta = cavity if units is None else grid.add(cavity, units)
+    if wanted.factor is held:
+        eta = token.eta
+    elif wanted.factor is None:
+        eta = cavity
+    else:
+        eta = s.terms.grid.add(cavity, wanted.factor.units)
     intents = s.own_intents()
     if intents and not s.terms.conjugate and before.counter:
         verdict = ask(s, turn, Judge(("judge", digest(token.eta), digest(eta)), token.eta, eta))
@@ -100,7 +103,7 @@ def choose(s: State, turn: Turn, token: Token, cavity: Ints) -> Wanted | None:
         return None
     if answer.units is not None:
         return Wanted(new_factor(s, answer.units), fresh=True, solved=True)
-    if current is not None and (answer.keep or current.rows == s.rows):
+    if current is not None and current.rows == s.rows:
         return Wanted(current, solved=answer.keep)
     return Wanted(None)  # outside the domain, and nothing that may be kept: try in a later pass
 
@@ -133,7 +136,8 @@ def ask_solver(
 ) -> Solution | None:
     stamp = token.stamp
     key = ("solve", s.rows, s.data, stamp, digest(cavity))
-    units = None if current is None else current.units
+    # A factor that was fitted to erased rows must not even be a starting point.
+    units = None if current is None or current.rows != s.rows else current.units
     answer: Solution | None = ask(
         s, turn, Solve(key, stamp.epoch, stamp.hop, cavity, units, s.dropped)
     )
@@ -164,6 +168,9 @@ def commit(
         external = external or not s.factors or s.factors[0].data != wanted.factor.data
         s.counter += 1
         s.factors = (wanted.factor, *s.factors[: s.terms.kept])
+    elif wanted.factor is not None and wanted.factor.data != s.data:
+        # The new data were looked at, and the factor is good enough: it stands for them now.
+        s.factors = (wanted.factor._replace(data=s.data), *s.factors[1:])
     after = OUT if wanted.factor is None else wanted.factor.revision
     if wanted.solved:
         s.solved_for = digest(cavity)

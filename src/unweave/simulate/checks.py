@@ -142,8 +142,8 @@ class Checker:
                         self._fail("I5", agent, "holds a factor with certified-erased rows")
 
     def _certificate(self, agent: int, s: State, certificate: bytes) -> None:
-        assert isinstance(s.role, Parked)
-        token = s.role.token
+        token = s.copy  # the token that rested; the same transition may have woken it again
+        assert token is not None
         self.certificates.append(certificate)
         self.certified |= {request for tomb in token.tombs.values() for request in tomb.ids}
         for request in token.generation:

@@ -2,7 +2,7 @@
 
 `ride_out` takes a network through it: messages are dropped, delayed, repeated and
 reordered; links are cut and healed; processes die before or after a commit or between two effects;
-disks are lost or replaced by old backups; solvers are slow and clocks disagree. Meanwhile owners ask
+disks are lost or replaced by old backups; solvers are slow, clocks disagree. Meanwhile owners ask
 for erasures and new data arrive. Then the weather clears, everybody comes back or is declared gone,
 and the network must come to rest. The same seed gives the same run.
 """

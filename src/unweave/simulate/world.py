@@ -272,7 +272,8 @@ class World:
         if due is None:
             return
         agent = self.agents[k]
-        at = max(self.weather.unclock(k, due), self.now)
+        # A little later than due: converting between clocks rounds, and an early tick does nothing.
+        at = max(self.weather.unclock(k, due), self.now) + 1e-6
         if agent.tick_at is None or at < agent.tick_at:
             agent.tick_at = at
             self._push(at - self.now, -1, k, Tick(0.0), agent.life)
