@@ -8,7 +8,11 @@ Each message names the cause, the place and the fix, so that it can be shown to 
     ├── GridOverflow     a sum does not fit the integer grid (component, remedy)
     ├── GraphError       a topology that cannot carry a token (unknown agent, disconnected, ...)
     ├── SolverError      a local solve cannot proceed (divergence, moments that do not exist)
+    ├── WireError        bytes that are no message of this network
+    ├── StoreError       an agent's store that cannot be opened or written
     ├── ConfigError      a setting or a file that says something impossible
+    ├── NotACertificate  a file that is no certificate at all
+    ├── NotCertified     a certificate that does not prove what it says, and why
     └── MissingExtra     an optional dependency is needed and not installed
 """
 
@@ -21,8 +25,12 @@ __all__ = [
     "GraphError",
     "GridOverflow",
     "MissingExtra",
+    "NotACertificate",
+    "NotCertified",
     "SolverError",
+    "StoreError",
     "UnweaveError",
+    "WireError",
 ]
 
 
@@ -56,10 +64,28 @@ class SolverError(UnweaveError, ArithmeticError):
     """A local solve that cannot proceed."""
 
 
+class WireError(UnweaveError, ValueError):
+    """Bytes that are no message of this network, or a value that no message can carry."""
+
+
+class StoreError(UnweaveError):
+    """A store that cannot be opened or written; the file is left as it was."""
+
+
 class ConfigError(UnweaveError, ValueError):
     """A setting or file that says something impossible."""
 
     exit_code = 2
+
+
+class NotACertificate(UnweaveError, ValueError):
+    """A file that is no certificate at all."""
+
+    exit_code = 2
+
+
+class NotCertified(UnweaveError, ValueError):
+    """A certificate that was altered, is incomplete, or was signed by the wrong key."""
 
 
 class MissingExtra(UnweaveError, ImportError):

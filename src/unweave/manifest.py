@@ -1,0 +1,418 @@
+"""`network.toml`: one file that simulation and real agents share, and what its digest names.
+
+The SHA-256 of the file's exact bytes is the network's run id. It is part of every token, receipt
+and certificate, so two networks never mix, and a certificate says under which terms it was earned.
+
+    name = "clinics"
+    seed = 7
+    graph = "ring"                       # or edges = [["north", "east"], …]
+
+    [model]
+    name = "beta-bernoulli"
+    a = 2.0
+    b = 2.0
+
+    [[agents]]
+    name = "north"
+    address = "10.0.0.1:7400"            # real agents
+    certificate = \"\"\"-----BEGIN …\"\"\"     # the pinned identity
+    data = "north.csv"                   # simulation
+
+For a simulation `agents = 10` is enough.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+
+from unweave.errors import ConfigError, GraphError, UnweaveError
+from unweave.graph import Topology, graphs
+from unweave.protocol.terms import Patience, Terms
+
+if TYPE_CHECKING:
+    from unweave.models import Model
+
+__all__ = ["AgentEntry", "GraphEntry", "Manifest", "ModelEntry", "PatienceEntry", "load"]
+
+_NAME = r"^[^\x00-\x20\x7f/\\\"](?:[^\x00-\x1f\x7f/\\\"]*[^\x00-\x20\x7f/\\\"])?$"
+_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Entry(BaseModel):
+    """A table that refuses keys it does not know, and values of another type."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class AgentEntry(_Entry):
+    """One agent. Its identity is a certificate, a public key, or (if that is all) a key id."""
+
+    name: Annotated[str, Field(pattern=_NAME, max_length=64)]
+    address: (
+        Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]/]+):\d{1,5}$")] | None
+    ) = None
+    certificate: str | None = None
+    public_key: str | None = None
+    keyid: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    data: str | None = None
+
+    @property
+    def pem(self) -> str | None:
+        """What pins the agent's key."""
+        return self.certificate or self.public_key
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.certificate and self.public_key:
+            raise ConfigError("has a certificate and a public_key: the certificate holds the key")
+        if self.address is not None and not 0 < int(self.address.rpartition(":")[2]) < 65536:
+            raise ConfigError(f"address {self.address!r}: the port must be from 1 to 65535")
+        return self
+
+
+class ModelEntry(BaseModel):
+    """The model's name and its settings; `model.settings()` writes them."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    name: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self.__pydantic_extra__ or {})
+
+
+class GraphEntry(_Entry):
+    """A graph by name, with the settings of the random ones."""
+
+    name: str
+    p: _Probability | None = None
+    k: int | None = None
+    m: int | None = None
+
+
+class PatienceEntry(_Entry):
+    """Waiting times in seconds; all are safe at any value."""
+
+    welcome: _Seconds = Patience.welcome
+    resend: _Seconds = Patience.resend
+    ack: _Seconds = Patience.ack
+    alive: _Seconds = Patience.alive
+    loss: _Seconds = Patience.loss
+
+
+class Manifest(_Entry):
+    """What all agents of a network agree on. `Manifest.make(...)` or `load("network.toml")`."""
+
+    name: Annotated[str, Field(pattern=_NAME, max_length=64)]
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    schedule: Literal["metropolis", "sweep"] = "sweep"
+    forget: Literal["seek", "walk"] = "seek"
+    attest: Literal["sweep", "walk"] = "sweep"
+    solve: Literal["pass", "visit"] = "pass"
+    max_passes: Annotated[int, Field(ge=1)] = 50
+    kept: Annotated[int, Field(ge=1)] = 2
+    graph: str | GraphEntry | None = None
+    edges: list[Annotated[list[str], Field(min_length=2, max_length=2)]] | None = None
+    model: ModelEntry
+    patience: PatienceEntry = PatienceEntry()
+    agents: (
+        Annotated[int, Field(ge=1, le=1_000_000)] | Annotated[list[AgentEntry], Field(min_length=1)]
+    )
+
+    _raw: bytes | None = PrivateAttr(default=None)
+    _where: Path = PrivateAttr(default=Path("network.toml"))
+    _topology: Topology | None = PrivateAttr(default=None)
+
+    # ------------------------------------------------------------------------------ making
+
+    @classmethod
+    def make(cls, **values: Any) -> Manifest:
+        """A manifest in memory. `model` may be a Model: all its settings are then recorded."""
+        model = values.get("model")
+        if model is not None and not isinstance(model, ModelEntry | dict):
+            values["model"] = {"name": model.name, **model.settings()}
+        return _validated(values, Path("network.toml"), None)
+
+    @classmethod
+    def parse(cls, raw: bytes, where: str | Path = "network.toml") -> Manifest:
+        """The manifest in these bytes; `where` is for error messages and relative data paths."""
+        import tomllib
+
+        path = Path(where)
+        try:
+            values = tomllib.loads(raw.decode())
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(f"{path.name}: not TOML: {error}") from None
+        return _validated(values, path, raw)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        entries = self.entries
+        _check_unique("two agents are named", [e.name for e in entries])
+        _check_unique("two agents have the address", [e.address for e in entries if e.address])
+        for what in ("certificate", "public_key", "keyid"):
+            shared = [v for e in entries if (v := getattr(e, what))]
+            _check_unique(f"two agents have the same {what}", shared)
+        keyless = [e.name for e in entries if not (e.pem or e.keyid)]
+        if keyless and len(keyless) < len(entries):
+            raise ConfigError(
+                f'agent "{keyless[0]}" has no certificate, but others have: add it '
+                "(every agent of a real network is pinned), or remove all of them (simulation)"
+            )
+        self._topology = self._build_topology()
+        return self
+
+    # ----------------------------------------------------------------------------- reading
+
+    @property
+    def raw(self) -> bytes:
+        """The file's exact bytes; for a manifest made in memory, the bytes it would have."""
+        if self._raw is None:
+            self._raw = self.to_toml().encode()
+        return self._raw
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the exact bytes: the run id."""
+        return hashlib.sha256(self.raw).digest()
+
+    @property
+    def entries(self) -> list[AgentEntry]:
+        """One entry per agent; `agents = 3` means a1, a2, a3."""
+        if isinstance(self.agents, int):
+            return [AgentEntry(name=f"a{k}") for k in range(1, self.agents + 1)]
+        return self.agents
+
+    @property
+    def topology(self) -> Topology:
+        assert self._topology is not None
+        return self._topology
+
+    def agent(self, name: str) -> AgentEntry:
+        """The entry of one agent; an unknown name is a GraphError that names near ones."""
+        return self.entries[self.topology.index(name)]
+
+    def data_path(self, name: str) -> Path | None:
+        """Where a simulation finds this agent's data: relative to the manifest's folder."""
+        data = self.agent(name).data
+        return None if data is None else self._where.parent / data
+
+    def build_model(self) -> Model:
+        """The model with its settings."""
+        from unweave.models import by_name
+
+        settings = {key: _tuples(value) for key, value in self.model.settings.items()}
+        try:
+            return by_name(self.model.name, **settings)
+        except UnweaveError as error:
+            raise ConfigError(f"{self._where.name}: [model]: {error}") from None
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{self._where.name}: [model]: a setting of {self.model.name!r} has the wrong "
+                f"type: {error}"
+            ) from None
+
+    def pems(self) -> tuple[str, ...]:
+        """Every agent's certificate or public key, in order; verification needs them all."""
+        pems = []
+        for entry in self.entries:
+            if entry.pem is None:
+                raise ConfigError(
+                    f'{self._where.name}: agent "{entry.name}" has no certificate: signatures '
+                    "can only be checked against pinned keys; add certificate or public_key"
+                )
+            pems.append(entry.pem)
+        return tuple(pems)
+
+    def keyids(self) -> tuple[str, ...]:
+        """The names of the pinned keys, in order; empty for a simulation without keys."""
+        return tuple(self._keyid(entry) for entry in self.entries if entry.pem or entry.keyid)
+
+    def _keyid(self, entry: AgentEntry) -> str:
+        if entry.pem is None:
+            assert entry.keyid is not None
+            return entry.keyid
+        from unweave.node.identity import keyid_of, public_key
+
+        try:
+            found = keyid_of(public_key(entry.pem))
+        except ConfigError as error:
+            raise ConfigError(f'{self._where.name}: agent "{entry.name}": {error}') from None
+        if entry.keyid not in (None, found):
+            raise ConfigError(
+                f'{self._where.name}: agent "{entry.name}": keyid is {entry.keyid}, but its key '
+                f"has the id {found}: remove keyid, or pin the right key"
+            )
+        return found
+
+    def terms(self) -> Terms:
+        """What the protocol needs to know."""
+        model = self.build_model()
+        keyids = self.keyids()
+        try:
+            _check_unique("two agents have the same key:", keyids)
+            model.check_agents(len(self.topology))
+        except ConfigError as error:
+            raise ConfigError(f"{self._where.name}: {error}") from None
+        return Terms(
+            run=self.digest,
+            topology=self.topology,
+            grid=model.grid,
+            eta0=model.eta0,
+            seed=self.seed,
+            conjugate=model.conjugate,
+            schedule=self.schedule,
+            forget=self.forget,
+            attest=self.attest,
+            solve=self.solve,
+            max_passes=self.max_passes,
+            kept=self.kept,
+            patience=Patience(**self.patience.model_dump()),
+            keyids=keyids,
+        )
+
+    # ----------------------------------------------------------------------------- writing
+
+    def to_toml(self) -> str:
+        """The file's text. Defaults are written out: they may change, a network's terms may not."""
+        from unweave.tomltext import write_toml
+
+        return write_toml(self.model_dump(exclude_none=True))
+
+    def write(self, path: str | Path) -> None:
+        """Write the exact bytes that `digest` names."""
+        Path(path).write_bytes(self.raw)
+
+    def _build_topology(self) -> Topology:
+        names = [entry.name for entry in self.entries]
+        if self.edges is not None and self.graph is not None:
+            raise ConfigError("graph and edges name two graphs: keep one of them")
+        if self.edges is not None:
+            ends = {end for edge in self.edges for end in edge}
+            alone = [name for name in names if name not in ends]
+            if alone and len(names) > 1:
+                raise ConfigError(
+                    f'agent "{alone[0]}" has no edge: the graph must be connected; '
+                    "add it to an edge or remove it"
+                )
+            return Topology(names, [(a, b) for a, b in self.edges])
+        if self.graph is None:
+            if len(names) > 1:
+                raise ConfigError(
+                    "who may talk to whom? Add edges = [[…, …], …], or a graph by name, "
+                    'for example graph = "ring"'
+                )
+            return Topology(names, [])
+        entry = GraphEntry(name=self.graph) if isinstance(self.graph, str) else self.graph
+        return graphs.by_name(entry.name, names, p=entry.p, k=entry.k, m=entry.m, seed=self.seed)
+
+
+def load(path: str | Path) -> Manifest:
+    """Read a manifest. Every error names the file, the key, the cause and the fix."""
+    path = Path(path)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
+    return Manifest.parse(raw, path)
+
+
+# ------------------------------------------------------------------------------------- errors
+
+
+def _validated(values: dict[str, Any], where: Path, raw: bytes | None) -> Manifest:
+    try:
+        manifest = Manifest.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{where.name}: {_explain(error, values)}") from None
+    except GraphError as error:
+        raise ConfigError(f"{where.name}: {error}") from None
+    manifest._raw = raw
+    manifest._where = where
+    return manifest
+
+
+def _explain(error: ValidationError, values: dict[str, Any]) -> str:
+    """The first problem, as one sentence: key, cause, fix."""
+    problems = error.errors(include_url=False)
+    # A union reports one problem per alternative: the deepest place is the one that was meant.
+    first = max(problems, key=lambda p: len(p["loc"]))
+    # Pydantic names the alternatives of a union as if they were keys: leave those out.
+    *path, last = first["loc"] or ("",)
+    place = [part for part in path if isinstance(part, int) or part in _KEYS]
+    if last in _KEYS or isinstance(last, int) or first["type"] == "extra_forbidden":
+        place.append(last)
+    shown = _place(place, values)
+    if first["type"] == "extra_forbidden":
+        table = _table_of(place)
+        near = get_close_matches(str(place[-1]), table, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(table)}"
+        return f"{shown}: unknown key; {hint}"
+    if first["type"] == "missing":
+        return f"{shown} is missing: add it"
+    if first["type"] == "value_error":
+        return (f"{shown}: " if place else "") + str(first["ctx"]["error"])
+    if place and place[0] in _EXPECTED and not (place[0] == "agents" and len(place) > 1):
+        return f"{place[0]}: expected {_EXPECTED[str(place[0])]}"
+    given = first["input"]
+    value = f" (it is {given!r})" if isinstance(given, str | int | float) else ""
+    if first["type"] == "string_pattern_mismatch" and place[-1] == "address":
+        return f'{shown}: expected "host:port"{value}'
+    if first["type"] == "string_pattern_mismatch" and place[-1] == "keyid":
+        return f"{shown}: expected the 64 hex digits of a SHA-256{value}"
+    if first["type"] == "string_pattern_mismatch":
+        return f"{shown}: a name has no slash, quote or control character{value}"
+    return f"{shown}: {first['msg'][0].lower()}{first['msg'][1:]}{value}"
+
+
+_KEYS = {
+    key
+    for table in (Manifest, AgentEntry, ModelEntry, GraphEntry, PatienceEntry)
+    for key in table.model_fields
+}
+_EXPECTED = {
+    "agents": "a number of agents (simulation), or one [[agents]] table for each",
+    "edges": 'pairs of agents, for example [["a1", "a2"], ["a2", "a3"]]',
+}
+
+
+def _place(place: list[Any], values: dict[str, Any]) -> str:
+    """`agents[1].address` reads better as: agent "east": address."""
+    if len(place) > 1 and place[0] == "agents" and isinstance(place[1], int):
+        entry = values["agents"][place[1]]
+        name = entry.get("name") if isinstance(entry, dict) else getattr(entry, "name", None)
+        rest = ".".join(map(str, place[2:]))
+        who = f'agent "{name}"' if isinstance(name, str) else f"agent number {place[1] + 1}"
+        return f"{who}: {rest}" if rest else who
+    return ".".join(f"[{p}]" if isinstance(p, int) else str(p) for p in place)
+
+
+def _table_of(place: list[Any]) -> list[str]:
+    tables: dict[str, type[BaseModel]] = {
+        "agents": AgentEntry,
+        "graph": GraphEntry,
+        "patience": PatienceEntry,
+    }
+    table = tables.get(str(place[0]), Manifest) if len(place) > 1 else Manifest
+    return list(table.model_fields)
+
+
+def _check_unique(what: str, values: Any) -> None:
+    seen = set()
+    for value in values:
+        if value in seen:
+            shown = f'"{value}"' if len(value) <= 64 else ""
+            raise ConfigError(f"{what} {shown}".rstrip() + ": each needs its own")
+        seen.add(value)
+
+
+def _tuples(value: Any) -> Any:
+    """Models are hashable: their settings hold tuples where TOML has arrays."""
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value

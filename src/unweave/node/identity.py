@@ -1,0 +1,264 @@
+"""Who an agent is: a P-256 key, and a self-signed certificate that the manifest pins.
+
+The key signs what the agent says, the certificate opens its connections. Trust comes from the
+manifest alone: there is no authority, and the certificate of an agent is a function of its key and
+its name, valid for ever (a wrong clock cannot stop a network; leaving it is a matter of votes).
+
+    keyid = SHA-256 of the public key's DER SubjectPublicKeyInfo, in hex
+    signature = ECDSA-P256-SHA256, deterministic (RFC 6979), low s, DER
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import hmac
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from unweave.errors import ConfigError, MissingExtra
+
+try:
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, utils
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+except ImportError:
+    raise MissingExtra("cryptography", "node", "signing and verifying") from None
+
+__all__ = [
+    "CERTIFICATE_FILE",
+    "KEY_FILE",
+    "Identity",
+    "check_signature",
+    "keyid_of",
+    "public_key",
+    "tls_name",
+    "verifier",
+]
+
+KEY_FILE = "key.pem"
+CERTIFICATE_FILE = "certificate.pem"
+
+PublicKey = ec.EllipticCurvePublicKey
+
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of P-256
+_ECDSA = ec.ECDSA(hashes.SHA256(), deterministic_signing=True)
+_SINCE = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+_EVER = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)  # RFC 5280: no expiry
+
+
+@dataclass(frozen=True)
+class Identity:
+    """An agent's private key and its name."""
+
+    name: str
+    key: ec.EllipticCurvePrivateKey
+
+    @classmethod
+    def create(cls, name: str) -> Identity:
+        return cls(name, ec.generate_private_key(ec.SECP256R1()))
+
+    # --------------------------------------------------------------------------- signing
+
+    def sign(self, payload: bytes) -> bytes:
+        """The one signature of these bytes under this key.
+
+        (r, s) and (r, n − s) are both valid; the smaller s is the one that is written and accepted,
+        so nobody can alter a signature and have it still hold.
+        """
+        r, s = utils.decode_dss_signature(self.key.sign(payload, _ECDSA))
+        return utils.encode_dss_signature(r, min(s, _ORDER - s))
+
+    def commit(self, row_key: str) -> bytes:
+        """A commitment to one row: HMAC-SHA256 under a secret that only this agent can derive.
+        A plain hash of a key could be guessed by trying all keys."""
+        return hmac.digest(self._row_secret, row_key.encode(), "sha256")
+
+    @cached_property
+    def _row_secret(self) -> bytes:
+        secret = self.key.private_numbers().private_value.to_bytes(32, "big")
+        return HKDF(hashes.SHA256(), 32, None, b"unweave row commitments v1").derive(secret)
+
+    # ---------------------------------------------------------------------------- public
+
+    @cached_property
+    def keyid(self) -> str:
+        return keyid_of(self.key.public_key())
+
+    @cached_property
+    def certificate(self) -> x509.Certificate:
+        """Self-signed; the same bytes whenever it is made from this key and name."""
+        public = self.key.public_key()
+        who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, self.name)])
+        usage = x509.KeyUsage(
+            digital_signature=True,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            key_cert_sign=False,
+            crl_sign=False,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        roles = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(who)
+            .issuer_name(who)
+            .public_key(public)
+            .serial_number(int(self.keyid[:30], 16) + 1)
+            .not_valid_before(_SINCE)
+            .not_valid_after(_EVER)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.ExtendedKeyUsage(roles), critical=False)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.DNSName(tls_name(self.keyid))]), critical=False
+            )
+        )
+        return builder.sign(self.key, hashes.SHA256(), ecdsa_deterministic=True)
+
+    @property
+    def certificate_pem(self) -> str:
+        return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+    @property
+    def public_pem(self) -> str:
+        return (
+            self.key.public_key()
+            .public_bytes(
+                serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+            )
+            .decode()
+        )
+
+    @property
+    def key_pem(self) -> bytes:
+        return self.key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+
+    # ----------------------------------------------------------------------------- files
+
+    def save(self, folder: str | Path) -> None:
+        """Write key and certificate. A key that exists is never overwritten."""
+        folder = Path(folder)
+        path = folder / KEY_FILE
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        try:
+            handle = os.open(path, flags, 0o600)
+        except FileExistsError:
+            raise ConfigError(
+                f"{path}: there is a key already; it is this agent's identity: keep it, or move it "
+                "away first"
+            ) from None
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), 0o600)  # whatever the umask says
+            file.write(self.key_pem)
+            file.flush()
+            os.fsync(file.fileno())
+        (folder / CERTIFICATE_FILE).write_text(self.certificate_pem)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Identity:
+        """Read key and certificate, and refuse a key that others can read."""
+        folder = Path(folder)
+        path = folder / KEY_FILE
+        try:
+            with path.open("rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                raw = file.read()
+        except OSError as error:
+            raise ConfigError(
+                f"{path}: cannot be read ({error.strerror}): without its identity an agent does "
+                "not start"
+            ) from None
+        if mode & 0o077:
+            raise ConfigError(
+                f"{path}: others can read this key (mode {mode & 0o777:04o}): chmod 600 {path}"
+            )
+        try:
+            key = serialization.load_pem_private_key(raw, None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            raise ConfigError(f"{path}: not an unencrypted private key in PEM form") from None
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
+            raise ConfigError(f"{path}: not a P-256 key")
+        return cls(_certified_name(folder / CERTIFICATE_FILE, key.public_key()), key)
+
+
+def _certified_name(path: Path, public: PublicKey) -> str:
+    """The name in the certificate, which must be the key's own."""
+    try:
+        pem = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error})") from None
+    try:
+        found = public_key(pem)
+        names = x509.load_pem_x509_certificate(pem.encode()).subject
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if found != public:
+        raise ConfigError(f"{path}: this certificate belongs to another key than {KEY_FILE}")
+    return str(names.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+
+
+# --------------------------------------------------------------------------------- public keys
+
+
+def public_key(pem: str) -> PublicKey:
+    """The P-256 key in a certificate, or the public key itself."""
+    raw = pem.strip().encode()
+    try:
+        if b"BEGIN CERTIFICATE" in raw:
+            key: object = x509.load_pem_x509_certificate(raw).public_key()
+        else:
+            key = serialization.load_pem_public_key(raw)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ConfigError("not a certificate or public key in PEM form") from None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
+        raise ConfigError("not a P-256 key: agents sign with P-256 keys only")
+    return key
+
+
+def keyid_of(key: PublicKey) -> str:
+    """SHA-256 of the DER SubjectPublicKeyInfo, in hex."""
+    der = key.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return hashlib.sha256(der).hexdigest()
+
+
+def tls_name(keyid: str) -> str:
+    """The host name in an agent's certificate: its key's name, whatever its address is."""
+    return f"{keyid[:40]}.unweave.invalid"
+
+
+def check_signature(key: PublicKey, payload: bytes, signature: bytes) -> bool:
+    """Whether `signature` is the one that `Identity.sign` could have made for `payload`."""
+    try:
+        _, s = utils.decode_dss_signature(signature)
+        if s > _ORDER // 2:
+            return False
+        key.verify(signature, payload, _ECDSA)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def verifier(pems: Sequence[str]) -> Callable[[int, bytes, bytes], bool]:
+    """`check(agent, payload, signature)` against the keys that a manifest pins, in its order."""
+    keys = [public_key(pem) for pem in pems]
+
+    def check(agent: int, payload: bytes, signature: bytes) -> bool:
+        return check_signature(keys[agent], payload, signature)
+
+    return check

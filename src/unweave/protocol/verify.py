@@ -1,0 +1,333 @@
+"""Reading a certificate offline: does it prove what it says, under this manifest?
+
+`verify` believes nothing but the manifest and the signatures of the agents that it pins. It takes
+the certificate's bytes apart strictly, so that every byte of it is either covered by a signature or
+has one legal value, and refuses with the first reason it finds. What it proves, and what it cannot,
+is written in `docs/security.md`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from unweave.errors import NotACertificate, NotCertified
+from unweave.protocol.certificate import ATTESTATION, CLOSING, FORMAT, PAYLOAD_TYPE, STATEMENT
+from unweave.protocol.evidence import Check, Evidence, read_evidence, signed_by, signers
+from unweave.protocol.strict import Node, load_json
+from unweave.protocol.terms import Terms
+
+__all__ = ["Account", "Check", "Erased", "verify"]
+
+
+@dataclass(frozen=True)
+class Erased:
+    """One erasure that a certificate proves."""
+
+    request: str
+    agent: str
+    scope: str  # "agent" or "records"
+    kind: str  # "exact", "refined" or "retrained"
+    by: str  # "owner" or "quorum"
+    rows: int  # how many records, for scope "records"
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a certificate proves."""
+
+    manifest: str
+    eta: str
+    epoch: int
+    hop: int
+    erasures: tuple[Erased, ...]
+    attested: tuple[str, ...]
+    not_attested: tuple[str, ...]
+    included: tuple[str, ...]
+    closed_by: str
+    converged: bool
+    estimate: Mapping[str, Any] | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Tomb:
+    """What everybody attested about one agent."""
+
+    requests: frozenset[bytes]
+    whole: bool
+    left: bool
+
+
+@dataclass(frozen=True)
+class Attested:
+    """The statement that everybody signed."""
+
+    eta: str
+    epoch: list[int]
+    included: Mapping[int, tuple[int, int]]
+    tombs: Mapping[int, Tomb]
+    generation: frozenset[bytes]
+    payload: bytes
+    signers: tuple[int, ...]
+
+
+def verify(raw: bytes, terms: Terms, check: Check) -> Account:
+    """What this certificate proves; NotCertified says why it does not, NotACertificate that it is
+    something else. `terms` come from the manifest, `check` from the keys it pins."""
+    file = open_file(raw)
+    part = file.table("attestation", "closing", "format", "tombstones", "votes")
+    part["format"].equal(FORMAT, f"{FORMAT!r} was expected: this version reads nothing else")
+    attested = read_attestation(part["attestation"], terms, check)
+    evidence = read_evidence(part["tombstones"], part["votes"], terms, check)
+    check_attesters(attested, evidence, terms)
+    erased = check_erasures(attested, evidence, terms)
+    return read_closing(part["closing"], attested, erased, terms, check)
+
+
+def open_file(raw: bytes) -> Node:
+    """Tell a damaged certificate from a file that never was one."""
+    try:
+        value = load_json(raw)
+    except ValueError as error:
+        if FORMAT.encode() in raw:
+            raise NotCertified(f"the file is damaged: {error}") from None
+        raise NotACertificate(f"not a certificate: {error}") from None
+    if not isinstance(value, dict) or not {"attestation", "closing"} & value.keys():
+        raise NotACertificate("not a certificate: it has neither an attestation nor a closing")
+    return Node(value, "certificate")
+
+
+# --------------------------------------------------------------------------------- attestation
+
+
+def statement(payload: bytes, kind: str, place: str, terms: Terms) -> tuple[str, Node]:
+    """The subject's digest and the predicate of an in-toto statement about this network."""
+    top = Node.parse(payload, place).table("_type", "predicate", "predicateType", "subject")
+    top["_type"].equal(STATEMENT, "not an in-toto statement (v1)")
+    top["predicateType"].equal(kind, f"{kind!r} was expected")
+    subjects = top["subject"].items()
+    if len(subjects) != 1:
+        raise top["subject"].refuse("exactly one subject was expected")
+    subject = subjects[0].table("digest", "name")
+    subject["name"].equal("eta", "'eta' was expected")
+    eta = subject["digest"].table("sha256")["sha256"].hex(32).hex()
+    predicate = Node(top["predicate"].value, place)
+    found = predicate.entries().get("manifest")
+    if found is not None and found.value != terms.run.hex():
+        raise NotCertified(
+            f"{place}: made under another manifest: its digest is {found.value}, that of the "
+            f"given file is {terms.run.hex()}"
+        )
+    return eta, predicate
+
+
+def read_attestation(node: Node, terms: Terms, check: Check) -> Attested:
+    payload, signatures = signed_by(node, PAYLOAD_TYPE)
+    eta, predicate = statement(payload, ATTESTATION, "attestation", terms)
+    body = predicate.table("epoch", "generation", "included", "manifest", "receipts", "tombstones")
+    body["receipts"].hex(32)
+    return Attested(
+        eta=eta,
+        epoch=body["epoch"].numbers(3),
+        included={
+            agent_named(name, entry, terms): revision(entry)
+            for name, entry in body["included"].entries().items()
+        },
+        tombs={
+            agent_named(name, entry, terms): read_tomb(entry)
+            for name, entry in body["tombstones"].entries().items()
+        },
+        generation=frozenset(body["generation"].hexes(16)),
+        payload=payload,
+        signers=signers("attestation", PAYLOAD_TYPE, payload, signatures, terms, check),
+    )
+
+
+def agent_named(name: str, node: Node, terms: Terms) -> int:
+    if name not in terms.topology.agents:
+        raise node.refuse(f"the manifest knows no agent {name!r}")
+    return terms.topology.index(name)
+
+
+def revision(node: Node) -> tuple[int, int]:
+    counter, dot, boot = node.text().partition(".")
+    if not (dot and counter.isdecimal() and boot.isdecimal() and int(counter)):
+        raise node.refuse("a revision was expected")
+    return int(counter), int(boot)
+
+
+def read_tomb(node: Node) -> Tomb:
+    body = node.table("left", "requests", "whole")
+    return Tomb(frozenset(body["requests"].hexes(16)), body["whole"].flag(), body["left"].flag())
+
+
+def check_attesters(attested: Attested, evidence: Evidence, terms: Terms) -> None:
+    """Exactly the agents that have not left must have signed: a set, not a count."""
+    left = {agent for agent, tomb in attested.tombs.items() if tomb.left}
+    for agent in sorted(left | evidence.votes.keys()):
+        name = terms.name(agent)
+        if agent not in left:
+            raise NotCertified(f'votes: about "{name}", which the attestation has not as gone')
+        count = len(evidence.votes.get(agent, {}))
+        if count < terms.quorum:
+            raise NotCertified(
+                f'votes: "{name}" is attested as gone, with {count} votes; '
+                f"{terms.quorum} of {terms.size} are needed"
+            )
+    for agent in range(terms.size):
+        name = terms.name(agent)
+        if agent in left and agent in attested.signers:
+            raise NotCertified(f'attestation: signed by "{name}", which it has as gone')
+        if agent not in left and agent not in attested.signers:
+            raise NotCertified(
+                f'attestation: "{name}" has not signed; every agent that has not left must'
+            )
+
+
+# ------------------------------------------------------------------------------------ erasures
+
+
+def check_erasures(attested: Attested, evidence: Evidence, terms: Terms) -> dict[str, Erased]:
+    """Every attested erasure has its owner's word or a quorum's, and is not in the sum."""
+    found: dict[str, Erased] = {}
+    for agent, tomb in sorted(attested.tombs.items()):
+        check_agent(agent, tomb, attested, evidence, terms)
+        asked = evidence.votes.get(agent, {}).values()
+        for request in sorted(tomb.requests.union(asked)):
+            if request.hex() in found:
+                raise NotCertified(f"attestation: the request {request.hex()} names two agents")
+            found[request.hex()] = erased(request, agent, tomb, attested, evidence, terms)
+    for request, record in evidence.tombstones.items():
+        tomb = attested.tombs.get(record.agent, Tomb(frozenset(), False, False))
+        if request not in tomb.requests:
+            raise NotCertified(f"{record.place}: the attestation does not know this request")
+        if record.retrain and request not in attested.generation:
+            raise NotCertified(f"{record.place}: asked to retrain, which nobody attested")
+    for request in sorted(attested.generation):
+        if not any(request in tomb.requests for tomb in attested.tombs.values()):
+            raise NotCertified(
+                f"attestation: the generation has an unknown request {request.hex()}"
+            )
+    return found
+
+
+def check_agent(
+    agent: int, tomb: Tomb, attested: Attested, evidence: Evidence, terms: Terms
+) -> None:
+    name = terms.name(agent)
+    whole = any(r.agent == agent and r.whole for r in evidence.tombstones.values())
+    if whole != tomb.whole:
+        raise NotCertified(
+            f'tombstones: "{name}" is attested as {"erased" if tomb.whole else "not erased"} as a '
+            f"whole, and its own tombstones say {'so' if whole else 'nothing of it'}"
+        )
+    if (tomb.whole or tomb.left) and agent in attested.included:
+        raise NotCertified(f'attestation: "{name}" is erased as a whole, but still included')
+    for record in evidence.tombstones.values():
+        changed = record.before != record.after
+        if record.agent == agent and changed and attested.included.get(agent) == record.before:
+            raise NotCertified(
+                f'attestation: it includes the revision of "{name}" from before the erasure '
+                f"{record.request.hex()}"
+            )
+
+
+def erased(
+    request: bytes, agent: int, tomb: Tomb, attested: Attested, evidence: Evidence, terms: Terms
+) -> Erased:
+    """One erasure as it was earned."""
+    name = terms.name(agent)
+    record = evidence.tombstones.get(request)
+    if record is not None and record.agent != agent:
+        raise NotCertified(f'{record.place}: not signed by the owner "{name}"')
+    own = request in tomb.requests and (record is not None or tomb.whole)
+    if not own and not tomb.left:
+        raise NotCertified(
+            f'tombstones: the erasure {request.hex()} of "{name}" has no tombstone signed by it'
+        )
+    kind = "retrained" if request in attested.generation else "refined"
+    part = record is not None and not record.whole
+    return Erased(
+        request=request.hex(),
+        agent=name,
+        scope="records" if part else "agent",
+        kind="exact" if terms.conjugate else kind,
+        by="owner" if own else "quorum",
+        rows=record.rows if part and record is not None else 0,
+    )
+
+
+# ------------------------------------------------------------------------------------- closing
+
+
+def read_closing(
+    node: Node, attested: Attested, found: Mapping[str, Erased], terms: Terms, check: Check
+) -> Account:
+    """The closing agent's word must be about this attestation, and claim no more than it proves."""
+    payload, signatures = signed_by(node, PAYLOAD_TYPE)
+    eta, predicate = statement(payload, CLOSING, "closing", terms)
+    body = predicate.table(
+        "attestation",
+        "audit",
+        "closed_by",
+        "converged",
+        "erasures",
+        "estimate",
+        "manifest",
+        "not_attested",
+        "stamp",
+    )
+    by = signers("closing", PAYLOAD_TYPE, payload, signatures, terms, check)
+    closer = agent_named(body["closed_by"].text(), body["closed_by"], terms)
+    if by != (closer,):
+        raise NotCertified(f'closing: "{terms.name(closer)}" alone must have signed it')
+    if closer not in attested.signers:
+        raise NotCertified(f'closing: by "{terms.name(closer)}", which has not attested')
+    body["attestation"].equal(
+        hashlib.sha256(attested.payload).hexdigest(), "is about another attestation"
+    )
+    if eta != attested.eta:
+        raise NotCertified("closing: its eta is not the one that was attested")
+    body["audit"].equal("equal", "the audit did not add up")
+    stamp = body["stamp"].numbers(5)
+    if stamp[:3] != attested.epoch:
+        raise body["stamp"].refuse("is of another epoch than the attestation")
+    left = [terms.name(k) for k, tomb in sorted(attested.tombs.items()) if tomb.left]
+    body["not_attested"].equal(left, f"must list the agents that are gone: {left}")
+    check_claims(body["erasures"], found)
+    estimate = body["estimate"].value
+    if (estimate is None) != terms.conjugate or not isinstance(estimate, dict | None):
+        raise body["estimate"].refuse(
+            "must be null for a conjugate model, and an object for any other"
+        )
+    return Account(
+        manifest=terms.run.hex(),
+        eta=eta,
+        epoch=stamp[0],
+        hop=stamp[3],
+        erasures=tuple(found.values()),
+        attested=tuple(terms.name(k) for k in attested.signers),
+        not_attested=tuple(left),
+        included=tuple(terms.name(k) for k in sorted(attested.included)),
+        closed_by=terms.name(closer),
+        converged=body["converged"].flag(),
+        estimate=estimate,
+    )
+
+
+def check_claims(node: Node, found: Mapping[str, Erased]) -> None:
+    claims = node.entries()
+    for request in found:
+        if request not in claims:
+            raise node.refuse(f"the erasure {request} is missing")
+    for request, claim in claims.items():
+        if request not in found:
+            raise claim.refuse("nobody attested this erasure")
+        for key, value in claim.table("agent", "by", "kind", "scope").items():
+            earned = getattr(found[request], key)
+            value.equal(earned, f"{earned!r} is what was earned")
