@@ -11,7 +11,7 @@ import pytest
 
 from unweave.errors import ConfigError, DomainError, MissingExtra
 from unweave.families import Beta
-from unweave.models import BetaBernoulli, LinearRegressionUnknownNoise, Posterior
+from unweave.models import BetaBernoulli, BetaExponential, LinearRegressionUnknownNoise, Posterior
 from unweave.testing.models import CASES, Case
 
 
@@ -73,6 +73,12 @@ def test_kl_to_a_plain_distribution() -> None:
         float(Beta(a=2, b=2).kl(Beta(a=3, b=1)))
     )
     assert {k: float(v) for k, v in model.posterior(model.eta0).params.items()} == {"a": 2, "b": 2}
+
+
+def test_a_model_without_a_closed_form_predictive_says_what_to_do() -> None:
+    model = BetaExponential()
+    with pytest.raises(ConfigError, match=r"no closed-form .* posterior.sample"):
+        model.posterior(model.eta0).predict()
 
 
 @pytest.mark.filterwarnings("ignore")  # other people's deprecations

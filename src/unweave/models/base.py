@@ -99,7 +99,10 @@ class Model(ABC):
 
     def predictive(self, eta: ArrayLike, *args: Any, **kwargs: Any) -> Any:
         """The distribution of one new record, where it has a closed form."""
-        raise NotImplementedError(f"{self.name} has no closed-form posterior predictive")
+        raise ConfigError(
+            f"{self.name} has no closed-form posterior predictive: draw theta with "
+            "posterior.sample(n) and records given theta"
+        )
 
     def named_samples(self, theta: Floats) -> dict[str, Floats]:
         """Samples by variable name, for other tools; theta is [n, ...]."""
