@@ -8,7 +8,7 @@ TESTS ?= tests
 WORKERS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports pytest test-slow bench lock format clean
+.PHONY: help setup demo test lint types imports pytest test-slow bench lock format wire clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -58,6 +58,9 @@ lock:  ## resolve pyproject.toml into requirements.lock (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --all-extras --group dev --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header --no-emit-package unweave \
 	  pyproject.toml -o requirements.lock
+
+wire: $(STAMP)  ## regenerate node/wire_pb2.py from wire.proto
+	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/unweave/node/wire.proto
 
 clean:  ## remove what the commands above made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache demo-out paper-out

@@ -1,0 +1,257 @@
+"""Messages and tokens as bytes, and back.
+
+    decode(encode(message, terms), terms) == message
+
+The same value always gives the same bytes, so that what is sent again is what was sent. Bytes that
+are no message of this network raise `WireError`, whatever they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from unweave.errors import WireError
+from unweave.node.parts import (
+    Proto,
+    agent_of,
+    parsed,
+    pb,
+    read_bitmap,
+    read_ids,
+    read_record,
+    read_revisions,
+    read_stamp,
+    read_tombs,
+    read_vector,
+    to_bytes,
+    write_bitmap,
+    write_ids,
+    write_record,
+    write_revisions,
+    write_stamp,
+    write_tombs,
+    write_vector,
+    writing,
+)
+from unweave.protocol.messages import (
+    Ack,
+    Alive,
+    Gossip,
+    Heard,
+    Hello,
+    Message,
+    Pass,
+    Rest,
+    Share,
+    Welcome,
+)
+from unweave.protocol.records import Halt, Intent, Tombstone, Vote
+from unweave.protocol.terms import Terms
+from unweave.protocol.token import Quiet, Token
+
+__all__ = ["decode", "encode", "read_rest", "write_rest"]
+
+
+def encode(message: Message, terms: Terms) -> bytes:
+    """One message of this network."""
+    name, write = _WRITERS[type(message)]
+    with writing(name):
+        return to_bytes(pb.Message(run=terms.run, **{name: write(message)}))
+
+
+def decode(data: bytes, terms: Terms) -> Message:
+    """The message in `data`, every number in it checked against the network's size."""
+    message = parsed(pb.Message(), data, "message")
+    if message.run != terms.run:
+        raise WireError(
+            f"a message of network {message.run.hex()[:12]}…, not of {terms.run.hex()[:12]}…: "
+            "both sides need the same manifest"
+        )
+    name = message.WhichOneof("body")
+    if name is None:
+        raise WireError("an empty message, or one of a kind that this version does not know")
+    return _READERS[name](getattr(message, name), terms)
+
+
+# --------------------------------------------------------------------------------------- token
+
+
+def _write_quiet(quiet: Quiet) -> pb.Quiet:
+    return pb.Quiet(
+        agents=write_bitmap(quiet.agents),
+        audit=None if quiet.audit is None else write_vector(quiet.audit),
+        frozen=None if quiet.frozen is None else write_vector(quiet.frozen),
+        statement=quiet.statement,
+        signatures=[
+            pb.Signature(agent=agent, signature=signature)
+            for agent, signature in sorted(quiet.signatures.items())
+        ],
+        converged=quiet.converged,
+    )
+
+
+def _read_quiet(quiet: pb.Quiet, terms: Terms) -> Quiet:
+    return Quiet(
+        agents=read_bitmap(quiet.agents, terms),
+        audit=read_vector(quiet.audit, terms) if quiet.HasField("audit") else None,
+        frozen=read_vector(quiet.frozen, terms) if quiet.HasField("frozen") else None,
+        statement=quiet.statement,
+        signatures={agent_of(s.agent, terms): s.signature for s in quiet.signatures},
+        converged=quiet.converged,
+    )
+
+
+def _write_pass(message: Pass) -> pb.Pass:
+    token = message.token
+    return pb.Pass(
+        token=pb.Token(
+            run=token.run,
+            stamp=write_stamp(token.stamp),
+            eta=write_vector(token.eta),
+            included=write_revisions(token.included),
+            tombs=write_tombs(token.tombs),
+            generation=write_ids(token.generation),
+            passes=token.passes,
+            seen=write_bitmap(token.seen),
+            stack=token.stack,
+            busy=token.busy,
+            quiet=_write_quiet(token.quiet),
+            receipts=token.receipts,
+        )
+    )
+
+
+def _read_pass(message: pb.Pass, terms: Terms) -> Pass:
+    token = message.token
+    included, inside = read_revisions(token.included, terms)
+    if len(token.stack) > terms.size:
+        raise WireError(f"a path of {len(token.stack)} among {terms.size} agents")
+    return Pass(
+        Token(
+            run=token.run,
+            stamp=read_stamp(token.stamp, terms),
+            eta=read_vector(token.eta, terms),
+            included=included,
+            inside=inside,
+            tombs=read_tombs(token.tombs, terms),
+            generation=read_ids(token.generation),
+            passes=token.passes,
+            seen=read_bitmap(token.seen, terms),
+            stack=tuple(agent_of(agent, terms) for agent in token.stack),
+            busy=token.busy,
+            quiet=_read_quiet(token.quiet, terms),
+            receipts=token.receipts,
+        )
+    )
+
+
+# -------------------------------------------------------------------------------------- gossip
+
+
+def write_rest(rest: Rest) -> pb.Rest:
+    return pb.Rest(
+        stamp=write_stamp(rest.stamp),
+        holder=rest.holder,
+        included=write_revisions(rest.included),
+        quiet=write_bitmap(rest.quiet),
+        certificate=rest.certificate,
+        signature=rest.signature,
+    )
+
+
+def read_rest(rest: pb.Rest, terms: Terms) -> Rest:
+    return Rest(
+        stamp=read_stamp(rest.stamp, terms),
+        holder=agent_of(rest.holder, terms),
+        included=read_revisions(rest.included, terms)[0],
+        quiet=read_bitmap(rest.quiet, terms),
+        certificate=rest.certificate,
+        signature=rest.signature,
+    )
+
+
+def _write_gossip(gossip: Gossip) -> pb.Gossip:
+    return pb.Gossip(
+        tombs=write_tombs(gossip.tombs),
+        generation=write_ids(gossip.generation),
+        tombstones=[write_record(gossip.tombstones[key]) for key in sorted(gossip.tombstones)],
+        intents=[write_record(gossip.intents[key]) for key in sorted(gossip.intents)],
+        votes=[write_record(gossip.votes[key]) for key in sorted(gossip.votes)],
+        halts=[write_record(halt) for halt in sorted(gossip.halts, key=lambda halt: halt.raw)],
+        rest=None if gossip.rest is None else write_rest(gossip.rest),
+        wake=write_stamp(gossip.wake),
+        digest=gossip.digest,
+        tombs_digest=gossip.tombs_digest,
+    )
+
+
+def _read_gossip(gossip: pb.Gossip, terms: Terms) -> Gossip:
+    """The keys of the maps are taken from the signed records, so they cannot say something else."""
+    tombstones = [read_record(Tombstone, record, terms) for record in gossip.tombstones]
+    intents = [read_record(Intent, record, terms) for record in gossip.intents]
+    votes = [read_record(Vote, record, terms) for record in gossip.votes]
+    return Gossip(
+        tombs=read_tombs(gossip.tombs, terms),
+        generation=read_ids(gossip.generation),
+        tombstones={record.request: record for record in tombstones},
+        intents={record.request: record for record in intents},
+        votes={(record.target, record.author): record for record in votes},
+        halts=frozenset(read_record(Halt, record, terms) for record in gossip.halts),
+        rest=read_rest(gossip.rest, terms) if gossip.HasField("rest") else None,
+        wake=read_stamp(gossip.wake, terms),
+        digest=gossip.digest,
+        tombs_digest=gossip.tombs_digest,
+    )
+
+
+# ------------------------------------------------------------------------------------ messages
+
+
+def _read_alive(message: pb.Alive, terms: Terms) -> Alive:
+    if not math.isfinite(message.beat):
+        raise WireError(f"a sign of life at time {message.beat}")
+    return Alive(read_stamp(message.stamp, terms), message.beat)
+
+
+def _read_ack(message: pb.Ack, terms: Terms) -> Ack:
+    return Ack(read_stamp(message.fence, terms), read_stamp(message.stamp, terms))
+
+
+def _read_heard(message: pb.Heard, terms: Terms) -> Heard:
+    return Heard(read_stamp(message.fence, terms), message.digest, message.tombs_digest)
+
+
+def _write_fenced(kind: Callable[..., Proto]) -> Callable[[Any], Proto]:
+    return lambda m: kind(fence=write_stamp(m.fence), gossip=_write_gossip(m.gossip))
+
+
+def _read_fenced(kind: Callable[..., Message]) -> Callable[[Any, Terms], Message]:
+    return lambda m, terms: kind(read_stamp(m.fence, terms), _read_gossip(m.gossip, terms))
+
+
+_WRITERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
+    Hello: ("hello", _write_fenced(pb.Hello)),
+    Welcome: ("welcome", _write_fenced(pb.Welcome)),
+    Pass: ("token", _write_pass),
+    Ack: ("ack", lambda m: pb.Ack(fence=write_stamp(m.fence), stamp=write_stamp(m.stamp))),
+    Alive: ("alive", lambda m: pb.Alive(stamp=write_stamp(m.stamp), beat=m.beat)),
+    Share: ("share", _write_fenced(pb.Share)),
+    Heard: (
+        "heard",
+        lambda m: pb.Heard(
+            fence=write_stamp(m.fence), digest=m.digest, tombs_digest=m.tombs_digest
+        ),
+    ),
+}
+
+_READERS: dict[str, Callable[[Any, Terms], Message]] = {
+    "hello": _read_fenced(Hello),
+    "welcome": _read_fenced(Welcome),
+    "token": _read_pass,
+    "ack": _read_ack,
+    "alive": _read_alive,
+    "share": _read_fenced(Share),
+    "heard": _read_heard,
+}

@@ -1,0 +1,91 @@
+"""The durable parts of a state that are stored as one value each, as bytes and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from unweave.node.codec import read_rest, write_rest
+from unweave.node.parts import (
+    agent_of,
+    parsed,
+    pb,
+    read_stamp,
+    read_tombs,
+    to_bytes,
+    write_stamp,
+    write_tombs,
+    writing,
+)
+from unweave.protocol.ids import Stamp
+from unweave.protocol.messages import Rest
+from unweave.protocol.terms import Terms
+from unweave.protocol.tombs import Tombs
+
+__all__ = [
+    "decode_acked",
+    "decode_rest",
+    "decode_set",
+    "decode_stamp",
+    "decode_tombs",
+    "encode_acked",
+    "encode_rest",
+    "encode_set",
+    "encode_stamp",
+    "encode_tombs",
+]
+
+Digests = tuple[bytes, bytes]
+
+
+def encode_stamp(stamp: Stamp) -> bytes:
+    with writing("stamp"):
+        return to_bytes(write_stamp(stamp))
+
+
+def decode_stamp(data: bytes, terms: Terms) -> Stamp:
+    return read_stamp(parsed(pb.Stamp(), data, "stamp"), terms)
+
+
+def encode_tombs(tombs: Tombs) -> bytes:
+    with writing("tombs"):
+        return to_bytes(pb.Tombs(tombs=write_tombs(tombs)))
+
+
+def decode_tombs(data: bytes, terms: Terms) -> Tombs:
+    return read_tombs(parsed(pb.Tombs(), data, "tombstones").tombs, terms)
+
+
+def encode_rest(rest: Rest | None) -> bytes:
+    """None is no bytes: a rest always has a list of revisions, so it never encodes to nothing."""
+    with writing("rest"):
+        return b"" if rest is None else to_bytes(write_rest(rest))
+
+
+def decode_rest(data: bytes, terms: Terms) -> Rest | None:
+    return read_rest(parsed(pb.Rest(), data, "rest"), terms) if data else None
+
+
+def encode_acked(acked: Mapping[int, Digests]) -> bytes:
+    with writing("acked"):
+        return to_bytes(
+            pb.Acked(
+                neighbours=[
+                    pb.Digests(neighbour=n, digest=digest, tombs_digest=tombs)
+                    for n, (digest, tombs) in sorted(acked.items())
+                ]
+            )
+        )
+
+
+def decode_acked(data: bytes, terms: Terms) -> dict[int, Digests]:
+    message = parsed(pb.Acked(), data, "list of acknowledgements")
+    return {agent_of(d.neighbour, terms): (d.digest, d.tombs_digest) for d in message.neighbours}
+
+
+def encode_set(members: Iterable[bytes]) -> bytes:
+    with writing("set"):
+        return to_bytes(pb.Set(members=sorted(members)))
+
+
+def decode_set(data: bytes, terms: Terms) -> frozenset[bytes]:
+    return frozenset(parsed(pb.Set(), data, "set").members)

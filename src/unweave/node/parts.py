@@ -1,0 +1,236 @@
+"""The small parts of messages: vectors, revisions, sets of agents, stamps, tombstones, records.
+
+Everything that comes from outside is checked here against the network's size, so that the state
+machine never meets an agent, a vector or a record that cannot exist. A value that does not fit is a
+`WireError` and nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any, TypeVar
+
+import numpy as np
+
+from unweave.errors import MissingExtra, WireError
+from unweave.grid import Ints
+from unweave.protocol.ids import Revision, Stamp
+from unweave.protocol.records import Halt, Intent, Record, Tombstone, Vote
+from unweave.protocol.terms import Terms
+from unweave.protocol.tombs import Tomb, Tombs
+
+try:
+    from google.protobuf.message import DecodeError, EncodeError
+    from google.protobuf.message import Message as Proto
+
+    from unweave.node import wire_pb2 as pb
+except ImportError:
+    raise MissingExtra("protobuf", "node", "the wire format") from None
+
+__all__ = [
+    "ID_BYTES",
+    "Proto",
+    "agent_of",
+    "parsed",
+    "pb",
+    "read_bitmap",
+    "read_ids",
+    "read_record",
+    "read_revisions",
+    "read_stamp",
+    "read_tombs",
+    "read_vector",
+    "to_bytes",
+    "write_bitmap",
+    "write_ids",
+    "write_record",
+    "write_revisions",
+    "write_stamp",
+    "write_tombs",
+    "write_vector",
+    "writing",
+]
+
+ID_BYTES = 16
+_REVISION_BYTES = 16
+
+AnyProto = TypeVar("AnyProto", bound=Proto)
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+def to_bytes(message: Proto) -> bytes:
+    return message.SerializeToString(deterministic=True)
+
+
+def parsed(message: AnyProto, data: bytes, what: str) -> AnyProto:
+    try:
+        message.ParseFromString(data)
+    except DecodeError:
+        raise WireError(f"{len(data)} bytes that are no {what}") from None
+    return message
+
+
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    """A number that is too large for its field, or no number, has no bytes."""
+    try:
+        yield
+    except WireError:
+        raise
+    except (ValueError, TypeError, OverflowError, EncodeError, struct.error) as error:
+        raise WireError(f"{what}: a value that cannot be written ({error})") from None
+
+
+def agent_of(index: int, terms: Terms) -> int:
+    if index >= terms.size:
+        raise WireError(f"agent number {index}: this network has {terms.size} agents")
+    return index
+
+
+# ------------------------------------------------------------------------------------- vectors
+
+
+def write_vector(units: Ints) -> bytes:
+    return units.astype("<i8", copy=False).tobytes()
+
+
+def read_vector(data: bytes, terms: Terms) -> Ints:
+    if len(data) != 8 * terms.grid.dim:
+        raise WireError(f"a vector of {len(data)} bytes: expected {8 * terms.grid.dim}")
+    return np.frombuffer(data, dtype="<i8").astype(np.int64, copy=False)
+
+
+def write_revisions(included: tuple[Revision, ...]) -> bytes:
+    return struct.pack(f"<{2 * len(included)}Q", *chain.from_iterable(included))
+
+
+def read_revisions(data: bytes, terms: Terms) -> tuple[tuple[Revision, ...], int]:
+    """One revision per agent, and the bitmap of those that are in: it is not sent but derived, so
+    the two cannot disagree."""
+    if len(data) != _REVISION_BYTES * terms.size:
+        raise WireError(f"{len(data)} bytes of revisions: expected {_REVISION_BYTES * terms.size}")
+    included = tuple(map(Revision._make, struct.iter_unpack("<QQ", data)))
+    counters = np.frombuffer(data, dtype="<u8")[::2]
+    inside = np.packbits(counters != 0, bitorder="little").tobytes()
+    return included, int.from_bytes(inside, "little")
+
+
+# ---------------------------------------------------------------------------------------- sets
+
+
+def write_bitmap(bitmap: int) -> bytes:
+    return bitmap.to_bytes((bitmap.bit_length() + 7) // 8, "little")
+
+
+def read_bitmap(data: bytes, terms: Terms) -> int:
+    bitmap = int.from_bytes(data[: terms.size // 8 + 2], "little")
+    if len(data) > terms.size // 8 + 1 or bitmap > terms.everybody:
+        raise WireError(f"a set of agents beyond number {terms.size - 1}")
+    return bitmap
+
+
+def write_ids(ids: Iterable[bytes]) -> bytes:
+    ordered = sorted(ids)
+    for request in ordered:
+        if len(request) != ID_BYTES:
+            raise WireError(f"request id {request.hex()}: must have {ID_BYTES} bytes")
+    return b"".join(ordered)
+
+
+def read_ids(data: bytes) -> frozenset[bytes]:
+    if len(data) % ID_BYTES:
+        raise WireError(f"{len(data)} bytes of request ids: not a multiple of {ID_BYTES}")
+    return frozenset(data[at : at + ID_BYTES] for at in range(0, len(data), ID_BYTES))
+
+
+# -------------------------------------------------------------------------------------- stamps
+
+
+def write_stamp(stamp: Stamp) -> pb.Stamp:
+    epoch, initiator, boot, hop, sender = stamp
+    return pb.Stamp(epoch=epoch, initiator=initiator, boot=boot, hop=hop, sender=sender)
+
+
+def read_stamp(stamp: pb.Stamp, terms: Terms) -> Stamp:
+    initiator = agent_of(stamp.initiator, terms)
+    return Stamp(stamp.epoch, initiator, stamp.boot, stamp.hop, stamp.sender)
+
+
+# ---------------------------------------------------------------------------------- tombstones
+
+
+def write_tombs(tombs: Tombs) -> list[pb.Tomb]:
+    return [
+        pb.Tomb(agent=agent, ids=write_ids(tomb.ids), whole=tomb.whole, left=tomb.left)
+        for agent, tomb in sorted(tombs.items())
+    ]
+
+
+def read_tombs(tombs: Iterable[pb.Tomb], terms: Terms) -> Tombs:
+    read: dict[int, Tomb] = {}
+    for tomb in tombs:
+        agent = agent_of(tomb.agent, terms)
+        known = Tomb(read_ids(tomb.ids), tomb.whole, tomb.left)
+        read[agent] = known.union(read[agent]) if agent in read else known
+    return read
+
+
+# ------------------------------------------------------------------------------------- records
+
+
+def write_record(record: Record) -> pb.Record:
+    return pb.Record(raw=record.raw, author=record.author, signature=record.signature)
+
+
+def read_record(kind: type[AnyRecord], record: pb.Record, terms: Terms) -> AnyRecord:
+    """A record with the bytes and the signature unchanged. Its JSON is looked at once, here: a
+    record that cannot be read must not be stored and passed on."""
+    read = kind(record.raw, agent_of(record.author, terms), record.signature)
+    try:
+        problem = _CHECKS[kind](read, read.body, terms) if kind in _CHECKS else None
+        problem = problem or _wrong_run(read.body, terms)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise WireError(f"{kind.__name__.lower()}: cannot be read ({error})") from None
+    if problem is not None:
+        raise WireError(f"{kind.__name__.lower()}: {problem}")
+    return read
+
+
+def _wrong_run(body: Mapping[str, Any], terms: Terms) -> str | None:
+    return None if body["run"] == terms.run.hex() else "belongs to another network"
+
+
+def _check_erasure(record: Intent | Tombstone, body: Mapping[str, Any], terms: Terms) -> str | None:
+    if type(body["agent"]) is not int or record.agent != record.author:
+        return "written by somebody else than its agent"
+    if len(record.request) != ID_BYTES:
+        return f"a request id must have {ID_BYTES} bytes"
+    if type(body["whole"]) is not bool or not isinstance(body["rows"], list):
+        return "the scope is missing"
+    if isinstance(record, Tombstone) and type(body["retrain"]) is not bool:
+        return "does not say whether everybody starts from zero"
+    assert record.rows is not None  # parses the commitments, once
+    return None
+
+
+def _check_vote(record: Vote, body: Mapping[str, Any], terms: Terms) -> str | None:
+    if type(body["agent"]) is not int or not 0 <= record.target < terms.size:
+        return "about an agent that this network does not have"
+    if len(record.request) != ID_BYTES:
+        return f"a request id must have {ID_BYTES} bytes"
+    return None
+
+
+def _check_halt(record: Halt, body: Mapping[str, Any], terms: Terms) -> str | None:
+    return None if isinstance(body["eta"], str) else "does not name the sum"
+
+
+_CHECKS: dict[type[Record], Callable[[Any, Mapping[str, Any], Terms], str | None]] = {
+    Intent: _check_erasure,
+    Tombstone: _check_erasure,
+    Vote: _check_vote,
+    Halt: _check_halt,
+}

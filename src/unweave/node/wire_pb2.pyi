@@ -1,0 +1,249 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Stamp(_message.Message):
+    __slots__ = ("epoch", "initiator", "boot", "hop", "sender")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    INITIATOR_FIELD_NUMBER: _ClassVar[int]
+    BOOT_FIELD_NUMBER: _ClassVar[int]
+    HOP_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    initiator: int
+    boot: int
+    hop: int
+    sender: int
+    def __init__(self, epoch: _Optional[int] = ..., initiator: _Optional[int] = ..., boot: _Optional[int] = ..., hop: _Optional[int] = ..., sender: _Optional[int] = ...) -> None: ...
+
+class Tomb(_message.Message):
+    __slots__ = ("agent", "ids", "whole", "left")
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    agent: int
+    ids: bytes
+    whole: bool
+    left: bool
+    def __init__(self, agent: _Optional[int] = ..., ids: _Optional[bytes] = ..., whole: _Optional[bool] = ..., left: _Optional[bool] = ...) -> None: ...
+
+class Tombs(_message.Message):
+    __slots__ = ("tombs",)
+    TOMBS_FIELD_NUMBER: _ClassVar[int]
+    tombs: _containers.RepeatedCompositeFieldContainer[Tomb]
+    def __init__(self, tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ...) -> None: ...
+
+class Signature(_message.Message):
+    __slots__ = ("agent", "signature")
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    agent: int
+    signature: bytes
+    def __init__(self, agent: _Optional[int] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Quiet(_message.Message):
+    __slots__ = ("agents", "audit", "frozen", "statement", "signatures", "converged")
+    AGENTS_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
+    STATEMENT_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURES_FIELD_NUMBER: _ClassVar[int]
+    CONVERGED_FIELD_NUMBER: _ClassVar[int]
+    agents: bytes
+    audit: bytes
+    frozen: bytes
+    statement: bytes
+    signatures: _containers.RepeatedCompositeFieldContainer[Signature]
+    converged: bool
+    def __init__(self, agents: _Optional[bytes] = ..., audit: _Optional[bytes] = ..., frozen: _Optional[bytes] = ..., statement: _Optional[bytes] = ..., signatures: _Optional[_Iterable[_Union[Signature, _Mapping]]] = ..., converged: _Optional[bool] = ...) -> None: ...
+
+class Token(_message.Message):
+    __slots__ = ("run", "stamp", "eta", "included", "tombs", "generation", "passes", "seen", "stack", "busy", "quiet", "receipts")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    ETA_FIELD_NUMBER: _ClassVar[int]
+    INCLUDED_FIELD_NUMBER: _ClassVar[int]
+    TOMBS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    PASSES_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    STACK_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    QUIET_FIELD_NUMBER: _ClassVar[int]
+    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
+    run: bytes
+    stamp: Stamp
+    eta: bytes
+    included: bytes
+    tombs: _containers.RepeatedCompositeFieldContainer[Tomb]
+    generation: bytes
+    passes: int
+    seen: bytes
+    stack: _containers.RepeatedScalarFieldContainer[int]
+    busy: bool
+    quiet: Quiet
+    receipts: bytes
+    def __init__(self, run: _Optional[bytes] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., eta: _Optional[bytes] = ..., included: _Optional[bytes] = ..., tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., generation: _Optional[bytes] = ..., passes: _Optional[int] = ..., seen: _Optional[bytes] = ..., stack: _Optional[_Iterable[int]] = ..., busy: _Optional[bool] = ..., quiet: _Optional[_Union[Quiet, _Mapping]] = ..., receipts: _Optional[bytes] = ...) -> None: ...
+
+class Record(_message.Message):
+    __slots__ = ("raw", "author", "signature")
+    RAW_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    raw: bytes
+    author: int
+    signature: bytes
+    def __init__(self, raw: _Optional[bytes] = ..., author: _Optional[int] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Rest(_message.Message):
+    __slots__ = ("stamp", "holder", "included", "quiet", "certificate", "signature")
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    INCLUDED_FIELD_NUMBER: _ClassVar[int]
+    QUIET_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    stamp: Stamp
+    holder: int
+    included: bytes
+    quiet: bytes
+    certificate: bytes
+    signature: bytes
+    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., holder: _Optional[int] = ..., included: _Optional[bytes] = ..., quiet: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Gossip(_message.Message):
+    __slots__ = ("tombs", "generation", "tombstones", "intents", "votes", "halts", "rest", "wake", "digest", "tombs_digest")
+    TOMBS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    TOMBSTONES_FIELD_NUMBER: _ClassVar[int]
+    INTENTS_FIELD_NUMBER: _ClassVar[int]
+    VOTES_FIELD_NUMBER: _ClassVar[int]
+    HALTS_FIELD_NUMBER: _ClassVar[int]
+    REST_FIELD_NUMBER: _ClassVar[int]
+    WAKE_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    TOMBS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    tombs: _containers.RepeatedCompositeFieldContainer[Tomb]
+    generation: bytes
+    tombstones: _containers.RepeatedCompositeFieldContainer[Record]
+    intents: _containers.RepeatedCompositeFieldContainer[Record]
+    votes: _containers.RepeatedCompositeFieldContainer[Record]
+    halts: _containers.RepeatedCompositeFieldContainer[Record]
+    rest: Rest
+    wake: Stamp
+    digest: bytes
+    tombs_digest: bytes
+    def __init__(self, tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., generation: _Optional[bytes] = ..., tombstones: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., intents: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., votes: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., halts: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., rest: _Optional[_Union[Rest, _Mapping]] = ..., wake: _Optional[_Union[Stamp, _Mapping]] = ..., digest: _Optional[bytes] = ..., tombs_digest: _Optional[bytes] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("fence", "gossip")
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    GOSSIP_FIELD_NUMBER: _ClassVar[int]
+    fence: Stamp
+    gossip: Gossip
+    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("fence", "gossip")
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    GOSSIP_FIELD_NUMBER: _ClassVar[int]
+    fence: Stamp
+    gossip: Gossip
+    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ...) -> None: ...
+
+class Pass(_message.Message):
+    __slots__ = ("token",)
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    token: Token
+    def __init__(self, token: _Optional[_Union[Token, _Mapping]] = ...) -> None: ...
+
+class Ack(_message.Message):
+    __slots__ = ("fence", "stamp")
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    fence: Stamp
+    stamp: Stamp
+    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ...) -> None: ...
+
+class Alive(_message.Message):
+    __slots__ = ("stamp", "beat")
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    BEAT_FIELD_NUMBER: _ClassVar[int]
+    stamp: Stamp
+    beat: float
+    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., beat: _Optional[float] = ...) -> None: ...
+
+class Share(_message.Message):
+    __slots__ = ("fence", "gossip")
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    GOSSIP_FIELD_NUMBER: _ClassVar[int]
+    fence: Stamp
+    gossip: Gossip
+    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ...) -> None: ...
+
+class Heard(_message.Message):
+    __slots__ = ("fence", "digest", "tombs_digest")
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    TOMBS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    fence: Stamp
+    digest: bytes
+    tombs_digest: bytes
+    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., digest: _Optional[bytes] = ..., tombs_digest: _Optional[bytes] = ...) -> None: ...
+
+class Message(_message.Message):
+    __slots__ = ("run", "hello", "welcome", "token", "ack", "alive", "share", "heard")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ACK_FIELD_NUMBER: _ClassVar[int]
+    ALIVE_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    HEARD_FIELD_NUMBER: _ClassVar[int]
+    run: bytes
+    hello: Hello
+    welcome: Welcome
+    token: Pass
+    ack: Ack
+    alive: Alive
+    share: Share
+    heard: Heard
+    def __init__(self, run: _Optional[bytes] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., token: _Optional[_Union[Pass, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., heard: _Optional[_Union[Heard, _Mapping]] = ...) -> None: ...
+
+class Envelope(_message.Message):
+    __slots__ = ("sender", "payload", "signature")
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    sender: int
+    payload: bytes
+    signature: bytes
+    def __init__(self, sender: _Optional[int] = ..., payload: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Digests(_message.Message):
+    __slots__ = ("neighbour", "digest", "tombs_digest")
+    NEIGHBOUR_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    TOMBS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    neighbour: int
+    digest: bytes
+    tombs_digest: bytes
+    def __init__(self, neighbour: _Optional[int] = ..., digest: _Optional[bytes] = ..., tombs_digest: _Optional[bytes] = ...) -> None: ...
+
+class Acked(_message.Message):
+    __slots__ = ("neighbours",)
+    NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
+    neighbours: _containers.RepeatedCompositeFieldContainer[Digests]
+    def __init__(self, neighbours: _Optional[_Iterable[_Union[Digests, _Mapping]]] = ...) -> None: ...
+
+class Set(_message.Message):
+    __slots__ = ("members",)
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, members: _Optional[_Iterable[bytes]] = ...) -> None: ...

@@ -1,0 +1,285 @@
+"""Arbitrary protocol values from a source of randomness, and equality that looks into arrays.
+
+`draw` is a `random.Random`; Hypothesis can supply one (`st.randoms()`), so the same builders serve
+property tests and plain ones. Values have the right shape for their network and are otherwise as
+wild as the types allow: a codec or a store may not rely on what the protocol would write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from unweave.graph import Topology
+from unweave.grid import Grid, Ints
+from unweave.protocol.ids import OUT, Revision, Stamp
+from unweave.protocol.messages import (
+    Ack,
+    Alive,
+    Gossip,
+    Heard,
+    Hello,
+    Message,
+    Pass,
+    Rest,
+    Share,
+    Welcome,
+)
+from unweave.protocol.records import Halt, Intent, Record, Tombstone, Vote
+from unweave.protocol.state import DURABLE, Factor, Hold, Idle, Out, Parked, Role, State
+from unweave.protocol.terms import Terms
+from unweave.protocol.token import Quiet, Token
+from unweave.protocol.tombs import Tomb
+from unweave.protocol.visit import Receipt
+
+__all__ = ["MESSAGES", "gossip", "same", "same_durable", "small_terms", "state", "token"]
+
+_EDGE_INTS = (0, 1, -1, 2**63 - 1, -(2**63))
+
+
+def small_terms(agents: int = 4, dim: int = 3, **settings: Any) -> Terms:
+    """A ring of a few agents."""
+    edges = [(k, (k + 1) % agents) for k in range(agents if agents > 2 else agents - 1)]
+    topology = Topology([f"a{k + 1}" for k in range(agents)], edges)
+    grid = Grid((8,) * dim)
+    eta0 = np.arange(1, dim + 1, dtype=np.int64)
+    return Terms(run=b"\x07" * 32, topology=topology, grid=grid, eta0=eta0, **settings)
+
+
+# ---------------------------------------------------------------------------------- small values
+
+
+def _bytes(draw: Random, size: int) -> bytes:
+    return draw.getrandbits(8 * size).to_bytes(size, "little") if size else b""
+
+
+def _nonce(draw: Random) -> int:
+    return draw.choice((0, 1, 2**63, 2**64 - 1, draw.getrandbits(64)))
+
+
+def _ids(draw: Random) -> frozenset[bytes]:
+    return frozenset(_bytes(draw, 16) for _ in range(draw.randrange(3)))
+
+
+def _stamp(draw: Random, terms: Terms) -> Stamp:
+    return Stamp(
+        draw.choice((0, 1, 7, 2**40)),
+        draw.randrange(terms.size),
+        _nonce(draw),
+        draw.choice((0, 1, 2**33)),
+        _nonce(draw),
+    )
+
+
+def _vector(draw: Random, terms: Terms) -> Ints:
+    values = [draw.choice((*_EDGE_INTS, draw.getrandbits(40))) for _ in range(terms.grid.dim)]
+    return np.array(values, dtype=np.int64)
+
+
+def _included(draw: Random, terms: Terms) -> tuple[Revision, ...]:
+    def revision() -> Revision:
+        return OUT if draw.random() < 0.4 else Revision(draw.randrange(1, 9), _nonce(draw))
+
+    return tuple(revision() for _ in range(terms.size))
+
+
+def _bitmap(draw: Random, terms: Terms) -> int:
+    return draw.choice((0, terms.everybody, draw.randint(0, terms.everybody)))
+
+
+def _tombs(draw: Random, terms: Terms) -> dict[int, Tomb]:
+    return {
+        agent: Tomb(_ids(draw), draw.random() < 0.3, draw.random() < 0.3)
+        for agent in range(terms.size)
+        if draw.random() < 0.4
+    }
+
+
+def token(draw: Random, terms: Terms) -> Token:
+    included = _included(draw, terms)
+    return Token(
+        run=terms.run,
+        stamp=_stamp(draw, terms),
+        eta=_vector(draw, terms),
+        included=included,
+        inside=sum(1 << k for k, revision in enumerate(included) if revision.counter),
+        tombs=_tombs(draw, terms),
+        generation=_ids(draw),
+        passes=draw.choice((0, 3, 2**32)),
+        seen=_bitmap(draw, terms),
+        stack=tuple(draw.sample(range(terms.size), draw.randrange(terms.size + 1))),
+        busy=draw.random() < 0.5,
+        quiet=_quiet(draw, terms),
+        receipts=_bytes(draw, 32),
+    )
+
+
+def _quiet(draw: Random, terms: Terms) -> Quiet:
+    if draw.random() < 0.3:
+        return Quiet()
+    return Quiet(
+        agents=_bitmap(draw, terms),
+        audit=_vector(draw, terms) if draw.random() < 0.5 else None,
+        frozen=_vector(draw, terms) if draw.random() < 0.5 else None,
+        statement=_bytes(draw, draw.randrange(40)),
+        signatures={k: _bytes(draw, 8) for k in range(terms.size) if draw.random() < 0.5},
+        converged=draw.random() < 0.5,
+    )
+
+
+# ---------------------------------------------------------------------------- records and gossip
+
+
+def _erasure(
+    draw: Random, terms: Terms, kind: type[Intent | Tombstone], **more: Any
+) -> Intent | Tombstone:
+    agent = draw.randrange(terms.size)
+    return kind.write(
+        agent,
+        lambda payload: _bytes(draw, 8),
+        run=terms.run.hex(),
+        request=_bytes(draw, 16).hex(),
+        agent=agent,
+        whole=draw.random() < 0.5,
+        rows=[_bytes(draw, 32).hex() for _ in range(draw.randrange(3))],
+        **more,
+    )
+
+
+def _some(draw: Random, make: Callable[[], Any]) -> list[Any]:
+    return [make() for _ in range(draw.randrange(3))]
+
+
+def _records(draw: Random, terms: Terms, kind: type[Intent | Tombstone]) -> dict[bytes, Any]:
+    more = {"retrain": draw.random() < 0.5} if kind is Tombstone else {}
+    made = _some(draw, lambda: _erasure(draw, terms, kind, **more))
+    return {record.request: record for record in made}
+
+
+def _votes(draw: Random, terms: Terms) -> dict[tuple[int, int], Vote]:
+    def vote() -> Vote:
+        target, voter = draw.randrange(terms.size), draw.randrange(terms.size)
+        request = _bytes(draw, 16).hex()
+        run = terms.run.hex()
+        return Vote.write(voter, lambda _: b"sig", run=run, agent=target, request=request)
+
+    return {(vote.target, vote.author): vote for vote in _some(draw, vote)}
+
+
+def _plain(draw: Random, terms: Terms, kind: type[Record]) -> Any:
+    eta = _bytes(draw, 8).hex()
+    return kind.write(draw.randrange(terms.size), lambda _: b"s", run=terms.run.hex(), eta=eta)
+
+
+def _rest(draw: Random, terms: Terms) -> Rest:
+    return Rest(
+        _stamp(draw, terms),
+        draw.randrange(terms.size),
+        _included(draw, terms),
+        _bitmap(draw, terms),
+        _bytes(draw, draw.randrange(30)),
+        _bytes(draw, draw.randrange(9)),
+    )
+
+
+def gossip(draw: Random, terms: Terms) -> Gossip:
+    return Gossip(
+        tombs=_tombs(draw, terms),
+        generation=_ids(draw),
+        tombstones=_records(draw, terms, Tombstone),
+        intents=_records(draw, terms, Intent),
+        votes=_votes(draw, terms),
+        halts=frozenset(_some(draw, lambda: _plain(draw, terms, Halt))),
+        rest=_rest(draw, terms) if draw.random() < 0.5 else None,
+        wake=_stamp(draw, terms),
+        digest=_bytes(draw, 32),
+        tombs_digest=_bytes(draw, 32),
+    )
+
+
+MESSAGES: Mapping[type, Callable[[Random, Terms], Message]] = {
+    Hello: lambda draw, terms: Hello(_stamp(draw, terms), gossip(draw, terms)),
+    Welcome: lambda draw, terms: Welcome(_stamp(draw, terms), gossip(draw, terms)),
+    Share: lambda draw, terms: Share(_stamp(draw, terms), gossip(draw, terms)),
+    Pass: lambda draw, terms: Pass(token(draw, terms)),
+    Ack: lambda draw, terms: Ack(_stamp(draw, terms), _stamp(draw, terms)),
+    Alive: lambda draw, terms: Alive(_stamp(draw, terms), draw.random() * 1e9),
+    Heard: lambda draw, terms: Heard(_stamp(draw, terms), _bytes(draw, 32), _bytes(draw, 32)),
+}
+
+
+# ---------------------------------------------------------------------------------------- states
+
+
+def _role(draw: Random, terms: Terms, shared: Token) -> Role:
+    mine = draw.choice((shared, token(draw, terms)))
+    return draw.choice((Idle(), Hold(mine), Out(mine, draw.randrange(terms.size)), Parked(mine)))
+
+
+def _factor(draw: Random, terms: Terms) -> Factor:
+    revision = Revision(draw.randrange(1, 2**40), _nonce(draw))
+    return Factor(revision, _vector(draw, terms), _ids(draw), draw.randrange(9), draw.randrange(9))
+
+
+def state(draw: Random, terms: Terms, me: int, before: State | None = None) -> State:
+    """Any durable state; with `before`, a random part of it is kept, object for object."""
+    s = State(terms, me) if before is None else before.fork()
+    shared = token(draw, terms)
+    fresh: dict[str, Any] = {
+        "factors": tuple(_factor(draw, terms) for _ in range(draw.randrange(4))),
+        "counter": draw.randrange(2**40),
+        "solved_for": _bytes(draw, draw.choice((0, 32))),
+        "last": _stamp(draw, terms),
+        "fence": _stamp(draw, terms),
+        "role": _role(draw, terms, shared),
+        "copy": draw.choice((None, shared, token(draw, terms))),
+        "tombs": _tombs(draw, terms),
+        "generation": _ids(draw),
+        "tombstones": _records(draw, terms, Tombstone),
+        "intents": _records(draw, terms, Intent),
+        "votes": _votes(draw, terms),
+        "halts": frozenset(_some(draw, lambda: _plain(draw, terms, Halt))),
+        "rest": draw.choice((None, _rest(draw, terms))),
+        "wake": _stamp(draw, terms),
+        "acked": {k: (_bytes(draw, 32), _bytes(draw, 32)) for k in range(draw.randrange(3))},
+        "rows": draw.randrange(9),
+        "data": draw.randrange(9),
+        "dropped": frozenset(_bytes(draw, draw.choice((4, 32))) for _ in range(draw.randrange(3))),
+        "detached": draw.random() < 0.5,
+        "receipts": tuple(_some(draw, lambda: _plain(draw, terms, Receipt))),
+    }
+    if fresh.keys() != set(DURABLE):
+        raise AssertionError(f"no value for {sorted(set(DURABLE) ^ fresh.keys())}")
+    for name, value in fresh.items():
+        if before is None or draw.random() < 0.4:
+            setattr(s, name, value)
+    if before is not None and before.factors and draw.random() < 0.5:
+        # As a visit does it: one more in front, the oldest goes.
+        s.factors = (_factor(draw, terms), *before.factors[:2])
+    return s
+
+
+# -------------------------------------------------------------------------------------- equality
+
+
+def same(a: object, b: object) -> bool:
+    """Equality of protocol values: types, numbers, arrays, bytes and signatures."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.array_equal(a, b)
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, Record) and isinstance(b, Record):
+        return (a.raw, a.author, a.signature) == (b.raw, b.author, b.signature)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    return a == b
+
+
+def same_durable(a: State, b: State) -> bool:
+    """Whether two states of one agent would survive a crash as the same state."""
+    return a.me == b.me and all(same(getattr(a, name), getattr(b, name)) for name in DURABLE)

@@ -1,0 +1,281 @@
+"""Messages as bytes: back unchanged, always the same, and never an error of another kind."""
+
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import unweave.node
+from unweave.errors import WireError
+from unweave.node.codec import decode, encode
+from unweave.node.durable import (
+    decode_acked,
+    decode_rest,
+    decode_set,
+    decode_stamp,
+    decode_tombs,
+    encode_acked,
+    encode_rest,
+    encode_set,
+    encode_stamp,
+    encode_tombs,
+)
+from unweave.node.envelope import PAYLOAD_TYPE, seal, unseal
+from unweave.node.parts import pb
+from unweave.protocol.ids import Revision, Stamp
+from unweave.protocol.messages import Ack, Alive, Hello, Pass, Share
+from unweave.protocol.records import Intent, Vote, pae
+from unweave.testing.values import MESSAGES, gossip, same, small_terms, state, token
+
+TERMS = small_terms()
+randoms = st.randoms(use_true_random=False)
+
+
+@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
+@given(draw=randoms)
+def test_every_message_comes_back_unchanged(kind, draw):
+    message = MESSAGES[kind](draw, TERMS)
+    assert same(decode(encode(message, TERMS), TERMS), message)
+
+
+@given(draw=randoms)
+def test_the_same_value_gives_the_same_bytes(draw):
+    """Also when its sets and maps were filled in another order, as they are after a restart."""
+    said = gossip(draw, TERMS)
+    other = said._replace(
+        tombs=dict(reversed(said.tombs.items())),
+        tombstones=dict(reversed(said.tombstones.items())),
+        intents=dict(reversed(said.intents.items())),
+        votes=dict(reversed(said.votes.items())),
+        generation=frozenset(sorted(said.generation, reverse=True)),
+    )
+    stamp = Stamp(1, 0, 5, 2, 5)
+    data = encode(Share(stamp, said), TERMS)
+    assert encode(Share(stamp, other), TERMS) == data
+    assert encode(decode(data, TERMS), TERMS) == data
+    held = token(draw, TERMS)
+    signatures = dict(reversed(held.quiet.signatures.items()))
+    shuffled = held._replace(
+        tombs=dict(reversed(held.tombs.items())),
+        quiet=held.quiet._replace(signatures=signatures),
+    )
+    data = encode(Pass(held), TERMS)
+    assert encode(Pass(shuffled), TERMS) == data
+    assert encode(decode(data, TERMS), TERMS) == data
+
+
+@given(draw=randoms)
+def test_the_parts_of_a_state_come_back_unchanged(draw):
+    s = state(draw, TERMS, 1)
+    assert same(decode_tombs(encode_tombs(s.tombs), TERMS), s.tombs)
+    assert same(decode_rest(encode_rest(s.rest), TERMS), s.rest)
+    assert same(decode_acked(encode_acked(s.acked), TERMS), s.acked)
+    assert same(decode_set(encode_set(s.dropped), TERMS), s.dropped)
+    assert same(decode_stamp(encode_stamp(s.last), TERMS), s.last)
+
+
+# ----------------------------------------------------------------------------- what is no message
+
+
+def _try(data: bytes) -> bool:
+    """Whether `data` was read as a message. Anything but a message or a WireError fails the test,
+    also when it happens later, as the records and maps are looked into."""
+    try:
+        message = decode(data, TERMS)
+    except WireError:
+        return False
+    if isinstance(message, Hello | Share):
+        for record in (*message.gossip.tombstones.values(), *message.gossip.intents.values()):
+            assert 0 <= record.agent < TERMS.size
+            assert isinstance(record.rows, frozenset)
+    encode(message, TERMS)
+    return True
+
+
+@given(data=st.binary(max_size=200))
+def test_random_bytes_are_refused(data):
+    assert not _try(data)
+
+
+@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
+def test_truncated_and_flipped_bytes_never_raise_anything_else(kind):
+    draw = Random(4)
+    for _ in range(8):
+        data = encode(MESSAGES[kind](draw, TERMS), TERMS)
+        assert _try(data)
+        for cut in range(len(data)):
+            _try(data[:cut])
+        for _ in range(300):
+            at, bit = draw.randrange(len(data)), draw.randrange(8)
+            _try(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
+
+
+def _pass(**changes) -> bytes:
+    """A token with some of its wire fields replaced."""
+    message = pb.Message()
+    message.ParseFromString(encode(Pass(token(Random(1), TERMS)), TERMS))
+    for name, value in changes.items():
+        field = getattr(message.token.token, name)
+        if hasattr(field, "extend"):
+            field.extend(value)
+        else:
+            setattr(message.token.token, name, value)
+    return message.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"eta": b"\0" * 16}, "vector of 16 bytes"),
+        ({"eta": b""}, "vector of 0 bytes"),
+        ({"included": b"\0" * 48}, "48 bytes of revisions"),
+        ({"seen": b"\xff\xff"}, "beyond number 3"),
+        ({"seen": b"\x01" + b"\0" * 10**6}, "beyond number 3"),
+        ({"generation": b"x" * 17}, "multiple of 16"),
+        ({"stack": [4]}, "agent number 4"),
+        ({"stack": [0] * 9}, "a path of"),
+    ],
+)
+def test_what_does_not_fit_the_network_is_named(changes, says):
+    assert _try(_pass())
+    with pytest.raises(WireError, match=says):
+        decode(_pass(**changes), TERMS)
+
+
+def test_another_network_and_an_unknown_kind_are_refused():
+    other = small_terms()
+    object.__setattr__(other, "run", b"\x08" * 32)
+    data = encode(Alive(Stamp(1, 0, 1, 1, 1), 2.0), other)
+    with pytest.raises(WireError, match="same manifest"):
+        decode(data, TERMS)
+    with pytest.raises(WireError, match="does not know"):
+        decode(pb.Message(run=TERMS.run).SerializeToString(), TERMS)
+    for beat in (float("nan"), float("inf")):
+        with pytest.raises(WireError, match="sign of life"):
+            decode(encode(Alive(Stamp(1, 0, 1, 1, 1), beat), TERMS), TERMS)
+
+
+BAD_RECORDS = {
+    "no json": b"{",
+    "no object": b"[]",
+    "deep": b"[" * 200_000,
+    "empty": b"{}",
+    "agent is text": b'{"run":"%s","agent":"1","request":"%s","rows":[],"whole":true}',
+    "agent is huge": b'{"run":"%s","agent":1e999,"request":"%s","rows":[],"whole":true}',
+    "not the author": b'{"run":"%s","agent":2,"request":"%s","rows":[],"whole":true}',
+    "short id": b'{"run":"%s","agent":1,"request":"00","rows":[],"whole":true}',
+    "rows are numbers": b'{"run":"%s","agent":1,"request":"%s","rows":[1],"whole":true}',
+    "rows are text": b'{"run":"%s","agent":1,"request":"%s","rows":"00","whole":true}',
+    "whole is a number": b'{"run":"%s","agent":1,"request":"%s","rows":[],"whole":1}',
+    "another run": b'{"run":"00","agent":1,"request":"%s","rows":[],"whole":true}',
+    "huge number": b'{"run":"%s","agent":' + b"9" * 5000 + b"}",
+}
+
+
+@pytest.mark.parametrize("name", BAD_RECORDS)
+def test_a_record_that_cannot_be_read_is_not_let_in(name):
+    raw = BAD_RECORDS[name]
+    request = b"ab" * 16
+    run = TERMS.run.hex().encode()
+    fill = {2: (run, request), 1: (request if name == "another run" else run,), 0: ()}
+    intent = Intent(raw % fill[raw.count(b"%s")], 1, b"")
+    said = gossip(Random(3), TERMS)
+    data = encode(Share(Stamp(1, 0, 1, 1, 1), said._replace(intents={b"key": intent})), TERMS)
+    with pytest.raises(WireError, match="intent"):
+        decode(data, TERMS)
+
+
+def test_a_vote_about_nobody_is_not_let_in():
+    vote = Vote.write(1, lambda _: b"", run=TERMS.run.hex(), agent=4, request="00" * 16)
+    said = gossip(Random(3), TERMS)._replace(votes={(4, 1): vote})
+    with pytest.raises(WireError, match="does not have"):
+        decode(encode(Share(Stamp(1, 0, 1, 1, 1), said), TERMS), TERMS)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Ack(Stamp(2**64, 0, 0, 0, 0), Stamp(1, 0, 0, 0, 0)),
+        Ack(Stamp(1, -1, 0, 0, 0), Stamp(1, 0, 0, 0, 0)),
+        Pass(token(Random(1), TERMS)._replace(included=(Revision(1, 2**64),) * 4)),
+        Pass(token(Random(1), TERMS)._replace(generation=frozenset({b"short"}))),
+        Pass(token(Random(1), TERMS)._replace(seen=-1)),
+    ],
+)
+def test_a_value_that_no_message_can_carry_is_refused(message):
+    with pytest.raises(WireError):
+        encode(message, TERMS)
+
+
+# ------------------------------------------------------------------------------------- envelopes
+
+
+def _sign(key: bytes):
+    return lambda payload: (key + payload)[-24:]
+
+
+def _verify(agent: int, payload: bytes, signature: bytes) -> bool:
+    return signature == _sign(b"key%d" % agent)(payload)
+
+
+def test_an_envelope_is_opened_only_with_the_senders_signature():
+    payload = encode(Pass(token(Random(2), TERMS)), TERMS)
+    data = seal(payload, 2, _sign(b"key2"))
+    assert unseal(data, TERMS, _verify) == (2, payload)
+    assert seal(payload, 2, _sign(b"key2")) == data
+    seen = []
+    seal(payload, 2, lambda signed: seen.append(signed) or b"")
+    assert seen == [pae(PAYLOAD_TYPE, payload)]
+    forged = pb.Envelope()
+    forged.ParseFromString(data)
+    forged.payload = payload[:-1] + bytes([payload[-1] ^ 1])
+    with pytest.raises(WireError, match="a3's"):
+        unseal(forged.SerializeToString(), TERMS, _verify)
+    forged.sender = 9
+    with pytest.raises(WireError, match="agent number 9"):
+        unseal(forged.SerializeToString(), TERMS, _verify)
+    for cut in range(len(data)):
+        with pytest.raises(WireError):
+            unseal(data[:cut], TERMS, _verify)
+
+
+# ------------------------------------------------------------------------------------------ size
+
+
+def test_large_networks_and_vectors_are_read_whole():
+    agents, dim = 10_000, 200_000
+    terms = small_terms(agents, dim)
+    draw = Random(5)
+    revisions = tuple(Revision(k % 7, draw.getrandbits(64)) for k in range(agents))
+    inside = sum(1 << k for k, revision in enumerate(revisions) if revision.counter)
+    big = token(Random(1), small_terms())._replace(
+        included=revisions,
+        inside=inside,
+        eta=np.random.default_rng(1).integers(-(2**62), 2**62, dim),
+        seen=terms.everybody,
+        quiet=token(Random(1), small_terms()).quiet._replace(audit=None, frozen=None),
+    )
+    data = encode(Pass(big), terms)
+    assert len(data) < 8 * dim + 16 * agents + 5_000
+    assert same(decode(data, terms), Pass(big))
+
+
+@pytest.mark.skipif(find_spec("grpc_tools") is None, reason="the compiler is not installed")
+def test_the_generated_code_is_that_of_the_contract(tmp_path):
+    room = Path(unweave.node.__file__).parent
+    (tmp_path / "unweave" / "node").mkdir(parents=True)
+    target = tmp_path / "unweave" / "node" / "wire.proto"
+    shutil.copy(room / "wire.proto", target)
+    outs = [f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
+    command = [sys.executable, "-W", "ignore", "-m", "grpc_tools.protoc", f"-I{tmp_path}"]
+    subprocess.run([*command, *outs, str(target)], check=True)
+    for name in ("wire_pb2.py", "wire_pb2.pyi"):
+        made = (target.parent / name).read_text()
+        assert made == (room / name).read_text(), f"{name} is stale: run `make wire`"
