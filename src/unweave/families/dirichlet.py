@@ -18,9 +18,18 @@ from unweave.families.special import (
     log_excess,
     solve_positive,
     trigamma,
+    trigamma_drop,
 )
 
 __all__ = ["DirichletFamily"]
+
+
+def _others(x: Floats) -> Floats:
+    """Σ_{j≠i} x_j, without subtracting x_i from the total."""
+    rest = np.zeros(x.shape)
+    rest[..., 1:] = x[..., :-1].cumsum(-1)
+    rest[..., :-1] += x[..., :0:-1].cumsum(-1)[..., ::-1]
+    return rest
 
 
 class DirichletFamily(Family):
@@ -68,13 +77,13 @@ class DirichletFamily(Family):
 
     def fisher(self, eta: Floats) -> Floats:
         """diag ψ₁(α) − ψ₁(S) 11ᵀ."""
-        diagonal = trigamma(eta)[..., None] * np.eye(self.dim)
-        result: Floats = diagonal - trigamma(eta.sum(-1))[..., None, None]
-        return result
+        shared = trigamma(eta.sum(-1))[..., None, None]
+        drop = trigamma_drop(eta, _others(eta))[..., None]
+        return np.where(np.eye(self.dim) == 1.0, drop, -shared)
 
     def fisher_dot(self, eta: Floats, v: Floats) -> Floats:
-        shared = trigamma(eta.sum(-1)) * v.sum(-1)
-        result: Floats = trigamma(eta) * v - shared[..., None]
+        shared = trigamma(eta.sum(-1))[..., None]
+        result: Floats = trigamma_drop(eta, _others(eta)) * v - shared * _others(v)
         return result
 
     def fisher_solve(self, eta: Floats, v: Floats) -> Floats:
@@ -139,10 +148,9 @@ class DirichletFamily(Family):
         return np.maximum(theta, np.finfo(np.float64).tiny)
 
     def marginals(self, eta: Floats) -> tuple[Marginal, ...]:
-        total = eta.sum(-1)
+        rest = _others(eta)
         return tuple(
-            BetaMarginal(name, eta[..., i], total - eta[..., i])
-            for i, name in enumerate(self.theta_names)
+            BetaMarginal(name, eta[..., i], rest[..., i]) for i, name in enumerate(self.theta_names)
         )
 
     def to_params(self, eta: Floats) -> Params:

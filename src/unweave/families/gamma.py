@@ -53,11 +53,11 @@ class GammaFamily(Family):
         return np.stack(rows, axis=-1).reshape((*a.shape, 2, 2))
 
     def fisher_solve(self, eta: Floats, v: Floats) -> Floats:
-        """The determinant is (a ψ₁(a) − 1)/b², and a ψ₁(a) − 1 = 1/(2a) + a R″(a)."""
+        """Elimination; the pivot ψ₁(a) − 1/a is 1/(2a²) + R″(a)."""
         a, b = eta[..., 0], eta[..., 1]
-        scale = 1.0 / (0.5 / a + a * binet2(a))
         x, y = v[..., 0], b * v[..., 1]
-        return np.stack([scale * (a * x + y), scale * b * (x + trigamma(a) * y)], axis=-1)
+        first = (x + y / a) / (0.5 / (a * a) + binet2(a))
+        return np.stack(np.broadcast_arrays(first, b * (y + first) / a), axis=-1)
 
     def _kl(self, p: Floats, q: Floats) -> Floats:
         x, y = np.broadcast_arrays(p[..., None, :], q[..., None, :])

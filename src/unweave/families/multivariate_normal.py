@@ -29,6 +29,7 @@ from unweave.families.packed import (
     smallest_eigenvalue,
     solve_vector,
     statistics_matrix,
+    symmetric,
     unpack,
 )
 from unweave.families.special import HALF_LOG_2PI
@@ -92,7 +93,7 @@ class MultivariateNormalFamily(Family):
         dm = v[..., : self.d]
         m = solve_vector(precision, h)
         moved = statistics_matrix(v[..., self.d :], self.d) - outer_sum(dm, m)
-        change = -(precision @ moved @ precision)
+        change = -symmetric(precision @ moved @ precision)
         return np.concatenate([matvec(precision, dm) + matvec(change, m), pack(change)], axis=-1)
 
     def _kl(self, p: Floats, q: Floats) -> Floats:

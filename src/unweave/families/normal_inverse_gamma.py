@@ -37,6 +37,7 @@ from unweave.families.packed import (
     smallest_eigenvalue,
     solve_vector,
     statistics_matrix,
+    symmetric,
     unpack,
 )
 from unweave.families.special import (
@@ -145,7 +146,7 @@ class NormalInverseGammaFamily(Family):
         dm = (first - dt[..., None] * m) / t[..., None]
         moved = second - t[..., None, None] * outer_sum(dm, m)
         moved = moved - dt[..., None, None] * m[..., :, None] * m[..., None, :]
-        change = -(precision @ moved @ precision)
+        change = -symmetric(precision @ moved @ precision)
         u = matvec(precision, dm) + matvec(change, m)
         dc = 2.0 * db + 2.0 * (m * u).sum(-1) - quadratic(change, m)
         return np.concatenate([u, pack(change), np.stack([dc, 2.0 * da], axis=-1)], axis=-1)

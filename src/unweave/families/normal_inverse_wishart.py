@@ -65,6 +65,18 @@ def _outer(v: Floats) -> Floats:
     return result
 
 
+def _representable(a: Floats) -> Floats:
+    """`a` with a condition number of at most 1e6: beyond its square a float64 Σ is not positive
+    definite, so the far tail of a law with df near d − 1 ends there."""
+    diagonal = np.abs(np.diagonal(a, axis1=-2, axis2=-1))
+    suspect = diagonal.min(-1) < 1e-5 * np.abs(a).max((-2, -1))
+    if suspect.any():
+        left, values, right = np.linalg.svd(a[suspect])
+        values = np.maximum(values, 1e-6 * values[..., :1])
+        a[suspect] = (left * values[..., None, :]) @ right
+    return a
+
+
 class NormalInverseWishartFamily(Family):
     """Mean and covariance of a normal in `dim` dimensions."""
 
@@ -161,7 +173,7 @@ class NormalInverseWishartFamily(Family):
         dk = -(dsquare - quadratic(dw, m) - 2.0 * (dm * matvec(w, m)).sum(-1)) * kappa**2 / self.d
         trace = (dw * psi).sum((-2, -1)) / df
         ddf = -(dvolume + trace) / trigamma_excess(df, self.d)
-        dpsi = (ddf[..., None, None] * psi - psi @ dw @ psi) / df[..., None, None]
+        dpsi = (ddf[..., None, None] * psi - symmetric(psi @ dw @ psi)) / df[..., None, None]
         u = kappa[..., None] * dm + dk[..., None] * m
         change = dpsi + outer_sum(u, m) - dk[..., None, None] * _outer(m)
         return np.concatenate([u, dk[..., None], pack(change), ddf[..., None]], axis=-1)
@@ -251,7 +263,7 @@ class NormalInverseWishartFamily(Family):
         shape = size + half.shape
         diagonal = np.sqrt(2.0 * rng.standard_gamma(half, shape))
         lower = np.tril(rng.standard_normal((*shape, d)), -1)
-        a = lower + diagonal[..., None] * np.eye(d)
+        a = _representable(lower + diagonal[..., None] * np.eye(d))
         b = np.swapaxes(np.linalg.solve(a, np.swapaxes(factor, -1, -2)), -1, -2)
         z = rng.standard_normal(shape)
         x = m + matvec(b, z) / np.sqrt(kappa)[..., None]
@@ -281,6 +293,9 @@ class NormalInverseWishartFamily(Family):
         psi = square_matrix(params["scale"], self.d, f"{what}: scale")
         m, kappa, df = (np.asarray(params[k], dtype=np.float64) for k in ("mean", "kappa", "df"))
         return self.check(self._eta(m, kappa, psi, df), what)
+
+    def _support_point(self) -> Floats:
+        return np.concatenate([np.zeros(self.d), pack(np.eye(self.d))])
 
     def __repr__(self) -> str:
         return f"NormalInverseWishartFamily(dim={self.d})"
