@@ -50,7 +50,7 @@ from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Wel
 from unweave.protocol.records import Intent, Sign, Vote
 from unweave.protocol.route import unpark
 from unweave.protocol.state import Hold, Idle, Out, Parked, State
-from unweave.protocol.tombs import dead
+from unweave.protocol.tombs import dead, join
 from unweave.protocol.turn import Turn, unsigned
 from unweave.protocol.visit import visit
 from unweave.protocol.waiting import deadline, pulse, set_loss_alarm, tick
@@ -305,8 +305,8 @@ def has_business(s: State) -> bool:
         return True
     if s.tomb.left:
         return False
-    if s.own_intents():
-        return True
+    if s.own_intents() or join(rest.tombs, s.tombs) is not rest.tombs:
+        return True  # an erasure that this rest does not cover
     current = s.current
     included = rest.included[s.me]
     if s.tomb.out or s.detached:

@@ -31,6 +31,7 @@ class Rest(NamedTuple):
     holder: int
     included: tuple[Revision, ...]
     quiet: int
+    tombs: Tombs  # the erasures that this rest covers
     certificate: bytes = b""  # evidence of the erasures that this rest completes
     signature: bytes = b""
 

@@ -114,7 +114,7 @@ def park(s: State, turn: Turn, token: Token, certificate: bytes) -> None:
     s.copy = token
     s.role = Parked(token)
     s.pending, s.memo = None, {}
-    s.rest = Rest(token.stamp, s.me, token.included, token.quiet.agents, certificate)
+    s.rest = Rest(token.stamp, s.me, token.included, token.quiet.agents, token.tombs, certificate)
     s.gossip = None
     s.alarms = {k: at for k, at in s.alarms.items() if k not in ("resend", "ack", "loss")}
 

@@ -13,6 +13,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from unweave.errors import ConfigError
 from unweave.protocol.events import DataChanged, Effect, EraseRequested, VoteCast
 from unweave.protocol.state import State
@@ -208,7 +210,7 @@ def ride_out(
     while world.events < events:
         crew.between_events()
         if crew.gone is None and storm.profile.gone and world.events > events // 2:
-            crew.gone = crew.rng.randrange(storm.size)
+            crew.gone = crew.rng.choice(_dispensable(world))
             world.crash(crew.gone)
         if not world.step():
             world.now += 1.0
@@ -226,6 +228,22 @@ def ride_out(
         if not world.step():
             break
     check_liveness(world, checker)
+
+
+def _dispensable(world: World) -> list[int]:
+    """Agents without which the others stay connected; liveness is promised for no less."""
+    topology = world.terms.topology
+    everybody = range(len(world.agents))
+    return [
+        k
+        for k in everybody
+        if all(
+            d >= 0
+            for d in np.delete(
+                topology.distances_avoiding((k + 1) % len(everybody), frozenset({k})), k
+            )
+        )
+    ]
 
 
 def _lively(world: World, checker: Checker) -> bool:
