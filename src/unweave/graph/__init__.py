@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from unweave.graph import builders as graphs
+from unweave.graph.parts import Disconnected
 from unweave.graph.schedules import (
     SCHEDULES,
     SweepStep,
@@ -13,7 +14,7 @@ from unweave.graph.schedules import (
     sweep_next,
     sweep_order,
 )
-from unweave.graph.topology import Disconnected, Topology
+from unweave.graph.topology import Topology
 
 __all__ = [
     "SCHEDULES",

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from unweave.draws import Purpose, Stream, derive, uniform
 from unweave.errors import GraphError
-from unweave.graph.topology import Disconnected, Topology, agent_names
+from unweave.graph.parts import Disconnected
+from unweave.graph.topology import Topology, agent_names
 
 __all__ = ["barabasi_albert", "connecting_p", "erdos_renyi", "watts_strogatz"]
 

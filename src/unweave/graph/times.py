@@ -20,6 +20,7 @@ __all__ = ["first_visit", "hitting_times", "move_probabilities", "transition_mat
 _DENSE = 2000  # agents up to which a K × K matrix is solved directly
 _TOLERANCE = 1e-13
 _MOST_ITERATIONS = 3000
+_TREE_LIKE = 2.2  # mean degree up to which elimination fills in little; a tree or a cycle has 2
 
 Floats = NDArray[np.float64]
 
@@ -91,11 +92,11 @@ def _hitting_times_sparse(topology: Topology, t: int) -> Floats:
     A: Any = (diags_array(leave) + off).tocsr()
     b = np.ones(count)
     b[t] = 1.0 - count
-    x, failed = cg(
-        A, b, rtol=_TOLERANCE, maxiter=_MOST_ITERATIONS, M=diags_array(1.0 / leave).tocsr()
-    )
-    if not failed:
-        return np.asarray(x - x[t], dtype=np.float64)
+    if topology.indices.size > _TREE_LIKE * count:
+        jacobi = diags_array(1.0 / leave).tocsr()
+        x, failed = cg(A, b, rtol=_TOLERANCE, maxiter=_MOST_ITERATIONS, M=jacobi)
+        if not failed:
+            return np.asarray(x - x[t], dtype=np.float64)
     keep = np.delete(np.arange(count), t)
     h = np.zeros(count)
     h[keep] = splu(A[keep][:, keep].tocsc(), permc_spec="MMD_AT_PLUS_A").solve(np.ones(count - 1))

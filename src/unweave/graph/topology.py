@@ -8,25 +8,25 @@ sparse graph of 10⁵ agents is small; everything else is derived when it is ask
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, NoReturn, TypeVar, overload
+from typing import Any, NoReturn, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import GraphError
+from unweave.graph.parts import (
+    check_names,
+    csr_arrays,
+    frozen,
+    index_pairs,
+    refuse_disconnected,
+    unknown_agent,
+)
 
-__all__ = ["Disconnected", "Topology", "agent_names"]
+__all__ = ["Topology", "agent_names"]
 
 _KEPT_DISTANCES = 64  # breadth-first searches remembered per graph; each costs 4·K bytes
-
-
-_Array = TypeVar("_Array", bound=NDArray[Any])
-
-
-class Disconnected(GraphError):
-    """A graph in several pieces; the message names them."""
 
 
 def agent_names(agents: int | Sequence[str]) -> tuple[str, ...]:
@@ -57,10 +57,10 @@ class Topology:
         edges: Iterable[tuple[str | int, str | int]] | NDArray[np.integer[Any]],
     ) -> None:
         names = tuple(agents)
-        _check_names(names)
+        check_names(names)
         lookup = {name: k for k, name in enumerate(names)}
-        pairs = edges if isinstance(edges, np.ndarray) else _pairs(edges, names, lookup)
-        indptr, indices = _csr(names, np.asarray(pairs, dtype=np.int64).reshape(-1, 2))
+        pairs = edges if isinstance(edges, np.ndarray) else index_pairs(edges, names, lookup)
+        indptr, indices = csr_arrays(names, np.asarray(pairs, dtype=np.int64).reshape(-1, 2))
         for attribute, value in (
             ("agents", names),
             ("indptr", indptr),
@@ -70,7 +70,7 @@ class Topology:
         ):
             object.__setattr__(self, attribute, value)
         if (self._search(0) < 0).any():
-            _refuse_disconnected(names, self._components())
+            refuse_disconnected(names, self._components())
 
     _lookup: dict[str, int]
     _distances: dict[int, NDArray[np.int32]]
@@ -108,7 +108,7 @@ class Topology:
             try:
                 return self._lookup[agent]
             except KeyError:
-                raise GraphError(_unknown(agent, self.agents)) from None
+                raise GraphError(unknown_agent(agent, self.agents)) from None
         if not 0 <= agent < len(self):
             raise GraphError(f"agent index {agent} is outside 0 … {len(self) - 1}")
         return int(agent)
@@ -133,7 +133,7 @@ class Topology:
     @cached_property
     def degrees(self) -> NDArray[np.int64]:
         """Number of neighbours of every agent."""
-        return _frozen(np.diff(self.indptr))
+        return frozen(np.diff(self.indptr))
 
     def degree(self, agent: str | int) -> int:
         return int(self.degrees[self.index(agent)])
@@ -143,7 +143,7 @@ class Topology:
         """Edges [E, 2] as index pairs i < j, sorted."""
         heads = np.repeat(np.arange(len(self)), self.degrees)
         keep = heads < self.indices
-        return _frozen(np.stack([heads[keep], self.indices[keep].astype(np.int64)], axis=1))
+        return frozen(np.stack([heads[keep], self.indices[keep].astype(np.int64)], axis=1))
 
     @cached_property
     def edges(self) -> tuple[tuple[str, str], ...]:
@@ -157,7 +157,7 @@ class Topology:
         t = self.index(target)
         known = self._distances.get(t)
         if known is None:
-            known = _frozen(self._search(t))
+            known = frozen(self._search(t))
             if len(self._distances) >= _KEPT_DISTANCES:
                 self._distances.pop(next(iter(self._distances)), None)
             self._distances[t] = known
@@ -263,84 +263,3 @@ class Topology:
                         component.append(j)
             components.append(sorted(component))
         return components
-
-
-def _frozen(array: _Array) -> _Array:
-    array.flags.writeable = False
-    return array
-
-
-def _check_names(names: tuple[str, ...]) -> None:
-    if not names:
-        raise GraphError("a graph needs at least one agent; it has none")
-    seen: set[str] = set()
-    for position, name in enumerate(names, start=1):
-        if not isinstance(name, str) or not name.strip():
-            raise GraphError(f"agent {position} is named {name!r}: a name is a non-empty text")
-        if name in seen:
-            raise GraphError(f"two agents are named {name!r}: names must be unique")
-        seen.add(name)
-
-
-def _unknown(name: str, agents: tuple[str, ...]) -> str:
-    near = get_close_matches(name, agents, n=3, cutoff=0.5)
-    if near:
-        return f"no agent is named {name!r}; near: {', '.join(near)}"
-    shown = ", ".join(agents[:5]) + (", …" if len(agents) > 5 else "")
-    return f"no agent is named {name!r}; the agents are {shown}"
-
-
-def _pairs(
-    edges: Iterable[tuple[str | int, str | int]], names: tuple[str, ...], lookup: dict[str, int]
-) -> list[tuple[int, int]]:
-    pairs = []
-    for edge in edges:
-        try:
-            a, b = edge
-        except (TypeError, ValueError):
-            raise GraphError(f"edge {edge!r} is not a pair of agents") from None
-        i = lookup.get(a, -1) if isinstance(a, str) else a
-        j = lookup.get(b, -1) if isinstance(b, str) else b
-        for end, at in ((a, i), (b, j)):
-            if at == -1 and isinstance(end, str):
-                raise GraphError(f"edge ({a}, {b}): {_unknown(end, names)}")
-        pairs.append((i, j))
-    return pairs
-
-
-def _csr(
-    names: tuple[str, ...], pairs: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Both directions of every edge, sorted by (from, to), repeats merged."""
-    count = len(names)
-    outside = (pairs < 0) | (pairs >= count)
-    if outside.any():
-        i, j = pairs[int(np.argmax(outside.any(axis=1)))]
-        raise GraphError(f"edge ({i}, {j}): agent indices run from 0 to {count - 1}")
-    loops = np.flatnonzero(pairs[:, 0] == pairs[:, 1])
-    if loops.size:
-        name = names[int(pairs[loops[0], 0])]
-        raise GraphError(
-            f"edge ({name}, {name}) joins an agent to itself: remove it "
-            "(the metropolis schedule makes its own self-loops)"
-        )
-    codes = np.concatenate([pairs[:, 0] * count + pairs[:, 1], pairs[:, 1] * count + pairs[:, 0]])
-    codes.sort()
-    codes = codes[np.concatenate([[True], codes[1:] != codes[:-1]])] if codes.size else codes
-    heads, tails = np.divmod(codes, count)
-    indptr = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(heads, minlength=count), out=indptr[1:])
-    return _frozen(indptr), _frozen(tails.astype(np.int32))
-
-
-def _refuse_disconnected(names: tuple[str, ...], components: list[list[int]]) -> NoReturn:
-    def show(component: list[int]) -> str:
-        more = f", … {len(component) - 6} more" if len(component) > 6 else ""
-        return "{" + ", ".join(names[k] for k in component[:6]) + more + "}"
-
-    shown = " ".join(show(c) for c in components[:6])
-    more = f" … {len(components) - 6} more" if len(components) > 6 else ""
-    raise Disconnected(
-        f"the graph is disconnected, so no token can reach every agent; "
-        f"its {len(components)} components: {shown}{more}. Add edges between them"
-    )
