@@ -122,11 +122,11 @@ def _pass(**changes) -> bytes:
     message = pb.Message()
     message.ParseFromString(encode(Pass(token(Random(1), TERMS)), TERMS))
     for name, value in changes.items():
-        field = getattr(message.token.token, name)
-        if hasattr(field, "extend"):
-            field.extend(value)
+        place = message if name == "eta" else message.token.token
+        if hasattr(getattr(place, name), "extend"):
+            getattr(place, name).extend(value)
         else:
-            setattr(message.token.token, name, value)
+            setattr(place, name, value)
     return message.SerializeToString()
 
 

@@ -9,13 +9,14 @@ are no message of this network raise `WireError`, whatever they are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from unweave.errors import WireError
 from unweave.node.parts import (
     Proto,
     agent_of,
+    large_field,
     parsed,
     pb,
     read_bitmap,
@@ -58,7 +59,10 @@ def encode(message: Message, terms: Terms) -> bytes:
     """One message of this network."""
     name, write = _WRITERS[type(message)]
     with writing(name):
-        return to_bytes(pb.Message(run=terms.run, **{name: write(message)}))
+        small = to_bytes(pb.Message(run=terms.run, **{name: write(message)}))
+        if not isinstance(message, Pass):
+            return small
+        return b"".join((small, *_vectors(message.token)))
 
 
 def decode(data: bytes, terms: Terms) -> Message:
@@ -72,6 +76,8 @@ def decode(data: bytes, terms: Terms) -> Message:
     name = message.WhichOneof("body")
     if name is None:
         raise WireError("an empty message, or one of a kind that this version does not know")
+    if name == "token":
+        return _read_pass(message, terms)
     return _READERS[name](getattr(message, name), terms)
 
 
@@ -81,8 +87,6 @@ def decode(data: bytes, terms: Terms) -> Message:
 def _write_quiet(quiet: Quiet) -> pb.Quiet:
     return pb.Quiet(
         agents=write_bitmap(quiet.agents),
-        audit=None if quiet.audit is None else write_vector(quiet.audit),
-        frozen=None if quiet.frozen is None else write_vector(quiet.frozen),
         statement=quiet.statement,
         signatures=[
             pb.Signature(agent=agent, signature=signature)
@@ -92,11 +96,12 @@ def _write_quiet(quiet: Quiet) -> pb.Quiet:
     )
 
 
-def _read_quiet(quiet: pb.Quiet, terms: Terms) -> Quiet:
+def _read_quiet(message: pb.Message, terms: Terms) -> Quiet:
+    quiet = message.token.token.quiet
     return Quiet(
         agents=read_bitmap(quiet.agents, terms),
-        audit=read_vector(quiet.audit, terms) if quiet.HasField("audit") else None,
-        frozen=read_vector(quiet.frozen, terms) if quiet.HasField("frozen") else None,
+        audit=read_vector(message.audit, terms) if message.HasField("audit") else None,
+        frozen=read_vector(message.frozen, terms) if message.HasField("frozen") else None,
         statement=quiet.statement,
         signatures={agent_of(s.agent, terms): s.signature for s in quiet.signatures},
         converged=quiet.converged,
@@ -109,7 +114,6 @@ def _write_pass(message: Pass) -> pb.Pass:
         token=pb.Token(
             run=token.run,
             stamp=write_stamp(token.stamp),
-            eta=write_vector(token.eta),
             included=write_revisions(token.included),
             tombs=write_tombs(token.tombs),
             generation=write_ids(token.generation),
@@ -123,8 +127,18 @@ def _write_pass(message: Pass) -> pb.Pass:
     )
 
 
-def _read_pass(message: pb.Pass, terms: Terms) -> Pass:
-    token = message.token
+def _vectors(token: Token) -> Iterator[bytes | memoryview]:
+    """The large fields, each copied once, into the message's bytes."""
+    quiet = token.quiet
+    yield from large_field(pb.Message.ETA_FIELD_NUMBER, write_vector(token.eta))
+    if quiet.audit is not None:
+        yield from large_field(pb.Message.AUDIT_FIELD_NUMBER, write_vector(quiet.audit))
+    if quiet.frozen is not None:
+        yield from large_field(pb.Message.FROZEN_FIELD_NUMBER, write_vector(quiet.frozen))
+
+
+def _read_pass(message: pb.Message, terms: Terms) -> Pass:
+    token = message.token.token
     included, inside = read_revisions(token.included, terms)
     if len(token.stack) > terms.size:
         raise WireError(f"a path of {len(token.stack)} among {terms.size} agents")
@@ -132,7 +146,7 @@ def _read_pass(message: pb.Pass, terms: Terms) -> Pass:
         Token(
             run=token.run,
             stamp=read_stamp(token.stamp, terms),
-            eta=read_vector(token.eta, terms),
+            eta=read_vector(message.eta, terms),
             included=included,
             inside=inside,
             tombs=read_tombs(token.tombs, terms),
@@ -141,7 +155,7 @@ def _read_pass(message: pb.Pass, terms: Terms) -> Pass:
             seen=read_bitmap(token.seen, terms),
             stack=tuple(agent_of(agent, terms) for agent in token.stack),
             busy=token.busy,
-            quiet=_read_quiet(token.quiet, terms),
+            quiet=_read_quiet(message, terms),
             receipts=token.receipts,
         )
     )
@@ -156,6 +170,7 @@ def write_rest(rest: Rest) -> pb.Rest:
         holder=rest.holder,
         included=write_revisions(rest.included),
         quiet=write_bitmap(rest.quiet),
+        tombs=write_tombs(rest.tombs),
         certificate=rest.certificate,
         signature=rest.signature,
     )
@@ -167,6 +182,7 @@ def read_rest(rest: pb.Rest, terms: Terms) -> Rest:
         holder=agent_of(rest.holder, terms),
         included=read_revisions(rest.included, terms)[0],
         quiet=read_bitmap(rest.quiet, terms),
+        tombs=read_tombs(rest.tombs, terms),
         certificate=rest.certificate,
         signature=rest.signature,
     )
@@ -249,7 +265,6 @@ _WRITERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
 _READERS: dict[str, Callable[[Any, Terms], Message]] = {
     "hello": _read_fenced(Hello),
     "welcome": _read_fenced(Welcome),
-    "token": _read_pass,
     "ack": _read_ack,
     "alive": _read_alive,
     "share": _read_fenced(Share),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from unweave.errors import WireError
-from unweave.node.parts import agent_of, parsed, pb, to_bytes, writing
+from unweave.node.parts import agent_of, large_field, parsed, pb, to_bytes, writing
 from unweave.protocol.records import Sign, pae
 from unweave.protocol.terms import Terms
 
@@ -24,7 +24,8 @@ def seal(payload: bytes, sender: int, sign: Sign) -> bytes:
     """`payload` in a signed envelope."""
     signature = sign(pae(PAYLOAD_TYPE, payload))
     with writing("envelope"):
-        return to_bytes(pb.Envelope(sender=sender, payload=payload, signature=signature))
+        head = to_bytes(pb.Envelope(sender=sender, signature=signature))
+    return b"".join((head, *large_field(pb.Envelope.PAYLOAD_FIELD_NUMBER, payload)))
 
 
 def unseal(data: bytes, terms: Terms, verify: Verify) -> tuple[int, bytes]:

@@ -47,26 +47,21 @@ class Signature(_message.Message):
     def __init__(self, agent: _Optional[int] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Quiet(_message.Message):
-    __slots__ = ("agents", "audit", "frozen", "statement", "signatures", "converged")
+    __slots__ = ("agents", "statement", "signatures", "converged")
     AGENTS_FIELD_NUMBER: _ClassVar[int]
-    AUDIT_FIELD_NUMBER: _ClassVar[int]
-    FROZEN_FIELD_NUMBER: _ClassVar[int]
     STATEMENT_FIELD_NUMBER: _ClassVar[int]
     SIGNATURES_FIELD_NUMBER: _ClassVar[int]
     CONVERGED_FIELD_NUMBER: _ClassVar[int]
     agents: bytes
-    audit: bytes
-    frozen: bytes
     statement: bytes
     signatures: _containers.RepeatedCompositeFieldContainer[Signature]
     converged: bool
-    def __init__(self, agents: _Optional[bytes] = ..., audit: _Optional[bytes] = ..., frozen: _Optional[bytes] = ..., statement: _Optional[bytes] = ..., signatures: _Optional[_Iterable[_Union[Signature, _Mapping]]] = ..., converged: _Optional[bool] = ...) -> None: ...
+    def __init__(self, agents: _Optional[bytes] = ..., statement: _Optional[bytes] = ..., signatures: _Optional[_Iterable[_Union[Signature, _Mapping]]] = ..., converged: _Optional[bool] = ...) -> None: ...
 
 class Token(_message.Message):
-    __slots__ = ("run", "stamp", "eta", "included", "tombs", "generation", "passes", "seen", "stack", "busy", "quiet", "receipts")
+    __slots__ = ("run", "stamp", "included", "tombs", "generation", "passes", "seen", "stack", "busy", "quiet", "receipts")
     RUN_FIELD_NUMBER: _ClassVar[int]
     STAMP_FIELD_NUMBER: _ClassVar[int]
-    ETA_FIELD_NUMBER: _ClassVar[int]
     INCLUDED_FIELD_NUMBER: _ClassVar[int]
     TOMBS_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -78,7 +73,6 @@ class Token(_message.Message):
     RECEIPTS_FIELD_NUMBER: _ClassVar[int]
     run: bytes
     stamp: Stamp
-    eta: bytes
     included: bytes
     tombs: _containers.RepeatedCompositeFieldContainer[Tomb]
     generation: bytes
@@ -88,7 +82,7 @@ class Token(_message.Message):
     busy: bool
     quiet: Quiet
     receipts: bytes
-    def __init__(self, run: _Optional[bytes] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., eta: _Optional[bytes] = ..., included: _Optional[bytes] = ..., tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., generation: _Optional[bytes] = ..., passes: _Optional[int] = ..., seen: _Optional[bytes] = ..., stack: _Optional[_Iterable[int]] = ..., busy: _Optional[bool] = ..., quiet: _Optional[_Union[Quiet, _Mapping]] = ..., receipts: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, run: _Optional[bytes] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., included: _Optional[bytes] = ..., tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., generation: _Optional[bytes] = ..., passes: _Optional[int] = ..., seen: _Optional[bytes] = ..., stack: _Optional[_Iterable[int]] = ..., busy: _Optional[bool] = ..., quiet: _Optional[_Union[Quiet, _Mapping]] = ..., receipts: _Optional[bytes] = ...) -> None: ...
 
 class Record(_message.Message):
     __slots__ = ("raw", "author", "signature")
@@ -101,20 +95,22 @@ class Record(_message.Message):
     def __init__(self, raw: _Optional[bytes] = ..., author: _Optional[int] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Rest(_message.Message):
-    __slots__ = ("stamp", "holder", "included", "quiet", "certificate", "signature")
+    __slots__ = ("stamp", "holder", "included", "quiet", "tombs", "certificate", "signature")
     STAMP_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     INCLUDED_FIELD_NUMBER: _ClassVar[int]
     QUIET_FIELD_NUMBER: _ClassVar[int]
+    TOMBS_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     stamp: Stamp
     holder: int
     included: bytes
     quiet: bytes
+    tombs: _containers.RepeatedCompositeFieldContainer[Tomb]
     certificate: bytes
     signature: bytes
-    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., holder: _Optional[int] = ..., included: _Optional[bytes] = ..., quiet: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., holder: _Optional[int] = ..., included: _Optional[bytes] = ..., quiet: _Optional[bytes] = ..., tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Gossip(_message.Message):
     __slots__ = ("tombs", "generation", "tombstones", "intents", "votes", "halts", "rest", "wake", "digest", "tombs_digest")
@@ -197,7 +193,7 @@ class Heard(_message.Message):
     def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., digest: _Optional[bytes] = ..., tombs_digest: _Optional[bytes] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("run", "hello", "welcome", "token", "ack", "alive", "share", "heard")
+    __slots__ = ("run", "hello", "welcome", "token", "ack", "alive", "share", "heard", "eta", "audit", "frozen")
     RUN_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
@@ -206,6 +202,9 @@ class Message(_message.Message):
     ALIVE_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     HEARD_FIELD_NUMBER: _ClassVar[int]
+    ETA_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
     run: bytes
     hello: Hello
     welcome: Welcome
@@ -214,17 +213,20 @@ class Message(_message.Message):
     alive: Alive
     share: Share
     heard: Heard
-    def __init__(self, run: _Optional[bytes] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., token: _Optional[_Union[Pass, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., heard: _Optional[_Union[Heard, _Mapping]] = ...) -> None: ...
+    eta: bytes
+    audit: bytes
+    frozen: bytes
+    def __init__(self, run: _Optional[bytes] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., token: _Optional[_Union[Pass, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., heard: _Optional[_Union[Heard, _Mapping]] = ..., eta: _Optional[bytes] = ..., audit: _Optional[bytes] = ..., frozen: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ("sender", "payload", "signature")
+    __slots__ = ("sender", "signature", "payload")
     SENDER_FIELD_NUMBER: _ClassVar[int]
-    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     sender: int
-    payload: bytes
     signature: bytes
-    def __init__(self, sender: _Optional[int] = ..., payload: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    payload: bytes
+    def __init__(self, sender: _Optional[int] = ..., signature: _Optional[bytes] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class Digests(_message.Message):
     __slots__ = ("neighbour", "digest", "tombs_digest")

@@ -180,6 +180,7 @@ def _rest(draw: Random, terms: Terms) -> Rest:
         draw.randrange(terms.size),
         _included(draw, terms),
         _bitmap(draw, terms),
+        _tombs(draw, terms),
         _bytes(draw, draw.randrange(30)),
         _bytes(draw, draw.randrange(9)),
     )
