@@ -9,6 +9,7 @@ import typer
 
 from unweave.cli.common import errors
 from unweave.cli.plan import plan
+from unweave.cli.verify import verify
 from unweave.errors import UnweaveError
 
 __all__ = ["app", "main"]
@@ -43,7 +44,7 @@ def _root(
     """Exit codes: 0 done, 1 refused or a check failed, 2 bad input."""
 
 
-for _command in (plan,):
+for _command in (plan, verify):
     app.command()(_command)
 
 

@@ -94,7 +94,7 @@ def open_file(raw: bytes) -> Node:
     try:
         value = load_json(raw)
     except ValueError as error:
-        if FORMAT.encode() in raw:
+        if FORMAT.encode() in raw or raw.startswith(b'{"attestation":'):
             raise NotCertified(f"the file is damaged: {error}") from None
         raise NotACertificate(f"not a certificate: {error}") from None
     if not isinstance(value, dict) or not {"attestation", "closing"} & value.keys():

@@ -1,0 +1,120 @@
+"""`unweave verify`: does a certificate prove what it says? Offline, with the manifest alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from unweave.protocol.verify import Account, Erased
+
+__all__ = ["verify"]
+
+_MEANING = {
+    "exact": "the sum is, bit for bit, the one that training without it gives",
+    "refined": "its factor was taken out and the others were fitted again; they had started from "
+    "factors fitted while it was there",
+    "retrained": "everybody started again from nothing; no factor was fitted while it was there",
+}
+
+
+def verify(
+    certificate: Annotated[Path, typer.Argument(metavar="CERT", help="The certificate's file.")],
+    network: Annotated[
+        Path,
+        typer.Option(
+            "--network", "-n", metavar="FILE", help="The network's manifest, with pinned keys."
+        ),
+    ] = Path("network.toml"),
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Check a certificate of erasure against the manifest: nothing else is needed or trusted.
+
+    Exit code 0: it holds, and what it proves is printed. 1: something was altered, is missing or
+    was signed by the wrong key, and the reason is printed. 2: the file is no certificate, or cannot
+    be read.
+
+    Examples:
+
+        unweave verify certificate.json --network network.toml
+
+        unweave verify certificate.json --network network.toml --json
+    """
+    from unweave.cli.common import console, emit_json
+    from unweave.errors import ConfigError, NotACertificate, NotCertified
+    from unweave.manifest import load
+    from unweave.node.identity import verifier
+    from unweave.protocol.verify import verify as check
+
+    manifest = load(network)
+    check_signature = verifier(manifest.pems())
+    try:
+        raw = certificate.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{certificate}: cannot be read: {error.strerror or error}") from None
+    try:
+        account = check(raw, manifest.terms(), check_signature)
+    except (NotCertified, NotACertificate) as error:
+        if json:
+            emit_json({"valid": False, "reason": str(error)})
+            raise typer.Exit(error.exit_code) from None
+        raise type(error)(f"{certificate}: {error}") from None
+    if json:
+        emit_json({"valid": True, **account.to_dict()})
+    else:
+        for part in _account(account, manifest.name):
+            console.print(part, highlight=False)
+
+
+def _account(account: Account, network: str) -> list[Any]:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=f"Erased from {escape(network)}")
+    for column in ("agent", "what", "kind", "by the word of", "request"):
+        table.add_column(column, overflow="fold")
+    for one in account.erasures:
+        table.add_row(escape(one.agent), _what(one), one.kind, _word(one), one.request)
+    lines = [
+        "[green]The certificate holds.[/green]",
+        table,
+        f"Attested by {_names(account.attested)}; closed by {escape(account.closed_by)}.",
+    ]
+    if account.not_attested:
+        lines.append(f"Gone by a quorum of votes, not attested: {_names(account.not_attested)}.")
+    lines.append(f"The sum holds factors of {_names(account.included) or 'nobody'}.")
+    lines += [
+        f"[bold]{k}[/bold]: {_MEANING[k]}." for k in sorted({e.kind for e in account.erasures})
+    ]
+    if account.estimate is not None:
+        numbers = account.estimate.items()
+        shown = ", ".join(f"{k} {'none' if v is None else v}" for k, v in numbers)
+        lines.append(f"Distance to the retrained optimum, as closed: {escape(shown)}.")
+    if not account.converged:
+        lines.append(
+            "[yellow]Not converged[/yellow]: the passes ran out before everybody was done."
+        )
+    lines.append(
+        f"[dim]manifest {account.manifest}\neta      {account.eta}\n"
+        f"epoch {account.epoch}, hop {account.hop}[/dim]"
+    )
+    return lines
+
+
+def _names(names: tuple[str, ...]) -> str:
+    from rich.markup import escape
+
+    shown = ", ".join(names[:12])
+    return escape(shown if len(names) <= 12 else f"{shown} and {len(names) - 12} more")
+
+
+def _what(one: Erased) -> str:
+    if one.scope == "agent":
+        return "everything"
+    return "1 record" if one.rows == 1 else f"{one.rows} records"
+
+
+def _word(one: Erased) -> str:
+    return "its owner" if one.by == "owner" else "a quorum"

@@ -1,0 +1,234 @@
+"""Certificates of networks that really ran: what they say, and that other tools can read them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+from securesystemslib.dsse import Envelope
+from securesystemslib.exceptions import VerificationError
+from securesystemslib.signer import SSlibKey
+
+from unweave.node.identity import verifier
+from unweave.protocol.events import Send
+from unweave.protocol.messages import Share
+from unweave.protocol.verify import Account, verify
+from unweave.testing.certificates import OTHER, Bench, fixed_request
+
+
+def account(bench: Bench, raw: bytes) -> Account:
+    return verify(raw, bench.terms, verifier(bench.manifest.pems()))
+
+
+def kinds(found: Account) -> list[tuple[str, str, str, str]]:
+    return [(e.agent, e.scope, e.kind, e.by) for e in found.erasures]
+
+
+def payload(envelope: dict[str, Any]) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(base64.b64decode(envelope["payload"]))
+    return value
+
+
+@cache
+def whole_agent() -> tuple[Bench, bytes]:
+    bench = Bench()
+    return bench, bench.erase("b", "one")
+
+
+@cache
+def gone_agent() -> tuple[Bench, bytes]:
+    bench = Bench("abcde")
+    parked = bench.world.parked
+    assert parked is not None
+    return bench, bench.declare_gone("abcde"[(parked + 2) % 5], "gone")
+
+
+def test_a_network_without_erasures_certifies_nothing() -> None:
+    assert Bench().certificates == []
+
+
+def test_a_whole_agent() -> None:
+    bench, raw = whole_agent()
+    found = account(bench, raw)
+    assert kinds(found) == [("b", "agent", "exact", "owner")]
+    assert found.attested == ("a", "b", "c", "d")  # erased is not departed: b attests too
+    assert found.included == ("a", "c", "d")
+    assert found.converged
+    assert found.estimate is None
+    assert found.manifest == hashlib.sha256(bench.manifest.raw).hexdigest()
+
+
+def test_the_certified_sum_is_the_one_of_a_network_that_never_had_the_agent() -> None:
+    bench, raw = whole_agent()
+    certified = account(bench, raw).eta
+    factors = [bench.world.state(k).factors for k in range(4)]
+    assert factors[1] == ()
+    eta = bench.terms.eta0 + sum(f[0].units for f in factors if f)
+    assert certified == hashlib.sha256(eta.astype("<i8").tobytes()).hexdigest()
+
+
+def test_single_records() -> None:
+    bench = Bench()
+    found = account(bench, bench.erase("c", "two", [0, 3]))
+    assert kinds(found) == [("c", "records", "exact", "owner")]
+    assert found.erasures[0].rows == 2
+    assert found.included == ("a", "b", "c", "d")
+
+
+def test_all_records_of_an_agent_leave_it_out_of_the_sum() -> None:
+    bench = Bench()
+    found = account(bench, bench.erase("c", "two", range(8)))
+    assert found.included == ("a", "b", "d")
+
+
+def test_several_erasures_at_once_share_a_certificate() -> None:
+    bench = Bench()
+    bench.request("b", "one")
+    bench.request("c", "two", [1])
+    bench.request("c", "three", [2, 3])
+    bench.settle()
+    assert len(bench.certificates) == 1
+    assert sorted(kinds(account(bench, bench.certificates[0]))) == [
+        ("b", "agent", "exact", "owner"),
+        ("c", "records", "exact", "owner"),
+        ("c", "records", "exact", "owner"),
+    ]
+
+
+def test_later_certificates_repeat_earlier_erasures() -> None:
+    bench = Bench()
+    first = account(bench, bench.erase("b", "one"))
+    second = account(bench, bench.erase("c", "two", [5]))
+    assert set(first.erasures) < set(second.erasures)
+
+
+def test_records_and_then_the_whole_agent() -> None:
+    bench = Bench()
+    bench.erase("b", "records", [1])
+    found = account(bench, bench.erase("b", "all"))
+    assert sorted(kinds(found)) == [
+        ("b", "agent", "exact", "owner"),
+        ("b", "records", "exact", "owner"),
+    ]
+
+
+def test_an_agent_that_is_gone() -> None:
+    bench, raw = gone_agent()
+    found = account(bench, raw)
+    gone = found.not_attested[0]
+    assert kinds(found) == [(gone, "agent", "exact", "quorum")]
+    assert found.erasures[0].request == fixed_request("gone").hex()
+    assert gone not in found.attested
+    assert gone not in found.included
+    assert len(found.attested) == 4
+
+
+def test_records_erased_by_an_agent_that_is_gone_later() -> None:
+    bench = Bench("abcde")
+    bench.erase("b", "records", [1])
+    if bench.world.parked == 1:  # the holder must live to let the token go
+        bench.erase("d", "elsewhere", [1])
+    found = account(bench, bench.declare_gone("b", "gone"))
+    of_b = sorted(k for k in kinds(found) if k[0] == "b")
+    assert of_b == [("b", "agent", "exact", "quorum"), ("b", "records", "exact", "owner")]
+
+
+def test_a_network_that_refines() -> None:
+    bench = Bench(model=OTHER)
+    found = account(bench, bench.erase("b", "one"))
+    assert kinds(found) == [("b", "agent", "refined", "owner")]
+    assert found.estimate is not None
+    assert found.estimate["bound"] is None
+
+
+def test_a_network_that_retrains() -> None:
+    bench = Bench(model=OTHER, judgement=False)
+    found = account(bench, bench.erase("b", "one"))
+    assert kinds(found) == [("b", "agent", "retrained", "owner")]
+    assert found.epoch == 2
+
+
+def test_passes_that_ran_out_are_confessed() -> None:
+    bench = Bench(model=OTHER, max_passes=1)
+    assert not account(bench, bench.erase("b", "one")).converged
+
+
+def test_nobody_attests_without_the_evidence() -> None:
+    """Request ids ride on the token, the signed records travel by gossip. d hears of the request
+    from the token alone, and all neighbours have acknowledged the ids: it must still wait."""
+    bench = Bench()
+    held: list[tuple[int, Send]] = []
+    silent = {1}
+    perform = bench.world._perform
+
+    def late(k: int, effect: Any) -> None:
+        share = isinstance(effect, Send) and isinstance(effect.message, Share)
+        records = share and effect.message.gossip.tombstones
+        if records and (k in silent or effect.to == 3):
+            held.append((k, effect))
+        else:
+            perform(k, effect)
+
+    bench.world._perform = late  # type: ignore[method-assign]
+    bench.request("b", "one")
+    bench.settle()
+    silent.clear()
+    for item in held.copy():
+        late(*item)
+    bench.settle()
+    assert not bench.world.state(3).tombstones
+    assert bench.world.state(3).tombs
+    assert bench.certificates == []
+    bench.world._perform = perform  # type: ignore[method-assign]
+    for item in held:
+        perform(*item)
+    bench.settle()
+    assert kinds(account(bench, bench.certificates[-1])) == [("b", "agent", "exact", "owner")]
+
+
+# ----------------------------------------------------------- a second opinion: securesystemslib
+
+
+def sslib_keys(bench: Bench) -> list[SSlibKey]:
+    return [
+        SSlibKey(i.keyid, "ecdsa", "ecdsa-sha2-nistp256", {"public": i.public_pem})
+        for i in bench.identities
+    ]
+
+
+@pytest.mark.parametrize("case", [whole_agent, gone_agent])
+def test_other_tools_accept_every_envelope(case: Any) -> None:
+    bench, raw = case()
+    keys = sslib_keys(bench)
+    file = json.loads(raw)
+    attesters = [k for k in keys if k.keyid in str(file["attestation"]["signatures"])]
+    accepted = Envelope.from_dict(file["attestation"]).verify(attesters, len(attesters))
+    assert len(accepted) == 4
+    assert len(Envelope.from_dict(file["closing"]).verify(keys, 1)) == 1
+    for record in file["tombstones"] + file["votes"]:
+        assert len(Envelope.from_dict(record).verify(keys, 1)) == 1
+
+
+def test_other_tools_refuse_other_bytes() -> None:
+    bench, raw = whole_agent()
+    envelope = Envelope.from_dict(json.loads(raw)["attestation"])
+    envelope.payload = envelope.payload.replace(b'"left":false', b'"left":true')
+    with pytest.raises(VerificationError):
+        envelope.verify(sslib_keys(bench), 1)
+
+
+def test_payloads_are_in_toto_statements() -> None:
+    file = json.loads(whole_agent()[1])
+    for part, kind in (
+        ("attestation", "urn:unweave:attestation:v1"),
+        ("closing", "urn:unweave:erasure:v1"),
+    ):
+        assert file[part]["payloadType"] == "application/vnd.in-toto+json"
+        statement = payload(file[part])
+        assert statement["_type"] == "https://in-toto.io/Statement/v1"
+        assert statement["predicateType"] == kind
+        assert set(statement["subject"][0]["digest"]) == {"sha256"}
