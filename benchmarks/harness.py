@@ -2,10 +2,10 @@
 
     @benchmark("what is compared", target=100.0, unit="×")
     def my_entry() -> float:
-        return cpu(slow) / cpu(fast)
+        return ratio(slow, fast)
 
-Times are CPU times, the median of several repeats, and ratios are taken within one run, so that a
-busy or slow machine does not decide. `at_most=True` turns the target into an upper limit.
+Times are CPU times. Both sides of a ratio are measured in turns and the median of the ratios
+counts, so that a busy or slow machine does not decide. `at_most=True` turns the target into an upper limit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["ENTRIES", "Entry", "Measured", "benchmark", "cpu"]
+__all__ = ["ENTRIES", "Entry", "Measured", "benchmark", "cpu", "ratio"]
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,20 @@ def benchmark(
     return register
 
 
-def cpu(work: Callable[[], object], repeats: int = 5) -> float:
+def _once(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def cpu(work: Callable[[], object], repeats: int = 7) -> float:
     """Median CPU seconds of `work`, all threads together, after one call to warm up."""
     work()
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return statistics.median(times)
+    return statistics.median(_once(work) for _ in range(repeats))
+
+
+def ratio(slow: Callable[[], object], fast: Callable[[], object], repeats: int = 7) -> float:
+    """Median of cpu(slow)/cpu(fast) over pairs of runs, after one call of each to warm up."""
+    slow()
+    fast()
+    return statistics.median(_once(slow) / _once(fast) for _ in range(repeats))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks import plain
-from benchmarks.harness import benchmark, cpu
+from benchmarks.harness import benchmark, ratio
 from unweave.graph import Topology, graphs
 from unweave.models.base import by_name
 from unweave.models.beta_exponential import BetaExponential
@@ -34,7 +34,7 @@ def figure3() -> float:
         for graph in networks:
             simulate(model, data, graph, iterations=ITERATIONS, replicas=REPLICAS).kl()
 
-    return (cpu(loop) / few) / (cpu(arrays) / REPLICAS)
+    return ratio(loop, arrays) * REPLICAS / few
 
 
 @benchmark("beta-exponential, exact gradient, against a NumPy loop", target=1000.0)
@@ -43,24 +43,24 @@ def beta_exponential() -> float:
     data = np.random.default_rng(0).exponential(0.4, (AGENTS, RECORDS))
     summaries = np.stack([np.full(AGENTS, float(RECORDS)), data.sum(axis=1)], axis=1)
     graph = graphs.complete(AGENTS)
-    few = 10
+    iterations, few = 1000, 1
 
     def loop() -> None:
-        plain.beta_exponential_exact(_neighbours(graph), summaries, 5e-3, ITERATIONS, few, 0)
+        plain.beta_exponential_exact(_neighbours(graph), summaries, 5e-3, iterations, few, 0)
 
     def arrays() -> None:
         simulate(
             model,
             data,
             graph,
-            iterations=ITERATIONS,
+            iterations=iterations,
             replicas=REPLICAS,
             estimator="exact",
             rho=5e-3,
             steps=1,
         )
 
-    return (cpu(loop) / few) / (cpu(arrays) / REPLICAS)
+    return ratio(loop, arrays) * REPLICAS / few
 
 
 @benchmark("REINFORCE (S = 30) against drawing its samples in NumPy", target=1.5, at_most=True)
@@ -89,4 +89,4 @@ def reinforce() -> float:
         for i in range(ITERATIONS):
             rng.beta(eta[:, i, :1], eta[:, i, 1:], size=(REPLICAS, 30))
 
-    return cpu(run) / cpu(draw)
+    return ratio(run, draw)

@@ -190,6 +190,6 @@ def _uniforms(key: int, counters: NDArray[np.int64]) -> Floats:
 
 
 def _box_muller(u1: Floats, u2: Floats) -> tuple[Floats, Floats]:
-    radius = np.sqrt(-2.0 * np.log1p(-u1))
+    radius = np.sqrt(-2.0 * np.log(1.0 - u1))  # 1 − u is exact, and above 0
     angle = 2.0 * np.pi * u2
     return radius * np.cos(angle), radius * np.sin(angle)

@@ -8,7 +8,7 @@ run along them in kernels (numba where it is installed).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ from unweave.simulate.result import Replicas
 from unweave.solvers import Exact, NaturalGradient, Solver
 
 __all__ = ["simulate"]
+
+_Array = TypeVar("_Array", bound=NDArray[Any])
 
 
 def simulate(
@@ -87,11 +89,11 @@ def simulate(
         model=model,
         topology=graph,
         seeds=seeds,
-        path=np.concatenate([phase.path for phase in phases], axis=1),
-        units=np.concatenate([run.units for run in runs], axis=1) if runs[1:] else runs[0].units,
-        changed=np.concatenate([run.changed for run in runs], axis=1),
+        path=_joined([phase.path for phase in phases]),
+        units=_joined([run.units for run in runs]),
+        changed=_joined([run.changed for run in runs]),
         shortened=cast(Ints, sum(run.shortened for run in runs)),
-        target=engine.target(~forgotten),
+        find_target=lambda: engine.target(~forgotten),
         settings={
             "model": model.name,
             **model.settings(),
@@ -103,6 +105,11 @@ def simulate(
             "forget": None if forget is None else vars(forget),
         },
     )
+
+
+def _joined(parts: list[_Array]) -> _Array:
+    """One array over all iterations; a single phase is not copied."""
+    return parts[0] if len(parts) == 1 else cast(_Array, np.concatenate(parts, axis=1))
 
 
 def _without(graph: Topology, forgotten: NDArray[np.bool_]) -> tuple[Topology, NDArray[np.int32]]:

@@ -10,10 +10,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.simulate.beta_numerics import draw_beta, fisher_solve, mean, trigamma_excess
-from unweave.simulate.jit import jit
+from unweave.simulate.beta_numerics import curvature, draw_beta, fisher_solve, mean
+from unweave.simulate.jit import inline, jit
 
-__all__ = ["ESTIMATORS", "gradient"]
+__all__ = ["ESTIMATORS", "exact", "gradient"]
 
 Floats = NDArray[np.float64]
 
@@ -31,15 +31,14 @@ _T, _W = np.polynomial.legendre.leggauss(64)
 _NODES, _WEIGHTS = 0.5 * (_T + 1.0), 0.5 * _W
 
 
-@jit
-def _exact(a: float, b: float, w0: float, w1: float) -> tuple[float, float]:
+@inline
+def exact(a: float, b: float, w0: float, w1: float) -> tuple[float, float]:
     """`BetaExponential.exact_gradient`: (w0, 0) + w1·F⁻¹∇_eta (a+b−1)/(a−1), by hand."""
-    s, m = a + b, a - 1.0
-    ga, gb, gs = trigamma_excess(a), trigamma_excess(b), trigamma_excess(s)
-    det = ga * a / (b * s) + gb * b / (a * s) + ga * gb - gs * (s / (a * b) + ga + gb)
+    m = a - 1.0
+    det, ga, gb, gs, ia, _, total = curvature(a, b)
     scale = w1 / (m * m * det)
-    first = gs * m - (gb - gs) * b - 1.0 / s
-    second = (ga - gs) * m - gs * b - b / (a * s)
+    first = gs * m - (gb - gs) * b - total
+    second = (ga - gs) * m - gs * b - b * ia * total
     return w0 + scale * first, scale * second
 
 
@@ -81,7 +80,7 @@ def _covariance(
     size = theta.shape[0]
     m1 = m2 = ml = 0.0
     for i in range(size):
-        s1, s2 = math.log(theta[i]), math.log1p(-theta[i])
+        s1, s2 = math.log(theta[i]), math.log(1.0 - theta[i])
         loss = (w0 * s1 + w1 / theta[i]) + (e1 * s1 + e2 * s2)
         work[0, i], work[1, i], work[2, i] = s1, s2, loss
         m1 += s1
@@ -131,7 +130,7 @@ def _reinforce(
     mu1, mu2 = mean(a, b)
     g1 = g2 = 0.0
     for i in range(theta.shape[0]):
-        s1, s2 = math.log(theta[i]), math.log1p(-theta[i])
+        s1, s2 = math.log(theta[i]), math.log(1.0 - theta[i])
         loss = w0 * s1 + w1 / theta[i] - c
         g1 += loss * (s1 - mu1)
         g2 += loss * (s2 - mu2)
@@ -154,7 +153,7 @@ def gradient(
 ) -> tuple[float, float]:
     """∇_mu E_q[L]; (e1, e2) is alpha·eta_k, theta [S] and work [3, S] are scratch."""
     if estimator == 0:
-        return _exact(a, b, w0, w1)
+        return exact(a, b, w0, w1)
     if estimator == 1:
         return _quadrature(a, b, w0, w1)
     draw_beta(a, b, key, theta)

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-__all__ = ["COMPILED", "jit"]
+__all__ = ["COMPILED", "inline", "jit"]
 
 _Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
 
@@ -31,21 +31,30 @@ def _drop_stale() -> None:
                 index.unlink()
 
 
-def _compiler() -> Callable[[Any], Any] | None:
+def _numba() -> Any:
     try:
         numba = import_module("numba")
     except ImportError:
         return None
+    if numba.config.DISABLE_JIT:
+        return None
     _drop_stale()
-    # Without the interpreter's lock; divisions follow IEEE, as NumPy's do.
-    compiler = numba.njit(cache=True, nogil=True, error_model="numpy")
-    return None if numba.config.DISABLE_JIT else cast("Callable[[Any], Any]", compiler)
+    return numba
 
 
-_COMPILER = _compiler()
-COMPILED = _COMPILER is not None
+_NUMBA = _numba()
+COMPILED = _NUMBA is not None
+# Without the interpreter's lock; divisions follow IEEE, as NumPy's do.
+_OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
 
 
 def jit(function: _Kernel) -> _Kernel:
     """The kernel, compiled where numba is installed."""
-    return function if _COMPILER is None else cast("_Kernel", _COMPILER(function))
+    return function if _NUMBA is None else cast("_Kernel", _NUMBA.njit(**_OPTIONS)(function))
+
+
+def inline(function: _Kernel) -> _Kernel:
+    """A small kernel on a hot path, compiled into its callers."""
+    if _NUMBA is None:
+        return function
+    return cast("_Kernel", _NUMBA.njit(inline="always", **_OPTIONS)(function))

@@ -98,7 +98,9 @@ def walk(
             degree = indptr[k + 1] - indptr[k]
             if degree > 0:
                 j = indices[indptr[k] + int(u01(route, _ZERO) * degree)]
-                if u01(route, _ONE) * (indptr[j + 1] - indptr[j]) < degree:
+                other = indptr[j + 1] - indptr[j]
+                # A draw is below 1, so a neighbour of no higher degree needs none.
+                if other <= degree or u01(route, _ONE) * other < degree:
                     k = j
             path[r, i] = k
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -62,7 +63,7 @@ class Replicas:
     units: Ints  # [R, I, D] eta on the grid
     changed: NDArray[np.bool_]  # [R, I] whether the visit changed eta
     shortened: Ints  # [R] steps that were shortened
-    target: Ints | Target | None = field(repr=False)  # a grid point [R or 1, 1, D], or its like
+    find_target: Callable[[], Ints | Target | None]
     settings: dict[str, Any]
 
     def __repr__(self) -> str:
@@ -101,6 +102,11 @@ class Replicas:
         if isinstance(target, Target):
             return Curves(self._kl(target))
         return Curves(self._kl(np.asarray(target, dtype=np.float64)))
+
+    @cached_property
+    def target(self) -> Ints | Target | None:
+        """The exact posterior without the forgotten: a grid point [R or 1, 1, D], or its like."""
+        return self.find_target()
 
     @cached_property
     def _default_kl(self) -> Curves:
