@@ -171,10 +171,8 @@ class Family(ABC):
         """KL(p‖q) = A(q) − A(p) − (q−p)·mu(p) ≥ 0, and exactly 0 for p = q."""
         first, second = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
         divergence = self._kl(first, second)
-        # Rounding may leave −1e-17 or, for equal arguments, +1e-17: both mean 0.
-        same = (first == second).all(-1)
-        result: Floats = np.where(same, 0.0, np.maximum(divergence, 0.0))[()]
-        return result
+        # Rounding may leave −1e-17, which means 0.
+        return np.maximum(divergence, 0.0)
 
     @final
     def entropy(self, eta: ArrayLike) -> Floats:
