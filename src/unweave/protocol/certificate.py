@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unweave.protocol.ids import Stamp
-from unweave.protocol.records import Record, Sign, Vote, pae
+from unweave.protocol.records import Record, Sign, Tombstone, Vote, pae
 from unweave.protocol.state import State
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import Token, digest
@@ -107,6 +107,11 @@ def closing(s: State, token: Token, stamp: Stamp, estimate: Mapping[str, Any] | 
             "estimate": None if estimate is None else _finite(estimate),
             "not_attested": [names[k] for k, tomb in sorted(token.tombs.items()) if tomb.left],
             "erasures": erasures(s, token),
+            "evidence": [
+                hashlib.sha256(record.raw).hexdigest()
+                for records in evidence(s, token)
+                for record in records
+            ],
         },
     )
 
@@ -147,6 +152,15 @@ def votes_about(s: State, agent: int) -> list[Vote]:
 def owner_erased_all(s: State, agent: int) -> bool:
     """Whether the agent signed its own end; that covers every older request of it."""
     return any(record.agent == agent and record.whole for record in s.tombstones.values())
+
+
+def evidence(s: State, token: Token) -> tuple[list[Tombstone], list[Vote]]:
+    """The records that travel with the statements, in the order of agents."""
+    tombs = sorted(token.tombs.items())
+    return (
+        [s.tombstones[r] for _, tomb in tombs for r in sorted(tomb.ids) if r in s.tombstones],
+        [vote for agent, tomb in tombs if tomb.left for vote in votes_about(s, agent)],
+    )
 
 
 def evident(s: State) -> bool:
@@ -195,18 +209,7 @@ def certificate(s: State, token: Token, sign: Sign, estimate: Mapping[str, Any] 
     """The one file. It covers every erasure that the token knows."""
     terms = s.terms
     closed = closing(s, token, token.stamp.next(s.boot), estimate)
-    known = [
-        s.tombstones[request]
-        for _, tomb in sorted(token.tombs.items())
-        for request in sorted(tomb.ids)
-        if request in s.tombstones
-    ]
-    votes = [
-        vote
-        for agent, tomb in sorted(token.tombs.items())
-        if tomb.left
-        for vote in votes_about(s, agent)
-    ]
+    tombstones, votes = evidence(s, token)
     return encode(
         {
             "format": FORMAT,
@@ -218,7 +221,7 @@ def certificate(s: State, token: Token, sign: Sign, estimate: Mapping[str, Any] 
             "closing": envelope(
                 PAYLOAD_TYPE, closed, {terms.keyid(s.me): sign_statement(closed, sign)}
             ),
-            "tombstones": [_record_envelope(terms, record) for record in known],
+            "tombstones": [_record_envelope(terms, record) for record in tombstones],
             "votes": [_record_envelope(terms, vote) for vote in votes],
         }
     )

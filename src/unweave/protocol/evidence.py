@@ -6,6 +6,7 @@ manifest and it covers exactly the bytes that are read.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ __all__ = ["Check", "Evidence", "Removal", "read_evidence", "signed_by", "signer
 Check = Callable[[int, bytes, bytes], bool]
 """`check(agent, payload, signature)`: did this agent's pinned key sign exactly these bytes?"""
 
+_ENVELOPE = ("payload", "payloadType", "signatures")
 _OUT = [0, 0]  # the revision of what is not included
 
 
@@ -43,6 +45,7 @@ class Evidence:
 
     tombstones: Mapping[bytes, Removal]
     votes: Mapping[int, Mapping[int, bytes]]
+    digests: list[str]  # SHA-256 of every record's bytes, as they stand
 
 
 # ----------------------------------------------------------------------------------- envelopes
@@ -50,7 +53,7 @@ class Evidence:
 
 def signed_by(node: Node, kind: str) -> tuple[bytes, list[tuple[str, bytes]]]:
     """The payload of a DSSE envelope and its signatures (key id, signature)."""
-    body = node.table("payload", "payloadType", "signatures")
+    body = node.table(*_ENVELOPE)
     body["payloadType"].equal(kind, f"{kind!r} was expected")
     signatures = []
     for item in body["signatures"].items():
@@ -117,7 +120,9 @@ def read_evidence(tombstones: Node, votes: Node, terms: Terms, check: Check) -> 
         pairs.append((target, voter))
     if pairs != sorted(set(pairs)):
         raise votes.refuse("repeated, or not in the order of agents and voters")
-    return Evidence(removals, cast)
+    records = [*tombstones.items(), *votes.items()]
+    payloads = [record.table(*_ENVELOPE)["payload"].base64() for record in records]
+    return Evidence(removals, cast, [hashlib.sha256(p).hexdigest() for p in payloads])
 
 
 def about(body: Mapping[str, Node], terms: Terms) -> int:

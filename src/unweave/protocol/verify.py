@@ -85,8 +85,8 @@ def verify(raw: bytes, terms: Terms, check: Check) -> Account:
     attested = read_attestation(part["attestation"], terms, check)
     evidence = read_evidence(part["tombstones"], part["votes"], terms, check)
     check_attesters(attested, evidence, terms)
-    erased = check_erasures(attested, evidence, terms)
-    return read_closing(part["closing"], attested, erased, terms, check)
+    found = check_erasures(attested, evidence, terms)
+    return read_closing(part["closing"], attested, evidence, found, terms, check)
 
 
 def open_file(raw: bytes) -> Node:
@@ -266,7 +266,12 @@ def erased(
 
 
 def read_closing(
-    node: Node, attested: Attested, found: Mapping[str, Erased], terms: Terms, check: Check
+    node: Node,
+    attested: Attested,
+    evidence: Evidence,
+    found: Mapping[str, Erased],
+    terms: Terms,
+    check: Check,
 ) -> Account:
     """The closing agent's word must be about this attestation, and claim no more than it proves."""
     payload, signatures = signed_by(node, PAYLOAD_TYPE)
@@ -278,6 +283,7 @@ def read_closing(
         "converged",
         "erasures",
         "estimate",
+        "evidence",
         "manifest",
         "not_attested",
         "stamp",
@@ -300,6 +306,9 @@ def read_closing(
     left = [terms.name(k) for k, tomb in sorted(attested.tombs.items()) if tomb.left]
     body["not_attested"].equal(left, f"must list the agents that are gone: {left}")
     check_claims(body["erasures"], found)
+    body["evidence"].equal(
+        evidence.digests, "other tombstones or votes were there when it was closed"
+    )
     estimate = body["estimate"].value
     if (estimate is None) != terms.conjugate or not isinstance(estimate, dict | None):
         raise body["estimate"].refuse(
