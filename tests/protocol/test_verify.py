@@ -1,0 +1,617 @@
+"""Altered, incomplete and dishonest certificates: each is refused, with the reason."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import utils
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from unweave.cli import app
+from unweave.errors import NotACertificate, NotCertified
+from unweave.manifest import Manifest
+from unweave.node.identity import Identity, verifier
+from unweave.protocol.certificate import PAYLOAD_TYPE
+from unweave.protocol.records import Tombstone, Vote, pae
+from unweave.protocol.verify import Account, verify
+from unweave.protocol.visit import Receipt
+from unweave.testing.certificates import OTHER, Bench, fixed_identity
+
+Json = Any
+
+
+@cache
+def bench() -> tuple[Bench, bytes]:
+    """a, b, …: records erased, a whole agent erased, and one that is gone."""
+    made = Bench("abcde")
+    made.erase("b", "whole")
+    made.erase("c", "records", [0, 3])
+    if made.world.parked == 4:  # the holder must live to let the token go
+        made.erase("a", "elsewhere", [1])
+    return made, made.declare_gone("e", "gone")
+
+
+@cache
+def refined() -> tuple[Bench, bytes]:
+    made = Bench("abc", model=OTHER)
+    return made, made.erase("b", "one")
+
+
+@cache
+def check() -> Callable[[int, bytes, bytes], bool]:
+    return verifier(bench()[0].manifest.pems())
+
+
+def file() -> Json:
+    return json.loads(bench()[1])
+
+
+def judge(value: Json) -> Account:
+    raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return verify(raw, bench()[0].terms, check())
+
+
+def refuse(value: Json, *reasons: str) -> None:
+    with pytest.raises(NotCertified) as caught:
+        judge(value)
+    for reason in reasons:
+        assert reason in str(caught.value)
+
+
+# ------------------------------------------------------------------------------- every part counts
+
+
+def leaves(value: Json, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from leaves(inner, (*path, key))
+    elif isinstance(value, list):
+        for k, inner in enumerate(value):
+            yield from leaves(inner, (*path, k))
+        if not value:
+            yield path
+    else:
+        yield path
+
+
+def parent(value: Json, path: tuple[Any, ...]) -> Json:
+    for step in path[:-1]:
+        value = value[step]
+    return value
+
+
+def others(value: Json) -> list[Json]:
+    """Values that a leaf could be replaced by."""
+    if isinstance(value, bool):
+        return [not value, int(value), None]
+    if isinstance(value, int):
+        return [value + 1, -value - 1, float(value), str(value), None]
+    if isinstance(value, str):
+        flipped = [value[:k] + chr(ord(value[k]) ^ 1) + value[k + 1 :] for k in (0, -1) if value]
+        return [*flipped, value[:-1], value + "A", value.upper() + " ", "", None, 7]
+    return ["x", 0, [None]]
+
+
+def test_as_it_is_it_holds() -> None:
+    found = judge(file())
+    assert {e.kind for e in found.erasures} == {"exact"}
+    assert {(e.scope, e.by) for e in found.erasures} == {
+        ("agent", "owner"),
+        ("records", "owner"),
+        ("agent", "quorum"),
+    }
+
+
+def test_spaces_and_the_order_of_keys_mean_nothing() -> None:
+    pretty = json.dumps(dict(reversed(file().items())), indent=2).encode()
+    assert judge(pretty) == judge(file())
+
+
+@pytest.mark.parametrize("path", list(leaves(file())), ids=lambda p: ".".join(map(str, p)))
+def test_no_leaf_can_be_altered(path: tuple[Any, ...]) -> None:
+    for other in others(parent(file(), path)[path[-1]]):
+        altered = file()
+        parent(altered, path)[path[-1]] = other
+        refuse(altered)
+
+
+@pytest.mark.parametrize("path", list(leaves(file())), ids=lambda p: ".".join(map(str, p)))
+def test_no_part_can_be_removed_or_repeated(path: tuple[Any, ...]) -> None:
+    for depth in range(1, len(path) + 1):
+        removed = file()
+        del parent(removed, path[:depth])[path[depth - 1]]
+        with pytest.raises((NotCertified, NotACertificate)):
+            judge(removed)
+        repeated = file()
+        inside = parent(repeated, path[:depth])
+        if isinstance(inside, list):
+            inside.append(copy.deepcopy(inside[path[depth - 1]]))
+        else:
+            inside["more"] = 1
+        refuse(repeated)
+
+
+@given(st.data())
+def test_no_byte_can_be_altered(data: st.DataObject) -> None:
+    raw = bench()[1]
+    at = data.draw(st.integers(0, len(raw) - 1))
+    byte = data.draw(st.integers(0, 255).filter(lambda b: b != raw[at]))
+    with pytest.raises((NotCertified, NotACertificate)):
+        judge(raw[:at] + bytes([byte]) + raw[at + 1 :])
+
+
+@given(st.data())
+def test_no_bit_of_a_signed_payload_or_signature_can_be_altered(data: st.DataObject) -> None:
+    altered = file()
+    envelopes = [altered["attestation"], altered["closing"], *altered["tombstones"]]
+    envelope = data.draw(st.sampled_from(envelopes + altered["votes"]))
+    spot = data.draw(st.sampled_from(["payload", *range(len(envelope["signatures"]))]))
+    place, key = (
+        (envelope, "payload")
+        if spot == "payload"
+        else (
+            envelope["signatures"][spot],
+            "sig",
+        )
+    )
+    raw = bytearray(base64.b64decode(place[key]))
+    bit = data.draw(st.integers(0, 8 * len(raw) - 1))
+    raw[bit // 8] ^= 1 << bit % 8
+    place[key] = base64.b64encode(raw).decode()
+    refuse(altered)
+
+
+@given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
+def test_other_files_are_no_certificates(raw: bytes) -> None:
+    with pytest.raises(NotACertificate):
+        judge(raw)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["attestation", "closing", "format", "payload", "signatures"]),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_any_json_is_refused_without_an_accident(value: Json) -> None:
+    with pytest.raises((NotCertified, NotACertificate)):
+        judge(value)
+
+
+# ---------------------------------------------------------------------------------- signatures
+
+
+def test_a_missing_signature_is_named() -> None:
+    altered = file()
+    del altered["attestation"]["signatures"][1]
+    refuse(altered, 'attestation: "b" has not signed')
+
+
+def test_enough_signatures_are_not_the_right_ones() -> None:
+    altered = file()
+    signatures = altered["attestation"]["signatures"]
+    signatures[1] = signatures[0]
+    refuse(altered, "repeated")
+
+
+def test_a_foreign_signature_is_refused_even_beside_all_others() -> None:
+    altered = file()
+    stranger = Identity.create("stranger")
+    signed = pae(PAYLOAD_TYPE, base64.b64decode(altered["attestation"]["payload"]))
+    entry = {"keyid": stranger.keyid, "sig": base64.b64encode(stranger.sign(signed)).decode()}
+    altered["attestation"]["signatures"].append(entry)
+    refuse(altered, "attestation", "unknown key", stranger.keyid)
+
+
+def test_the_right_key_id_with_another_key() -> None:
+    altered = file()
+    signed = pae(PAYLOAD_TYPE, base64.b64decode(altered["attestation"]["payload"]))
+    forged = Identity.create("b").sign(signed)
+    altered["attestation"]["signatures"][1]["sig"] = base64.b64encode(forged).decode()
+    refuse(altered, 'attestation: the signature of "b" does not hold')
+
+
+def test_swapped_key_ids() -> None:
+    altered = file()
+    one, two = altered["attestation"]["signatures"][:2]
+    one["sig"], two["sig"] = two["sig"], one["sig"]
+    refuse(altered, 'the signature of "a" does not hold')
+
+
+def test_reordered_signatures_and_records() -> None:
+    for part in ("tombstones", "votes"):
+        altered = file()
+        altered[part].reverse()
+        refuse(altered, part, "order")
+    altered = file()
+    altered["attestation"]["signatures"].reverse()
+    refuse(altered, "attestation", "order")
+
+
+def test_the_other_valid_form_of_a_signature_is_refused() -> None:
+    """(r, n − s) verifies wherever (r, s) does, unless somebody looks."""
+    order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+    altered = file()
+    entry = altered["attestation"]["signatures"][0]
+    r, s = utils.decode_dss_signature(base64.b64decode(entry["sig"]))
+    other = utils.encode_dss_signature(r, order - s)
+    entry["sig"] = base64.b64encode(other).decode()
+    refuse(altered, 'the signature of "a" does not hold')
+
+
+def test_envelopes_cannot_change_places() -> None:
+    altered = file()
+    altered["attestation"], altered["closing"] = altered["closing"], altered["attestation"]
+    refuse(altered, "attestation.predicateType")
+
+
+def test_parts_of_two_certificates_do_not_mix() -> None:
+    made = Bench("abcde")
+    first = json.loads(made.erase("b", "whole"))
+    second = json.loads(made.erase("c", "records", [0, 3]))
+    for part in ("attestation", "closing", "tombstones"):
+        mixed = {**second, part: first[part]}
+        with pytest.raises(NotCertified):
+            verify(json.dumps(mixed).encode(), made.terms, verifier(made.manifest.pems()))
+
+
+def test_another_manifest() -> None:
+    made, raw = bench()
+    other = Manifest.parse(made.manifest.raw + b"# one byte more\n")
+    with pytest.raises(NotCertified, match="made under another manifest"):
+        verify(raw, other.terms(), check())
+
+
+# ------------------------------------------------- lies that are properly signed by those who lie
+
+
+def author_of(envelope: Json) -> list[Identity]:
+    by_keyid = {i.keyid: i for i in bench()[0].identities}
+    return [by_keyid[s["keyid"]] for s in envelope["signatures"]]
+
+
+def resign(envelope: Json, body: Json, authors: list[Identity] | None = None) -> None:
+    """Replace the payload and have the same (or other) agents sign it."""
+    payload = json.dumps(body).encode()
+    kind = envelope["payloadType"]
+    signatures = [
+        {"keyid": i.keyid, "sig": base64.b64encode(i.sign(pae(kind, payload))).decode()}
+        for i in authors or author_of(envelope)
+    ]
+    envelope["payload"] = base64.b64encode(payload).decode()
+    envelope["signatures"] = signatures
+
+
+def body_of(envelope: Json) -> Json:
+    return json.loads(base64.b64decode(envelope["payload"]))
+
+
+def lie(part: str, change: Callable[[Json], None], index: int | None = None) -> Json:
+    altered = file()
+    envelope = altered[part] if index is None else altered[part][index]
+    body = body_of(envelope)
+    change(body)
+    resign(envelope, body)
+    # A consistent lie: the closing agent goes along.
+    closing = body_of(altered["closing"])
+    if part == "attestation":
+        closing[P]["attestation"] = digest_of(envelope)
+        closing["subject"] = body["subject"]
+        resign(altered["closing"], closing)
+    elif part != "closing":
+        records = altered["tombstones"] + altered["votes"]
+        closing[P]["evidence"] = [digest_of(record) for record in records]
+        resign(altered["closing"], closing)
+    return altered
+
+
+def digest_of(envelope: Json) -> str:
+    return hashlib.sha256(base64.b64decode(envelope["payload"])).hexdigest()
+
+
+def put(*path: Any, value: Json) -> Callable[[Json], None]:
+    def change(body: Json) -> None:
+        parent(body, path)[path[-1]] = value
+
+    return change
+
+
+def request_of(agent: str) -> str:
+    return next(e.request for e in judge(file()).erasures if e.agent == agent)
+
+
+def claim(agent: str, key: str, value: str) -> Json:
+    return lie("closing", put("predicate", "erasures", request_of(agent), key, value=value))
+
+
+P = "predicate"
+OTHER_DIGEST = "00" * 32
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (put("subject", 0, "digest", "sha256", value=OTHER_DIGEST), "eta is not the one"),
+        (put("subject", 0, "name", value="mu"), "'eta' was expected"),
+        (put("subject", value=[]), "exactly one subject"),
+        (put("_type", value="https://in-toto.io/Statement/v0.1"), "not an in-toto statement"),
+        (put("predicateType", value="urn:unweave:attestation:v1"), "predicateType"),
+        (put(P, "manifest", value=OTHER_DIGEST), "another manifest"),
+        (put(P, "attestation", value=OTHER_DIGEST), "another attestation"),
+        (put(P, "audit", value="unequal"), "audit did not add up"),
+        (put(P, "closed_by", value="a"), "alone must have signed"),
+        (put(P, "closed_by", value="zoe"), "knows no agent 'zoe'"),
+        (put(P, "not_attested", value=[]), "agents that are gone"),
+        (put(P, "not_attested", value=["a", "e"]), "agents that are gone"),
+        (put(P, "erasures", value={}), "is missing"),
+        (put(P, "stamp", value=[99, 0, 0, 1, 0]), "another epoch"),
+        (put(P, "stamp", value=[1, 2]), "5 numbers"),
+        (put(P, "estimate", value={"estimate": 0.0}), "must be null for a conjugate model"),
+        (put(P, "converged", value=1), "true or false"),
+        (put(P, "remark", value="trust me"), "unknown key 'remark'"),
+    ],
+)
+def test_a_closing_that_lies(change: Callable[[Json], None], reason: str) -> None:
+    # Whoever closes signs; if that is the agent the lie names, the lie would be true: rename it.
+    closer = body_of(file()["closing"])[P]["closed_by"]
+    altered = lie("closing", change)
+    if closer == "a" and reason == "alone must have signed":
+        altered = lie("closing", put(P, "closed_by", value="c"))
+    refuse(altered, "closing", reason)
+
+
+def test_a_closing_that_claims_more_than_was_earned() -> None:
+    refuse(claim("c", "kind", "retrained"), "'exact' is what was earned")
+    refuse(claim("c", "scope", "agent"), "'records' is what was earned")
+    refuse(claim("e", "by", "owner"), "'quorum' is what was earned")
+    refuse(claim("c", "agent", "d"), "'c' is what was earned")
+    invented = lie("closing", put(P, "erasures", "ab" * 16, value={}))
+    refuse(invented, "nobody attested this erasure")
+
+
+def test_a_closing_by_somebody_else() -> None:
+    altered = file()
+    body = body_of(altered["closing"])
+    others_ = [i for i in bench()[0].identities if i.name != body[P]["closed_by"]]
+    resign(altered["closing"], body, [others_[0]])
+    refuse(altered, "alone must have signed")
+    body[P]["closed_by"] = "e"
+    resign(altered["closing"], body, [fixed_identity("e")])
+    refuse(altered, 'closing: by "e", which has not attested')
+    resign(altered["closing"], body_of(file()["closing"]), bench()[0].identities[:2])
+    refuse(altered, "alone must have signed")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (put(P, "included", "b", value="1.5"), '"b" is erased as a whole, but still included'),
+        (put(P, "included", "e", value="1.5"), '"e" is erased as a whole, but still included'),
+        (put(P, "included", "zoe", value="1.5"), "knows no agent 'zoe'"),
+        (put(P, "included", "a", value="0.5"), "a revision was expected"),
+        (put(P, "included", "a", value=1), "a text was expected"),
+        (put(P, "tombstones", "b", "whole", value=False), "as a whole"),
+        (put(P, "tombstones", "c", "whole", value=True), "as a whole"),
+        (put(P, "tombstones", "c", "left", value=True), "with 0 votes"),
+        (put(P, "tombstones", "e", "left", value=False), "has not as gone"),
+        (put(P, "tombstones", "c", "requests", value=[]), "does not know this request"),
+        (put(P, "tombstones", "a", value={"requests": ["ab" * 16], "whole": False, "left": False}),
+         "has no tombstone signed by it"),
+        (put(P, "generation", value=["ab" * 16]), "unknown request"),
+        (put(P, "epoch", value=[7, 7, 7]), "another epoch"),
+        (put(P, "manifest", value=OTHER_DIGEST), "another manifest"),
+        (put(P, "receipts", value="xyz"), "hex digits"),
+    ],
+)  # fmt: skip
+def test_an_attestation_that_everybody_signed_and_is_still_wrong(
+    change: Callable[[Json], None], reason: str
+) -> None:
+    refuse(lie("attestation", change), reason)
+
+
+def test_one_request_cannot_name_two_agents() -> None:
+    altered = lie(
+        "attestation", put(P, "tombstones", "d", value={
+            "requests": [request_of("c")], "whole": False, "left": False,
+        })
+    )  # fmt: skip
+    refuse(altered)
+
+
+def tombstone_of(agent: str) -> int:
+    bodies = [body_of(t) for t in file()["tombstones"]]
+    return next(k for k, body in enumerate(bodies) if body["name"] == agent)
+
+
+def with_receipt(who: str, **changes: Json) -> Callable[[Json], None]:
+    def change(body: Json) -> None:
+        receipt = json.loads(body["receipt"]) | changes
+        raw = json.dumps(receipt)
+        body["receipt"] = raw
+        body["receipt_signature"] = fixed_identity(who).sign(pae(Receipt.kind, raw.encode())).hex()
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("agent", "change", "reason"),
+    [
+        ("b", put("name", value="a"), "is named 'b'"),
+        ("b", put("agent", value=0), "is named 'a'"),
+        ("b", put("agent", value=17), "has 5 agents"),
+        ("b", put("run", value=OTHER_DIGEST), "another network"),
+        ("b", put("request", value="ab" * 16), "is not among them"),
+        ("b", put("whole", value=False), "as a whole"),
+        ("c", put("whole", value=True), "does not take the agent out"),
+        ("c", put("retrain", value=True), "does not take the agent out"),
+        ("b", put("retrain", value=True), "asked to retrain"),
+        ("b", put("receipt", value="{}"), "receipt: the signature"),
+        ("b", put("receipt_signature", value=""), "receipt: the signature"),
+        ("b", with_receipt("a"), "receipt: the signature"),
+        ("b", with_receipt("b", agent=0), "about another agent"),
+        ("b", with_receipt("b", run=OTHER_DIGEST), "another network"),
+        ("b", with_receipt("b", after=[3, 3]), "does not take the agent out"),
+        ("b", with_receipt("b", requests=[]), "is not among them"),
+        ("b", with_receipt("b", stamp=[1]), "5 numbers"),
+        ("b", with_receipt("b", note="x"), "unknown key"),
+    ],
+)
+def test_a_tombstone_that_lies(agent: str, change: Callable[[Json], None], reason: str) -> None:
+    refuse(lie("tombstones", change, tombstone_of(agent)), "tombstones", reason)
+
+
+def test_the_sum_must_not_hold_the_revision_from_before_the_erasure() -> None:
+    body = body_of(file()["attestation"])
+    counter, boot = map(int, body[P]["included"]["c"].split("."))
+    altered = lie("tombstones", with_receipt("c", before=[counter, boot]), tombstone_of("c"))
+    altered_body = body_of(altered["tombstones"][tombstone_of("c")])
+    assert json.loads(altered_body["receipt"])["after"] == [counter, boot]
+    judge(altered)  # before = after: nothing was removed because nothing had been there
+    forged = with_receipt("c", before=[counter, boot], after=[counter + 1, boot])
+    refuse(lie("tombstones", forged, tombstone_of("c")), "from before the erasure")
+
+
+def test_a_tombstone_signed_by_another_agent() -> None:
+    altered = file()
+    envelope = altered["tombstones"][tombstone_of("b")]
+    resign(envelope, body_of(envelope), [fixed_identity("a")])
+    refuse(altered, 'about "b", but signed by "a": only the owner')
+
+
+def test_a_record_of_another_type_is_not_a_tombstone() -> None:
+    altered = file()
+    envelope = altered["tombstones"][0]
+    envelope["payloadType"] = Vote.kind
+    refuse(altered, f"'{Tombstone.kind}' was expected")
+
+
+def test_a_vote_too_many_cannot_be_taken_away() -> None:
+    altered = file()
+    del altered["votes"][1]
+    refuse(altered, "other tombstones or votes were there")
+
+
+def test_votes_that_do_not_make_a_quorum() -> None:
+    altered = file()
+    del altered["votes"][2:]
+    refuse(altered, '"e" is attested as gone, with 2 votes; 3 of 5 are needed')
+
+
+def test_votes_about_somebody_else_or_by_the_target() -> None:
+    refuse(lie("votes", put("name", value="d"), 0), "is named 'e'")
+    refuse(lie("votes", put("run", value=OTHER_DIGEST), 0), "another network")
+    altered = file()
+    envelope = altered["votes"][3]
+    resign(envelope, body_of(envelope), [fixed_identity("e")])
+    refuse(altered, '"e" cannot declare itself gone')
+
+
+def test_an_agent_that_is_gone_does_not_attest() -> None:
+    altered = file()
+    envelope = altered["attestation"]
+    resign(envelope, body_of(envelope), bench()[0].identities)
+    refuse(altered, 'signed by "e", which it has as gone')
+
+
+def test_a_refined_erasure_is_not_exact_and_not_retrained() -> None:
+    made, raw = refined()
+    closing = json.loads(raw)["closing"]
+    body = body_of(closing)
+    for kind in ("exact", "retrained"):
+        for entry in body[P]["erasures"].values():
+            entry["kind"] = kind
+        closer = fixed_identity(body[P]["closed_by"])
+        altered = json.loads(raw)
+        resign(altered["closing"], body, [closer])
+        with pytest.raises(NotCertified, match="'refined' is what was earned"):
+            verify(json.dumps(altered).encode(), made.terms, verifier(made.manifest.pems()))
+
+
+# ------------------------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made, raw = bench()
+    made.manifest.write(tmp_path / "network.toml")
+    (tmp_path / "certificate.json").write_bytes(raw)
+    return tmp_path
+
+
+def run(folder: Path, name: str = "certificate.json", *more: str) -> tuple[int, str]:
+    arguments = ["verify", str(folder / name), "--network", str(folder / "network.toml"), *more]
+    result = CliRunner().invoke(app, arguments)
+    error = result.exception
+    code = getattr(error, "exit_code", result.exit_code)
+    return code, result.output + str(error or "")
+
+
+def test_the_command_accounts_for_a_certificate_that_holds(folder: Path) -> None:
+    code, text = run(folder)
+    assert code == 0
+    for word in ("holds", "everything", "2 records", "exact", "a quorum", "not attested: e"):
+        assert word in text
+
+
+def test_the_command_speaks_json(folder: Path) -> None:
+    code, text = run(folder, "certificate.json", "--json")
+    assert code == 0
+    found = json.loads(text)
+    assert found["valid"] is True
+    assert found["not_attested"] == ["e"]
+    assert len(found["erasures"]) == len(judge(file()).erasures)
+
+
+def test_the_command_refuses_with_the_reason(folder: Path) -> None:
+    altered = file()
+    del altered["attestation"]["signatures"][1]
+    (folder / "altered.json").write_text(json.dumps(altered))
+    code, text = run(folder, "altered.json")
+    assert code == 1
+    assert "altered.json" in text
+    assert '"b" has not signed' in text
+    code, text = run(folder, "altered.json", "--json")
+    assert code == 1
+    assert json.loads(text[: text.rindex("}") + 1])["valid"] is False
+
+
+@pytest.mark.parametrize("raw", [b"", b"{}", b"hello", b"[1]", b"\xff\xfe", b"[" * 5000])
+def test_the_command_knows_what_is_no_certificate(folder: Path, raw: bytes) -> None:
+    (folder / "other").write_bytes(raw)
+    assert run(folder, "other")[0] == 2
+
+
+def test_the_command_needs_files_and_keys(folder: Path) -> None:
+    assert run(folder, "missing.json")[0] == 2
+    manifest = 'name = "n"\ngraph = "ring"\nagents = 3\n[model]\nname = "beta-bernoulli"\n'
+    (folder / "network.toml").write_text(manifest)
+    code, text = run(folder)
+    assert code == 2
+    assert 'agent "a1" has no certificate' in text
+    (folder / "network.toml").unlink()
+    assert run(folder)[0] == 2
+
+
+def test_a_truncated_certificate_is_damaged(folder: Path) -> None:
+    (folder / "short.json").write_bytes(bench()[1][:-100])
+    code, text = run(folder, "short.json")
+    assert code == 1
+    assert "damaged" in text
