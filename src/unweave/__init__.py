@@ -1,0 +1,114 @@
+"""Learn one Bayesian model together over a peer graph, with no server and no data leaving home;
+then take any contribution out again, with evidence.
+
+    from unweave import BetaBernoulli, Federation, graphs
+
+    federation = Federation(BetaBernoulli(a=2, b=2), shards, graphs.ring(5))
+    federation.learn().forget("a3")
+    print(federation.posterior)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+# Public name → where it lives. Modules are imported when a name is first used.
+_HOMES = {
+    "Audit": "unweave.federation",
+    "BetaBernoulli": "unweave.models",
+    "BetaBinomial": "unweave.models",
+    "BetaExponential": "unweave.models",
+    "BetaGeometric": "unweave.models",
+    "BetaNegativeBinomial": "unweave.models",
+    "DirichletCategorical": "unweave.models",
+    "DirichletMultinomial": "unweave.models",
+    "Erasure": "unweave.federation",
+    "Federation": "unweave.federation",
+    "GammaExponential": "unweave.models",
+    "GammaPoisson": "unweave.models",
+    "LinearRegression": "unweave.models",
+    "LinearRegressionUnknownNoise": "unweave.models",
+    "MultivariateNormalModel": "unweave.models",
+    "NaturalGradient": "unweave.solvers",
+    "NormalKnownVariance": "unweave.models",
+    "NormalUnknown": "unweave.models",
+    "Posterior": "unweave.models.posterior",
+    "Topology": "unweave.graph",
+    "UnweaveError": "unweave.errors",
+    "families": "unweave",
+    "graphs": "unweave.graph",
+    "models": "unweave",
+    "partition": "unweave.data",
+    "simulate": "unweave.simulate",
+    "solvers": "unweave",
+}
+
+if TYPE_CHECKING:
+    from unweave import families, models, solvers
+    from unweave.data import partition
+    from unweave.errors import UnweaveError
+    from unweave.federation import Audit, Erasure, Federation
+    from unweave.graph import Topology, graphs
+    from unweave.models import (
+        BetaBernoulli,
+        BetaBinomial,
+        BetaExponential,
+        BetaGeometric,
+        BetaNegativeBinomial,
+        DirichletCategorical,
+        DirichletMultinomial,
+        GammaExponential,
+        GammaPoisson,
+        LinearRegression,
+        LinearRegressionUnknownNoise,
+        MultivariateNormalModel,
+        NormalKnownVariance,
+        NormalUnknown,
+    )
+    from unweave.models.posterior import Posterior
+    from unweave.simulate import simulate
+    from unweave.solvers import NaturalGradient
+
+__all__ = [
+    "Audit",
+    "BetaBernoulli",
+    "BetaBinomial",
+    "BetaExponential",
+    "BetaGeometric",
+    "BetaNegativeBinomial",
+    "DirichletCategorical",
+    "DirichletMultinomial",
+    "Erasure",
+    "Federation",
+    "GammaExponential",
+    "GammaPoisson",
+    "LinearRegression",
+    "LinearRegressionUnknownNoise",
+    "MultivariateNormalModel",
+    "NaturalGradient",
+    "NormalKnownVariance",
+    "NormalUnknown",
+    "Posterior",
+    "Topology",
+    "UnweaveError",
+    "families",
+    "graphs",
+    "models",
+    "partition",
+    "simulate",
+    "solvers",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'unweave' has no attribute {name!r}")
+    home = _HOMES[name]
+    if home == "unweave":
+        return importlib.import_module(f"unweave.{name}")
+    return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -291,7 +291,7 @@ def settle(s: State, turn: Turn) -> None:
         if s.wake < s.rest.stamp and has_business(s):
             s.wake = s.rest.stamp
             s.gossip = None
-        if isinstance(s.role, Parked) and s.wake >= s.role.token.stamp:
+        if isinstance(s.role, Parked) and (s.wake >= s.role.token.stamp or not s.terms.rest):
             unpark(s, turn)
 
 

@@ -110,9 +110,12 @@ def choose(s: State, turn: Turn, token: Token, cavity: Ints) -> Wanted | None:
 
 def must_solve(s: State, token: Token, cavity: Ints, stale: bool) -> bool:
     """A cavity-dependent agent solves when its data changed, or once per pass when everybody else
-    is in and the cavity is not the one it has solved for. With `solve="visit"`: always."""
-    if stale or s.terms.solve == "visit":
+    is in and the cavity is not the one it has solved for. With `solve="visit"`: whenever it is
+    scheduled, except while a removal is pending: then agents only forward."""
+    if stale:
         return True
+    if s.terms.solve == "visit":
+        return not s.intents  # while a removal is pending, agents only forward
     return (
         not missing(token, s.terms.everybody & ~bit(s.me))
         and not token.seen & bit(s.me)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import numpy as np
 
@@ -160,7 +161,7 @@ class Checker:
         assert isinstance(receipt, Receipt)
         self.hashes.add(chain(previous, receipt))
 
-    def _fail(self, invariant: str, agent: int, what: str) -> None:
+    def _fail(self, invariant: str, agent: int, what: str) -> NoReturn:
         raise Violation(f"{invariant} at {self.terms.name(agent)}: {what}")
 
 
@@ -179,7 +180,7 @@ def _tokens(before: State, after: State, effects: Sequence[Effect]) -> list[Toke
 def check_liveness(world: World, checker: Checker) -> None:
     """What must be true when a healed network has had time enough."""
 
-    def fail(what: str) -> None:
+    def fail(what: str) -> NoReturn:
         raise Violation(f"liveness: {what}")
 
     left = 0

@@ -35,7 +35,7 @@ from unweave.protocol.events import (
     Tick,
     Work,
 )
-from unweave.protocol.messages import Message
+from unweave.protocol.messages import Ack, Message, Pass
 from unweave.protocol.records import Sign
 from unweave.protocol.state import Parked, State
 from unweave.protocol.terms import Terms
@@ -123,6 +123,8 @@ class World:
         self.agents = [Agent(State(terms, k), worker) for k, worker in enumerate(workers)]
         self.now = 0.0
         self.events = 0
+        # In calm weather word of mouth outruns the token: gossip is delivered first.
+        self._gossip: deque[tuple[int, int, Event | Message, int]] = deque()
         self._soon: deque[tuple[int, int, Event | Message, int]] = deque()
         self._later: list[tuple[float, int, int, int, Event | Message, int]] = []
         self._order = 0
@@ -170,7 +172,9 @@ class World:
 
     def step(self) -> bool:
         """Handle the next event; False when there is none."""
-        if self._soon:
+        if self._gossip:
+            sender, k, item, life = self._gossip.popleft()
+        elif self._soon:
             sender, k, item, life = self._soon.popleft()
         elif self._later:
             at, _, sender, k, item, life = heapq.heappop(self._later)
@@ -201,6 +205,14 @@ class World:
                 return until()
             steps += 1
         return True
+
+    def amend(self, terms: Terms) -> None:
+        """Change the terms for everybody at once: only possible where all share one memory."""
+        self.terms = terms
+        for agent in self.agents:
+            if agent.state is not None:
+                agent.state = agent.disk = agent.state.fork()
+                agent.state.terms = terms
 
     # ---------------------------------------------------------------------------------- reading
 
@@ -245,7 +257,9 @@ class World:
     def _perform(self, k: int, effect: Effect) -> None:
         if isinstance(effect, Send):
             if self.weather is None:
-                self._soon.append((k, effect.to, effect.message, 0))
+                token = isinstance(effect.message, Pass | Ack)
+                queue = self._soon if token else self._gossip
+                queue.append((k, effect.to, effect.message, 0))
             else:
                 for delay in self.weather.flights(k, effect.to, self.now):
                     self._push(delay, k, effect.to, effect.message, 0)

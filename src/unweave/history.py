@@ -1,0 +1,93 @@
+"""What happened, one row per iteration: a tidy table without a data-frame library."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from unweave.errors import MissingExtra
+from unweave.grid import Ints
+from unweave.models import Model
+
+__all__ = ["History", "Step"]
+
+
+class Step(NamedTuple):
+    """One iteration: who was scheduled, what it did, and the token that left it."""
+
+    iteration: int
+    epoch: int
+    agent: str
+    action: str  # "learn", "update", "forget" or "pass"
+    included: int  # how many agents are in the token
+    units: Ints
+
+
+class History(Sequence[Step]):
+    """The steps so far. `columns()`, `to_csv` and `to_pandas` add the posterior's marginals."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._steps: list[Step] = []
+
+    def append(self, step: Step) -> None:
+        self._steps.append(step)
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._steps[index]
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self._steps)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """iteration, epoch, agent, action, included, digest, and mean and sd of each marginal.
+
+        A token whose sum is not a proper posterior yet has None there.
+        """
+        table: dict[str, list[Any]] = {
+            name: [] for name in ("iteration", "epoch", "agent", "action", "included", "digest")
+        }
+        names = [m.name for m in self._model.family.marginals(self._model.prior.eta)]
+        for name in names:
+            table[f"{name}_mean"], table[f"{name}_sd"] = [], []
+        for step in self._steps:
+            for key, value in zip(table, step[:5], strict=False):
+                table[key].append(value)
+            eta = self._model.grid.decode(step.units)
+            proper = bool(self._model.family.margin(eta) > 0.0)
+            marginals = self._model.family.marginals(eta) if proper else ()
+            table["digest"].append(self._model.posterior(step.units).digest if proper else None)
+            for i, name in enumerate(names):
+                table[f"{name}_mean"].append(float(marginals[i].mean) if proper else None)
+                table[f"{name}_sd"].append(float(marginals[i].sd) if proper else None)
+        return table
+
+    def to_csv(self, path: str | Path) -> Path:
+        table = self.columns()
+        target = Path(path)
+        with target.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(table)
+            writer.writerows(zip(*table.values(), strict=True))
+        return target
+
+    def to_pandas(self) -> Any:
+        try:
+            import pandas
+        except ImportError:
+            raise MissingExtra("pandas", "pandas", "History.to_pandas") from None
+        return pandas.DataFrame(self.columns())
+
+    def __repr__(self) -> str:
+        if not self._steps:
+            return "History(nothing has happened yet)"
+        last = self._steps[-1]
+        return (
+            f"History({len(self)} iterations; the last: {last.action} at {last.agent}, "
+            f"{last.included} agents included)"
+        )

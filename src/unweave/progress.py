@@ -1,0 +1,60 @@
+"""A progress bar for people: in a terminal or notebook, and only if the work takes a while."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+__all__ = ["Bar", "bar"]
+
+_AFTER = 0.5  # seconds before anything is shown
+
+
+def bar(what: str, total: int | None, wanted: bool | None = None) -> Bar:
+    """A bar for `total` pieces of work (None: nobody knows); shown where a person is looking."""
+    return Bar(what, total, _watched() if wanted is None else wanted)
+
+
+def _watched() -> bool:
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+class Bar:
+    """`show()` after each piece of work."""
+
+    def __init__(self, what: str, total: int | None, wanted: bool) -> None:
+        self.what = what
+        self.total = total
+        self.wanted = wanted
+        self.done = 0
+        self._since = time.monotonic()
+        self._shown: Any = None
+        self._task: Any = None
+
+    def __call__(self, advance: int = 1) -> None:
+        self.done += advance
+        if not self.wanted:
+            return
+        if self._shown is not None:
+            self._shown.update(self._task, completed=self.done)
+        elif time.monotonic() - self._since > _AFTER:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._shown = Progress(console=Console(stderr=True), transient=True)
+            self._task = self._shown.add_task(self.what, total=self.total)
+            self._shown.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._shown is not None:
+            self._shown.stop()
