@@ -40,7 +40,7 @@ _HOMES = {
     "graphs": "unweave.graph",
     "models": "unweave",
     "partition": "unweave.data",
-    "simulate": "unweave.simulate",
+    "simulate": "unweave",
     "solvers": "unweave",
 }
 
