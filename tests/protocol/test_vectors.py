@@ -1,0 +1,96 @@
+"""The published vectors: they verify, here and elsewhere, and they are made the same again."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from securesystemslib.dsse import Envelope
+from securesystemslib.signer import Signature, SSlibKey
+
+from unweave.manifest import load
+from unweave.node.identity import verifier
+from unweave.protocol.records import pae
+from unweave.protocol.verify import verify
+
+FOLDER = Path(__file__).parents[1] / "vectors"
+KEYS = {key["name"]: key for key in json.loads((FOLDER / "keys.json").read_text())}
+SIGNED = json.loads((FOLDER / "signatures.json").read_text())
+
+
+def made() -> dict[str, bytes]:
+    spec = importlib.util.spec_from_file_location("unweave_vectors", FOLDER / "make.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    files: dict[str, bytes] = module.build()
+    return files
+
+
+@pytest.mark.parametrize(
+    "name", ["keys.json", "signatures.json", "network.toml", "certificate.json"]
+)
+def test_they_are_made_again_bit_for_bit(name: str) -> None:
+    assert made()[name] == (FOLDER / name).read_bytes()
+
+
+@pytest.mark.parametrize("vector", SIGNED, ids=lambda v: v["what"])
+def test_a_signature_covers_the_encoding_of_exact_bytes(vector: dict[str, Any]) -> None:
+    kind, payload = vector["payloadType"].encode(), vector["payload"].encode()
+    encoded = bytes.fromhex(vector["pae"])
+    # DSSE protocol.md: "DSSEv1" SP LEN(type) SP type SP LEN(body) SP body
+    parts = [b"DSSEv1", str(len(kind)).encode(), kind, str(len(payload)).encode(), payload]
+    assert encoded == b" ".join(parts) == pae(vector["payloadType"], payload)
+    key = serialization.load_pem_public_key(KEYS[vector["signer"]]["public"].encode())
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    key.verify(bytes.fromhex(vector["signature"]), encoded, ec.ECDSA(hashes.SHA256()))
+
+
+@pytest.mark.parametrize("vector", SIGNED, ids=lambda v: v["what"])
+def test_another_library_agrees(vector: dict[str, Any]) -> None:
+    signature = Signature(vector["keyid"], vector["signature"])
+    envelope = Envelope(
+        vector["payload"].encode(), vector["payloadType"], {vector["keyid"]: signature}
+    )
+    assert envelope.pae().hex() == vector["pae"]
+    public = {"public": KEYS[vector["signer"]]["public"]}
+    key = SSlibKey(vector["keyid"], "ecdsa", "ecdsa-sha2-nistp256", public)
+    assert list(envelope.verify([key], 1)) == [vector["keyid"]]
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=lambda k: k["name"])
+def test_a_key_id_is_the_digest_of_the_public_key(key: dict[str, str]) -> None:
+    der = base64.b64decode("".join(key["public"].splitlines()[1:-1]))
+    assert key["keyid"] == hashlib.sha256(der).hexdigest()
+
+
+def test_the_certificate_holds() -> None:
+    manifest = load(FOLDER / "network.toml")
+    raw = (FOLDER / "certificate.json").read_bytes()
+    found = verify(raw, manifest.terms(), verifier(manifest.pems()))
+    assert [(e.agent, e.scope, e.kind, e.by, e.rows) for e in found.erasures] == [
+        ("east", "records", "exact", "owner", 2),
+        ("south", "agent", "exact", "owner", 0),
+        ("west", "agent", "exact", "quorum", 0),
+    ]
+    assert found.attested == ("north", "east", "south")
+
+
+def test_every_kind_of_signed_record_has_a_vector() -> None:
+    from unweave.protocol import records, visit
+
+    kinds = {
+        value.kind
+        for module in (records, visit)
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, records.Record) and value.kind
+    }
+    assert kinds <= {vector["payloadType"] for vector in SIGNED}

@@ -1,0 +1,156 @@
+"""Everything an agent signs, as fixed vectors: `python tests/vectors/make.py` writes them again.
+
+Four agents on a ring. south erases itself, east erases two records, west is gone by a quorum, north
+closes the cover. The private keys are published on purpose; they protect nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unweave.node.identity import Identity
+from unweave.protocol.agent import handle
+from unweave.protocol.certificate import (
+    PAYLOAD_TYPE,
+    attestation,
+    certificate,
+    closing,
+    sign_statement,
+)
+from unweave.protocol.epochs import empty_token
+from unweave.protocol.events import EraseRequested, VoteCast
+from unweave.protocol.ids import OUT, Revision, Stamp
+from unweave.protocol.records import Halt, Record, pae
+from unweave.protocol.state import State
+from unweave.protocol.token import Quiet, Token, digest
+from unweave.protocol.tombs import Tomb, join
+from unweave.protocol.turn import Turn
+from unweave.protocol.visit import carry_out, chain, write_receipt
+from unweave.testing.certificates import fixed_identity, fixed_request, signed_manifest
+
+NAMES = ("north", "east", "south", "west")
+NORTH, EAST, SOUTH, WEST = range(4)
+FOLDER = Path(__file__).parent
+
+
+def units(*counts: int) -> Any:
+    return np.array(counts, dtype=np.int64) << 24
+
+
+def build() -> dict[str, bytes]:
+    """File name → content."""
+    manifest = signed_manifest(NAMES, name="vectors", seed=1)
+    terms = manifest.terms()
+    people = [fixed_identity(name) for name in NAMES]
+    vectors: list[dict[str, str]] = []
+
+    def record(what: str, signer: Identity, kind: str, payload: bytes, signature: bytes) -> None:
+        vectors.append(
+            {
+                "what": what,
+                "signer": signer.name,
+                "keyid": signer.keyid,
+                "payloadType": kind,
+                "payload": payload.decode(),
+                "pae": pae(kind, payload).hex(),
+                "signature": signature.hex(),
+            }
+        )
+
+    def keep(what: str, one: Record) -> None:
+        record(what, people[one.author], one.kind, one.raw, one.signature)
+
+    s = State(terms, NORTH)
+    s.boot = 11
+    token = empty_token(s, Stamp(1, NORTH, 11, 9, 14))
+    token = token._replace(included=(Revision(1, 11), Revision(1, 12), Revision(1, 13), OUT))
+    token = token._replace(eta=token.eta + units(9, 6))
+
+    def erase(
+        k: int, token: Token, name: str, after: Revision, eta: Any, whole: bool, *rows: str
+    ) -> Token:
+        """The removal visit of one owner, without the walk around it."""
+        owner = State(terms, k)
+        owner.boot = 11 + k
+        commitments = frozenset(people[k].commit(row) for row in rows)
+        request = EraseRequested(fixed_request(name), whole, commitments, 0.0)
+        owner, _ = handle(owner, request, people[k].sign)
+        intents = owner.own_intents()
+        sign = people[k].sign
+        receipt = write_receipt(owner, sign, token, token.included[k], after, eta, intents)
+        token = carry_out(owner, Turn(0.0, sign), token, intents, receipt, retrain=False)
+        for one in intents:
+            keep(f"{NAMES[k]} asks for an erasure", one)
+        keep(f"{NAMES[k]} changes the token", receipt)
+        for one in owner.tombstones.values():
+            keep(f"{NAMES[k]} has carried the erasure out", one)
+        s.tombstones = {**s.tombstones, **owner.tombstones}
+        included = (*token.included[:k], after, *token.included[k + 1 :])
+        hash_ = chain(token.receipts, receipt)
+        return token._replace(eta=eta, included=included, receipts=hash_)
+
+    token = erase(SOUTH, token, "south", OUT, token.eta - units(2, 3), True)
+    token = erase(
+        EAST, token, "east", Revision(2, 12), token.eta - units(1, 1), False, "row 17", "row 4"
+    )
+    for k in (NORTH, EAST, SOUTH):
+        voter, _ = handle(
+            State(terms, k), VoteCast(WEST, fixed_request("west"), 0.0), people[k].sign
+        )
+        s.votes = {**s.votes, **voter.votes}
+        keep(f"{NAMES[k]} votes that west is gone", voter.votes[WEST, k])
+
+    s.tombs = join(token.tombs, {WEST: Tomb(left=True)})
+    inside = sum(1 << k for k, revision in enumerate(token.included) if revision.counter)
+    token = token._replace(tombs=s.tombs, inside=inside)
+    statement = attestation(terms, token)
+    signatures = {k: sign_statement(statement, people[k].sign) for k in (NORTH, EAST, SOUTH)}
+    for k, signature in signatures.items():
+        record(f"{NAMES[k]} attests", people[k], PAYLOAD_TYPE, statement, signature)
+    agents = sum(1 << k for k in signatures)
+    quiet = Quiet(agents=agents, audit=token.eta, statement=statement, signatures=signatures)
+    token = token._replace(quiet=quiet)
+    closed = closing(s, token, token.stamp.next(s.boot), None)
+    sign = people[NORTH].sign
+    record(
+        "north closes the cover", people[NORTH], PAYLOAD_TYPE, closed, sign_statement(closed, sign)
+    )
+    mismatch = Halt.write(
+        NORTH,
+        sign,
+        run=terms.run.hex(),
+        stamp=list(token.stamp),
+        eta=digest(token.eta).hex(),
+        audit=digest(terms.eta0).hex(),
+    )
+    keep("north reports an audit that does not add up", mismatch)
+
+    keys = [
+        {
+            "name": one.name,
+            "private": f"{one.key.private_numbers().private_value:064x}",
+            "public": one.public_pem,
+            "certificate": one.certificate_pem,
+            "keyid": one.keyid,
+        }
+        for one in people
+    ]
+    return {
+        "keys.json": _text(keys),
+        "signatures.json": _text(vectors),
+        "network.toml": manifest.raw,
+        "certificate.json": certificate(s, token, sign, None),
+    }
+
+
+def _text(value: object) -> bytes:
+    return json.dumps(value, indent=1).encode() + b"\n"
+
+
+if __name__ == "__main__":
+    for name, content in build().items():
+        (FOLDER / name).write_bytes(content)
