@@ -7,6 +7,7 @@ out by hand leaves sums of small terms, where subtracting two values near 1e9 wo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -22,6 +23,7 @@ __all__ = [
     "binet1",
     "binet2",
     "binet_bregman",
+    "digamma_excess",
     "gamma_entropy_part",
     "gamma_kl",
     "inverse_digamma",
@@ -91,6 +93,18 @@ def binet1(x: Floats) -> Floats:
         return result
 
     return _split(x, _odd_series(_STIRLING1, x, 2), direct)
+
+
+def digamma_excess(x: float) -> float:
+    """ψ(x) − log x = R′(x) − 1/(2x) of one float, by the same series as `binet1`."""
+    if x < _SERIES_FROM:
+        return float(special.psi(x)) - math.log(x)
+    inverse = 1.0 / x
+    square = inverse * inverse
+    total = 0.0
+    for c in reversed(_STIRLING1):
+        total = total * square + c
+    return total * square - 0.5 * inverse
 
 
 def binet2(x: Floats) -> Floats:
