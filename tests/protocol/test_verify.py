@@ -427,13 +427,12 @@ def test_an_attestation_that_everybody_signed_and_is_still_wrong(
     refuse(lie("attestation", change), reason)
 
 
-def test_one_request_cannot_name_two_agents() -> None:
-    altered = lie(
-        "attestation", put(P, "tombstones", "d", value={
-            "requests": [request_of("c")], "whole": False, "left": False,
-        })
-    )  # fmt: skip
-    refuse(altered)
+@pytest.mark.parametrize(
+    ("agent", "reason"), [("a", 'not signed by the owner "a"'), ("d", "names two agents")]
+)
+def test_one_request_cannot_name_two_agents(agent: str, reason: str) -> None:
+    tomb = {"requests": [request_of("c")], "whole": False, "left": False}
+    refuse(lie("attestation", put(P, "tombstones", agent, value=tomb)), reason)
 
 
 def tombstone_of(agent: str) -> int:

@@ -24,93 +24,27 @@ For a simulation `agents = 10` is enough.
 from __future__ import annotations
 
 import hashlib
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from unweave.errors import ConfigError, GraphError, UnweaveError
 from unweave.graph import Topology, graphs
+from unweave.manifest.entries import NAME, AgentEntry, Entry, GraphEntry, ModelEntry, PatienceEntry
+from unweave.manifest.errors import explain
 from unweave.protocol.terms import Patience, Terms
 
 if TYPE_CHECKING:
     from unweave.models import Model
 
-__all__ = ["AgentEntry", "GraphEntry", "Manifest", "ModelEntry", "PatienceEntry", "load"]
-
-_NAME = r"^[^\x00-\x20\x7f/\\\"](?:[^\x00-\x1f\x7f/\\\"]*[^\x00-\x20\x7f/\\\"])?$"
-_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_Probability = Annotated[float, Field(ge=0, le=1)]
+__all__ = ["Manifest", "load"]
 
 
-class _Entry(BaseModel):
-    """A table that refuses keys it does not know, and values of another type."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class AgentEntry(_Entry):
-    """One agent. Its identity is a certificate, a public key, or (if that is all) a key id."""
-
-    name: Annotated[str, Field(pattern=_NAME, max_length=64)]
-    address: (
-        Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]/]+):\d{1,5}$")] | None
-    ) = None
-    certificate: str | None = None
-    public_key: str | None = None
-    keyid: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    data: str | None = None
-
-    @property
-    def pem(self) -> str | None:
-        """What pins the agent's key."""
-        return self.certificate or self.public_key
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.certificate and self.public_key:
-            raise ConfigError("has a certificate and a public_key: the certificate holds the key")
-        if self.address is not None and not 0 < int(self.address.rpartition(":")[2]) < 65536:
-            raise ConfigError(f"address {self.address!r}: the port must be from 1 to 65535")
-        return self
-
-
-class ModelEntry(BaseModel):
-    """The model's name and its settings; `model.settings()` writes them."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
-
-    name: str
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return dict(self.__pydantic_extra__ or {})
-
-
-class GraphEntry(_Entry):
-    """A graph by name, with the settings of the random ones."""
-
-    name: str
-    p: _Probability | None = None
-    k: int | None = None
-    m: int | None = None
-
-
-class PatienceEntry(_Entry):
-    """Waiting times in seconds; all are safe at any value."""
-
-    welcome: _Seconds = Patience.welcome
-    resend: _Seconds = Patience.resend
-    ack: _Seconds = Patience.ack
-    alive: _Seconds = Patience.alive
-    loss: _Seconds = Patience.loss
-
-
-class Manifest(_Entry):
+class Manifest(Entry):
     """What all agents of a network agree on. `Manifest.make(...)` or `load("network.toml")`."""
 
-    name: Annotated[str, Field(pattern=_NAME, max_length=64)]
+    name: Annotated[str, Field(pattern=NAME, max_length=64)]
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     schedule: Literal["metropolis", "sweep"] = "sweep"
     forget: Literal["seek", "walk"] = "seek"
@@ -282,7 +216,7 @@ class Manifest(_Entry):
 
     def to_toml(self) -> str:
         """The file's text. Defaults are written out: they may change, a network's terms may not."""
-        from unweave.tomltext import write_toml
+        from unweave.manifest.toml import write_toml
 
         return write_toml(self.model_dump(exclude_none=True))
 
@@ -324,84 +258,16 @@ def load(path: str | Path) -> Manifest:
     return Manifest.parse(raw, path)
 
 
-# ------------------------------------------------------------------------------------- errors
-
-
 def _validated(values: dict[str, Any], where: Path, raw: bytes | None) -> Manifest:
     try:
         manifest = Manifest.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"{where.name}: {_explain(error, values)}") from None
+        raise ConfigError(f"{where.name}: {explain(error, values, Manifest)}") from None
     except GraphError as error:
         raise ConfigError(f"{where.name}: {error}") from None
     manifest._raw = raw
     manifest._where = where
     return manifest
-
-
-def _explain(error: ValidationError, values: dict[str, Any]) -> str:
-    """The first problem, as one sentence: key, cause, fix."""
-    problems = error.errors(include_url=False)
-    # A union reports one problem per alternative: the deepest place is the one that was meant.
-    first = max(problems, key=lambda p: len(p["loc"]))
-    # Pydantic names the alternatives of a union as if they were keys: leave those out.
-    *path, last = first["loc"] or ("",)
-    place = [part for part in path if isinstance(part, int) or part in _KEYS]
-    if last in _KEYS or isinstance(last, int) or first["type"] == "extra_forbidden":
-        place.append(last)
-    shown = _place(place, values)
-    if first["type"] == "extra_forbidden":
-        table = _table_of(place)
-        near = get_close_matches(str(place[-1]), table, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(table)}"
-        return f"{shown}: unknown key; {hint}"
-    if first["type"] == "missing":
-        return f"{shown} is missing: add it"
-    if first["type"] == "value_error":
-        return (f"{shown}: " if place else "") + str(first["ctx"]["error"])
-    if place and place[0] in _EXPECTED and not (place[0] == "agents" and len(place) > 1):
-        return f"{place[0]}: expected {_EXPECTED[str(place[0])]}"
-    given = first["input"]
-    value = f" (it is {given!r})" if isinstance(given, str | int | float) else ""
-    if first["type"] == "string_pattern_mismatch" and place[-1] == "address":
-        return f'{shown}: expected "host:port"{value}'
-    if first["type"] == "string_pattern_mismatch" and place[-1] == "keyid":
-        return f"{shown}: expected the 64 hex digits of a SHA-256{value}"
-    if first["type"] == "string_pattern_mismatch":
-        return f"{shown}: a name has no slash, quote or control character{value}"
-    return f"{shown}: {first['msg'][0].lower()}{first['msg'][1:]}{value}"
-
-
-_KEYS = {
-    key
-    for table in (Manifest, AgentEntry, ModelEntry, GraphEntry, PatienceEntry)
-    for key in table.model_fields
-}
-_EXPECTED = {
-    "agents": "a number of agents (simulation), or one [[agents]] table for each",
-    "edges": 'pairs of agents, for example [["a1", "a2"], ["a2", "a3"]]',
-}
-
-
-def _place(place: list[Any], values: dict[str, Any]) -> str:
-    """`agents[1].address` reads better as: agent "east": address."""
-    if len(place) > 1 and place[0] == "agents" and isinstance(place[1], int):
-        entry = values["agents"][place[1]]
-        name = entry.get("name") if isinstance(entry, dict) else getattr(entry, "name", None)
-        rest = ".".join(map(str, place[2:]))
-        who = f'agent "{name}"' if isinstance(name, str) else f"agent number {place[1] + 1}"
-        return f"{who}: {rest}" if rest else who
-    return ".".join(f"[{p}]" if isinstance(p, int) else str(p) for p in place)
-
-
-def _table_of(place: list[Any]) -> list[str]:
-    tables: dict[str, type[BaseModel]] = {
-        "agents": AgentEntry,
-        "graph": GraphEntry,
-        "patience": PatienceEntry,
-    }
-    table = tables.get(str(place[0]), Manifest) if len(place) > 1 else Manifest
-    return list(table.model_fields)
 
 
 def _check_unique(what: str, values: Any) -> None:

@@ -1,0 +1,8 @@
+"""`network.toml`: the one file that says what a network is."""
+
+from __future__ import annotations
+
+from unweave.manifest.entries import AgentEntry, GraphEntry, ModelEntry, PatienceEntry
+from unweave.manifest.network import Manifest, load
+
+__all__ = ["AgentEntry", "GraphEntry", "Manifest", "ModelEntry", "PatienceEntry", "load"]

@@ -1,0 +1,79 @@
+"""The tables of `network.toml`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from unweave.errors import ConfigError
+from unweave.protocol.terms import Patience
+
+__all__ = ["NAME", "AgentEntry", "Entry", "GraphEntry", "ModelEntry", "PatienceEntry"]
+
+NAME = r"^[^\x00-\x20\x7f/\\\"](?:[^\x00-\x1f\x7f/\\\"]*[^\x00-\x20\x7f/\\\"])?$"
+_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class Entry(BaseModel):
+    """A table that refuses keys it does not know, and values of another type."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class AgentEntry(Entry):
+    """One agent. Its identity is a certificate, a public key, or (if that is all) a key id."""
+
+    name: Annotated[str, Field(pattern=NAME, max_length=64)]
+    address: (
+        Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]/]+):\d{1,5}$")] | None
+    ) = None
+    certificate: str | None = None
+    public_key: str | None = None
+    keyid: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    data: str | None = None
+
+    @property
+    def pem(self) -> str | None:
+        """What pins the agent's key."""
+        return self.certificate or self.public_key
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.certificate and self.public_key:
+            raise ConfigError("has a certificate and a public_key: the certificate holds the key")
+        if self.address is not None and not 0 < int(self.address.rpartition(":")[2]) < 65536:
+            raise ConfigError(f"address {self.address!r}: the port must be from 1 to 65535")
+        return self
+
+
+class ModelEntry(BaseModel):
+    """The model's name and its settings; `model.settings()` writes them."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    name: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self.__pydantic_extra__ or {})
+
+
+class GraphEntry(Entry):
+    """A graph by name, with the settings of the random ones."""
+
+    name: str
+    p: _Probability | None = None
+    k: int | None = None
+    m: int | None = None
+
+
+class PatienceEntry(Entry):
+    """Waiting times in seconds; all are safe at any value."""
+
+    welcome: _Seconds = Patience.welcome
+    resend: _Seconds = Patience.resend
+    ack: _Seconds = Patience.ack
+    alive: _Seconds = Patience.alive
+    loss: _Seconds = Patience.loss

@@ -1,0 +1,75 @@
+"""What is wrong with a manifest, as one sentence: key, cause, fix."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from unweave.manifest.entries import AgentEntry, GraphEntry, ModelEntry, PatienceEntry
+
+__all__ = ["explain"]
+
+_TABLES: dict[str, type[BaseModel]] = {
+    "agents": AgentEntry,
+    "graph": GraphEntry,
+    "model": ModelEntry,
+    "patience": PatienceEntry,
+}
+
+
+def explain(error: ValidationError, values: dict[str, Any], top: type[BaseModel]) -> str:
+    """The first problem, as one sentence: key, cause, fix."""
+    problems = error.errors(include_url=False)
+    # A union reports one problem per alternative: the deepest place is the one that was meant.
+    first = max(problems, key=lambda p: len(p["loc"]))
+    # Pydantic names the alternatives of a union as if they were keys: leave those out.
+    known = set(top.model_fields).union(*(table.model_fields for table in _TABLES.values()))
+    *path, last = first["loc"] or ("",)
+    place = [part for part in path if isinstance(part, int) or part in known]
+    if last in known or isinstance(last, int) or first["type"] == "extra_forbidden":
+        place.append(last)
+    shown = _place(place, values)
+    if first["type"] == "extra_forbidden":
+        table = _table_of(place, top)
+        near = get_close_matches(str(place[-1]), table, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(table)}"
+        return f"{shown}: unknown key; {hint}"
+    if first["type"] == "missing":
+        return f"{shown} is missing: add it"
+    if first["type"] == "value_error":
+        return (f"{shown}: " if place else "") + str(first["ctx"]["error"])
+    if place and place[0] in _EXPECTED and not (place[0] == "agents" and len(place) > 1):
+        return f"{place[0]}: expected {_EXPECTED[str(place[0])]}"
+    given = first["input"]
+    value = f" (it is {given!r})" if isinstance(given, str | int | float) else ""
+    if first["type"] == "string_pattern_mismatch" and place[-1] == "address":
+        return f'{shown}: expected "host:port"{value}'
+    if first["type"] == "string_pattern_mismatch" and place[-1] == "keyid":
+        return f"{shown}: expected the 64 hex digits of a SHA-256{value}"
+    if first["type"] == "string_pattern_mismatch":
+        return f"{shown}: a name has no slash, quote or control character{value}"
+    return f"{shown}: {first['msg'][0].lower()}{first['msg'][1:]}{value}"
+
+
+_EXPECTED = {
+    "agents": "a number of agents (simulation), or one [[agents]] table for each",
+    "edges": 'pairs of agents, for example [["a1", "a2"], ["a2", "a3"]]',
+}
+
+
+def _place(place: list[Any], values: dict[str, Any]) -> str:
+    """`agents[1].address` reads better as: agent "east": address."""
+    if len(place) > 1 and place[0] == "agents" and isinstance(place[1], int):
+        entry = values["agents"][place[1]]
+        name = entry.get("name") if isinstance(entry, dict) else getattr(entry, "name", None)
+        rest = ".".join(map(str, place[2:]))
+        who = f'agent "{name}"' if isinstance(name, str) else f"agent number {place[1] + 1}"
+        return f"{who}: {rest}" if rest else who
+    return ".".join(f"[{p}]" if isinstance(p, int) else str(p) for p in place)
+
+
+def _table_of(place: list[Any], top: type[BaseModel]) -> list[str]:
+    table = _TABLES.get(str(place[0]), top) if len(place) > 1 else top
+    return list(table.model_fields)

@@ -1,0 +1,279 @@
+"""network.toml: what it means, its digest, and what it says when it is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unweave.errors import ConfigError
+from unweave.manifest import Manifest, load
+from unweave.manifest.toml import write_toml
+from unweave.models import BetaBernoulli, LinearRegression, by_name, names
+from unweave.node.identity import Identity
+from unweave.testing.certificates import fixed_identity, signed_manifest
+
+MODEL = '[model]\nname = "beta-bernoulli"\n'
+SMALL = f'name = "n"\ngraph = "ring"\nagents = 3\n{MODEL}'
+
+
+def test_the_digest_is_that_of_the_exact_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "network.toml"
+    path.write_text(SMALL)
+    manifest = load(path)
+    assert manifest.digest == hashlib.sha256(SMALL.encode()).digest()
+    assert manifest.terms().run == manifest.digest
+    assert Manifest.parse(SMALL.encode() + b"\n").digest != manifest.digest
+    manifest.write(tmp_path / "copy.toml")
+    assert (tmp_path / "copy.toml").read_bytes() == SMALL.encode()
+
+
+def test_a_number_of_agents_is_enough_for_a_simulation() -> None:
+    terms = Manifest.parse(SMALL.encode()).terms()
+    assert terms.topology.agents == ("a1", "a2", "a3")
+    assert terms.keyids == ()
+    assert terms.keyid(1) == "a2"
+    assert terms.conjugate
+
+
+def test_terms_carry_every_setting() -> None:
+    manifest = Manifest.make(
+        name="n",
+        seed=5,
+        schedule="metropolis",
+        forget="walk",
+        attest="walk",
+        solve="visit",
+        max_passes=7,
+        kept=4,
+        patience={"ack": 9.5},
+        edges=[["x", "y"], ["y", "z"]],
+        model={"name": "beta-exponential", "a": 3.0, "b": 4.0},
+        agents=[{"name": n} for n in "xyz"],
+    )
+    terms = manifest.terms()
+    assert (terms.seed, terms.schedule, terms.forget, terms.attest, terms.solve) == (
+        5, "metropolis", "walk", "walk", "visit",
+    )  # fmt: skip
+    assert (terms.max_passes, terms.kept, terms.patience.ack, terms.patience.loss) == (
+        7,
+        4,
+        9.5,
+        15,
+    )
+    assert not terms.conjugate
+    assert terms.topology.edges == (("x", "y"), ("y", "z"))
+
+
+def test_keys_are_named_by_their_digests() -> None:
+    manifest = signed_manifest("abc")
+    assert manifest.terms().keyids == tuple(fixed_identity(n).keyid for n in "abc")
+    public = [{"name": n, "public_key": fixed_identity(n).public_pem} for n in "abc"]
+    bare = [{"name": n, "keyid": fixed_identity(n).keyid} for n in "abc"]
+    for agents in (public, bare):
+        other = Manifest.make(
+            name="n", graph="ring", model={"name": "beta-bernoulli"}, agents=agents
+        )
+        assert other.keyids() == manifest.keyids()
+    with pytest.raises(ConfigError, match=r'agent "a" has no certificate: signatures can only'):
+        other.pems()
+
+
+def test_what_is_written_is_read_again() -> None:
+    for manifest in (
+        signed_manifest("abc", patience={"ack": 0.25}),
+        signed_manifest("abcde", graph={"name": "watts-strogatz", "k": 2, "p": 0.5}),
+        signed_manifest("ab", graph=None, edges=[["a", "b"]]),
+        Manifest.make(name="n", graph="star", agents=4, model=BetaBernoulli()),
+    ):
+        again = Manifest.parse(manifest.raw)
+        assert again == manifest
+        assert again.digest == manifest.digest
+        assert again.topology == manifest.topology
+
+
+def test_a_model_is_recorded_with_all_its_settings() -> None:
+    model = LinearRegression(features=("age", "dose"), noise=0.5, sd=(1.0, 2.0))
+    manifest = Manifest.make(name="n", graph="ring", agents=3, model=model)
+    again = Manifest.parse(manifest.raw).build_model()
+    assert again == model
+    assert again.settings() == model.settings()
+
+
+def test_every_model_survives_the_file() -> None:
+    for name in names():
+        needs: dict[str, Any] = {}
+        for extra in ({}, {"classes": 3}, {"features": 2}, {"dim": 2}, {"failures": 2}, {"r": 2}):
+            try:
+                model = by_name(name, **extra)
+            except ConfigError:
+                continue
+            needs = extra
+            break
+        else:
+            continue  # more settings than this test knows
+        manifest = Manifest.make(name="n", graph="ring", agents=3, model=model)
+        assert Manifest.parse(manifest.raw).build_model().settings() == model.settings(), needs
+
+
+def test_data_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "network.toml"
+    path.write_text(f'name = "n"\n{MODEL}[[agents]]\nname = "x"\ndata = "rows/x.csv"\n')
+    assert load(path).data_path("x") == tmp_path / "rows" / "x.csv"
+
+
+def agents(*entries: str) -> str:
+    return "".join(f"[[agents]]\n{entry}\n" for entry in entries)
+
+
+NORTH = Identity.create("north")
+PEM = f'certificate = """\n{NORTH.certificate_pem}"""'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name = ", "not TOML"),
+        (f'name = "n"\n{MODEL}', "agents is missing"),
+        ('name = "n"\nagents = 1\n', "model is missing"),
+        (
+            f'name = "n"\nagents = 3\nshedule = "sweep"\n{MODEL}',
+            "shedule: unknown key; did you mean",
+        ),
+        (f'name = "n"\nagents = 3\n{MODEL}', "who may talk to whom"),
+        (f'name = "n"\nagents = 0\n{MODEL}', "agents: expected a number of agents"),
+        (f'name = "n"\nagents = "3"\n{MODEL}', "agents: expected a number of agents"),
+        (f'name = "n"\ngraph = "rng"\nagents = 3\n{MODEL}', "did you mean 'ring'"),
+        (f'name = "n"\ngraph = {{ name = "ring", p = 0.5 }}\nagents = 3\n{MODEL}', "no setting p"),
+        (
+            f'name = "n"\ngraph = {{ name = "ring", q = 1 }}\nagents = 3\n{MODEL}',
+            "graph.q: unknown key",
+        ),
+        (
+            f'name = "n"\nschedule = "seek"\ngraph = "ring"\nagents = 3\n{MODEL}',
+            "schedule: input should",
+        ),
+        (f'name = "n"\nseed = -1\ngraph = "ring"\nagents = 3\n{MODEL}', "seed: input should"),
+        (f'name = "n"\nseed = true\ngraph = "ring"\nagents = 3\n{MODEL}', "seed: input should"),
+        (f'name = "n/m"\ngraph = "ring"\nagents = 3\n{MODEL}', "name: a name has no slash"),
+        (f'name = "n"\ngraph = "ring"\nagents = 3\n[patience]\nack = 0\n{MODEL}', "patience.ack"),
+        (
+            f'name = "n"\nedges = [["x", "y"]]\n{MODEL}'
+            + agents('name = "x"', 'name = "y"', 'name = "b7"'),
+            'agent "b7" has no edge: the graph must be connected; add it to an edge or remove it',
+        ),
+        (
+            f'name = "n"\nedges = [["w", "x"], ["y", "z"]]\n{MODEL}'
+            + agents(*(f'name = "{n}"' for n in "wxyz")),
+            "disconnected",
+        ),
+        (
+            f'name = "n"\nedges = [["x", "q"]]\n{MODEL}' + agents('name = "x"'),
+            "no agent is named 'q'",
+        ),
+        (f'name = "n"\nedges = [["x"]]\n{MODEL}' + agents('name = "x"'), "edges: expected pairs"),
+        (f'name = "n"\ngraph = "ring"\nedges = []\n{MODEL}' + agents('name = "x"'), "two graphs"),
+        (f'name = "n"\n{MODEL}' + agents('name = "x"', 'name = "x"'), 'two agents are named "x"'),
+        (
+            f'name = "n"\n{MODEL}' + agents('name = "x"\nadres = "h:1"'),
+            'agent "x": adres: unknown key',
+        ),
+        (
+            f'name = "n"\n{MODEL}' + agents('name = "x"\naddress = "h"'),
+            'agent "x": address: expected',
+        ),
+        (f'name = "n"\n{MODEL}' + agents('name = "x"\naddress = "h:99999"'), "port must be"),
+        (f'name = "n"\n{MODEL}' + agents('address = "h:1"'), "agent number 1: name is missing"),
+        (f'name = "n"\n{MODEL}' + agents('name = "x"\nkeyid = "ab"'), "64 hex digits"),
+        (
+            f'name = "n"\ngraph = "ring"\n{MODEL}' + agents(f'name = "x"\n{PEM}', 'name = "y"'),
+            'agent "y" has no certificate, but others have',
+        ),
+        (
+            f'name = "n"\ngraph = "ring"\n{MODEL}'
+            + agents(f'name = "x"\n{PEM}', f'name = "y"\n{PEM}'),
+            "the same certificate",
+        ),
+        (
+            f'name = "n"\ngraph = "ring"\n{MODEL}'
+            + agents('name = "x"\naddress = "h:1"', 'name = "y"\naddress = "h:1"'),
+            "the address",
+        ),
+        (
+            f'name = "n"\n{MODEL}' + agents(f'name = "x"\n{PEM}\npublic_key = "x"'),
+            "the certificate holds the key",
+        ),
+    ],
+)
+def test_every_mistake_is_named_with_file_and_key(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Manifest.parse(text.encode(), "somewhere/network.toml")
+    assert str(caught.value).startswith("network.toml: ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (SMALL.replace("bernoulli", "bernouli"), "did you mean 'beta-bernoulli'"),
+        (SMALL + "c = 1\n", "its settings are"),
+        (SMALL + 'a = "x"\n', "wrong type"),
+        (SMALL + "a = -1.0\n", "[model]"),
+        (
+            f'name = "n"\n{MODEL}' + agents('name = "x"\ncertificate = "hello"'),
+            'agent "x": not a certificate',
+        ),
+        (
+            f'name = "n"\n{MODEL}' + agents(f'name = "x"\n{PEM}\nkeyid = "{"ab" * 32}"'),
+            "pin the right key",
+        ),
+        (
+            f'name = "n"\ngraph = "ring"\n{MODEL}'
+            + agents(
+                f'name = "x"\n{PEM}', f'name = "y"\npublic_key = """\n{NORTH.public_pem}"""'
+            ),
+            "two agents have the same key",
+        ),
+    ],
+)  # fmt: skip
+def test_mistakes_in_the_model_and_the_keys_are_named_when_they_are_used(
+    text: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Manifest.parse(text.encode()).terms()
+    assert str(caught.value).startswith("network.toml: ")
+    assert message in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path / "none.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"binary\.toml: not TOML"):
+        load(tmp_path / "binary.toml")
+
+
+# ------------------------------------------------------------------------------------- TOML
+
+_TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+_SCALAR = (
+    _TEXT
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | st.sampled_from(["one\ntwo\nthree\n", 'a\n"""\nb\n', "a\r\nb\nc", "\x7f", "\\\n\n\n"])
+)
+_VALUE = st.recursive(_SCALAR, lambda v: st.lists(v, max_size=3), max_leaves=6)
+_TABLE = st.dictionaries(_TEXT, _VALUE, max_size=4)
+
+
+@given(
+    st.dictionaries(_TEXT, _VALUE | _TABLE | st.lists(_TABLE, min_size=1, max_size=3), max_size=5)
+)
+def test_the_standard_library_reads_what_is_written(values: dict[str, Any]) -> None:
+    assert tomllib.loads(write_toml(values)) == values
