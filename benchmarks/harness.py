@@ -5,7 +5,8 @@
         return ratio(slow, fast)
 
 Times are CPU times. Both sides of a ratio are measured in turns and the median of the ratios
-counts, so that a busy or slow machine does not decide. `at_most=True` turns the target into an upper limit.
+counts, so that a busy or slow machine does not decide. `at_most=True` makes the target an upper
+limit.
 """
 
 from __future__ import annotations

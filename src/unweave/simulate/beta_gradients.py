@@ -49,7 +49,7 @@ def _quadrature(a: float, b: float, w0: float, w1: float) -> tuple[float, float]
     mode = math.log(a / b)
     low = mode - 9.0 * sd - 40.0 / (a - 1.0)
     high = mode + 9.0 * sd + 40.0 / b
-    n = max(129, math.ceil((high - low) / 0.45) + 1)
+    n = max(129, math.ceil((high - low) / 0.25) + 1)
     step = (high - low) / (n - 1)
     top = -a * math.log1p(math.exp(-mode)) - b * math.log1p(math.exp(mode))
     # L and s relative to the mode: their means are then small and nothing cancels.

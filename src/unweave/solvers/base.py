@@ -39,9 +39,9 @@ class HasExactGradient(HasExpectedLoss, Protocol):
 
 @runtime_checkable
 class HasNodes(HasExpectedLoss, Protocol):
-    """Quadrature for a one-dimensional θ: nodes and weights [n, ...] with Σ weights = 1."""
+    """Quadrature for a one-dimensional θ: nodes θ, s(θ) and weights that sum to 1, all [n, ...]."""
 
-    def nodes(self, eta: Floats) -> tuple[Floats, Floats]: ...
+    def nodes(self, eta: Floats) -> tuple[Floats, Floats, Floats]: ...
 
 
 @runtime_checkable

@@ -60,8 +60,8 @@ def _exact(at: Point) -> Floats:
 
 
 def _quadrature(at: Point) -> Floats:
-    theta, weight = cast(HasNodes, at.model).nodes(at.eta)
-    s, loss = at.model.family.statistics(theta), at.model.loss(theta, at.data)
+    theta, s, weight = cast(HasNodes, at.model).nodes(at.eta)
+    loss = at.model.loss(theta, at.data)
     s = s - (weight[..., None] * s).sum(axis=0)
     loss = loss - (weight * loss).sum(axis=0)
     return at.solve(((weight * loss)[..., None] * s).sum(axis=0))
