@@ -16,7 +16,10 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.signer import Signature, SSlibKey
 
 from unweave.manifest import load
+from unweave.node.codec import decode
+from unweave.node.envelope import unseal
 from unweave.node.identity import verifier
+from unweave.protocol.messages import Ack
 from unweave.protocol.records import pae
 from unweave.protocol.verify import verify
 
@@ -36,7 +39,7 @@ def made() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    "name", ["keys.json", "signatures.json", "network.toml", "certificate.json"]
+    "name", ["keys.json", "signatures.json", "message.json", "network.toml", "certificate.json"]
 )
 def test_they_are_made_again_bit_for_bit(name: str) -> None:
     assert made()[name] == (FOLDER / name).read_bytes()
@@ -82,6 +85,16 @@ def test_the_certificate_holds() -> None:
         ("west", "agent", "exact", "quorum", 0),
     ]
     assert found.attested == ("north", "east", "south")
+
+
+def test_the_message_is_read_from_its_envelope() -> None:
+    vector = json.loads((FOLDER / "message.json").read_text())
+    manifest = load(FOLDER / "network.toml")
+    terms, payload = manifest.terms(), bytes.fromhex(vector["payload"])
+    assert vector["pae"] == pae(vector["payloadType"], payload).hex()
+    data = bytes.fromhex(vector["envelope"])
+    assert unseal(data, terms, verifier(manifest.pems())) == (0, payload)
+    assert isinstance(decode(payload, terms), Ack)
 
 
 def test_every_kind_of_signed_record_has_a_vector() -> None:

@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from unweave.node.codec import encode
+from unweave.node.envelope import PAYLOAD_TYPE as MESSAGE_TYPE
+from unweave.node.envelope import seal
 from unweave.node.identity import Identity
 from unweave.protocol.agent import handle
 from unweave.protocol.certificate import (
@@ -24,6 +27,7 @@ from unweave.protocol.certificate import (
 from unweave.protocol.epochs import empty_token
 from unweave.protocol.events import EraseRequested, VoteCast
 from unweave.protocol.ids import OUT, Revision, Stamp
+from unweave.protocol.messages import Ack
 from unweave.protocol.records import Halt, Record, pae
 from unweave.protocol.state import State
 from unweave.protocol.token import Quiet, Token, digest
@@ -129,6 +133,19 @@ def build() -> dict[str, bytes]:
     )
     keep("north reports an audit that does not add up", mismatch)
 
+    # A message between neighbours; its payload is protobuf, so it is written in hex.
+    message = encode(Ack(token.stamp, token.stamp), terms)
+    envelope = {
+        "what": "north acknowledges a token",
+        "signer": "north",
+        "keyid": people[NORTH].keyid,
+        "payloadType": MESSAGE_TYPE,
+        "payload": message.hex(),
+        "pae": pae(MESSAGE_TYPE, message).hex(),
+        "signature": sign(pae(MESSAGE_TYPE, message)).hex(),
+        "envelope": seal(message, NORTH, sign).hex(),
+    }
+
     keys = [
         {
             "name": one.name,
@@ -142,6 +159,7 @@ def build() -> dict[str, bytes]:
     return {
         "keys.json": _text(keys),
         "signatures.json": _text(vectors),
+        "message.json": _text(envelope),
         "network.toml": manifest.raw,
         "certificate.json": certificate(s, token, sign, None),
     }
