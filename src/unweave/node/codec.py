@@ -48,7 +48,7 @@ from unweave.protocol.messages import (
     Share,
     Welcome,
 )
-from unweave.protocol.records import Halt, Intent, Tombstone, Vote
+from unweave.protocol.records import Figure, Halt, Intent, Tombstone, Vote
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import Quiet, Token
 
@@ -196,6 +196,7 @@ def _write_gossip(gossip: Gossip) -> pb.Gossip:
         intents=[write_record(gossip.intents[key]) for key in sorted(gossip.intents)],
         votes=[write_record(gossip.votes[key]) for key in sorted(gossip.votes)],
         halts=[write_record(halt) for halt in sorted(gossip.halts, key=lambda halt: halt.raw)],
+        figures=[write_record(gossip.figures[key]) for key in sorted(gossip.figures)],
         rest=None if gossip.rest is None else write_rest(gossip.rest),
         wake=write_stamp(gossip.wake),
         digest=gossip.digest,
@@ -215,6 +216,10 @@ def _read_gossip(gossip: pb.Gossip, terms: Terms) -> Gossip:
         intents={record.request: record for record in intents},
         votes={(record.target, record.author): record for record in votes},
         halts=frozenset(read_record(Halt, record, terms) for record in gossip.halts),
+        figures={
+            record.author: record
+            for record in (read_record(Figure, record, terms) for record in gossip.figures)
+        },
         rest=read_rest(gossip.rest, terms) if gossip.HasField("rest") else None,
         wake=read_stamp(gossip.wake, terms),
         digest=gossip.digest,

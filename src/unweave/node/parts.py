@@ -7,6 +7,7 @@ machine never meets an agent, a vector or a record that cannot exist. A value th
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ import numpy as np
 from unweave.errors import MissingExtra, WireError
 from unweave.grid import Ints
 from unweave.protocol.ids import Revision, Stamp
-from unweave.protocol.records import Halt, Intent, Record, Tombstone, Vote
+from unweave.protocol.records import Figure, Halt, Intent, Record, Tombstone, Vote
 from unweave.protocol.terms import Terms
 from unweave.protocol.tombs import Tomb, Tombs
 
@@ -40,6 +41,7 @@ __all__ = [
     "read_bitmap",
     "read_ids",
     "read_record",
+    "read_revision",
     "read_revisions",
     "read_stamp",
     "read_tombs",
@@ -116,6 +118,12 @@ def read_vector(data: bytes, terms: Terms) -> Ints:
 
 def write_revisions(included: tuple[Revision, ...]) -> bytes:
     return struct.pack(f"<{2 * len(included)}Q", *chain.from_iterable(included))
+
+
+def read_revision(data: bytes) -> Revision:
+    if len(data) != _REVISION_BYTES:
+        raise WireError(f"a revision of {len(data)} bytes: expected {_REVISION_BYTES}")
+    return Revision(*struct.unpack("<QQ", data))
 
 
 def read_revisions(data: bytes, terms: Terms) -> tuple[tuple[Revision, ...], int]:
@@ -241,9 +249,19 @@ def _check_halt(record: Halt, body: Mapping[str, Any], terms: Terms) -> str | No
     return None if isinstance(body["eta"], str) else "does not name the sum"
 
 
+def _check_figure(record: Figure, body: Mapping[str, Any], terms: Terms) -> str | None:
+    if body["agent"] != record.author or len(record.stamp) != len(Stamp._fields):
+        return "written by somebody else than its agent, or about no place of rest"
+    influence = record.influence
+    if influence is not None and not math.isfinite(influence):
+        return "the influence is not a number"
+    return None
+
+
 _CHECKS: dict[type[Record], Callable[[Any, Mapping[str, Any], Terms], str | None]] = {
     Intent: _check_erasure,
     Tombstone: _check_erasure,
     Vote: _check_vote,
     Halt: _check_halt,
+    Figure: _check_figure,
 }

@@ -113,7 +113,7 @@ class Rest(_message.Message):
     def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., holder: _Optional[int] = ..., included: _Optional[bytes] = ..., quiet: _Optional[bytes] = ..., tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Gossip(_message.Message):
-    __slots__ = ("tombs", "generation", "tombstones", "intents", "votes", "halts", "rest", "wake", "digest", "tombs_digest")
+    __slots__ = ("tombs", "generation", "tombstones", "intents", "votes", "halts", "rest", "wake", "digest", "tombs_digest", "figures")
     TOMBS_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONES_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +124,7 @@ class Gossip(_message.Message):
     WAKE_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     TOMBS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    FIGURES_FIELD_NUMBER: _ClassVar[int]
     tombs: _containers.RepeatedCompositeFieldContainer[Tomb]
     generation: bytes
     tombstones: _containers.RepeatedCompositeFieldContainer[Record]
@@ -134,7 +135,8 @@ class Gossip(_message.Message):
     wake: Stamp
     digest: bytes
     tombs_digest: bytes
-    def __init__(self, tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., generation: _Optional[bytes] = ..., tombstones: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., intents: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., votes: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., halts: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., rest: _Optional[_Union[Rest, _Mapping]] = ..., wake: _Optional[_Union[Stamp, _Mapping]] = ..., digest: _Optional[bytes] = ..., tombs_digest: _Optional[bytes] = ...) -> None: ...
+    figures: _containers.RepeatedCompositeFieldContainer[Record]
+    def __init__(self, tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., generation: _Optional[bytes] = ..., tombstones: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., intents: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., votes: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., halts: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., rest: _Optional[_Union[Rest, _Mapping]] = ..., wake: _Optional[_Union[Stamp, _Mapping]] = ..., digest: _Optional[bytes] = ..., tombs_digest: _Optional[bytes] = ..., figures: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("fence", "gossip")

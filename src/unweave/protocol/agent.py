@@ -17,6 +17,8 @@ dies in between, `start` and `resume` recompute every effect that is still outst
     EraseRequested   a durable intent                                                      12
     VoteCast         a vote; with a quorum the target has left                             13
     DataChanged      a new version of the data                                             11
+    Roused           a token at rest walks once more                                       11
+    Figured          one number about this agent is published
     Tick             resend, go elsewhere, presume the token lost                          8–10
 
 After each event `settle` compares what the agent has to do with the place of rest (rule 11) and
@@ -38,8 +40,10 @@ from unweave.protocol.events import (
     Effect,
     EraseRequested,
     Event,
+    Figured,
     Received,
     Refused,
+    Roused,
     Tick,
     VoteCast,
 )
@@ -47,13 +51,13 @@ from unweave.protocol.gossip import attest_ready, current_gossip, elect, listen,
 from unweave.protocol.hearing import hear, learn, recheck, settled
 from unweave.protocol.ids import NEVER, bit
 from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
-from unweave.protocol.records import Intent, Sign, Vote
+from unweave.protocol.records import Figure, Intent, Sign, Vote
 from unweave.protocol.route import unpark
 from unweave.protocol.state import Hold, Idle, Out, Parked, State
 from unweave.protocol.tombs import dead, join
 from unweave.protocol.turn import Turn, unsigned
 from unweave.protocol.visit import visit
-from unweave.protocol.waiting import deadline, pulse, set_loss_alarm, tick
+from unweave.protocol.waiting import deadline, pulse, resting, set_loss_alarm, tick
 
 __all__ = ["deadline", "handle", "resume", "start"]
 
@@ -82,6 +86,7 @@ def handle(state: State, event: Event, sign: Sign = unsigned) -> tuple[State, li
     _EVENTS[type(event)](s, turn, event)
     if s.synced:
         settle(s, turn)
+        watch(s, turn, state)
         if (s.gossip is None or s.gossip is not state.gossip) and not silent(s):
             share(s, turn)  # it was written anew: something has grown
     return s, turn.effects
@@ -250,6 +255,29 @@ def on_data(s: State, turn: Turn, event: DataChanged) -> None:
     revisit(s, turn)
 
 
+def on_roused(s: State, turn: Turn, event: Roused) -> None:
+    if s.rest is not None and s.wake < s.rest.stamp:
+        s.wake = s.rest.stamp
+        s.gossip = None
+
+
+def on_figured(s: State, turn: Turn, event: Figured) -> None:
+    """Published beside the place of rest that it belongs to."""
+    if s.rest is None:
+        return
+    figure = Figure.write(
+        s.me,
+        turn.sign,
+        run=s.terms.run.hex(),
+        agent=s.me,
+        stamp=list(s.rest.stamp),
+        influence=event.influence,
+    )
+    if s.figures.get(s.me) != figure:
+        s.figures = {**s.figures, s.me: figure}
+        s.gossip = None
+
+
 def revisit(s: State, turn: Turn) -> None:
     """What is wanted has changed while the token is here: look again, without the old answers."""
     s.pending, s.memo = None, {}
@@ -322,6 +350,18 @@ def unattested(s: State) -> bool:
     return rest is not None and not rest.quiet & bit(s.me) and attest_ready(s)
 
 
+def watch(s: State, turn: Turn, before: State) -> None:
+    """Rule 10: whoever has the token gives signs of life; everybody else waits for them, anew when
+    a rest has ended, or its silence would count against the token that has just been woken."""
+    if isinstance(s.role, Idle):
+        if "loss" not in s.alarms or (
+            before.rest is not None and resting(before) and not resting(s)
+        ):
+            set_loss_alarm(s, turn)
+    elif "alive" not in s.alarms and not isinstance(s.role, Parked):
+        s.alarms = {**s.alarms, "alive": turn.now + s.terms.patience.alive}
+
+
 # ------------------------------------------------------------------------------------- table
 
 
@@ -345,6 +385,8 @@ _EVENTS: dict[type, Callable[[State, Turn, Any], None]] = {
     EraseRequested: on_erase,
     VoteCast: on_vote,
     DataChanged: on_data,
+    Roused: on_roused,
+    Figured: on_figured,
 }
 
 _MESSAGES: dict[type, Callable[[State, Turn, int, Any], None]] = {

@@ -24,12 +24,14 @@ __all__ = [
     "Effect",
     "EraseRequested",
     "Event",
+    "Figured",
     "Freeze",
     "Judge",
     "Key",
     "Opened",
     "Received",
     "Refused",
+    "Roused",
     "Send",
     "Solution",
     "Solve",
@@ -94,7 +96,22 @@ class DataChanged(NamedTuple):
     now: float
 
 
-Event = Received | Done | Continue | Tick | EraseRequested | VoteCast | DataChanged
+class Roused(NamedTuple):
+    """The operator wants a new cover: a token at rest walks once more and is attested again."""
+
+    now: float
+
+
+class Figured(NamedTuple):
+    """This agent's influence on the token that rests; None: nothing proper is left without it."""
+
+    influence: float | None
+    now: float
+
+
+Event = (
+    Received | Done | Continue | Tick | EraseRequested | VoteCast | DataChanged | Roused | Figured
+)
 
 # --------------------------------------------------------------------------------------- effects
 

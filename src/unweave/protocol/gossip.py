@@ -15,7 +15,7 @@ from unweave.protocol.events import Detach
 from unweave.protocol.hearing import hear, learn, settled
 from unweave.protocol.ids import NEVER, bit
 from unweave.protocol.messages import Gossip, Share
-from unweave.protocol.records import Halt, Intent, Tombstone, Vote
+from unweave.protocol.records import Figure, Halt, Intent, Tombstone, Vote
 from unweave.protocol.state import State
 from unweave.protocol.tombs import Tomb, Tombs
 from unweave.protocol.turn import Turn
@@ -34,6 +34,7 @@ def current_gossip(s: State) -> Gossip:
             s.intents,
             s.votes,
             s.halts,
+            s.figures,
             s.rest,
             s.wake,
             _digest(s, tombs),
@@ -45,7 +46,14 @@ def current_gossip(s: State) -> Gossip:
 def silent(s: State) -> bool:
     """Nothing to spread: everybody knows the empty state."""
     return not (
-        s.tombs or s.generation or s.intents or s.votes or s.halts or s.rest or s.wake > NEVER
+        s.tombs
+        or s.generation
+        or s.intents
+        or s.votes
+        or s.halts
+        or s.figures
+        or s.rest
+        or s.wake > NEVER
     )
 
 
@@ -105,9 +113,17 @@ def listen(s: State, turn: Turn, heard: Gossip) -> None:
     if heard.rest is not None and (s.rest is None or heard.rest.stamp > s.rest.stamp):
         s.rest = heard.rest
         s.gossip = None
+    newer = {k: f for k, f in heard.figures.items() if _is_newer(f, s.figures.get(k))}
+    if newer:
+        s.figures = {**s.figures, **newer}
+        s.gossip = None
     if heard.wake > s.wake:
         s.wake = heard.wake
         s.gossip = None
+
+
+def _is_newer(figure: Figure, known: Figure | None) -> bool:
+    return known is None or (figure.stamp, figure.raw) > (known.stamp, known.raw)
 
 
 def elect(s: State, turn: Turn) -> None:
@@ -168,6 +184,8 @@ def _digest(s: State, tombs: bytes) -> bytes:
         h.update(b"%d,%d;" % key)
     for halt in sorted(s.halts, key=_raw):
         h.update(halt.raw)
+    for agent in sorted(s.figures):
+        h.update(s.figures[agent].raw)
     if s.rest is not None:
         h.update(repr(s.rest[:2]).encode())
     h.update(repr(tuple(s.wake)).encode())

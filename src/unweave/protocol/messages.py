@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from unweave.protocol.ids import Revision, Stamp
-from unweave.protocol.records import Halt, Intent, Tombstone, Vote
+from unweave.protocol.records import Figure, Halt, Intent, Tombstone, Vote
 from unweave.protocol.token import Token
 from unweave.protocol.tombs import Tombs
 
@@ -45,6 +45,7 @@ class Gossip(NamedTuple):
     intents: Mapping[bytes, Intent]
     votes: Mapping[tuple[int, int], Vote]  # (target, voter)
     halts: frozenset[Halt]
+    figures: Mapping[int, Figure]
     rest: Rest | None
     wake: Stamp
     digest: bytes

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-__all__ = ["Halt", "Intent", "Record", "Sign", "Tombstone", "Vote", "pae"]
+__all__ = ["Figure", "Halt", "Intent", "Record", "Sign", "Tombstone", "Vote", "pae"]
 
 Sign = Callable[[bytes], bytes]
 
@@ -113,3 +113,20 @@ class Halt(Record):
     """An audit that did not add up. The first leads to a rebuild, a second one to a halt."""
 
     kind = "application/vnd.unweave.mismatch+json"
+
+
+class Figure(Record):
+    """What an agent publishes about itself: how far the posterior would move without it. One
+    number, at one place of rest; the latest replaces the others."""
+
+    kind = "application/vnd.unweave.figure+json"
+
+    @cached_property
+    def stamp(self) -> tuple[int, ...]:
+        return tuple(int(part) for part in self.body["stamp"])
+
+    @property
+    def influence(self) -> float | None:
+        """KL(q ‖ q without the agent); None if nothing proper would be left."""
+        value = self.body["influence"]
+        return None if value is None else float(value)

@@ -9,7 +9,7 @@ from unweave.grid import Ints
 from unweave.protocol.events import Key
 from unweave.protocol.ids import NEVER, Revision, Stamp, bit
 from unweave.protocol.messages import Gossip, Rest
-from unweave.protocol.records import Halt, Intent, Record, Tombstone, Vote
+from unweave.protocol.records import Figure, Halt, Intent, Record, Tombstone, Vote
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import Token
 from unweave.protocol.tombs import NOTHING, Tomb, Tombs
@@ -116,6 +116,7 @@ class State:
     heard: Mapping[int, float]  # neighbour → when it was last heard
     pending: Key | None  # the work that is running
     memo: Mapping[Key, Any]  # answers that the current visit has already got
+    figures: Mapping[int, Figure]  # what agents publish about themselves
     gossip: Gossip | None  # what is spread, cached until it grows
     pulse: tuple[Stamp, float]
     relay: bool  # the pulse has not been passed on yet
@@ -156,6 +157,7 @@ class State:
         self.heard = {}
         self.pending = None
         self.memo = {}
+        self.figures = {}
         self.gossip = None
         self.pulse = (NEVER, 0.0)
         self.relay = False
