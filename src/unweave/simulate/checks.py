@@ -2,46 +2,59 @@
 
 I1  every token anywhere (held, parked, in an outbox, a copy, in flight) satisfies
     eta = eta_0 + Σ_k factor_k[included_k]; so each factor is in it exactly once
-I2  durable before sent: every revision that a token includes was committed by its owner before
+I2  durable before sent: every revision that a token includes was committed by its owner before, and
+    a revision names one factor for ever
 I3  a role token is never older than the fence of its agent, nor newer than what it has accepted
 I4  nothing that a tombstone forbids exists where the tombstone is known: no dead token, no dead
-    copy, no factor computed from erased rows, no factor of an older generation
+    copy, no factor computed from erased rows, no factor of an older generation; whoever knows that
+    an erasure asked for retraining knows its generation
 I5  after certification every synced agent that has not left knows the erasure and holds nothing
     of it, at every later moment too
-I6  a certificate that says `retrained` covers no factor that was fitted before the request
+I6  a certificate that says `retrained` covers no factor that was fitted before the request, and an
+    erasure that asked for retraining is never certified as anything less
 I7  receipts form one hash chain: each names the hash it continues, and the token carries the end
 I8  tombstones, generations and fences of a living process only grow
-I9  an agent at rest with a complete quiet cover was audited: the second sum equals eta
+I9  a rest that closes a cover was audited: the second sum equals eta, the statement is about this
+    very token, exactly the agents that have not left signed it, the frozen sum is the sum of their
+    vectors at this eta, and if it says "converged", every factor is where its solver wants it
+I10 the newest token has somebody who is responsible for it, up or down, unless a disk was lost, a
+    quorum spoke or the network halted: nobody acknowledges what is not stored, nobody purges
+    silently
+I11 a stamp names one token, on its way to one neighbour, which has not left
+I12 in quarantine an agent sends nothing but Hello and Welcome and asks for no work; with a past it
+    leaves quarantine only when at least one neighbour has answered
 
-Liveness, checked when faults have stopped, everybody is back or has left, and time has passed: one
-token, at rest, in one epoch; everybody included at the current revision; every erasure that
-survived its removal visit is certified; nobody has unfinished business.
+The checks use none of the protocol's own judgements (dead, left, join): a bug there must not hide
+itself. `liveness` checks what must be true in the end.
 """
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
 from unweave.grid import Ints
+from unweave.protocol.certificate import attestation
 from unweave.protocol.epochs import first_hash
-from unweave.protocol.events import Certified, Effect, Send
-from unweave.protocol.ids import Revision, bit, members
-from unweave.protocol.messages import Pass
-from unweave.protocol.state import Factor, Idle, Parked, State
+from unweave.protocol.events import Certified, Effect, Opened, Send, Work
+from unweave.protocol.ids import NEVER, Revision, Stamp, members
+from unweave.protocol.messages import Hello, Pass, Rest, Welcome
+from unweave.protocol.state import Factor, Out, State
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import Token
-from unweave.protocol.tombs import NOTHING, dead, join
+from unweave.protocol.tombs import NOTHING, Tombs
 from unweave.protocol.visit import Receipt, chain
-from unweave.simulate.world import World
 
-__all__ = ["Checker", "Violation", "check_liveness"]
+__all__ = ["Checker", "Violation", "gone"]
 
-# How a checker looks into a factor: does it contain anything of these erased rows?
-Contains = Callable[[int, Ints, frozenset[bytes]], bool]
+# How a checker looks into the statistics, without which it checks the sums alone.
+Contains = Callable[[int, Ints, frozenset[bytes]], bool]  # a factor has something of these rows
+Frozen = Callable[[int, Ints, Ints], Ints]  # agent, eta, factor → its vector
+Stationary = Callable[[int, Ints, Ints], bool]  # the factor is where its solver wants it
 
 
 class Violation(AssertionError):
@@ -51,33 +64,65 @@ class Violation(AssertionError):
 class Checker:
     """Watches a world; raises `Violation` in the step that breaks an invariant."""
 
-    def __init__(self, terms: Terms, contains: Contains | None = None) -> None:
+    def __init__(
+        self,
+        terms: Terms,
+        contains: Contains | None = None,
+        *,
+        frozen: Frozen | None = None,
+        stationary: Stationary | None = None,
+    ) -> None:
         self.terms = terms
         self.contains = contains
+        self.frozen = frozen
+        self.stationary = stationary
+        self.latest: dict[int, State] = {}  # agent → its last committed state
         self.factors: dict[tuple[int, Revision], Factor] = {}
         self.hashes = {first_hash(terms.run)}
         self.erased: dict[bytes, tuple[int, frozenset[bytes]]] = {}  # request → agent, rows
+        self.retrained: set[bytes] = set()  # requests that asked for it
+        self.requests: dict[int, set[bytes]] = {}  # agent → what it durably promised to erase
         self.certified: set[bytes] = set()
         self.certificates: list[bytes] = []
+        self.sent: dict[Stamp, tuple[int, Token]] = {}
+        self.newest = NEVER
+        self.excused = NEVER  # the newest token was lost in a way that nobody can prevent
         self.checked = 0
+        self.opened: list[str] = []  # why epochs were opened
+        self.boots = 0
 
     def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None:
         self.checked += 1
+        known = self.latest.get(agent)
+        if known is not None and known is not before:
+            self._spoiled(agent)  # another disk than the one that was last written
+        self.latest[agent] = after
+        self.boots += before.boot != after.boot
         if after.factors is not before.factors:
-            for factor in after.factors:
-                self.factors.setdefault((agent, factor.revision), factor)
+            self._factors(agent, after)
         if after.receipts is not before.receipts and after.receipts:
             self._receipt(agent, after)
-        for record in after.tombstones.values():
-            self.erased.setdefault(record.request, (record.agent, record.rows))
+        if after.tombstones is not before.tombstones or known is not before:
+            self._tombstones(agent, after)
+        if after.intents is not before.intents:
+            own = {r for r, intent in after.intents.items() if intent.agent == agent}
+            self.requests.setdefault(agent, set()).update(own)
         for token in _tokens(before, after, effects):
             self._token(agent, token)
-        self._agent(agent, before, after)
+        self._agent(agent, after)
+        self._growth(agent, before, after)
+        self._quarantine(agent, before, after, effects)
+        self._outbox(agent, before, after)
+        self._responsible(agent, before, after)
+        if after.rest is not None and after.rest is not before.rest and after.rest.holder == agent:
+            self._rest(agent, after, after.rest)
         for effect in effects:
             if isinstance(effect, Certified):
                 self._certificate(agent, after, effect.certificate)
+            elif isinstance(effect, Opened):
+                self.opened.append(effect.why)
 
-    # ------------------------------------------------------------------------------- invariants
+    # ----------------------------------------------------------------------------------- tokens
 
     def _token(self, agent: int, token: Token) -> None:
         total = [int(v) for v in self.terms.eta0]
@@ -85,7 +130,7 @@ class Checker:
         for k, revision in enumerate(token.included):
             if not revision.counter:
                 continue
-            inside |= bit(k)
+            inside |= 1 << k
             factor = self.factors.get((k, revision))
             if factor is None:
                 self._fail("I2", agent, f"token {token.stamp} includes {k}@{revision}, unknown")
@@ -98,60 +143,156 @@ class Checker:
         if token.receipts not in self.hashes:
             self._fail("I7", agent, f"token {token.stamp}: unknown end of the chain of receipts")
 
-    def _agent(self, agent: int, before: State, s: State) -> None:
-        token = s.token
+    def _outbox(self, agent: int, before: State, s: State) -> None:
+        role = s.role
+        if not isinstance(role, Out) or role is before.role:
+            return
+        to, token = role.to, role.token
+        if to not in self.terms.topology.adjacency[agent]:
+            self._fail("I11", agent, f"token {token.stamp} goes to {to}, which is no neighbour")
+        if gone(s.tombs) >> to & 1:
+            self._fail("I11", agent, f"token {token.stamp} goes to {to}, which has left")
+        was_to, was = self.sent.setdefault(token.stamp, (to, token))
+        if was_to != to:
+            self._fail("I11", agent, f"token {token.stamp} goes to {was_to} and to {to}")
+        if was is not token and _content(was) != _content(token):
+            self._fail("I11", agent, f"two tokens are named {token.stamp}")
+
+    def _responsible(self, agent: int, before: State, s: State) -> None:
+        self.newest = max(self.newest, s.last, s.fence)
+        if s.halted or gone(s.tombs) >> agent & 1:
+            self.excused = self.newest
+        if self.newest in (self.excused, NEVER):
+            return
+        for state in self.latest.values():
+            token = state.token
+            if token is not None and token.stamp == self.newest:
+                return
+        self._fail("I10", agent, f"nobody is responsible for the newest token {self.newest}")
+
+    # ----------------------------------------------------------------------------------- agents
+
+    def _agent(self, agent: int, s: State) -> None:
+        token, tomb = s.token, s.tombs.get(agent, NOTHING)
         if s.synced and token is not None:
             if token.stamp < s.fence or token.stamp > s.last:
                 self._fail("I3", agent, f"role token {token.stamp}, last {s.last}, fence {s.fence}")
-            if dead(token, s.tombs, s.generation):
+            if _forbidden(token, s):
                 self._fail("I4", agent, f"the role token {token.stamp} is dead")
-        if s.copy is not None and dead(s.copy, s.tombs, s.generation):
+        if s.copy is not None and _forbidden(s.copy, s):
             self._fail("I4", agent, f"the copy {s.copy.stamp} is dead")
         for factor in s.factors:
             if not s.generation <= factor.generation:
                 self._fail("I4", agent, f"factor {factor.revision} is of an older generation")
-            if s.tomb.out and s.tomb.whole:
+            if tomb.whole:
                 self._fail("I4", agent, f"factor {factor.revision} of an erased agent")
             if self.contains is not None:
-                for request in s.tomb.ids & self.erased.keys():
+                for request in tomb.ids & self.erased.keys():
                     if self.contains(agent, factor.units, self.erased[request][1]):
                         self._fail("I4", agent, f"factor {factor.revision} has erased rows")
+        for request in self.retrained:
+            if request in s.tombstones and request not in s.generation:
+                self._fail("I4", agent, "knows an erasure and not that it asked for retraining")
+        if s.synced and not tomb.left:
+            self._holds_nothing_certified(agent, s)
+
+    def _growth(self, agent: int, before: State, s: State) -> None:
         if before.boot == s.boot and (
-            join(s.tombs, before.tombs) is not s.tombs
+            not all(_covered(tomb, s.tombs.get(k, NOTHING)) for k, tomb in before.tombs.items())
             or not before.generation <= s.generation
             or before.fence > s.fence
         ):
             self._fail("I8", agent, "knowledge shrank")
-        if s.synced and not s.tomb.left:
-            self._holds_nothing_certified(agent, s)
-        if isinstance(s.role, Parked) and not isinstance(before.role, Parked):
-            quiet = s.role.token.quiet
-            everybody = self.terms.everybody & ~s.left
-            if quiet.agents and not everybody & ~quiet.agents:
-                if quiet.audit is None or not np.array_equal(quiet.audit, s.role.token.eta):
-                    self._fail("I9", agent, "rest without a matching audit")
+
+    def _quarantine(self, agent: int, before: State, s: State, effects: Sequence[Effect]) -> None:
+        if s.synced:
+            past = max(before.last, before.fence) > NEVER or before.factors or before.tombs
+            others = [k for k in s.neighbours if not gone(s.tombs) >> k & 1]
+            if not before.synced and past and others and not s.welcomed:
+                self._fail("I12", agent, "acts before anybody has told it what it missed")
+            return
+        for effect in effects:
+            message = effect.message if isinstance(effect, Send) else None
+            talks = message is not None and not isinstance(message, Hello | Welcome)
+            if talks or isinstance(effect, Work):
+                self._fail("I12", agent, f"{type(message or effect).__name__} in quarantine")
 
     def _holds_nothing_certified(self, agent: int, s: State) -> None:
         for request in self.certified:
             owner, rows = self.erased[request]
             tomb = s.tombs.get(owner, NOTHING)
-            if request not in tomb.ids and not tomb.out:
+            if request not in tomb.ids and not tomb.whole and not tomb.left:
                 self._fail("I5", agent, f"does not know the certified erasure of {owner}")
             if owner == agent and self.contains is not None:
                 for factor in s.factors:
                     if self.contains(agent, factor.units, rows):
                         self._fail("I5", agent, "holds a factor with certified-erased rows")
 
+    # ------------------------------------------------------------------------------------- rest
+
+    def _rest(self, agent: int, s: State, rest: Rest) -> None:
+        """The token that rested is the copy: the same transition may have woken it again."""
+        token = s.copy
+        if token is None or token.stamp != rest.stamp:
+            return
+        quiet = token.quiet
+        if self._remaining(token) & ~quiet.agents:
+            if rest.certificate:
+                who = members(self._remaining(token) & ~quiet.agents)
+                self._fail("I9", agent, f"a certificate without the attestations of {who}")
+            return  # pending
+        if not quiet.agents:
+            return
+        if quiet.audit is None or not np.array_equal(quiet.audit, token.eta):
+            self._fail("I9", agent, "rest without a matching audit")
+        if quiet.statement != attestation(self.terms, token):
+            self._fail("I9", agent, "the statement that was signed is not about this token")
+        if set(quiet.signatures) != set(members(quiet.agents)):
+            self._fail("I9", agent, "the signatures are not those of the cover")
+        factors = {k: self.factors[k, token.included[k]].units for k in members(token.inside)}
+        if self.frozen is not None and not self.terms.conjugate:
+            total = self.terms.grid.zeros()
+            for k, units in factors.items():
+                total = total + self.frozen(k, token.eta, units)
+            if quiet.frozen is None or not np.array_equal(quiet.frozen, total):
+                self._fail("I9", agent, f"the frozen sum is {quiet.frozen}, not {total}")
+        if self.stationary is not None and not self.terms.conjugate and quiet.converged:
+            for k, units in factors.items():
+                if not self.stationary(k, token.eta, units):
+                    self._fail("I9", agent, f"says converged, but {k} would still move")
+
+    def _remaining(self, token: Token) -> int:
+        return self.terms.everybody & ~gone(token.tombs)
+
     def _certificate(self, agent: int, s: State, certificate: bytes) -> None:
-        token = s.copy  # the token that rested; the same transition may have woken it again
+        token = s.copy
         assert token is not None
         self.certificates.append(certificate)
-        self.certified |= {request for tomb in token.tombs.values() for request in tomb.ids}
-        for request in token.generation:
-            for k in members(token.inside):
-                if request not in self.factors[k, token.included[k]].generation:
-                    self._fail("I6", agent, f"{k}'s factor was fitted before the retraining")
-        json.loads(certificate)
+        requests = {request for tomb in token.tombs.values() for request in tomb.ids}
+        self.certified |= requests & self.erased.keys()
+        if not requests & self.retrained <= token.generation:
+            self._fail("I6", agent, "an erasure that asked for retraining is certified as refined")
+        for k in members(token.inside):
+            if not token.generation <= self.factors[k, token.included[k]].generation:
+                self._fail("I6", agent, f"{k}'s factor was fitted before the retraining")
+        predicate = _closing(certificate)
+        for request, entry in predicate["erasures"].items():
+            earned = "retrained" if bytes.fromhex(request) in token.generation else "refined"
+            if entry["kind"] != ("exact" if self.terms.conjugate else earned):
+                self._fail("I6", agent, f"the certificate says {entry['kind']}")
+        if not requests <= {bytes.fromhex(request) for request in predicate["erasures"]}:
+            self._fail("I9", agent, "the certificate leaves out an erasure")
+        for k, state in self.latest.items():
+            if state.synced and self._remaining(token) >> k & 1:
+                self._holds_nothing_certified(k, state)
+
+    # ------------------------------------------------------------------------------ book-keeping
+
+    def _factors(self, agent: int, s: State) -> None:
+        for factor in s.factors:
+            first = self.factors.setdefault((agent, factor.revision), factor)
+            if first is not factor and not np.array_equal(first.units, factor.units):
+                self._fail("I2", agent, f"revision {factor.revision} names two factors")
 
     def _receipt(self, agent: int, s: State) -> None:
         receipt = s.receipts[0]
@@ -161,8 +302,41 @@ class Checker:
         assert isinstance(receipt, Receipt)
         self.hashes.add(chain(previous, receipt))
 
+    def _tombstones(self, agent: int, s: State) -> None:
+        for request, record in s.tombstones.items():
+            self.erased.setdefault(request, (record.agent, record.rows))
+            if record.retrain:
+                self.retrained.add(request)
+
+    def _spoiled(self, agent: int) -> None:
+        """A lost or restored disk may forget the token and what was asked, but nothing else."""
+        self.excused = self.newest
+        self.requests.pop(agent, None)
+
     def _fail(self, invariant: str, agent: int, what: str) -> NoReturn:
         raise Violation(f"{invariant} at {self.terms.name(agent)}: {what}")
+
+
+def gone(tombs: Tombs) -> int:
+    """Bitmap of the agents that a quorum declared gone."""
+    return sum(1 << k for k, tomb in tombs.items() if tomb.left)
+
+
+def _forbidden(token: Token, s: State) -> bool:
+    """Whether a token includes what this agent knows to be erased."""
+    for k in members(token.inside):
+        known, told = s.tombs.get(k, NOTHING), token.tombs.get(k, NOTHING)
+        if known.whole or known.left or not known.ids <= told.ids:
+            return True
+    return bool(token.inside) and not s.generation <= token.generation
+
+
+def _covered(small: Any, large: Any) -> bool:
+    return small.ids <= large.ids and small.whole <= large.whole and small.left <= large.left
+
+
+def _content(token: Token) -> tuple[object, ...]:
+    return (*token._replace(eta=token.eta.tobytes(), quiet=token.quiet.agents),)  # type: ignore[arg-type]
 
 
 def _tokens(before: State, after: State, effects: Sequence[Effect]) -> list[Token]:
@@ -177,40 +351,7 @@ def _tokens(before: State, after: State, effects: Sequence[Effect]) -> list[Toke
     return list(tokens.values())
 
 
-def check_liveness(world: World, checker: Checker) -> None:
-    """What must be true when a healed network has had time enough."""
-
-    def fail(what: str) -> NoReturn:
-        raise Violation(f"liveness: {what}")
-
-    left = 0
-    for agent in world.agents:
-        if agent.state is not None:
-            left |= agent.state.left
-    live = [k for k in range(len(world.agents)) if not left & bit(k)]
-    states = {k: world.state(k) for k in live}
-    roles = {k: s.role for k, s in states.items() if not isinstance(s.role, Idle)}
-    if len(roles) != 1 or not all(isinstance(role, Parked) for role in roles.values()):
-        fail(
-            f"expected one parked token, found {[(k, type(r).__name__) for k, r in roles.items()]}"
-        )
-    holder, role = next(iter(roles.items()))
-    assert isinstance(role, Parked)
-    token = role.token
-    for k, s in states.items():
-        if s.intents:
-            fail(f"agent {k} still knows an open request")
-        if s.rest is None or s.rest.stamp != token.stamp or s.rest.holder != holder:
-            fail(f"agent {k} does not know where the token rests")
-        if s.tomb.out or s.detached or s.current is None:
-            if token.inside & bit(k):
-                fail(f"agent {k} is included and should not be")
-        elif s.current.revision != token.included[k]:
-            fail(f"agent {k} is included at {token.included[k]}, not at {s.current.revision}")
-        elif s.current.rows != s.rows or s.current.data != s.data:
-            fail(f"agent {k} has not learned its current data")
-        missing = {r for tomb in s.tombs.values() for r in tomb.ids} - checker.certified
-        if missing:
-            fail(f"{len(missing)} erasures known to agent {k} are not certified")
-    if members(token.inside & left):
-        fail("an agent that left is included")
+def _closing(certificate: bytes) -> Mapping[str, Any]:
+    payload = base64.b64decode(json.loads(certificate)["closing"]["payload"])
+    predicate: Mapping[str, Any] = json.loads(payload)["predicate"]
+    return predicate

@@ -1,14 +1,16 @@
-"""A toy model for fault tests: a factor shows which rows it was computed from.
+"""A toy model for fault tests: a factor shows which rows, and which version of them, it has.
 
-Row r of agent k contributes 2^r to component 0 and 1 to component 1, so a checker can read the row set
-off a factor. The cavity-dependent variant adds component 2: a slow contraction of the cavity, so that
-agents must be visited in several passes before nobody moves.
+Row r of agent k contributes 2^(4r) to component 0, so a checker can read the row set off a factor;
+component 1 holds their number and the version of the data. The cavity-dependent variant adds
+component 2: a slow contraction of the cavity, so that agents must be visited in several passes
+before nobody moves.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import random
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,17 +18,33 @@ import numpy as np
 from unweave.graph import Topology
 from unweave.graph.random_graphs import erdos_renyi
 from unweave.grid import Grid, Ints
-from unweave.protocol.events import Appraise, Freeze, Judge, Solution, Solve
+from unweave.protocol.events import Appraise, Effect, Freeze, Judge, Send, Solution, Solve
 from unweave.protocol.terms import Patience, Terms
-from unweave.simulate.checks import Checker
-from unweave.simulate.faults import Profile, Storm, ride_out
+from unweave.protocol.tombs import NOTHING
+from unweave.simulate.checks import Checker, Violation, gone
+from unweave.simulate.crew import Crew, ride_out
+from unweave.simulate.faults import Profile, Storm
 from unweave.simulate.world import World
 
-__all__ = ["ROWS", "Tally", "contains", "row_key", "run_storm", "tally_terms"]
+__all__ = [
+    "ROWS",
+    "Outcome",
+    "Tally",
+    "WireWorld",
+    "contains",
+    "draw_erasure",
+    "expected_eta",
+    "row_key",
+    "run_storm",
+    "tally_checker",
+    "tally_terms",
+]
 
 ROWS = 12
 # Row r of any agent occupies its own bits of component 0; sums over agents stay below 2^63.
 _SHIFT = 4
+_VERSION = 1000
+PATIENCE = Patience(welcome=2.0, resend=0.5, ack=3.0, alive=1.0, loss=10.0)
 
 
 def row_key(row: int) -> bytes:
@@ -39,23 +57,46 @@ def contains(agent: int, units: Ints, rows: frozenset[bytes]) -> bool:
     return any(int(units[0]) >> (_SHIFT * row[0]) & 1 for row in rows)
 
 
+def _pull(agent: int, cavity: Ints) -> int:
+    return 10 * (agent + 1) + int(cavity[2]) // 16
+
+
+def frozen(agent: int, eta: Ints, units: Ints) -> Ints:
+    """A vector that depends on the sum and on the factor, so that a stale one shows."""
+    return np.array([int(eta[2]) + agent, int(units[1]), 1], dtype=np.int64)
+
+
+def stationary(agent: int, eta: Ints, units: Ints) -> bool:
+    """Whether the agent's solver would keep this factor."""
+    return abs(int(units[2]) - _pull(agent, eta - units)) <= 1
+
+
 class Tally:
     """One agent's worker."""
 
     def __init__(self, agent: int, conjugate: bool) -> None:
         self.agent = agent
         self.conjugate = conjugate
+        self.version = 0  # of the data
+        self.solved = 0
+
+    def factor(self, dropped: frozenset[bytes]) -> list[int] | None:
+        """Components 0 and 1 of the factor of all rows but the dropped ones."""
+        rows = [r for r in range(ROWS) if row_key(r) not in dropped]
+        if not rows:
+            return None
+        return [sum(1 << (_SHIFT * r) for r in rows), len(rows) + _VERSION * self.version]
 
     def solve(self, work: Solve) -> Solution:
-        rows = [r for r in range(ROWS) if row_key(r) not in work.dropped]
-        if not rows:
+        self.solved += 1
+        factor = self.factor(work.dropped)
+        if factor is None:
             return Solution(None)
-        mask, count = sum(1 << (_SHIFT * r) for r in rows), len(rows)
         if self.conjugate:
-            return Solution(np.array([mask, count], dtype=np.int64))
+            return Solution(np.array(factor, dtype=np.int64))
         assert work.cavity is not None
-        pull = 10 * (self.agent + 1) + int(work.cavity[2]) // 16
-        units = np.array([mask, count, pull], dtype=np.int64)
+        pull = _pull(self.agent, work.cavity)
+        units = np.array([*factor, pull], dtype=np.int64)
         current = work.current
         if (
             current is not None
@@ -70,7 +111,7 @@ class Tally:
         return hashlib.sha256(work.after.tobytes()).digest()[0] % 4 != 0
 
     def freeze(self, work: Freeze) -> Ints:
-        return np.array([0, 0, 1], dtype=np.int64)
+        return frozen(self.agent, work.eta, work.factor)
 
     def appraise(self, work: Appraise) -> dict[str, Any]:
         return {"agents": int(work.frozen[2])}
@@ -89,18 +130,70 @@ def tally_terms(topology: Topology, seed: int, *, conjugate: bool = True, **sett
     )
 
 
+def tally_checker(terms: Terms) -> Checker:
+    """A checker that can look into tally factors."""
+    return Checker(terms, contains, frozen=frozen, stationary=stationary)
+
+
+def draw_erasure(rng: random.Random, agent: int) -> tuple[bool, frozenset[bytes]]:
+    """One row, or now and then everything."""
+    whole = rng.random() < 0.15
+    return whole, frozenset() if whole else frozenset({row_key(rng.randrange(ROWS))})
+
+
+class WireWorld(World):
+    """A world in which every message becomes bytes and is read again."""
+
+    def _perform(self, k: int, effect: Effect) -> None:
+        from unweave.node.codec import decode, encode
+
+        if isinstance(effect, Send):
+            effect = Send(effect.to, decode(encode(effect.message, self.terms), self.terms))
+        super()._perform(k, effect)
+
+
+def expected_eta(world: World, checker: Checker) -> list[int]:
+    """Components 0 and 1 of what the network must have learned in the end: eta_0, and of everybody
+    who has not left and was not erased the newest version of all rows that were not erased."""
+    total = [int(v) for v in world.terms.eta0[:2]]
+    left = 0
+    for agent in world.agents:
+        if agent.state is not None:
+            left |= gone(agent.state.tombs)
+    for k, agent in enumerate(world.agents):
+        tomb = world.state(k).tombs.get(k, NOTHING)
+        if left >> k & 1 or tomb.whole:
+            continue
+        erased = frozenset(row for r in tomb.ids for row in checker.erased[r][1])
+        worker = agent.worker
+        assert isinstance(worker, Tally)
+        factor = worker.factor(erased)
+        if factor is not None:
+            total = [a + b for a, b in zip(total, factor, strict=True)]
+    return total
+
+
+@dataclass
+class Outcome:
+    """What a storm did to a network that survived it."""
+
+    world: World
+    storm: Storm
+    checker: Checker
+    crew: Crew
+
+
 def run_storm(
     seed: int,
     profile: Profile,
     *,
-    events: int = 220,
+    events: int = 260,
     size: int | None = None,
-    agents: Sequence[str] | None = None,
+    wire: bool = False,
+    patience_events: int = 60_000,
     **settings: Any,
-) -> Checker:
+) -> Outcome:
     """One seeded fault run on a small random network; raises `Violation` if a rule is broken."""
-    import random
-
     rng = random.Random(seed)
     size = size or rng.randrange(3, 7)
     topology = erdos_renyi(size, 0.6, seed=seed)
@@ -111,12 +204,26 @@ def run_storm(
         "attest": rng.choice(["sweep", "sweep", "walk"]),
         "kept": rng.choice([1, 2, 3]),
         "max_passes": 8,
-        "patience": Patience(welcome=2.0, resend=0.5, ack=3.0, alive=1.0, loss=10.0),
+        "patience": PATIENCE,
     } | settings
     terms = tally_terms(topology, seed, **chosen)
     storm = Storm(profile, size, seed)
-    checker = Checker(terms, contains)
+    checker = tally_checker(terms)
     workers = [Tally(k, terms.conjugate) for k in range(size)]
-    world = World(terms, workers, seed=seed, weather=storm, observers=[checker])
-    ride_out(world, storm, checker, events=events, rows=ROWS)
-    return checker
+    made = WireWorld if wire else World
+    world = made(terms, workers, seed=seed, weather=storm, observers=[checker])
+    crew = ride_out(
+        world, storm, checker, draw_erasure, events=events, patience_events=patience_events
+    )
+    check_sum(world, checker)
+    return Outcome(world, storm, checker, crew)
+
+
+def check_sum(world: World, checker: Checker) -> None:
+    """The token at rest holds exactly what it should."""
+    assert world.parked is not None
+    token = world.state(world.parked).token
+    assert token is not None
+    found, expected = [int(v) for v in token.eta[:2]], expected_eta(world, checker)
+    if found != expected:
+        raise Violation(f"liveness: the network learned {found}, not {expected}")

@@ -1,0 +1,223 @@
+"""People around a network in bad weather: they restart what died, put disks back, ask and vote.
+
+`ride_out` takes a network through a storm. Then the weather clears, everybody comes back or is
+declared gone, and the network must come to rest with all its work done.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from unweave.protocol.events import DataChanged, EraseRequested, Tick, VoteCast
+from unweave.protocol.state import State
+from unweave.simulate.checks import Checker, Violation
+from unweave.simulate.faults import Storm
+from unweave.simulate.liveness import check_liveness
+from unweave.simulate.world import World
+
+__all__ = ["Crew", "ride_out"]
+
+# Draws what an erasure asks for: (whole agent, row commitments), given the agent.
+DrawErasure = Callable[[random.Random, int], tuple[bool, frozenset[bytes]]]
+
+
+class Crew:
+    """Restarts crashed agents, takes backups, cuts links, asks for erasures, changes data."""
+
+    def __init__(self, world: World, storm: Storm, draw_erasure: DrawErasure) -> None:
+        self.world = world
+        self.storm = storm
+        self.rng = random.Random(storm.rng.random())
+        self.draw_erasure = draw_erasure
+        self.size = len(world.agents)
+        self.back_at: dict[int, float] = {}
+        self.backups: list[tuple[int, State, int]] = []  # agent, disk, its version of the data
+        self.versions = [0] * self.size  # of the data that lie beside each agent
+        self.learned = [0] * self.size  # the version that each disk has been told of
+        self.gone: int | None = None
+        self.spoiled: int | None = None  # the one agent whose disk may go wrong in this run
+        self.last_request: tuple[int, EraseRequested] | None = None
+        self.counts = dict.fromkeys(
+            ("requests", "votes", "lost disks", "restores", "partitions", "power cuts"), 0
+        )
+
+    def between_events(self) -> None:
+        world, rng, p = self.world, self.rng, self.storm.profile
+        self.restart_due()
+        if rng.random() < p.partition and world.now >= self.storm.heals_at:
+            side = frozenset(k for k in range(self.size) if rng.random() < 0.5)
+            until = world.now + rng.expovariate(1.0 / 8.0)
+            self.storm.cut(side, until, rng.random() < p.one_way)
+            self.counts["partitions"] += 1
+        if rng.random() < p.power_cut:
+            for k in range(self.size):
+                world.crash(k)
+            self.counts["power cuts"] += 1
+        if rng.random() < p.noise:
+            k = rng.randrange(self.size)
+            world.tell(k, Tick(world.clock(k)))
+        if rng.random() < p.erase:
+            self.erase(rng.randrange(self.size))
+        if rng.random() < p.data:
+            self.change_data(rng.randrange(self.size))
+        if rng.random() < 0.05:
+            k = rng.randrange(self.size)
+            self.backups.append((k, world.agents[k].disk, self.learned[k]))
+
+    # ---------------------------------------------------------------------------------- restarts
+
+    def restart_due(self) -> None:
+        world, p = self.world, self.storm.profile
+        for k, agent in enumerate(world.agents):
+            if agent.state is None and k != self.gone:
+                back = self.back_at.setdefault(k, world.now + self.rng.expovariate(1.0 / p.down))
+                if world.now >= back:
+                    self.restart(k)
+
+    def restart(self, k: int) -> None:
+        """Start a process again, on its disk, on an old one or on an empty one."""
+        world, rng, p = self.world, self.rng, self.storm.profile
+        self.back_at.pop(k, None)
+        # The rules survive one spoiled disk at a time; two at once may forget a request between
+        # them, which is why a request counts as done only when it is certified.
+        if self.storm.raging and self.spoiled in (None, k):
+            draw = rng.random()
+            backups = [backup for backup in self.backups if backup[0] == k]
+            if draw < p.lose_disk:
+                self.spoiled = k
+                self.counts["lost disks"] += 1
+                world.wipe(k)
+                self.learned[k] = self.versions[k]  # nothing is known, so all will be read
+            elif draw < p.lose_disk + p.restore and backups:
+                self.spoiled = k
+                self.counts["restores"] += 1
+                _, disk, self.learned[k] = rng.choice(backups)
+                world.wipe(k, disk)
+        world.boot(k)
+        self._tell_of_data(k)
+
+    def everybody_back(self) -> None:
+        for k, agent in enumerate(self.world.agents):
+            if agent.state is None and k != self.gone:
+                self.restart(k)
+
+    # ---------------------------------------------------------------------------------- requests
+
+    def erase(self, k: int) -> None:
+        """An erasure; sometimes the last one again, sometimes one more elsewhere at once."""
+        rng, world = self.rng, self.world
+        if self.last_request is not None and rng.random() < 0.15:
+            again, request = self.last_request
+            world.tell(again, request._replace(now=world.clock(again)))
+            return
+        whole, rows = self.draw_erasure(rng, k)
+        request = EraseRequested(rng.randbytes(16), whole, rows, world.clock(k))
+        self.last_request = (k, request)
+        self.counts["requests"] += 1
+        world.tell(k, request)
+        if rng.random() < 0.2:
+            self.erase(rng.randrange(self.size))
+
+    def change_data(self, k: int) -> None:
+        """New data lie there; the agent hears of it now, or when it is started again."""
+        self.versions[k] += 1
+        worker: Any = self.world.agents[k].worker
+        if hasattr(worker, "version"):
+            worker.version = self.versions[k]
+        self._tell_of_data(k)
+
+    def _tell_of_data(self, k: int) -> None:
+        agent = self.world.agents[k]
+        if agent.state is not None and self.learned[k] != self.versions[k]:
+            before = agent.disk.data
+            self.world.tell(k, DataChanged(self.world.clock(k)))
+            if agent.disk.data != before:
+                self.learned[k] = self.versions[k]
+
+    def vote_out(self, k: int) -> None:
+        request = self.rng.randbytes(16)
+        self.counts["votes"] += 1
+        for voter in range(self.size):
+            if voter != k:
+                self.world.tell(voter, VoteCast(k, request, self.world.clock(voter)))
+
+
+def ride_out(
+    world: World,
+    storm: Storm,
+    checker: Checker,
+    draw_erasure: DrawErasure,
+    *,
+    events: int,
+    patience: float = 4000.0,
+    patience_events: int = 60_000,
+) -> Crew:
+    """`events` events of bad weather, then clear sky until the network rests; checks liveness."""
+    crew = Crew(world, storm, draw_erasure)
+    dispensable = _dispensable(world)
+    if storm.profile.gone and crew.rng.random() < storm.profile.stillborn:
+        if world.terms.genesis in dispensable:
+            crew.gone = world.terms.genesis
+    for k in range(len(world.agents)):
+        if k != crew.gone:
+            world.boot(k)
+    while world.events < events:
+        crew.between_events()
+        if crew.gone is None and storm.profile.gone and world.events > events // 2:
+            crew.gone = crew.rng.choice(dispensable)
+            world.crash(crew.gone)
+        if not world.step():
+            world.now += 1.0
+    storm.clear()
+    crew.everybody_back()
+    cleared, limit = world.now, world.events + patience_events
+    voted_at = cleared
+    while world.now < cleared + patience and world.events < limit:
+        crew.everybody_back()
+        if crew.gone is not None and world.now >= voted_at:
+            crew.vote_out(crew.gone)
+            voted_at = world.now + 30.0
+        if world.events % 16 == 0 and _lively(world, checker):
+            break
+        if not world.step():
+            break
+    check_liveness(world, checker)
+    if storm.profile.harmless:
+        _check_one_epoch(checker)
+    return crew
+
+
+def _check_one_epoch(checker: Checker) -> None:
+    """Delay, duplicates, slow solvers and disagreeing clocks cost no epoch, nor does an erasure."""
+    excuses = ("genesis", "an erasure asked everybody to start from zero")
+    surplus = [why for why in checker.opened if why not in excuses]
+    if surplus or checker.opened.count("genesis") != 1:
+        raise Violation(f"liveness: epochs were opened without need: {checker.opened}")
+
+
+def _dispensable(world: World) -> list[int]:
+    """Agents without which the others stay connected; liveness is promised for no less."""
+    topology = world.terms.topology
+    everybody = range(len(world.agents))
+    return [
+        k
+        for k in everybody
+        if all(
+            d >= 0
+            for d in np.delete(
+                topology.distances_avoiding((k + 1) % len(everybody), frozenset({k})), k
+            )
+        )
+    ]
+
+
+def _lively(world: World, checker: Checker) -> bool:
+    try:
+        check_liveness(world, checker)
+    except Violation:
+        return False
+    return True
