@@ -58,14 +58,14 @@ def paths(
 
 
 def _sweep(topology: Topology, seed: int, path: NDArray[np.int32]) -> None:
-    """Depth-first passes, one after the other; a pass that ends at its root starts again there."""
+    """Depth-first passes, one after the other. A pass ends at its root, and the next begins with
+    one more iteration there."""
     order: dict[int, tuple[int, ...]] = {}
     k, stack, visited = int(path[0]), (), 0  # type: tuple[int, tuple[int, ...], int]
     for i in range(1, len(path)):
         if k not in order:
             order[k] = sweep_order(topology, k, seed)
         step = sweep_next(topology, k, stack, visited, order[k])
-        if step.done:
-            step = sweep_next(topology, k, (), 0, order[k])
-        k, stack, visited = step.next, step.stack, step.visited
+        k, stack = step.next, step.stack
+        visited = 0 if step.done else step.visited
         path[i] = k
