@@ -28,7 +28,7 @@ from unweave.protocol.epochs import empty_token
 from unweave.protocol.events import EraseRequested, VoteCast
 from unweave.protocol.ids import OUT, Revision, Stamp
 from unweave.protocol.messages import Ack
-from unweave.protocol.records import Halt, Record, pae
+from unweave.protocol.records import Figure, Halt, Record, pae
 from unweave.protocol.state import State
 from unweave.protocol.token import Quiet, Token, digest
 from unweave.protocol.tombs import Tomb, join
@@ -132,6 +132,16 @@ def build() -> dict[str, bytes]:
         audit=digest(terms.eta0).hex(),
     )
     keep("north reports an audit that does not add up", mismatch)
+
+    influence = Figure.write(
+        NORTH,
+        sign,
+        run=terms.run.hex(),
+        agent=NORTH,
+        stamp=list(token.stamp),
+        influence=0.25,
+    )
+    keep("north publishes its influence", influence)
 
     # A message between neighbours; its payload is protobuf, so it is written in hex.
     message = encode(Ack(token.stamp, token.stamp), terms)

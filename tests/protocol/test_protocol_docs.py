@@ -1,0 +1,71 @@
+"""docs/protocol.md says what the code does: events, roles, signed types, certificate keys."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from unweave.protocol import agent, records, state, visit
+from unweave.protocol.messages import Message
+from unweave.protocol.token import Token
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "protocol.md").read_text()
+
+
+def section(title: str) -> str:
+    return TEXT.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def rows(title: str) -> list[list[str]]:
+    lines = [line for line in section(title).splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_table_has_every_event_and_no_other() -> None:
+    documented = {row[0].strip("`") for row in rows("Transitions")} - {"Event"}
+    handled = {kind.__name__ for kind in (*agent._EVENTS, *agent._MESSAGES)} - {"Received"}
+    assert documented == handled | {"start"}
+
+
+def test_the_diagram_has_every_role_and_only_known_events() -> None:
+    diagram = TEXT.split("```mermaid", 1)[1].split("```", 1)[0]
+    nodes = set(re.findall(r"\b([A-Z]\w+) -->|--> ([A-Z]\w+)", diagram))
+    names = {name for pair in nodes for name in pair if name}
+    assert names == {role.__name__ for role in get_args(state.Role)} | {"Quarantine"}
+    known = {kind.__name__ for kind in (*agent._EVENTS, *agent._MESSAGES)}
+    words = set(re.findall(r"\b[A-Z][a-z]+(?:[A-Z][a-z]+)*\b", diagram))
+    assert words - names <= known
+
+
+def test_every_message_and_every_field_of_the_token_is_named() -> None:
+    text = section("What travels")
+    for kind in get_args(Message):
+        assert f"`{kind.__name__}`" in text
+    for field in Token._fields:
+        if field != "inside":  # a bitmap of `included`, for speed
+            assert f"`{field}`" in text
+
+
+@pytest.mark.parametrize("module", [records, visit])
+def test_every_signed_type_is_listed(module: Any) -> None:
+    for value in vars(module).values():
+        if isinstance(value, type) and issubclass(value, records.Record) and value.kind:
+            assert f"`{value.kind}`" in section("What is signed")
+
+
+def test_the_keys_of_every_signed_record_are_listed() -> None:
+    vectors = json.loads((ROOT / "tests" / "vectors" / "signatures.json").read_text())
+    listed = {row[1].strip("`"): row[2] for row in rows("What is signed") if len(row) == 5}
+    for vector in vectors:
+        body = json.loads(vector["payload"])
+        if vector["payloadType"] == "application/vnd.in-toto+json":
+            text = section("What is signed")
+            assert all(f"`{key}`" in text for key in body["predicate"])
+        else:
+            keys = set(listed[vector["payloadType"]].split(", "))
+            assert keys == set(body)
