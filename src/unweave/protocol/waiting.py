@@ -16,6 +16,8 @@ from unweave.protocol.turn import Turn
 
 __all__ = ["deadline", "pulse", "resting", "set_loss_alarm", "tick"]
 
+_OUTBOX = 1e10  # seconds; more than any clock shows
+
 
 def deadline(s: State) -> float | None:
     """When the next `Tick` is due."""
@@ -83,7 +85,10 @@ def pulse(s: State, turn: Turn, stamp: Stamp, beat: float) -> None:
 def _alive(s: State, turn: Turn) -> None:
     """The holder says that the token lives; everybody else passes on what is news to them."""
     if isinstance(s.role, Hold | Out):
-        s.pulse = (s.role.token.stamp, turn.now)
+        # An outbox beats below every clock: its receiver may have the token already, under the same
+        # stamp, and two clocks must not compete.
+        beat = turn.now if isinstance(s.role, Hold) else turn.now - _OUTBOX
+        s.pulse = (s.role.token.stamp, beat)
         s.relay = True
     if s.relay:
         for n in s.neighbours:
