@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.draws import Purpose, Stream, derive
-from unweave.errors import SolverError
+from unweave.errors import DomainError, SolverError
 from unweave.graph import Topology
 from unweave.grid import Ints
 from unweave.models import ConjugateModel, Model
@@ -105,6 +105,7 @@ class _Conjugate(Engine):
             )
 
         _spread(part, len(seeds), phase.path.size // 10)
+        _check_domain(self.model, graph, forgotten, run)
         return run
 
     def target(self, remaining: Bools) -> Ints:
@@ -153,6 +154,7 @@ class _BetaExponential(Engine):
 
         cost = 20 if self.estimator.noisy else 1
         _spread(part, len(seeds), phase.path.size * solver.steps * cost)
+        _check_domain(model, graph, forgotten, run)
         self._check(graph, phase, run)
         return run
 
@@ -204,6 +206,8 @@ class _General(Engine):
                     eta = self.model.grid.add(cavity, solution.factor)
                 run.units[r, i] = eta
                 run.changed[r, i] = not np.array_equal(before, eta)
+                if forgetting:
+                    _check_domain(self.model, graph, forgotten, run, r, i)
         return run
 
     def target(self, remaining: Bools) -> Ints | Target | None:
@@ -213,6 +217,29 @@ class _General(Engine):
             data = summaries(self.model, self.shards)[:, remaining]
             return self.model.exact(self.model.combine(data)[:, None, :])
         return None
+
+
+def _check_domain(
+    model: Model,
+    graph: Topology,
+    forgotten: Bools,
+    run: Run,
+    replica: int | slice = slice(None),
+    iteration: int | slice = slice(None),
+) -> None:
+    """The others' factors were fitted with the forgotten present: without it q may not exist."""
+    if not forgotten.any():
+        return
+    margin = model.family.margin(model.grid.decode(run.units[replica, iteration]))
+    if np.all(margin > 0.0):
+        return
+    names = ", ".join(graph.agents[k] for k in np.flatnonzero(forgotten))
+    share = "" if margin.ndim == 0 else f" in {int((margin <= 0).any(axis=-1).sum())} replicas"
+    raise DomainError(
+        f"taking out {names} leaves natural parameters outside the domain of "
+        f"{model.family.name}{share}: the other factors were fitted with it present; forget with "
+        f"how='retrain'"
+    )
 
 
 def _spread(part: Callable[[slice], None], rows: int, work: int) -> None:
