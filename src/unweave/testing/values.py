@@ -28,7 +28,7 @@ from unweave.protocol.messages import (
     Share,
     Welcome,
 )
-from unweave.protocol.records import Halt, Intent, Record, Tombstone, Vote
+from unweave.protocol.records import Figure, Halt, Intent, Record, Tombstone, Vote
 from unweave.protocol.state import DURABLE, Factor, Hold, Idle, Out, Parked, Role, State
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import Quiet, Token
@@ -174,6 +174,21 @@ def _plain(draw: Random, terms: Terms, kind: type[Record]) -> Any:
     return kind.write(draw.randrange(terms.size), lambda _: b"s", run=terms.run.hex(), eta=eta)
 
 
+def _figures(draw: Random, terms: Terms) -> dict[int, Figure]:
+    def figure() -> Figure:
+        agent = draw.randrange(terms.size)
+        return Figure.write(
+            agent,
+            lambda _: b"f",
+            run=terms.run.hex(),
+            agent=agent,
+            stamp=list(_stamp(draw, terms)),
+            influence=draw.choice((None, draw.random())),
+        )
+
+    return {figure.author: figure for figure in _some(draw, figure)}
+
+
 def _rest(draw: Random, terms: Terms) -> Rest:
     return Rest(
         _stamp(draw, terms),
@@ -194,6 +209,7 @@ def gossip(draw: Random, terms: Terms) -> Gossip:
         intents=_records(draw, terms, Intent),
         votes=_votes(draw, terms),
         halts=frozenset(_some(draw, lambda: _plain(draw, terms, Halt))),
+        figures=_figures(draw, terms),
         rest=_rest(draw, terms) if draw.random() < 0.5 else None,
         wake=_stamp(draw, terms),
         digest=_bytes(draw, 32),
