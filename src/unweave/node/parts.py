@@ -41,7 +41,6 @@ __all__ = [
     "read_bitmap",
     "read_ids",
     "read_record",
-    "read_revision",
     "read_revisions",
     "read_stamp",
     "read_tombs",
@@ -118,12 +117,6 @@ def read_vector(data: bytes, terms: Terms) -> Ints:
 
 def write_revisions(included: tuple[Revision, ...]) -> bytes:
     return struct.pack(f"<{2 * len(included)}Q", *chain.from_iterable(included))
-
-
-def read_revision(data: bytes) -> Revision:
-    if len(data) != _REVISION_BYTES:
-        raise WireError(f"a revision of {len(data)} bytes: expected {_REVISION_BYTES}")
-    return Revision(*struct.unpack("<QQ", data))
 
 
 def read_revisions(data: bytes, terms: Terms) -> tuple[tuple[Revision, ...], int]:

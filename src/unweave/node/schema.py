@@ -1,0 +1,90 @@
+"""The tables of a store, and how an older file becomes a current one.
+
+A migration is a tuple of statements; number n leads from version n to n + 1, and number 0 creates
+everything. They run in one transaction. `identity` keeps its columns in every version: it is read
+before the version is known to be ours.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "Migration", "migrate", "version"]
+
+APPLICATION_ID = 0x756E7776  # "unwv": SQLite's mark of whose file this is
+
+Migration = Sequence[str]
+
+_FIRST = (
+    # Whose store this is; written once.
+    """CREATE TABLE identity (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        run BLOB NOT NULL,
+        agent INTEGER NOT NULL,
+        name TEXT NOT NULL
+    )""",
+    # A token as it is sent; at most two: the one the agent is responsible for, and its read copy.
+    """CREATE TABLE token (
+        id INTEGER PRIMARY KEY,
+        crc INTEGER NOT NULL,
+        message BLOB NOT NULL
+    )""",
+    """CREATE TABLE factor (
+        id INTEGER PRIMARY KEY,
+        crc INTEGER NOT NULL,
+        revision BLOB NOT NULL,
+        rows INTEGER NOT NULL,
+        data INTEGER NOT NULL,
+        generation BLOB NOT NULL,
+        units BLOB NOT NULL
+    )""",
+    # The state's small fields. `factors` lists ids, the current one first.
+    """CREATE TABLE state (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        crc INTEGER NOT NULL,
+        counter INTEGER NOT NULL,
+        solved_for BLOB NOT NULL,
+        last BLOB NOT NULL,
+        fence BLOB NOT NULL,
+        wake BLOB NOT NULL,
+        rows INTEGER NOT NULL,
+        data INTEGER NOT NULL,
+        detached INTEGER NOT NULL,
+        factors TEXT NOT NULL,
+        role TEXT NOT NULL,
+        role_token INTEGER REFERENCES token (id),
+        role_to INTEGER,
+        copy INTEGER REFERENCES token (id)
+    )""",
+    # The state's fields that are one value of any size.
+    """CREATE TABLE part (
+        name TEXT PRIMARY KEY,
+        crc INTEGER NOT NULL,
+        value BLOB NOT NULL
+    ) WITHOUT ROWID""",
+    # Signed records: tombstones, intents, votes, halts, receipts.
+    """CREATE TABLE record (
+        field TEXT NOT NULL,
+        key BLOB NOT NULL,
+        crc INTEGER NOT NULL,
+        author INTEGER NOT NULL,
+        raw BLOB NOT NULL,
+        signature BLOB NOT NULL,
+        PRIMARY KEY (field, key)
+    ) WITHOUT ROWID""",
+)
+
+MIGRATIONS: tuple[Migration, ...] = (_FIRST,)
+
+
+def version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(db: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
+    """Bring the file to the last version; the caller holds the transaction."""
+    for migration in migrations[version(db) :]:
+        for statement in migration:
+            db.execute(statement)
+    db.execute(f"PRAGMA user_version = {len(migrations)}")

@@ -1,0 +1,182 @@
+"""An agent's durable state in one SQLite file.
+
+One step is one transaction, synced to the disk before `commit` returns. What is deleted is
+overwritten with zeros (`secure_delete`). When an erasure deletes, the zeros go to their place in
+the file and the log, which still holds what was there, is cut, before `commit` returns; if the
+process dies in between, the next `open` does it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Self
+
+from unweave.errors import StoreError
+from unweave.node.loading import read_state
+from unweave.node.opening import (
+    claim,
+    connect,
+    create,
+    empty_log,
+    explained,
+    inspect,
+    release,
+    settle,
+    sync_directory,
+)
+from unweave.node.schema import MIGRATIONS, Migration
+from unweave.node.tables import Rows, write_state
+from unweave.protocol.state import DURABLE, Out, State
+from unweave.protocol.terms import Terms
+from unweave.protocol.tombs import dead
+
+__all__ = ["SqliteStore"]
+
+
+class SqliteStore:
+    """`with SqliteStore.open("a1.db", terms, me) as store: …`"""
+
+    def __init__(self, path: Path, db: sqlite3.Connection, terms: Terms, me: int) -> None:
+        self.path = path
+        self._db = db
+        self._terms = terms
+        self._me = me
+        self._stored: Mapping[str, Any] | None = None  # the fields as they were last written
+        self._rows = Rows({}, {})
+        self._failed = False
+        self._claim = claim(path)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        terms: Terms,
+        me: int,
+        *,
+        migrations: Sequence[Migration] = MIGRATIONS,
+    ) -> Self:
+        """Open the store of agent `me`, or create it. A file that is not that is left as it is."""
+        file = Path(path)
+        with explained(file):
+            if not file.exists():
+                create(file, terms, me, migrations)
+            inspect(file, terms, me, migrations)
+            store = cls(file, connect(file), terms, me)
+            try:
+                settle(store._db, file, migrations)
+                store._remember()
+            except BaseException:
+                store.close()
+                raise
+        return store
+
+    # --------------------------------------------------------------------------------- the Store
+
+    def load(self, terms: Terms, me: int) -> State | None:
+        if terms.run != self._terms.run or me != self._me:
+            raise StoreError(f"{self.path}: was opened for {self._terms.name(self._me)}")
+        with explained(self.path):
+            return self._remember()
+
+    def commit(self, before: State, after: State) -> None:
+        """Write what changed since the last commit, in one transaction."""
+        stored, fields = self._stored, after.__dict__
+        if self._failed:
+            raise StoreError(f"{self.path}: an earlier write failed; start the agent again")
+        if stored is not None:
+            lost = [name for name in DURABLE if before.__dict__[name] is not stored[name]]
+            if lost:
+                raise StoreError(
+                    f"{self.path}: the step begins with {', '.join(lost)} that were not committed; "
+                    "commit every step, in order"
+                )
+            if all(fields[name] is stored[name] for name in DURABLE):
+                return
+        wipe = self._erases(after)
+        db = self._db
+        self._failed = True  # until it has worked
+        with explained(self.path):
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                rows = write_state(db, stored, after, self._rows)
+                db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+                raise
+            self._rows = rows
+            self._stored = {name: fields[name] for name in DURABLE}
+            if wipe:
+                empty_log(db, self.path)
+        self._failed = False
+
+    def close(self) -> None:
+        self._db.close()
+        release(self._claim)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------- more
+
+    @property
+    def outbox(self) -> tuple[int, bytes] | None:
+        """To whom the token was sent that is not acknowledged yet, and the message's bytes."""
+        role = None if self._stored is None else self._stored["role"]
+        if not isinstance(role, Out):
+            return None
+        at = next(at for at, token in self._rows.tokens.items() if token is role.token)
+        with explained(self.path):
+            (message,) = self._db.execute(
+                "SELECT message FROM token WHERE id = ?", (at,)
+            ).fetchone()
+        return role.to, message
+
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy the store, as it is now, to a new file that can be opened in its place."""
+        target = Path(path)
+        with explained(target):
+            handle = os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+            try:
+                with closing(sqlite3.connect(target)) as copy:
+                    self._db.backup(copy)
+                os.fsync(handle)
+            except BaseException:
+                target.unlink()
+                raise
+            finally:
+                os.close(handle)
+            sync_directory(target)
+
+    # --------------------------------------------------------------------------------- internal
+
+    def _remember(self) -> State | None:
+        found = read_state(self._db, self._terms, self._me)
+        if found is None:
+            return None
+        state, self._rows = found
+        self._stored = {name: state.__dict__[name] for name in DURABLE}
+        return state
+
+    def _erases(self, after: State) -> bool:
+        """Whether this step deletes something because of a tombstone; then no trace may stay."""
+        stored = self._stored
+        if stored is None:
+            return False
+        if after.tombs is not stored["tombs"] or after.generation is not stored["generation"]:
+            return True
+        if len(after.factors) < len(stored["factors"]):
+            return True
+        # In quarantine a tombstone is learned before the token that it kills is dropped.
+        return any(
+            dead(token, after.tombs, after.generation)
+            for token in self._rows.tokens.values()
+            if token is not after.token and token is not after.copy
+        )

@@ -1,0 +1,174 @@
+"""What every store must do. A law takes `reopen`, which opens the same disk anew each time (the
+store from the call before is closed or was killed), and raises AssertionError.
+
+    @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+    def test_store(law): law(reopen, Random(1))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+
+from unweave.grid import Ints
+from unweave.protocol.events import (
+    Appraise,
+    DataChanged,
+    EraseRequested,
+    Freeze,
+    Judge,
+    Solution,
+    Solve,
+)
+from unweave.protocol.state import DURABLE, State
+from unweave.protocol.store import Store
+from unweave.simulate.world import World
+from unweave.testing.values import same, same_durable, small_terms, state
+
+__all__ = ["LAWS", "ME", "TERMS", "Law", "Reopen", "Tally", "the_last_commit_is_what_is_loaded"]
+
+TERMS = small_terms(agents=3, dim=2)
+ME = 1
+
+Reopen = Callable[[], Store]
+Law = Callable[[Reopen, Random], None]
+
+
+def a_new_disk_is_empty(reopen: Reopen, draw: Random) -> None:
+    for _ in range(2):
+        store = reopen()
+        assert store.load(TERMS, ME) is None
+        store.close()
+
+
+def the_last_commit_is_what_is_loaded(reopen: Reopen, draw: Random) -> None:
+    """Over any sequence of states, each keeping some fields and replacing others."""
+    store = reopen()
+    at = State(TERMS, ME)
+    for step in range(12):
+        after = state(draw, TERMS, ME, at if step else None)
+        store.commit(at, after)
+        at = after
+        if draw.random() < 0.4:
+            store.close()
+            store = reopen()
+            loaded = store.load(TERMS, ME)
+            assert loaded is not None
+            assert same_durable(loaded, at), f"step {step}"
+            at = loaded
+    store.close()
+
+
+def nothing_volatile_is_kept(reopen: Reopen, draw: Random) -> None:
+    store = reopen()
+    after = state(draw, TERMS, ME).rebooted(77)
+    after.synced, after.suspects, after.alarms = True, frozenset({0}), {"loss": 3.0}
+    store.commit(State(TERMS, ME), after)
+    store.close()
+    store = reopen()
+    loaded = store.load(TERMS, ME)
+    assert loaded is not None
+    blank = State(TERMS, ME).__dict__
+    for name, value in loaded.__dict__.items():
+        assert name in DURABLE or value is blank[name] or value == blank[name], name
+    store.close()
+
+
+def a_step_without_durable_change_is_no_step(reopen: Reopen, draw: Random) -> None:
+    store = reopen()
+    first = state(draw, TERMS, ME)
+    store.commit(State(TERMS, ME), first)
+    second = first.rebooted(5)
+    store.commit(first, second)
+    third = second.fork()
+    third.counter += 1
+    store.commit(second, third)
+    store.close()
+    store = reopen()
+    loaded = store.load(TERMS, ME)
+    assert loaded is not None
+    assert same_durable(loaded, third)
+    store.close()
+
+
+def an_agents_life_survives(reopen: Reopen, draw: Random) -> None:
+    """A real run: learn, new data, erase. After every step the disk holds the step's state."""
+    watch = _Watch(reopen)
+    world = World(TERMS, [Tally(k) for k in range(TERMS.size)], observers=[watch])
+    world.start()
+    world.run(lambda: world.parked is not None, limit=500)
+    world.tell(ME, DataChanged(0.0))
+    world.run(lambda: False, limit=500)
+    world.tell(ME, EraseRequested(b"r" * 16, False, frozenset({b"row" * 8}), 0.0))
+    world.run(lambda: False, limit=500)
+    world.tell(ME, EraseRequested(b"s" * 16, True, frozenset(), 0.0))
+    world.run(lambda: False, limit=500)
+    assert world.parked is not None
+    assert world.state(ME).detached
+    assert watch.steps > 20
+    watch.store.close()
+
+
+class Tally:
+    """A worker whose factor is two numbers: who it is, and how many rows were dropped."""
+
+    def __init__(self, agent: int) -> None:
+        self.agent = agent
+
+    def solve(self, work: Solve) -> Solution:
+        left = 100 - len(work.dropped)
+        return Solution(np.array([self.agent + 1, left], dtype=np.int64))
+
+    def judge(self, work: Judge) -> bool:
+        return True
+
+    def freeze(self, work: Freeze) -> Ints:
+        return work.factor
+
+    def appraise(self, work: Appraise) -> dict[str, object]:
+        return {}
+
+
+class _Watch:
+    """Commits one agent's steps and looks at the disk after each."""
+
+    def __init__(self, reopen: Reopen) -> None:
+        self.reopen = reopen
+        self.store = reopen()
+        self.steps = 0
+        self.known: State | None = None
+
+    def after(self, agent: int, before: State, after: State, effects: object) -> None:
+        if agent != ME:
+            return
+        self.steps += 1
+        # The disk was opened anew in the step before: its state is the same, in other objects.
+        if self.known is not None:
+            before = _with_objects_of(self.known, before)
+            after = _with_objects_of(self.known, after)
+        self.store.commit(before, after)
+        self.store.close()
+        self.store = self.reopen()
+        self.known = self.store.load(TERMS, ME)
+        assert self.known is not None
+        assert same_durable(self.known, after)
+
+
+def _with_objects_of(loaded: State, s: State) -> State:
+    """`s` with the loaded object wherever the value is the same, as after a restart."""
+    copy = s.fork()
+    for name in DURABLE:
+        if same(getattr(s, name), getattr(loaded, name)):
+            setattr(copy, name, getattr(loaded, name))
+    return copy
+
+
+LAWS: tuple[Law, ...] = (
+    a_new_disk_is_empty,
+    the_last_commit_is_what_is_loaded,
+    nothing_volatile_is_kept,
+    a_step_without_durable_change_is_no_step,
+    an_agents_life_survives,
+)

@@ -1,0 +1,324 @@
+"""The store: the laws of every store, and what is special about a file."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from unweave.errors import StoreError
+from unweave.node.codec import decode
+from unweave.node.schema import APPLICATION_ID, MIGRATIONS
+from unweave.node.store import SqliteStore
+from unweave.node.tables import FIELDS
+from unweave.protocol.messages import Pass
+from unweave.protocol.state import DURABLE, Idle, Out, State
+from unweave.protocol.store import MemoryStore
+from unweave.testing.store import LAWS, ME, TERMS, the_last_commit_is_what_is_loaded
+from unweave.testing.values import same, same_durable, small_terms, state
+
+
+def _same(store):
+    return store
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_laws(law, kind, tmp_path):
+    for seed in range(2):
+        memory = partial(_same, MemoryStore())
+        path = tmp_path / f"{seed}.db"
+        reopen = memory if kind == "memory" else partial(SqliteStore.open, path, TERMS, ME)
+        law(reopen, Random(seed))
+
+
+def test_every_durable_field_has_a_place():
+    assert sorted(FIELDS) == sorted(DURABLE)
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_states_in_any_order(seed, tmp_path):
+    path = tmp_path / f"{len(os.listdir(tmp_path))}.db"
+    the_last_commit_is_what_is_loaded(partial(SqliteStore.open, path, TERMS, ME), Random(seed))
+
+
+def filled(path: Path, seed: int = 1, steps: int = 4) -> State:
+    """A store with some history, closed; the state it holds."""
+    draw = Random(seed)
+    with SqliteStore.open(path, TERMS, ME) as store:
+        at = State(TERMS, ME)
+        for step in range(steps):
+            after = state(draw, TERMS, ME, at if step else None)
+            store.commit(at, after)
+            at = after
+    return at
+
+
+def pragma(store: SqliteStore, name: str):
+    return store._db.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+def test_settings_of_the_file(tmp_path):
+    path = tmp_path / "a.db"
+    filled(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    with SqliteStore.open(path, TERMS, ME) as store:
+        wanted = {
+            "journal_mode": "wal",
+            "synchronous": 2,
+            "foreign_keys": 1,
+            "secure_delete": 1,
+            "temp_store": 2,
+            "locking_mode": "exclusive",
+            "user_version": len(MIGRATIONS),
+            "application_id": APPLICATION_ID,
+        }
+        assert {name: pragma(store, name) for name in wanted} == wanted
+        with pytest.raises(sqlite3.IntegrityError):
+            store._db.execute("UPDATE state SET copy = 99")
+        assert not (tmp_path / "a.db-shm").exists()
+    assert sorted(os.listdir(tmp_path)) == ["a.db"]
+
+
+def test_a_step_is_one_transaction_and_no_change_is_none(tmp_path):
+    draw = Random(2)
+    with SqliteStore.open(tmp_path / "a.db", TERMS, ME) as store:
+        first = state(draw, TERMS, ME)
+        statements: list[str] = []
+        store._db.set_trace_callback(statements.append)
+        store.commit(State(TERMS, ME), first)
+        assert statements[0] == "BEGIN IMMEDIATE"
+        assert statements[-1] == "COMMIT"
+        assert not any(s.startswith(("BEGIN", "COMMIT")) for s in statements[1:-1])
+        statements.clear()
+        store.commit(first, first.rebooted(3))
+        assert statements == []
+        after = first.fork()
+        after.fence = after.fence._replace(hop=after.fence.hop + 1)
+        store.commit(first, after)
+        assert [s.split()[0] for s in statements] == ["BEGIN", "UPDATE", "COMMIT"]
+        store._db.set_trace_callback(None)
+
+
+def test_a_lost_step_is_noticed(tmp_path):
+    draw = Random(2)
+    with SqliteStore.open(tmp_path / "a.db", TERMS, ME) as store:
+        first = state(draw, TERMS, ME)
+        store.commit(State(TERMS, ME), first)
+        second = first.fork()
+        second.counter += 1
+        third = second.fork()
+        with pytest.raises(StoreError, match="counter that were not committed"):
+            store.commit(second, third)
+
+
+def test_the_outbox_is_the_message_as_it_was_sent(tmp_path):
+    draw = Random(4)
+    with SqliteStore.open(tmp_path / "a.db", TERMS, ME) as store:
+        assert store.outbox is None
+        at = state(draw, TERMS, ME)
+        while not isinstance(at.role, Out):
+            at = state(draw, TERMS, ME)
+        store.commit(State(TERMS, ME), at)
+        sent = store.outbox
+    with SqliteStore.open(tmp_path / "a.db", TERMS, ME) as store:
+        assert store.outbox == sent
+        assert sent[0] == at.role.to
+        assert same(decode(sent[1], TERMS), Pass(at.role.token))
+        loaded = store.load(TERMS, ME)
+        idle = loaded.fork()
+        idle.role = Idle()
+        store.commit(loaded, idle)
+        assert store.outbox is None
+
+
+# ------------------------------------------------------------------------------- what is refused
+
+
+def refused(path: Path, says: str, terms=TERMS, me=ME) -> None:
+    """Opening raises, names the file, and changes nothing in the directory."""
+    before = {f.name: f.read_bytes() for f in path.parent.iterdir()}
+    with pytest.raises(StoreError, match=says) as error:
+        SqliteStore.open(path, terms, me)
+    assert str(path) in str(error.value)
+    assert {f.name: f.read_bytes() for f in path.parent.iterdir()} == before
+
+
+def test_files_of_others_are_refused(tmp_path):
+    path = tmp_path / "a.db"
+    path.write_bytes(b"")
+    refused(path, "nor any database")
+    path.write_text("[network]\nname = 'x'\n" * 30)
+    refused(path, "nor any database")
+    path.unlink()
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE holidays (day)")
+    db.close()
+    refused(path, "another program")
+    path.unlink()
+    filled(path)
+    other = small_terms(agents=3, dim=2)
+    object.__setattr__(other, "run", b"\x09" * 32)
+    refused(path, "belongs to the network 070707", terms=other)
+    refused(path, r"belongs to agent a2 .number 1., not to a3", me=2)
+    SqliteStore.open(path, TERMS, ME).close()
+
+
+def test_a_newer_schema_is_refused(tmp_path):
+    path = tmp_path / "a.db"
+    filled(path)
+    db = sqlite3.connect(path)
+    db.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    db.close()
+    refused(path, "newer unweave")
+
+
+def test_a_log_left_by_a_crash_is_not_touched_by_a_refusal(tmp_path):
+    """Refused for its owner, with committed steps still in the log: not even those are moved."""
+    path = tmp_path / "a.db"
+    code = (
+        "import os, sys; from random import Random\n"
+        "from unweave.node.store import SqliteStore\n"
+        "from unweave.protocol.state import State\n"
+        "from unweave.testing.store import ME, TERMS\n"
+        "from unweave.testing.values import state\n"
+        "store = SqliteStore.open(sys.argv[1], TERMS, ME)\n"
+        "store.commit(State(TERMS, ME), state(Random(3), TERMS, ME))\n"
+        "os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+    log = tmp_path / "a.db-wal"
+    assert log.stat().st_size > 4096
+    refused(path, "every agent needs its own file", me=2)
+    with SqliteStore.open(path, TERMS, ME) as store:
+        assert same_durable(store.load(TERMS, ME), state(Random(3), TERMS, ME))
+
+
+def test_any_damage_is_noticed_or_harmless(tmp_path):
+    """Flip bits everywhere: either the store is refused, or the state is the one that was stored.
+    Never another state, never another error."""
+    path = tmp_path / "a.db"
+    held = filled(path, seed=6)
+    good = path.read_bytes()
+    draw = Random(1)
+    outcomes = {"refused": 0, "harmless": 0}
+    for _ in range(250):
+        bad = bytearray(good)
+        at = draw.randrange(len(good))
+        bad[at] ^= 1 << draw.randrange(8)
+        path.write_bytes(bad)
+        try:
+            store = SqliteStore.open(path, TERMS, ME)
+        except StoreError:
+            outcomes["refused"] += 1
+            assert path.read_bytes() == bad
+            continue
+        loaded = store.load(TERMS, ME)
+        store.close()
+        assert loaded is not None
+        assert same_durable(loaded, held), f"byte {at}"
+        outcomes["harmless"] += 1
+    assert outcomes["refused"] > 25, outcomes
+    for size in range(0, len(good), len(good) // 20):
+        path.write_bytes(good[:size])
+        refused(path, "a.db: (damaged|not an unweave store)")
+
+
+def test_one_writer(tmp_path):
+    path = tmp_path / "a.db"
+    filled(path)
+    code = (
+        "import sys; from unweave.node.store import SqliteStore\n"
+        "from unweave.testing.store import ME, TERMS\n"
+        "SqliteStore.open(sys.argv[1], TERMS, ME)"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    with SqliteStore.open(path, TERMS, ME) as store:
+        for _ in range(2):
+            # The attempt from this very process must not cost the lock against other ones.
+            with pytest.raises(StoreError, match="in use"):
+                SqliteStore.open(path, TERMS, ME)
+            ended = subprocess.run(command, check=False, capture_output=True, text=True)
+            assert ended.returncode == 1
+            assert "StoreError" in ended.stderr
+            assert "in use" in ended.stderr
+            loaded = store.load(TERMS, ME)
+            after = loaded.fork()
+            after.counter += 1
+            store.commit(loaded, after)
+    subprocess.run(command, check=True)
+    SqliteStore.open(path, TERMS, ME).close()
+
+
+def test_a_path_that_cannot_be_written(tmp_path):
+    with pytest.raises(StoreError, match="check the path"):
+        SqliteStore.open(tmp_path / "none" / "a.db", TERMS, ME)
+
+
+def test_after_a_failed_write_the_last_commit_stands(tmp_path):
+    path = tmp_path / "a.db"
+    held = filled(path)
+    with SqliteStore.open(path, TERMS, ME) as store:
+        before = store.load(TERMS, ME)
+        store._db.execute(f"PRAGMA max_page_count = {pragma(store, 'page_count')}")
+        after = before.fork()
+        after.solved_for = b"x" * 10**6
+        with pytest.raises(StoreError, match="disk is full"):
+            store.commit(before, after)
+        with pytest.raises(StoreError, match="an earlier write failed"):
+            store.commit(before, before.rebooted(1))
+    with SqliteStore.open(path, TERMS, ME) as store:
+        assert same_durable(store.load(TERMS, ME), held)
+
+
+# ------------------------------------------------------------------------- versions and backups
+
+
+def test_an_older_schema_is_brought_up_in_one_transaction(tmp_path):
+    path = tmp_path / "a.db"
+    held = filled(path)
+    newer = (
+        *MIGRATIONS,
+        ("ALTER TABLE state ADD COLUMN mood TEXT", "UPDATE state SET mood = 'calm'"),
+        ("CREATE TABLE note (text TEXT)", "INSERT INTO note SELECT mood FROM state"),
+    )
+    broken = (*newer[:-1], ("CREATE TABLE note (text TEXT)", "INSERT INTO nowhere VALUES (1)"))
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="no such table"):
+        SqliteStore.open(path, TERMS, ME, migrations=broken)
+    assert path.read_bytes() == before
+    with SqliteStore.open(path, TERMS, ME, migrations=newer) as store:
+        assert pragma(store, "user_version") == 3
+        assert store._db.execute("SELECT text FROM note").fetchall() == [("calm",)]
+        loaded = store.load(TERMS, ME)
+        assert same_durable(loaded, held)
+        after = loaded.fork()
+        after.counter += 1
+        store.commit(loaded, after)
+    refused(path, "newer unweave")
+    with SqliteStore.open(path, TERMS, ME, migrations=newer) as store:
+        assert same_durable(store.load(TERMS, ME), after)
+
+
+def test_a_backup_is_the_store_of_its_moment(tmp_path):
+    draw = Random(8)
+    with SqliteStore.open(tmp_path / "a.db", TERMS, ME) as store:
+        first = state(draw, TERMS, ME)
+        store.commit(State(TERMS, ME), first)
+        store.backup(tmp_path / "old.db")
+        second = state(draw, TERMS, ME, first)
+        store.commit(first, second)
+        with pytest.raises(StoreError, match="File exists"):
+            store.backup(tmp_path / "old.db")
+    assert (tmp_path / "old.db").stat().st_mode & 0o777 == 0o600
+    os.replace(tmp_path / "old.db", tmp_path / "a.db")
+    with SqliteStore.open(tmp_path / "a.db", TERMS, ME) as store:
+        assert same_durable(store.load(TERMS, ME), first)
+    assert sorted(os.listdir(tmp_path)) == ["a.db"]
