@@ -100,6 +100,29 @@ def test_natural_gradient_replicas_agree_with_the_loop(
         np.testing.assert_allclose(result.eta[r], expected, rtol=limit, atol=2e-12)
 
 
+@pytest.mark.parametrize("rho", [0.3, 1.0])
+def test_shortened_steps_agree_too(rho: float) -> None:
+    """A prior near the edge of the domain, and agents that pull in different directions."""
+    model, data = BetaExponential(a=1.2, b=0.3), TIMES * np.array([1, 1, 1, 0.05, 1, 3])[:, None]
+    graph = NETWORKS["complete"]
+    settings = {"iterations": 40, "replicas": 20, "estimator": "exact", "rho": rho, "steps": 2}
+    fast = simulate(model, data, graph, **settings)
+    slow = simulate(model, data, graph, kernels=False, **settings)
+    assert fast.shortened.sum() > 0
+    assert np.array_equal(fast.shortened, slow.shortened)
+    # Steps of size 1 without control swing widely here, and rounding errors with them.
+    np.testing.assert_allclose(fast.eta, slow.eta, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_divergence_is_an_error_that_says_so(kernels: bool) -> None:
+    settings = {"iterations": 200, "replicas": 3, "estimator": "reinforce", "rho": 1.0}
+    with pytest.raises(SolverError, match=r"diverged and left the grid; use a smaller rho"):
+        simulate(
+            BetaExponential(a=3, b=3), TIMES, NETWORKS["complete"], kernels=kernels, **settings
+        )
+
+
 @pytest.mark.parametrize("how", ["subtract", "refine", "retrain"])
 @pytest.mark.parametrize("model", [BERNOULLI, BetaExponential(a=3, b=3)], ids=lambda m: m.name)
 def test_kernels_equal_the_general_code_when_forgetting(how: str, model: Model) -> None:

@@ -9,21 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.draws import Purpose
-from unweave.simulate.beta_gradients import ESTIMATORS, exact, gradient
+from unweave.simulate.beta_gradients import ESTIMATORS, gradient
 from unweave.simulate.beta_numerics import fisher_quad, log_beta, mean
-from unweave.simulate.jit import inline, jit
+from unweave.simulate.jit import jit
 from unweave.simulate.kernels import REFINE, absorb
 from unweave.solvers.steps import CONVERGED, RESOLUTION, SHORTEST
 
-__all__ = ["learn"]
+__all__ = ["FITS", "learn", "solve"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _SOLVE = np.uint64(Purpose.SOLVE)
 _NOISY = ESTIMATORS["factor_cv"]  # from here on estimators draw samples
-_FITS = 2.0**62
-_BLOCK = 16
+FITS = 2.0**62  # what a factor may hold; half of int64, so that sums fit as well
 
 
 @jit
@@ -40,13 +39,13 @@ def _free_energy(
     )
 
 
-@inline
+@jit
 def _margin(a: float, b: float, floor: float) -> float:
     return a - floor if a - floor < b else b
 
 
 @jit
-def _solve(
+def solve(
     ca: float,
     cb: float,
     l1: float,
@@ -112,38 +111,6 @@ def _solve(
     return l1, l2, shortened
 
 
-@inline
-def _exact_steps(
-    ca: float,
-    cb: float,
-    l1: float,
-    l2: float,
-    w0: float,
-    w1: float,
-    rho: float,
-    steps: int,
-    alpha: float,
-) -> tuple[float, float, int]:
-    """`_solve` for the exact gradient and a fixed rho, small enough to be inlined."""
-    cool = 1.0 / alpha
-    shortened = 0
-    for _ in range(steps):
-        a, b = ca + l1, cb + l2
-        margin = _margin(a, b, 1.0)
-        if not margin > 0.0:
-            return l1, l2, -1
-        g1, g2 = exact(a, b, w0, w1)
-        d1, d2 = -(l1 + g1 * cool), -(l2 + g2 * cool)
-        t = rho
-        if not _margin(a + t * d1, b + t * d2, 1.0) > 0.0:
-            shortened += 1
-            while _margin(a + t * d1, b + t * d2, 1.0) < 0.5 * margin:
-                t *= 0.5
-        l1 += t * d1
-        l2 += t * d2
-    return l1, l2, shortened
-
-
 @jit
 def learn(
     seeds: NDArray[np.uint64],
@@ -174,75 +141,52 @@ def learn(
     count = forgotten.shape[0]
     unit1, unit2 = 1.0 / scale[0], 1.0 / scale[1]  # powers of two: exact
     theta, work = np.empty(samples), np.empty((3, samples))
-    factor = np.zeros((_BLOCK, count, 2), dtype=np.int64)
-    included = np.zeros((_BLOCK, count), dtype=np.bool_)
-    pending = np.zeros(_BLOCK, dtype=np.int64)
-    eta = np.zeros((_BLOCK, 2), dtype=np.int64)
-    run = np.zeros(_BLOCK, dtype=np.uint64)
-    replicas = path.shape[0]
-    plain = estimator == 0 and rho > 0.0
-    for first in range(0, replicas, _BLOCK):
-        # Replicas of a block take turns, so that the processor works on several at a time.
-        size = min(_BLOCK, replicas - first)
-        for q in range(size):
-            # Loops, not slices: each slice assignment costs a second of compilation.
-            for j in range(count):
-                factor[q, j, 0], factor[q, j, 1] = 0, 0
-                included[q, j] = False
-            pending[q] = 0
-            eta[q, 0], eta[q, 1] = eta0[0], eta0[1]
-            run[q] = absorb(seeds[first + q], np.uint64(epoch))
-            shortened[first + q] = 0
+    factor = np.zeros((count, 2), dtype=np.int64)
+    included = np.zeros(count, dtype=np.bool_)
+    for r in range(path.shape[0]):
+        own = r if data.shape[0] > 1 else 0
+        run = absorb(seeds[r], np.uint64(epoch))
+        for j in range(count):
+            factor[j, 0], factor[j, 1], included[j] = 0, 0, False
+        e1, e2 = eta0[0], eta0[1]
+        pending = 0
+        shortened[r] = 0
         for i in range(path.shape[1]):
-            for q in range(size):
-                r = first + q
-                k = path[r, i]
-                if i == forget_from:
-                    for j in range(count):
-                        if forgotten[j] and included[q, j]:
-                            pending[q] += 1
-                learning = i < forget_from or (
-                    mode == REFINE and pending[q] == 0 and not forgotten[k]
+            k = path[r, i]
+            if i == forget_from:
+                for j in range(count):
+                    pending += forgotten[j] and included[j]
+            learning = i < forget_from or (mode == REFINE and pending == 0 and not forgotten[k])
+            f1, f2 = factor[k, 0], factor[k, 1]
+            c1, c2 = e1 - f1, e2 - f2
+            if learning and shortened[r] >= 0:
+                key = absorb(absorb(run, np.uint64(first_hop + i)), _SOLVE)
+                l1, l2, short = solve(
+                    c1 * unit1,
+                    c2 * unit2,
+                    f1 * unit1,
+                    f2 * unit2,
+                    data[own, k, 0],
+                    data[own, k, 1],
+                    key,
+                    estimator,
+                    rho,
+                    steps,
+                    c,
+                    alpha,
+                    theta,
+                    work,
                 )
-                if learning and shortened[r] >= 0:
-                    own = r if data.shape[0] > 1 else 0
-                    f1, f2 = factor[q, k, 0], factor[q, k, 1]
-                    c1, c2 = eta[q, 0] - f1, eta[q, 1] - f2
-                    x1, x2, l1, l2 = c1 * unit1, c2 * unit2, f1 * unit1, f2 * unit2
-                    w0, w1 = data[own, k, 0], data[own, k, 1]
-                    if plain:
-                        l1, l2, short = _exact_steps(x1, x2, l1, l2, w0, w1, rho, steps, alpha)
-                    else:
-                        key = absorb(absorb(run[q], np.uint64(first_hop + i)), _SOLVE)
-                        l1, l2, short = _solve(
-                            x1,
-                            x2,
-                            l1,
-                            l2,
-                            w0,
-                            w1,
-                            key,
-                            estimator,
-                            rho,
-                            steps,
-                            c,
-                            alpha,
-                            theta,
-                            work,
-                        )
-                    u1, u2 = np.rint(l1 * scale[0]), np.rint(l2 * scale[1])
-                    if short >= 0 and abs(u1) < _FITS and abs(u2) < _FITS:
-                        shortened[r] += short
-                        f1, f2 = np.int64(u1), np.int64(u2)
-                        factor[q, k, 0], factor[q, k, 1] = f1, f2
-                        included[q, k] = True
-                        eta[q, 0], eta[q, 1] = c1 + f1, c2 + f2
-                    else:
-                        shortened[r] = -1 - i
-                elif i >= forget_from and forgotten[k] and included[q, k]:
-                    eta[q, 0] -= factor[q, k, 0]
-                    eta[q, 1] -= factor[q, k, 1]
-                    factor[q, k, 0], factor[q, k, 1] = 0, 0
-                    included[q, k] = False
-                    pending[q] -= 1
-                units[r, i, 0], units[r, i, 1] = eta[q, 0], eta[q, 1]
+                u1, u2 = np.rint(l1 * scale[0]), np.rint(l2 * scale[1])
+                if short >= 0 and abs(u1) < FITS and abs(u2) < FITS:
+                    shortened[r] += short
+                    f1, f2 = np.int64(u1), np.int64(u2)
+                    factor[k, 0], factor[k, 1], included[k] = f1, f2, True
+                    e1, e2 = c1 + f1, c2 + f2
+                else:
+                    shortened[r] = -1 - i
+            elif i >= forget_from and forgotten[k] and included[k]:
+                e1, e2 = c1, c2
+                factor[k, 0], factor[k, 1], included[k] = 0, 0, False
+                pending -= 1
+            units[r, i, 0], units[r, i, 1] = e1, e2

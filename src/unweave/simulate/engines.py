@@ -22,7 +22,7 @@ from unweave.simulate.inputs import Shards, factors, summaries
 from unweave.simulate.result import Target
 from unweave.solvers import Exact, NaturalGradient, Solver
 from unweave.solvers.estimators import choose
-from unweave.solvers.natural_gradient import outside
+from unweave.solvers.natural_gradient import DIVERGED, outside
 
 __all__ = ["Engine", "Phase", "Run", "choose_engine"]
 
@@ -123,14 +123,30 @@ class _BetaExponential(Engine):
     def run(
         self, graph: Topology, seeds: NDArray[np.uint64], phase: Phase, forgotten: Bools
     ) -> Run:
-        from unweave.simulate import beta_exponential, kernels
+        from unweave.simulate import beta_exact, beta_exponential, kernels
         from unweave.simulate.beta_gradients import ESTIMATORS
 
         model, solver = self.model, self.solver
         run = Run.empty(phase, 2)
         mode = kernels.REFINE if phase.refine else kernels.SUBTRACT
 
+        # The exact gradient at a fixed rho has a kernel of its own, for learning alone.
+        plain = self.estimator.name == "exact" and phase.learn >= phase.path.shape[1]
+
         def part(rows: slice) -> None:
+            if plain and solver.rho is not None:
+                beta_exact.learn_exact(
+                    phase.path[rows],
+                    model.eta0,
+                    self.data if len(self.data) == 1 else self.data[rows],
+                    solver.rho,
+                    solver.steps,
+                    model.alpha,
+                    model.grid.scale,
+                    run.units[rows],
+                    run.shortened[rows],
+                )
+                return
             beta_exponential.learn(
                 seeds[rows],
                 phase.epoch,
@@ -165,8 +181,11 @@ class _BetaExponential(Engine):
         r = int(failed[0])
         i = int(-1 - run.shortened[r])
         eta = self.model.grid.decode(run.units[r, i])
-        moments = 2 if self.estimator.noisy else 1
-        why = outside(self.model, self.estimator, eta, self.model.margin(eta, moments))
+        margin = self.model.margin(eta, 2 if self.estimator.noisy else 1)
+        if margin > 0.0:
+            why = DIVERGED
+        else:
+            why = outside(self.model, self.estimator, eta, margin)
         agent = graph.agents[phase.path[r, i]]
         raise SolverError(f"replica {r}, iteration {i + 1}, agent {agent!r}: {why}")
 

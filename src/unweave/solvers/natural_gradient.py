@@ -17,16 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.draws import Rng, Stream
-from unweave.errors import ConfigError, SolverError
+from unweave.errors import ConfigError, DataError, GridOverflow, SolverError
 from unweave.grid import Ints
 from unweave.models import LossModel, Model, Shard
 from unweave.solvers.base import Solution, Solver
 from unweave.solvers.estimators import Estimator, Point, choose
 from unweave.solvers.steps import Move, cautious, descend, fixed
 
-__all__ = ["NaturalGradient", "outside"]
+__all__ = ["DIVERGED", "NaturalGradient", "outside"]
 
 Floats = NDArray[np.float64]
+
+DIVERGED = "its steps diverged and left the grid; use a smaller rho or a gradient with less noise"
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class NaturalGradient(Solver):
                 )
             except SolverError as error:
                 raise SolverError(f"agent {shard.agent!r}: {error}") from None
-            factor = model.grid.encode(final)
+            factor = self._rounded(model, shard, final)
         else:
             factor, info = model.grid.zeros(), {}
         return Solution(factor, current is None or not np.array_equal(factor, current), info)
@@ -117,6 +119,12 @@ class NaturalGradient(Solver):
         if controlled:
             info["residual"] = residual
         return factor, info
+
+    def _rounded(self, model: LossModel, shard: Shard, final: Floats) -> Ints:
+        try:
+            return model.grid.encode(final)
+        except (DataError, GridOverflow):
+            raise SolverError(f"agent {shard.agent!r}: {DIVERGED}") from None
 
     def _summary(self, model: LossModel, shard: Shard) -> Floats:
         kept = self._kept.get(shard)
