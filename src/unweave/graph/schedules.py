@@ -12,6 +12,7 @@ itself means that the token stays at k.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from unweave.draws import Purpose, derive, uniform
@@ -39,7 +40,13 @@ def first_agent(count: int, seed: int) -> int:
 
 def route_key(seed: int, epoch: int, hop: int) -> int:
     """The key of the draws that route the token away from iteration `hop`."""
-    return derive(seed, epoch, hop, Purpose.ROUTE)
+    return derive(_epoch_key(seed, epoch), hop, Purpose.ROUTE)
+
+
+@lru_cache(maxsize=1024)
+def _epoch_key(seed: int, epoch: int) -> int:
+    """derive(seed, epoch): the part of a key that stays the same for many hops."""
+    return derive(seed, epoch)
 
 
 def metropolis_next(topology: Topology, k: int, key: int, skip: frozenset[int] = _NOBODY) -> int:

@@ -24,24 +24,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from unweave.errors import ConfigError
 from unweave.manifest import Manifest, load
+from unweave.node.data_source import DataSource
 from unweave.protocol.terms import Terms
 
-__all__ = ["AGENT_FILE", "AgentConfig", "AgentFolder", "DataConfig", "find_agents"]
+__all__ = ["AGENT_FILE", "AgentConfig", "AgentFolder", "find_agents"]
 
 AGENT_FILE = "agent.toml"
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class DataConfig(BaseModel):
-    """Where the agent's private data are: a file, or a query on a database file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    path: str | None = None
-    database: str | None = None
-    sql: str | None = None
-    key: str | None = None
-    columns: dict[str, str] = {}
 
 
 class AgentConfig(BaseModel):
@@ -57,7 +46,7 @@ class AgentConfig(BaseModel):
     watch: _Seconds = 0.0
     metrics: str = ""
     log: Literal["human", "json"] = "human"
-    data: DataConfig
+    data: DataSource
 
 
 @dataclass(frozen=True)
@@ -119,7 +108,7 @@ def _validated(values: dict[str, Any], file: Path) -> AgentConfig:
 
 
 def find_agents(folder: str | Path) -> list[Path]:
-    """The agent folders of DIR: itself if it is one, else those below it, in the manifest's order."""
+    """The agent folders of DIR: itself if it is one, else those below it, in network order."""
     path = Path(folder)
     if (path / AGENT_FILE).is_file():
         return [path]

@@ -1,14 +1,15 @@
 """One agent as a process: the protocol core between a disk, a network and a solver.
 
-The core decides, this file does: commit the new state, then carry out the effects in order. Commits
-and solves run off the event loop. If the disk refuses a commit the agent starts again from what is on
-it, as after a crash: the protocol asks for no more.
+The core decides, this file does: commit the new state, then carry out the effects in order.
+Commits and solves run off the event loop. If the disk refuses a commit the agent starts again from
+what is on it, as after a crash: the protocol asks for no more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import secrets
 import time
@@ -18,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from unweave.errors import StoreError, UnweaveError, WireError
+from unweave.models import Model
 from unweave.node.authentic import check_records
 from unweave.node.codec import decode, encode
 from unweave.node.config import AgentFolder
@@ -35,6 +37,7 @@ from unweave.protocol.events import (
     Done,
     Effect,
     Event,
+    Figured,
     Freeze,
     Judge,
     Opened,
@@ -47,9 +50,13 @@ from unweave.protocol.events import (
 )
 from unweave.protocol.messages import Message, Pass
 from unweave.protocol.state import Hold, Out, Parked, State
+from unweave.simulate.worker import influence
 from unweave.simulate.world import Worker
 
 __all__ = ["Node", "Transport"]
+
+# What somebody who waits for news wants to hear of.
+_NEWS = ("role", "rest", "tombs", "intents", "votes", "synced")
 
 Deliver = Callable[[int, bytes], Awaitable[list[bytes]]]
 
@@ -71,9 +78,11 @@ class Node:
         identity: Identity,
         transport: Transport,
         worker: Worker,
+        model: Model,
         log: Log,
     ) -> None:
         self.folder = folder
+        self.model = model
         self.terms = folder.terms
         self.me = folder.me
         self.identity = identity
@@ -212,12 +221,11 @@ class Node:
             raise
         self.state = after
         self._tick.set()
-        if after.role is not before.role or after.rest is not before.rest:
+        if any(after.__dict__[name] is not before.__dict__[name] for name in _NEWS):
             async with self._changed:
                 self._changed.notify_all()
-        elif after.tombs is not before.tombs or after.intents is not before.intents:
-            async with self._changed:
-                self._changed.notify_all()
+        if after.rest is not before.rest:
+            self._spawn(self._publish(after))
 
     async def changed(self, timeout: float) -> bool:
         """Wait for news: the token came or went, came to rest, or an erasure advanced."""
@@ -287,6 +295,20 @@ class Node:
             self._spawn(self._work(work))
             return
         await self._transition(Done(work.key, result, time.monotonic()), None)
+
+    async def _publish(self, s: State) -> None:
+        """Compute this agent's influence on the token that rests, and publish that one number."""
+        rest, copy = s.rest, s.copy
+        if rest is None or copy is None or copy.included != rest.included:
+            return
+        held = s.factor(rest.included[self.me])
+        if held is None:
+            return
+        loop = asyncio.get_running_loop()
+        value = await loop.run_in_executor(
+            self._solver, influence, self.model, copy.eta, held.units
+        )
+        await self.tell(Figured(value if math.isfinite(value) else None, time.monotonic()))
 
     def _sealed(self, message: Message) -> bytes:
         return seal(encode(message, self.terms), self.me, self.identity.sign)

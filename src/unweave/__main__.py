@@ -1,0 +1,5 @@
+"""`python -m unweave` is the command `unweave`."""
+
+from unweave.cli import main
+
+main()

@@ -1,0 +1,35 @@
+"""`unweave agent`: run one agent in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["agent"]
+
+
+def agent(
+    folder: Annotated[Path, typer.Argument(metavar="AGENT_DIR", help="The agent's folder.")],
+    log_level: Annotated[
+        str, typer.Option("--log-level", help="debug, info, warning or error.")
+    ] = "info",
+) -> None:
+    """Run one agent until SIGTERM or Ctrl-C. It can be killed at any moment and started again.
+
+    It listens on its address in network.toml (or `listen` in agent.toml) for its neighbours only,
+    over mutual TLS, and on the socket agent.sock in its folder for its operator.
+
+    Example:
+
+        unweave agent clinics/agents/a1
+    """
+    import asyncio
+
+    from unweave.errors import ConfigError
+    from unweave.node.serve import serve
+
+    if log_level not in ("debug", "info", "warning", "error"):
+        raise ConfigError(f"--log-level {log_level}: choose debug, info, warning or error")
+    asyncio.run(serve(folder, level=log_level))

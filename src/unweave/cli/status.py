@@ -1,0 +1,80 @@
+"""`unweave status`: who is there, who holds the token, who is in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["status", "status_table"]
+
+
+def status(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A network's folder, or one agent's.")
+    ],
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """What every agent of DIR knows. With one AGENT_DIR: what that agent knows of the others.
+
+    Exit code 1 if an agent does not answer.
+
+    Examples:
+
+        unweave status clinics
+
+        unweave status clinics/agents/a1 --json
+    """
+    from unweave.cli.common import console, emit_json
+    from unweave.cli.fleet import fleet
+
+    with fleet(folder) as agents:
+        found = agents.statuses()
+        down = agents.down
+    if json:
+        emit_json({"agents": found, "down": down})
+    else:
+        console.print(status_table(found, down))
+    if down:
+        raise typer.Exit(1)
+
+
+def status_table(found: dict[str, dict[str, Any]], down: list[str]) -> Table:
+    from rich.table import Table
+
+    table = Table(title="Agents")
+    for name, justify in (
+        ("agent", "left"),
+        ("address", "left"),
+        ("pid", "right"),
+        ("phase", "left"),
+        ("epoch", "right"),
+        ("hop", "right"),
+        ("revision", "right"),
+        ("included", "right"),
+        ("digest", "left"),
+        ("erased", "left"),
+    ):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for name, s in found.items():
+        style = {"resting": "green", "holding": "yellow", "solving": "yellow", "sending": "cyan"}
+        phase = s["phase"]
+        table.add_row(
+            name,
+            str(s.get("address") or ""),
+            str(s["pid"]),
+            f"[{style.get(phase, 'default')}]{phase}[/]",
+            str(s.get("epoch", "")),
+            str(s.get("hop", "")),
+            str(s.get("revision", "")),
+            str(len(s.get("included", []))) + ("" if s.get("complete") else " (incomplete)"),
+            (s.get("digest") or "")[:12],
+            ", ".join([*s.get("erased", []), *(f"{n} (gone)" for n in s.get("left", []))]),
+        )
+    for name in down:
+        table.add_row(name, "", "", "[red]down[/red]", "", "", "", "", "", "")
+    return table

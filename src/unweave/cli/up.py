@@ -1,0 +1,137 @@
+"""`unweave up`: all agents of a network on this machine, each as its own process."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from unweave.node.supervisor import Supervisor
+
+__all__ = ["up"]
+
+
+def up(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The network's folder.")],
+    until: Annotated[
+        str,
+        typer.Option("--until", help="forever, ready (all answer) or rest (learned and attested)."),
+    ] = "forever",
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds to wait with --until.")
+    ] = 120.0,
+    restart: Annotated[
+        bool, typer.Option("--restart/--no-restart", help="Start again agents that die.")
+    ] = True,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per second instead of the live view.")
+    ] = False,
+) -> None:
+    """Run every agent of DIR as a process of its own, with a live view. Ctrl-C stops them all.
+
+    Each agent writes its log to agent.log in its folder. The agents share nothing but the network.
+
+    Examples:
+
+        unweave up clinics
+
+        unweave up clinics --until rest --json
+    """
+    import signal
+
+    from unweave.cli.common import console
+    from unweave.cli.fleet import TimedOut
+    from unweave.errors import ConfigError
+    from unweave.node.config import find_agents
+    from unweave.node.supervisor import Supervisor
+
+    if until not in ("forever", "ready", "rest"):
+        raise ConfigError(f"--until {until}: choose forever, ready or rest")
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    with Supervisor(find_agents(folder), restart=restart) as agents:
+        try:
+            agents.ready(max(30.0, 2.0 * len(agents.children)))
+            if until == "ready":
+                return
+            end = time.monotonic() + timeout if until == "rest" else None
+            if _watch(folder, agents, end, json):
+                return
+        except KeyboardInterrupt:
+            if not json:
+                console.print("stopping …")
+            return
+        raise TimedOut(f"the token did not come to rest within {timeout:g} s: `unweave status`")
+
+
+def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> bool:
+    """Show the network until the end; True once it rests (if there is an end)."""
+    import sys
+    from contextlib import ExitStack
+
+    from rich.live import Live
+
+    from unweave.cli.common import console, emit_json
+    from unweave.cli.fleet import fleet
+
+    previous: tuple[float, int] | None = None
+    with ExitStack() as stack:
+        live = None
+        if not json and sys.stdout.isatty():
+            live = stack.enter_context(Live(console=console, refresh_per_second=4))
+        while end is None or time.monotonic() < end:
+            agents.look()
+            with fleet(folder) as reached:
+                found, down = reached.statuses(), reached.down
+                posterior = _posterior(reached)
+            sent = sum(s["counts"].get("tokens sent", 0) for s in found.values())
+            now = time.monotonic()
+            speed = 0.0 if previous is None else (sent - previous[1]) / (now - previous[0])
+            previous = (now, sent)
+            if json:
+                emit_json({"agents": found, "down": down, "hops_per_second": round(speed, 1)})
+            elif live is not None:
+                live.update(_view(found, down, posterior, speed))
+            if end is not None and _rests(found, down):
+                return True
+            time.sleep(0.5 if end is None else 0.1)
+    return False
+
+
+def _rests(found: dict[str, dict[str, Any]], down: list[str]) -> bool:
+    """Everybody knows the same place of rest, and the sum is complete and the same everywhere."""
+    rests = [s.get("resting") for s in found.values()]
+    digests = {s.get("digest") for s in found.values()}
+    complete = all(s.get("complete") for s in found.values())
+    return not down and None not in rests and complete and len(digests) == 1
+
+
+def _posterior(reached: Any) -> dict[str, Any]:
+    for agent in reached.agents.values():
+        report: dict[str, Any] = agent.ask("posterior")["posterior"]
+        if "marginals" in report:
+            return report
+    return {}
+
+
+def _view(
+    found: dict[str, dict[str, Any]], down: list[str], posterior: dict[str, Any], speed: float
+) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    from unweave.cli.status import status_table
+
+    lines = [Text(f"{speed:.0f} hops/s · Ctrl-C stops all agents", style="dim")]
+    for row in posterior.get("marginals", [])[:6]:
+        if row["mean"] is not None and row["sd"] is not None:
+            lines.append(Text(f"{row['name']} = {row['mean']:.5g} ± {row['sd']:.2g}"))
+    return Group(status_table(found, down), *lines)

@@ -1,0 +1,43 @@
+"""`unweave vote`: an operator's word that another agent is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["vote"]
+
+
+def vote(
+    folder: Annotated[Path, typer.Argument(metavar="AGENT_DIR", help="The folder of YOUR agent.")],
+    gone: Annotated[str, typer.Argument(metavar="NAME", help="The agent that is gone for good.")],
+    request: Annotated[
+        str | None,
+        typer.Option("--request", help="The request's id; default: the one already voted on."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Vote that NAME is gone. A majority of all agents takes its contribution out for good.
+
+    An agent refuses to vote while it hears NAME. Nothing of NAME's own data is touched.
+
+    Example:
+
+        unweave vote clinics/agents/a1 a4
+    """
+    import secrets
+
+    from unweave.cli.common import console, emit_json
+    from unweave.cli.fleet import fleet
+
+    with fleet(folder) as agents:
+        agent = agents.any()
+        known = agent.ask("status")["status"].get("gone_requests", {}).get(gone)
+        ident = request or known or secrets.token_hex(16)
+        answer = agent.ask("vote", agent=gone, request=ident)
+    if json:
+        emit_json({"request": ident, **answer})
+    else:
+        console.print(f"{answer['votes']} of {answer['quorum']} votes that {gone} is gone.")

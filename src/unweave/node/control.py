@@ -1,0 +1,156 @@
+"""The operator's door: a Unix socket (mode 0600) in the agent's folder, one JSON line each way.
+
+A request is {"do": "status", …}; the answer is {"ok": true, …} or {"ok": false, "error": …}. The
+peer port never serves operators, and this socket never serves peers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from unweave.errors import DataError, UnweaveError
+from unweave.node.data import PrivateData
+from unweave.node.report import erasure_report, posterior_report, status_report
+from unweave.node.runner import Node
+from unweave.protocol.events import DataChanged, EraseRequested, Refused, Roused, VoteCast
+
+__all__ = ["Control"]
+
+_LINE = 64 * 1024 * 1024  # the longest request: a list of keys to erase
+
+
+class Control:
+    """Serves the operator of one node."""
+
+    def __init__(self, node: Node, data: PrivateData) -> None:
+        self.node = node
+        self.data = data
+        self._server: asyncio.Server | None = None
+        self._commands: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
+            "status": self._status,
+            "posterior": self._posterior,
+            "influence": self._influence,
+            "erase": self._erase,
+            "erasure": self._erasure,
+            "vote": self._vote,
+            "rouse": self._rouse,
+            "learn": self._learn,
+            "wait": self._wait,
+            "stop": self._stop,
+        }
+
+    async def start(self) -> None:
+        path = self.node.folder.socket
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()  # the store's lock has shown that no other process serves this folder
+        previous = os.umask(0o177)
+        try:
+            # A Unix socket's path is limited to some 100 bytes; a path relative to here is shorter.
+            where = min(str(path), os.path.relpath(path), key=len)
+            self._server = await asyncio.start_unix_server(self._serve, where, limit=_LINE)
+        finally:
+            os.umask(previous)
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            with contextlib.suppress(FileNotFoundError):
+                self.node.folder.socket.unlink()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while line := await reader.readline():
+                answer = await self._answer(line)
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        writer.close()
+
+    async def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            request = json.loads(line)
+            command = self._commands.get(request.get("do"))
+            if command is None:
+                return {"ok": False, "error": f"unknown request; known: {sorted(self._commands)}"}
+            return {"ok": True, **await command(request)}
+        except UnweaveError as error:
+            return {"ok": False, "error": str(error), "exit": error.exit_code}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return {"ok": False, "error": f"not a request: {error}", "exit": 2}
+
+    # ----------------------------------------------------------------------------- the requests
+
+    async def _status(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"status": status_report(self.node)}
+
+    async def _posterior(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"posterior": posterior_report(self.node)}
+
+    async def _influence(self, request: dict[str, Any]) -> dict[str, Any]:
+        state = self.node.state
+        figures = {} if state is None else state.figures
+        name = self.node.terms.name
+        return {"influence": {name(k): f.influence for k, f in sorted(figures.items())}}
+
+    async def _erase(self, request: dict[str, Any]) -> dict[str, Any]:
+        """{"whole": true} or {"keys": […]}; answers with the request's id. It may be repeated."""
+        wanted = request.get("request")
+        ident = secrets.token_bytes(16) if wanted is None else bytes.fromhex(wanted)
+        rows: frozenset[bytes] = frozenset()
+        if not request.get("whole"):
+            loop = asyncio.get_running_loop()
+            keys = request["keys"]
+            rows, unknown = await loop.run_in_executor(None, self.data.commit_keys, keys)
+            if unknown:
+                raise DataError(
+                    f"{len(unknown)} of {len(keys)} keys are not in the data of "
+                    f"{self.node.folder.config.name}: check the keys file (one key per line)"
+                )
+        event = EraseRequested(ident, bool(request.get("whole")), rows, time.monotonic())
+        self._raise_refusal(await self.node.tell(event))
+        return {"request": ident.hex()}
+
+    async def _erasure(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"erasure": erasure_report(self.node, bytes.fromhex(request["request"]))}
+
+    async def _vote(self, request: dict[str, Any]) -> dict[str, Any]:
+        target = self.node.terms.topology.index(request["agent"])
+        ident = bytes.fromhex(request["request"])
+        self._raise_refusal(await self.node.tell(VoteCast(target, ident, time.monotonic())))
+        state = self.node.state
+        votes = 0 if state is None else sum(1 for t, _ in state.votes if t == target)
+        return {"votes": votes, "quorum": self.node.terms.quorum}
+
+    async def _rouse(self, request: dict[str, Any]) -> dict[str, Any]:
+        state = self.node.state
+        before = None if state is None or state.rest is None else list(state.rest.stamp)
+        await self.node.tell(Roused(time.monotonic()))
+        return {"before": before}
+
+    async def _learn(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Look at the data; if they changed, they travel as a new revision."""
+        loop = asyncio.get_running_loop()
+        changed = await loop.run_in_executor(None, self.data.refresh)
+        if changed:
+            await self.node.tell(DataChanged(time.monotonic()))
+        return {"changed": changed}
+
+    async def _wait(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return at the next news, or after `timeout` seconds (at most 30)."""
+        return {"news": await self.node.changed(min(30.0, float(request.get("timeout", 5.0))))}
+
+    async def _stop(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.node.stop()
+        return {}
+
+    @staticmethod
+    def _raise_refusal(effects: list[Any]) -> None:
+        for effect in effects:
+            if isinstance(effect, Refused):
+                raise UnweaveError(effect.why)

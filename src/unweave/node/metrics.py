@@ -1,0 +1,90 @@
+"""`/metrics` (Prometheus text) and `/healthz`, on loopback unless the operator says otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from unweave.errors import ConfigError
+from unweave.node.report import status_report
+from unweave.node.runner import Node
+
+__all__ = ["Metrics"]
+
+
+class Metrics:
+    """A very small HTTP server: two paths, GET only, one request per connection."""
+
+    def __init__(self, node: Node, where: str) -> None:
+        self.node = node
+        host, _, port = where.rpartition(":")
+        if not host or not port.isdigit():
+            raise ConfigError(f'metrics = "{where}": expected "host:port", or "" to turn it off')
+        self.host, self.port = host, int(port)
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        try:
+            self._server = await asyncio.start_server(self._serve, self.host, self.port, limit=8192)
+        except OSError as error:
+            raise ConfigError(
+                f"metrics: cannot listen on {self.host}:{self.port} ({error.strerror}): choose "
+                "another port in agent.toml"
+            ) from None
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(
+            ConnectionError, TimeoutError, ValueError, asyncio.LimitOverrunError
+        ):
+            line = await asyncio.wait_for(reader.readline(), 5.0)
+            parts = line.split()
+            status, body = self._answer(parts[1].decode() if len(parts) > 1 else "")
+            if parts[:1] != [b"GET"]:
+                status, body = "405 Method Not Allowed", "GET only\n"
+            data = body.encode()
+            head = (
+                f"HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\n"
+                f"Content-Length: {len(data)}\r\nConnection: close\r\n\r\n"
+            )
+            writer.write(head.encode() + data)
+            await writer.drain()
+        writer.close()
+
+    def _answer(self, path: str) -> tuple[str, str]:
+        if path == "/healthz":
+            healthy = self.node.phase not in ("starting", "halted")
+            return ("200 OK" if healthy else "503 Service Unavailable", self.node.phase + "\n")
+        if path == "/metrics":
+            return "200 OK", exposition(self.node)
+        return "404 Not Found", "the paths are /metrics and /healthz\n"
+
+
+def exposition(node: Node) -> str:
+    """The counters and gauges in Prometheus' text format."""
+    status = status_report(node)
+    label = f'{{agent="{status["name"]}"}}'
+    lines = []
+    for name, count in sorted(node.counts.items()):
+        metric = f"unweave_{name.replace(' ', '_')}_total"
+        lines += [f"# TYPE {metric} counter", f"{metric}{label} {count}"]
+    gauges = {
+        "epoch": status.get("epoch", 0),
+        "hop": status.get("hop", 0),
+        "included_agents": len(status.get("included", [])),
+        "erasures": status.get("erasures", 0),
+        "complete": int(status.get("complete", False)),
+        "confirmed": int(status.get("confirmed", False)),
+        "up_seconds": status["up_seconds"],
+    }
+    for name, value in gauges.items():
+        lines += [f"# TYPE unweave_{name} gauge", f"unweave_{name}{label} {value}"]
+    lines += [
+        "# TYPE unweave_phase gauge",
+        f'unweave_phase{{agent="{status["name"]}",phase="{status["phase"]}"}} 1',
+    ]
+    return "\n".join(lines) + "\n"

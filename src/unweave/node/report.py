@@ -1,0 +1,147 @@
+"""What an agent tells its operator, as plain values."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import time
+from typing import Any
+
+from unweave.node.runner import Node
+from unweave.protocol.ids import bit, members
+from unweave.protocol.state import State
+from unweave.protocol.token import Token, digest, missing
+from unweave.protocol.tombs import NOTHING
+
+__all__ = ["erasure_report", "posterior_report", "status_report"]
+
+
+def status_report(node: Node) -> dict[str, Any]:
+    """Everything about this agent that is worth a row in a table."""
+    name = node.terms.name
+    entry = node.folder.manifest.agent(node.folder.config.name)
+    base: dict[str, Any] = {
+        "name": node.folder.config.name,
+        "address": node.folder.config.listen or entry.address,
+        "pid": node.pid,
+        "phase": node.phase,
+        "up_seconds": round(time.time() - node.started, 1),
+        "counts": dict(node.counts),
+    }
+    s = node.state
+    if s is None:
+        return base
+    token = latest(s)
+    current = s.current
+    return base | {
+        "confirmed": _confirmed(s),
+        "epoch": s.fence.epoch,
+        "hop": s.fence.hop,
+        "revision": current.revision.counter if current is not None else 0,
+        "included": [] if token is None else [name(k) for k in members(token.inside)],
+        "complete": token is not None and not missing(token, node.terms.everybody),
+        "digest": None if token is None else digest(token.eta).hex(),
+        "erased": sorted(name(k) for k, tomb in s.tombs.items() if tomb.whole),
+        "left": sorted(name(k) for k, tomb in s.tombs.items() if tomb.left),
+        "erasures": sum(len(tomb.ids) for tomb in s.tombs.values()),
+        "pending": sorted({name(i.agent) for i in s.intents.values()}),
+        "resting": None if s.rest is None or s.wake >= s.rest.stamp else name(s.rest.holder),
+        "attested": 0 if s.rest is None else s.rest.quiet.bit_count(),
+        "rest": None if s.rest is None else list(s.rest.stamp),
+        "suspects": sorted(name(k) for k in s.suspects),
+        "votes": {
+            name(t): sorted(name(v) for u, v in s.votes if u == t) for t in {t for t, _ in s.votes}
+        },
+        "gone_requests": {
+            name(t): s.votes[t, v].request.hex() for t, v in sorted(s.votes, reverse=True)
+        },
+    }
+
+
+def latest(s: State) -> Token | None:
+    """The newest token this agent has seen."""
+    token = s.token
+    if token is None or (s.copy is not None and s.copy.stamp > token.stamp):
+        return s.copy
+    return token
+
+
+def _confirmed(s: State) -> bool:
+    """Whether every neighbour has answered since this process started."""
+    left = s.left
+    return all(s.welcomed & bit(n) or left & bit(n) for n in s.neighbours)
+
+
+def posterior_report(node: Node) -> dict[str, Any]:
+    """The posterior as this agent knows it, and how much that is worth."""
+    s = node.state
+    token = None if s is None else latest(s)
+    if s is None or token is None:
+        return {"state": "unknown", "why": "no token has been here yet"}
+    name = node.terms.name
+    absent = [name(k) for k in members(missing(token, node.terms.everybody))]
+    model = node.model
+    eta = model.grid.decode(token.eta)
+    report: dict[str, Any] = {
+        "state": "incomplete" if absent else "complete" if _confirmed(s) else "unconfirmed",
+        "missing": absent,
+        "included": [name(k) for k in members(token.inside)],
+        "digest": digest(token.eta).hex(),
+        "units": [int(v) for v in token.eta],
+        "model": model.name,
+        "settings": model.settings(),
+    }
+    if not model.family.margin(eta) > 0.0:
+        return report | {"state": "incomplete", "why": "the sum is not a proper posterior yet"}
+    rows = []
+    for marginal in model.family.marginals(eta):
+        low, high = (float(v) for v in marginal.interval(0.95))
+        rows.append(
+            {
+                "name": marginal.name,
+                "mean": _finite(marginal.mean),
+                "sd": _finite(marginal.sd),
+                "low": _finite(low),
+                "high": _finite(high),
+            }
+        )
+    return report | {"marginals": rows}
+
+
+def _finite(value: Any) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def erasure_report(node: Node, request: bytes) -> dict[str, Any]:
+    """How far one erasure is: asked, removed, certified; and who has not attested."""
+    s = node.state
+    if s is None:
+        return {"state": "starting"}
+    name = node.terms.name
+    if request in s.intents:
+        return {"state": "asked", "agent": name(s.intents[request].agent)}
+    known = any(request in tomb.ids for tomb in s.tombs.values())
+    by_vote = {t for (t, _), vote in s.votes.items() if vote.request == request}
+    gone = any(s.tombs.get(t, NOTHING).left for t in by_vote)
+    if not known and not by_vote:
+        return {"state": "unknown"}
+    if not known and not gone:
+        votes = max(sum(1 for t, _ in s.votes if t == target) for target in by_vote)
+        return {"state": "voting", "votes": votes, "quorum": node.terms.quorum}
+    rest = s.rest
+    everybody = node.terms.everybody & ~s.left
+    if rest is not None and rest.certificate and _covers(rest.certificate, request):
+        return {"state": "certified", "certificate": json.loads(rest.certificate)}
+    quiet = 0 if rest is None or s.wake >= rest.stamp else rest.quiet
+    return {
+        "state": "removed",
+        "waiting_for": [name(k) for k in members(everybody & ~quiet)],
+        "suspects": sorted(name(k) for k in s.suspects),
+    }
+
+
+def _covers(certificate: bytes, request: bytes) -> bool:
+    closing = json.loads(base64.b64decode(json.loads(certificate)["closing"]["payload"]))
+    return request.hex() in closing["predicate"]["erasures"]

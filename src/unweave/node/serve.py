@@ -1,0 +1,116 @@
+"""Put one agent together from its folder, and run it until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+from unweave.errors import ConfigError, UnweaveError
+from unweave.node.config import AgentFolder
+from unweave.node.control import Control
+from unweave.node.data import PrivateData
+from unweave.node.identity import Identity, keyid_of, public_key
+from unweave.node.log import Log
+from unweave.node.metrics import Metrics
+from unweave.node.runner import Node
+from unweave.node.transport import GrpcTransport
+from unweave.node.worker import DataWorker
+from unweave.protocol.events import DataChanged, VoteCast
+from unweave.solvers import default_solver
+
+__all__ = ["open_data", "open_identity", "serve"]
+
+
+def open_identity(folder: AgentFolder) -> Identity:
+    """The key in the folder, if it is the one that the manifest pins for this name."""
+    identity = Identity.load(folder.path)
+    pinned = keyid_of(public_key(folder.manifest.pems()[folder.me]))
+    if identity.keyid != pinned:
+        raise ConfigError(
+            f"{folder.path}: the key here is not the one that the manifest pins for "
+            f'"{folder.config.name}": copy the right folder to this host, or make a new network'
+        )
+    return identity
+
+
+def open_data(folder: AgentFolder, identity: Identity) -> PrivateData:
+    """The agent's private data, not looked at yet."""
+    config, model = folder.config, folder.manifest.build_model()
+    return PrivateData(folder.path, config.data, model, config.name, identity.commit)
+
+
+async def serve(path: str | Path, *, level: str = "info") -> None:
+    """Run the agent in this folder; returns after SIGTERM, SIGINT or `stop`."""
+    folder = AgentFolder.read(path)
+    config = folder.config
+    log = Log(config.name, config.log, level)
+    identity = open_identity(folder)
+    model = folder.manifest.build_model()
+    data = open_data(folder, identity)
+    data.check()
+    data.require(config.min_records)
+    worker = DataWorker(model, default_solver(model), data, folder.terms)
+    transport = GrpcTransport(folder.manifest, folder.me, identity, listen=config.listen, log=log)
+    node = Node(folder, identity, transport, worker, model, log)
+    control = Control(node, data)
+    metrics = Metrics(node, config.metrics) if config.metrics else None
+
+    loop = asyncio.get_running_loop()
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(sign, node.stop)
+    running = asyncio.create_task(node.run())
+    helpers = [asyncio.create_task(_keep_votes(node))]
+    if config.watch:
+        helpers.append(asyncio.create_task(_watch(node, data, config.watch, log)))
+    try:
+        await _until_open(node, running)
+        await control.start()
+        if metrics is not None:
+            await metrics.start()
+            log.info("metrics", url=f"http://{metrics.host}:{metrics.port}/metrics")
+        await running
+    finally:
+        node.stop()
+        for task in helpers:
+            task.cancel()
+        await asyncio.gather(running, *helpers, return_exceptions=True)
+        await control.stop()
+        if metrics is not None:
+            await metrics.stop()
+        log.info("stopped")
+
+
+async def _until_open(node: Node, running: asyncio.Task[None]) -> None:
+    """Until the store is open, and so known to be ours, or the start has failed."""
+    while node.state is None and not running.done():
+        await asyncio.sleep(0.01)
+    if running.done():
+        running.result()
+
+
+async def _watch(node: Node, data: PrivateData, every: float, log: Log) -> None:
+    """Look at the data from time to time; new rows travel as a new revision."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(every)
+        try:
+            if await loop.run_in_executor(None, data.refresh):
+                log.info("the data have changed")
+                await node.tell(DataChanged(time.monotonic()))
+        except UnweaveError as error:
+            log.error("cannot read the data", why=str(error))
+
+
+async def _keep_votes(node: Node) -> None:
+    """With `auto_vote`, second every vote about an agent that is not heard from here."""
+    while True:
+        await node.changed(30.0)
+        state = node.state
+        if state is None or not node.folder.config.auto_vote:
+            continue
+        for target, voter in list(state.votes):
+            if target != node.me and (target, node.me) not in state.votes:
+                request = state.votes[target, voter].request
+                await node.tell(VoteCast(target, request, time.monotonic()))

@@ -1,0 +1,130 @@
+"""Agents of one machine as child processes: start, watch, restart, stop."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from unweave.errors import UnweaveError
+from unweave.node.client import AgentDown, Operator
+
+__all__ = ["Child", "Supervisor"]
+
+_BAD_INPUT = 2  # an agent that exits so will not start until somebody mends its folder
+
+
+class Child:
+    """One agent's process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.name = folder.resolve().name
+        self.process: subprocess.Popen[bytes] | None = None
+        self.restarts = -1
+        self.not_before = 0.0
+        self._log: IO[bytes] | None = None
+
+    def start(self) -> None:
+        self.restarts += 1
+        self._log = (self.folder / "agent.log").open("ab")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "unweave", "agent", str(self.folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,  # Ctrl-C reaches the supervisor only, which stops in order
+        )
+        self._log.close()
+
+    @property
+    def pid(self) -> int | None:
+        return None if self.process is None else self.process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        return None if self.process is None else self.process.poll()
+
+    def last_words(self) -> str:
+        """The last line of its log."""
+        try:
+            lines = (self.folder / "agent.log").read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1] if lines else ""
+
+
+class Supervisor:
+    """`with Supervisor(folders) as s: s.ready(30)` — leaves no process behind."""
+
+    def __init__(self, folders: list[Path], *, restart: bool = True) -> None:
+        self.children = {child.name: child for child in map(Child, folders)}
+        self.restart = restart
+
+    def __enter__(self) -> Self:
+        try:
+            for child in self.children.values():
+                child.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def look(self) -> None:
+        """Start again what has died, with growing pauses; give up on folders that are wrong."""
+        for child in self.children.values():
+            code = child.exit_code
+            if code is None:
+                continue
+            if code == _BAD_INPUT:
+                raise UnweaveError(f"{child.name} cannot start: {child.last_words()}")
+            now = time.monotonic()
+            if self.restart and code != 0 and now >= child.not_before:
+                child.not_before = now + min(10.0, 0.25 * 2.0 ** min(child.restarts, 6))
+                child.start()
+
+    def ready(self, timeout: float) -> None:
+        """Wait until every agent answers its operator."""
+        waiting = set(self.children)
+        end = time.monotonic() + timeout
+        while waiting and time.monotonic() < end:
+            self.look()
+            for name in sorted(waiting):
+                with contextlib.suppress(AgentDown), Operator(self.children[name].folder, 2.0) as a:
+                    if a.ask("status")["status"]["phase"] != "starting":
+                        waiting.discard(name)
+            if waiting:
+                time.sleep(0.05)
+        if waiting:
+            first = self.children[sorted(waiting)[0]]
+            raise UnweaveError(
+                f"{', '.join(sorted(waiting))} did not start within {timeout:g} s; the last line "
+                f"of {first.folder / 'agent.log'}: {first.last_words() or 'nothing'}"
+            )
+
+    def stop(self, patience: float = 10.0) -> None:
+        """SIGTERM to everybody at once, then wait; SIGKILL to those who do not listen."""
+        alive = [
+            c.process for c in self.children.values() if c.process and c.process.poll() is None
+        ]
+        for process in alive:
+            process.terminate()
+        end = time.monotonic() + patience
+        for process in alive:
+            try:
+                process.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
