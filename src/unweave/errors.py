@@ -9,6 +9,7 @@ Each message names the cause, the place and the fix, so that it can be shown to 
     ├── GraphError       a topology that cannot carry a token (unknown agent, disconnected, ...)
     ├── SolverError      a local solve cannot proceed (divergence, moments that do not exist)
     ├── WireError        bytes that are no message of this network
+    ├── TransportError   a message that did not reach its neighbour, or a port that cannot be opened
     ├── StoreError       an agent's store that cannot be opened or written
     ├── ConfigError      a setting or a file that says something impossible
     ├── NotACertificate  a file that is no certificate at all
@@ -29,6 +30,7 @@ __all__ = [
     "NotCertified",
     "SolverError",
     "StoreError",
+    "TransportError",
     "UnweaveError",
     "WireError",
 ]
@@ -66,6 +68,10 @@ class SolverError(UnweaveError, ArithmeticError):
 
 class WireError(UnweaveError, ValueError):
     """Bytes that are no message of this network, or a value that no message can carry."""
+
+
+class TransportError(UnweaveError):
+    """A message that did not reach its neighbour, or a port that cannot be opened."""
 
 
 class StoreError(UnweaveError):

@@ -230,6 +230,20 @@ class Envelope(_message.Message):
     payload: bytes
     def __init__(self, sender: _Optional[int] = ..., signature: _Optional[bytes] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
+class Chunk(_message.Message):
+    __slots__ = ("total", "data")
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    total: int
+    data: bytes
+    def __init__(self, total: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class Answers(_message.Message):
+    __slots__ = ("envelopes",)
+    ENVELOPES_FIELD_NUMBER: _ClassVar[int]
+    envelopes: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, envelopes: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
 class Digests(_message.Message):
     __slots__ = ("neighbour", "digest", "tombs_digest")
     NEIGHBOUR_FIELD_NUMBER: _ClassVar[int]
