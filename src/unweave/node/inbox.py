@@ -58,17 +58,17 @@ class Inbox:
 
     async def receive(self, _: Any, context: Any) -> bytes:
         """One call: one message in chunks, and the answers to it."""
-        sender = self._pins.owner(context.auth_context())
+        sender, peer = self._pins.owner(context.auth_context()), context.peer()
         name = UNKNOWN if sender is None else self._pins.neighbours[sender].name
         try:
             if sender is None:
                 raise _Refusal(Code.PERMISSION_DENIED, "not a neighbour", "not a neighbour")
-            await self._admitted(context.peer(), sender)
+            await self._admitted(peer, sender)
             answers = await self._message(sender, context)
             encoded: bytes = pb.Answers(envelopes=answers).SerializeToString()
             return encoded
         except _Refusal as refusal:
-            self._refusals.note(name, refusal.reason, refusal.why, address=context.peer())
+            self._refusals.note(name, refusal.reason, refusal.why, address=peer)
             code, why = refusal.code, refusal.why[:200]
         except _Unable as unable:
             code, why = Code.UNAVAILABLE, str(unable)

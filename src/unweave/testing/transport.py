@@ -14,6 +14,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from unweave.errors import TransportError, WireError
@@ -44,7 +45,7 @@ class LocalNetwork:
         ]
         values = {
             "name": "local",
-            "edges": [list(pair) for pair in zip(names, names[1:], strict=False)],
+            "edges": [list(pair) for pair in pairwise(names)],
             "model": {"name": "beta-bernoulli"},
             "agents": entries,
         }
