@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import replicas as _replicas  # noqa: F401 — registers its entries
+from benchmarks import store as _store  # noqa: F401
 from benchmarks.harness import ENTRIES, Measured
 
 

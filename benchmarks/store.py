@@ -1,0 +1,150 @@
+"""A step on disk against one bare transaction that writes the same bytes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import benchmark
+from unweave.node.opening import connect
+from unweave.node.store import SqliteStore
+from unweave.protocol.agent import handle, start
+from unweave.protocol.events import Event, Solution, Solve
+from unweave.protocol.state import State
+from unweave.protocol.terms import Terms
+from unweave.simulate.world import World
+from unweave.testing.store import Tally
+from unweave.testing.values import small_terms
+
+STEPS = 60
+TURNS = 9
+
+
+class _Solver(Tally):
+    """Ones: the time of a solver is not measured."""
+
+    def __init__(self, agent: int, dim: int) -> None:
+        super().__init__(agent)
+        self.units = np.ones(dim, dtype=np.int64)
+
+    def solve(self, work: Solve) -> Solution:
+        return Solution(self.units)
+
+
+class _Recorder(World):
+    """A walk that never ends; keeps what happens to agent 0."""
+
+    def __init__(self, terms: Terms) -> None:
+        dim = terms.grid.dim
+        super().__init__(terms, [_Solver(k, dim) for k in range(terms.size)])
+        self.events_at_0: list[Event] = []
+
+    def _transition(self, k: int, event: Event) -> None:
+        if k == 0:
+            self.events_at_0.append(event)
+        super()._transition(k, event)
+
+
+def _life(terms: Terms) -> tuple[State, list[Event]]:
+    """Agent 0 after its start, and what follows: tokens received, acknowledgements."""
+    world = _Recorder(terms)
+    world.start()
+    boot = world.state(0).boot
+    world.run(lambda: len(world.events_at_0) >= STEPS)
+    first, _ = start(State(terms, 0), boot, 0.0, alone=True)
+    return first, world.events_at_0[:STEPS]
+
+
+class _Counter:
+    """Stands before a connection and adds up what is written."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+        self.sizes: list[int] = []
+
+    def execute(self, sql: str, values: Iterable[Any] = ()) -> sqlite3.Cursor:
+        if sql.startswith("BEGIN"):
+            self.sizes.append(0)
+        else:
+            size = sum(len(v) if isinstance(v, bytes | str | memoryview) else 8 for v in values)
+            if self.sizes:
+                self.sizes[-1] += size
+        return self.db.execute(sql, tuple(values))
+
+
+def _steps(store: SqliteStore, first: State, events: list[Event]) -> Iterator[None]:
+    """One transition and its commit at a time."""
+    at = first
+    for event in events:
+        after, _ = handle(at, event)
+        store.commit(at, after)
+        at = after
+        yield
+
+
+def _plain(db: sqlite3.Connection, sizes: list[int]) -> Iterator[None]:
+    """One bare transaction at a time, each over a row of its own size: nothing is moved."""
+    for n, size in enumerate(sizes):
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("UPDATE plain SET value = ? WHERE id = ?", (bytes([n % 251]) * size, size))
+        db.execute("COMMIT")
+        yield
+
+
+def _measure(dim: int) -> float:
+    """Wall time, since it is the disk that is waited for. The two sides alternate after every step;
+    of each step the median over all turns counts, as a disk has moods."""
+    terms = small_terms(agents=10, dim=dim, schedule="metropolis", rest=False)
+    first, events = _life(terms)
+    times = np.zeros((TURNS, STEPS, 2))
+    with tempfile.TemporaryDirectory(dir=os.curdir) as name:
+        directory = Path(name)
+        sizes = _bytes_written(directory / "count.db", terms, first, events)
+        with closing(sqlite3.connect(directory / "bare.db")) as db, db:
+            db.execute("CREATE TABLE plain (id INTEGER PRIMARY KEY, value BLOB)")
+            for size in set(sizes):
+                db.execute("INSERT INTO plain VALUES (?, zeroblob(?))", (size, size))
+        with closing(connect(directory / "bare.db")) as bare:
+            for turn in times:
+                with SqliteStore.open(directory / "ours.db", terms, 0) as store:
+                    store.commit(State(terms, 0), first)
+                    sides = (_steps(store, first, events), _plain(bare, sizes))
+                    for step in turn:
+                        for side, work in enumerate(sides):
+                            begin = time.perf_counter()
+                            next(work)
+                            step[side] = time.perf_counter() - begin
+                (directory / "ours.db").unlink()
+    ours, plain = np.median(times, axis=0).sum(axis=0)
+    return float(ours / plain)
+
+
+def _bytes_written(path: Path, terms: Terms, first: State, events: list[Event]) -> list[int]:
+    """Per transaction."""
+    with SqliteStore.open(path, terms, 0) as store:
+        store.commit(State(terms, 0), first)
+        counter = _Counter(store._db)
+        store._db = counter  # type: ignore[assignment]
+        for _ in _steps(store, first, events):
+            pass
+        store._db = counter.db
+    assert len(counter.sizes) == STEPS, "every one of these steps is one transaction"
+    return counter.sizes
+
+
+@benchmark("a step on disk against a bare transaction (wall time, D=2)", target=1.5, at_most=True)
+def small_step() -> float:
+    return _measure(2)
+
+
+@benchmark("a step on disk against a bare transaction (wall time, 1 MB)", target=1.5, at_most=True)
+def large_step() -> float:
+    return _measure(125_000)
