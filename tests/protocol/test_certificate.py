@@ -21,11 +21,12 @@ from unweave.protocol.messages import Pass, Share
 from unweave.protocol.state import State
 from unweave.protocol.terms import Patience
 from unweave.protocol.verify import Account, verify
+from unweave.simulate.checks import Checker
 from unweave.simulate.crew import ride_out
 from unweave.simulate.faults import PROFILES, Storm
 from unweave.simulate.world import World
 from unweave.testing.certificates import OTHER, Bench, fixed_identity, fixed_request
-from unweave.testing.tally import Tally, draw_erasure, tally_checker, tally_terms
+from unweave.testing.tally import Tally, draw_erasure, tally_terms
 
 
 def account(bench: Bench, raw: bytes) -> Account:
@@ -226,7 +227,7 @@ def test_whatever_the_weather_every_certificate_holds(weather: str) -> None:
             patience=Patience(welcome=2.0, resend=0.5, ack=3.0, alive=1.0, loss=10.0),
             keyids=tuple(one.keyid for one in people),
         )
-        storm, checker, clerk = Storm(PROFILES[weather], size, seed), tally_checker(terms), Clerk()
+        storm, checker, clerk = Storm(PROFILES[weather], size, seed), Checker(terms), Clerk()
         world = World(
             terms,
             [Tally(k, terms.conjugate) for k in range(size)],
