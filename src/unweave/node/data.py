@@ -1,0 +1,227 @@
+"""An agent's private records: they stay in their files, and only what a model needs comes out.
+
+A conjugate model's statistics are summed by the engine that reads the file, or in batches; a loss
+model's records are loaded. Every call reads the files as they are now, so new rows count, and the
+records behind `dropped` (commitments to keys) do not exist, however often they are written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.errors import ConfigError, DataError
+from unweave.grid import Ints
+from unweave.models import ConjugateModel, Model, Shard
+from unweave.node.commitments import Key, canonical, commitment
+from unweave.node.data_duck import open_duck
+from unweave.node.data_records import Reader, Wanted, checked, first_problem, listed
+from unweave.node.data_source import DataSource, is_sqlite
+from unweave.node.data_sql import form
+from unweave.node.data_sqlite import open_sqlite
+
+__all__ = ["MIN_RECORDS", "DataSource", "PrivateData", "check_records"]
+
+T = TypeVar("T")
+Floats = NDArray[np.float64]
+
+MIN_RECORDS = 10
+
+_NOTHING: frozenset[bytes] = frozenset()
+_CELLS = 1 << 18  # per chunk: what a batch holds in memory, whatever its number of columns
+
+
+class PrivateData:
+    """The records of one agent, as its model sees them.
+
+    `folder` is the agent's, `secret` is derived from its identity and keys the commitments.
+    `threads` and `chunk` (records at a time) change the speed, never a result.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        source: DataSource,
+        model: Model,
+        agent: str,
+        secret: bytes,
+        *,
+        threads: int = 2,
+        chunk: int | None = None,
+    ) -> None:
+        unknown = [name for name in source.columns if name not in model.columns]
+        if unknown:
+            raise ConfigError(
+                f"agent {agent!r}: [data] columns names {unknown[0]!r}, which the model does not "
+                f"have; its columns are {listed(model.columns)}"
+            )
+        self.agent = agent
+        self.model = model
+        self.source = source
+        self._folder = Path(folder).absolute()
+        self._secret = secret
+        self._threads = threads
+        self._chunk = chunk or max(1, _CELLS // len(model.columns))
+        names = tuple(source.column(name) for name in model.columns)
+        self._wanted = Wanted(agent, model, names, source.key)
+        self._resolved: tuple[str, frozenset[bytes], frozenset[str]] | None = None
+        self._seen: str | None = None
+
+    # -- what comes out ---------------------------------------------------------------------------
+
+    def check(self, dropped: frozenset[bytes] = _NOTHING) -> int:
+        """The number of records, all of them sound; else DataError for the first that is not."""
+        self._seen = self.fingerprint()
+        n = self._steady(self._sound, dropped)
+        if n == 0 and not dropped:
+            raise DataError(
+                f"agent {self.agent!r} has no records: give it at least one, or leave it out of "
+                "the network"
+            )
+        return n
+
+    def count(self, dropped: frozenset[bytes] = _NOTHING) -> int:
+        """How many records are left."""
+        return self._steady(lambda reader, gone: reader.count(gone), dropped)
+
+    def totals(self, dropped: frozenset[bytes] = _NOTHING) -> tuple[int, Ints]:
+        """The number of records and their statistics, from one look at the files."""
+        return self._steady(self._totals, dropped)
+
+    def statistics(self, dropped: frozenset[bytes] = _NOTHING) -> Ints:
+        """Σ of the rounded record statistics: `model.statistics` of the same records."""
+        return self.totals(dropped)[1]
+
+    def factor(self, dropped: frozenset[bytes] = _NOTHING) -> Ints:
+        """The agent's factor: `model.factor` of the same records, zero if none is left."""
+        n, units = self.totals(dropped)
+        return self.model.grid.rescale(units, self.model.weight(n))
+
+    def shard(self, dropped: frozenset[bytes] = _NOTHING) -> Shard:
+        """The records in memory, in the order of the files."""
+        return Shard(self.agent, self._steady(self._loaded, dropped))
+
+    def empty(self) -> Shard:
+        """A shard without records."""
+        return Shard(self.agent, np.empty((0, len(self.model.columns))))
+
+    def require(self, least: int = MIN_RECORDS, dropped: frozenset[bytes] = _NOTHING) -> None:
+        """Refuse a shard so small that its statistics would tell about single records."""
+        check_records(self.agent, self.count(dropped), least)
+
+    # -- keys and changes -------------------------------------------------------------------------
+
+    def commit_keys(self, keys: Iterable[Key]) -> tuple[frozenset[bytes], tuple[Key, ...]]:
+        """The commitments of the keys that the records have, and the keys that they do not."""
+        texts = {key: canonical(key) for key in keys}
+        asked = frozenset(text for text in texts.values() if text is not None and _plain(text))
+        self._need_key()
+        known = self._steady(lambda reader, _: reader.known(asked), _NOTHING)
+        unknown = tuple(key for key, text in texts.items() if text not in known)
+        return frozenset(commitment(self._secret, text) for text in known), unknown
+
+    def fingerprint(self) -> str:
+        """Changes when a file does, at the cost of looking at its size and time."""
+        return self.source.fingerprint(self._folder, self.agent)
+
+    def refresh(self) -> bool:
+        """Whether the files have changed since they were checked, or this was last asked."""
+        before, self._seen = self._seen, self.fingerprint()
+        return self._seen != before
+
+    # -- how --------------------------------------------------------------------------------------
+
+    def _open(self) -> AbstractContextManager[Reader]:
+        files = self.source.files(self._folder, self.agent)
+        if self.source.sql is not None and is_sqlite(files[0], self.agent):
+            return open_sqlite(files[0], self.source.sql, self._wanted)
+        return open_duck(self._folder, self.source, files, self._wanted, self._threads)
+
+    def _steady(self, work: Callable[[Reader, frozenset[str]], T], dropped: frozenset[bytes]) -> T:
+        """`work` on files that did not change meanwhile: a second try, then an error."""
+        for _ in range(2):
+            before = self.fingerprint()
+            with self._open() as reader:
+                result = work(reader, self._gone(reader, dropped, before))
+            if self.fingerprint() == before:
+                return result
+        raise DataError(
+            f"agent {self.agent!r}: the data change while they are read: write to another file and "
+            "rename it when it is complete"
+        )
+
+    def _gone(self, reader: Reader, dropped: frozenset[bytes], state: str) -> frozenset[str]:
+        """The keys behind the commitments, found by hashing every key of the files once."""
+        if not dropped:
+            return frozenset()
+        self._need_key()
+        known = self._resolved
+        if known is None or known[:2] != (state, dropped):
+            known = (state, dropped, reader.committed(dropped, self._secret))
+            self._resolved = known
+        return known[2]
+
+    def _need_key(self) -> None:
+        if self.source.key is None:
+            raise DataError(
+                f"agent {self.agent!r}: single records are erased by their key, but [data] in "
+                'agent.toml names no key column (key = "…")'
+            )
+
+    def _totals(self, reader: Reader, gone: frozenset[str]) -> tuple[int, Ints]:
+        model = self.model
+        if not isinstance(model, ConjugateModel):
+            raise ConfigError(f"{model.name} is not conjugate: its factor comes from a solver")
+        sql = form(model)
+        found = None if sql is None else reader.totals(sql, gone)
+        if sql is not None and found is not None:
+            n, sums = found
+            return n, model.grid.units(sql.units(n, sums))
+        n, units = 0, [0] * model.grid.dim
+        for rows in self._chunks(reader, gone):
+            n += len(rows)
+            units = [u + int(s) for u, s in zip(units, model.sums(rows), strict=True)]
+        return n, model.grid.units(units)
+
+    def _sound(self, reader: Reader, gone: frozenset[str]) -> int:
+        sql = form(self.model)
+        found = None if sql is None else reader.totals(sql, gone)
+        return found[0] if found else sum(len(rows) for rows in self._chunks(reader, gone))
+
+    def _loaded(self, reader: Reader, gone: frozenset[str]) -> Floats:
+        return np.concatenate([self.empty().rows, *self._chunks(reader, gone, ordered=True)])
+
+    def _chunks(
+        self, reader: Reader, gone: frozenset[str], ordered: bool = False
+    ) -> Iterator[Floats]:
+        """The records in chunks, each checked before the model sees it."""
+        with closing(reader.batches(gone, self._chunk, ordered)) as batches:
+            for batch in batches:
+                if not checked(self.model, batch.rows):
+                    break
+                yield batch.rows
+            else:
+                return
+        with closing(reader.told(gone, self._chunk)) as batches:
+            problem = first_problem(self._wanted, batches)
+        raise DataError(problem or f"agent {self.agent!r}: the data change while they are read")
+
+
+def check_records(agent: str, n: int, least: int = MIN_RECORDS) -> None:
+    """DataError if `n` records are fewer than `least`: neighbours can see an agent's statistics."""
+    if n < least:
+        raise DataError(
+            f"agent {agent!r} has {n} records, fewer than min_records = {least}: its neighbours "
+            "can see the sum of its statistics, which tells much about so few; add records, or set "
+            "min_records in agent.toml if that is acceptable"
+        )
+
+
+def _plain(text: str) -> bool:
+    """Whether a text can be in a file at all: escaped bytes of a command line cannot."""
+    return not any("\ud800" <= c <= "\udfff" for c in text)
