@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import hmac
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 
 from unweave.errors import ConfigError, MissingExtra
+from unweave.node.commitments import Key, canonical, commitment
 
 try:
     from cryptography import x509
@@ -75,13 +75,16 @@ class Identity:
         r, s = utils.decode_dss_signature(self.key.sign(payload, _ECDSA))
         return utils.encode_dss_signature(r, min(s, _ORDER - s))
 
-    def commit(self, row_key: str) -> bytes:
-        """A commitment to one row: HMAC-SHA256 under a secret that only this agent can derive.
-        A plain hash of a key could be guessed by trying all keys."""
-        return hmac.digest(self._row_secret, row_key.encode(), "sha256")
+    def commit(self, row_key: Key) -> bytes:
+        """A commitment to one record, by its key: only this agent can compute it."""
+        text = canonical(row_key)
+        if text is None:
+            raise ConfigError("a record without a key cannot be named: its key is missing")
+        return commitment(self.row_secret, text)
 
     @cached_property
-    def _row_secret(self) -> bytes:
+    def row_secret(self) -> bytes:
+        """What keys the commitments: derived from the private key, so it need not be stored."""
         secret = self.key.private_numbers().private_value.to_bytes(32, "big")
         return HKDF(hashes.SHA256(), 32, None, b"unweave row commitments v1").derive(secret)
 
