@@ -7,9 +7,21 @@ from typing import Annotated
 
 import typer
 
+from unweave.cli.agent import agent
+from unweave.cli.audit import audit
+from unweave.cli.check import check
 from unweave.cli.common import errors
+from unweave.cli.forget import forget
+from unweave.cli.influence import influence
+from unweave.cli.init import init
+from unweave.cli.learn import learn
+from unweave.cli.paper import paper
 from unweave.cli.plan import plan
+from unweave.cli.posterior import posterior
+from unweave.cli.status import status
+from unweave.cli.up import up
 from unweave.cli.verify import verify
+from unweave.cli.vote import vote
 from unweave.errors import UnweaveError
 
 __all__ = ["app", "main"]
@@ -44,7 +56,22 @@ def _root(
     """Exit codes: 0 done, 1 refused or a check failed, 2 bad input."""
 
 
-for _command in (plan, verify):
+for _command in (
+    paper,
+    plan,
+    init,
+    check,
+    up,
+    agent,
+    status,
+    posterior,
+    influence,
+    learn,
+    forget,
+    vote,
+    audit,
+    verify,
+):
     app.command()(_command)
 
 

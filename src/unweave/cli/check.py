@@ -28,6 +28,7 @@ def check(
 
         unweave check clinics
     """
+    from rich.markup import escape
     from rich.table import Table
 
     from unweave.cli.common import console, emit_json
@@ -46,7 +47,8 @@ def check(
         for name in ("agent", "what", "result"):
             table.add_column(name, overflow="fold")
         for r in results:
-            shown = "[green]ok[/green]" if r["problem"] is None else f"[red]{r['problem']}[/red]"
+            problem = "" if r["problem"] is None else escape(r["problem"])
+            shown = "[green]ok[/green]" if r["problem"] is None else f"[red]{problem}[/red]"
             table.add_row(r["agent"], r["what"], shown + (f" {r['note']}" if r["note"] else ""))
         console.print(table)
     if problems:

@@ -38,7 +38,7 @@ def influence(
     if json:
         emit_json({"influence": ordered})
         return
-    table = Table(title="Influence: KL(posterior ‖ posterior without the agent)")
+    table = Table(title="Influence", caption="KL(posterior ‖ posterior without it)")
     table.add_column("agent")
     table.add_column("KL", justify="right")
     for name, value in ordered.items():

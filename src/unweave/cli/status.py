@@ -46,35 +46,33 @@ def status(
 def status_table(found: dict[str, dict[str, Any]], down: list[str]) -> Table:
     from rich.table import Table
 
+    from unweave.cli.common import console
+
     table = Table(title="Agents")
-    for name, justify in (
-        ("agent", "left"),
-        ("address", "left"),
-        ("pid", "right"),
-        ("phase", "left"),
-        ("epoch", "right"),
-        ("hop", "right"),
-        ("revision", "right"),
-        ("included", "right"),
-        ("digest", "left"),
-        ("erased", "left"),
-    ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    # Without these two the table fits a terminal of 80 columns.
+    wide = console.width >= 110
+    for name in ("agent", *(("address", "pid") if wide else ()), "phase"):
+        table.add_column(name, no_wrap=True)
+    for name in ("epoch", "hop", "rev.", "in"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("digest", no_wrap=True)
+    table.add_column("erased")
     for name, s in found.items():
-        style = {"resting": "green", "holding": "yellow", "solving": "yellow", "sending": "cyan"}
-        phase = s["phase"]
+        place = (str(s.get("address") or ""), str(s["pid"])) if wide else ()
         table.add_row(
             name,
-            str(s.get("address") or ""),
-            str(s["pid"]),
-            f"[{style.get(phase, 'default')}]{phase}[/]",
+            *place,
+            f"[{_STYLES.get(s['phase'], 'default')}]{s['phase']}[/]",
             str(s.get("epoch", "")),
             str(s.get("hop", "")),
             str(s.get("revision", "")),
-            str(len(s.get("included", []))) + ("" if s.get("complete") else " (incomplete)"),
+            str(len(s.get("included", []))) + ("" if s.get("complete") else " (part)"),
             (s.get("digest") or "")[:12],
             ", ".join([*s.get("erased", []), *(f"{n} (gone)" for n in s.get("left", []))]),
         )
     for name in down:
-        table.add_row(name, "", "", "[red]down[/red]", "", "", "", "", "", "")
+        table.add_row(name, *(("", "") if wide else ()), "[red]down[/red]", *[""] * 6)
     return table
+
+
+_STYLES = {"resting": "green", "holding": "yellow", "solving": "yellow", "sending": "cyan"}

@@ -105,7 +105,7 @@ def split_table(
     header, rows = read_table(path)
     import numpy as np
 
-    shares = partition(np.arange(len(rows)), list(folders), how=how, seed=seed)  # type: ignore[arg-type]
+    shares = partition(np.arange(len(rows)), list(folders), how=how, seed=seed)
     counts = {}
     for agent, home in folders.items():
         chosen = [rows[int(i)] for i in shares[agent]]

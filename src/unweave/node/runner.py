@@ -224,7 +224,7 @@ class Node:
         if any(after.__dict__[name] is not before.__dict__[name] for name in _NEWS):
             async with self._changed:
                 self._changed.notify_all()
-        if after.rest is not before.rest:
+        if after.rest is not before.rest or (after.synced and not before.synced):
             self._spawn(self._publish(after))
 
     async def changed(self, timeout: float) -> bool:

@@ -38,7 +38,7 @@ def open_identity(folder: AgentFolder) -> Identity:
 def open_data(folder: AgentFolder, identity: Identity) -> PrivateData:
     """The agent's private data, not looked at yet."""
     config, model = folder.config, folder.manifest.build_model()
-    return PrivateData(folder.path, config.data, model, config.name, identity.commit)
+    return PrivateData(folder.path, config.data, model, config.name, identity.row_secret)
 
 
 async def serve(path: str | Path, *, level: str = "info") -> None:

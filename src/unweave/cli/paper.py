@@ -1,0 +1,87 @@
+"""`unweave paper`: the paper's experiments, figures and tables by one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["paper"]
+
+
+def paper(
+    figure: Annotated[
+        str, typer.Argument(metavar="[fig3|fig4|fig5|theory|all]", show_default="all")
+    ] = "all",
+    replicas: Annotated[
+        int | None,
+        typer.Option(
+            "--replicas",
+            "-r",
+            metavar="N",
+            help="Replicas of every experiment.",
+            show_default="fig3 1000, fig4 100, fig5 200, theory 10000",
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="S", help="Every draw follows from it.")
+    ] = 0,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Where the files go.")
+    ] = Path("paper-out"),
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Reproduce the figures of Gong, Simeone, Kang 2021, each with its data and every setting.
+
+    Writes PNG, SVG and CSV per figure, and a summary (Markdown and JSON) that states all settings,
+    also those that the paper omits, with our choice and why. The same seed gives the same files.
+
+    **fig3** a conjugate model on three graphs, **fig4** a model that is not conjugate: local steps
+    and gradients, **fig5** unlearning an agent, **theory** how long all that takes.
+
+    Examples:
+
+        unweave paper all
+
+        unweave paper fig5 --replicas 50 --out out --json
+    """
+    from unweave.cli.common import console, emit_json, errors, progress
+    from unweave.paper import FIGURES, choose, run
+    from unweave.simulate.jit import COMPILED
+
+    names = choose(figure)
+    if not COMPILED and names != ["theory"]:
+        errors.print(
+            "numba is not installed, so this takes hours: pip install 'unweave\\[fast]'",
+            style="yellow",
+        )
+    with progress(quiet=json) as bar:
+        task = bar.add_task("starting", total=sum(FIGURES[name].steps for name in names))
+        summary = run(
+            names,
+            out,
+            replicas=replicas,
+            seed=seed,
+            tick=lambda done: bar.update(task, advance=1, description=done),
+        )
+    if json:
+        emit_json(_key_numbers(summary, out))
+        return
+    for name, entry in summary["figures"].items():
+        console.print(f"{name}: {entry['title']}", style="bold", highlight=False)
+        for note in entry["notes"]:
+            console.print(f"  {note}", highlight=False, markup=False)
+    console.print(f"Figures, data and summary.md are in {out}/", highlight=False, markup=False)
+
+
+def _key_numbers(summary: dict[str, Any], out: Path) -> dict[str, Any]:
+    """What a script wants: numbers and files; the settings are in summary.json."""
+    return {
+        "out": str(out),
+        "seed": summary["seed"],
+        "figures": {
+            name: {key: entry[key] for key in ("replicas", "results", "files")}
+            for name, entry in summary["figures"].items()
+        },
+    }
