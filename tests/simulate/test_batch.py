@@ -114,6 +114,24 @@ def test_shortened_steps_agree_too(rho: float) -> None:
     np.testing.assert_allclose(fast.eta, slow.eta, rtol=1e-10)
 
 
+def test_a_step_from_far_inside_out_of_the_domain_is_shortened() -> None:
+    model, data = BetaExponential(a=30, b=30), TIMES * 1e-6  # 40 records near 0 ask for a − 40
+    settings = {"iterations": 3, "replicas": 4, "estimator": "exact", "rho": 1.0, "steps": 1}
+    fast = simulate(model, data, NETWORKS["complete"], **settings)
+    slow = simulate(model, data, NETWORKS["complete"], kernels=False, **settings)
+    assert (fast.shortened > 0).all()
+    assert np.array_equal(fast.shortened, slow.shortened)
+    np.testing.assert_allclose(fast.eta, slow.eta, rtol=1e-10)
+
+
+def test_general_code_makes_the_same_draws() -> None:
+    model, graph = BetaExponential(a=3, b=3), NETWORKS["ring"]
+    settings = {"iterations": 12, "replicas": 2, "estimator": "loo", "rho": 0.1, "steps": 2}
+    fast = simulate(model, TIMES, graph, **settings)
+    slow = simulate(model, TIMES, graph, kernels=False, **settings)
+    np.testing.assert_allclose(fast.eta, slow.eta, rtol=1e-12)
+
+
 @pytest.mark.parametrize("kernels", [True, False])
 def test_divergence_is_an_error_that_says_so(kernels: bool) -> None:
     settings = {"iterations": 200, "replicas": 3, "estimator": "reinforce", "rho": 1.0}
