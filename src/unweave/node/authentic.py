@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from unweave.errors import WireError
 from unweave.node.envelope import Verify
-from unweave.protocol.messages import Gossip, Hello, Message, Share, Welcome
+from unweave.protocol.messages import Gossip, Hello, Message, Pass, Share, Welcome
 from unweave.protocol.records import Intent, Record, Tombstone, pae
 from unweave.protocol.state import State
 from unweave.protocol.terms import Terms
@@ -16,7 +16,7 @@ __all__ = ["check_records"]
 
 def check_records(message: Message, state: State | None, terms: Terms, verify: Verify) -> None:
     """Every record in `message` that is news to `state` must be its author's own word."""
-    if not isinstance(message, Hello | Welcome | Share):
+    if not isinstance(message, Hello | Welcome | Share | Pass) or message.gossip is None:
         return
     for record in _news(message.gossip, state):
         if record.body.get("run") != terms.run.hex():

@@ -11,6 +11,8 @@ from unweave.node.parts import large_field, parsed, pb, to_bytes
 
 __all__ = ["Assembly", "Oversize", "split"]
 
+_DATA = bytes((pb.Chunk.DATA_FIELD_NUMBER << 3 | 2,))
+
 
 class Oversize(WireError):
     """More bytes than the network's messages can have, or than were announced."""
@@ -36,18 +38,19 @@ class Assembly:
         self._buffer = io.BytesIO()
 
     def add(self, raw: bytes) -> None:
-        chunk = parsed(pb.Chunk(), raw, "chunk")
+        total, data = _read(raw)
         if self.total == 0:
-            self.total = chunk.total
+            self.total = total
             if self.total == 0:
                 raise WireError("the first chunk does not say how long the message is")
             if self.total > self.limit:
                 raise Oversize(
                     f"a message of {self.total} bytes: in this network the limit is {self.limit}"
                 )
-        elif chunk.total:
+            # All of it at once, and no growing: untouched pages cost nothing until they are filled.
+            self._buffer = io.BytesIO(bytes(self.total))
+        elif total:
             raise WireError("a later chunk announces a size again")
-        data = chunk.data
         if not data:
             raise WireError("an empty chunk")
         self.size += len(data)
@@ -63,3 +66,19 @@ class Assembly:
         """The envelope, without copying it; the assembly is empty afterwards."""
         buffer, self._buffer = self._buffer, io.BytesIO()
         return buffer.getvalue()
+
+
+def _read(raw: bytes) -> tuple[int, bytes | memoryview]:
+    """(total, data) of a Chunk. One that is nothing but data, as all large ones are, is not copied
+    through the library: its bytes are the last ones of `raw`."""
+    size, shift, at = 0, 0, 1
+    if raw[:1] == _DATA:
+        for byte in raw[1:6]:
+            size |= (byte & 0x7F) << shift
+            shift, at = shift + 7, at + 1
+            if byte < 0x80:
+                if size == len(raw) - at:
+                    return 0, memoryview(raw)[at:]
+                break
+    chunk = parsed(pb.Chunk(), raw, "chunk")
+    return chunk.total, chunk.data

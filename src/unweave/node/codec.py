@@ -123,7 +123,8 @@ def _write_pass(message: Pass) -> pb.Pass:
             busy=token.busy,
             quiet=_write_quiet(token.quiet),
             receipts=token.receipts,
-        )
+        ),
+        gossip=None if message.gossip is None else _write_gossip(message.gossip),
     )
 
 
@@ -157,7 +158,8 @@ def _read_pass(message: pb.Message, terms: Terms) -> Pass:
             busy=token.busy,
             quiet=_read_quiet(message, terms),
             receipts=token.receipts,
-        )
+        ),
+        _read_gossip(message.token.gossip, terms) if message.token.HasField("gossip") else None,
     )
 
 

@@ -41,6 +41,8 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": "false",  # a query must not find Python's variables
     "preserve_insertion_order": "true",  # records are numbered
     "memory_limit": "1GiB",
+    # It would move TRY_CAST into the CSV reader as a cast that fails (duckdb/duckdb#23818).
+    "disabled_optimizers": "type_pushdown",
 }
 _TEMPORARY = ".duckdb-tmp"  # in the agent's folder; the engine removes it
 

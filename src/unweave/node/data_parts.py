@@ -37,7 +37,11 @@ __all__ = ["Part", "parts_of", "private", "quoted", "records"]
 
 _EXACT = re.compile(r"BOOLEAN|U?(TINY|SMALL)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL\(.*\)")
 _WIDE = re.compile(r"U?(BIG|HUGE)INT|BIGNUM")
-_LINE = re.compile(r"\b[Ll]ine:? (\d+)")
+_UNREADABLE = "cannot be read: damaged, or not of the kind that its name says"
+
+# All that is taken of an engine's error: a number that follows the engine's own words.
+_CSV_LINE = re.compile(r"^[^\n]*CSV Error on Line: (\d+)")
+_JSON_LINE = re.compile(r"^[^\n]*JSON[^\n]*? in line (\d+)")
 
 
 @dataclass(frozen=True)
@@ -145,9 +149,13 @@ def _described(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[tuple
 def _header(file: Path, delimiter: str, agent: str) -> list[str]:
     try:
         opened = gzip.open if file.suffix.lower() == ".gz" else open
-        with opened(file, "rt", encoding="utf-8-sig", newline="") as lines:
+        # The lines that follow are decoded too, and are none of a header's business.
+        with opened(
+            file, "rt", encoding="utf-8-sig", errors="surrogateescape", newline=""
+        ) as lines:
             names = next(csv.reader(lines, delimiter=delimiter), [])
-    except (OSError, UnicodeDecodeError, csv.Error, EOFError):
+        "".join(names).encode()
+    except (OSError, UnicodeError, csv.Error, EOFError):
         raise DataError(
             f"agent {agent!r}, {file.name}: its first line cannot be read as a header in UTF-8"
         ) from None
@@ -160,16 +168,17 @@ def _header(file: Path, delimiter: str, agent: str) -> list[str]:
 
 
 @contextmanager
-def private(agent: str, place: str, why: str = "cannot be read") -> Iterator[None]:
+def private(agent: str, place: str, why: str = _UNREADABLE) -> Iterator[None]:
     """Turn an engine's error into one without the engine's text, which quotes raw records."""
     try:
         yield
     except (duckdb.Error, RuntimeError) as error:
-        # Of the text only a line number is taken: the first that follows the engine's own word.
-        line = _LINE.search(str(error))
-        where = f", line {line[1]}" if line else ""
-        if line:
+        where = ""
+        if line := _CSV_LINE.match(str(error)):
+            where = f", line {line[1]}"
             why = "is malformed there: too few or too many fields, a stray quote, or not UTF-8"
+        elif line := _JSON_LINE.match(str(error)):
+            where, why = f", near line {line[1]}", "is not readable JSON there"
         raise DataError(f"agent {agent!r}, {place}{where}: {why}") from None
 
 

@@ -79,8 +79,8 @@ class SqliteReader:
         try:
             connection.execute(f"EXPLAIN {text}").close()
             names = [d[0] for d in connection.execute(f"{self._query} LIMIT 0").description]
-        except sqlite3.DatabaseError as error:
-            refused = error.sqlite_errorcode == sqlite3.SQLITE_AUTH
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            refused = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH
             why = (
                 "reaches for more than the rows of the agent's database, which is refused"
                 if refused
@@ -89,8 +89,6 @@ class SqliteReader:
             raise DataError(
                 f"agent {wanted.agent!r}: sql {why}; its tables are {listed(tables)}"
             ) from None
-        except (sqlite3.Warning, sqlite3.Error):
-            raise DataError(f"agent {wanted.agent!r}: sql is not one SELECT statement") from None
         for name in (*wanted.names, *([wanted.key] if wanted.key else [])):
             if name not in names:
                 raise missing_column(wanted, name, _PLACE, names)

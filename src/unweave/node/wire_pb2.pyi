@@ -155,10 +155,12 @@ class Welcome(_message.Message):
     def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ...) -> None: ...
 
 class Pass(_message.Message):
-    __slots__ = ("token",)
+    __slots__ = ("token", "gossip")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
+    GOSSIP_FIELD_NUMBER: _ClassVar[int]
     token: Token
-    def __init__(self, token: _Optional[_Union[Token, _Mapping]] = ...) -> None: ...
+    gossip: Gossip
+    def __init__(self, token: _Optional[_Union[Token, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ("fence", "stamp")

@@ -47,14 +47,22 @@ from unweave.protocol.events import (
     Tick,
     VoteCast,
 )
-from unweave.protocol.gossip import attest_ready, current_gossip, elect, listen, share, silent
+from unweave.protocol.gossip import (
+    attest_ready,
+    current_gossip,
+    elect,
+    handover,
+    listen,
+    share,
+    silent,
+)
 from unweave.protocol.hearing import hear, learn, recheck, settled
 from unweave.protocol.ids import NEVER, bit
 from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
 from unweave.protocol.records import Figure, Intent, Sign, Vote
 from unweave.protocol.route import unpark
 from unweave.protocol.state import Hold, Idle, Out, Parked, State
-from unweave.protocol.tombs import dead, join
+from unweave.protocol.tombs import dead, join, whole_bitmap
 from unweave.protocol.turn import Turn, unsigned
 from unweave.protocol.visit import visit
 from unweave.protocol.waiting import deadline, pulse, resting, set_loss_alarm, tick
@@ -104,7 +112,7 @@ def _resume(s: State, turn: Turn) -> None:
         turn.do(Detach(s.detached))
     if isinstance(s.role, Out):
         patience = s.terms.patience
-        turn.send(s.role.to, Pass(s.role.token))
+        turn.send(s.role.to, handover(s, s.role.token, s.role.to))
         s.alarms = {
             **s.alarms,
             "resend": turn.now + patience.resend,
@@ -166,13 +174,19 @@ def on_pass(s: State, turn: Turn, sender: int, message: Pass) -> None:
     token = message.token
     if token.run != s.terms.run or s.tomb.left or s.halted:
         return
+    gossip = message.gossip
+    if gossip is not None:
+        hear(s, max(gossip.wake, gossip.rest.stamp) if gossip.rest else gossip.wake)
     stale = token.stamp <= s.last or token.stamp < s.fence
-    if stale:
-        learn(s, turn, token.tombs, token.generation)
-    else:
+    if not stale:
         s.last = token.stamp
         hear(s, token.stamp)
         drop_role(s)
+    if gossip is not None:
+        listen(s, turn, gossip)
+    if stale:
+        learn(s, turn, token.tombs, token.generation)
+    else:
         learn(s, turn, token.tombs, token.generation)
         pulse(s, turn, token.stamp, turn.now)
         if dead(token, s.tombs, s.generation):
@@ -346,15 +360,23 @@ def has_business(s: State) -> bool:
 
 
 def unattested(s: State) -> bool:
+    """Whether a visit would add this agent's word. Unless the model is conjugate, nobody signs an
+    incomplete token: to wake it before the missing have come would be to wake it for ever."""
     rest = s.rest
-    return rest is not None and not rest.quiet & bit(s.me) and attest_ready(s)
+    if rest is None or rest.quiet & bit(s.me) or not attest_ready(s):
+        return False
+    if s.terms.conjugate or s.tomb.out or s.detached:
+        return True
+    out = whole_bitmap(s.tombs) | bit(s.me)
+    return all(r.counter or out >> k & 1 for k, r in enumerate(rest.included))
 
 
 def watch(s: State, turn: Turn, before: State) -> None:
-    """Rule 10: whoever has the token gives signs of life; everybody else waits for them, anew when
-    a rest has ended, or its silence would count against the token that has just been woken."""
+    """Rule 10: whoever has the token gives signs of life; everybody else waits for them. The wait
+    starts anew when the token has been handed over or a rest has ended: the silence before counts
+    against nobody."""
     if isinstance(s.role, Idle):
-        if "loss" not in s.alarms or (
+        if not isinstance(before.role, Idle) or (
             before.rest is not None and resting(before) and not resting(s)
         ):
             set_loss_alarm(s, turn)

@@ -14,13 +14,14 @@ from unweave.protocol.certificate import evident
 from unweave.protocol.events import Detach
 from unweave.protocol.hearing import hear, learn, settled
 from unweave.protocol.ids import NEVER, bit
-from unweave.protocol.messages import Gossip, Share
+from unweave.protocol.messages import Gossip, Pass, Share
 from unweave.protocol.records import Figure, Halt, Intent, Tombstone, Vote
 from unweave.protocol.state import State
+from unweave.protocol.token import Token
 from unweave.protocol.tombs import Tomb, Tombs
 from unweave.protocol.turn import Turn
 
-__all__ = ["attest_ready", "current_gossip", "listen", "share"]
+__all__ = ["attest_ready", "current_gossip", "handover", "listen", "share"]
 
 
 def current_gossip(s: State) -> Gossip:
@@ -86,6 +87,15 @@ def share(s: State, turn: Turn) -> None:
             behind = True
     if behind:
         s.alarms = {**s.alarms, "gossip": turn.now + s.terms.patience.resend}
+
+
+def handover(s: State, token: Token, to: int) -> Pass:
+    """The token for a neighbour, with the signed records behind its tombstones if they are news."""
+    if not token.tombs and not token.generation:
+        return Pass(token)
+    gossip = current_gossip(s)
+    acked = s.acked.get(to)
+    return Pass(token, None if acked is not None and acked[0] == gossip.digest else gossip)
 
 
 def listen(s: State, turn: Turn, heard: Gossip) -> None:

@@ -67,9 +67,12 @@ class Welcome(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """The token, handed over."""
+    """The token, handed over. With it goes the evidence of the erasures it knows, unless the
+    neighbour has acknowledged it: an id that outlives the record behind it could never be proved.
+    """
 
     token: Token
+    gossip: Gossip | None = None
 
 
 class Ack(NamedTuple):

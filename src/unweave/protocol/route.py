@@ -10,8 +10,9 @@ from unweave.graph.schedules import (
     sweep_order,
 )
 from unweave.protocol.epochs import hold
+from unweave.protocol.gossip import handover
 from unweave.protocol.ids import members
-from unweave.protocol.messages import Pass, Rest
+from unweave.protocol.messages import Rest
 from unweave.protocol.state import Hold, Out, Parked, State
 from unweave.protocol.token import QUIET, Token, missing
 from unweave.protocol.turn import Turn
@@ -95,7 +96,7 @@ def go(s: State, turn: Turn, token: Token, to: int) -> None:
         "resend": turn.now + patience.resend,
         "ack": turn.now + patience.ack,
     }
-    turn.send(to, Pass(token))
+    turn.send(to, handover(s, token, to))
 
 
 def end_pass(s: State, turn: Turn, token: Token) -> None:
@@ -123,8 +124,16 @@ def unpark(s: State, turn: Turn) -> None:
     """Rule 11: somebody has business. The bitmap starts empty, or nobody would be visited."""
     assert isinstance(s.role, Parked)
     token = s.role.token
+    # A pending rest was no end: passes go on, or somebody who cannot be solved for would never
+    # reach the last one.
+    pending = bool(s.terms.everybody & ~s.left & ~token.quiet.agents)
     token = token._replace(
-        stamp=token.stamp.next(s.boot), seen=0, stack=(), quiet=QUIET, busy=True, passes=0
+        stamp=token.stamp.next(s.boot),
+        seen=0,
+        stack=(),
+        quiet=QUIET,
+        busy=True,
+        passes=token.passes if pending else 0,
     )
     s.last = s.fence = max(s.fence, token.stamp)
     hold(s, turn, token)

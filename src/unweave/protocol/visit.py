@@ -166,7 +166,7 @@ def commit(
 ) -> None:
     """Factor, eta, intent → tombstone and wipe, receipt and route: all or nothing."""
     before = token.included[s.me]
-    external = bool(intents)
+    external = bool(intents) or (wanted.factor is not None and not before.counter)
     if wanted.fresh and wanted.factor is not None:
         external = external or not s.factors or s.factors[0].data != wanted.factor.data
         s.counter += 1

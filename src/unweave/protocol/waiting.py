@@ -7,9 +7,9 @@ when `deadline(state)` has come.
 from __future__ import annotations
 
 from unweave.protocol.epochs import open_epoch
-from unweave.protocol.gossip import current_gossip, share
+from unweave.protocol.gossip import current_gossip, handover, share
 from unweave.protocol.ids import Stamp, bit
-from unweave.protocol.messages import Alive, Hello, Pass
+from unweave.protocol.messages import Alive, Hello
 from unweave.protocol.state import Hold, Idle, Out, State
 from unweave.protocol.tombs import dead
 from unweave.protocol.turn import Turn
@@ -40,7 +40,7 @@ def _alarm(s: State, name: str, at: float) -> None:
 def _resend(s: State, turn: Turn) -> None:
     """Rule 8: the same token to the same neighbour, until acknowledged or superseded."""
     if isinstance(s.role, Out):
-        turn.send(s.role.to, Pass(s.role.token))
+        turn.send(s.role.to, handover(s, s.role.token, s.role.to))
         _alarm(s, "resend", turn.now + s.terms.patience.resend)
 
 

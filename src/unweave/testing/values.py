@@ -221,7 +221,9 @@ MESSAGES: Mapping[type, Callable[[Random, Terms], Message]] = {
     Hello: lambda draw, terms: Hello(_stamp(draw, terms), gossip(draw, terms)),
     Welcome: lambda draw, terms: Welcome(_stamp(draw, terms), gossip(draw, terms)),
     Share: lambda draw, terms: Share(_stamp(draw, terms), gossip(draw, terms)),
-    Pass: lambda draw, terms: Pass(token(draw, terms)),
+    Pass: lambda draw, terms: Pass(
+        token(draw, terms), gossip(draw, terms) if draw.random() < 0.5 else None
+    ),
     Ack: lambda draw, terms: Ack(_stamp(draw, terms), _stamp(draw, terms)),
     Alive: lambda draw, terms: Alive(_stamp(draw, terms), draw.random() * 1e9),
     Heard: lambda draw, terms: Heard(_stamp(draw, terms), _bytes(draw, 32), _bytes(draw, 32)),
