@@ -315,13 +315,12 @@ class Federation:
 
     def _rows(self, name: str, chosen: ArrayLike) -> frozenset[bytes]:
         """Row numbers of a mask or of indices, checked against the agent's data."""
-        whole = self._workers[self.graph.index(name)].whole
-        kept = whole.n - whole.drop(chosen).n  # raises if the choice makes no sense
-        if not kept:
+        worker = self._workers[self.graph.index(name)]
+        if worker.whole.n == worker.whole.drop(chosen).n:  # raises if the choice makes no sense
             raise DataError(f"agent {name!r}: no record is chosen; nothing would be forgotten")
         array = np.asarray(chosen)
         rows = np.flatnonzero(array) if array.dtype == bool else np.atleast_1d(array)
-        return frozenset(record_key(int(row)) for row in rows)
+        return frozenset(record_key(int(row), worker.version) for row in rows)
 
     def _gone(self, k: int) -> bool:
         return self._started and self._world.state(k).tomb.out
@@ -329,9 +328,14 @@ class Federation:
     def _complete(self) -> bool:
         """Everybody who belongs in the token is in it, at its current revision."""
         token = self._recorder.token
-        if token is None or missing(token, self._terms.everybody):
+        if token is None:
             return False
-        return not self._recorder.outdated(token)
+        absent = members(missing(token, self._terms.everybody))
+        return not any(map(self._has_rows, absent)) and not self._recorder.outdated(token)
+
+    def _has_rows(self, k: int) -> bool:
+        """Whether anything is left to contribute: all records may have been forgotten."""
+        return self._workers[k].shard(self._world.state(k).dropped).n > 0
 
     def _attested(self) -> Token | None:
         holder = self._world.parked

@@ -22,9 +22,12 @@ __all__ = ["ModelWorker", "influence", "record_key"]
 Floats = NDArray[np.float64]
 
 
-def record_key(index: int) -> bytes:
-    """How a record is named where its owner's numbering is all there is: its row, 16 bytes."""
-    return index.to_bytes(16, "big")
+def record_key(index: int, version: int = 0) -> bytes:
+    """How a record is named where its owner's numbering is all there is: its row, 16 bytes.
+
+    `version` counts the owner's data sets: row 3 of new data is another record than the old row 3.
+    """
+    return (version << 64 | index).to_bytes(16, "big")
 
 
 class ModelWorker:
@@ -51,19 +54,21 @@ class ModelWorker:
         self.seed = seed
         self.tolerance = tolerance
         self.retrain_above = retrain_above
+        self.version = 0
         self._dropped: frozenset[bytes] = frozenset()
         self._shard = shard
 
     def replace(self, shard: Shard) -> None:
-        """New data. The numbering of records starts anew."""
+        """New data. The numbering of records starts anew; what was dropped of the old stays so."""
         self.whole = self._shard = shard
+        self.version += 1
         self._dropped = frozenset()
 
     def shard(self, dropped: frozenset[bytes]) -> Shard:
         """The rows that are left."""
         if dropped != self._dropped:
-            indices = [int.from_bytes(key, "big") for key in dropped]
-            here = [i for i in indices if i < self.whole.n]
+            keys = [divmod(int.from_bytes(key, "big"), 1 << 64) for key in dropped]
+            here = [i for version, i in keys if version == self.version and i < self.whole.n]
             self._shard = self.whole.drop(np.array(here, dtype=np.int64))
             self._dropped = dropped
         return self._shard
@@ -73,7 +78,7 @@ class ModelWorker:
     def solve(self, work: Solve) -> Solution:
         shard = self.shard(work.dropped)
         if not shard.n:
-            return Solution(None)
+            return self._nothing(work)
         model, stream = self.model, Stream(derive(self.seed, work.epoch, work.hop, Purpose.SOLVE))
         cavity = model.eta0 if work.cavity is None else work.cavity
         try:
@@ -89,6 +94,14 @@ class ModelWorker:
             if float(model.family.kl(after, before)) <= self.tolerance:
                 return Solution(None, keep=True)
         return Solution(units)
+
+    def _nothing(self, work: Solve) -> Solution:
+        """No rows are left. A conjugate agent is out; elsewhere its factor is zero (t_k = 1), for
+        the others would wait for one that is out as for one that is late."""
+        if work.cavity is None:
+            return Solution(None)
+        kept = work.current is not None and not work.current.any()
+        return Solution(None, keep=True) if kept else Solution(self.model.grid.zeros())
 
     def inside(self, units: Ints) -> bool:
         """Whether q exists here, and the loss has an expectation under it."""
@@ -108,7 +121,7 @@ class ModelWorker:
         """r_k = eta_k + (1/alpha) ∇_mu E_q[L_k] at the token's q: zero at a fixed point."""
         model, grid = self.model, self.model.grid
         exact = getattr(model, "exact_gradient", None)
-        if exact is None or not isinstance(model, LossModel):
+        if exact is None or not isinstance(model, LossModel) or not self.shard(work.dropped).n:
             return grid.zeros()
         gradient = exact(grid.decode(work.eta), model.summary(self.shard(work.dropped)))
         return grid.encode(grid.decode(work.factor) + gradient / model.alpha)
