@@ -1,0 +1,289 @@
+"""Bad data are refused with their place and what was expected, and never quoted."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from unweave.errors import ConfigError, DataError
+from unweave.models import (
+    BetaBernoulli,
+    BetaBinomial,
+    DirichletMultinomial,
+    GammaPoisson,
+    LinearRegression,
+    Model,
+    NormalUnknown,
+)
+from unweave.node.data import DataSource, PrivateData, check_records
+
+SENTINEL = "7770777"  # a value that must not show up anywhere
+
+
+def private(folder: Path, source: DataSource, model: Model, chunk: int = 5) -> PrivateData:
+    return PrivateData(folder, source, model, "north", b"secret", threads=2, chunk=chunk)
+
+
+def refused(data: PrivateData | Callable[[], object], *calls: str) -> str:
+    """The one error of every way to read; its text and its traceback hold no value."""
+    texts = set()
+    for ask in (
+        [getattr(data, c) for c in calls or ("check", "shard")]
+        if isinstance(data, PrivateData)
+        else [data]
+    ):
+        with pytest.raises(DataError) as caught:
+            ask()
+        shown = "".join(traceback.format_exception(caught.value))
+        assert SENTINEL not in shown
+        texts.add(str(caught.value))
+    (text,) = texts
+    assert "'north'" in text
+    return text
+
+
+def rows_of(folder: Path, kind: str, values: list[object], name: str = "x") -> DataSource:
+    """Ten good rows around the bad ones, which become records 6 and on."""
+    rows = [0, 1, 0, 1, 0, *values, 0, 1, 0, 1, 0]
+    file = folder / f"d.{kind}"
+    if kind == "csv":
+        cells = ["" if v is None else str(v) for v in rows]
+        file.write_text("\n".join([f"id,{name}", *(f"{i},{c}" for i, c in enumerate(cells))]))
+    elif kind == "ndjson":
+        file.write_text("\n".join(json.dumps({"id": i, name: v}) for i, v in enumerate(rows)))
+    elif kind == "sqlite":
+        with sqlite3.connect(file) as base:
+            base.execute(f"CREATE TABLE t (id, {name})")
+            base.executemany("INSERT INTO t VALUES (?, ?)", enumerate(rows))
+        base.close()
+        return DataSource(database=file.name, sql="SELECT * FROM t")
+    else:
+        with duckdb.connect(str(folder / "d.duckdb")) as base:
+            base.execute(f"CREATE OR REPLACE TABLE t (id BIGINT, {name} DOUBLE)")
+            base.executemany("INSERT INTO t VALUES (?, ?)", [list(r) for r in enumerate(rows)])
+            base.execute(f"COPY t TO '{folder / 'd.parquet'}' (FORMAT parquet)")
+        if kind == "duckdb":
+            return DataSource(database="d.duckdb", sql="SELECT * FROM t")
+    return DataSource(path=file.name)
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson", "sqlite", "parquet", "duckdb"])
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (None, "is missing"),
+        (float(SENTINEL), "is above 1"),
+        (-float(SENTINEL), "is below 0"),
+        (0.5, "is not a whole number"),
+        (float("inf"), "is infinite"),
+        (float("nan"), "is missing"),
+        (f"text {SENTINEL}", "is not a number"),
+    ],
+)
+def test_a_bad_value_is_told_by_record_and_column(
+    tmp_path: Path, kind: str, value: object, why: str
+) -> None:
+    if isinstance(value, str) and kind in ("parquet", "duckdb"):
+        pytest.skip("its column of numbers cannot hold text")
+    source = rows_of(tmp_path, kind, [value, value])
+    text = refused(private(tmp_path, source, BetaBernoulli()), "check", "statistics", "shard")
+    assert "record 6 (counted from 1), column 'x'" in text
+    assert f"the value {why}" in text
+    assert text.endswith("expected 0 or 1")
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson", "sqlite", "parquet", "duckdb"])
+def test_streamed_models_tell_the_same(tmp_path: Path, kind: str) -> None:
+    source = rows_of(tmp_path, kind, [None], name="y")
+    model = LinearRegression(["id"])
+    text = refused(private(tmp_path, source, model), "check", "statistics", "shard")
+    assert "record 6 (counted from 1), column 'y': the value is missing; expected a finite" in text
+
+
+def test_the_first_bad_record_of_a_large_file_is_found(tmp_path: Path) -> None:
+    """Several threads read it; the number still counts from the top."""
+    lines = [f"{i},{i % 2}" for i in range(300_000)]
+    lines[250_001] = lines[299_000] = f"1,{SENTINEL}"
+    (tmp_path / "d.csv").write_text("\n".join(["id,x", *lines]))
+    data = private(tmp_path, DataSource(path="d.csv", key="id"), BetaBernoulli(), chunk=1000)
+    assert "record 250002 " in refused(data, "check")
+    dropped, _ = data.commit_keys([1])
+    assert data.check(dropped) == 299_997
+
+
+def test_a_rule_between_columns(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text(f"successes,trials\n1,2\n3,3\n{SENTINEL},5\n")
+    text = refused(private(tmp_path, DataSource(path="d.csv"), BetaBinomial()))
+    assert "record 3 " in text
+    assert "is above the row's trials" in text
+    (tmp_path / "e.csv").write_text("x0,x1\n1,2\n0,0\n")
+    text = refused(private(tmp_path, DataSource(path="e.csv"), DirichletMultinomial(2)))
+    assert "record 2 " in text
+
+
+def test_a_bad_file_among_several_is_named(tmp_path: Path) -> None:
+    for name, last in (("a", "1"), ("b", SENTINEL), ("c", "1")):
+        (tmp_path / f"{name}.csv").write_text(f"x\n0\n{last}\n")
+    data = private(tmp_path, DataSource(path="*.csv"), BetaBernoulli())
+    assert "b.csv, record 2 " in refused(data)
+    (tmp_path / "b.csv").write_text(f'x\n0\n1\n"{SENTINEL}" 1\n')
+    assert "b.csv, line 4: is malformed" in refused(data)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"x,id\n0,1\n1,{SENTINEL},3\n",
+        f"x,id\n0,1\n{SENTINEL}\n",
+        f'x,id\n0,1\n1,"{SENTINEL}\n0,2\n',
+        f"x,id\n0,1\n{SENTINEL}\xff,1\n",
+    ],
+)
+def test_malformed_lines_of_csv(tmp_path: Path, body: str) -> None:
+    (tmp_path / "d.csv").write_bytes(body.encode("latin-1"))
+    text = refused(private(tmp_path, DataSource(path="d.csv"), BetaBernoulli()))
+    assert "d.csv, line 3: is malformed there" in text
+
+
+def test_one_early_bad_row_leaves_its_column_numbers(tmp_path: Path) -> None:
+    """A reader that guesses types would make text of the column, or skip the row."""
+    lines = [f"text {SENTINEL}", *("1" for _ in range(50))]
+    (tmp_path / "d.csv").write_text("\n".join(["x", *lines]))
+    data = private(tmp_path, DataSource(path="d.csv"), GammaPoisson())
+    assert "record 1 " in refused(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("d.csv", b"", "the file is empty"),
+        ("d.csv", b"\xff\xfe\x00", "cannot be read as a header"),
+        ("d.parquet", SENTINEL.encode() * 9, "is not a readable parquet file"),
+        (
+            "d.ndjson",
+            b'{"x": 1}\n{"x": ' + SENTINEL.encode() + b"s}\n",
+            "is not readable JSON there",
+        ),
+        ("d.json", SENTINEL.encode(), "column 'x'"),
+        ("d.xlsx", b"", "unknown kind of file"),
+        ("d.csv.gz", b"no gzip", "cannot be read as a header"),
+    ],
+)
+def test_unreadable_files(tmp_path: Path, name: str, content: bytes, why: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert why in refused(private(tmp_path, DataSource(path=name), BetaBernoulli()))
+
+
+def test_missing_files_and_columns_say_what_there_is(tmp_path: Path) -> None:
+    (tmp_path / "south.csv").write_text("dose,age\n1,2\n")
+    text = refused(private(tmp_path, DataSource(path="north.csv"), BetaBernoulli()))
+    assert "no file 'north.csv'" in text
+    assert "south.csv" in text
+    assert "no file 'n/*.csv'" in refused(
+        private(tmp_path, DataSource(path="n/*.csv"), BetaBernoulli())
+    )
+    text = refused(private(tmp_path, DataSource(path="south.csv"), BetaBernoulli()))
+    assert "column 'x' (the model's 'x', 0 or 1) is missing; its columns are 'dose', 'age'" in text
+    keyed = DataSource(path="south.csv", columns={"x": "dose"}, key="id")
+    assert "column 'id' (the key of its records)" in refused(
+        private(tmp_path, keyed, BetaBernoulli())
+    )
+    renamed = DataSource(path="south.csv", columns={"x": "age"})
+    text = refused(private(tmp_path, renamed, BetaBernoulli()))
+    assert "column 'age' (the model's 'x')" in text
+    (tmp_path / "twice.csv").write_text("x,x\n1,2\n")
+    assert "2 columns are called 'x'" in refused(
+        private(tmp_path, DataSource(path="twice.csv"), BetaBernoulli())
+    )
+    with pytest.raises(ConfigError, match="its columns are 'x'"):
+        private(tmp_path, DataSource(path="a.csv", columns={"z": "age"}), BetaBernoulli())
+
+
+@pytest.mark.parametrize("kind", ["VARCHAR", "DATE", "INTEGER[]"])
+def test_columns_of_other_types(tmp_path: Path, kind: str) -> None:
+    with duckdb.connect(str(tmp_path / "d.db")) as base:
+        base.execute(f"CREATE TABLE t (x {kind})")
+    source = DataSource(database="d.db", sql="FROM t")
+    text = refused(private(tmp_path, source, NormalUnknown()))
+    assert f"column 'x' holds {kind}; expected numbers" in text
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
+def test_whole_numbers_that_float64_cannot_hold(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / f"d.{kind}"
+    with duckdb.connect(str(file)) if kind == "duckdb" else sqlite3.connect(file) as base:
+        base.execute("CREATE TABLE t (x BIGINT)")
+        base.execute(f"INSERT INTO t VALUES (1), ({2**53 + 1})")
+    base.close()
+    source = DataSource(database=file.name, sql="SELECT * FROM t")
+    text = refused(private(tmp_path, source, NormalUnknown()))
+    assert "record 2 " in text
+    assert "above 2^53" in text
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "ndjson", "sqlite"])
+def test_no_records(tmp_path: Path, kind: str) -> None:
+    source = DataSource(path=f"d.{kind}")
+    if kind == "sqlite":
+        base = sqlite3.connect(tmp_path / "d.sqlite")
+        base.execute("CREATE TABLE t (x)")
+        base.close()
+        source = DataSource(database="d.sqlite", sql="SELECT x FROM t")
+    elif kind == "parquet":
+        duckdb.execute(f"COPY (SELECT 1 AS x LIMIT 0) TO '{tmp_path / 'd.parquet'}'")
+    else:
+        (tmp_path / f"d.{kind}").write_text("x\n" if kind == "csv" else "")
+    text = refused(private(tmp_path, source, BetaBernoulli()), "check")
+    assert "has no records" in text or "its columns are" in text
+
+
+def test_too_few_records(tmp_path: Path) -> None:
+    source = rows_of(tmp_path, "csv", [])
+    data = private(tmp_path, source, BetaBernoulli())
+    data.require()
+    text = refused(lambda: data.require(11))
+    assert "has 10 records, fewer than min_records = 11" in text
+    assert "set min_records in agent.toml" in text
+    check_records("north", 10)
+    with pytest.raises(DataError, match="9 records, fewer than min_records = 10"):
+        check_records("north", 9)
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
+    source = rows_of(tmp_path, "csv", [])
+    changes = iter(range(3))
+
+    class Busy(PrivateData):
+        def fingerprint(self) -> str:
+            return super().fingerprint() + str(next(changes, "settled"))
+
+    data = Busy(tmp_path, source, BetaBernoulli(), "north", b"")
+    assert "change while they are read" in refused(data, "count")
+    assert data.count() == 10
+
+
+def test_the_settings_name_one_place() -> None:
+    for wrong in ({}, {"path": "a", "database": "b", "sql": "c"}, {"database": "b"}, {"sql": "c"}):
+        with pytest.raises(ValidationError):
+            DataSource(**wrong)
+    with pytest.raises(ValidationError):
+        DataSource.model_validate({"path": "a", "where": "x > 1"})
+
+
+def test_statistics_belong_to_conjugate_models(tmp_path: Path) -> None:
+    from unweave.models import BetaExponential
+
+    (tmp_path / "d.csv").write_text("z\n1\n")
+    with pytest.raises(ConfigError, match="not conjugate"):
+        private(tmp_path, DataSource(path="d.csv"), BetaExponential()).statistics()
+    assert np.isfinite(
+        private(tmp_path, DataSource(path="d.csv"), BetaExponential()).shard().rows
+    ).all()
