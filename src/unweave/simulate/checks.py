@@ -21,7 +21,8 @@ I10 the newest token has somebody who is responsible for it, up or down, unless 
     quorum spoke or the network halted: nobody acknowledges what is not stored, nobody purges
     silently
 I11 a stamp names one token, on its way to one neighbour, which has not left
-I12 in quarantine an agent sends nothing but Hello and Welcome and asks for no work; with a past it
+I12 a token that starts an epoch, or is woken, starts a pass: nobody was seen, nobody attested
+I13 in quarantine an agent sends nothing but Hello and Welcome and asks for no work; with a past it
     leaves quarantine only when at least one neighbour has answered
 
 The checks use none of the protocol's own judgements (dead, left, join): a bug there must not hide
@@ -38,15 +39,16 @@ from typing import Any, NoReturn
 import numpy as np
 
 from unweave.grid import Ints
-from unweave.protocol.certificate import attestation
+from unweave.protocol.certificate import attestation, sign_statement
 from unweave.protocol.epochs import first_hash
 from unweave.protocol.events import Certified, Effect, Opened, Send, Work
 from unweave.protocol.ids import NEVER, Revision, Stamp, members
 from unweave.protocol.messages import Hello, Pass, Rest, Welcome
-from unweave.protocol.state import Factor, Out, State
+from unweave.protocol.records import Sign
+from unweave.protocol.state import Factor, Hold, Out, Parked, State
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import Token
-from unweave.protocol.tombs import NOTHING, Tombs
+from unweave.protocol.tombs import NOTHING, Tomb, Tombs
 from unweave.protocol.visit import Receipt, chain
 
 __all__ = ["Checker", "Violation", "gone"]
@@ -70,17 +72,18 @@ class Checker:
         contains: Contains | None = None,
         *,
         frozen: Frozen | None = None,
+        signers: Sequence[Sign] | None = None,
         stationary: Stationary | None = None,
     ) -> None:
         self.terms = terms
         self.contains = contains
         self.frozen = frozen
+        self.signers = signers  # for signatures that can be made again
         self.stationary = stationary
         self.latest: dict[int, State] = {}  # agent → its last committed state
         self.factors: dict[tuple[int, Revision], Factor] = {}
         self.hashes = {first_hash(terms.run)}
         self.erased: dict[bytes, tuple[int, frozenset[bytes]]] = {}  # request → agent, rows
-        self.retrained: set[bytes] = set()  # requests that asked for it
         self.requests: dict[int, set[bytes]] = {}  # agent → what it durably promised to erase
         self.certified: set[bytes] = set()
         self.certificates: list[bytes] = []
@@ -113,6 +116,7 @@ class Checker:
         self._growth(agent, before, after)
         self._quarantine(agent, before, after, effects)
         self._outbox(agent, before, after)
+        self._new_pass(agent, before, after)
         self._responsible(agent, before, after)
         if after.rest is not None and after.rest is not before.rest and after.rest.holder == agent:
             self._rest(agent, after, after.rest)
@@ -158,6 +162,16 @@ class Checker:
         if was is not token and _content(was) != _content(token):
             self._fail("I11", agent, f"two tokens are named {token.stamp}")
 
+    def _new_pass(self, agent: int, before: State, s: State) -> None:
+        if not isinstance(s.role, Hold) or s.role is before.role:
+            return
+        token, old = s.role.token, before.token
+        started = token.stamp.hop == 1 and (old is None or old.stamp != token.stamp)
+        if (started or isinstance(before.role, Parked)) and (
+            token.seen or token.stack or token.quiet.agents or token.quiet.frozen is not None
+        ):
+            self._fail("I12", agent, f"token {token.stamp} starts in the midst of a pass")
+
     def _responsible(self, agent: int, before: State, s: State) -> None:
         self.newest = max(self.newest, s.last, s.fence)
         if s.halted or gone(s.tombs) >> agent & 1:
@@ -190,9 +204,6 @@ class Checker:
                 for request in tomb.ids & self.erased.keys():
                     if self.contains(agent, factor.units, self.erased[request][1]):
                         self._fail("I4", agent, f"factor {factor.revision} has erased rows")
-        for request in self.retrained:
-            if request in s.tombstones and request not in s.generation:
-                self._fail("I4", agent, "knows an erasure and not that it asked for retraining")
         if s.synced and not tomb.left:
             self._holds_nothing_certified(agent, s)
 
@@ -208,14 +219,15 @@ class Checker:
         if s.synced:
             past = max(before.last, before.fence) > NEVER or before.factors or before.tombs
             others = [k for k in s.neighbours if not gone(s.tombs) >> k & 1]
-            if not before.synced and past and others and not s.welcomed:
-                self._fail("I12", agent, "acts before anybody has told it what it missed")
+            fresh = before.boot != s.boot or not before.synced
+            if fresh and past and others and not s.welcomed:
+                self._fail("I13", agent, "acts before anybody has told it what it missed")
             return
         for effect in effects:
             message = effect.message if isinstance(effect, Send) else None
             talks = message is not None and not isinstance(message, Hello | Welcome)
             if talks or isinstance(effect, Work):
-                self._fail("I12", agent, f"{type(message or effect).__name__} in quarantine")
+                self._fail("I13", agent, f"{type(message or effect).__name__} in quarantine")
 
     def _holds_nothing_certified(self, agent: int, s: State) -> None:
         for request in self.certified:
@@ -249,6 +261,10 @@ class Checker:
             self._fail("I9", agent, "the statement that was signed is not about this token")
         if set(quiet.signatures) != set(members(quiet.agents)):
             self._fail("I9", agent, "the signatures are not those of the cover")
+        if self.signers is not None:
+            for k, signature in quiet.signatures.items():
+                if signature != sign_statement(quiet.statement, self.signers[k]):
+                    self._fail("I9", agent, f"{k} has signed something else")
         factors = {k: self.factors[k, token.included[k]].units for k in members(token.inside)}
         if self.frozen is not None and not self.terms.conjugate:
             total = self.terms.grid.zeros()
@@ -270,8 +286,9 @@ class Checker:
         self.certificates.append(certificate)
         requests = {request for tomb in token.tombs.values() for request in tomb.ids}
         self.certified |= requests & self.erased.keys()
-        if not requests & self.retrained <= token.generation:
-            self._fail("I6", agent, "an erasure that asked for retraining is certified as refined")
+        for request in requests & s.tombstones.keys():
+            if s.tombstones[request].retrain and request not in token.generation:
+                self._fail("I6", agent, "an erasure that asked for retraining is called refined")
         for k in members(token.inside):
             if not token.generation <= self.factors[k, token.included[k]].generation:
                 self._fail("I6", agent, f"{k}'s factor was fitted before the retraining")
@@ -305,8 +322,8 @@ class Checker:
     def _tombstones(self, agent: int, s: State) -> None:
         for request, record in s.tombstones.items():
             self.erased.setdefault(request, (record.agent, record.rows))
-            if record.retrain:
-                self.retrained.add(request)
+            if record.retrain and request not in s.generation:
+                self._fail("I4", agent, "knows an erasure and not that it asked for retraining")
 
     def _spoiled(self, agent: int) -> None:
         """A lost or restored disk may forget the token and what was asked, but nothing else."""
@@ -331,7 +348,7 @@ def _forbidden(token: Token, s: State) -> bool:
     return bool(token.inside) and not s.generation <= token.generation
 
 
-def _covered(small: Any, large: Any) -> bool:
+def _covered(small: Tomb, large: Tomb) -> bool:
     return small.ids <= large.ids and small.whole <= large.whole and small.left <= large.left
 
 

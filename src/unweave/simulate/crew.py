@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -23,16 +22,25 @@ __all__ = ["Crew", "ride_out"]
 
 # Draws what an erasure asks for: (whole agent, row commitments), given the agent.
 DrawErasure = Callable[[random.Random, int], tuple[bool, frozenset[bytes]]]
+# Puts a new version of the data beside an agent.
+NewData = Callable[[int, int], None]
+
+
+def same_data(agent: int, version: int) -> None:
+    """The new data are the old ones: an agent that reads them again finds nothing to do."""
 
 
 class Crew:
     """Restarts crashed agents, takes backups, cuts links, asks for erasures, changes data."""
 
-    def __init__(self, world: World, storm: Storm, draw_erasure: DrawErasure) -> None:
+    def __init__(
+        self, world: World, storm: Storm, draw_erasure: DrawErasure, new_data: NewData = same_data
+    ) -> None:
         self.world = world
         self.storm = storm
         self.rng = random.Random(storm.rng.random())
         self.draw_erasure = draw_erasure
+        self.new_data = new_data
         self.size = len(world.agents)
         self.back_at: dict[int, float] = {}
         self.backups: list[tuple[int, State, int]] = []  # agent, disk, its version of the data
@@ -125,9 +133,7 @@ class Crew:
     def change_data(self, k: int) -> None:
         """New data lie there; the agent hears of it now, or when it is started again."""
         self.versions[k] += 1
-        worker: Any = self.world.agents[k].worker
-        if hasattr(worker, "version"):
-            worker.version = self.versions[k]
+        self.new_data(k, self.versions[k])
         self._tell_of_data(k)
 
     def _tell_of_data(self, k: int) -> None:
@@ -151,13 +157,14 @@ def ride_out(
     storm: Storm,
     checker: Checker,
     draw_erasure: DrawErasure,
+    new_data: NewData = same_data,
     *,
     events: int,
     patience: float = 4000.0,
     patience_events: int = 60_000,
 ) -> Crew:
     """`events` events of bad weather, then clear sky until the network rests; checks liveness."""
-    crew = Crew(world, storm, draw_erasure)
+    crew = Crew(world, storm, draw_erasure, new_data)
     dispensable = _dispensable(world)
     if storm.profile.gone and crew.rng.random() < storm.profile.stillborn:
         if world.terms.genesis in dispensable:
@@ -180,7 +187,7 @@ def ride_out(
         crew.everybody_back()
         if crew.gone is not None and world.now >= voted_at:
             crew.vote_out(crew.gone)
-            voted_at = world.now + 30.0
+            voted_at = world.now + 12.0
         if world.events % 16 == 0 and _lively(world, checker):
             break
         if not world.step():

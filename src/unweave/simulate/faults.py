@@ -143,5 +143,3 @@ class Storm:
 
     def unclock(self, agent: int, shown: float) -> float:
         return (shown - self.offsets[agent]) / self.rates[agent]
-
-

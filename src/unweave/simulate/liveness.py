@@ -1,4 +1,4 @@
-"""What must be true in the end: faults have stopped, everybody is back or has left, time has passed.
+"""What must be true in the end: no more faults, everybody back or gone for good, time has passed.
 
 One token, at rest, in one epoch; everybody who should be is included, at the current revision;
 nobody has unfinished business; every erasure that a disk remembers was carried out and certified.

@@ -41,7 +41,7 @@ from unweave.protocol.state import Parked, State
 from unweave.protocol.terms import Terms
 from unweave.protocol.turn import unsigned
 
-__all__ = ["Agent", "Fate", "Observer", "Weather", "Worker", "World"]
+__all__ = ["Agent", "Fate", "Observer", "Weather", "Worker", "World", "answer"]
 
 
 class Worker(Protocol):
@@ -266,7 +266,7 @@ class World:
         elif isinstance(effect, Again):
             self._local(k, Continue(0.0), 0.0)
         elif isinstance(effect, Solve | Judge | Freeze | Appraise):
-            done = Done(effect.key, _answer(self.agents[k].worker, effect), 0.0)
+            done = Done(effect.key, answer(self.agents[k].worker, effect), 0.0)
             self._local(k, done, 0.0 if self.weather is None else self.weather.solving(k))
 
     def _local(self, k: int, event: Event, delay: float) -> None:
@@ -299,7 +299,7 @@ class World:
         return unsigned if self.signers is None else self.signers[k]
 
 
-def _answer(worker: Worker, work: Work) -> object:
+def answer(worker: Worker, work: Work) -> object:
     if isinstance(work, Solve):
         return worker.solve(work)
     if isinstance(work, Judge):

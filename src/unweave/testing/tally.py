@@ -19,6 +19,7 @@ from unweave.graph import Topology
 from unweave.graph.random_graphs import erdos_renyi
 from unweave.grid import Grid, Ints
 from unweave.protocol.events import Appraise, Effect, Freeze, Judge, Send, Solution, Solve
+from unweave.protocol.records import Sign
 from unweave.protocol.terms import Patience, Terms
 from unweave.protocol.tombs import NOTHING
 from unweave.simulate.checks import Checker, Violation, gone
@@ -37,6 +38,7 @@ __all__ = [
     "row_key",
     "run_storm",
     "tally_checker",
+    "tally_signers",
     "tally_terms",
 ]
 
@@ -68,7 +70,7 @@ def frozen(agent: int, eta: Ints, units: Ints) -> Ints:
 
 def stationary(agent: int, eta: Ints, units: Ints) -> bool:
     """Whether the agent's solver would keep this factor."""
-    return abs(int(units[2]) - _pull(agent, eta - units)) <= 1
+    return not units[0] or abs(int(units[2]) - _pull(agent, eta - units)) <= 1
 
 
 class Tally:
@@ -90,13 +92,12 @@ class Tally:
     def solve(self, work: Solve) -> Solution:
         self.solved += 1
         factor = self.factor(work.dropped)
-        if factor is None:
-            return Solution(None)
         if self.conjugate:
-            return Solution(np.array(factor, dtype=np.int64))
+            return Solution(None if factor is None else np.array(factor, dtype=np.int64))
         assert work.cavity is not None
-        pull = _pull(self.agent, work.cavity)
-        units = np.array([*factor, pull], dtype=np.int64)
+        # Without rows the factor is zero: nothing is said, and nobody waits for it.
+        pull = 0 if factor is None else _pull(self.agent, work.cavity)
+        units = np.array([*(factor or (0, 0)), pull], dtype=np.int64)
         current = work.current
         if (
             current is not None
@@ -130,9 +131,20 @@ def tally_terms(topology: Topology, seed: int, *, conjugate: bool = True, **sett
     )
 
 
+def tally_signers(terms: Terms) -> list[Sign]:
+    """Signatures for checkers, not for strangers: anybody could make them, no two agents alike."""
+
+    def signer(k: int) -> Sign:
+        return lambda payload: hashlib.sha256(b"%d " % k + payload).digest()[:8]
+
+    return [signer(k) for k in range(terms.size)]
+
+
 def tally_checker(terms: Terms) -> Checker:
-    """A checker that can look into tally factors."""
-    return Checker(terms, contains, frozen=frozen, stationary=stationary)
+    """A checker that can look into tally factors and signatures."""
+    return Checker(
+        terms, contains, frozen=frozen, stationary=stationary, signers=tally_signers(terms)
+    )
 
 
 def draw_erasure(rng: random.Random, agent: int) -> tuple[bool, frozenset[bytes]]:
@@ -211,9 +223,26 @@ def run_storm(
     checker = tally_checker(terms)
     workers = [Tally(k, terms.conjugate) for k in range(size)]
     made = WireWorld if wire else World
-    world = made(terms, workers, seed=seed, weather=storm, observers=[checker])
+    world = made(
+        terms,
+        workers,
+        seed=seed,
+        weather=storm,
+        signers=tally_signers(terms),
+        observers=[checker],
+    )
+
+    def new_data(k: int, version: int) -> None:
+        workers[k].version = version
+
     crew = ride_out(
-        world, storm, checker, draw_erasure, events=events, patience_events=patience_events
+        world,
+        storm,
+        checker,
+        draw_erasure,
+        new_data,
+        events=events,
+        patience_events=patience_events,
     )
     check_sum(world, checker)
     return Outcome(world, storm, checker, crew)

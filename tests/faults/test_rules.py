@@ -1,0 +1,811 @@
+"""One rule at a time, on a wire that is driven by hand; the checker looks on.
+
+The numbers are those of the rules in docs/protocol.md. Several of these tests are what catches a
+seeded bug that a storm would heal (see test_mutants).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unweave.protocol.events import Continue, Done, Received, Solution, Solve, Tick
+from unweave.protocol.ids import NEVER, OUT, Stamp
+from unweave.protocol.messages import Ack, Alive, Hello, Pass, Share, Welcome
+from unweave.protocol.state import Hold, Idle, Out, Parked
+from unweave.protocol.tombs import Tomb
+from unweave.testing.tally import ROWS, contains, row_key
+from unweave.testing.wire import Flight, Wire
+
+PATH = [(0, 1), (1, 2)]
+RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
+COMPLETE = [(0, 1), (0, 2), (1, 2)]
+ZERO = "an erasure asked everybody to start from zero"
+DEAD = "the token included what a tombstone forbids"
+SILENCE = "no sign of life of the token"
+
+
+def learned(wire: Wire, without: dict[int, set[int]] | None = None, erased: set[int] = frozenset()):
+    """Components 0 and 1 of the sum that should have been learned."""
+    total = [1, 1]
+    for k, worker in enumerate(wire.workers):
+        rows = frozenset(row_key(r) for r in (without or {}).get(k, ()))
+        factor = worker.factor(rows)
+        if k not in erased and factor is not None:
+            total = [a + b for a, b in zip(total, factor, strict=True)]
+    return total
+
+
+def at_rest(wire: Wire, *args, **kwargs) -> None:
+    """The network rests, has attested everything, and holds what it should."""
+    assert wire.resting
+    assert [int(v) for v in wire.token.eta[:2]] == learned(wire, *args, **kwargs)
+    left = wire.disks[wire.holder].left
+    assert wire.token.quiet.agents == wire.terms.everybody & ~left
+
+
+def rested(size: int, edges, **settings) -> Wire:
+    wire = Wire(size, edges, **settings)
+    wire.settle()
+    at_rest(wire)
+    return wire
+
+
+# ------------------------------------------------------------------------- 0, 1: start, quarantine
+
+
+def test_genesis_is_gone() -> None:
+    """Rule 0: the first agent never starts; the others begin without it, at number 2 or later."""
+    wire = Wire(3, COMPLETE, genesis=0, down=[0])
+    wire.wait(60.0, until=lambda: any(s.last > NEVER for s in wire.disks))
+    assert wire.token.stamp.epoch >= 2
+    wire.wait(30.0)
+    wire.vote([1, 2], 0)
+    wire.wait(60.0)
+    at_rest(wire, erased={0})
+
+
+def test_nobody_but_the_genesis_opens_epoch_one() -> None:
+    wire = Wire(3, COMPLETE, genesis=0, down=[0])
+    wire.wait(60.0, until=lambda: any(s.last > NEVER for s in wire.disks))
+    wire.boot(0)
+    wire.wait(60.0)
+    at_rest(wire)
+    assert "genesis" not in wire.opened
+
+
+def test_a_power_cut_heals() -> None:
+    """Rule 1: everybody is in quarantine, and Hello is answered all the same."""
+    wire = rested(4, RING)
+    for k in range(4):
+        wire.crash(k)
+    wire.flight.clear()
+    for k in range(4):
+        wire.boot(k)
+    assert not any(s.synced for s in wire.disks)
+    wire.settle()
+    assert all(s.synced for s in wire.disks)
+    at_rest(wire)
+    assert wire.opened == ["genesis"]
+
+
+def test_quarantine_does_nothing_but_greet() -> None:
+    wire = rested(3, COMPLETE)
+    holder = wire.holder
+    other = (holder + 1) % 3
+    wire.crash(other)
+    wire.boot(other)
+    wire.drop(Hello)
+    token = wire.token
+    wire.tell(other, Received(holder, Pass(token._replace(stamp=token.stamp.next(9))), wire.now))
+    assert isinstance(wire.disks[other].role, Idle)
+    assert wire.disks[other].last < token.stamp.next(9)
+    assert not wire.find(Ack, sender=other)
+
+
+def test_a_restored_agent_waits_for_one_answer_and_then_fences() -> None:
+    wire = Wire(4, RING)
+    wire.settle(until=lambda: isinstance(wire.disks[0].role, Out))
+    backup = wire.disks[0]
+    wire.settle()
+    fence = wire.disks[0].fence
+    wire.crash(0)
+    wire.boot(0, backup)
+    wire.wait(1.0, hold=lambda f: isinstance(f.message, Welcome))
+    assert not wire.disks[0].synced
+    wire.drop(Welcome, sender=1)
+    wire.wait(3.0, hold=lambda f: f.to == 0 and f.sender == 1)
+    assert wire.disks[0].synced
+    assert wire.disks[0].fence >= fence
+    assert not isinstance(wire.disks[0].role, Out)  # its old token has been superseded
+    wire.wait(60.0)
+    at_rest(wire)
+
+
+# --------------------------------------------------------------------- 2, 3, 4: stamps, tombstones
+
+
+def test_stamps_are_compared_before_tombstones() -> None:
+    """Rule 2: an outbox that was superseded is dropped; it is no reason for a rebuild."""
+    wire = rested(3, COMPLETE)
+    wire.erase(wire.holder, rows=[1])
+    wire.settle(until=lambda: isinstance(wire.disks[wire.holder].role, Out))
+    first = wire.holder
+    taken_by = wire.disks[first].role.to
+    # The next agent takes the token and erases too; its tombstone outruns its acknowledgement.
+    wire.erase(taken_by, rows=[2])
+    hold = lambda f: isinstance(f.message, Ack)  # noqa: E731
+    wire.settle(
+        hold=lambda f: f.to == first, until=lambda: isinstance(wire.disks[taken_by].role, Out)
+    )
+    assert isinstance(wire.disks[first].role, Out)
+    assert wire.disks[taken_by].tombs[taken_by].ids
+    wire.settle(hold=hold)
+    assert wire.opened == ["genesis"]
+    wire.settle()
+    at_rest(wire, {first: {1}, taken_by: {2}})
+
+
+def test_a_stamp_that_was_only_heard_of_does_not_refuse_the_token() -> None:
+    """Rule 4: `fence` is exclusive; what was heard of may still come."""
+    wire = Wire(3, COMPLETE)
+    wire.settle(until=lambda: bool(wire.find(Pass)))
+    (flight,) = wire.find(Pass)
+    wire.tell(flight.to, Received(flight.sender, Alive(flight.message.token.stamp, 1.0), wire.now))
+    wire.settle()
+    at_rest(wire)
+
+
+def test_duplicates_and_latecomers_are_acknowledged_and_ignored() -> None:
+    wire = Wire(3, COMPLETE)
+    seen: list[Flight] = []
+
+    def remember(flight: Flight) -> bool:
+        if isinstance(flight.message, Pass) and not any(flight is f for f in seen):
+            seen.append(flight)
+        return False
+
+    wire.settle(hold=remember)
+    before = list(wire.disks)
+    assert len(seen) >= 4
+    for flight in seen:
+        wire.arrive(flight)
+        assert wire.find(Ack, sender=flight.to, to=flight.sender)
+    wire.settle()
+    at_rest(wire)
+    assert [s.last for s in wire.disks] == [s.last for s in before]
+    assert wire.opened == ["genesis"]
+
+
+def test_a_dead_token_that_is_not_stale_is_rebuilt_by_its_receiver() -> None:
+    """Rules 4 and 15: whoever gets it answers for it."""
+    wire = Wire(3, COMPLETE)
+    wire.settle(until=lambda: wire.inside == 7 and bool(wire.find(Pass)))
+    (flight,) = wire.find(Pass)
+    to = flight.to
+    included = next(k for k in range(3) if k != to)
+    tombs = {included: Tomb(frozenset({b"t" * 16}))}
+    state = wire.disks[to].fork()
+    state.tombs, state.copy, state.gossip = tombs, None, None  # as if gossip had been faster
+    wire.disks[to] = state
+    wire.checker.latest[to] = state
+    wire.deliver(Pass)
+    assert wire.opened == ["genesis", DEAD]
+    assert isinstance(wire.disks[to].role, Hold)
+    assert wire.token.inside == 0
+
+
+# --------------------------------------------------------------------------------- 5: the visit
+
+
+def test_a_revision_that_is_not_kept_is_rebuilt() -> None:
+    wire = rested(3, COMPLETE)
+    other = (wire.holder + 1) % 3
+    wire.crash(other)
+    wire.boot(other, wire.blank(other))
+    wire.settle()
+    at_rest(wire)
+    assert wire.opened == ["genesis", "the token includes a revision that is no longer kept"]
+
+
+def test_an_erasure_while_solving_discards_the_answer() -> None:
+    """Rule 5: a solve that began before the rows were dropped counts for nothing."""
+    wire = Wire(3, COMPLETE)
+    wire.slow = {1}
+    wire.settle()
+    wire.erase(1, rows=[3])
+    stale = [work for _, work in wire.waiting]
+    wire.settle()
+    (old,) = stale
+    assert isinstance(old, Solve)
+    wire.tell(1, Done(old.key, wire.workers[1].solve(old), wire.now))
+    assert wire.disks[1].current is None
+    wire.slow = set()
+    while wire.waiting:
+        wire.answer(1)
+        wire.settle()
+    at_rest(wire, {1: {3}})
+
+
+def test_an_answer_that_nobody_asks_for_is_dropped() -> None:
+    wire = rested(3, COMPLETE)
+    holder = wire.holder
+    wire.tell(holder, Done(("solve", 0, 0), Solution(np.array([7, 7])), wire.now))
+    at_rest(wire)
+
+
+def test_restless_cavities_end_as_not_converged() -> None:
+    """After `max_passes` passes close enough is assumed, and the certificate says so."""
+
+    def restless(wire: Wire) -> Wire:
+        for worker in wire.workers:
+            worker.solve = lambda work, w=worker: Solution(
+                np.array([*w.factor(work.dropped), int(work.cavity[2]) % 97 + 3 + w.agent])
+            )
+        return wire
+
+    wire = restless(Wire(3, COMPLETE, conjugate=False, max_passes=4))
+    for worker in wire.workers:
+        worker.judge = lambda work: True
+    wire.settle()
+    assert wire.resting
+    assert not wire.token.quiet.converged
+    wire.erase(0, rows=[1])
+    wire.settle()
+    assert wire.resting
+    assert not wire.token.quiet.converged
+    assert b'"converged":false' in _closing(wire)
+
+
+def _closing(wire: Wire) -> bytes:
+    import base64
+    import json
+
+    (*_, certificate) = wire.checker.certificates
+    return base64.b64decode(json.loads(certificate)["closing"]["payload"])
+
+
+def test_a_calm_network_says_converged() -> None:
+    wire = rested(3, COMPLETE, conjugate=False)
+    for worker in wire.workers:
+        worker.judge = lambda work: True
+    wire.erase(0, rows=[1])
+    wire.settle()
+    at_rest(wire, {0: {1}})
+    assert b'"converged":true' in _closing(wire)
+    assert b'"kind":"refined"' in _closing(wire)
+
+
+def test_a_network_without_one_agent_is_idle_until_it_comes() -> None:
+    """Nobody signs an incomplete token of a cavity-dependent model, so nobody wakes it either."""
+    wire = rested(4, RING, conjugate=False)
+    down = (wire.holder + 1) % 4
+    wire.crash(down)
+    wire.boot(down, wire.blank(down))
+    wire.crash(down)
+    wire.erase((down + 2) % 4, whole=True)  # makes the others cover the ring without it
+    for k in range(4):
+        if k not in (down, (down + 2) % 4):
+            wire.change_data(k)
+    wire.wait(60.0)
+    hop = wire.token.stamp
+    wire.wait(60.0)
+    assert wire.token.stamp == hop
+    wire.boot(down)
+    wire.wait(120.0)
+    at_rest(wire, erased={(down + 2) % 4})
+    assert wire.token.quiet.converged
+
+
+def test_somebody_outside_the_domain_ends_as_not_converged() -> None:
+    """A solver that never finds the domain cannot keep the network awake for ever."""
+    wire = Wire(3, COMPLETE, conjugate=False, max_passes=4)
+    wire.workers[1].solve = lambda work: Solution(None)
+    wire.settle()
+    assert wire.resting
+    assert wire.token.quiet.agents == 7
+    assert not wire.token.quiet.converged
+    assert wire.token.included[1] == OUT
+
+
+@pytest.mark.parametrize("conjugate", [True, False])
+def test_all_rows_erased_is_no_obstacle(conjugate: bool) -> None:
+    wire = rested(3, COMPLETE, conjugate=conjugate)
+    for worker in wire.workers:
+        worker.judge = lambda work: True
+    wire.erase(1, rows=range(ROWS))
+    wire.settle()
+    at_rest(wire, {1: set(range(ROWS))})
+    assert wire.token.quiet.converged
+    wire.change_data(2)
+    wire.settle()
+    at_rest(wire, {1: set(range(ROWS))})
+    assert wire.token.quiet.converged
+
+
+# ------------------------------------------------------------------------- 6: audit, certificates
+
+
+def test_an_audit_that_fails_is_rebuilt_once_and_then_halts() -> None:
+    wire = rested(3, COMPLETE)
+    liar = (wire.holder + 1) % 3
+
+    def lie() -> None:
+        # A disk that silently changes a number: the factor is not what the token includes.
+        state = wire.disks[liar].fork()
+        first, *rest = state.factors
+        state.factors = (first._replace(units=first.units + 1), *rest)
+        wire.disks[liar] = state
+        wire.checker.latest[liar] = state
+
+    wire.checker.after = lambda *args: wire.checker.opened.extend(
+        effect.why for effect in args[3] if type(effect).__name__ == "Opened"
+    )  # the sums are wrong on purpose
+    lie()
+    wire.change_data((liar + 1) % 3)
+    wire.settle(until=lambda: bool(wire.disks[wire.holder].halts))
+    assert wire.opened[-1] == "the audit did not add up to the token"
+    wire.settle()
+    assert not any(s.halted for s in wire.disks)
+    assert wire.resting  # the rebuild took the wrong factor as it is: it adds up again
+    assert all(len(s.halts) == 1 for s in wire.disks)
+    lie()
+    wire.change_data((liar + 1) % 3)
+    wire.settle()
+    assert all(s.halted for s in wire.disks)
+    assert all(isinstance(s.role, Idle) for s in wire.disks)
+    wire.wait(60.0)
+    assert all(isinstance(s.role, Idle) for s in wire.disks)
+    wire.crash(0)
+    wire.boot(0)
+    wire.wait(60.0)
+    assert wire.disks[0].halted
+    assert isinstance(wire.disks[0].role, Idle)
+
+
+def test_no_certificate_while_a_neighbour_has_not_acknowledged() -> None:
+    """An agent that attested is restored, and a neighbour that has not heard of the erasure tells
+    it that all is well: without its acknowledgement the cover would close over its head."""
+    wire = rested(4, RING)
+    owner = wire.holder
+    backups = list(wire.disks)
+    wire.erase(owner, rows=[5])
+    wire.settle(until=lambda: bool(wire.find(Pass)))
+    after = wire.disks[owner].role.to
+    last = next(n for n in wire.terms.topology.adjacency[owner] if n != after)
+    restored = next(k for k in range(4) if k not in (owner, after, last))
+    hold = lambda f: f.to == last or (isinstance(f.message, Share))  # noqa: E731
+    wire.settle(hold=hold, until=lambda: bool(wire.find(Pass, to=last)))
+    wire.crash(restored)
+    wire.boot(restored, backups[restored])
+    wire.deliver(Hello, sender=restored, to=last)
+    wire.deliver(Welcome, sender=last, to=restored)
+    wire.drop(Hello, sender=restored)
+    wire.wait(2.5, hold=lambda f: True)
+    assert wire.disks[restored].synced
+    assert owner not in wire.disks[restored].tombs
+    wire.settle(hold=lambda f: f.to == restored)  # must not certify: the checker looks
+    wire.wait(60.0)
+    at_rest(wire, {owner: {5}})
+
+
+def test_a_certificate_waits_for_an_agent_that_is_down() -> None:
+    wire = rested(3, COMPLETE)
+    down = (wire.holder + 1) % 3
+    owner = (wire.holder + 2) % 3
+    wire.crash(down)
+    wire.erase(owner, rows=[5])
+    wire.wait(60.0)
+    assert not wire.checker.certificates
+    wire.boot(down)
+    wire.wait(60.0)
+    at_rest(wire, {owner: {5}})
+    assert wire.checker.certificates
+
+
+def test_an_agent_that_erased_itself_still_attests() -> None:
+    wire = rested(3, PATH)
+    wire.erase(1, whole=True)
+    wire.settle()
+    at_rest(wire, erased={1})
+    assert wire.token.quiet.agents >> 1 & 1
+    assert wire.opened == ["genesis"]
+
+
+# -------------------------------------------------------------------------------- 7, 8, 9: routing
+
+
+@pytest.mark.parametrize("forget", ["seek", "walk"])
+@pytest.mark.parametrize("schedule", ["sweep", "metropolis"])
+def test_an_erasure_costs_no_epoch(forget: str, schedule: str) -> None:
+    """Rule 12: the tombstone is written by the removal visit, so the live token survives it."""
+    wire = rested(5, [(0, 1), (1, 2), (2, 3), (3, 4)], forget=forget, schedule=schedule)
+    far = 0 if wire.holder > 2 else 4
+    distance = int(wire.terms.topology.distances(wire.holder)[far])
+    start, visited = wire.token.stamp.hop, wire.holder
+    wire.erase(far, rows=[0])
+    wire.settle(until=lambda: bool(wire.disks[far].tombs))
+    hops = wire.token.stamp.hop - start
+    assert visited != far
+    if forget == "seek":
+        assert hops <= distance + 2  # awake, along the shortest path, and away again
+    wire.settle()
+    at_rest(wire, {far: {0}})
+    assert wire.opened == ["genesis"]
+
+
+def test_a_parent_that_left_ends_the_pass() -> None:
+    """Rule 7: on the way back the stack's top has left; this agent is the root then."""
+    wire = rested(4, [(0, 1), (1, 2), (0, 2), (2, 3)], genesis=0)
+    wire.erase(0, whole=True)
+    wire.settle()
+    wire.crash(0)
+    wire.flight.clear()
+    # Make the token go through 0's bitmap by hand: it stands at 1, came from 0, all are seen.
+    holder = wire.holder
+    if holder == 0:
+        wire.boot(0)
+        wire.settle()
+        wire.crash(0)
+    state = wire.disks[1].fork()
+    token = wire.token._replace(
+        stamp=Stamp(9, 1, 1, 1, 1), stack=(0,), seen=wire.terms.everybody, busy=True
+    )
+    state.tombs = {**state.tombs, 0: Tomb(state.tombs[0].ids, True, True)}
+    state.role, state.last, state.fence = Hold(token), token.stamp, token.stamp
+    state.gossip = None
+    wire.disks[1] = state
+    wire.checker.latest[1] = state
+    wire.checker.excused = wire.checker.newest = token.stamp
+    wire.tell(1, Continue(wire.now))
+    assert not wire.find(Pass, to=0)
+
+
+def test_the_same_token_goes_to_the_same_neighbour_again() -> None:
+    """Rule 8."""
+    wire = Wire(3, PATH, genesis=0)
+    wire.settle(until=lambda: bool(wire.find(Pass)))
+    (flight,) = wire.find(Pass)
+    wire.drop(Pass)
+    wire.now += 1.0
+    wire.tell(0, Tick(wire.now))
+    (again,) = wire.find(Pass)
+    assert again == flight
+    wire.settle()
+    at_rest(wire)
+    assert wire.opened == ["genesis"]
+
+
+def test_patience_goes_elsewhere_in_a_new_epoch() -> None:
+    """Rule 9: and the neighbour that got the old token after all is outranked."""
+    wire = Wire(3, COMPLETE, genesis=0)
+    wire.settle(until=lambda: bool(wire.find(Pass)))
+    (late,) = wire.find(Pass)
+    wire.drop(Pass)
+    wire.wait(10.0, hold=lambda f: f.to == late.to or f.sender == late.to)
+    assert any("does not answer" in why for why in wire.opened)
+    wire.arrive(late)
+    wire.wait(60.0)
+    at_rest(wire)
+
+
+def test_without_an_alternative_patience_keeps_sending() -> None:
+    wire = Wire(3, PATH, genesis=0)
+    wire.settle(until=lambda: bool(wire.find(Pass)))
+    wire.crash(1)
+    wire.wait(40.0)
+    assert isinstance(wire.disks[0].role, Out)
+    assert not any("does not answer" in why for why in wire.opened)
+    wire.boot(1)
+    wire.wait(60.0)
+    at_rest(wire)
+
+
+def test_a_slow_solver_costs_no_epoch() -> None:
+    """Rule 9: patience measures missing acknowledgements, not work."""
+    wire = Wire(3, COMPLETE)
+    wire.slow = {0, 1, 2}
+    for _ in range(20):
+        wire.wait(30.0)
+        if not wire.waiting:
+            break
+        wire.answer(wire.waiting[0][0])
+    wire.settle()
+    at_rest(wire)
+    assert wire.opened == ["genesis"]
+
+
+# ------------------------------------------------------------------------- 10, 11: loss, rest, wake
+
+
+def test_a_lost_token_is_found_missing() -> None:
+    """Rule 10: the holder and its disk are gone for a while."""
+    wire = Wire(4, RING)
+    wire.settle(until=lambda: wire.inside == 7 or wire.inside == 14)
+    holder = wire.holder
+    wire.crash(holder)
+    wire.flight.clear()
+    wire.wait(40.0)
+    assert any(why in (SILENCE, f"a{holder + 1} does not answer") for why in wire.opened)
+    wire.boot(holder, wire.blank(holder))
+    wire.wait(60.0)
+    at_rest(wire)
+
+
+def test_a_rest_does_not_silence_the_loss_of_its_holder() -> None:
+    """Rules 10 and 11: the holder was restored and does not know that the token rests with it."""
+    wire = Wire(3, COMPLETE)
+    wire.settle(until=lambda: wire.inside == 7 and wire.token.quiet.agents.bit_count() == 2)
+    backups = list(wire.disks)
+    wire.settle()
+    holder = wire.holder
+    assert isinstance(wire.disks[holder].role, Parked)
+    wire.crash(holder)
+    wire.boot(holder, backups[holder])
+    wire.wait(120.0)
+    at_rest(wire)
+
+
+def test_a_rest_does_not_silence_the_loss_of_a_holder_that_left() -> None:
+    wire = rested(3, COMPLETE)
+    holder = wire.holder
+    wire.crash(holder)
+    wire.wait(30.0)
+    assert wire.opened == ["genesis"]  # silence is as it should be
+    wire.vote([k for k in range(3) if k != holder], holder)
+    wire.wait(60.0)
+    at_rest(wire, erased={holder})
+
+
+def test_a_wake_is_a_level_not_an_edge() -> None:
+    """Rule 11: data change at an agent that does not know yet that the token rests."""
+    wire = Wire(3, PATH)
+    wire.settle(hold=lambda f: isinstance(f.message, Share))
+    assert wire.resting
+    far = next(k for k in range(3) if wire.disks[k].rest is None)
+    wire.drop(Share)
+    wire.change_data(far)
+    wire.wait(5.0)
+    at_rest(wire)
+    assert wire.opened == ["genesis"]
+
+
+def test_a_wake_starts_a_pass() -> None:
+    wire = rested(3, PATH)
+    wire.change_data(wire.holder)
+    assert isinstance(wire.disks[wire.holder].role, Hold)
+    assert (wire.token.seen, wire.token.stack, wire.token.quiet.agents) == (0, (), 0)
+    wire.settle()
+    at_rest(wire)
+
+
+def test_a_flood_survives_the_crash_of_a_relay() -> None:
+    """The relay dies between the commit and its messages; what it knows is spread all the same."""
+    wire = rested(3, PATH)
+    if wire.holder == 1:
+        wire.change_data(0)
+        wire.settle()
+    far = 2 - wire.holder if wire.holder != 1 else 2
+    relay = 1
+    wire.erase(far, rows=[4])
+    wire.deliver(Share, sender=far, to=relay, effects=0)
+    wire.drop(Share)
+    wire.boot(relay)
+    wire.wait(6.0)
+    at_rest(wire, {far: {4}})
+    assert wire.opened == ["genesis"]
+
+
+def test_what_is_lost_is_repeated() -> None:
+    """Gossip is sent until it is acknowledged."""
+    wire = rested(3, PATH)
+    wire.erase(0, rows=[4])
+    for _ in range(4):
+        wire.drop(Share)
+        wire.wait(1.0, hold=lambda f: isinstance(f.message, Share))
+    wire.wait(6.0)
+    at_rest(wire, {0: {4}})
+    assert wire.opened == ["genesis"]
+
+
+def test_an_idle_network_is_idle() -> None:
+    wire = rested(3, COMPLETE)
+    wire.wait(5.0)
+    wire.wait(300.0)
+    assert not wire.flight
+    assert wire.opened == ["genesis"]
+    hop = wire.token.stamp
+    wire.wait(300.0)
+    assert wire.token.stamp == hop
+
+
+# ------------------------------------------------------------------------------ 12: erase requests
+
+
+def test_repeated_and_concurrent_requests() -> None:
+    wire = rested(4, RING)
+    request = wire.erase(1, rows=[1])
+    wire.erase(1, rows=[1], request=request)  # again
+    wire.erase(1, rows=[1, 2])  # another request for the same row
+    wire.erase(3, rows=[0])
+    wire.erase(2, whole=True)
+    wire.settle()
+    at_rest(wire, {1: {1, 2}, 3: {0}}, erased={2})
+    assert wire.opened == ["genesis"]
+    wire.erase(1, rows=[1], request=request)  # long done
+    assert not wire.disks[1].intents
+    wire.settle()
+    at_rest(wire, {1: {1, 2}, 3: {0}}, erased={2})
+
+
+def test_an_erasure_while_the_token_is_in_flight() -> None:
+    wire = Wire(3, COMPLETE)
+    wire.settle(until=lambda: wire.inside == 7 and bool(wire.find(Pass)))
+    (flight,) = wire.find(Pass)
+    wire.erase(flight.sender, rows=[1])
+    wire.erase(flight.to, rows=[2])
+    wire.settle()
+    at_rest(wire, {flight.sender: {1}, flight.to: {2}})
+    assert wire.opened == ["genesis"]
+
+
+def test_an_erasure_while_the_token_is_lost() -> None:
+    wire = Wire(3, COMPLETE)
+    wire.settle(until=lambda: wire.inside == 7)
+    holder = wire.holder
+    wire.crash(holder)
+    wire.flight.clear()
+    owner = (holder + 1) % 3
+    wire.erase(owner, rows=[1])
+    wire.wait(40.0)
+    wire.boot(holder, wire.blank(holder))
+    wire.wait(60.0)
+    at_rest(wire, {owner: {1}})
+
+
+def test_an_erasure_while_the_token_is_being_rebuilt() -> None:
+    wire = rested(3, COMPLETE)
+    other = (wire.holder + 1) % 3
+    wire.crash(other)
+    wire.boot(other, wire.blank(other))
+    wire.settle(until=lambda: len(wire.opened) == 2)
+    for k in range(3):
+        wire.erase(k, rows=[k])
+    wire.settle()
+    at_rest(wire, {k: {k} for k in range(3)})
+
+
+def test_a_restored_backup_whose_outbox_holds_an_erased_factor() -> None:
+    """The token in the old outbox is dead; so are the rows and factors that came back."""
+    wire = Wire(3, COMPLETE)
+    wire.settle(until=lambda: isinstance(wire.disks[0].role, Out) and bool(wire.token.inside & 1))
+    backup = wire.disks[0]
+    assert contains(0, backup.factors[0].units, frozenset({row_key(6)}))
+    wire.settle()
+    wire.erase(0, rows=[6])
+    wire.settle()
+    at_rest(wire, {0: {6}})
+    wire.crash(0)
+    wire.boot(0, backup)
+    wire.wait(60.0)
+    at_rest(wire, {0: {6}})
+    assert not any(contains(0, f.units, frozenset({row_key(6)})) for f in wire.disks[0].factors)
+
+
+def test_an_erasure_after_the_owner_has_left_is_refused() -> None:
+    wire = rested(3, COMPLETE)
+    gone = (wire.holder + 1) % 3
+    wire.crash(gone)
+    wire.wait(30.0)
+    wire.vote([k for k in range(3) if k != gone], gone)
+    wire.wait(30.0)
+    wire.boot(gone)
+    wire.wait(10.0)
+    wire.erase(gone, rows=[1])
+    assert "declared gone" in wire.refused[-1]
+    assert wire.disks[gone].current is not None  # others' votes never delete its own data
+
+
+# -------------------------------------------------------------------------------------- 13: quorum
+
+
+def test_voters_refuse_while_they_hear_the_target() -> None:
+    wire = rested(3, COMPLETE)
+    wire.change_data(1)
+    wire.settle()
+    wire.vote([0, 2], 1)
+    assert len(wire.refused) == 2
+    assert "it is not gone" in wire.refused[0]
+    assert not any(s.votes for s in wire.disks)
+    wire.vote([1], 1)
+    assert "vote itself" in wire.refused[-1]
+
+
+def test_a_quorum_is_a_majority_of_the_original_manifest() -> None:
+    wire = rested(5, [(k, j) for k in range(5) for j in range(k)])
+    wire.crash(4)
+    wire.wait(30.0)
+    wire.vote([0, 1], 4)
+    wire.wait(10.0)
+    assert not any(s.left for s in wire.disks)
+    wire.vote([2], 4)
+    wire.wait(60.0)
+    at_rest(wire, erased={4})
+    assert b'"not_attested":["a5"]' in _closing(wire)
+    wire.crash(3)
+    wire.wait(30.0)
+    wire.vote([0, 1], 3)  # two of the three that remain, of five: not enough
+    wire.wait(30.0)
+    assert not wire.disks[0].left >> 3 & 1
+
+
+def test_one_that_left_and_comes_back_stays_out() -> None:
+    wire = rested(4, RING)
+    wire.crash(2)
+    wire.wait(30.0)
+    wire.vote([0, 1, 3], 2)
+    wire.wait(60.0)
+    at_rest(wire, erased={2})
+    wire.boot(2)
+    wire.wait(60.0)
+    assert isinstance(wire.disks[2].role, Idle)
+    at_rest(wire, erased={2})
+
+
+# ----------------------------------------------------------------------------------- 14b: retrain
+
+
+def test_a_retraining_starts_everybody_from_zero() -> None:
+    wire = rested(3, COMPLETE, conjugate=False)
+    for worker in wire.workers:
+        worker.judge = lambda work: False
+    before = {k: wire.disks[k].current.revision for k in range(3)}
+    request = wire.erase(1, rows=[2])
+    wire.settle()
+    at_rest(wire, {1: {2}})
+    assert wire.opened == ["genesis", ZERO]
+    assert all(wire.disks[k].current.revision != before[k] for k in range(3))
+    assert all(f.generation == {request} for s in wire.disks for f in s.factors)
+    assert b'"kind":"retrained"' in _closing(wire)
+
+
+def test_a_retraining_survives_the_loss_of_its_token() -> None:
+    """The generation is gossiped: whoever opens the next epoch starts from zero too."""
+    wire = rested(4, RING, conjugate=False)
+    for worker in wire.workers:
+        worker.judge = lambda work: False
+    owner = wire.holder
+    request = wire.erase(owner, rows=[2])
+    wire.settle(until=lambda: wire.opened[-1] == ZERO)
+    wire.settle(hold=lambda f: isinstance(f.message, Pass), until=lambda: not wire.flight)
+    wire.crash(owner)
+    wire.flight.clear()
+    wire.wait(60.0)
+    wire.boot(owner, wire.blank(owner))
+    wire.wait(120.0)
+    at_rest(wire, {owner: {2}})
+    assert all(f.generation == {request} for s in wire.disks for f in s.factors)
+
+
+def test_a_restored_owner_decides_anew() -> None:
+    """The removal visit was lost with the disk: the request comes back by gossip, and is judged
+    again."""
+    wire = rested(3, COMPLETE, conjugate=False)
+    for worker in wire.workers:
+        worker.judge = lambda work: False
+    owner = (wire.holder + 1) % 3
+    wire.erase(owner, rows=[2])
+    wire.settle(
+        until=lambda: not wire.find(Share, sender=owner) and all(s.intents for s in wire.disks)
+    )
+    backup = wire.disks[owner]
+    wire.settle(until=lambda: ZERO in wire.opened)
+    wire.flight.clear()
+    wire.crash(owner)
+    for worker in wire.workers:
+        worker.judge = lambda work: True
+    wire.boot(owner, backup)
+    wire.wait(60.0)
+    at_rest(wire, {owner: {2}})
+    assert all(f.generation == frozenset() for s in wire.disks for f in s.factors)
+    assert b'"kind":"refined"' in _closing(wire)
