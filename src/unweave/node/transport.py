@@ -75,7 +75,6 @@ class GrpcTransport:
                 ("grpc.so_reuseport", 0),  # else a second agent could share the port unnoticed
                 ("grpc.max_receive_message_length", CHUNK + 64),
                 ("grpc.per_message_decompression", 0),  # nothing unpacks to more than it was
-                ("grpc.http2.lookahead_bytes", 4 * CHUNK),
                 ("grpc.max_concurrent_streams", 2 * self.limits.incoming),
                 ("grpc.server_handshake_timeout_ms", int(1000 * self.limits.handshake)),
             ]

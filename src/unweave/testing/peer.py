@@ -3,7 +3,7 @@
     python -m unweave.testing.peer NETWORK_TOML AGENT_FOLDER
 
 It answers each message with its length, says "ready" when it listens, and stops at the end of its
-standard input, leaving its peak memory (bytes: when it was ready, and in the end) as one JSON line.
+standard input, leaving its memory (bytes: when it was ready, and at the peak) as one JSON line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from unweave.node.log import Log
 from unweave.node.transport import GrpcTransport
 from unweave.testing.transport import LocalNetwork
 
-__all__ = ["peak_memory", "peer"]
+__all__ = ["memory", "peak_memory", "peer"]
 
 MESSAGE_LIMIT = 256 << 20
 
@@ -32,6 +32,11 @@ MESSAGE_LIMIT = 256 << 20
 def peak_memory() -> int:
     """Bytes of this process, at most, so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def memory() -> int:
+    """Bytes of this process now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 @contextlib.contextmanager
@@ -68,12 +73,12 @@ async def _serve(manifest_file: str, folder: str) -> None:
         return [b"%d" % len(data)]
 
     await transport.start(deliver)
-    before = peak_memory()
+    ready = memory()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     await transport.stop()
-    sys.stdout.write(json.dumps({"before": before, "after": peak_memory()}) + "\n")
+    sys.stdout.write(json.dumps({"ready": ready, "peak": peak_memory()}) + "\n")
 
 
 if __name__ == "__main__":
