@@ -23,6 +23,7 @@ from unweave.node.limits import Limits
 from unweave.node.link import DELIVER, SERVICE
 from unweave.node.log import Log
 from unweave.node.parts import pb
+from unweave.node.pins import Pins
 from unweave.node.transport import GrpcTransport
 from unweave.protocol.messages import Ack
 from unweave.testing.transport import LocalNetwork, running
@@ -460,3 +461,36 @@ def test_only_neighbours_can_ask_for_health():
         assert attacked.refusals == {("unknown", "handshake"): 1}
 
     asyncio.run(main())
+
+
+def test_a_certificate_alone_does_not_make_a_neighbour(monkeypatch):
+    """The second lock: were a4 let through the handshake, it would still not be a2's neighbour."""
+    roots = Pins.roots.fget
+
+    async def attack(scene):
+        async with scene.channel(scene.network.identities[OUTSIDE]) as channel:
+            call = channel.stream_unary(METHOD)(iter([chunk(b"hello", 5)]), timeout=10)
+            assert await status(call) == "PERMISSION_DENIED"
+
+    scene = Scene()
+    more = scene.network.identities[OUTSIDE].certificate_pem.encode()
+    monkeypatch.setattr(Pins, "roots", property(lambda pins: roots(pins) + more))
+    asyncio.run(scene.attack(attack, "unknown", "not a neighbour"))
+
+
+def test_the_owner_of_a_connection_is_told_by_the_whole_certificate():
+    network = LocalNetwork(4)
+    pins = Pins(network.manifest, ATTACKED, network.identities[ATTACKED])
+
+    def owner(*pems):
+        return pins.owner({"x509_pem_cert": [pem.encode() for pem in pems]})
+
+    pems = [identity.certificate_pem for identity in network.identities]
+    assert [owner(pem) for pem in pems] == [HEALTHY, None, THIRD, None]
+    assert owner(twin(network.identities[HEALTHY]).certificate_pem) is None
+    renamed = Identity("somebody else", network.identities[HEALTHY].key)
+    assert owner(renamed.certificate_pem) is None
+    assert owner(pems[HEALTHY], pems[THIRD]) is None
+    assert owner() is None
+    assert owner("no certificate") is None
+    assert pins.owner({}) is None
