@@ -136,6 +136,7 @@ def _pass(**changes) -> bytes:
         ({"eta": b"\0" * 16}, "vector of 16 bytes"),
         ({"eta": b""}, "vector of 0 bytes"),
         ({"included": b"\0" * 48}, "48 bytes of revisions"),
+        ({"seen": b"\x10"}, "beyond number 3"),
         ({"seen": b"\xff\xff"}, "beyond number 3"),
         ({"seen": b"\x01" + b"\0" * 10**6}, "beyond number 3"),
         ({"generation": b"x" * 17}, "multiple of 16"),

@@ -139,6 +139,26 @@ def test_the_outbox_is_the_message_as_it_was_sent(tmp_path):
         assert store.outbox is None
 
 
+def test_no_row_is_left_behind(tmp_path):
+    """After any step the file holds the state's tokens, factors and records, and no others."""
+    draw = Random(9)
+    with SqliteStore.open(tmp_path / "a.db", TERMS, ME) as store:
+        at = State(TERMS, ME)
+        for step in range(30):
+            after = state(draw, TERMS, ME, at if step else None)
+            store.commit(at, after)
+            at = after
+            fields = (at.tombstones, at.intents, at.votes, at.halts, at.receipts)
+            wanted = {
+                "token": len({id(t) for t in (at.token, at.copy) if t is not None}),
+                "factor": len(at.factors),
+                "record": sum(len(field) for field in fields),
+            }
+            for table, count in wanted.items():
+                found = store._db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+                assert found == count, (step, table)
+
+
 # ------------------------------------------------------------------------------- what is refused
 
 

@@ -154,7 +154,7 @@ def _place(
     inserting another, since deleted content is zeroed.
     """
     wanted = {id(thing): thing for thing in wanted}
-    kept = {at: thing for at, thing in held.items() if True}
+    kept = {at: thing for at, thing in held.items() if id(thing) in wanted}
     for thing in kept.values():
         wanted.pop(id(thing), None)
     free = sorted(at for at in held if at not in kept)
