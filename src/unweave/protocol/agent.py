@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from unweave.protocol.backing import unbacked
 from unweave.protocol.epochs import drop_role, open_epoch
 from unweave.protocol.events import (
     Again,
@@ -394,6 +395,10 @@ def on_received(s: State, turn: Turn, event: Received) -> None:
     if event.now - s.heard.get(sender, float("-inf")) > s.terms.patience.alive:
         s.heard = {**s.heard, sender: event.now}
     message = event.message
+    why = unbacked(message, s)
+    if why is not None:
+        turn.do(Refused(f"{s.terms.name(sender)} claims {why}"))
+        return
     # In quarantine nothing is accepted, but Hello is answered, or a power cut would never heal.
     if s.synced or isinstance(message, Hello | Welcome):
         _MESSAGES[type(message)](s, turn, sender, message)
