@@ -11,6 +11,7 @@ from unweave.cli.agent import agent
 from unweave.cli.audit import audit
 from unweave.cli.check import check
 from unweave.cli.common import errors
+from unweave.cli.demo import demo
 from unweave.cli.forget import forget
 from unweave.cli.influence import influence
 from unweave.cli.init import init
@@ -57,6 +58,7 @@ def _root(
 
 
 for _command in (
+    demo,
     paper,
     plan,
     init,

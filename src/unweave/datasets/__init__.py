@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".csv") for name in found if name.endswith(".csv")))
 
 
-def load(name: str) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
+def load(name: str) -> dict[str, NDArray[Any]]:
     """The columns of a data set by name, in the order of its file."""
     if name not in names():
         raise ConfigError(f"unknown data set {name!r}: choose from {', '.join(names())}")

@@ -1,0 +1,115 @@
+"""What the demonstration found, for machines and for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unweave.demo.story import Chapter, Story
+from unweave.models import Posterior
+
+__all__ = ["as_dict", "as_markdown"]
+
+
+def as_dict(story: Story) -> dict[str, Any]:
+    return {
+        "data": "breast_cancer",
+        "seed": story.seed,
+        "hospitals": {
+            name: {"patients": n, "malignant": story.malignant[name]}
+            for name, n in story.patients.items()
+        },
+        "forgotten": {
+            "hospital": story.forgotten,
+            "patients": {name: list(ids) for name, ids in story.withdrawn.items()},
+        },
+        "models": {chapter.title: _chapter(chapter) for chapter in story.chapters},
+        "exact": story.exact,
+    }
+
+
+def _chapter(chapter: Chapter) -> dict[str, Any]:
+    return {
+        "model": chapter.before.model.name,
+        "settings": chapter.before.model.settings(),
+        "posterior": {
+            "before": _posterior(chapter.before),
+            "after": _posterior(chapter.after),
+            "never_had_it": _posterior(chapter.never),
+        },
+        "influence": dict(chapter.influence),
+        "iterations": {
+            "learn": len(chapter.steps) - sum(e.iterations for e in chapter.erasures),
+            "forget": [e.iterations for e in chapter.erasures],
+            "audit": chapter.audit.iterations,
+        },
+        "kinds": [e.kind for e in chapter.erasures],
+        "attested_by": list(chapter.audit.attested),
+        "exact": chapter.exact,
+    }
+
+
+def _posterior(q: Posterior) -> dict[str, Any]:
+    return {
+        "digest": q.digest,
+        "marginals": {
+            m.name: {"mean": float(m.mean), "sd": float(m.sd)} for m in q.distribution.marginals
+        },
+    }
+
+
+def as_markdown(story: Story, pictures: list[str]) -> str:
+    """A page that says what happened, with the pictures beside it."""
+    gone = story.forgotten
+    owner, ids = next(iter(story.withdrawn.items()))
+    lines = [
+        "# Five hospitals learn; one of them and a few patients are forgotten",
+        "",
+        f"{sum(story.patients.values())} patients of the Breast Cancer Wisconsin (Diagnostic) data "
+        "set (CC BY 4.0, doi:10.24432/C5DW2B), split among five hospitals of unequal size and "
+        f"unlike patients. Seed {story.seed}.",
+        "",
+        f"Forgotten: everything from **{gone}**, the most influential hospital, and patients "
+        f"{', '.join(map(str, ids))} of {owner}.",
+        "",
+        "| hospital | patients | malignant | influence on share (KL) | on regression (KL) |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    share, regression = story.chapters
+    lines += [
+        f"| {name} | {n} | {story.malignant[name] / n:.0%} | {share.influence[name]:.3g} | "
+        f"{regression.influence[name]:.3g} |"
+        for name, n in story.patients.items()
+    ]
+    for chapter in story.chapters:
+        lines += ["", f"## {chapter.title[0].upper()}{chapter.title[1:]}", "", *_table(chapter)]
+    lines += ["", *[f"![{name.removesuffix('.png')}]({name})\n" for name in pictures]]
+    return "\n".join(lines)
+
+
+def _table(chapter: Chapter) -> list[str]:
+    verdict = "equal, bit for bit" if chapter.exact else "NOT equal"
+    columns = (chapter.before, chapter.after, chapter.never)
+    names = [m.name for m in chapter.before.distribution.marginals]
+    labels = list(getattr(chapter.before.model, "coefficients", ()))
+    labels += names[len(labels) :]
+    rows = [
+        f"| {label} | "
+        + " | ".join(
+            f"{float(m.mean):.4f} ± {float(m.sd):.4f}"
+            for m in (q.distribution.marginals[j] for q in columns)
+        )
+        + " |"
+        for j, label in enumerate(labels)
+    ]
+    digests = " | ".join(f"`{q.digest[:12]}`" for q in columns)
+    took = " and ".join(str(e.iterations) for e in chapter.erasures)
+    return [
+        f"`{chapter.before.model.name}`: after forgetting and never having had it are {verdict}. "
+        f"Forgetting took {took} iterations; {len(chapter.audit.attested)} hospitals attested the "
+        "sum.",
+        "",
+        "| mean ± sd | learned from all | after forgetting | never had it |",
+        "|---|---:|---:|---:|",
+        *rows,
+        f"| digest | {digests} |",
+    ]

@@ -1,0 +1,174 @@
+"""What happens in the demonstration, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.data import partition
+from unweave.datasets import load
+from unweave.federation import Audit, Erasure, Federation
+from unweave.graph import Topology, graphs
+from unweave.history import Step
+from unweave.models import (
+    BetaBernoulli,
+    LinearRegressionUnknownNoise,
+    Model,
+    Posterior,
+)
+
+__all__ = ["FEATURES", "HOSPITALS", "Chapter", "Story", "models", "tell"]
+
+HOSPITALS = ("harbour", "hillside", "lakeview", "old town", "university")
+_ROADS = (  # a ring with one short cut
+    ("harbour", "hillside"),
+    ("hillside", "lakeview"),
+    ("lakeview", "old town"),
+    ("old town", "university"),
+    ("university", "harbour"),
+    ("hillside", "university"),
+)
+
+# Feature → (centre, unit), fixed in advance: what is computed from the data cannot be unlearned.
+FEATURES = {
+    "mean_radius": (14.0, 3.5),
+    "mean_texture": (19.0, 4.0),
+    "mean_smoothness": (0.1, 0.015),
+    "mean_concavity": (0.1, 0.08),
+    "mean_symmetry": (0.18, 0.03),
+}
+
+_PATIENTS = 3  # single patients that withdraw their consent
+
+Columns = dict[str, NDArray[Any]]
+
+
+def models() -> dict[str, Model]:
+    """What is learned, by its title."""
+    return {
+        "share of malignant diagnoses": BetaBernoulli(a=1, b=1),
+        "diagnosis from cell features": LinearRegressionUnknownNoise(
+            features=tuple(FEATURES), intercept=True, target="diagnosis"
+        ),
+    }
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One model: what was known before forgetting, after it, and by those who never had it."""
+
+    title: str
+    before: Posterior
+    after: Posterior
+    never: Posterior
+    influence: Mapping[str, float]  # KL, before anything was forgotten
+    erasures: tuple[Erasure, ...]
+    audit: Audit
+    steps: tuple[Step, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Forgotten is, bit for bit, never had; and everybody has attested that sum."""
+        return self.after == self.never and self.audit.digest == self.never.digest
+
+
+@dataclass(frozen=True)
+class Story:
+    """A data set, a graph, who was forgotten, and one chapter per model."""
+
+    seed: int
+    graph: Topology
+    patients: Mapping[str, int]
+    malignant: Mapping[str, int]
+    forgotten: str
+    withdrawn: Mapping[str, tuple[int, ...]]  # hospital → ids of patients
+    chapters: tuple[Chapter, ...]
+
+    @property
+    def exact(self) -> bool:
+        return all(chapter.exact for chapter in self.chapters)
+
+
+def tell(seed: int = 3, tick: Callable[[str], None] = lambda done: None) -> Story:
+    """Learn, forget, audit and compare, with every model; `tick` hears what has just been done."""
+    data = load("breast_cancer")
+    shards: dict[str, Columns] = partition(
+        data, HOSPITALS, how="dirichlet", seed=seed, labels=data["diagnosis"], concentration=2.0
+    )
+    graph = graphs.from_edges(_ROADS)
+    networks = {
+        title: Federation(model, _view(shards, model), graph, seed=seed).learn(progress=False)
+        for title, model in models().items()
+    }
+    tick("five hospitals have learned")
+    first = next(iter(networks.values()))
+    forgotten = next(iter(first.influence()))  # the one that matters most
+    largest = max((n for n in shards if n != forgotten), key=lambda n: len(shards[n]["id"]))
+    rows = np.sort(np.random.default_rng(seed).permutation(len(shards[largest]["id"]))[:_PATIENTS])
+    withdrawn = {largest: tuple(int(i) for i in shards[largest]["id"][rows])}
+    chapters = []
+    for title, network in networks.items():
+        before, influence = network.posterior, network.influence()
+        network.forget(forgotten, progress=False)
+        network.forget(records={largest: rows}, progress=False)
+        tick(f"{forgotten} and {_PATIENTS} patients of {largest} are forgotten: {title}")
+        steps = tuple(network.history)
+        audit = network.audit(progress=False)
+        never = _never_had(network.model, shards, forgotten, largest, rows, seed)
+        tick(f"audited, and compared with a network that never had them: {title}")
+        chapters.append(
+            Chapter(
+                title,
+                before,
+                network.posterior,
+                never,
+                influence,
+                tuple(network.erasures),
+                audit,
+                steps,
+            )
+        )
+    return Story(
+        seed,
+        graph,
+        {name: len(part["id"]) for name, part in shards.items()},
+        {name: int(part["diagnosis"].sum()) for name, part in shards.items()},
+        forgotten,
+        withdrawn,
+        tuple(chapters),
+    )
+
+
+def _never_had(
+    model: Model,
+    shards: Mapping[str, Columns],
+    forgotten: str,
+    owner: str,
+    rows: NDArray[np.intp],
+    seed: int,
+) -> Posterior:
+    """Another network, on another graph with another walk, that never saw what was forgotten."""
+    rest = {name: part for name, part in shards.items() if name != forgotten}
+    rest[owner] = {column: np.delete(part, rows) for column, part in rest[owner].items()}
+    return (
+        Federation(model, _view(rest, model), "complete", seed=seed + 1)
+        .learn(progress=False)
+        .posterior
+    )
+
+
+def _view(shards: Mapping[str, Columns], model: Model) -> dict[str, Any]:
+    """The columns that a model reads, features in their fixed units."""
+    if isinstance(model, BetaBernoulli):
+        return {name: part["diagnosis"] for name, part in shards.items()}
+    return {
+        name: {
+            **{f: (part[f] - centre) / unit for f, (centre, unit) in FEATURES.items()},
+            "diagnosis": part["diagnosis"],
+        }
+        for name, part in shards.items()
+    }

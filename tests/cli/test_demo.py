@@ -1,0 +1,96 @@
+"""`unweave demo`: it verifies what it shows, and says so when it is not true."""
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import unweave.demo
+from unweave.cli import main
+from unweave.datasets import load, names
+from unweave.demo import tell
+from unweave.errors import ConfigError
+from unweave.models import BetaBernoulli
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    def go(*arguments):
+        monkeypatch.setattr(sys, "argv", ["unweave", "demo", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return go
+
+
+def test_json_tells_the_whole_story(run, tmp_path):
+    code, out, err = run("--out", tmp_path / "new" / "place", "--json")
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert report["exact"] is True
+    assert sum(h["patients"] for h in report["hospitals"].values()) == 569
+    assert sum(h["malignant"] for h in report["hospitals"].values()) == 212
+    share = report["models"]["share of malignant diagnoses"]
+    data = load("breast_cancer")
+    pooled = BetaBernoulli(a=1, b=1)
+    everything = pooled.posterior(pooled.eta0 + pooled.factor(pooled.shard(data["diagnosis"])))
+    assert share["posterior"]["before"]["digest"] == everything.digest
+    for model in report["models"].values():
+        q = model["posterior"]
+        assert q["after"] == q["never_had_it"] != q["before"]
+        assert set(model["kinds"]) == {"exact"}
+        assert len(model["attested_by"]) == 5
+    for name in report["files"]:
+        assert (tmp_path / "new" / "place" / name.rsplit("/", 1)[-1]).stat().st_size > 500
+    assert {n.rsplit("/", 1)[-1] for n in report["files"]} == {
+        "posteriors.png",
+        "token.png",
+        "report.md",
+    }
+
+
+def test_people_get_tables_and_a_verdict(run, tmp_path):
+    code, out, err = run("--out", tmp_path, "--seed", 1)
+    assert (code, err) == (0, "")
+    assert "Exact: both posteriors are, bit for bit" in " ".join(out.split())
+    report = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "equal, bit for bit" in report
+    assert "![posteriors](posteriors.png)" in report
+
+
+def test_a_difference_is_a_failure(run, tmp_path, monkeypatch):
+    def wrong(seed, tick):
+        story = tell(seed)
+        chapter = story.chapters[0]
+        return replace(story, chapters=(replace(chapter, never=chapter.before), story.chapters[1]))
+
+    monkeypatch.setattr(unweave.demo, "tell", wrong)
+    code, out, _ = run("--out", tmp_path)
+    assert code == 1
+    assert "Not exact" in out
+    assert "NOT equal" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_directory_that_cannot_be_made(run, tmp_path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    code, _, err = run("--out", tmp_path / "file")
+    assert code == 2
+    assert "cannot be made" in err
+
+
+def test_the_data_set_is_what_it_says():
+    assert names() == ("breast_cancer",)
+    data = load("breast_cancer")
+    assert len(data) == 32
+    assert data["id"].tolist() == list(range(1, 570))
+    assert data["diagnosis"].sum() == 212
+    assert all(np.isfinite(column).all() and len(column) == 569 for column in data.values())
+    sick, well = (data["mean_radius"][data["diagnosis"] == d].mean() for d in (1, 0))
+    assert sick == pytest.approx(17.46, abs=0.01)  # malignant nuclei are larger
+    assert well == pytest.approx(12.15, abs=0.01)
+    with pytest.raises(ConfigError, match="unknown data set 'iris': choose from breast_cancer"):
+        load("iris")
