@@ -6,6 +6,8 @@ import csv
 import gzip
 import json
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -191,6 +193,56 @@ def test_order_and_threads_do_not_change_a_bit(tmp_path: Path, kind: str) -> Non
         source = write(tmp_path, kind, model.columns, rows[order].tolist(), list(range(200)))
         here = private(tmp_path, source, model, threads=threads)
         np.testing.assert_array_equal(here.statistics(), expected)
+
+
+@pytest.mark.parametrize("model", [NormalUnknown(), LinearRegression(["u", "v"], target="x")])
+def test_a_million_records(tmp_path: Path, model: ConjugateModel) -> None:
+    """More than one batch and one row group; a tenth of them is dropped by key."""
+    file = tmp_path / "d.parquet"
+    with duckdb.connect() as base:
+        base.execute(
+            "COPY (SELECT random() * 4 - 2 AS x, random() AS u, random() AS v, range // 10 AS id "
+            f"FROM range(1000000)) TO '{file}'"
+        )
+        read = base.execute(f"SELECT * FROM read_parquet('{file}')").fetchnumpy()
+    rows = np.column_stack([read[name] for name in model.columns])
+    here = private(tmp_path, DataSource(path=file.name, key="id"), model)
+    np.testing.assert_array_equal(here.statistics(), model.statistics(rows))
+    dropped, unknown = here.commit_keys(range(10_000))
+    assert not unknown
+    n, units = here.totals(dropped)
+    assert n == 900_000
+    np.testing.assert_array_equal(units, model.statistics(rows[100_000:]))
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    """A process that reads four times the records needs hardly more memory."""
+    program = """
+import resource, sys
+from unweave.models import LinearRegression
+from unweave.node.data import DataSource, PrivateData
+
+source = DataSource(path=sys.argv[2])
+PrivateData(sys.argv[1], source, LinearRegression(10), "north", b"").factor()
+sys.stdout.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+"""
+    columns = ", ".join(f"random() AS {name}" for name in LinearRegression(10).columns)
+    peak = {}
+    for n in (2_000_000, 8_000_000):
+        with duckdb.connect() as base:
+            base.execute("SET enable_progress_bar = false")
+            base.execute(f"COPY (SELECT {columns} FROM range({n})) TO '{tmp_path}/{n}.parquet'")
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path), f"{n}.parquet"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        peak[n] = int(done.stdout) * 1024
+        (tmp_path / f"{n}.parquet").unlink()
+    grown = 6_000_000 * 11 * 8
+    assert peak[8_000_000] - peak[2_000_000] < 0.3 * grown
 
 
 def test_every_one_column_model_and_every_count_is_summed_by_the_engine() -> None:

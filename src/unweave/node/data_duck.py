@@ -1,7 +1,7 @@
 """DuckDB as the reader of an agent's files: sandboxed, typed, streaming.
 
 The connection sees the agent's own files and nothing else: no other path, no extension, no network,
-no Python variable, and its settings are locked. Numbers arrive as columns c0, c1, … of type DOUBLE,
+no Python variable, and its settings are locked. Numbers arrive as columns c0, c1, …,
 NULL where a cell is no number; the key as its canonical text.
 """
 
@@ -54,6 +54,7 @@ def open_duck(
     """A reader of `files` (or of `sql` on the one database file) until the block ends."""
     settings = _SETTINGS | {"threads": threads, "temp_directory": str(folder / _TEMPORARY)}
     with duckdb.connect(":memory:", config=settings) as connection:
+        connection.execute("SET enable_progress_bar = false")  # belongs to a connection
         names = ", ".join(quoted(str(file), "'") for file in files)
         if source.sql is not None:
             with private(wanted.agent, files[0].name, "is in use, damaged or too new"):
@@ -96,8 +97,7 @@ class DuckReader:
                 yield Batch(rows[:, :c], part.place, rows[:, -1], rows[:, c : 2 * c])
 
     def totals(self, form: Form, gone: frozenset[str]) -> tuple[int, list[int]] | None:
-        n, valid, *sums = self._rows(form.query(self._all(gone)))[0]
-        return (n, [int(s or 0) for s in sums]) if n == valid else None
+        return form.read(self._rows(form.query(self._all(gone)))[0])
 
     def count(self, gone: frozenset[str]) -> int:
         return int(self._rows(f"SELECT COUNT(*) FROM {self._all(gone)}")[0][0])

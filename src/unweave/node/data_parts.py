@@ -35,7 +35,8 @@ except ImportError:
 
 __all__ = ["Part", "parts_of", "private", "quoted", "records"]
 
-_EXACT = re.compile(r"BOOLEAN|U?(TINY|SMALL)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL\(.*\)")
+_REAL = re.compile(r"FLOAT|DOUBLE|DECIMAL\(.*\)")
+_WHOLE = re.compile(r"BOOLEAN|U?(TINY|SMALL)?INT(EGER)?")
 _WIDE = re.compile(r"U?(BIG|HUGE)INT|BIGNUM")
 _UNREADABLE = "cannot be read: damaged, or not of the kind that its name says"
 
@@ -242,7 +243,7 @@ def _column(part: Part, name: str) -> str:
 
 
 def _number(part: Part, name: str, wanted: Wanted) -> tuple[str, float]:
-    """A cell as DOUBLE or NULL, and the fault behind a NULL that is not a missing value."""
+    """A cell as DOUBLE or as BIGINT up to 2^53, else NULL; and why it is NULL, if not missing."""
     column = _column(part, name)
     kind = dict(part.types)[name]
     if part.format == "csv":
@@ -250,11 +251,13 @@ def _number(part: Part, name: str, wanted: Wanted) -> tuple[str, float]:
     if part.format == "json":
         numeric = f"json_type({column}) IN ('DOUBLE', 'BIGINT', 'UBIGINT', 'BOOLEAN')"
         return f"CASE WHEN {numeric} THEN TRY_CAST({column} AS DOUBLE) END", NO_NUMBER
-    if _EXACT.fullmatch(kind):
+    if _REAL.fullmatch(kind):
         return f"CAST({column} AS DOUBLE)", NO_NUMBER  # DECIMAL too: it rounds half away from 0
+    if _WHOLE.fullmatch(kind):
+        return f"CAST({column} AS BIGINT)", NO_NUMBER
     if _WIDE.fullmatch(kind):
         safe = f"{column} BETWEEN {-(2**53)} AND {2**53}"
-        return f"CASE WHEN {safe} THEN CAST({column} AS DOUBLE) END", TOO_LARGE
+        return f"CASE WHEN {safe} THEN CAST({column} AS BIGINT) END", TOO_LARGE
     raise DataError(
         f"agent {wanted.agent!r}, {part.place}: column {name!r} holds {kind}; expected numbers"
     )

@@ -96,8 +96,13 @@ class Reader(Protocol):
 
 def checked(model: Model, rows: Floats) -> bool:
     """Whether a model can use these records as they are."""
-    good = all(column.problem(rows[:, j]) is None for j, column in enumerate(model.schema))
-    return good and model.row_problem(rows) is None
+    if not np.isfinite(rows).all():
+        return False
+    for j, column in enumerate(model.schema):
+        bounded = column.whole or column.low > -np.inf or column.high < np.inf
+        if bounded and column.problem(rows[:, j]) is not None:
+            return False
+    return model.row_problem(rows) is None
 
 
 def first_problem(wanted: Wanted, batches: Iterable[Batch]) -> str | None:

@@ -1,6 +1,6 @@
 """Grid statistics as SQL: the engine's own sums, bit for bit those of `ConjugateModel.statistics`.
 
-The records are columns c0, c1, … of type DOUBLE, NULL where a cell is no number. Casting a DOUBLE
+The records are numeric columns c0, c1, …, NULL where a cell is no number. Casting a DOUBLE
 to BIGINT rounds half to even, as `numpy.rint` does, and the sum of BIGINTs is an exact integer of
 128 bits. TRY_CAST gives NULL for NaN, infinity and overflow, which COUNT then shows.
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,6 @@ from unweave.models import (
     NormalKnownVariance,
     NormalUnknown,
 )
-from unweave.models.columns import Column
 
 __all__ = ["Form", "double", "form"]
 
@@ -38,20 +38,34 @@ _MOST_CLASSES = 64
 
 @dataclass(frozen=True)
 class Form:
-    """SELECT COUNT(*), `valid`, `sums`… FROM (SELECT `columns`… FROM records).
+    """SELECT COUNT(*), COUNT(`whole`)…, `checks`…, `sums`… FROM (SELECT `columns`… FROM records).
 
-    All records are sound when `valid` counts as many as COUNT(*) does; `units` makes the grid's
-    sums of the number of records and the engine's sums.
+    All records are sound when no value of `whole` is NULL and every check lies in its range; then
+    `units` makes the grid's sums of the number of records and the engine's sums. Range checks are
+    extremes: they cost the engine less than a condition on every record.
     """
 
     columns: tuple[str, ...]
-    valid: str
+    whole: tuple[str, ...]
+    checks: tuple[tuple[str, float, float], ...]  # aggregate, lowest, highest
     sums: tuple[str, ...]
     units: Callable[[int, Sequence[int]], list[int]]
 
     def query(self, records: str) -> str:
-        chosen = ", ".join(("COUNT(*)", self.valid, *self.sums))
-        return f"SELECT {chosen} FROM (SELECT {', '.join(self.columns)} FROM {records})"
+        counts = [f"COUNT({column})" for column in self.whole]
+        chosen = ["COUNT(*)", *counts, *(check[0] for check in self.checks), *self.sums]
+        return f"SELECT {', '.join(chosen)} FROM (SELECT {', '.join(self.columns)} FROM {records})"
+
+    def read(self, row: Sequence[Any]) -> tuple[int, list[int]] | None:
+        """(records, sums) of the query's result, or None if a record is not sound."""
+        n, a = row[0], 1 + len(self.whole)
+        b = a + len(self.checks)
+        if any(count != n for count in row[1:a]):
+            return None
+        for value, (_, low, high) in zip(row[a:b], self.checks, strict=True):
+            if value is not None and not low <= value <= high:  # NULL: there are no records
+                return None
+        return n, [int(s or 0) for s in row[b:]]
 
 
 def double(value: float) -> str:
@@ -70,30 +84,28 @@ def _form(model: Model) -> Form | None:
     return None
 
 
-def _sound(column: Column, c: str) -> str:
-    """What `Column.problem` checks. NaN is the largest DOUBLE to the engine, and equals itself."""
-    rules = [f"isfinite({c})"]
-    if column.low > -np.inf:
-        rules.append(f"{c} {'>' if column.strict else '>='} {double(column.low)}")
-    if column.high < np.inf:
-        rules.append(f"{c} <= {double(column.high)}")
-    if column.whole:
-        rules.append(f"{c} = trunc({c})")
-    return " AND ".join(rules)
-
-
 def _counts(
-    model: Model, units: Callable[[int, Sequence[int]], list[int]], rule: str | None = None
+    model: Model,
+    units: Callable[[int, Sequence[int]], list[int]],
+    *,
+    rule: str | None = None,
+    sums: tuple[str, ...] | None = None,
 ) -> Form:
-    """Sums of whole numbers, one for each column."""
+    """Whole numbers within the bounds of their columns; by default the sum of each column."""
+    columns, checks = [], []
     cells = range(len(model.schema))
-    whole = tuple(f"TRY_CAST(c{j} AS BIGINT) AS z{j}" for j in cells)
-    rules = [_sound(column, f"c{j}") for j, column in enumerate(model.schema)]
-    valid = " AND ".join([*rules, *([rule] if rule else [])])
+    for j, column in enumerate(model.schema):
+        columns += [f"c{j}", f"TRY_CAST(c{j} AS BIGINT) AS z{j}"]
+        # A sum of distances is 0 only if each is: all values are whole.
+        checks.append((f"SUM(abs(c{j} - z{j}))", 0.0, 0.0))
+        checks += [(f"MIN(z{j})", column.low, np.inf), (f"MAX(z{j})", -np.inf, column.high)]
+    if rule is not None:
+        checks.append((f"bool_and({rule})", 1, 1))
     return Form(
-        tuple(f"c{j}" for j in cells) + whole,
-        f"COUNT(*) FILTER (WHERE {valid})",
-        tuple(f"SUM(z{j})" for j in cells),
+        tuple(columns),
+        tuple(f"z{j}" for j in cells),
+        tuple(checks),
+        sums or tuple(f"SUM(z{j})" for j in cells),
         units,
     )
 
@@ -112,7 +124,7 @@ def _(model: BetaBinomial) -> Form:
     trials = model.trials
     if trials is not None:
         return _counts(model, lambda n, s: _shifted(model, (s[0], n * trials - s[0])))
-    return _counts(model, lambda n, s: _shifted(model, (s[0], s[1] - s[0])), "c0 <= c1")
+    return _counts(model, lambda n, s: _shifted(model, (s[0], s[1] - s[0])), rule="c0 <= c1")
 
 
 @_form.register
@@ -129,20 +141,14 @@ def _(model: BetaNegativeBinomial) -> Form:
 def _(model: DirichletCategorical) -> Form | None:
     if model.classes > _MOST_CLASSES:
         return None
-    (column,) = model.schema
-    classes = range(model.classes)
-    return Form(
-        ("c0",),
-        f"COUNT(*) FILTER (WHERE {_sound(column, 'c0')})",
-        tuple(f"COUNT(*) FILTER (WHERE c0 = {double(k)})" for k in classes),
-        lambda n, s: _shifted(model, s),
-    )
+    each = tuple(f"COUNT(*) FILTER (WHERE z0 = {k})" for k in range(model.classes))
+    return _counts(model, lambda n, s: _shifted(model, s), sums=each)
 
 
 @_form.register
 def _(model: DirichletMultinomial) -> Form:
     some = " OR ".join(f"c{j} > 0" for j in range(model.classes))
-    return _counts(model, lambda n, s: _shifted(model, s), f"({some})")
+    return _counts(model, lambda n, s: _shifted(model, s), rule=some)
 
 
 @_form.register
@@ -155,7 +161,8 @@ def _(model: GammaExponential) -> Form:
     bits = model.grid.bits
     return Form(
         ("c0", f"TRY_CAST(c0 * {double(2.0 ** bits[1])} AS BIGINT) AS z0"),
-        f"COUNT(z0) FILTER (WHERE c0 >= {double(0.0)})",
+        ("z0",),
+        (("MIN(c0)", 0.0, np.inf),),
         ("SUM(z0)",),
         lambda n, s: [n << bits[0], int(s[0])],
     )
@@ -168,7 +175,8 @@ def _(model: NormalKnownVariance) -> Form:
     scale = float(np.ldexp(float(w) * 2.0 ** -model.grid.bits[1], model.grid.bits[0]))
     return Form(
         (f"TRY_CAST(c0 * {double(scale)} AS BIGINT) AS z0",),
-        f"COUNT(*) FILTER (WHERE z0 >= {-(2**63 - 1)})",
+        ("z0",),
+        (("MIN(z0)", -(2**63 - 1), np.inf),),
         ("SUM(z0)",),
         lambda n, s: [int(s[0]), n * w],
     )
@@ -185,8 +193,9 @@ def _(model: NormalUnknown) -> Form:
 
     # 32 bits hold exactly the features that the model takes, but for the smallest number.
     return Form(
-        (f"CAST(TRY_CAST(c0 * {double(2.0**p)} AS INTEGER) AS BIGINT) AS z0",),
-        f"COUNT(*) FILTER (WHERE z0 > {-(2**31)})",
-        ("SUM(z0)", "SUM(z0 * z0)"),
+        (f"TRY_CAST(c0 * {double(2.0**p)} AS INTEGER) AS z0",),
+        ("z0",),
+        (("MIN(z0)", -(2**31 - 1), np.inf),),
+        ("SUM(z0)", "SUM(CAST(z0 AS BIGINT) * z0)"),
         units,
     )
