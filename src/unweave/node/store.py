@@ -128,7 +128,8 @@ class SqliteStore:
 
     @property
     def outbox(self) -> tuple[int, bytes] | None:
-        """To whom the token was sent that is not acknowledged yet, and the message's bytes."""
+        """To whom the token was sent that is not acknowledged yet, and its bytes: a message without
+        the evidence that goes with it, which grows."""
         role = None if self._stored is None else self._stored["role"]
         if not isinstance(role, Out):
             return None
