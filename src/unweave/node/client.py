@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +10,7 @@ from typing import Any, Self
 
 from unweave.errors import UnweaveError
 from unweave.node.config import AGENT_FILE
+from unweave.node.doors import short
 
 __all__ = ["AgentDown", "Operator"]
 
@@ -28,10 +28,9 @@ class Operator:
         path = self.folder / "agent.sock"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout)
-        # A Unix socket's path is limited to some 100 bytes; a path relative to here is shorter.
-        where = min(str(path), os.path.relpath(path), key=len)
         try:
-            self._socket.connect(where)
+            with short(path) as where:
+                self._socket.connect(where)
         except OSError:
             self._socket.close()
             raise AgentDown(

@@ -15,11 +15,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from unweave.errors import DataError, UnweaveError
+from unweave.errors import ConfigError, DataError, UnweaveError
 from unweave.node.data import PrivateData
+from unweave.node.doors import short
+from unweave.node.freshness import Freshness
 from unweave.node.report import erasure_report, posterior_report, status_report
 from unweave.node.runner import Node
-from unweave.protocol.events import DataChanged, EraseRequested, Refused, Roused, VoteCast
+from unweave.protocol.events import EraseRequested, Refused, Roused, VoteCast
 
 __all__ = ["Control"]
 
@@ -29,9 +31,11 @@ _LINE = 64 * 1024 * 1024  # the longest request: a list of keys to erase
 class Control:
     """Serves the operator of one node."""
 
-    def __init__(self, node: Node, data: PrivateData) -> None:
+    def __init__(self, node: Node, data: PrivateData, freshness: Freshness) -> None:
         self.node = node
         self.data = data
+        self.freshness = freshness
+        self._inode = 0
         self._server: asyncio.Server | None = None
         self._commands: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
             "status": self._status,
@@ -48,24 +52,32 @@ class Control:
 
     async def start(self) -> None:
         path = self.node.folder.socket
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()  # the store's lock has shown that no other process serves this folder
         previous = os.umask(0o177)
         try:
-            # A Unix socket's path is limited to some 100 bytes; a path relative to here is shorter.
-            where = min(str(path), os.path.relpath(path), key=len)
-            self._server = await asyncio.start_unix_server(self._serve, where, limit=_LINE)
+            # The store's lock has shown that no other process serves this folder.
+            path.unlink(missing_ok=True)
+            with short(path) as where:
+                self._server = await asyncio.start_unix_server(self._serve, where, limit=_LINE)
+            self._inode = path.stat().st_ino
+        except OSError as error:
+            raise ConfigError(
+                f"{path}: the operator's socket cannot be made ({error.strerror}): check that the "
+                "folder is on a local disk, can be written, and that nothing else has this name"
+            ) from None
         finally:
             os.umask(previous)
 
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
+            path = self.node.folder.socket
             with contextlib.suppress(FileNotFoundError):
-                self.node.folder.socket.unlink()
+                if path.stat().st_ino == self._inode:  # else it is our successor's
+                    path.unlink()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
+        # ValueError: a line without an end. Whoever sends that is not answered.
+        with contextlib.suppress(ConnectionError, ValueError):
             while line := await reader.readline():
                 answer = await self._answer(line)
                 writer.write(json.dumps(answer).encode() + b"\n")
@@ -135,11 +147,7 @@ class Control:
 
     async def _learn(self, request: dict[str, Any]) -> dict[str, Any]:
         """Look at the data; if they changed, they travel as a new revision."""
-        loop = asyncio.get_running_loop()
-        changed = await loop.run_in_executor(None, self.data.refresh)
-        if changed:
-            await self.node.tell(DataChanged(time.monotonic()))
-        return {"changed": changed}
+        return {"changed": await self.freshness.look()}
 
     async def _wait(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return at the next news, or after `timeout` seconds (at most 30)."""

@@ -41,7 +41,8 @@ class Metrics:
         with contextlib.suppress(
             ConnectionError, TimeoutError, ValueError, asyncio.LimitOverrunError
         ):
-            line = await asyncio.wait_for(reader.readline(), 5.0)
+            async with asyncio.timeout(5.0):
+                line = await reader.readline()
             parts = line.split()
             status, body = self._answer(parts[1].decode() if len(parts) > 1 else "")
             if parts[:1] != [b"GET"]:

@@ -8,7 +8,6 @@ what is on it, as after a crash: the protocol asks for no more.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import os
 import secrets
@@ -53,7 +52,7 @@ from unweave.protocol.state import Hold, Out, Parked, State
 from unweave.simulate.worker import influence
 from unweave.simulate.world import Worker
 
-__all__ = ["Node", "Transport"]
+__all__ = ["Node", "NotReady", "Transport"]
 
 # What somebody who waits for news wants to hear of.
 _NEWS = ("role", "rest", "tombs", "intents", "votes", "synced")
@@ -67,6 +66,10 @@ class Transport(Protocol):
     async def start(self, deliver: Deliver) -> None: ...
     async def send(self, to: int, data: bytes) -> list[bytes]: ...
     async def stop(self) -> None: ...
+
+
+class NotReady(UnweaveError):
+    """The agent has no state to change: it has just begun, or its disk fails."""
 
 
 class Node:
@@ -121,8 +124,7 @@ class Node:
                     self.log.error("the disk refuses", why=str(error), again_in=pause)
                     if time.monotonic() - began > 30.0:
                         pause = 0.5
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._stopping.wait(), pause)
+                    await _within(pause, self._stopping.wait)
                     pause = min(2.0 * pause, 30.0)
         finally:
             await self.transport.stop()
@@ -169,7 +171,7 @@ class Node:
 
     async def tell(self, event: Event) -> list[Effect]:
         """One transition: decide, commit, do. Returns the effects, for whoever asked."""
-        effects, _ = await self._transition(event, None)
+        effects, _ = await self._transition(event, None, must=True)
         return effects
 
     async def deliver(self, sender: int, data: bytes) -> list[bytes]:
@@ -193,11 +195,16 @@ class Node:
         return message
 
     async def _transition(
-        self, event: Event, asker: int | None
+        self, event: Event, asker: int | None, *, must: bool = False
     ) -> tuple[list[Effect], list[Message]]:
         async with self._lock:
             before = self.state
             if before is None:
+                if must:
+                    raise NotReady(
+                        f"{self.folder.config.name} has not read its disk yet, or the disk refuses "
+                        "(see its log): nothing was recorded; try again"
+                    )
                 return [], []
             after, effects = handle(before, event, self.identity.sign)
             await self._commit(before, after)
@@ -229,12 +236,8 @@ class Node:
 
     async def changed(self, timeout: float) -> bool:
         """Wait for news: the token came or went, came to rest, or an erasure advanced."""
-        try:
-            async with self._changed:
-                await asyncio.wait_for(self._changed.wait(), timeout)
-        except TimeoutError:
-            return False
-        return True
+        async with self._changed:
+            return await _within(timeout, self._changed.wait)
 
     # ----------------------------------------------------------------------------------- effects
 
@@ -308,7 +311,8 @@ class Node:
         value = await loop.run_in_executor(
             self._solver, influence, self.model, copy.eta, held.units
         )
-        await self.tell(Figured(value if math.isfinite(value) else None, time.monotonic()))
+        figure = Figured(value if math.isfinite(value) else None, time.monotonic())
+        await self._transition(figure, None)
 
     def _sealed(self, message: Message) -> bytes:
         return seal(encode(message, self.terms), self.me, self.identity.sign)
@@ -335,9 +339,7 @@ class Node:
             state = self.state
             due = None if state is None else deadline(state)
             wait = 60.0 if due is None else max(0.0, due - time.monotonic())
-            try:
-                await asyncio.wait_for(self._tick.wait(), wait)
-            except TimeoutError:
+            if not await _within(wait, self._tick.wait):
                 await self._transition(Tick(time.monotonic()), None)
 
     # -------------------------------------------------------------------------------------- disk
@@ -387,6 +389,17 @@ class Node:
     @property
     def pid(self) -> int:
         return os.getpid()
+
+
+async def _within(seconds: float, wait: Callable[[], Awaitable[Any]]) -> bool:
+    """Whether it came in time. `wait_for` would swallow a cancellation that comes together with the
+    event, and the agent could not stop."""
+    try:
+        async with asyncio.timeout(seconds):
+            await wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 def _is_token(effect: Send) -> bool:

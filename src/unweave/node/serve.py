@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import time
 from pathlib import Path
@@ -11,13 +12,15 @@ from unweave.errors import ConfigError, UnweaveError
 from unweave.node.config import AgentFolder
 from unweave.node.control import Control
 from unweave.node.data import PrivateData
+from unweave.node.freshness import Freshness
 from unweave.node.identity import Identity, keyid_of, public_key
 from unweave.node.log import Log
 from unweave.node.metrics import Metrics
-from unweave.node.runner import Node
+from unweave.node.runner import Node, NotReady
+from unweave.node.store import SqliteStore
 from unweave.node.transport import GrpcTransport
 from unweave.node.worker import DataWorker
-from unweave.protocol.events import DataChanged, VoteCast
+from unweave.protocol.events import VoteCast
 from unweave.solvers import default_solver
 
 __all__ = ["open_data", "open_identity", "serve"]
@@ -49,12 +52,12 @@ async def serve(path: str | Path, *, level: str = "info") -> None:
     identity = open_identity(folder)
     model = folder.manifest.build_model()
     data = open_data(folder, identity)
-    data.check()
-    data.require(config.min_records)
+    _look_at(folder, data)
     worker = DataWorker(model, default_solver(model), data, folder.terms)
     transport = GrpcTransport(folder.manifest, folder.me, identity, listen=config.listen, log=log)
     node = Node(folder, identity, transport, worker, model, log)
-    control = Control(node, data)
+    freshness = Freshness(node, data)
+    control = Control(node, data, freshness)
     metrics = Metrics(node, config.metrics) if config.metrics else None
 
     loop = asyncio.get_running_loop()
@@ -63,10 +66,13 @@ async def serve(path: str | Path, *, level: str = "info") -> None:
     running = asyncio.create_task(node.run())
     helpers = [asyncio.create_task(_keep_votes(node))]
     if config.watch:
-        helpers.append(asyncio.create_task(_watch(node, data, config.watch, log)))
+        helpers.append(asyncio.create_task(_watch(freshness, config.watch, log)))
     try:
         await _until_open(node, running)
         await control.start()
+        with contextlib.suppress(NotReady):  # the disk fails again; the next look will see them
+            if await freshness.begin():
+                log.info("the data have changed since this agent last ran")
         if metrics is not None:
             await metrics.start()
             log.info("metrics", url=f"http://{metrics.host}:{metrics.port}/metrics")
@@ -82,6 +88,19 @@ async def serve(path: str | Path, *, level: str = "info") -> None:
         log.info("stopped")
 
 
+def _look_at(folder: AgentFolder, data: PrivateData) -> None:
+    """Refuse data that cannot be used, before anything else happens. An agent that has erased
+    itself needs none: it relays and attests all the same."""
+    state = None
+    if folder.store.exists():
+        with SqliteStore.open(folder.store, folder.terms, folder.me) as store:
+            state = store.load(folder.terms, folder.me)
+    if state is not None and state.detached:
+        return
+    data.check(frozenset() if state is None else state.dropped)
+    data.require(folder.config.min_records)
+
+
 async def _until_open(node: Node, running: asyncio.Task[None]) -> None:
     """Until the store is open, and so known to be ours, or the start has failed."""
     while node.state is None and not running.done():
@@ -90,15 +109,13 @@ async def _until_open(node: Node, running: asyncio.Task[None]) -> None:
         running.result()
 
 
-async def _watch(node: Node, data: PrivateData, every: float, log: Log) -> None:
+async def _watch(freshness: Freshness, every: float, log: Log) -> None:
     """Look at the data from time to time; new rows travel as a new revision."""
-    loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(every)
         try:
-            if await loop.run_in_executor(None, data.refresh):
+            if await freshness.look():
                 log.info("the data have changed")
-                await node.tell(DataChanged(time.monotonic()))
         except UnweaveError as error:
             log.error("cannot read the data", why=str(error))
 
@@ -113,4 +130,5 @@ async def _keep_votes(node: Node) -> None:
         for target, voter in list(state.votes):
             if target != node.me and (target, node.me) not in state.votes:
                 request = state.votes[target, voter].request
-                await node.tell(VoteCast(target, request, time.monotonic()))
+                with contextlib.suppress(NotReady):
+                    await node.tell(VoteCast(target, request, time.monotonic()))

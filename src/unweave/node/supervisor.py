@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
 import time
@@ -33,7 +34,7 @@ class Child:
         self.restarts += 1
         self._log = (self.folder / "agent.log").open("ab")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "unweave", "agent", str(self.folder)],
+            [sys.executable, "-m", "unweave.node", str(self.folder)],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
@@ -121,6 +122,7 @@ class Supervisor:
         ]
         for process in alive:
             process.terminate()
+            process.send_signal(signal.SIGCONT)  # one that is frozen hears it only when it wakes
         end = time.monotonic() + patience
         for process in alive:
             try:

@@ -1,0 +1,68 @@
+"""Which data the stored factor was computed from: so that new rows count, also those that were
+added while the agent was down.
+
+The file `data.seen` holds the files' fingerprint and the store's data version that belongs to it.
+It is written after the store: at worst the same data travel twice, as a new revision with the same
+units. A store that is older than the file (a restored backup) has another version: look again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from unweave.node.data import PrivateData
+from unweave.node.runner import Node, NotReady
+from unweave.protocol.events import DataChanged
+
+__all__ = ["Freshness"]
+
+
+class Freshness:
+    """Compares the data with what the agent has learned from."""
+
+    def __init__(self, node: Node, data: PrivateData) -> None:
+        self.node = node
+        self.data = data
+        self._path: Path = node.folder.path / "data.seen"
+        self._lock = asyncio.Lock()
+
+    async def begin(self) -> bool:
+        """At the start: whether rows came or went since the store was written."""
+        state = self.node.state
+        if state is not None and state.current is None and not state.detached:
+            async with self._lock:  # nothing was learned yet: whatever is there is new
+                self._write(self.data.fingerprint(), state.data)
+            return False
+        return await self.look()
+
+    async def look(self) -> bool:
+        """If the data have changed, and are sound, let them travel as a new revision."""
+        loop = asyncio.get_running_loop()
+        async with self._lock:
+            state = self.node.state
+            if state is None:
+                raise NotReady(f"{self.node.folder.config.name} is starting: try again")
+            if state.detached:
+                return False  # the link to the data is erased
+            found = await loop.run_in_executor(None, self.data.fingerprint)
+            if self._read() == f"{found} {state.data}":
+                return False
+            await loop.run_in_executor(None, self.data.check, state.dropped)
+            await loop.run_in_executor(None, self.data.require, self.node.folder.config.min_records)
+            await self.node.tell(DataChanged(time.monotonic()))
+            self._write(found, state.data + 1)
+            return True
+
+    def _read(self) -> str:
+        try:
+            return self._path.read_text()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    def _write(self, fingerprint: str, version: int) -> None:
+        part = self._path.with_suffix(".part")
+        part.write_text(f"{fingerprint} {version}")
+        os.replace(part, self._path)
