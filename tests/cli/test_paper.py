@@ -1,0 +1,69 @@
+"""`unweave paper`: files and numbers, and what bad input gets."""
+
+import json
+import sys
+
+import pytest
+
+from unweave.cli import main
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    """Run `unweave paper …` in this process, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def go(*arguments):
+        monkeypatch.setattr(sys, "argv", ["unweave", "paper", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return go
+
+
+def test_json_has_the_key_numbers(run, tmp_path):
+    code, out, err = run("theory", "--replicas", 50, "--seed", 4, "--out", "here", "--json")
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert report["out"] == "here"
+    assert report["seed"] == 4
+    entry = report["figures"]["theory"]
+    assert entry["replicas"] == 50
+    assert entry["results"]["complete"]["forget"]["exact"] == pytest.approx(9.1)
+    assert all((tmp_path / "here" / file).exists() for file in entry["files"])
+
+
+def test_people_get_the_findings(run, tmp_path):
+    code, out, _ = run("fig3", "--replicas", 20)
+    assert code == 0
+    assert "mean KL is below 0.01" in " ".join(out.split())
+    assert "paper-out/" in out
+    assert (tmp_path / "paper-out" / "summary.md").exists()
+    assert not (tmp_path / "paper-out" / "fig4.csv").exists()
+
+
+def test_help_has_examples(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    assert "unweave paper all" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fig6"], "Choose fig3, fig4, fig5, theory or all"),
+        (["figure"], "no figure is called 'figure'"),
+        (["fig3", "--replicas", "1"], "at least 2"),
+        (["fig3", "--out", "a-file"], "a-file: cannot write there"),
+        (["fig3", "--replicas", "many"], "integer"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(run, tmp_path, arguments, message):
+    (tmp_path / "a-file").write_text("")
+    code, out, err = run(*arguments)
+    assert code == 2
+    assert out == ""
+    assert message in " ".join(err.split())
+    assert "Traceback" not in err
