@@ -15,8 +15,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import front_door as _front_door  # noqa: F401 — registers its entries
 from benchmarks import ingest as _ingest  # noqa: F401 — registers its entries
-from benchmarks import replicas as _replicas  # noqa: F401 — registers its entries
+from benchmarks import paper as _paper  # noqa: F401
+from benchmarks import replicas as _replicas  # noqa: F401
 from benchmarks import store as _store  # noqa: F401
 from benchmarks import transport as _transport  # noqa: F401 — registers its entries
 from benchmarks.harness import ENTRIES, Measured

@@ -1,0 +1,60 @@
+"""What a user waits for: a visit in a Federation, and the import."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+
+import numpy as np
+
+from benchmarks.harness import benchmark, cpu
+from unweave.federation import Federation
+from unweave.models import DirichletCategorical, LinearRegression, Model
+
+_VISITS = 1000
+
+
+def _visit(model: Model, shards: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]) -> float:
+    """CPU µs of one visit once everybody is in, routing and history included."""
+    federation = Federation(model, shards, "complete").learn()
+    return cpu(lambda: federation.learn(iterations=_VISITS, progress=False)) / _VISITS * 1e6
+
+
+@benchmark(
+    "one visit in a Federation, Dirichlet of 10 classes (PVI in PyTorch: 468 µs)",
+    target=50.0,
+    unit="µs",
+    at_most=True,
+)
+def visit_dirichlet() -> float:
+    rng = np.random.default_rng(0)
+    shards = [rng.integers(0, 10, (100, 1)).astype(np.float64) for _ in range(10)]
+    return _visit(DirichletCategorical(classes=10), shards)
+
+
+@benchmark(
+    "one visit in a Federation, regression on 10 features", target=50.0, unit="µs", at_most=True
+)
+def visit_regression() -> float:
+    rng = np.random.default_rng(0)
+    shards = [rng.standard_normal((100, 11)) for _ in range(10)]
+    return _visit(LinearRegression(features=10), shards)
+
+
+def _process(code: str) -> float:
+    """CPU seconds of a fresh interpreter that runs `code`, as it measures itself."""
+    timed = f"{code}\nimport time\nprint(time.process_time())"
+    found = subprocess.run(
+        [sys.executable, "-c", timed], capture_output=True, check=True, text=True
+    )
+    return float(found.stdout)
+
+
+@benchmark("import unweave, beyond NumPy and scipy.special", target=0.3, unit="s", at_most=True)
+def importing() -> float:
+    """Every public name is fetched too: the package itself imports its parts when they are used."""
+    base = "import numpy, scipy.special"
+    whole = f"{base}, unweave\nfor name in unweave.__all__: getattr(unweave, name)"
+    _process(whole)
+    return statistics.median(_process(whole) - _process(base) for _ in range(7))
