@@ -8,7 +8,7 @@ TESTS ?= tests
 WORKERS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports pytest test-slow bench lock format wire clean
+.PHONY: help setup demo test lint types imports pytest test-slow swarm bench docs lock format wire clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -46,8 +46,16 @@ pytest: $(STAMP)
 test-slow: $(STAMP)  ## the full counts of the heavy tests
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow -q $(TESTS)
 
+SEEDS ?= 10000
+START ?= 0
+swarm: $(STAMP)  ## SEEDS=… fault runs of the protocol; a failing seed is printed with its command
+	$(BIN)/python -m unweave.testing.swarm --seeds $(SEEDS) --start $(START)
+
 bench: $(STAMP)  ## speed, as ratios within one run: a table and benchmarks/results.json
 	$(BIN)/python -m benchmarks
+
+docs: $(STAMP)  ## rewrite the pages that follow from the code: docs/cli.md, docs/models.md
+	$(BIN)/python docs/generate.py
 
 format: $(STAMP)  ## format and fix what can be fixed
 	$(BIN)/ruff format .

@@ -100,6 +100,7 @@ class Wire:
     def holder(self) -> int:
         """Who has the newest token."""
         stamps = {k: s.token.stamp for k, s in enumerate(self.disks) if s.token is not None}
+        assert stamps, "nobody has a token"
         return max(stamps, key=lambda k: stamps[k])
 
     @property

@@ -1,0 +1,95 @@
+"""The fault tests can fail: every seeded bug of the protocol is caught.
+
+Each file in `mutants/` breaks one rule. A storm catches it (the checker or the liveness check, in
+the run of the named seed, else within the first SEEDS of its profile), or, where the network heals
+what the bug did, the test in test_rules that shows the price. The unbroken protocol passes the same.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from unweave.simulate.checks import Violation
+from unweave.simulate.faults import PROFILES
+from unweave.testing.seeded import read_bug, seeded
+from unweave.testing.tally import run_storm
+
+HERE = Path(__file__).parent
+BUGS = sorted((HERE / "mutants").glob("*.toml"))
+SEEDS = 60
+
+
+def _rules() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("rules_for_mutants", HERE / "test_rules.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _caught_in_storm(bug: dict) -> int | None:
+    """The seed whose storm catches the bug."""
+    profile = PROFILES[bug["caught"]["profile"]]
+    first = bug["caught"]["seed"]
+    for seed in [first, *(s for s in range(SEEDS) if s != first)]:
+        with seeded(bug):
+            try:
+                run_storm(seed, profile, patience_events=6000)
+            except Violation as violation:
+                if re.search(bug["caught"]["match"], str(violation)):
+                    return seed
+    return None
+
+
+@pytest.mark.parametrize("path", BUGS, ids=lambda path: path.stem)
+def test_a_seeded_bug_is_caught(path: Path) -> None:
+    bug = read_bug(path)
+    if "profile" in bug["caught"]:
+        seed = _caught_in_storm(bug)
+        assert seed is not None, f"{bug['bug']}: survives {SEEDS} storms"
+        run_storm(seed, PROFILES[bug["caught"]["profile"]])
+    else:
+        test = getattr(_rules(), bug["caught"]["test"])
+        test()
+        with seeded(bug), pytest.raises(AssertionError):
+            test()
+
+
+def test_the_list_is_complete() -> None:
+    """One file for each bug that the protocol's rules were made against."""
+    listed = {
+        "revision number reused after a restore",
+        "a tombstone as a revision bound instead of ids",
+        "tombstone at request time with silent drop",
+        "dead outbox purged silently",
+        "learn before fence",
+        "gossiped stamp used as dedup mark",
+        "dedup by equality",
+        "wake lost (edge-triggered)",
+        "wake leaves the pass bitmap full",
+        "stale quiet after an epoch from an old copy",
+        "audit added twice on a revisit",
+        "frozen sum not reset with quiet",
+        "rest after one pass though nobody re-solved",
+        "missing revision ignored",
+        "solve begun before rows were dropped",
+        "rows back with the backup",
+        "restored agent acts before sync",
+        "certificate while a neighbour has not acked",
+        "generation not gossiped with the tombstone",
+        "Rest silences the loss timer of a lost holder",
+        "first agent gone at genesis",
+        "depth-first parent left",
+        "self-erased agent treated as departed",
+        "ack after solve (epoch storm)",
+        "ack before commit",
+        "redraw without a new epoch",
+        "flood forwarded once (lost at a crashed relay)",
+    }
+    assert listed <= {read_bug(path)["bug"] for path in BUGS}

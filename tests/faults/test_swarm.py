@@ -1,0 +1,139 @@
+"""A thousand storms: every invariant after every event, liveness when the sky has cleared."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+import pytest
+
+from unweave.simulate.checks import Violation
+from unweave.simulate.faults import PROFILES, Storm, profile
+from unweave.testing.swarm import counts, main, run_seed, swarm
+from unweave.testing.tally import run_storm
+
+CHUNKS = 16
+PER_CHUNK = 64  # 1,024 runs; eight profiles in turn, so each chunk has eight of each
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_storms(chunk: int) -> None:
+    total: Counter[str] = Counter()
+    for seed, found in swarm(range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK)):
+        assert not isinstance(found, Violation), f"seed {seed}: {found}"
+        assert found["events"] >= 200
+        total += found
+    # A storm in which nothing happens proves nothing.
+    for what in (
+        "agents gone",
+        "as bytes",
+        "certificates",
+        "crashes",
+        "detours",
+        "erasures certified",
+        "losses",
+        "lost disks",
+        "messages lost",
+        "mixed versions",
+        "partitions",
+        "power cuts",
+        "rebuilds",
+        "restarts",
+        "restores",
+        "retrainings",
+        "votes",
+    ):
+        assert total[what] > 0, f"no {what} in {total['runs']} storms"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(16))
+def test_more_storms(chunk: int) -> None:
+    for seed, found in swarm(range(10_000 + 1000 * chunk, 11_000 + 1000 * chunk)):
+        assert not isinstance(found, Violation), f"seed {seed}: {found}"
+
+
+def test_a_seed_repeats_exactly() -> None:
+    first, second = run_seed(15), run_seed(15)
+    assert counts(first) == counts(second)
+    assert first.checker.certificates == second.checker.certificates
+    for a, b in zip(first.world.agents, second.world.agents, strict=True):
+        assert (a.disk.last, a.disk.fence, a.boots) == (b.disk.last, b.disk.fence, b.boots)
+
+
+def test_a_failing_seed_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(seed: int, profile: str | None = None) -> None:
+        raise Violation("I1 at a1: the sum")
+
+    monkeypatch.setattr("unweave.testing.swarm.run_seed", broken)
+    assert main(["--start", "7", "--seeds", "1", "--profile", "calm"]) == 1
+    printed = capsys.readouterr().out
+    assert "seed 7 fails: I1 at a1: the sum" in printed
+    assert "python -m unweave.testing.swarm --start 7 --seeds 1 --profile calm" in printed
+
+
+def test_a_swarm_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "8"]) == 0
+    assert "0 failed" in capsys.readouterr().out
+
+
+def test_every_kind_of_weather_is_there() -> None:
+    """Each fault can be switched on alone, happens, and is survived."""
+    calm = dataclasses.replace(PROFILES["calm"], erase=0.01, data=0.0)
+    alone = {
+        "drop": 0.2,
+        "duplicate": 0.5,
+        "crash": 0.02,
+        "partition": 0.02,
+        "slow": 0.5,
+        "skew": 0.5,
+        "power_cut": 0.01,
+        "noise": 0.2,
+    }
+    for name, value in alone.items():
+        outcome = run_storm(3, dataclasses.replace(calm, **{name: value}))
+        found = counts(outcome)
+        happened = {
+            "drop": found["messages lost"],
+            "crash": found["crashes"],
+            "partition": found["partitions"],
+            "power_cut": found["power cuts"],
+        }
+        assert happened.get(name, 1) > 0, name
+
+
+def test_the_storm_cuts_and_heals_links() -> None:
+    storm = Storm(PROFILES["calm"], 4, seed=1)
+    storm.cut(frozenset({0, 1}), until=10.0, one_way=False)
+    assert not storm.flights(0, 2, 5.0)
+    assert not storm.flights(2, 0, 5.0)
+    assert storm.flights(0, 1, 5.0)
+    assert storm.flights(0, 2, 10.0)
+    storm.cut(frozenset({0, 1}), until=20.0, one_way=True)
+    assert not storm.flights(0, 2, 15.0)
+    assert storm.flights(2, 0, 15.0)
+
+
+def test_messages_overtake_and_repeat() -> None:
+    storm = Storm(PROFILES["lossy"], 3, seed=1)
+    flights = [storm.flights(0, 1, 0.0) for _ in range(300)]
+    sizes = Counter(len(f) for f in flights)
+    assert sizes.keys() == {0, 1, 2}
+    arrivals = [f[0] for f in flights if f]
+    assert any(a > b for a, b in zip(arrivals, arrivals[1:], strict=False))
+
+
+def test_processes_die_at_every_kind_of_point() -> None:
+    storm = Storm(dataclasses.replace(PROFILES["calm"], crash=0.5), 3, seed=1)
+    fates = [storm.fate(0, [None] * 4) for _ in range(400)]  # type: ignore[list-item]
+    assert any(not fate.commit for fate in fates)
+    assert {fate.effects for fate in fates if fate.commit} == {None, 0, 1, 2, 3, 4}
+
+
+def test_an_unknown_profile_is_named() -> None:
+    from unweave.errors import ConfigError
+
+    with pytest.raises(ConfigError, match="no fault profile 'fog'; choose one of calm"):
+        profile("fog")
