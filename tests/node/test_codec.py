@@ -16,12 +16,10 @@ import unweave.node
 from unweave.errors import WireError
 from unweave.node.codec import decode, encode
 from unweave.node.durable import (
-    decode_acked,
     decode_rest,
     decode_set,
     decode_stamp,
     decode_tombs,
-    encode_acked,
     encode_rest,
     encode_set,
     encode_stamp,

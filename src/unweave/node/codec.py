@@ -243,15 +243,25 @@ def _read_ack(message: pb.Ack, terms: Terms) -> Ack:
 
 
 def _read_heard(message: pb.Heard, terms: Terms) -> Heard:
-    return Heard(read_stamp(message.fence, terms), message.digest, message.tombs_digest)
+    fence = read_stamp(message.fence, terms)
+    return Heard(fence, message.digest, message.tombs_digest, message.boot)
 
 
 def _write_fenced(kind: Callable[..., Proto]) -> Callable[[Any], Proto]:
-    return lambda m: kind(fence=write_stamp(m.fence), gossip=_write_gossip(m.gossip))
+    """Hello and Welcome; Share is the same without a boot nonce."""
+    return lambda m: kind(fence=write_stamp(m.fence), gossip=_write_gossip(m.gossip), boot=m.boot)
 
 
 def _read_fenced(kind: Callable[..., Message]) -> Callable[[Any, Terms], Message]:
-    return lambda m, terms: kind(read_stamp(m.fence, terms), _read_gossip(m.gossip, terms))
+    return lambda m, terms: kind(read_stamp(m.fence, terms), _read_gossip(m.gossip, terms), m.boot)
+
+
+def _write_share(m: Share) -> pb.Share:
+    return pb.Share(fence=write_stamp(m.fence), gossip=_write_gossip(m.gossip))
+
+
+def _read_share(m: pb.Share, terms: Terms) -> Share:
+    return Share(read_stamp(m.fence, terms), _read_gossip(m.gossip, terms))
 
 
 _WRITERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
@@ -260,11 +270,14 @@ _WRITERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     Pass: ("token", _write_pass),
     Ack: ("ack", lambda m: pb.Ack(fence=write_stamp(m.fence), stamp=write_stamp(m.stamp))),
     Alive: ("alive", lambda m: pb.Alive(stamp=write_stamp(m.stamp), beat=m.beat)),
-    Share: ("share", _write_fenced(pb.Share)),
+    Share: ("share", _write_share),
     Heard: (
         "heard",
         lambda m: pb.Heard(
-            fence=write_stamp(m.fence), digest=m.digest, tombs_digest=m.tombs_digest
+            fence=write_stamp(m.fence),
+            digest=m.digest,
+            tombs_digest=m.tombs_digest,
+            boot=m.boot,
         ),
     ),
 }
@@ -274,6 +287,6 @@ _READERS: dict[str, Callable[[Any, Terms], Message]] = {
     "welcome": _read_fenced(Welcome),
     "ack": _read_ack,
     "alive": _read_alive,
-    "share": _read_fenced(Share),
+    "share": _read_share,
     "heard": _read_heard,
 }

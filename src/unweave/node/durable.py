@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from unweave.node.codec import read_rest, write_rest
 from unweave.node.parts import (
-    agent_of,
     parsed,
     pb,
     read_stamp,
@@ -22,19 +21,15 @@ from unweave.protocol.terms import Terms
 from unweave.protocol.tombs import Tombs
 
 __all__ = [
-    "decode_acked",
     "decode_rest",
     "decode_set",
     "decode_stamp",
     "decode_tombs",
-    "encode_acked",
     "encode_rest",
     "encode_set",
     "encode_stamp",
     "encode_tombs",
 ]
-
-Digests = tuple[bytes, bytes]
 
 
 def encode_stamp(stamp: Stamp) -> bytes:
@@ -63,23 +58,6 @@ def encode_rest(rest: Rest | None) -> bytes:
 
 def decode_rest(data: bytes, terms: Terms) -> Rest | None:
     return read_rest(parsed(pb.Rest(), data, "rest"), terms) if data else None
-
-
-def encode_acked(acked: Mapping[int, Digests]) -> bytes:
-    with writing("acked"):
-        return to_bytes(
-            pb.Acked(
-                neighbours=[
-                    pb.Digests(neighbour=n, digest=digest, tombs_digest=tombs)
-                    for n, (digest, tombs) in sorted(acked.items())
-                ]
-            )
-        )
-
-
-def decode_acked(data: bytes, terms: Terms) -> dict[int, Digests]:
-    message = parsed(pb.Acked(), data, "list of acknowledgements")
-    return {agent_of(d.neighbour, terms): (d.digest, d.tombs_digest) for d in message.neighbours}
 
 
 def encode_set(members: Iterable[bytes]) -> bytes:

@@ -15,11 +15,9 @@ from zlib import crc32
 
 from unweave.node.codec import encode
 from unweave.node.durable import (
-    decode_acked,
     decode_rest,
     decode_set,
     decode_tombs,
-    encode_acked,
     encode_rest,
     encode_set,
     encode_stamp,
@@ -62,7 +60,6 @@ PARTS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes, Terms], Any]]] =
     "tombs": (encode_tombs, decode_tombs),
     "generation": (encode_set, decode_set),
     "rest": (encode_rest, decode_rest),
-    "acked": (encode_acked, decode_acked),
     "dropped": (encode_set, decode_set),
 }
 

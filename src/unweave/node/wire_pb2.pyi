@@ -139,20 +139,24 @@ class Gossip(_message.Message):
     def __init__(self, tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., generation: _Optional[bytes] = ..., tombstones: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., intents: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., votes: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., halts: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., rest: _Optional[_Union[Rest, _Mapping]] = ..., wake: _Optional[_Union[Stamp, _Mapping]] = ..., digest: _Optional[bytes] = ..., tombs_digest: _Optional[bytes] = ..., figures: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("fence", "gossip")
+    __slots__ = ("fence", "gossip", "boot")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     GOSSIP_FIELD_NUMBER: _ClassVar[int]
+    BOOT_FIELD_NUMBER: _ClassVar[int]
     fence: Stamp
     gossip: Gossip
-    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ...) -> None: ...
+    boot: int
+    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ..., boot: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("fence", "gossip")
+    __slots__ = ("fence", "gossip", "boot")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     GOSSIP_FIELD_NUMBER: _ClassVar[int]
+    BOOT_FIELD_NUMBER: _ClassVar[int]
     fence: Stamp
     gossip: Gossip
-    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ...) -> None: ...
+    boot: int
+    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ..., boot: _Optional[int] = ...) -> None: ...
 
 class Pass(_message.Message):
     __slots__ = ("token", "gossip")
@@ -187,14 +191,16 @@ class Share(_message.Message):
     def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ...) -> None: ...
 
 class Heard(_message.Message):
-    __slots__ = ("fence", "digest", "tombs_digest")
+    __slots__ = ("fence", "digest", "tombs_digest", "boot")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     TOMBS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    BOOT_FIELD_NUMBER: _ClassVar[int]
     fence: Stamp
     digest: bytes
     tombs_digest: bytes
-    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., digest: _Optional[bytes] = ..., tombs_digest: _Optional[bytes] = ...) -> None: ...
+    boot: int
+    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., digest: _Optional[bytes] = ..., tombs_digest: _Optional[bytes] = ..., boot: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
     __slots__ = ("run", "hello", "welcome", "token", "ack", "alive", "share", "heard", "eta", "audit", "frozen")
@@ -245,22 +251,6 @@ class Answers(_message.Message):
     ENVELOPES_FIELD_NUMBER: _ClassVar[int]
     envelopes: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, envelopes: _Optional[_Iterable[bytes]] = ...) -> None: ...
-
-class Digests(_message.Message):
-    __slots__ = ("neighbour", "digest", "tombs_digest")
-    NEIGHBOUR_FIELD_NUMBER: _ClassVar[int]
-    DIGEST_FIELD_NUMBER: _ClassVar[int]
-    TOMBS_DIGEST_FIELD_NUMBER: _ClassVar[int]
-    neighbour: int
-    digest: bytes
-    tombs_digest: bytes
-    def __init__(self, neighbour: _Optional[int] = ..., digest: _Optional[bytes] = ..., tombs_digest: _Optional[bytes] = ...) -> None: ...
-
-class Acked(_message.Message):
-    __slots__ = ("neighbours",)
-    NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
-    neighbours: _containers.RepeatedCompositeFieldContainer[Digests]
-    def __init__(self, neighbours: _Optional[_Iterable[_Union[Digests, _Mapping]]] = ...) -> None: ...
 
 class Set(_message.Message):
     __slots__ = ("members",)

@@ -78,11 +78,12 @@ def start(
     (a network that begins now, in one memory)."""
     s = state.rebooted(boot)
     turn = Turn(now, sign)
+    s.alone = alone
     if alone or not s.neighbours:
         leave_quarantine(s, turn)
     else:
         for n in s.neighbours:
-            turn.send(n, Hello(s.fence, current_gossip(s)))
+            turn.send(n, Hello(s.fence, current_gossip(s), s.boot))
         patience = s.terms.patience
         s.alarms = {"hello": now + patience.resend, "welcome": now + patience.welcome}
     return s, turn.effects
@@ -153,14 +154,22 @@ def on_tick(s: State, turn: Turn, event: Tick) -> None:
 def on_hello(s: State, turn: Turn, sender: int, message: Hello) -> None:
     hear(s, message.fence)
     listen(s, turn, message.gossip)
+    meet(s, sender, message.boot)
+    turn.send(sender, Welcome(s.fence, current_gossip(s), s.boot))
+
+
+def meet(s: State, sender: int, boot: int) -> None:
+    """A neighbour in a new life has acknowledged nothing: its disk may be lost, or an old one."""
+    s.peers = {**s.peers, sender: boot}
     if sender in s.acked:
         s.acked = {n: digests for n, digests in s.acked.items() if n != sender}
-    turn.send(sender, Welcome(s.fence, current_gossip(s)))
 
 
 def on_welcome(s: State, turn: Turn, sender: int, message: Welcome) -> None:
     hear(s, message.fence)
     listen(s, turn, message.gossip)
+    if s.peers.get(sender) != message.boot:
+        meet(s, sender, message.boot)
     s.welcomed |= bit(sender)
     left = s.left
     if not s.synced and all(s.welcomed & bit(n) or left & bit(n) for n in s.neighbours):
@@ -224,12 +233,14 @@ def on_done(s: State, turn: Turn, event: Done) -> None:
 def on_share(s: State, turn: Turn, sender: int, message: Share) -> None:
     hear(s, message.fence)
     listen(s, turn, message.gossip)
-    turn.send(sender, Heard(s.fence, message.gossip.digest, message.gossip.tombs_digest))
+    gossip = message.gossip
+    turn.send(sender, Heard(s.fence, gossip.digest, gossip.tombs_digest, s.boot))
 
 
 def on_heard(s: State, turn: Turn, sender: int, message: Heard) -> None:
     hear(s, message.fence)
-    s.acked = {**s.acked, sender: (message.digest, message.tombs_digest)}
+    if s.alone or s.peers.get(sender) == message.boot:
+        s.acked = {**s.acked, sender: (message.digest, message.tombs_digest)}
 
 
 def on_alive(s: State, turn: Turn, sender: int, message: Alive) -> None:

@@ -57,6 +57,7 @@ class Hello(NamedTuple):
 
     fence: Stamp
     gossip: Gossip
+    boot: int = 0  # which of my lives is speaking
 
 
 class Welcome(NamedTuple):
@@ -64,6 +65,7 @@ class Welcome(NamedTuple):
 
     fence: Stamp
     gossip: Gossip
+    boot: int = 0
 
 
 class Pass(NamedTuple):
@@ -97,11 +99,13 @@ class Share(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """I have stored the gossip with these digests."""
+    """I have stored the gossip with these digests. Only the word of the life that goes on counts:
+    one that arrives late, from before a lost disk, does not."""
 
     fence: Stamp
     digest: bytes
     tombs_digest: bytes
+    boot: int = 0
 
 
 Message = Hello | Welcome | Pass | Ack | Alive | Share | Heard

@@ -70,7 +70,6 @@ DURABLE = (
     "halts",
     "rest",
     "wake",
-    "acked",
     "rows",
     "data",
     "dropped",
@@ -101,7 +100,6 @@ class State:
     halts: frozenset[Halt]
     rest: Rest | None
     wake: Stamp
-    acked: Mapping[int, tuple[bytes, bytes]]  # neighbour → digests (all gossip, tombstones)
     rows: int
     data: int
     dropped: frozenset[bytes]  # commitments of rows that must never be used again
@@ -111,6 +109,9 @@ class State:
     # volatile
     boot: int
     synced: bool
+    alone: bool  # started without quarantine: nobody has had another life
+    peers: Mapping[int, int]  # neighbour → the boot nonce of the life that was last heard
+    acked: Mapping[int, tuple[bytes, bytes]]  # neighbour → digests (all gossip, tombstones)
     welcomed: int  # bitmap of the neighbours that answered
     suspects: frozenset[int]
     heard: Mapping[int, float]  # neighbour → when it was last heard
@@ -141,7 +142,6 @@ class State:
         self.halts = frozenset()
         self.rest = None
         self.wake = NEVER
-        self.acked = {}
         self.rows = 0
         self.data = 0
         self.dropped = frozenset()
@@ -152,6 +152,9 @@ class State:
     def _forget_volatile(self, boot: int) -> None:
         self.boot = boot
         self.synced = False
+        self.alone = False
+        self.peers = {}
+        self.acked = {}
         self.welcomed = 0
         self.suspects = frozenset()
         self.heard = {}
@@ -166,7 +169,7 @@ class State:
 
     def fork(self) -> Self:
         copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__)
+        copy.__dict__ = self.__dict__.copy()
         return copy
 
     def rebooted(self, boot: int) -> Self:

@@ -195,7 +195,8 @@ def commit(
         s.receipts = (receipt, *s.receipts[: s.terms.kept])
     elif wanted.solved:
         token = token._replace(busy=True)
-    token = token._replace(seen=token.seen | bit(s.me))
+    if not token.seen & bit(s.me):
+        token = token._replace(seen=token.seen | bit(s.me))
     s.role = Hold(token)
     if consider_quiet(s, turn, token, cavity):
         leave(s, turn)

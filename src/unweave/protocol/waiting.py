@@ -66,7 +66,7 @@ def _hello(s: State, turn: Turn) -> None:
     left = s.left
     missing = [n for n in s.neighbours if not s.welcomed & bit(n) and not left & bit(n)]
     for n in missing:
-        turn.send(n, Hello(s.fence, current_gossip(s)))
+        turn.send(n, Hello(s.fence, current_gossip(s), s.boot))
     if missing:
         _alarm(s, "hello", turn.now + s.terms.patience.resend)
 

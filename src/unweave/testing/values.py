@@ -218,15 +218,17 @@ def gossip(draw: Random, terms: Terms) -> Gossip:
 
 
 MESSAGES: Mapping[type, Callable[[Random, Terms], Message]] = {
-    Hello: lambda draw, terms: Hello(_stamp(draw, terms), gossip(draw, terms)),
-    Welcome: lambda draw, terms: Welcome(_stamp(draw, terms), gossip(draw, terms)),
+    Hello: lambda draw, terms: Hello(_stamp(draw, terms), gossip(draw, terms), _nonce(draw)),
+    Welcome: lambda draw, terms: Welcome(_stamp(draw, terms), gossip(draw, terms), _nonce(draw)),
     Share: lambda draw, terms: Share(_stamp(draw, terms), gossip(draw, terms)),
     Pass: lambda draw, terms: Pass(
         token(draw, terms), gossip(draw, terms) if draw.random() < 0.5 else None
     ),
     Ack: lambda draw, terms: Ack(_stamp(draw, terms), _stamp(draw, terms)),
     Alive: lambda draw, terms: Alive(_stamp(draw, terms), draw.random() * 1e9),
-    Heard: lambda draw, terms: Heard(_stamp(draw, terms), _bytes(draw, 32), _bytes(draw, 32)),
+    Heard: lambda draw, terms: Heard(
+        _stamp(draw, terms), _bytes(draw, 32), _bytes(draw, 32), _nonce(draw)
+    ),
 }
 
 
@@ -263,7 +265,6 @@ def state(draw: Random, terms: Terms, me: int, before: State | None = None) -> S
         "halts": frozenset(_some(draw, lambda: _plain(draw, terms, Halt))),
         "rest": draw.choice((None, _rest(draw, terms))),
         "wake": _stamp(draw, terms),
-        "acked": {k: (_bytes(draw, 32), _bytes(draw, 32)) for k in range(draw.randrange(3))},
         "rows": draw.randrange(9),
         "data": draw.randrange(9),
         "dropped": frozenset(_bytes(draw, draw.choice((4, 32))) for _ in range(draw.randrange(3))),
