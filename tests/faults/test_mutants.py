@@ -2,7 +2,7 @@
 
 Each file in `mutants/` breaks one rule. A storm catches it (the checker or the liveness check, in
 the run of the named seed, else within the first SEEDS of its profile), or, where the network heals
-what the bug did, the test in test_rules that shows the price. The unbroken protocol passes the same.
+what the bug did, the test in test_rules that shows the price. The unbroken protocol passes it all.
 """
 
 from __future__ import annotations

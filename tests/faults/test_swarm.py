@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -122,7 +123,7 @@ def test_messages_overtake_and_repeat() -> None:
     sizes = Counter(len(f) for f in flights)
     assert sizes.keys() == {0, 1, 2}
     arrivals = [f[0] for f in flights if f]
-    assert any(a > b for a, b in zip(arrivals, arrivals[1:], strict=False))
+    assert any(a > b for a, b in pairwise(arrivals))
 
 
 def test_processes_die_at_every_kind_of_point() -> None:
