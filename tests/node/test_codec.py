@@ -74,7 +74,6 @@ def test_the_parts_of_a_state_come_back_unchanged(draw):
     s = state(draw, TERMS, 1)
     assert same(decode_tombs(encode_tombs(s.tombs), TERMS), s.tombs)
     assert same(decode_rest(encode_rest(s.rest), TERMS), s.rest)
-    assert same(decode_acked(encode_acked(s.acked), TERMS), s.acked)
     assert same(decode_set(encode_set(s.dropped), TERMS), s.dropped)
     assert same(decode_stamp(encode_stamp(s.last), TERMS), s.last)
 
