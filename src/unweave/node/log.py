@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -39,8 +40,10 @@ class Log:
             clock = time.strftime("%H:%M:%S", time.localtime(now))
             more = "".join(f"  {key}={value}" for key, value in facts.items())
             line = f"{clock} {level:<7} {self.agent}  {what}{more}"
-        self.stream.write(line + "\n")
-        self.stream.flush()
+        with contextlib.suppress(OSError, ValueError):
+            # A full disk or a closed pipe must not stop an agent that can go on without its log.
+            self.stream.write(line + "\n")
+            self.stream.flush()
 
     def debug(self, what: str, **facts: Any) -> None:
         self._write("debug", what, facts)

@@ -73,6 +73,11 @@ def exposition(node: Node) -> str:
     for name, count in sorted(node.counts.items()):
         metric = f"unweave_{name.replace(' ', '_')}_total"
         lines += [f"# TYPE {metric} counter", f"{metric}{label} {count}"]
+    if node.transport.refusals:
+        lines.append("# TYPE unweave_refused_total counter")
+    for (who, why), count in sorted(node.transport.refusals.items()):
+        where = f'{{agent="{status["name"]}",sender="{who}",reason="{why}"}}'
+        lines.append(f"unweave_refused_total{where} {count}")
     gauges = {
         "epoch": status.get("epoch", 0),
         "hop": status.get("hop", 0),

@@ -28,6 +28,9 @@ def status_report(node: Node) -> dict[str, Any]:
         "phase": node.phase,
         "up_seconds": round(time.time() - node.started, 1),
         "counts": dict(node.counts),
+        "refused": {
+            f"{who}: {why}": n for (who, why), n in sorted(node.transport.refusals.items())
+        },
     }
     s = node.state
     if s is None:

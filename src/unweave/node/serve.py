@@ -69,10 +69,10 @@ async def serve(path: str | Path, *, level: str = "info") -> None:
         helpers.append(asyncio.create_task(_watch(freshness, config.watch, log)))
     try:
         await _until_open(node, running)
-        await control.start()
         with contextlib.suppress(NotReady):  # the disk fails again; the next look will see them
             if await freshness.begin():
                 log.info("the data have changed since this agent last ran")
+        await control.start()
         if metrics is not None:
             await metrics.start()
             log.info("metrics", url=f"http://{metrics.host}:{metrics.port}/metrics")

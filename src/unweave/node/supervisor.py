@@ -20,10 +20,11 @@ _BAD_INPUT = 2  # an agent that exits so will not start until somebody mends its
 
 
 class Child:
-    """One agent's process."""
+    """One agent's process. `prefix` is a command that runs it, e.g. ("nice", "-n", "10")."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, prefix: tuple[str, ...] = ()) -> None:
         self.folder = folder
+        self.prefix = prefix
         self.name = folder.resolve().name
         self.process: subprocess.Popen[bytes] | None = None
         self.restarts = -1
@@ -34,7 +35,7 @@ class Child:
         self.restarts += 1
         self._log = (self.folder / "agent.log").open("ab")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "unweave.node", str(self.folder)],
+            [*self.prefix, sys.executable, "-m", "unweave.node", str(self.folder)],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
