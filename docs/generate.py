@@ -1,0 +1,200 @@
+"""Writes the pages that follow from the code: `python docs/generate.py` (`make docs`).
+
+cli.md comes from the commands' own help, models.md from the registry of models. A test compares the
+files with what this script would write.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from unweave.cli import app
+from unweave.models import ConjugateModel, Model, by_name, names
+from unweave.testing.models import CASES
+
+HERE = Path(__file__).parent
+NOTE = "<!-- written by docs/generate.py: change the code, then run `make docs` -->"
+
+
+# ------------------------------------------------------------------------------------- commands
+
+
+def cli() -> str:
+    """One section per command: its help, its arguments and options."""
+    group: Any = typer.main.get_command(app)
+    lines = [
+        "# Commands",
+        NOTE,
+        "",
+        f"{app.info.help} Every command has `--json` for machines where it has an "
+        "answer, and `--help`. Exit codes: 0 done, 1 refused or a check failed, 2 bad input.",
+        "",
+        "| command | what it does |",
+        "|---|---|",
+    ]
+    commands = group.commands
+    lines += [
+        f"| [`{name}`](#unweave-{name}) | {_first_sentence(command.help)} |"
+        for name, command in commands.items()
+    ]
+    for name, command in commands.items():
+        lines += ["", f"## unweave {name}", "", *_help(command.help), "", *_parameters(command)]
+    return "\n".join(lines) + "\n"
+
+
+def _first_sentence(text: str | None) -> str:
+    return " ".join(inspect.cleandoc(text or "").split("\n\n")[0].split())
+
+
+def _help(text: str | None) -> list[str]:
+    """The docstring; indented examples become a block."""
+    lines: list[str] = []
+    for block in inspect.cleandoc(text or "").split("\n\n"):
+        if block.startswith("    "):
+            code = [line.strip() for line in block.splitlines()]
+            if lines and lines[-1] == "```":
+                lines[-1:] = [*code, "```"]
+            else:
+                lines += ["```sh", *code, "```"]
+        else:
+            lines += [*block.splitlines(), ""]
+    return lines
+
+
+def _parameters(command: Any) -> list[str]:
+    rows = []
+    for parameter in command.params:
+        if parameter.opts[0].startswith("-"):
+            names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
+            takes = "" if parameter.is_flag else f" {_metavar(parameter)}"
+            rows.append(f"| {names}{takes} | {_cell(parameter.help)} | {_default(parameter)} |")
+        else:
+            text = _cell(getattr(parameter, "help", None))
+            rows.append(f"| `{_metavar(parameter)}` | {text} | {_default(parameter)} |")
+    return ["| argument or option | meaning | default |", "|---|---|---|", *rows]
+
+
+def _metavar(parameter: Any) -> str:
+    if parameter.metavar:
+        return str(parameter.metavar).replace("|", "\\|")
+    annotation = parameter.type_descriptor.annotation
+    return str(getattr(annotation, "__name__", "VALUE")).upper()
+
+
+def _default(parameter: Any) -> str:
+    shown = getattr(parameter, "show_default", None)
+    if isinstance(shown, str):
+        return shown
+    if parameter.required:
+        return "required"
+    value = parameter.default
+    if value is None or value is False or value == () or callable(value):
+        return ""
+    return f"`{value}`"
+
+
+def _cell(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("|", "\\|")
+
+
+# --------------------------------------------------------------------------------------- models
+
+
+def models() -> str:
+    """One section per model: records, prior, what one record adds, settings, predictive."""
+    shown: dict[str, Model] = {case.model.name: case.model for case in CASES}
+    shown.update({name: by_name(name) for name in names() if name not in shown})
+    records = {case.model.name: case.rows(1, seed=2) for case in CASES}
+    lines = [
+        "# Models",
+        NOTE,
+        "",
+        "A model is a family, a prior and a likelihood. Every model also takes `alpha` (the "
+        'temperature: factors carry 1/alpha), `reduction` (`"sum"`, or `"mean"`: an agent\'s loss '
+        "is the mean over its records) and `bits` (the resolution of the grid). "
+        "`unweave.models.by_name(name, **settings)` makes a model from its name, as in files.",
+        "",
+        "| name | class | posterior | exact |",
+        "|---|---|---|---|",
+    ]
+    for name in names():
+        model = shown[name]
+        exact = "yes" if model.conjugate else "no: variational"
+        lines.append(
+            f"| [`{name}`](#{name}) | `{type(model).__name__}` | {model.family.name} | {exact} |"
+        )
+    for name in names():
+        lines += ["", f"## {name}", "", *_model(shown[name], records.get(name))]
+    return "\n".join(lines) + "\n"
+
+
+def _model(model: Model, record: Any) -> list[str]:
+    cls = type(model)
+    settings = inspect.signature(cls).parameters.values()
+    shown = ", ".join(
+        p.name if p.default is inspect.Parameter.empty else f"{p.name}={p.default!r}"
+        for p in settings
+        if p.name not in ("alpha", "reduction", "bits")
+    )
+    summary = _unindent(cls.__doc__ or "")
+    lines = [
+        summary,
+        "",
+        f"`{cls.__name__}({shown})`, in `{cls.__module__}`",
+        "",
+        f"- **records**: {'; '.join(f'`{c.name}`: {c.expects}' for c in model.schema)}",
+        f"- **prior** (here): `{model.prior!r}`",
+    ]
+    if isinstance(model, ConjugateModel) and record is not None:
+        values = ", ".join(
+            f"{c} = {v:g}" for c, v in zip(model.columns, record[0].tolist(), strict=True)
+        )
+        added = model.grid.decode(model.factor(model.shard(record)))
+        parts = [f"{n} {v:+.6g}" for n, v in zip(model.grid.names, added, strict=True)]
+        more = ", …" if len(parts) > 8 else ""
+        lines.append(f"- **one record** ({values}) adds: {', '.join(parts[:8])}{more}")
+    answer = str(inspect.signature(cls.predictive).return_annotation)
+    words = " ".join(re.findall(r"[A-Z][a-z]*", answer.removesuffix("Predictive")))
+    found = f"closed form ({words})" if answer.endswith("Predictive") else "from samples"
+    lines.append(f"- **predictive**: {found}")
+    if not model.conjugate:
+        lines.append("- **factor**: found by a solver from the cavity; see `unweave.solvers`")
+    return lines
+
+
+def _unindent(doc: str) -> str:
+    """The docstring without its doctest; indented formulas become blocks."""
+    blocks = [b for b in inspect.cleandoc(doc).split("\n\n") if not b.startswith(">>>")]
+    return "\n\n".join(
+        "```text\n" + "\n".join(line.strip() for line in b.splitlines()) + "\n```"
+        if b.startswith("    ")
+        else b
+        for b in blocks
+    )
+
+
+PAGES = {"cli.md": cli, "models.md": models}
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages; with --check, name those that are not as they would be written."""
+    stale = []
+    for page, write in PAGES.items():
+        path, text = HERE / page, write()
+        if "--check" not in arguments:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(page)
+    if stale:
+        sys.stderr.write(f"not current: {', '.join(stale)}; run `make docs`\n")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,91 @@
+"""Pages that follow from the code are current, and everything is documented."""
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unweave import errors
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments):
+    """A process of its own: other tests may have registered models of theirs here."""
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_generated_pages_are_current():
+    found = run("docs/generate.py", "--check")
+    assert found.returncode == 0, found.stderr
+
+
+def test_the_code_in_contributing_runs(tmp_path):
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 5
+    script = tmp_path / "contributing.py"
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    found = run("-W", "error", script)
+    assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
+def test_examples_run(path):
+    found = run("-W", "error", path)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.strip()
+
+
+def sections(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_every_error_is_documented_with_its_exit_code():
+    documented = sections("docs/errors.md")
+    assert set(documented) == set(errors.__all__)
+    assert set(errors.__all__) == {
+        name
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and issubclass(value, errors.UnweaveError)
+    }
+    for name, text in documented.items():
+        error = getattr(errors, name)
+        assert f"Exit code {error.exit_code}." in text, name
+        for base in (ValueError, ArithmeticError, ImportError):
+            if issubclass(error, base) and error is not errors.GridOverflow:
+                assert re.search(rf"Also an?\s+{base.__name__}", text), name
+        assert name in (errors.__doc__ or "")
+
+
+def test_every_model_is_in_the_readme():
+    from unweave import models
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    public = [n for n in models.__all__ if n[0].isupper()]
+    for name in public:
+        cls = getattr(models, name)
+        if "name" in vars(cls):
+            assert f"`{name}`" in text, name
+
+
+def test_files_that_the_pages_name_exist():
+    for page in ("docs/house.md", "docs/decisions.md", "docs/index.md", "CONTRIBUTING.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for name in re.findall(r"`((?:src|tests|docs|benchmarks|examples)/[\w./-]+)`", text):
+            assert (ROOT / name).exists(), f"{page}: {name}"
+
+
+def test_every_public_name_can_be_imported():
+    import unweave
+
+    for name in unweave.__all__:
+        assert getattr(unweave, name) is not None
+    assert set(unweave.__all__) <= set(dir(unweave))
