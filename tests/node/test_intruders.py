@@ -258,7 +258,7 @@ def test_a_sender_that_stops_in_the_middle_is_cut_off():
             await call.write(chunk(b"x", 100))
             assert await status(call) == "DEADLINE_EXCEEDED"
 
-    asyncio.run(Scene(idle=0.6).attack(attack, "a3", "slow"))
+    asyncio.run(Scene(idle=0.6, rate=0.1).attack(attack, "a3", "slow"))
 
 
 def test_a_sender_that_drips_is_cut_off():

@@ -8,9 +8,11 @@ connection that closes before it has called anything was not a neighbour's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import os
 import socket
+import time
 from collections.abc import Callable
 from urllib.parse import unquote
 
@@ -20,6 +22,7 @@ Peer = tuple[str, int]
 
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _LOOK = 0.25  # seconds between looks at connections that have not proved anything yet
+_REMEMBER = 10.0  # seconds; a look by another thread is told much earlier
 
 
 class Arrivals:
@@ -30,6 +33,7 @@ class Arrivals:
         self._refused = refused
         self._strangers: set[Peer] = set()
         self._admitted: set[Peer] = set()
+        self._gone: dict[Peer, float] = {}  # when their end was seen
         self._loop: asyncio.AbstractEventLoop | None = None
         self._look: asyncio.TimerHandle | None = None
 
@@ -45,9 +49,11 @@ class Arrivals:
 
     def knock(self) -> None:
         """A handshake begins. Called by gRPC in a thread of its own; returns None: no change."""
-        loop, found = self._loop, _connected(self._port)
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._note, found)
+        loop, seen = self._loop, time.monotonic()
+        if loop is None:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop has just been closed
+            loop.call_soon_threadsafe(self._note, seen, _connected(self._port))
 
     def admit(self, peer: str) -> None:
         """A neighbour calls over this connection (as gRPC names it)."""
@@ -56,8 +62,10 @@ class Arrivals:
             self._strangers.discard(found)
             self._admitted.add(found)
 
-    def _note(self, found: set[Peer]) -> None:
-        self._strangers |= found - self._admitted
+    def _note(self, seen: float, found: set[Peer]) -> None:
+        for peer in found - self._admitted:
+            if self._gone.get(peer, 0.0) < seen:  # else this look is older than its end
+                self._strangers.add(peer)
         if self._look is None and self._loop is not None:
             self._look = self._loop.call_later(_LOOK, self._check)
 
@@ -66,7 +74,10 @@ class Arrivals:
         if self._loop is None:
             return
         there = _connected(self._port)
+        now = time.monotonic()
         gone = self._strangers - there
+        self._gone = {peer: end for peer, end in self._gone.items() if end > now - _REMEMBER}
+        self._gone.update(dict.fromkeys(gone | (self._admitted - there), now))
         self._strangers -= gone
         self._admitted &= there  # a port number may come back with somebody else
         for host, port in gone:

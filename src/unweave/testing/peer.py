@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,14 +28,19 @@ __all__ = ["memory", "peak_memory", "peer"]
 MESSAGE_LIMIT = 256 << 20
 
 
-def peak_memory() -> int:
-    """Bytes of this process, at most, so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def memory() -> int:
     """Bytes of this process now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return _status("VmRSS")
+
+
+def peak_memory() -> int:
+    """Bytes of this process, at most, so far. (getrusage would begin with its parent's peak.)"""
+    return _status("VmHWM")
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 @contextlib.contextmanager
