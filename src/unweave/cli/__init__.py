@@ -19,6 +19,7 @@ from unweave.cli.learn import learn
 from unweave.cli.paper import paper
 from unweave.cli.plan import plan
 from unweave.cli.posterior import posterior
+from unweave.cli.simulate import simulate
 from unweave.cli.status import status
 from unweave.cli.up import up
 from unweave.cli.verify import verify
@@ -61,6 +62,7 @@ for _command in (
     demo,
     paper,
     plan,
+    simulate,
     init,
     check,
     up,

@@ -18,7 +18,7 @@ from unweave.simulate.faults import Storm
 from unweave.simulate.liveness import check_liveness
 from unweave.simulate.world import World
 
-__all__ = ["Crew", "ride_out"]
+__all__ = ["Crew", "check_one_epoch", "ride_out"]
 
 # Draws what an erasure asks for: (whole agent, row commitments), given the agent.
 DrawErasure = Callable[[random.Random, int], tuple[bool, frozenset[bytes]]]
@@ -160,10 +160,12 @@ def ride_out(
     new_data: NewData = same_data,
     *,
     events: int,
+    enough: Callable[[], bool] = lambda: False,
     patience: float = 4000.0,
     patience_events: int = 60_000,
 ) -> Crew:
-    """`events` events of bad weather, then clear sky until the network rests; checks liveness."""
+    """Bad weather for `events` events or until there was `enough` of it, then clear sky until the
+    network rests; checks liveness."""
     crew = Crew(world, storm, draw_erasure, new_data)
     dispensable = _dispensable(world)
     if storm.profile.gone and crew.rng.random() < storm.profile.stillborn:
@@ -172,7 +174,7 @@ def ride_out(
     for k in range(len(world.agents)):
         if k != crew.gone:
             world.boot(k)
-    while world.events < events:
+    while world.events < events and not enough():
         crew.between_events()
         if crew.gone is None and storm.profile.gone and world.events > events // 2:
             crew.gone = crew.rng.choice(dispensable)
@@ -193,12 +195,10 @@ def ride_out(
         if not world.step():
             break
     check_liveness(world, checker)
-    if storm.profile.harmless:
-        _check_one_epoch(checker)
     return crew
 
 
-def _check_one_epoch(checker: Checker) -> None:
+def check_one_epoch(checker: Checker) -> None:
     """Delay, duplicates, slow solvers and disagreeing clocks cost no epoch, nor does an erasure."""
     excuses = ("genesis", "an erasure asked everybody to start from zero")
     surplus = [why for why in checker.opened if why not in excuses]

@@ -1,0 +1,162 @@
+"""`unweave simulate`: a manifest in bad weather, and what a broken rule looks like."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unweave.cli import main
+from unweave.cli.simulate import shards_of
+from unweave.manifest import load
+from unweave.models import names
+from unweave.simulate.faults import PROFILES
+from unweave.testing.seeded import read_bug, seeded
+
+MUTANTS = Path(__file__).parents[1] / "faults" / "mutants"
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    def go(*arguments):
+        monkeypatch.setattr(sys, "argv", ["unweave", "simulate", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return go
+
+
+@pytest.fixture
+def network(tmp_path):
+    def write(model='name = "beta-bernoulli"', agents="agents = 4", extra=""):
+        path = tmp_path / "network.toml"
+        path.write_text(
+            f'name = "clinics"\nseed = 7\ngraph = "ring"\n{agents}\n{extra}\n[model]\n{model}\n'
+        )
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("faults", [None, *PROFILES])
+def test_a_network_survives_every_profile(run, network, faults):
+    chosen = () if faults is None else ("--faults", faults)
+    code, out, err = run(network(), *chosen, "--seed", 3, "--hops", 40, "--json")
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert report["ok"]
+    assert report["equal_to_fault_free"]
+    assert report["faults"] == (faults or "none")
+    assert report["checked_transitions"] >= report["events"] > 0
+    if faults is None:
+        assert report["epochs"] == {"genesis": 1}
+        assert report["messages_lost"] == report["erasures_asked"] == 0
+
+
+def test_the_same_seed_is_the_same_run(run, network):
+    path = network()
+    first, second, other = (
+        run(path, "--faults", "hurricane", "--seed", seed, "--json")[1] for seed in (5, 5, 6)
+    )
+    assert first == second
+    assert first != other
+
+
+def test_a_model_that_is_not_conjugate_comes_close(run, network):
+    path = network('name = "beta-exponential"\na = 3.0\nb = 3.0')
+    code, out, _ = run(path, "--faults", "crashes", "--seed", 2, "--hops", 60, "--json")
+    report = json.loads(out)
+    assert code == 0
+    assert report["kl_to_fault_free"] < 1e-3
+
+
+def test_a_table_for_people(run, network):
+    code, out, _ = run(network(), "--faults", "lossy", "--seed", 1)
+    assert code == 0
+    assert "messages lost" in out
+    assert "Equal, bit for bit, to a run without faults." in out
+    assert "epochs: genesis" in out
+
+
+def test_data_of_the_manifest(run, tmp_path, network):
+    agents = "\n".join(f'[[agents]]\nname = "n{k}"\ndata = "n{k}.csv"' for k in range(3))
+    for k in range(3):
+        (tmp_path / f"n{k}.csv").write_text("id,x\n" + "".join(f"{i},{k % 2}\n" for i in range(4)))
+    path = tmp_path / "network.toml"
+    path.write_text(
+        f'name = "clinics"\ngraph = "path"\n[model]\nname = "beta-bernoulli"\na = 1.0\nb = 1.0\n'
+        f"{agents}\n"
+    )
+    code, out, err = run(path, "--json")
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert report["data"] == "manifest"
+    assert report["posterior"]["theta"]["mean"] == pytest.approx(5 / 14)
+    (tmp_path / "n1.csv").write_text("id,y\n1,1\n")
+    code, _, err = run(path)
+    assert code == 2
+    assert "no column 'x'" in err
+    (tmp_path / "n1.csv").write_text("id,x\n1,yes\n")
+    code, _, err = run(path)
+    assert code == 2
+    assert "not a number" in err
+    (tmp_path / "n1.csv").unlink()
+    code, _, err = run(path)
+    assert code == 2
+    assert "cannot be read" in err
+
+
+def test_a_broken_rule_is_named_with_the_command_that_repeats_it(run, network):
+    path = network()
+    arguments = (path, "--faults", "lossy", "--seed", "4", "--hops", "60")
+    assert run(*arguments)[0] == 0
+    with seeded(read_bug(MUTANTS / "dedup-by-equality.toml")):
+        code, out, err = run(*arguments)
+        assert (code, out) == (1, "")
+        assert "broken: I" in err
+        assert f"unweave simulate {path} --seed 4 --faults lossy --hops 60" in err
+        code, out, _ = run(*arguments, "--json")
+        assert code == 1
+        assert json.loads(out)["violation"].startswith("I")
+
+
+def test_bad_input(run, network, tmp_path):
+    code, _, err = run(network(), "--faults", "fog")
+    assert code == 2
+    assert "no fault profile 'fog'" in err
+    code, _, err = run(network(), "--hops", "0")
+    assert code == 2
+    assert "at least one" in err
+    code, _, err = run(tmp_path / "nothing.toml")
+    assert code == 2
+    assert "cannot be read" in err
+
+
+@pytest.mark.parametrize("name", sorted(names()))
+def test_every_model_has_synthetic_data(name, tmp_path):
+    extra = {
+        "beta-exponential": "a = 3.0\nb = 3.0",
+        "beta-binomial": "",
+        "dirichlet-categorical": "classes = 3",
+        "dirichlet-multinomial": "classes = 3",
+        "multivariate-normal": "dim = 2",
+        "linear-regression": "features = ['x', 'z']",
+        "linear-regression-unknown-noise": "features = ['x', 'z']",
+    }
+    path = tmp_path / "network.toml"
+    settings = extra.get(name, "")
+    path.write_text(
+        f'name = "n"\ngraph = "ring"\nagents = 3\n[model]\nname = "{name}"\n{settings}\n'
+    )
+    manifest = load(path)
+    model = manifest.build_model()
+    shards, synthetic = shards_of(manifest, model, seed=1)
+    assert synthetic
+    assert [s.n for s in shards] == [100, 100, 100]
+    assert not np.array_equal(shards[0].rows, shards[1].rows)
