@@ -32,7 +32,9 @@ def unseal(data: bytes, terms: Terms, verify: Verify) -> tuple[int, bytes]:
     """Sender and payload, if the sender's signature covers the payload."""
     envelope = parsed(pb.Envelope(), data, "envelope")
     sender, payload = agent_of(envelope.sender, terms), envelope.payload
-    if not verify(sender, pae(PAYLOAD_TYPE, payload), envelope.signature):
+    signature = envelope.signature
+    del envelope  # it holds a second copy of a payload that may be large
+    if not verify(sender, pae(PAYLOAD_TYPE, payload), signature):
         raise WireError(
             f"the signature is not {terms.name(sender)}'s: its key must be the one in the manifest"
         )
