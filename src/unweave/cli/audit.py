@@ -29,12 +29,15 @@ def audit(
     from unweave.cli.fleet import TimedOut, fleet, patiently
 
     with fleet(folder) as agents, progress(quiet=json) as bar:
-        agent = agents.any()
-        before = agent.ask("rouse")["before"]
+        agent = agents.any().name
+        before = agents.agents[agent].ask("rouse")["before"]
         task = bar.add_task("auditing", total=None)
         last: dict[str, Any] = {}
         for _ in patiently(timeout):
-            last = agent.ask("status")["status"]
+            answer = agents.again(agent, "status")
+            if answer is None or "rest" not in answer["status"]:
+                continue  # it is starting again
+            last = answer["status"]
             fresh = last.get("rest") is not None and (before is None or last["rest"] > before)
             if fresh and last["resting"] is not None and _all(last, agents):
                 break

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from unweave.errors import UnweaveError
 from unweave.node.client import AgentDown, Operator
-from unweave.node.config import find_agents
+from unweave.node.config import agent_name, find_agents
 
 __all__ = ["Fleet", "TimedOut", "fleet", "patiently"]
 
@@ -22,9 +22,27 @@ class TimedOut(UnweaveError):
 class Fleet:
     """The agents of DIR that answer, and those that do not."""
 
-    def __init__(self, folders: list[Path], agents: dict[str, Operator]) -> None:
-        self.folders = {folder.resolve().name: folder for folder in folders}
-        self.agents = agents
+    def __init__(self, folders: list[Path], stack: ExitStack, timeout: float) -> None:
+        self.folders = {agent_name(folder): folder for folder in folders}
+        self.agents: dict[str, Operator] = {}
+        self._stack = stack
+        self._timeout = timeout
+        for name in self.folders:
+            with suppress(AgentDown):
+                self._connect(name)
+
+    def _connect(self, name: str) -> Operator:
+        operator = self._stack.enter_context(Operator(self.folders[name], self._timeout))
+        self.agents[name] = operator
+        return operator
+
+    def again(self, name: str, do: str, **request: Any) -> dict[str, Any] | None:
+        """Ask an agent that may be starting again meanwhile; None: it does not answer now."""
+        try:
+            return (self.agents.get(name) or self._connect(name)).ask(do, **request)
+        except AgentDown:
+            self.agents.pop(name, None)
+            return None
 
     @property
     def down(self) -> list[str]:
@@ -69,14 +87,7 @@ def fleet(folder: str | Path, timeout: float = 10.0) -> Iterator[Fleet]:
     """Connect to every agent of DIR (or to the one of AGENT_DIR) that answers."""
     folders = find_agents(folder)
     with ExitStack() as stack:
-        agents: dict[str, Operator] = {}
-        for path in folders:
-            try:
-                operator = stack.enter_context(Operator(path, timeout))
-            except AgentDown:
-                continue
-            agents[operator.name] = operator
-        yield Fleet(folders, agents)
+        yield Fleet(folders, stack, timeout)
 
 
 def patiently(limit: float, every: float = 0.1) -> Iterator[float]:

@@ -9,7 +9,6 @@ import typer
 
 if TYPE_CHECKING:
     from unweave.cli.fleet import Fleet
-    from unweave.node.client import Operator
 
 __all__ = ["erase_and_wait", "forget"]
 
@@ -103,12 +102,16 @@ def erase_and_wait(
     if gone:
         asker, request = _vote(agents, name)
     else:
-        asker = agents.of(name)
         what: dict[str, Any] = {"whole": True} if keys is None else {"keys": keys}
-        request = asker.ask("erase", **what)["request"]
+        request = agents.of(name).ask("erase", **what)["request"]
+        asker = name
     last: dict[str, Any] = {}
     for _ in patiently(timeout):
-        last = asker.ask("erasure", request=request)["erasure"]
+        answer = agents.again(asker, "erasure", request=request)
+        if answer is None:
+            tell(f"forgetting {name}: {asker} does not answer; the request stands")
+            continue
+        last = answer["erasure"]
         if last["state"] == "certified":
             text = jsonlib.dumps(last["certificate"], sort_keys=True, separators=(",", ":"))
             return text.encode(), request
@@ -116,7 +119,7 @@ def erase_and_wait(
     raise TimedOut(_who(name, request, last, agents.down))
 
 
-def _vote(agents: Fleet, name: str) -> tuple[Operator, str]:
+def _vote(agents: Fleet, name: str) -> tuple[str, str]:
     """Vote for every agent whose folder is here; each refuses by itself while it hears NAME."""
     import secrets
 
@@ -135,7 +138,7 @@ def _vote(agents: Fleet, name: str) -> tuple[Operator, str]:
             operator.ask("vote", agent=name, request=request)
         except UnweaveError as error:
             refused.append(str(error))
-    others = [operator for voter, operator in agents.agents.items() if voter != name]
+    others = [voter for voter in agents.agents if voter != name]
     if not others or request is None or len(refused) == len(others):
         raise UnweaveError("; ".join(refused) or f"nobody here can vote that {name} is gone")
     return others[0], request

@@ -49,7 +49,7 @@ def init(
     column: Annotated[
         list[str] | None,
         typer.Option(
-            "--column", help="model column=data column, e.g. --column z=diagnosis (repeatable)."
+            "--column", help="model column=data column, e.g. --column x=diagnosis (repeatable)."
         ),
     ] = None,
     hosts: Annotated[
@@ -98,6 +98,11 @@ def init(
             raise ConfigError(f"{edges}: names {missing[0]!r}, which --agents does not")
         own_edges = list(topology.edges)
     columns = dict(_pair(item, "--column") for item in column or [])
+    for wrong in sorted(set(columns) - set(chosen.columns)):
+        raise ConfigError(
+            f"--column {wrong}={columns[wrong]}: {chosen.name} has no column {wrong!r}; its "
+            f"columns are {', '.join(chosen.columns)}"
+        )
     table: dict[str, Any] = {"path": "data.csv"}
     if key:
         table["key"] = key

@@ -31,7 +31,7 @@ def posterior(
 
     with fleet(folder) as agents:
         agents.any()
-        found = {name: agent.ask("posterior")["posterior"] for name, agent in agents.agents.items()}
+        found = {name: agents.of(name).ask("posterior")["posterior"] for name in [*agents.agents]}
     best = max(found.values(), key=_worth)
     digests = {report.get("digest") for report in found.values() if report["state"] == "complete"}
     best = best | {"agreed": len(digests) == 1, "known_to": _known(found, best)}

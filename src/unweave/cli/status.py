@@ -39,6 +39,8 @@ def status(
         emit_json({"agents": found, "down": down})
     else:
         console.print(status_table(found, down))
+        if len(agents.folders) == 1 and found:
+            console.print(_others_table(next(iter(found.values()))))
     if down:
         raise typer.Exit(1)
 
@@ -72,6 +74,28 @@ def status_table(found: dict[str, dict[str, Any]], down: list[str]) -> Table:
         )
     for name in down:
         table.add_row(name, *(("", "") if wide else ()), "[red]down[/red]", *[""] * 6)
+    return table
+
+
+def _others_table(status: dict[str, Any]) -> Table:
+    """What one agent knows of the others."""
+    from rich.table import Table
+
+    table = Table(title=f"What {status['name']} knows of the others")
+    for name in ("agent", "address", "neighbour", "heard", "rev.", "attested", "erased"):
+        table.add_column(name, overflow="fold")
+    for name, other in status.get("others", {}).items():
+        ago = other["heard_seconds_ago"]
+        heard = "" if ago is None else f"{ago:.0f} s ago"
+        table.add_row(
+            name,
+            str(other["address"] or ""),
+            "yes" if other["neighbour"] else "",
+            f"{heard} (suspect)" if other["suspect"] else heard,
+            str(other["revision"] or "–"),
+            "yes" if other["attested"] else "no",
+            "gone" if other["left"] else "all" if other["erased"] else str(other["erasures"] or ""),
+        )
     return table
 
 

@@ -63,17 +63,21 @@ def up(
             if until == "ready":
                 return
             end = time.monotonic() + timeout if until == "rest" else None
-            if _watch(folder, agents, end, json):
+            missing = _watch(folder, agents, end, json)
+            if not missing:
                 return
         except KeyboardInterrupt:
             if not json:
                 console.print("stopping …")
             return
-        raise TimedOut(f"the token did not come to rest within {timeout:g} s: `unweave status`")
+        raise TimedOut(
+            f"the token did not come to rest within {timeout:g} s: waiting for {missing}; look at "
+            f"agent.log in its folder, or wait longer (--timeout)"
+        )
 
 
-def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> bool:
-    """Show the network until the end; True once it rests (if there is an end)."""
+def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> str:
+    """Show the network until it rests (if there is an end); else returns who is missing."""
     import sys
     from contextlib import ExitStack
 
@@ -83,13 +87,14 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> b
     from unweave.cli.fleet import fleet
 
     previous: tuple[float, int] | None = None
+    missing = "everybody"
     with ExitStack() as stack:
         live = None
         if not json and sys.stdout.isatty():
             live = stack.enter_context(Live(console=console, refresh_per_second=4))
         while end is None or time.monotonic() < end:
             agents.look()
-            with fleet(folder) as reached:
+            with fleet(folder, timeout=2.0) as reached:
                 found, down = reached.statuses(), reached.down
                 posterior = _posterior(reached)
             sent = sum(s["counts"].get("tokens sent", 0) for s in found.values())
@@ -100,24 +105,33 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> b
                 emit_json({"agents": found, "down": down, "hops_per_second": round(speed, 1)})
             elif live is not None:
                 live.update(_view(found, down, posterior, speed))
-            if end is not None and _rests(found, down):
-                return True
+            missing = _missing(found, down)
+            if end is not None and not missing:
+                break
             time.sleep(0.5 if end is None else 0.1)
-    return False
+    return missing
 
 
-def _rests(found: dict[str, dict[str, Any]], down: list[str]) -> bool:
-    """Everybody knows the same place of rest, and the sum is complete and the same everywhere."""
-    rests = [s.get("resting") for s in found.values()]
-    digests = {s.get("digest") for s in found.values()}
-    complete = all(s.get("complete") for s in found.values())
-    return not down and None not in rests and complete and len(digests) == 1
+def _missing(found: dict[str, dict[str, Any]], down: list[str]) -> str:
+    """Who does not know the place of rest, with a sum that is complete and attested by all."""
+    rests = [s["rest"] for s in found.values() if s.get("rest")]
+    size = len(found) + len(down)
+    late = [
+        name
+        for name, s in found.items()
+        if not s.get("complete")
+        or s["resting"] is None
+        or s["rest"] != max(rests)
+        or s["attested"] < size - len(s["left"])
+    ]
+    return ", ".join(down or late)
 
 
 def _posterior(reached: Any) -> dict[str, Any]:
-    for agent in reached.agents.values():
-        report: dict[str, Any] = agent.ask("posterior")["posterior"]
-        if "marginals" in report:
+    for name in list(reached.agents):
+        answer = reached.again(name, "posterior")
+        if answer is not None and "marginals" in answer["posterior"]:
+            report: dict[str, Any] = answer["posterior"]
             return report
     return {}
 

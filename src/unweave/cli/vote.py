@@ -31,8 +31,14 @@ def vote(
 
     from unweave.cli.common import console, emit_json
     from unweave.cli.fleet import fleet
+    from unweave.errors import ConfigError
 
     with fleet(folder) as agents:
+        if len(agents.folders) > 1:
+            raise ConfigError(
+                f"{folder}: a vote is one operator's word: name the folder of your agent, e.g. "
+                f"{next(iter(agents.folders.values()))}"
+            )
         agent = agents.any()
         known = agent.ask("status")["status"].get("gone_requests", {}).get(gone)
         ident = request or known or secrets.token_hex(16)

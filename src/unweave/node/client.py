@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from unweave.errors import UnweaveError
-from unweave.node.config import AGENT_FILE
+from unweave.node.config import AGENT_FILE, agent_name
 from unweave.node.doors import short
 
 __all__ = ["AgentDown", "Operator"]
@@ -24,7 +24,7 @@ class Operator:
 
     def __init__(self, folder: str | Path, timeout: float = 10.0) -> None:
         self.folder = Path(folder)
-        self.name = self.folder.resolve().name
+        self.name = agent_name(self.folder)
         path = self.folder / "agent.sock"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout)

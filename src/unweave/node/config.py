@@ -27,7 +27,7 @@ from unweave.manifest import Manifest, load
 from unweave.node.data_source import DataSource
 from unweave.protocol.terms import Terms
 
-__all__ = ["AGENT_FILE", "AgentConfig", "AgentFolder", "find_agents"]
+__all__ = ["AGENT_FILE", "AgentConfig", "AgentFolder", "agent_name", "find_agents"]
 
 AGENT_FILE = "agent.toml"
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -107,6 +107,16 @@ def _validated(values: dict[str, Any], file: Path) -> AgentConfig:
         raise ConfigError(f"{file}: {place}: {first['msg'].lower()}{hint}") from None
 
 
+def agent_name(folder: str | Path) -> str:
+    """The name in agent.toml: the folder may be called anything on its host."""
+    path = Path(folder)
+    try:
+        name = tomllib.loads((path / AGENT_FILE).read_text()).get("name")
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        name = None
+    return name if isinstance(name, str) else path.resolve().name
+
+
 def find_agents(folder: str | Path) -> list[Path]:
     """The agent folders of DIR: itself if it is one, else those below it, in network order."""
     path = Path(folder)
@@ -121,4 +131,4 @@ def find_agents(folder: str | Path) -> list[Path]:
     manifest = load(path / "network.toml")
     order = {name: k for k, name in enumerate(manifest.topology.agents)}
     folders = [file.parent for file in found]
-    return sorted(folders, key=lambda f: order.get(f.name, len(order)))
+    return sorted(folders, key=lambda f: order.get(agent_name(f), len(order)))

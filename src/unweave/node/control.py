@@ -134,6 +134,7 @@ class Control:
     async def _vote(self, request: dict[str, Any]) -> dict[str, Any]:
         target = self.node.terms.topology.index(request["agent"])
         ident = bytes.fromhex(request["request"])
+        await self.node.probe(target)
         self._raise_refusal(await self.node.tell(VoteCast(target, ident, time.monotonic())))
         state = self.node.state
         votes = 0 if state is None else sum(1 for t, _ in state.votes if t == target)

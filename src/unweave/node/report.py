@@ -53,12 +53,32 @@ def status_report(node: Node) -> dict[str, Any]:
         "attested": 0 if s.rest is None else s.rest.quiet.bit_count(),
         "rest": None if s.rest is None else list(s.rest.stamp),
         "suspects": sorted(name(k) for k in s.suspects),
+        "others": {name(k): _other(node, s, token, k) for k in range(node.terms.size) if k != s.me},
         "votes": {
             name(t): sorted(name(v) for u, v in s.votes if u == t) for t in {t for t, _ in s.votes}
         },
         "gone_requests": {
             name(t): s.votes[t, v].request.hex() for t, v in sorted(s.votes, reverse=True)
         },
+    }
+
+
+def _other(node: Node, s: State, token: Token | None, k: int) -> dict[str, Any]:
+    """What this agent knows of another one."""
+    tomb = s.tombs.get(k, NOTHING)
+    heard = s.heard.get(k)
+    figure = s.figures.get(k)
+    return {
+        "address": node.folder.manifest.entries[k].address,
+        "neighbour": k in s.neighbours,
+        "heard_seconds_ago": None if heard is None else round(time.monotonic() - heard, 1),
+        "suspect": k in s.suspects,
+        "revision": 0 if token is None else token.included[k].counter,
+        "attested": s.rest is not None and bool(s.rest.quiet & bit(k)),
+        "erased": tomb.whole,
+        "left": tomb.left,
+        "erasures": len(tomb.ids),
+        "influence": None if figure is None else figure.influence,
     }
 
 

@@ -47,7 +47,8 @@ from unweave.protocol.events import (
     Tick,
     Work,
 )
-from unweave.protocol.messages import Message, Pass
+from unweave.protocol.gossip import current_gossip
+from unweave.protocol.messages import Hello, Message, Pass
 from unweave.protocol.state import Hold, Out, Parked, State
 from unweave.simulate.worker import influence
 from unweave.simulate.world import Worker
@@ -113,10 +114,10 @@ class Node:
 
     async def run(self) -> None:
         """Serve until stopped; a disk that fails is opened again, with growing pauses."""
-        await self._on_disk(self._open)
-        await self.transport.start(self.deliver)
         pause = 0.5
         try:
+            await self._on_disk(self._open)
+            await self.transport.start(self.deliver)
             while not self._stopping.is_set():
                 began = time.monotonic()
                 try:
@@ -235,6 +236,14 @@ class Node:
                 self._changed.notify_all()
         if after.rest is not before.rest or (after.synced and not before.synced):
             self._spawn(self._publish(after))
+
+    async def probe(self, neighbour: int) -> None:
+        """Call a neighbour, so that `heard` says whether it lives: while the token rests, nobody
+        says anything."""
+        s = self.state
+        if s is not None and neighbour in s.neighbours:
+            hello = Hello(s.fence, current_gossip(s.fork()))
+            await _within(self.terms.patience.ack, lambda: self._send(neighbour, hello))
 
     async def changed(self, timeout: float) -> bool:
         """Wait for news: the token came or went, came to rest, or an erasure advanced."""

@@ -130,5 +130,6 @@ async def _keep_votes(node: Node) -> None:
         for target, voter in list(state.votes):
             if target != node.me and (target, node.me) not in state.votes:
                 request = state.votes[target, voter].request
+                await node.probe(target)
                 with contextlib.suppress(NotReady):
                     await node.tell(VoteCast(target, request, time.monotonic()))

@@ -13,6 +13,7 @@ from typing import IO, Self
 
 from unweave.errors import UnweaveError
 from unweave.node.client import AgentDown, Operator
+from unweave.node.config import agent_name
 
 __all__ = ["Child", "Supervisor"]
 
@@ -25,7 +26,7 @@ class Child:
     def __init__(self, folder: Path, prefix: tuple[str, ...] = ()) -> None:
         self.folder = folder
         self.prefix = prefix
-        self.name = folder.resolve().name
+        self.name = agent_name(folder)
         self.process: subprocess.Popen[bytes] | None = None
         self.restarts = -1
         self.not_before = 0.0
@@ -125,9 +126,12 @@ class Supervisor:
             process.terminate()
             process.send_signal(signal.SIGCONT)  # one that is frozen hears it only when it wakes
         end = time.monotonic() + patience
-        for process in alive:
-            try:
-                process.wait(max(0.1, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        try:
+            for process in alive:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.1, end - time.monotonic()))
+        finally:  # also if Ctrl-C comes a second time
+            for process in alive:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
