@@ -18,6 +18,7 @@ from unweave.models import (
     BetaBernoulli,
     BetaBinomial,
     DirichletMultinomial,
+    GammaExponential,
     GammaPoisson,
     LinearRegression,
     Model,
@@ -129,11 +130,19 @@ def test_a_rule_between_columns(tmp_path: Path) -> None:
     assert "record 2 " in text
 
 
+def test_a_value_that_rounds_to_a_good_one_is_still_bad(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("x\n1\n-1e-30\n")
+    text = refused(private(tmp_path, DataSource(path="d.csv"), GammaExponential()))
+    assert "record 2 " in text
+    assert "is below 0" in text
+
+
 def test_a_bad_file_among_several_is_named(tmp_path: Path) -> None:
-    for name, last in (("a", "1"), ("b", SENTINEL), ("c", "1")):
-        (tmp_path / f"{name}.csv").write_text(f"x\n0\n{last}\n")
+    for name, rows in (("a", "0\n1"), ("b", f"0\n{SENTINEL}"), ("c", f"{SENTINEL}\n0")):
+        (tmp_path / f"{name}.csv").write_text(f"x\n{rows}\n")
     data = private(tmp_path, DataSource(path="*.csv"), BetaBernoulli())
     assert "b.csv, record 2 " in refused(data)
+    (tmp_path / "c.csv").unlink()
     (tmp_path / "b.csv").write_text(f'x\n0\n1\n"{SENTINEL}" 1\n')
     assert "b.csv, line 4: is malformed" in refused(data)
 

@@ -391,6 +391,13 @@ def test_erased_records_stay_erased(tmp_path: Path) -> None:
     assert not here.refresh()
     assert here.shard(dropped).rows.tolist() == [[0], [1], [1]]
     assert here.count() == 5
+    other, _ = here.commit_keys(["b"])
+    assert here.count(other) == 4
+    assert here.count(dropped | other) == 2
+    write(tmp_path, "csv", ["x"], [[1]], ["c"])
+    assert here.count(dropped) == 1  # no such key any more
+    write(tmp_path, "csv", ["x"], [*rows, [1], [1]], ["a", "b", None, "a", "c"])
+    assert here.count(dropped) == 3  # and it is back, still erased
     again = private(tmp_path, source, model)  # a new process knows the commitments alone
     assert (
         again.statistics(dropped).tolist() == model.statistics(np.array([[0.0], [1], [1]])).tolist()
