@@ -51,16 +51,17 @@ def visit(s: State, turn: Turn) -> None:
     if before.counter and held is None:
         rebuild(s, turn, "the token includes a revision that is no longer kept")
         return
-    cavity = token.eta if held is None else s.terms.grid.subtract(token.eta, held.units)
+    # An exact factor does not depend on the cavity; most visits then need none.
+    cavity = token.eta if s.terms.conjugate else without(s, token, held)
     wanted = choose(s, turn, token, cavity)
     if wanted is None:
         return  # an answer is on its way
     if wanted.factor is held:
         eta = token.eta
-    elif wanted.factor is None:
-        eta = cavity
     else:
-        eta = s.terms.grid.add(cavity, wanted.factor.units)
+        cavity = eta = without(s, token, held)
+        if wanted.factor is not None:
+            eta = s.terms.grid.add(cavity, wanted.factor.units)
     intents = s.own_intents()
     if intents and not s.terms.conjugate and before.counter:
         verdict = ask(s, turn, Judge(("judge", digest(token.eta), digest(eta)), token.eta, eta))
@@ -70,6 +71,11 @@ def visit(s: State, turn: Turn) -> None:
             retrain(s, turn, token, intents)
             return
     commit(s, turn, token, cavity, eta, wanted, intents)
+
+
+def without(s: State, token: Token, held: Factor | None) -> Ints:
+    """The cavity: eta − factor_k[included_k]."""
+    return token.eta if held is None else s.terms.grid.subtract(token.eta, held.units)
 
 
 def merge_tombs(s: State, token: Token) -> Token:
