@@ -379,10 +379,10 @@ class Federation:
 
     def _run(self, done: Callable[[], bool], show: Bar) -> None:
         """Step the world; `done` can only change with a visit."""
-        world, history = self._world, self.history
+        world, recorder = self._world, self._recorder
         while not done():
-            seen = len(history)
-            while len(history) == seen:
+            seen = recorder.visits
+            while recorder.visits == seen:
                 if not world.step():
                     raise SolverError("the token came to rest before the work was done")
             show()
@@ -432,6 +432,7 @@ class _Recorder:
         self._names = federation.graph.agents
         self._states: dict[int, State] = {}
         self.token: Token | None = None
+        self.visits = 0
 
     def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None:
         self._states[agent] = after
@@ -450,9 +451,10 @@ class _Recorder:
             action = "pass" if was == now else "update"
         if after.tombs is not before.tombs and after.tombstones is not before.tombstones:
             action = "forget"
+        self.visits += 1
         self._history.append(
             Step(
-                len(self._history) + 1,
+                self.visits,
                 token.stamp.epoch,
                 self._names[agent],
                 action,

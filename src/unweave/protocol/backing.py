@@ -14,9 +14,12 @@ from unweave.protocol.tombs import Tombs
 __all__ = ["unbacked"]
 
 
+_CLAIM_NOTHING = (Ack, Alive, Heard)
+
+
 def unbacked(message: Message, s: State) -> str | None:
     """What `message` claims without evidence, in it or known to `s`; None if it is all backed."""
-    if isinstance(message, Ack | Alive | Heard):
+    if isinstance(message, _CLAIM_NOTHING):
         return None
     gossip = message.gossip
     if isinstance(message, Pass):

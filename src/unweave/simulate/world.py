@@ -61,6 +61,7 @@ class Fate(NamedTuple):
 
 
 LIVES = Fate()
+_OF_THE_TOKEN = (Pass, Ack)
 
 
 class Weather(Protocol):
@@ -257,7 +258,7 @@ class World:
     def _perform(self, k: int, effect: Effect) -> None:
         if isinstance(effect, Send):
             if self.weather is None:
-                token = isinstance(effect.message, Pass | Ack)
+                token = isinstance(effect.message, _OF_THE_TOKEN)
                 queue = self._soon if token else self._gossip
                 queue.append((k, effect.to, effect.message, 0))
             else:
