@@ -21,6 +21,7 @@ from benchmarks import paper as _paper  # noqa: F401
 from benchmarks import replicas as _replicas  # noqa: F401
 from benchmarks import store as _store  # noqa: F401
 from benchmarks import transport as _transport  # noqa: F401 — registers its entries
+from benchmarks import world as _world  # noqa: F401
 from benchmarks.harness import ENTRIES, Measured
 
 

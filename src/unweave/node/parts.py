@@ -58,6 +58,7 @@ __all__ = [
 
 ID_BYTES = 16
 _REVISION_BYTES = 16
+_FEW = 32
 
 AnyProto = TypeVar("AnyProto", bound=Proto)
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -127,6 +128,8 @@ def read_revisions(data: bytes, terms: Terms) -> tuple[tuple[Revision, ...], int
     # tuple.__new__ instead of Revision: a network of 10⁴ agents is read in C.
     revisions = map(tuple.__new__, repeat(Revision), struct.iter_unpack("<QQ", data))
     included: tuple[Revision, ...] = tuple(revisions)
+    if terms.size <= _FEW:  # arrays cost more than they save
+        return included, sum(1 << k for k, revision in enumerate(included) if revision[0])
     counters = np.frombuffer(data, dtype="<u8")[::2]
     inside = np.packbits(counters != 0, bitorder="little").tobytes()
     return included, int.from_bytes(inside, "little")

@@ -48,7 +48,7 @@ class Terms:
     patience: Patience = field(default_factory=Patience)
     keyids: tuple[str, ...] = ()  # name of each agent's pinned key; default: the agent's name
 
-    @property
+    @cached_property
     def size(self) -> int:
         return len(self.topology.agents)
 

@@ -1,0 +1,139 @@
+"""The protocol core in one memory: hops per second, what signing adds, and how it grows with K."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.harness import benchmark
+from unweave.graph import Topology, graphs
+from unweave.grid import Grid
+from unweave.node.codec import decode, encode
+from unweave.node.envelope import seal, unseal
+from unweave.node.identity import Identity, check_signature
+from unweave.protocol.events import Effect, Send, Solution, Solve
+from unweave.protocol.messages import Pass
+from unweave.protocol.records import pae
+from unweave.protocol.terms import Terms
+from unweave.simulate.world import Worker, World
+from unweave.testing.store import Tally
+
+HOPS = 4_000
+
+
+class _Ones(Tally):
+    """A worker whose time is not measured."""
+
+    def solve(self, work: Solve) -> Solution:
+        return Solution(np.ones(2, dtype=np.int64))
+
+
+def _terms(topology: Topology) -> Terms:
+    return Terms(
+        run=bytes(32),
+        topology=topology,
+        grid=Grid((0, 0)),
+        eta0=np.ones(2, dtype=np.int64),
+        schedule="metropolis",
+        rest=False,
+    )
+
+
+class _Signed(World):
+    """Tokens travel as sealed bytes: encoded and signed by the sender, verified by the receiver."""
+
+    def __init__(self, terms: Terms, workers: Sequence[Worker]) -> None:
+        super().__init__(terms, workers)
+        self.identities = [Identity.create(name) for name in terms.topology.agents]
+        self.keys = [identity.key.public_key() for identity in self.identities]
+
+    def _perform(self, k: int, effect: Effect) -> None:
+        if isinstance(effect, Send) and isinstance(effect.message, Pass):
+            sealed = seal(encode(effect.message, self.terms), k, self.identities[k].sign)
+            _, payload = unseal(sealed, self.terms, self._check)
+            effect = effect._replace(message=decode(payload, self.terms))
+        super()._perform(k, effect)
+
+    def _check(self, agent: int, payload: bytes, signature: bytes) -> bool:
+        return check_signature(self.keys[agent], payload, signature)
+
+
+class _Bare(_Signed):
+    """The same hop with one signature made and checked, and nothing sealed: the floor. They are
+    made between the hops, as there, because a signature alone in a loop has warmer caches."""
+
+    payload = pae("bare", bytes(400))
+
+    def _perform(self, k: int, effect: Effect) -> None:
+        if isinstance(effect, Send) and isinstance(effect.message, Pass):
+            signature = self.identities[k].sign(self.payload)
+            self._check(k, self.payload, signature)
+        World._perform(self, k, effect)
+
+
+def _walking(topology: Topology, kind: type[World] = World) -> World:
+    world = kind(_terms(topology), [_Ones(k) for k in range(len(topology))])
+    world.start()
+    return world
+
+
+def _hop(world: World) -> int:
+    return max(world.state(k).last.hop for k in range(len(world.agents)))
+
+
+def _seconds_per_hop(world: World, hops: int = HOPS) -> float:
+    for _ in range(hops // 2):
+        world.step()
+    before = _hop(world)
+    began = time.process_time()
+    for _ in range(2 * hops):
+        world.step()
+    return (time.process_time() - began) / (_hop(world) - before)
+
+
+@benchmark("World: fault-free conjugate hops per second, K=10, D=2", target=20_000, unit="hops/s")
+def hops_per_second() -> float:
+    return 1.0 / min(_seconds_per_hop(_walking(graphs.complete(10))) for _ in range(5))
+
+
+@benchmark(
+    "World: signed hop against sign + verify + unsigned hop", target=1.5, unit="×", at_most=True
+)
+def signed_hop() -> float:
+    topology = graphs.complete(10)
+    return float(
+        np.median(
+            [
+                _seconds_per_hop(_walking(topology, _Signed), 1_000)
+                / _seconds_per_hop(_walking(topology, _Bare), 1_000)
+                for _ in range(7)
+            ]
+        )
+    )
+
+
+@benchmark(
+    "World: time per hop at K=10,000 against K=1,000 (ring; linear would be 10)",
+    target=10,
+    unit="×",
+    at_most=True,
+)
+def growth() -> float:
+    small = min(_seconds_per_hop(_walking(graphs.ring(1_000)), 1_000) for _ in range(3))
+    large = min(_seconds_per_hop(_walking(graphs.ring(10_000)), 1_000) for _ in range(3))
+    return large / small
+
+
+@benchmark("World: memory per agent at K=10,000 (ring)", target=64, unit="kB", at_most=True)
+def memory() -> float:
+    topology = graphs.ring(10_000)
+    tracemalloc.start()
+    world = _walking(topology)
+    for _ in range(4_000):
+        world.step()
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return used / 10_000 / 1e3
