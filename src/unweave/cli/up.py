@@ -29,7 +29,10 @@ def up(
         bool, typer.Option("--restart/--no-restart", help="Start again agents that die.")
     ] = True,
     json: Annotated[
-        bool, typer.Option("--json", help="One JSON object per second instead of the live view.")
+        bool,
+        typer.Option(
+            "--json", help="One JSON object per look, one per line, instead of the live view."
+        ),
     ] = False,
 ) -> None:
     """Run every agent of DIR as a process of its own, with a live view. Ctrl-C stops them all.
@@ -78,12 +81,13 @@ def up(
 
 def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> str:
     """Show the network until it rests (if there is an end); else returns who is missing."""
+    import json as jsonlib
     import sys
     from contextlib import ExitStack
 
     from rich.live import Live
 
-    from unweave.cli.common import console, emit_json
+    from unweave.cli.common import console
     from unweave.cli.fleet import fleet
 
     previous: tuple[float, int] | None = None
@@ -102,7 +106,9 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
             speed = 0.0 if previous is None else (sent - previous[1]) / (now - previous[0])
             previous = (now, sent)
             if json:
-                emit_json({"agents": found, "down": down, "hops_per_second": round(speed, 1)})
+                look = {"agents": found, "down": down, "hops_per_second": round(speed, 1)}
+                sys.stdout.write(jsonlib.dumps(look) + "\n")
+                sys.stdout.flush()
             elif live is not None:
                 live.update(_view(found, down, posterior, speed))
             missing = _missing(found, down)

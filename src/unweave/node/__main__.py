@@ -1,5 +1,6 @@
 """`python -m unweave.node AGENT_DIR` is `unweave agent AGENT_DIR` without the imports of a command
-line: a supervisor that starts many agents saves a fifth of the time.
+line: a supervisor that starts many agents saves a fifth of the time. With a `-` before AGENT_DIR
+the agent stops at the end of its standard input, which a supervisor holds open while it lives.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from unweave.node.serve import serve
 __all__ = ["main"]
 
 
-def main(folder: str) -> int:
+def main(folder: str, leash: int | None = None) -> int:
     """Run one agent; an expected error is one readable line."""
     try:
-        asyncio.run(serve(folder))
+        asyncio.run(serve(folder, leash=leash))
     except UnweaveError as error:
         sys.stderr.write(f"unweave: {error}\n")
         return error.exit_code
@@ -26,4 +27,4 @@ def main(folder: str) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1]))
+    raise SystemExit(main(sys.argv[-1], 0 if sys.argv[1] == "-" else None))

@@ -44,8 +44,9 @@ def open_data(folder: AgentFolder, identity: Identity) -> PrivateData:
     return PrivateData(folder.path, config.data, model, config.name, identity.row_secret)
 
 
-async def serve(path: str | Path, *, level: str = "info") -> None:
-    """Run the agent in this folder; returns after SIGTERM, SIGINT or `stop`."""
+async def serve(path: str | Path, *, level: str = "info", leash: int | None = None) -> None:
+    """Run the agent in this folder; returns after SIGTERM, SIGINT, `stop`, or the end of `leash` (a
+    descriptor)."""
     folder = AgentFolder.read(path)
     config = folder.config
     log = Log(config.name, config.log, level)
@@ -63,6 +64,8 @@ async def serve(path: str | Path, *, level: str = "info") -> None:
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sign, node.stop)
+    if leash is not None:
+        loop.add_reader(leash, node.stop)
     running = asyncio.create_task(node.run())
     helpers = [asyncio.create_task(_keep_votes(node))]
     if config.watch:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
 from unweave.errors import UnweaveError
 from unweave.node.client import AgentDown, Operator
@@ -30,19 +31,29 @@ class Child:
         self.process: subprocess.Popen[bytes] | None = None
         self.restarts = -1
         self.not_before = 0.0
-        self._log: IO[bytes] | None = None
+        self._leash: int | None = None
 
     def start(self) -> None:
+        """Start it on a leash: it stops when this process is gone, however it went."""
         self.restarts += 1
-        self._log = (self.folder / "agent.log").open("ab")
-        self.process = subprocess.Popen(
-            [*self.prefix, sys.executable, "-m", "unweave.node", str(self.folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            start_new_session=True,  # Ctrl-C reaches the supervisor only, which stops in order
-        )
-        self._log.close()
+        self.let_go()
+        end, self._leash = os.pipe()
+        try:
+            with (self.folder / "agent.log").open("ab") as log:
+                self.process = subprocess.Popen(
+                    [*self.prefix, sys.executable, "-m", "unweave.node", "-", str(self.folder)],
+                    stdin=end,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,  # Ctrl-C reaches the supervisor, which stops in order
+                )
+        finally:
+            os.close(end)
+
+    def let_go(self) -> None:
+        leash, self._leash = self._leash, None
+        if leash is not None:
+            os.close(leash)
 
     @property
     def pid(self) -> int | None:
@@ -135,3 +146,5 @@ class Supervisor:
                 if process.poll() is None:
                     process.kill()
                     process.wait()
+            for child in self.children.values():
+                child.let_go()

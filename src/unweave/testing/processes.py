@@ -253,6 +253,7 @@ class Processes:
             if child.process is not None and child.exit_code is None:
                 child.process.kill()
                 child.process.wait()
+            child.let_go()
 
     def __enter__(self) -> Self:
         return self
