@@ -434,6 +434,35 @@ def test_an_erasure_costs_no_epoch(forget: str, schedule: str) -> None:
     assert wire.opened == ["genesis"]
 
 
+def test_a_target_that_is_down_is_sought_once_on_a_sweep() -> None:
+    _a_target_that_is_down_is_sought_once("sweep")
+
+
+def test_a_target_that_is_down_is_sought_once_on_a_walk() -> None:
+    _a_target_that_is_down_is_sought_once("metropolis")
+
+
+def _a_target_that_is_down_is_sought_once(schedule: str) -> None:
+    """Rule 7: the token is not sent back and forth for ever, and the others are served."""
+    wire = rested(4, RING, schedule=schedule)
+    down = (wire.holder + 1) % 4
+    wire.erase(down, rows=[2])
+    wire.deliver(Share, sender=down)
+    wire.settle(until=lambda: all(s.intents for s in wire.disks))
+    wire.crash(down)
+    wire.wait(60.0)
+    hop = wire.token.stamp
+    wire.wait(60.0)
+    assert wire.token.stamp == hop
+    other = (down + 2) % 4
+    wire.change_data(other)
+    wire.wait(60.0)
+    assert wire.token.included[other] == wire.disks[other].current.revision
+    wire.boot(down)
+    wire.wait(60.0)
+    at_rest(wire, {down: {2}})
+
+
 def test_a_parent_that_left_ends_the_pass() -> None:
     """Rule 7: on the way back the stack's top has left; this agent is the root then."""
     wire = rested(4, [(0, 1), (1, 2), (0, 2), (2, 3)], genesis=0)
@@ -781,6 +810,9 @@ def test_a_retraining_survives_the_loss_of_its_token() -> None:
     wire.crash(owner)
     wire.flight.clear()
     wire.wait(60.0)
+    hop = wire.token.stamp
+    wire.wait(30.0)
+    assert wire.token.stamp == hop  # incomplete without its owner: nobody can sign it, so it rests
     wire.boot(owner, wire.blank(owner))
     wire.wait(120.0)
     at_rest(wire, {owner: {2}})

@@ -94,6 +94,8 @@ def handle(state: State, event: Event, sign: Sign = unsigned) -> tuple[State, li
     s = state.fork()
     turn = Turn(event.now, sign)
     _EVENTS[type(event)](s, turn, event)
+    if s.sought and (s.intents is not state.intents or s.wake is not state.wake):
+        s.sought = frozenset()
     if s.synced:
         settle(s, turn)
         watch(s, turn, state)

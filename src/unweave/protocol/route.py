@@ -68,14 +68,23 @@ def sweep_order_of(s: State) -> tuple[int, ...]:
 
 
 def seek_target(s: State, skip: frozenset[int]) -> int | None:
-    """The next agent on the way to the nearest pending erasure."""
+    """The next agent on the way to the nearest pending erasure.
+
+    Each way is tried once: a token that comes back found the target down, and would be sent back
+    and forth for ever. The schedule goes on then, and the target wakes the token when it is back.
+    """
     if not s.intents or s.terms.forget != "seek":
         return None
+    assert s.token is not None
+    epoch = s.token.stamp.epoch
+    tried = frozenset(way for way in s.sought if way[0] == epoch)
     targets = {i.agent for i in s.intents.values() if i.agent != s.me and i.agent not in skip}
     away = s.terms.topology.distances(s.me)
     for agent in sorted(targets, key=lambda k: (away[k], k)):
-        step = seek_next(s.terms.topology, s.me, agent, skip)
-        if step != s.me:
+        without = frozenset(hop for _, target, hop in tried if target == agent)
+        step = seek_next(s.terms.topology, s.me, agent, skip | without)
+        if agent not in without and step != s.me:
+            s.sought = tried | {(epoch, agent, step)}
             return step
     return None
 

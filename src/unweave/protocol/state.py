@@ -122,6 +122,7 @@ class State:
     pulse: tuple[Stamp, float]
     relay: bool  # the pulse has not been passed on yet
     losses: int  # how often the loss timer fired without a sign of life
+    sought: frozenset[tuple[int, int, int]]  # (epoch, target, neighbour): where it was sought
     alarms: Mapping[str, float]
 
     def __init__(self, terms: Terms, me: int) -> None:
@@ -165,6 +166,7 @@ class State:
         self.pulse = (NEVER, 0.0)
         self.relay = False
         self.losses = 0
+        self.sought = frozenset()
         self.alarms = {}
 
     def fork(self) -> Self:

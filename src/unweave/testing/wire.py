@@ -202,19 +202,25 @@ class Wire:
         limit: int = 20_000,
     ) -> None:
         """Deliver everything, oldest first, except what `hold` holds back."""
+        if not self._deliver(hold, until, limit):
+            raise AssertionError(f"no rest after {limit} deliveries")
+
+    def _deliver(
+        self, hold: Callable[[Flight], bool], until: Callable[[], bool], limit: int
+    ) -> bool:
         for _ in range(limit):
             if until():
-                return
+                return True
             if self.local:
                 k, event = self.local.pop(0)
                 self.tell(k, event._replace(now=self.now))
                 continue
             ready = next((f for f in self.flight if not hold(f)), None)
             if ready is None:
-                return
+                return True
             self.flight = [f for f in self.flight if f is not ready]
             self.arrive(ready)
-        raise AssertionError(f"no rest after {limit} deliveries")
+        return False
 
     def wait(
         self,
@@ -222,8 +228,9 @@ class Wire:
         hold: Callable[[Flight], bool] = lambda flight: False,
         until: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Time passes in steps of half a second; what arrives in between arrives."""
-        self.settle(hold, until)
+        """Time passes in steps of half a second; what arrives in between arrives, as far as
+        messages take a millisecond each."""
+        self._deliver(hold, until, 500)
         for _ in range(round(2 * seconds)):
             if until():
                 return
@@ -231,7 +238,7 @@ class Wire:
             for k in range(len(self.disks)):
                 if self.up[k]:
                     self.tell(k, Tick(self.now))
-            self.settle(hold, until)
+            self._deliver(hold, until, 500)
 
     def answer(self, k: int) -> None:
         """The slow solver of agent k is ready."""
