@@ -186,6 +186,7 @@ def test_history_is_a_tidy_table(tmp_path):
     assert table["included"][-1] == 3
     assert table["digest"][-1] == federation.posterior.digest
     assert table["theta_mean"][-1] == pytest.approx(federation.posterior.mean())
+    assert table["theta_sd"][-1] == pytest.approx(federation.posterior.sd())
     path = federation.history.to_csv(tmp_path / "history.csv")
     with path.open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
