@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def run(capsys, monkeypatch):
     return go
 
 
-def test_json_tells_the_whole_story(run, tmp_path):
+def test_json_tells_the_whole_story(run, tmp_path, monkeypatch):
     code, out, err = run("--out", tmp_path / "new" / "place", "--json")
     assert (code, err) == (0, "")
     report = json.loads(out)
@@ -44,35 +45,52 @@ def test_json_tells_the_whole_story(run, tmp_path):
         assert q["after"] == q["never_had_it"] != q["before"]
         assert set(model["kinds"]) == {"exact"}
         assert len(model["attested_by"]) == 5
-    for name in report["files"]:
-        assert (tmp_path / "new" / "place" / name.rsplit("/", 1)[-1]).stat().st_size > 500
-    assert {n.rsplit("/", 1)[-1] for n in report["files"]} == {
-        "posteriors.png",
-        "token.png",
-        "report.md",
-    }
+    place = tmp_path / "new" / "place"
+    files = {n.rsplit("/", 1)[-1] for n in report["files"]}
+    certificates = {name for name in files if name.startswith("certificate-")}
+    assert files - certificates == {"posteriors.png", "token.png", "report.md", "network.toml"}
+    assert all((place / name).stat().st_size > 500 for name in files)
+    assert "equal, bit for bit" in (place / "report.md").read_text(encoding="utf-8")
+
+    # The processes: killed on the way, and still exactly what one memory gives.
+    network = report["network"]
+    regression = report["models"]["diagnosis from cell features"]["posterior"]
+    assert network["learned"] == regression["before"]["digest"]
+    assert network["forgotten"] == regression["never_had_it"]["digest"]
+    assert len(network["agents"]) == network["attested"] == 5
+    assert set(network["certificates"]) == certificates
+    assert len(certificates) == 2
+    for pid in network["agents"].values():
+        assert not Path(f"/proc/{pid}").exists()  # nobody is left behind
+    for name in certificates:
+        monkeypatch.setattr(
+            sys,
+            "argv",
+            ["unweave", "verify", str(place / name), "--network", str(place / "network.toml")],
+        )
+        main_exits_with(0)
 
 
-def test_people_get_tables_and_a_verdict(run, tmp_path):
-    code, out, err = run("--out", tmp_path, "--seed", 1)
-    assert (code, err) == (0, "")
-    assert "Exact: both posteriors are, bit for bit" in " ".join(out.split())
-    report = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "equal, bit for bit" in report
-    assert "![posteriors](posteriors.png)" in report
+def main_exits_with(code):
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert (stop.value.code or 0) == code
 
 
-def test_a_difference_is_a_failure(run, tmp_path, monkeypatch):
+def test_a_difference_is_a_failure_and_people_are_told(run, tmp_path, monkeypatch):
     def wrong(seed, tick):
         story = tell(seed)
         chapter = story.chapters[0]
         return replace(story, chapters=(replace(chapter, never=chapter.before), story.chapters[1]))
 
     monkeypatch.setattr(unweave.demo, "tell", wrong)
-    code, out, _ = run("--out", tmp_path)
+    code, out, _ = run("--out", tmp_path, "--seed", 1)
     assert code == 1
     assert "Not exact" in out
-    assert "NOT equal" in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "hops in" in out
+    report = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "NOT equal" in report
+    assert "![posteriors](posteriors.png)" in report
 
 
 def test_a_directory_that_cannot_be_made(run, tmp_path):

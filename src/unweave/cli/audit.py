@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -26,24 +26,12 @@ def audit(
         unweave audit clinics
     """
     from unweave.cli.common import console, emit_json, progress
-    from unweave.cli.fleet import TimedOut, fleet, patiently
+    from unweave.node.fleet import fleet
+    from unweave.node.operations import audit_and_wait
 
     with fleet(folder) as agents, progress(quiet=json) as bar:
-        agent = agents.any().name
-        before = agents.agents[agent].ask("rouse")["before"]
         task = bar.add_task("auditing", total=None)
-        last: dict[str, Any] = {}
-        for _ in patiently(timeout):
-            answer = agents.again(agent, "status")
-            if answer is None or "rest" not in answer["status"]:
-                continue  # it is starting again
-            last = answer["status"]
-            fresh = last.get("rest") is not None and (before is None or last["rest"] > before)
-            if fresh and last["resting"] is not None and _all(last, agents):
-                break
-            bar.update(task, description=f"auditing: {last.get('attested', 0)} attested")
-        else:
-            raise TimedOut(_who(last, agents.down))
+        last = audit_and_wait(agents, timeout, tell=lambda text: bar.update(task, description=text))
     result = {
         "digest": last["digest"],
         "attested": last["attested"],
@@ -59,21 +47,3 @@ def audit(
             f"[green]The audit holds.[/green] {result['attested']} agents attested "
             f"{result['digest']}; {len(result['included'])} are included."
         )
-
-
-def _all(status: dict[str, Any], agents: Any) -> bool:
-    """A pending rest has fewer attestations than there are agents."""
-    from unweave.node.config import AgentFolder
-
-    folder = next(iter(agents.folders.values()))
-    size = len(AgentFolder.read(folder).manifest.topology.agents)
-    return int(status["attested"]) >= size - len(status["left"])
-
-
-def _who(status: dict[str, Any], down: list[str]) -> str:
-    missing = ", ".join(down or status.get("suspects", [])) or "an agent that is not here"
-    return (
-        f"the audit was not complete in time: {status.get('attested', 0)} agents have attested; "
-        f"waiting for {missing}. Start it, wait longer (--timeout), or, if it is gone for good, "
-        "`unweave forget DIR NAME --gone`"
-    )

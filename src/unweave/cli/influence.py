@@ -27,7 +27,7 @@ def influence(
     from rich.table import Table
 
     from unweave.cli.common import console, emit_json
-    from unweave.cli.fleet import fleet
+    from unweave.node.fleet import fleet
 
     found: dict[str, float | None] = {}
     with fleet(folder) as agents:

@@ -23,7 +23,7 @@ def learn(
         unweave learn clinics/agents/a1
     """
     from unweave.cli.common import console, emit_json
-    from unweave.cli.fleet import fleet
+    from unweave.node.fleet import fleet
 
     with fleet(folder, timeout=600.0) as agents:
         agents.any()

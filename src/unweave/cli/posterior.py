@@ -27,7 +27,7 @@ def posterior(
         unweave posterior clinics/agents/a1 --json
     """
     from unweave.cli.common import console, emit_json
-    from unweave.cli.fleet import fleet
+    from unweave.node.fleet import fleet
 
     with fleet(folder) as agents:
         agents.any()

@@ -30,7 +30,7 @@ def status(
         unweave status clinics/agents/a1 --json
     """
     from unweave.cli.common import console, emit_json
-    from unweave.cli.fleet import fleet
+    from unweave.node.fleet import fleet
 
     with fleet(folder) as agents:
         found = agents.statuses()

@@ -48,9 +48,9 @@ def up(
     import signal
 
     from unweave.cli.common import console
-    from unweave.cli.fleet import TimedOut
     from unweave.errors import ConfigError
     from unweave.node.config import find_agents
+    from unweave.node.fleet import TimedOut
     from unweave.node.supervisor import Supervisor
 
     if until not in ("forever", "ready", "rest"):
@@ -88,7 +88,7 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
     from rich.live import Live
 
     from unweave.cli.common import console
-    from unweave.cli.fleet import fleet
+    from unweave.node.fleet import fleet
 
     previous: tuple[float, int] | None = None
     missing = "everybody"

@@ -30,8 +30,8 @@ def vote(
     import secrets
 
     from unweave.cli.common import console, emit_json
-    from unweave.cli.fleet import fleet
     from unweave.errors import ConfigError
+    from unweave.node.fleet import fleet
 
     with fleet(folder) as agents:
         if len(agents.folders) > 1:

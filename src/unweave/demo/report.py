@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from unweave.demo.network import Run
 from unweave.demo.story import Chapter, Story
 from unweave.models import Posterior
+from unweave.protocol.verify import Erased
 
 __all__ = ["as_dict", "as_markdown"]
 
 
-def as_dict(story: Story) -> dict[str, Any]:
+def as_dict(story: Story, run: Run) -> dict[str, Any]:
     return {
         "data": "breast_cancer",
         "seed": story.seed,
@@ -23,7 +25,18 @@ def as_dict(story: Story) -> dict[str, Any]:
             "patients": {name: list(ids) for name, ids in story.withdrawn.items()},
         },
         "models": {chapter.title: _chapter(chapter) for chapter in story.chapters},
-        "exact": story.exact,
+        "network": {
+            "agents": dict(run.agents),
+            "killed": run.killed,
+            "learned": run.learned,
+            "forgotten": run.forgotten,
+            "attested": run.attested,
+            "hops": run.hops,
+            "seconds": round(run.seconds, 2),
+            "certificates": {name: a.to_dict() for name, a in run.certificates.items()},
+            "agrees": run.agrees(story),
+        },
+        "exact": story.exact and run.agrees(story),
     }
 
 
@@ -57,7 +70,7 @@ def _posterior(q: Posterior) -> dict[str, Any]:
     }
 
 
-def as_markdown(story: Story, pictures: list[str]) -> str:
+def as_markdown(story: Story, run: Run, pictures: list[str]) -> str:
     """A page that says what happened, with the pictures beside it."""
     gone = story.forgotten
     owner, ids = next(iter(story.withdrawn.items()))
@@ -82,8 +95,40 @@ def as_markdown(story: Story, pictures: list[str]) -> str:
     ]
     for chapter in story.chapters:
         lines += ["", f"## {chapter.title[0].upper()}{chapter.title[1:]}", "", *_table(chapter)]
+    lines += ["", *_network(story, run)]
     lines += ["", *[f"![{name.removesuffix('.png')}]({name})\n" for name in pictures]]
     return "\n".join(lines)
+
+
+def _network(story: Story, run: Run) -> list[str]:
+    """What happened between the processes."""
+    verdict = "equal, bit for bit" if run.agrees(story) else "NOT equal"
+    return [
+        "## Between real processes",
+        "",
+        f"The regression was learned by {len(run.agents)} processes over mutual TLS, each with its "
+        f"own key, database and address. **{run.killed}** was killed (`kill -9`) on the way and "
+        f"came back. {run.hops} hops, {run.seconds:.1f} s from the first start to the last "
+        f"verification. Before and after forgetting, the network's sum and the one in memory are "
+        f"{verdict}; {run.attested} agents attested the last one.",
+        "",
+        "| certificate | erased | kind | attested by |",
+        "|---|---|---|---:|",
+        *(
+            f"| [{name}]({name}) | "
+            + "; ".join(f"{e.agent}: {_scope(e)}" for e in account.erasures)
+            + f" | {', '.join(sorted({e.kind for e in account.erasures}))} "
+            f"| {len(account.attested)} |"
+            for name, account in run.certificates.items()
+        ),
+        "",
+        "Anybody who has `network.toml` can check them: "
+        "`unweave verify certificate-….json --network network.toml`.",
+    ]
+
+
+def _scope(erased: Erased) -> str:
+    return "everything" if erased.scope == "agent" else f"{erased.rows} records"
 
 
 def _table(chapter: Chapter) -> list[str]:

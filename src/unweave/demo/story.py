@@ -1,4 +1,4 @@
-"""What happens in the demonstration, in memory."""
+"""What happens in the demonstration, in memory: what real agents must arrive at as well."""
 
 from __future__ import annotations
 
@@ -86,6 +86,7 @@ class Story:
     malignant: Mapping[str, int]
     forgotten: str
     withdrawn: Mapping[str, tuple[int, ...]]  # hospital → ids of patients
+    files: Mapping[str, Columns]  # what each hospital keeps: ids, features, diagnosis
     chapters: tuple[Chapter, ...]
 
     @property
@@ -139,8 +140,15 @@ def tell(seed: int = 3, tick: Callable[[str], None] = lambda done: None) -> Stor
         {name: int(part["diagnosis"].sum()) for name, part in shards.items()},
         forgotten,
         withdrawn,
+        _files(shards),
         tuple(chapters),
     )
+
+
+def _files(shards: Mapping[str, Columns]) -> dict[str, Columns]:
+    """A hospital's private file: its patients' ids beside what the regression reads."""
+    view = _view(shards, models()["diagnosis from cell features"])
+    return {name: {"id": part["id"], **view[name]} for name, part in shards.items()}
 
 
 def _never_had(

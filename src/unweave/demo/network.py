@@ -1,0 +1,186 @@
+"""The demonstration as it happens between real processes: five agents over mutual TLS.
+
+Each hospital has a folder, a key, a database and a process of its own; they share nothing but the
+network. One of them is killed on the way. What they end with must be, bit for bit, what the story
+in memory ends with.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unweave.demo.story import Chapter, Story
+from unweave.errors import UnweaveError
+from unweave.manifest import Manifest
+from unweave.node.fleet import Fleet, fleet, patiently
+from unweave.node.identity import verifier
+from unweave.node.layout import create_network
+from unweave.node.operations import audit_and_wait, erase_and_wait
+from unweave.node.supervisor import Supervisor
+from unweave.protocol.verify import Account, verify
+
+__all__ = ["Run", "run_network"]
+
+_LIMIT = 60.0  # seconds that any single wait may take
+
+Tick = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the processes did, and what they ended with."""
+
+    folder: Path
+    agents: Mapping[str, int]  # hospital → pid
+    killed: str
+    learned: str  # digest with everybody in
+    forgotten: str  # digest after both erasures
+    attested: int
+    certificates: Mapping[str, Account]  # file → what it proves
+    hops: int
+    seconds: float
+
+    def agrees(self, story: Story) -> bool:
+        """Bit for bit what the story in memory had, before and after, and certified."""
+        chapter = _regression(story)
+        erasures = [e for account in self.certificates.values() for e in account.erasures]
+        return (
+            self.learned == chapter.before.digest
+            and self.forgotten == chapter.never.digest
+            and self.attested == len(self.agents)
+            and all(e.kind == "exact" for e in erasures)
+            and {e.agent for e in erasures} == {story.forgotten, *story.withdrawn}
+        )
+
+
+def _regression(story: Story) -> Chapter:
+    """The model that the processes learn."""
+    return story.chapters[-1]
+
+
+def run_network(story: Story, folder: Path, tick: Tick) -> Run:
+    """Learn, kill −9, forget a hospital and some patients, audit, verify offline."""
+    began = time.monotonic()
+    manifest = lay_out(story, folder)
+    homes = [folder / "agents" / name for name in story.graph.agents]
+    killed = next(n for n in story.graph.agents if n not in (story.forgotten, *story.withdrawn))
+    with Supervisor(homes) as agents:
+        agents.ready(_LIMIT)
+        pids = {name: child.pid or 0 for name, child in agents.children.items()}
+        tick("five processes are up, each with its own key, database and address")
+        os.kill(pids[killed], signal.SIGKILL)
+        learned = _rest(folder, agents, set(story.graph.agents))
+        tick(f"learned, though {killed} was killed (kill -9) and had to come back")
+        with fleet(folder) as reached:
+            certificates = _erase(reached, story, folder, tick)
+            status = audit_and_wait(reached, _LIMIT, tell=_quietly)
+            hops = sum(s["counts"].get("tokens sent", 0) for s in reached.statuses().values())
+        tick("everybody has attested the sum")
+    check = verifier(manifest.pems())
+    accounts = {
+        path.name: verify(path.read_bytes(), manifest.terms(), check) for path in certificates
+    }
+    tick("the certificates hold, offline")
+    return Run(
+        folder,
+        pids,
+        killed,
+        learned,
+        status["digest"],
+        status["attested"],
+        accounts,
+        hops,
+        time.monotonic() - began,
+    )
+
+
+def lay_out(story: Story, folder: Path) -> Manifest:
+    """A network's folder with the hospitals' private files; replaces that of an earlier run."""
+    for old in (folder / "agents", folder / "network.toml"):
+        if old.is_dir():
+            shutil.rmtree(old)
+        elif old.exists():
+            old.unlink()
+    for old in folder.glob("certificate-*.json"):
+        old.unlink()
+    names = story.graph.agents
+    manifest = create_network(
+        folder,
+        name="hospitals",
+        model=_regression(story).before.model,
+        agents=names,
+        addresses=[f"127.0.0.1:{port}" for port in _free_ports(len(names))],
+        data={name: {"path": "patients.csv", "key": "id"} for name in names},
+        edges=list(story.graph.edges),
+        seed=story.seed,
+    )
+    for name in names:
+        columns = story.files[name]
+        target = folder / "agents" / name / "patients.csv"
+        with target.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            # repr writes the shortest text that reads back as the same number.
+            writer.writerows(
+                [repr(cell.item()) for cell in row] for row in zip(*columns.values(), strict=True)
+            )
+    return manifest
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            probe = stack.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            ports.append(int(probe.getsockname()[1]))
+    return ports
+
+
+def _rest(folder: Path, agents: Supervisor, wanted: set[str]) -> str:
+    """Wait until everybody knows that the token rests with all of `wanted` in it."""
+    found: dict[str, dict[str, Any]] = {}
+    for _ in patiently(_LIMIT):
+        agents.look()
+        with fleet(folder) as reached:
+            found = reached.statuses()
+        digests = {s.get("digest") for s in found.values()}
+        if (
+            len(found) == len(agents.children)
+            and len(digests) == 1
+            and all(s.get("resting") and set(s["included"]) == wanted for s in found.values())
+        ):
+            return str(digests.pop())
+    phases = ", ".join(f"{name} {s['phase']}" for name, s in found.items()) or "nobody answers"
+    raise UnweaveError(f"the network did not come to rest within {_LIMIT:g} s: {phases}")
+
+
+def _erase(reached: Fleet, story: Story, folder: Path, tick: Tick) -> list[Path]:
+    """The owners ask; each erasure leaves a certificate."""
+    files = []
+    asked: list[tuple[str, list[str] | None]] = [(story.forgotten, None)]
+    asked += [(owner, [str(i) for i in ids]) for owner, ids in story.withdrawn.items()]
+    for owner, keys in asked:
+        raw, request = erase_and_wait(
+            reached, owner, keys=keys, gone=False, timeout=_LIMIT, tell=_quietly
+        )
+        path = folder / f"certificate-{owner.replace(' ', '-')}-{request[:8]}.json"
+        path.write_bytes(raw)
+        files.append(path)
+        what = "everything" if keys is None else f"{len(keys)} patients"
+        tick(f"{owner}: {what} forgotten, and certified")
+    return files
+
+
+def _quietly(text: str) -> None:
+    """The demonstration tells milestones only."""
