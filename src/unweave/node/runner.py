@@ -58,6 +58,8 @@ __all__ = ["Node", "NotReady", "Transport"]
 # What somebody who waits for news wants to hear of.
 _NEWS = ("role", "rest", "tombs", "intents", "votes", "synced")
 
+_LARGE = 1 << 20  # bytes of a message that is not handled on the event loop
+
 Deliver = Callable[[int, bytes], Awaitable[list[bytes]]]
 
 
@@ -179,7 +181,7 @@ class Node:
 
     async def deliver(self, sender: int, data: bytes) -> list[bytes]:
         """A sealed message from a neighbour; returns the sealed answers to it."""
-        message = self._open_message(sender, data)
+        message = await self._aside(len(data), self._open_message, sender, data)
         self.counts["messages received"] += 1
         if isinstance(message, Pass):
             self.counts["tokens received"] += 1
@@ -277,7 +279,9 @@ class Node:
         if isinstance(message, Pass):
             self.counts["tokens sent"] += 1
         try:
-            replies = await self.transport.send(to, self._sealed(message))
+            size = message.token.eta.nbytes if isinstance(message, Pass) else 0
+            sealed = await self._aside(size, self._sealed, message)
+            replies = await self.transport.send(to, sealed)
         except UnweaveError as error:
             self.counts["messages lost"] += 1
             self.log.debug("not delivered", to=self.terms.name(to), why=str(error))
@@ -324,6 +328,12 @@ class Node:
         )
         figure = Figured(value if math.isfinite(value) else None, time.monotonic())
         await self._transition(figure, None)
+
+    async def _aside(self, size: int, do: Callable[..., Any], *args: Any) -> Any:
+        """Sealing and opening a large token takes a while: the loop goes on meanwhile."""
+        if size < _LARGE:
+            return do(*args)
+        return await asyncio.get_running_loop().run_in_executor(None, do, *args)
 
     def _sealed(self, message: Message) -> bytes:
         return seal(encode(message, self.terms), self.me, self.identity.sign)
