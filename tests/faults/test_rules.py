@@ -103,6 +103,24 @@ def test_quarantine_does_nothing_but_greet() -> None:
     assert not wire.find(Ack, sender=other)
 
 
+def test_a_late_hello_of_an_earlier_life_does_not_hide_the_one_that_goes_on() -> None:
+    wire = rested(3, COMPLETE)
+    other = (wire.holder + 1) % 3
+    wire.crash(other)
+    wire.boot(other)
+    late = wire.find(Hello, sender=other)
+    wire.crash(other)
+    wire.flight.clear()
+    wire.boot(other)
+    wire.settle()
+    for flight in late:
+        wire.arrive(flight)
+    wire.erase(wire.holder, rows=[3])
+    holder = wire.holder
+    wire.wait(10.0)
+    at_rest(wire, {holder: {3}})
+
+
 def test_a_restored_agent_waits_for_one_answer_and_then_fences() -> None:
     wire = Wire(4, RING)
     wire.settle(until=lambda: isinstance(wire.disks[0].role, Out))

@@ -243,6 +243,10 @@ def on_heard(s: State, turn: Turn, sender: int, message: Heard) -> None:
     hear(s, message.fence)
     if s.alone or s.peers.get(sender) == message.boot:
         s.acked = {**s.acked, sender: (message.digest, message.tombs_digest)}
+    else:
+        # A late word of an earlier life, or else a late Hello of one has hidden the life that goes
+        # on. Lives are not ordered, so ask: whoever lives will answer.
+        turn.send(sender, Hello(s.fence, current_gossip(s), s.boot))
 
 
 def on_alive(s: State, turn: Turn, sender: int, message: Alive) -> None:
