@@ -10,25 +10,42 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from unweave.errors import UnweaveError
 from unweave.node.client import AgentDown, Operator
 from unweave.node.config import agent_name
+from unweave.node.nursery import Nursery
 
-__all__ = ["Child", "Supervisor"]
+__all__ = ["Child", "Process", "Supervisor"]
 
 _BAD_INPUT = 2  # an agent that exits so will not start until somebody mends its folder
 
 
-class Child:
-    """One agent's process. `prefix` is a command that runs it, e.g. ("nice", "-n", "10")."""
+class Process(Protocol):
+    """A `subprocess.Popen`, or a child of the nursery."""
 
-    def __init__(self, folder: Path, prefix: tuple[str, ...] = ()) -> None:
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, number: int, /) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+class Child:
+    """One agent's process: from the nursery if there is one, else a new interpreter. `prefix` is a
+    command that runs the interpreter, e.g. ("nice", "-n", "10")."""
+
+    def __init__(
+        self, folder: Path, prefix: tuple[str, ...] = (), nursery: Nursery | None = None
+    ) -> None:
         self.folder = folder
         self.prefix = prefix
+        self.nursery = nursery
         self.name = agent_name(folder)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
         self.restarts = -1
         self.not_before = 0.0
         self._leash: int | None = None
@@ -40,6 +57,9 @@ class Child:
         end, self._leash = os.pipe()
         try:
             with (self.folder / "agent.log").open("ab") as log:
+                if self.nursery is not None and not self.prefix:
+                    self.process = self.nursery.start(self.folder, log.fileno(), end)
+                    return
                 self.process = subprocess.Popen(
                     [*self.prefix, sys.executable, "-m", "unweave.node", "-", str(self.folder)],
                     stdin=end,
@@ -76,7 +96,9 @@ class Supervisor:
     """`with Supervisor(folders) as s: s.ready(30)` — leaves no process behind."""
 
     def __init__(self, folders: list[Path], *, restart: bool = True) -> None:
-        self.children = {child.name: child for child in map(Child, folders)}
+        self.nursery = Nursery()
+        children = [Child(folder, nursery=self.nursery) for folder in folders]
+        self.children = {child.name: child for child in children}
         self.restart = restart
 
     def __enter__(self) -> Self:
@@ -148,3 +170,4 @@ class Supervisor:
                     process.wait()
             for child in self.children.values():
                 child.let_go()
+            self.nursery.close()

@@ -18,7 +18,6 @@ import os
 import secrets
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +31,8 @@ from unweave.models import BetaBernoulli, ConjugateModel, Model
 from unweave.models.posterior import digest
 from unweave.node.client import AgentDown, Operator
 from unweave.node.layout import create_network
-from unweave.node.supervisor import Child
+from unweave.node.nursery import Nursery
+from unweave.node.supervisor import Child, Process
 from unweave.testing.transport import free_ports
 
 __all__ = ["PATIENCE", "Processes", "erase"]
@@ -79,7 +79,10 @@ class Processes:
             **settings,
         )
         self.metrics = ports[count:]
-        self.children = {name: Child(self.folder(name)) for name in self.names}
+        self.nursery = Nursery()
+        self.children = {
+            name: Child(self.folder(name), nursery=self.nursery) for name in self.names
+        }
         self.rows: dict[str, dict[str, float]] = {name: {} for name in self.names}
         self.out: set[str] = set()  # agents that were erased or are gone
         rng = np.random.default_rng(seed)
@@ -141,7 +144,7 @@ class Processes:
 
         self.wait("to start", missing)
 
-    def process(self, name: str) -> subprocess.Popen[bytes]:
+    def process(self, name: str) -> Process:
         process = self.children[name].process
         assert process is not None
         return process
@@ -254,6 +257,7 @@ class Processes:
                 child.process.kill()
                 child.process.wait()
             child.let_go()
+        self.nursery.close()
 
     def __enter__(self) -> Self:
         return self
