@@ -2,8 +2,11 @@
 
 import contextlib
 import io
+import os
 import re
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -65,6 +68,39 @@ def test_commands_work_and_say_what_the_page_shows(command, shown, tmp_path, mon
     printed = squeezed(capsys.readouterr().out)
     for line in shown:
         assert squeezed(line) in printed
+
+
+def test_the_commands_for_real_agents_work_as_written(tmp_path):
+    """The shell block, line by line; what needs agents that run is tried until it works."""
+    (block,) = [code for code in blocks("README.md", "sh") if "unweave init" in code]
+    rows = [f"p{i},{int(i % 3 == 0)}" for i in range(200)]
+    (tmp_path / "visits.csv").write_text("\n".join(["id,x", *rows]), encoding="utf-8")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "COLUMNS": "120"}
+    background = None
+    try:
+        for line in block.splitlines():
+            command = line.split("#")[0].strip()
+            assert command.startswith("unweave ")
+            if command.endswith("&"):
+                background = subprocess.Popen(
+                    ["bash", "-c", f"exec {command.rstrip('& ')}"], cwd=tmp_path, env=env
+                )
+                continue
+            end = time.monotonic() + (120 if background else 0)
+            while True:
+                done = subprocess.run(
+                    ["bash", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True
+                )
+                if done.returncode == 0 or time.monotonic() > end:
+                    break
+                time.sleep(0.5)
+            assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        assert "The certificate holds" in done.stdout
+    finally:
+        if background is not None:
+            background.terminate()
+            background.wait(30)
 
 
 def test_make_targets_that_the_readme_names_exist():
