@@ -17,6 +17,7 @@ from rich.table import Table
 
 from benchmarks import front_door as _front_door  # noqa: F401 — registers its entries
 from benchmarks import ingest as _ingest  # noqa: F401 — registers its entries
+from benchmarks import node as _node  # noqa: F401 — registers its entries
 from benchmarks import paper as _paper  # noqa: F401
 from benchmarks import replicas as _replicas  # noqa: F401
 from benchmarks import store as _store  # noqa: F401
