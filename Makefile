@@ -8,7 +8,7 @@ TESTS ?= tests
 WORKERS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports pytest test-slow swarm bench docs lock format wire clean
+.PHONY: help setup demo test lint types imports pytest test-slow swarm bench bench-peers docs lock format wire clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -54,6 +54,16 @@ swarm: $(STAMP)  ## SEEDS=… fault runs of the protocol; a failing seed is prin
 bench: $(STAMP)  ## speed, as ratios within one run: a table and benchmarks/results.json
 	$(BIN)/python -m benchmarks
 
+# Other frameworks would drag our pins down: they live in an environment of their own.
+PEERS := .venv-peers
+$(PEERS)/.ready: benchmarks/peers/requirements.lock | $(STAMP)
+	@test -x $(PEERS)/bin/pip || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r $<
+	@touch $@
+
+bench-peers: $(STAMP) $(PEERS)/.ready  ## Flower's client round trip beside our durable hop
+	$(PEERS)/bin/python benchmarks/peers/flower.py
+
 docs: $(STAMP)  ## rewrite the pages that follow from the code: docs/cli.md, docs/models.md
 	$(BIN)/python docs/generate.py
 
@@ -71,4 +81,4 @@ wire: $(STAMP)  ## regenerate node/wire_pb2.py from wire.proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/unweave/node/wire.proto
 
 clean:  ## remove what the commands above made
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache demo-out paper-out
+	rm -rf $(VENV) $(PEERS) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache demo-out paper-out

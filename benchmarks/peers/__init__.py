@@ -1,0 +1,1 @@
+"""Other frameworks, each measured in an environment of its own."""
