@@ -313,6 +313,7 @@ def test_gone_for_good(tmp_path):
         assert net.settled() == {net.expected()}
         _watched(net)
 
+        time.sleep(6.0)  # at rest nobody says anything: its neighbours have to ask
         living = unweave("forget", net.root, "a4", "--gone", "--timeout", "2")
         assert living.code == 1
         assert "it is not gone" in living.err or "of 3 votes" in living.err

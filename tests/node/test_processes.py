@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import shutil
@@ -17,6 +18,7 @@ import pytest
 from unweave import Federation
 from unweave.node.__main__ import main
 from unweave.node.client import AgentDown, Operator
+from unweave.node.log import Log
 from unweave.testing.processes import Processes, erase
 
 
@@ -147,11 +149,21 @@ def test_a_full_disk_delays_and_breaks_nothing(net):
             ),
         )
         assert net.running() == net.names, "it waits for space; it does not die"
+        assert "the disk is full" in net.log("a1")
         filler.unlink()
         assert net.settled() == {net.expected()}
     finally:
         net.close()
         subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_log_that_cannot_be_written_stops_nobody():
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    for form in ("human", "json"):
+        Log("a1", form, stream=Full()).error("the disk refuses")
 
 
 def test_clocks_may_say_what_they_like(net, tmp_path):

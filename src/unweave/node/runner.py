@@ -110,6 +110,7 @@ class Node:
         self._tick = asyncio.Event()
         self._stopping = asyncio.Event()
         self._broken = asyncio.Event()
+        self._why = ""  # it broke
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # ------------------------------------------------------------------------------------- life
@@ -170,7 +171,7 @@ class Node:
                 if self._broken.is_set():
                     await self._on_disk(self._close)
         if self._broken.is_set():
-            raise StoreError("a commit failed; starting again from the disk")
+            raise StoreError(self._why)
 
     # ------------------------------------------------------------------------------- transitions
 
@@ -226,9 +227,9 @@ class Node:
     async def _commit(self, before: State, after: State) -> None:
         try:
             await self._on_disk(self._write, before, after)
-        except StoreError:
+        except StoreError as error:
             # What was decided is forgotten; the state on the disk is the truth.
-            self.state = None
+            self.state, self._why = None, str(error)
             self._broken.set()
             raise
         self.state = after
