@@ -27,6 +27,7 @@ except ImportError:
 
 __all__ = ["DELIVER", "SERVICE", "Imposter", "Link", "grpc"]
 
+_WAITING = grpc.ChannelConnectivity.TRANSIENT_FAILURE
 SERVICE, DELIVER = "unweave.v1.Neighbour", "Deliver"
 
 
@@ -104,7 +105,9 @@ class Link:
         now = time.monotonic()
         if self._failing and not self._calls and now - self._renewed > self._limits.backoff[0]:
             self._renewed = now
-            await self._drop()
+            # A handshake under way is left alone: broken off, it would look like an intruder's.
+            if self._channel is not None and self._channel.get_state() is _WAITING:
+                await self._drop()
 
     async def close(self) -> None:
         self._closed = True
