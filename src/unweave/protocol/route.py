@@ -11,7 +11,7 @@ from unweave.graph.schedules import (
 )
 from unweave.protocol.epochs import hold
 from unweave.protocol.gossip import handover
-from unweave.protocol.ids import members
+from unweave.protocol.ids import bit, members
 from unweave.protocol.messages import Rest
 from unweave.protocol.state import Hold, Out, Parked, State
 from unweave.protocol.token import QUIET, Token, missing
@@ -39,7 +39,12 @@ def leave(s: State, turn: Turn) -> None:
         else:
             go(s, turn, token._replace(seen=step.visited, stack=step.stack), step.next)
     else:
-        if not s.terms.everybody & ~left & ~token.seen:
+        # An agent that is known not to answer is not waited for: the token rests, and the agent
+        # wakes it when it is back. Otherwise the walk would go on at the network's full speed.
+        waited_for = s.terms.everybody
+        for agent in skip:
+            waited_for &= ~bit(agent)
+        if not waited_for & ~token.seen:
             if not token.busy and s.terms.rest:
                 park(s, turn, token, b"")
                 return
