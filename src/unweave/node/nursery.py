@@ -16,6 +16,7 @@ import contextlib
 import gc
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -39,6 +40,7 @@ class Forked:
         self.pid = pid
         self.returncode: int | None = None
         self._nursery = nursery
+        self._era = nursery.era
         # A descriptor names this very process, also after its number has been given away.
         try:
             self._handle: int | None = os.pidfd_open(pid)
@@ -48,6 +50,8 @@ class Forked:
     def poll(self) -> int | None:
         if self.returncode is None:
             self.returncode = self._nursery.code(self.pid)
+            if self.returncode is None and self._era != self._nursery.era and self._ended():
+                self.returncode = -signal.SIGKILL  # nobody is left to tell how
             if self.returncode is not None:
                 self._close()
         return self.returncode
@@ -58,8 +62,12 @@ class Forked:
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0.0:
                 raise subprocess.TimeoutExpired(f"agent {self.pid}", timeout or 0.0)
-            self._nursery.listen(0.5 if left is None else min(0.5, left))
+            if self._ended(0.5 if left is None else min(0.5, left)):
+                time.sleep(0.005)  # the nursery will tell at once
         return code
+
+    def _ended(self, timeout: float = 0.0) -> bool:
+        return self._handle is None or bool(select.select([self._handle], [], [], timeout)[0])
 
     def send_signal(self, number: int) -> None:
         if self._handle is not None and self.poll() is None:
@@ -87,6 +95,7 @@ class Nursery:
         self._text = b""
         self._codes: dict[int, int] = {}
         self._born: list[int] = []
+        self._opened = 0
 
     def start(self, folder: Path, log: int, leash: int) -> Forked:
         """An agent with this folder, log (its outputs) and leash (its standard input)."""
@@ -110,11 +119,13 @@ class Nursery:
         """How a child has ended, if it has."""
         if pid not in self._codes:
             self.listen(0.0)
-        if pid not in self._codes and self._process and self._process.poll() is not None:
-            return (
-                -signal.SIGKILL
-            )  # with the nursery its children are lost to us, and off the leash
         return self._codes.pop(pid, None)
+
+    @property
+    def era(self) -> int:
+        """Changes when the process dies; its children live on, but nobody waits for them."""
+        gone = self._process is None or self._process.poll() is not None
+        return self._opened + (1 if gone else 0)
 
     def listen(self, timeout: float) -> None:
         """Take in what the nursery says."""
@@ -137,7 +148,11 @@ class Nursery:
             self._socket.close()
             self._socket = None
         if self._process is not None:
-            self._process.wait()
+            try:
+                self._process.wait(10.0)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
             self._process = None
 
     def _open(self) -> None:
@@ -145,6 +160,7 @@ class Nursery:
             self._socket.close()
         self._socket, other = socket.socketpair()
         self._text, self._born = b"", []
+        self._opened += 1
         # One thread for linear algebra: agents of one machine share its cores.
         single = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         with other:

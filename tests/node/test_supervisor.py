@@ -1,0 +1,74 @@
+"""A supervisor starts again what has died, gives up on what cannot, and leaves nobody behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from unweave.errors import UnweaveError
+from unweave.node.supervisor import Supervisor
+from unweave.testing.processes import Processes
+
+
+def watch(agents: Supervisor, done, limit: float = 60.0) -> None:
+    end = time.monotonic() + limit
+    while not done():
+        assert time.monotonic() < end, "not in time"
+        agents.look()
+        time.sleep(0.05)
+
+
+def test_the_dead_are_started_again(tmp_path):
+    net = Processes(tmp_path / "net", agents=2, graph="path")
+    folders = [net.folder(name) for name in net.names]
+    with Supervisor(folders) as agents:
+        agents.ready(60.0)
+        net.children = agents.children
+        first = {name: child.pid for name, child in agents.children.items()}
+        assert len(set(first.values()) | {os.getpid()}) == 3
+        os.kill(first["a1"], signal.SIGKILL)
+        watch(agents, lambda: agents.children["a1"].pid != first["a1"])
+        assert net.settled() == {net.expected()}
+        assert agents.children["a2"].pid == first["a2"]
+
+        # The process that forks them dies: they live on, and a new one forks those that do not.
+        before = {name: child.pid for name, child in agents.children.items()}
+        assert agents.nursery._process is not None
+        agents.nursery._process.kill()
+        agents.nursery._process.wait()
+        agents.look()
+        assert {name: child.pid for name, child in agents.children.items()} == before
+        os.kill(before["a2"] or 0, signal.SIGKILL)
+        watch(agents, lambda: agents.children["a2"].pid != before["a2"])
+        agents.ready(60.0)
+        assert agents.children["a1"].pid == before["a1"]
+        assert net.settled() == {net.expected()}
+
+        # One that an operator has stopped stays down.
+        child = agents.children["a2"]
+        net.ask("a2", "stop")
+        assert child.process is not None
+        assert child.process.wait(60.0) == 0
+        stopped = child.pid
+        agents.look()
+        assert child.pid == stopped
+        left = [c.pid for c in agents.children.values()]
+    for pid in left:  # gone, or waiting for this machine's first process to notice
+        stat = Path(f"/proc/{pid}/stat")
+        assert not stat.exists() or stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    assert not list(net.root.glob("agents/*/agent.sock"))
+
+
+def test_what_cannot_start_is_given_up(tmp_path):
+    net = Processes(tmp_path / "net", agents=2, graph="path")
+    (net.folder("a2") / "key.pem").chmod(0o644)
+    with (
+        pytest.raises(UnweaveError, match=r"a2 cannot start: .*chmod 600"),
+        Supervisor([net.folder(name) for name in net.names]) as agents,
+    ):
+        agents.ready(60.0)
+    assert agents.children["a1"].exit_code is not None
