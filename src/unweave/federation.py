@@ -29,7 +29,7 @@ from unweave.models import Model
 from unweave.models.posterior import Posterior
 from unweave.progress import Bar, bar
 from unweave.protocol.events import Continue, DataChanged, Effect, EraseRequested, Event
-from unweave.protocol.ids import bit, members
+from unweave.protocol.ids import bit, members, request_id
 from unweave.protocol.state import State
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import Token, missing
@@ -308,9 +308,10 @@ class Federation:
     def _erase(self, name: str, rows: frozenset[bytes] | None) -> bytes:
         self._requests += 1
         words = [derive(self.seed, Purpose.NONCE, 1 << 32, self._requests, i) for i in (0, 1)]
-        request = b"".join(word.to_bytes(8, "big") for word in words)
+        agent = self.graph.index(name)
+        request = request_id(agent, b"".join(word.to_bytes(8, "big") for word in words))
         event = EraseRequested(request, rows is None, rows or frozenset(), 0.0)
-        self._tell(self.graph.index(name), event)
+        self._tell(agent, event)
         return request
 
     def _rows(self, name: str, chosen: ArrayLike) -> frozenset[bytes]:

@@ -39,7 +39,7 @@ import pytest
 import unweave.node.store as store_module
 from unweave.node.store import SqliteStore
 from unweave.protocol.events import DataChanged, EraseRequested, Send, Solution
-from unweave.protocol.ids import bit, members
+from unweave.protocol.ids import bit, members, request_id
 from unweave.protocol.messages import Ack, Pass
 from unweave.protocol.state import Parked, State
 from unweave.protocol.tombs import dead
@@ -124,11 +124,11 @@ class Scenario(World):
     def play(self) -> None:
         self.start()
         if self.phase == 1:  # a row of agent 1 is erased, while agent 0 has new data
-            self.tell(1, EraseRequested(b"r" * 16, False, frozenset(ROWS[2:3]), 0.0))
+            self.tell(1, EraseRequested(request_id(1, b"r" * 12), False, frozenset(ROWS[2:3]), 0.0))
             self.step()
             self.tell(0, DataChanged(0.0))
         elif self.phase == 2:
-            self.tell(1, EraseRequested(b"w" * 16, True, frozenset(), 0.0))
+            self.tell(1, EraseRequested(request_id(1, b"w" * 12), True, frozenset(), 0.0))
         assert not self.run(lambda: False, limit=1_000)
         assert self.parked is not None
         listen(None)

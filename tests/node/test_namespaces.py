@@ -16,6 +16,8 @@ import pytest
 
 from unweave.testing.processes import Processes, erase
 
+REQUEST = "00" * 4 + "11" * 12  # about a1, the first agent
+
 
 def ip(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["ip", *words], check=check, capture_output=True, text=True)
@@ -106,18 +108,18 @@ def test_a_partition_heals(tmp_path):
         switch.pull(0)
         net.append("a3", [1.0] * 4)
         net.ask("a3", "learn")
-        net.ask("a1", "erase", keys=gone["a1"], request="11" * 16)
+        net.ask("a1", "erase", keys=gone["a1"], request=REQUEST)
         net.wait(
             "to carry on without a1",
             lambda: [] if net.ask("a3", "status")["status"]["revision"] > 1 else ["a3"],
         )
-        assert net.ask("a1", "erasure", request="11" * 16)["erasure"]["state"] != "certified"
+        assert net.ask("a1", "erasure", request=REQUEST)["erasure"]["state"] != "certified"
         switch.plug(0)
         net.wait(
             "to certify after the partition",
             lambda: (
                 []
-                if net.ask("a1", "erasure", request="11" * 16)["erasure"]["state"] == "certified"
+                if net.ask("a1", "erasure", request=REQUEST)["erasure"]["state"] == "certified"
                 else ["a1"]
             ),
         )

@@ -7,6 +7,7 @@ import pytest
 
 from unweave.node.store import SqliteStore
 from unweave.protocol.events import DataChanged, EraseRequested, Solution
+from unweave.protocol.ids import request_id
 from unweave.protocol.messages import Pass
 from unweave.simulate.world import World
 from unweave.testing.store import Tally
@@ -76,14 +77,19 @@ def test_what_is_erased_leaves_no_bytes(whole, dim, tmp_path):
     # The steps so far are in the file and in its log: the search below can find them.
     assert traces(workers[VICTIM].made[-1:], disks.content()) > 0.99 * dim
     old = list(workers[VICTIM].made)
-    world.tell(VICTIM, EraseRequested(b"r" * 16, whole, frozenset({b"commitment of a row"}), 0.0))
+    world.tell(
+        VICTIM,
+        EraseRequested(
+            request_id(VICTIM, b"r" * 12), whole, frozenset({b"commitment of a row"}), 0.0
+        ),
+    )
     world.run(lambda: False, limit=400)
     assert world.parked is not None
-    assert world.state(0).tombs[VICTIM].ids == {b"r" * 16}
+    assert world.state(0).tombs[VICTIM].ids == {request_id(VICTIM, b"r" * 12)}
     gone = [
         token.eta
         for token in disks.tokens
-        if token.inside >> VICTIM & 1 and b"r" * 16 not in _ids(token)
+        if token.inside >> VICTIM & 1 and request_id(VICTIM, b"r" * 12) not in _ids(token)
     ]
     assert len(gone) > 5
     unique = list({eta.tobytes(): eta for eta in gone}.values())

@@ -27,8 +27,6 @@ def vote(
 
         unweave vote clinics/agents/a1 a4
     """
-    import secrets
-
     from unweave.cli.common import console, emit_json
     from unweave.errors import ConfigError
     from unweave.node.fleet import fleet
@@ -41,9 +39,8 @@ def vote(
             )
         agent = agents.any()
         known = agent.ask("status")["status"].get("gone_requests", {}).get(gone)
-        ident = request or known or secrets.token_hex(16)
-        answer = agent.ask("vote", agent=gone, request=ident)
+        answer = agent.ask("vote", agent=gone, request=request or known)
     if json:
-        emit_json({"request": ident, **answer})
+        emit_json(answer)
     else:
         console.print(f"{answer['votes']} of {answer['quorum']} votes that {gone} is gone.")

@@ -141,6 +141,8 @@ def _vectors(token: Token) -> Iterator[bytes | memoryview]:
 def _read_pass(message: pb.Message, terms: Terms) -> Pass:
     token = message.token.token
     included, inside = read_revisions(token.included, terms)
+    if token.passes >= 2**62:
+        raise WireError("a number of passes beyond every count")
     if len(token.stack) > terms.size:
         raise WireError(f"a path of {len(token.stack)} among {terms.size} agents")
     return Pass(

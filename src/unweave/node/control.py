@@ -22,10 +22,12 @@ from unweave.node.freshness import Freshness
 from unweave.node.report import erasure_report, posterior_report, status_report
 from unweave.node.runner import Node
 from unweave.protocol.events import EraseRequested, Refused, Roused, VoteCast
+from unweave.protocol.ids import request_id, requested_of
 
 __all__ = ["Control"]
 
 _LINE = 64 * 1024 * 1024  # the longest request: a list of keys to erase
+_ROWS = 100_000  # records in one erasure; they travel as one message
 
 
 class Control:
@@ -113,7 +115,7 @@ class Control:
     async def _erase(self, request: dict[str, Any]) -> dict[str, Any]:
         """{"whole": true} or {"keys": […]}; answers with the request's id. It may be repeated."""
         wanted = request.get("request")
-        ident = secrets.token_bytes(16) if wanted is None else bytes.fromhex(wanted)
+        ident = self._ident(wanted, self.node.me)
         rows: frozenset[bytes] = frozenset()
         if not request.get("whole"):
             loop = asyncio.get_running_loop()
@@ -124,6 +126,11 @@ class Control:
                     f"{len(unknown)} of {len(keys)} keys are not in the data of "
                     f"{self.node.folder.config.name}: check the keys file (one key per line)"
                 )
+        if len(rows) > _ROWS:
+            raise ConfigError(
+                f"{len(rows)} records in one request: ask for at most {_ROWS} at a time (every "
+                "agent keeps the commitments of what was erased)"
+            )
         event = EraseRequested(ident, bool(request.get("whole")), rows, time.monotonic())
         self._raise_refusal(await self.node.tell(event))
         return {"request": ident.hex()}
@@ -133,12 +140,24 @@ class Control:
 
     async def _vote(self, request: dict[str, Any]) -> dict[str, Any]:
         target = self.node.terms.topology.index(request["agent"])
-        ident = bytes.fromhex(request["request"])
+        ident = self._ident(request.get("request"), target)
         await self.node.probe(target)
         self._raise_refusal(await self.node.tell(VoteCast(target, ident, time.monotonic())))
         state = self.node.state
         votes = 0 if state is None else sum(1 for t, _ in state.votes if t == target)
-        return {"votes": votes, "quorum": self.node.terms.quorum}
+        return {"request": ident.hex(), "votes": votes, "quorum": self.node.terms.quorum}
+
+    def _ident(self, given: str | None, agent: int) -> bytes:
+        """A new request id about `agent`, or the one that was given, if it is one."""
+        if given is None:
+            return request_id(agent, secrets.token_bytes(12))
+        ident = bytes.fromhex(given)
+        if len(ident) != 16 or requested_of(ident) != agent:
+            name = self.node.terms.name(agent)
+            raise ConfigError(
+                f"request {given}: not an id of a request about {name}; leave it out for a new one"
+            )
+        return ident
 
     async def _rouse(self, request: dict[str, Any]) -> dict[str, Any]:
         state = self.node.state

@@ -36,4 +36,4 @@ class Limits:
         """Room for the largest token of a network: three vectors; per agent a revision, a signature
         and its share of the evidence; and for the tombstones of many records."""
         vectors = 3 * 8 * terms.grid.dim
-        return cls(**{"message": vectors + (8 << 10) * terms.size + (4 << 20), **changes})
+        return cls(**{"message": vectors + (8 << 10) * terms.size + (64 << 20), **changes})

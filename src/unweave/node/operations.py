@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable
 from typing import Any
 
 from unweave.errors import UnweaveError
 from unweave.node.config import AgentFolder
 from unweave.node.fleet import Fleet, TimedOut, patiently
+from unweave.node.identity import verifier
+from unweave.protocol.verify import verify
 
 __all__ = ["audit_and_wait", "erase_and_wait"]
 
@@ -39,9 +40,16 @@ def erase_and_wait(
         last = answer["erasure"]
         if last["state"] == "certified":
             text = json.dumps(last["certificate"], sort_keys=True, separators=(",", ":"))
-            return text.encode(), request
+            return _verified(text.encode(), agents), request
         tell(_progress(name, last))
     raise TimedOut(_who_erases(name, request, last, agents.down))
+
+
+def _verified(certificate: bytes, agents: Fleet) -> bytes:
+    """Nothing is called forgotten on evidence that nobody would believe."""
+    manifest = AgentFolder.read(next(iter(agents.folders.values()))).manifest
+    verify(certificate, manifest.terms(), verifier(manifest.pems()))
+    return certificate
 
 
 def _vote(agents: Fleet, name: str) -> tuple[str, str]:
@@ -53,10 +61,9 @@ def _vote(agents: Fleet, name: str) -> tuple[str, str]:
         if voter == name:
             continue
         if request is None:
-            known = operator.ask("status")["status"].get("gone_requests", {}).get(name)
-            request = known or secrets.token_hex(16)
+            request = operator.ask("status")["status"].get("gone_requests", {}).get(name)
         try:
-            operator.ask("vote", agent=name, request=request)
+            request = operator.ask("vote", agent=name, request=request)["request"]
         except UnweaveError as error:
             refused.append(str(error))
     others = [voter for voter in agents.agents if voter != name]

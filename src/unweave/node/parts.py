@@ -18,7 +18,7 @@ import numpy as np
 
 from unweave.errors import MissingExtra, WireError
 from unweave.grid import Ints
-from unweave.protocol.ids import Revision, Stamp
+from unweave.protocol.ids import Revision, Stamp, requested_of
 from unweave.protocol.records import Figure, Halt, Intent, Record, Tombstone, Vote
 from unweave.protocol.terms import Terms
 from unweave.protocol.tombs import Tomb, Tombs
@@ -59,6 +59,7 @@ __all__ = [
 ID_BYTES = 16
 _REVISION_BYTES = 16
 _FEW = 32
+_COUNT = 2**62  # no epoch, hop or pass comes near it; what is counted up must still fit 64 bits
 
 AnyProto = TypeVar("AnyProto", bound=Proto)
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -173,6 +174,8 @@ def write_stamp(stamp: Stamp) -> pb.Stamp:
 
 def read_stamp(stamp: pb.Stamp, terms: Terms) -> Stamp:
     initiator = agent_of(stamp.initiator, terms)
+    if max(stamp.epoch, stamp.hop) >= _COUNT:
+        raise WireError("a stamp beyond every count")
     return Stamp(stamp.epoch, initiator, stamp.boot, stamp.hop, stamp.sender)
 
 
@@ -225,6 +228,8 @@ def _check_erasure(record: Intent | Tombstone, body: Mapping[str, Any], terms: T
         return "written by somebody else than its agent"
     if len(record.request) != ID_BYTES:
         return f"a request id must have {ID_BYTES} bytes"
+    if requested_of(record.request) != record.agent:
+        return "the request id names another agent"
     if type(body["whole"]) is not bool or not isinstance(body["rows"], list):
         return "the scope is missing"
     if isinstance(record, Tombstone) and type(body["retrain"]) is not bool:
@@ -238,6 +243,10 @@ def _check_vote(record: Vote, body: Mapping[str, Any], terms: Terms) -> str | No
         return "about an agent that this network does not have"
     if len(record.request) != ID_BYTES:
         return f"a request id must have {ID_BYTES} bytes"
+    if requested_of(record.request) != record.target:
+        return "the request id names another agent"
+    if record.target == record.author:
+        return "an agent cannot declare itself gone"
     return None
 
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from unweave.errors import StoreError, UnweaveError, WireError
 from unweave.models import Model
-from unweave.node.authentic import check_records
+from unweave.node.authentic import check_attestations, check_records
 from unweave.node.codec import decode, encode
 from unweave.node.config import AgentFolder
 from unweave.node.envelope import seal, unseal
@@ -43,6 +43,7 @@ from unweave.protocol.events import (
     Received,
     Refused,
     Send,
+    Solution,
     Solve,
     Tick,
     Work,
@@ -58,6 +59,7 @@ __all__ = ["Node", "NotReady", "Transport"]
 # What somebody who waits for news wants to hear of.
 _NEWS = ("role", "rest", "tombs", "intents", "votes", "synced")
 
+_ATTEMPTS = 3  # of a piece of work that fails, before the token goes on without it
 _LARGE = 1 << 20  # bytes of a message that is not handled on the event loop
 
 Deliver = Callable[[int, bytes], Awaitable[list[bytes]]]
@@ -102,6 +104,7 @@ class Node:
         self.last_refusal: str | None = None
         self.started = time.time()
         self._verify = verifier(folder.manifest.pems())
+        self._attested: dict[tuple[int, bytes], bytes] = {}
         self._store: SqliteStore | None = None
         self._disk = ThreadPoolExecutor(1, "disk")
         self._solver = ThreadPoolExecutor(1, "solver")
@@ -198,6 +201,7 @@ class Node:
             )
         message = decode(payload, self.terms)
         check_records(message, self.state, self.terms, self._verify)
+        check_attestations(message, self._attested, self.terms, self._verify)
         return message
 
     async def _transition(
@@ -227,11 +231,13 @@ class Node:
     async def _commit(self, before: State, after: State) -> None:
         try:
             await self._on_disk(self._write, before, after)
-        except StoreError as error:
+        except Exception as error:
             # What was decided is forgotten; the state on the disk is the truth.
             self.state, self._why = None, str(error)
             self._broken.set()
-            raise
+            if isinstance(error, StoreError):
+                raise
+            raise StoreError(f"a state that cannot be written: {error}") from error
         self.state = after
         self._tick.set()
         if any(after.__dict__[name] is not before.__dict__[name] for name in _NEWS):
@@ -245,7 +251,7 @@ class Node:
         says anything."""
         s = self.state
         if s is not None and neighbour in s.neighbours:
-            hello = Hello(s.fence, current_gossip(s.fork()))
+            hello = Hello(s.fence, current_gossip(s.fork()), s.boot)
             await _within(self.terms.patience.ack, lambda: self._send(neighbour, hello))
 
     async def changed(self, timeout: float) -> bool:
@@ -296,7 +302,7 @@ class Node:
                 continue
             await self._transition(Received(to, answer, time.monotonic()), None)
 
-    async def _work(self, work: Work) -> None:
+    async def _work(self, work: Work, attempt: int = 1) -> None:
         answer = {
             Solve: lambda: self.worker.solve(work),  # type: ignore[arg-type]
             Judge: lambda: self.worker.judge(work),  # type: ignore[arg-type]
@@ -306,14 +312,28 @@ class Node:
         loop = asyncio.get_running_loop()
         try:
             result = await loop.run_in_executor(self._solver, answer)
-        except UnweaveError as error:
-            # The token must not wait for ever at an agent whose data are broken.
+        except Exception as error:  # of any kind: the token must not wait here for ever
             self.counts["solves failed"] += 1
-            self.log.error("cannot solve", why=str(error))
+            expected = isinstance(error, UnweaveError)
+            self.log.error("cannot solve", why=str(error) if expected else type(error).__name__)
             await asyncio.sleep(self.terms.patience.ack)
-            self._spawn(self._work(work))
-            return
+            if self.state is None or self.state.pending != work.key:
+                return  # nobody wants to know any more
+            if attempt < _ATTEMPTS:
+                self._spawn(self._work(work, attempt + 1))
+                return
+            result = self._without_answer(work)
         await self._transition(Done(work.key, result, time.monotonic()), None)
+
+    def _without_answer(self, work: Work) -> Any:
+        """What the protocol is told when the worker cannot answer: claim nothing, and go on."""
+        if isinstance(work, Solve):
+            return Solution(None, failed=True)
+        if isinstance(work, Judge):
+            return False  # then everybody starts from zero: the answer that promises least
+        if isinstance(work, Freeze):
+            return self.terms.grid.zeros()
+        return {"kl_to_optimum": None, "method": "none: the computation failed"}
 
     async def _publish(self, s: State) -> None:
         """Compute this agent's influence on the token that rests, and publish that one number."""

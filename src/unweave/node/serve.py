@@ -101,7 +101,9 @@ def _look_at(folder: AgentFolder, data: PrivateData) -> None:
     if state is not None and state.detached:
         return
     data.check(frozenset() if state is None else state.dropped)
-    data.require(folder.config.min_records)
+    if state is None or state.current is None:
+        # Later a shard may shrink below it: that is what erasing does.
+        data.require(folder.config.min_records)
 
 
 async def _until_open(node: Node, running: asyncio.Task[None]) -> None:
@@ -123,15 +125,29 @@ async def _watch(freshness: Freshness, every: float, log: Log) -> None:
             log.error("cannot read the data", why=str(error))
 
 
+def _may_second(node: Node, target: int) -> bool:
+    neighbours = node.terms.topology.adjacency[target]
+    state = node.state
+    if state is None or node.me in neighbours:
+        return state is not None
+    voted = sum(1 for n in neighbours if (target, n) in state.votes)
+    return 2 * voted > len(neighbours)
+
+
 async def _keep_votes(node: Node) -> None:
-    """With `auto_vote`, second every vote about an agent that is not heard from here."""
+    """With `auto_vote`, second a vote about an agent that is not heard from here. Who is no
+    neighbour of it cannot know: it waits until most of the neighbours have voted."""
     while True:
         await node.changed(30.0)
         state = node.state
         if state is None or not node.folder.config.auto_vote:
             continue
         for target, voter in list(state.votes):
-            if target != node.me and (target, node.me) not in state.votes:
+            if (
+                target != node.me
+                and (target, node.me) not in state.votes
+                and _may_second(node, target)
+            ):
                 request = state.votes[target, voter].request
                 await node.probe(target)
                 with contextlib.suppress(NotReady):

@@ -58,7 +58,7 @@ from unweave.protocol.gossip import (
     silent,
 )
 from unweave.protocol.hearing import hear, learn, recheck, settled
-from unweave.protocol.ids import NEVER, bit
+from unweave.protocol.ids import FAR, NEVER, bit
 from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
 from unweave.protocol.records import Figure, Intent, Sign, Vote
 from unweave.protocol.route import unpark
@@ -185,6 +185,9 @@ def on_pass(s: State, turn: Turn, sender: int, message: Pass) -> None:
     """Rule 4. Stamps are compared before tombstones are learned."""
     token = message.token
     if token.run != s.terms.run or s.tomb.left or s.halted:
+        return
+    if token.stamp.epoch - s.fence.epoch >= FAR:
+        turn.do(Refused(f"{s.terms.name(sender)} sent a token from an impossible epoch"))
         return
     gossip = message.gossip
     if gossip is not None:
@@ -372,8 +375,11 @@ def has_business(s: State) -> bool:
     if s.tomb.out or s.detached:
         return bool(included.counter) or unattested(s)
     if current is None:
-        return bool(included.counter) or unattested(s)
+        # Not in yet: the token must come here, unless it has been here and nothing has changed.
+        return bool(included.counter) or rest.included != s.baulked or unattested(s)
     stale = current.rows != s.rows or current.data != s.data
+    if stale and rest.included == s.baulked:
+        stale = False  # the solver has looked at them, and refused: not before something changes
     return stale or current.revision != included or unattested(s)
 
 

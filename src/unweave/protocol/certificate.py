@@ -33,6 +33,7 @@ __all__ = [
     "closing",
     "envelope",
     "evident",
+    "record_envelope",
     "sign_statement",
 ]
 
@@ -201,7 +202,7 @@ def envelope(kind: str, payload: bytes, signatures: Mapping[str, bytes]) -> dict
     }
 
 
-def _record_envelope(terms: Terms, record: Record) -> dict[str, Any]:
+def record_envelope(terms: Terms, record: Record) -> dict[str, Any]:
     return envelope(record.kind, record.raw, {terms.keyid(record.author): record.signature})
 
 
@@ -221,7 +222,7 @@ def certificate(s: State, token: Token, sign: Sign, estimate: Mapping[str, Any] 
             "closing": envelope(
                 PAYLOAD_TYPE, closed, {terms.keyid(s.me): sign_statement(closed, sign)}
             ),
-            "tombstones": [_record_envelope(terms, record) for record in tombstones],
-            "votes": [_record_envelope(terms, vote) for vote in votes],
+            "tombstones": [record_envelope(terms, record) for record in tombstones],
+            "votes": [record_envelope(terms, vote) for vote in votes],
         }
     )

@@ -157,6 +157,7 @@ class Solution(NamedTuple):
 
     units: Ints | None
     keep: bool = False
+    failed: bool = False  # the solver could not do its work, for a reason that may pass
 
 
 class Solve(NamedTuple):

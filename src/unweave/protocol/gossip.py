@@ -102,7 +102,7 @@ def listen(s: State, turn: Turn, heard: Gossip) -> None:
     """Join what a neighbour knows. Stamps were compared before this, tombstones come first."""
     if s.gossip is not None and heard.digest == s.gossip.digest:
         return
-    new_records = {r: t for r, t in heard.tombstones.items() if r not in s.tombstones}
+    new_records = {r: t for r, t in heard.tombstones.items() if _supersedes(t, s.tombstones.get(r))}
     new_votes = {key: vote for key, vote in heard.votes.items() if key not in s.votes}
     if heard.rest is not None:
         hear(s, heard.rest.stamp)
@@ -130,6 +130,14 @@ def listen(s: State, turn: Turn, heard: Gossip) -> None:
     if heard.wake > s.wake:
         s.wake = heard.wake
         s.gossip = None
+
+
+def _supersedes(record: Tombstone, known: Tombstone | None) -> bool:
+    """Two records of one request come from an owner that was restored and removed its rows again;
+    everybody keeps the same one: that which asks for more, then the larger bytes."""
+    if known is None:
+        return True
+    return (record.retrain, record.whole, record.raw) > (known.retrain, known.whole, known.raw)
 
 
 def _is_newer(figure: Figure, known: Figure | None) -> bool:
@@ -186,10 +194,11 @@ def tombs_digest(tombs: Tombs, generation: frozenset[bytes]) -> bytes:
 
 def _digest(s: State, tombs: bytes) -> bytes:
     h = hashlib.sha256(tombs)
-    for mapping in (s.tombstones, s.intents):
-        for request in sorted(mapping):
-            h.update(request)
-        h.update(b"|")
+    for request in sorted(s.tombstones):
+        h.update(hashlib.sha256(s.tombstones[request].raw).digest())
+    h.update(b"|")
+    for request in sorted(s.intents):
+        h.update(request)
     for key in sorted(s.votes):
         h.update(b"%d,%d;" % key)
     for halt in sorted(s.halts, key=_raw):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unweave.protocol.epochs import drop_role, rebuild
 from unweave.protocol.events import Detach
-from unweave.protocol.ids import Stamp
+from unweave.protocol.ids import FAR, Stamp
 from unweave.protocol.state import State
 from unweave.protocol.tombs import Tomb, Tombs, dead, join
 from unweave.protocol.turn import Turn
@@ -14,7 +14,7 @@ __all__ = ["hear", "learn", "recheck", "unresolved"]
 
 def hear(s: State, stamp: Stamp) -> None:
     """Rule 2: raise the fence; a token with a smaller stamp has been superseded."""
-    if stamp > s.fence:
+    if stamp > s.fence and stamp.epoch - s.fence.epoch < FAR:
         s.fence = stamp
         token = s.token
         if s.synced and token is not None and token.stamp < stamp:

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["NEVER", "OUT", "Revision", "Stamp", "bit", "members"]
+__all__ = [
+    "FAR",
+    "NEVER",
+    "OUT",
+    "Revision",
+    "Stamp",
+    "bit",
+    "members",
+    "request_id",
+    "requested_of",
+]
 
 
 class Stamp(NamedTuple):
@@ -38,6 +48,21 @@ class Revision(NamedTuple):
 
 NEVER = Stamp(0, 0, 0, 0, 0)  # before every token
 OUT = Revision(0, 0)  # not included
+
+
+# An epoch so far ahead of everything heard is a lie: believed, it would use up the numbers.
+FAR = 2**32
+
+
+def request_id(agent: int, entropy: bytes) -> bytes:
+    """The id of a request about `agent`: its number, and 12 random bytes. An id that names its
+    agent cannot be taken by another one's record."""
+    return agent.to_bytes(4, "big") + entropy[:12]
+
+
+def requested_of(request: bytes) -> int:
+    """Whom a request is about."""
+    return int.from_bytes(request[:4], "big")
 
 
 def bit(agent: int) -> int:

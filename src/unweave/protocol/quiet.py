@@ -85,7 +85,8 @@ def attest(s: State, turn: Turn, token: Token, cavity: Ints, frozen: Ints | None
     total = frozen
     if frozen is not None and quiet.frozen is not None:
         total = grid.add(quiet.frozen, frozen)
-    solved = s.terms.conjugate or factor is None or is_solved(s, token, cavity)
+    out = s.tomb.out or s.detached
+    solved = s.terms.conjugate or out or is_solved(s, token, cavity)
     quiet = Quiet(
         agents=quiet.agents | bit(s.me),
         audit=audit if factor is None else grid.add(audit, factor.units),

@@ -122,6 +122,7 @@ class State:
     pulse: tuple[Stamp, float]
     relay: bool  # the pulse has not been passed on yet
     losses: int  # how often the loss timer fired without a sign of life
+    baulked: tuple[Revision, ...] | None  # what was included when the solver refused new data
     sought: frozenset[tuple[int, int, int]]  # (epoch, target, neighbour): where it was sought
     alarms: Mapping[str, float]
 
@@ -166,6 +167,7 @@ class State:
         self.pulse = (NEVER, 0.0)
         self.relay = False
         self.losses = 0
+        self.baulked = None
         self.sought = frozenset()
         self.alarms = {}
 

@@ -156,7 +156,8 @@ def agent_named(name: str, node: Node, terms: Terms) -> int:
 
 def revision(node: Node) -> tuple[int, int]:
     counter, dot, boot = node.text().partition(".")
-    if not (dot and counter.isdecimal() and boot.isdecimal() and int(counter)):
+    digits = counter.isdecimal() and boot.isdecimal() and max(len(counter), len(boot)) <= 20
+    if not (dot and digits and int(counter)):
         raise node.refuse("a revision was expected")
     return int(counter), int(boot)
 

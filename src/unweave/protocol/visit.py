@@ -11,10 +11,13 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
+import numpy as np
+
+from unweave.errors import GridOverflow
 from unweave.grid import Ints
 from unweave.protocol.asking import ask
 from unweave.protocol.epochs import rebuild
-from unweave.protocol.events import Detach, Judge, Solution, Solve
+from unweave.protocol.events import Detach, Judge, Refused, Solution, Solve
 from unweave.protocol.hearing import unresolved
 from unweave.protocol.ids import OUT, Revision, bit
 from unweave.protocol.quiet import consider_quiet
@@ -26,6 +29,9 @@ from unweave.protocol.tombs import Tomb, entomb, join
 from unweave.protocol.turn import Turn
 
 __all__ = ["Receipt", "visit"]
+
+
+_SAFE = 2**62  # below this no difference with a factor of the same size can overflow
 
 
 class Wanted(NamedTuple):
@@ -51,6 +57,9 @@ def visit(s: State, turn: Turn) -> None:
     if before.counter and held is None:
         rebuild(s, turn, "the token includes a revision that is no longer kept")
         return
+    if held is not None and overflows(s, token, held):
+        rebuild(s, turn, "the token's sum is no sum of factors: it leaves the grid")
+        return
     # An exact factor does not depend on the cavity; most visits then need none.
     cavity = token.eta if s.terms.conjugate else without(s, token, held)
     wanted = choose(s, turn, token, cavity)
@@ -61,7 +70,13 @@ def visit(s: State, turn: Turn) -> None:
     else:
         cavity = eta = without(s, token, held)
         if wanted.factor is not None:
-            eta = s.terms.grid.add(cavity, wanted.factor.units)
+            try:
+                eta = s.terms.grid.add(cavity, wanted.factor.units)
+            except GridOverflow as error:
+                # Everybody else's sum goes on; this factor stays out until the data are mended.
+                turn.do(Refused(str(error)))
+                s.factors = ()
+                wanted = Wanted(None)
     intents = s.own_intents()
     if intents and not s.terms.conjugate and before.counter:
         verdict = ask(s, turn, Judge(("judge", digest(token.eta), digest(eta)), token.eta, eta))
@@ -76,6 +91,18 @@ def visit(s: State, turn: Turn) -> None:
 def without(s: State, token: Token, held: Factor | None) -> Ints:
     """The cavity: eta − factor_k[included_k]."""
     return token.eta if held is None else s.terms.grid.subtract(token.eta, held.units)
+
+
+def overflows(s: State, token: Token, held: Factor) -> bool:
+    """Whether taking the own factor out would leave the grid: an honest sum never does."""
+    largest = int(np.abs(token.eta).max()) if token.eta.size else 0
+    if 0 <= largest < _SAFE:
+        return False
+    try:
+        s.terms.grid.subtract(token.eta, held.units)
+    except GridOverflow:
+        return True
+    return False
 
 
 def merge_tombs(s: State, token: Token) -> Token:
@@ -110,7 +137,10 @@ def choose(s: State, turn: Turn, token: Token, cavity: Ints) -> Wanted | None:
     if answer.units is not None:
         return Wanted(new_factor(s, answer.units), fresh=True, solved=True)
     if current is not None and current.rows == s.rows:
+        if not answer.keep:
+            s.baulked = token.included  # new data wait until something else has changed
         return Wanted(current, solved=answer.keep)
+    s.baulked = token.included
     return Wanted(None)  # outside the domain, and nothing that may be kept: try in a later pass
 
 
@@ -136,6 +166,11 @@ def solve_conjugate(s: State, turn: Turn) -> Wanted | None:
     if answer is None:
         return None
     if answer.units is None:
+        assert s.token is not None
+        s.baulked = s.token.included
+        current = s.current
+        if answer.failed and current is not None and current.rows == s.rows:
+            return Wanted(current)  # the data cannot be read: what was learned stays
         return Wanted(None)  # no rows are left
     return Wanted(new_factor(s, answer.units), fresh=True)
 
@@ -177,7 +212,7 @@ def commit(
         external = external or not s.factors or s.factors[0].data != wanted.factor.data
         s.counter += 1
         s.factors = (wanted.factor, *s.factors[: s.terms.kept])
-    elif wanted.factor is not None and wanted.factor.data != s.data:
+    elif wanted.solved and wanted.factor is not None and wanted.factor.data != s.data:
         # The new data were looked at, and the factor is good enough: it stands for them now.
         s.factors = (wanted.factor._replace(data=s.data), *s.factors[1:])
     after = OUT if wanted.factor is None else wanted.factor.revision

@@ -167,7 +167,13 @@ class Checker:
             return
         token, old = s.role.token, before.token
         started = token.stamp.hop == 1 and (old is None or old.stamp != token.stamp)
-        if (started or isinstance(before.role, Parked)) and (
+        # A parked token that was outrun is dropped for the newer one: that one is not woken.
+        woken = (
+            isinstance(before.role, Parked)
+            and before.role.token.stamp[:3] == token.stamp[:3]
+            and before.role.token.stamp.hop + 1 == token.stamp.hop
+        )
+        if (started or woken) and (
             token.seen or token.stack or token.quiet.agents or token.quiet.frozen is not None
         ):
             self._fail("I12", agent, f"token {token.stamp} starts in the midst of a pass")

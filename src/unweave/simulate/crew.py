@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from unweave.protocol.events import DataChanged, EraseRequested, Tick, VoteCast
+from unweave.protocol.ids import request_id
 from unweave.protocol.state import State
 from unweave.simulate.checks import Checker, Violation
 from unweave.simulate.faults import Storm
@@ -123,7 +124,7 @@ class Crew:
             world.tell(again, request._replace(now=world.clock(again)))
             return
         whole, rows = self.draw_erasure(rng, k)
-        request = EraseRequested(rng.randbytes(16), whole, rows, world.clock(k))
+        request = EraseRequested(request_id(k, rng.randbytes(12)), whole, rows, world.clock(k))
         self.last_request = (k, request)
         self.counts["requests"] += 1
         world.tell(k, request)
@@ -145,7 +146,7 @@ class Crew:
                 self.learned[k] = self.versions[k]
 
     def vote_out(self, k: int) -> None:
-        request = self.rng.randbytes(16)
+        request = request_id(k, self.rng.randbytes(12))
         self.counts["votes"] += 1
         for voter in range(self.size):
             if voter != k:

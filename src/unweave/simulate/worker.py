@@ -131,6 +131,8 @@ class ModelWorker:
         model = self.model
         if not isinstance(model, HasExactGradient):
             return {"kl_to_optimum": None, "method": "none: this model has no exact gradient"}
+        if not self.inside(work.eta):
+            return {"kl_to_optimum": None, "method": "none: the sum is not a proper posterior"}
         eta, total = model.grid.decode(work.eta), model.grid.decode(work.frozen)
         kl = 0.5 * float(total @ model.family.fisher_dot(eta, total))
         return {"kl_to_optimum": kl, "method": "half the squared Fisher norm of Σ r_k"}

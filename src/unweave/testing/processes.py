@@ -33,6 +33,7 @@ from unweave.node.client import AgentDown, Operator
 from unweave.node.layout import create_network
 from unweave.node.nursery import Nursery
 from unweave.node.supervisor import Child, Process
+from unweave.protocol.ids import request_id
 from unweave.testing.transport import free_ports
 
 __all__ = ["PATIENCE", "Processes", "erase"]
@@ -273,7 +274,7 @@ class Processes:
 
 def erase(net: Processes, name: str, keys: list[str] | None = None) -> dict[str, Any]:
     """Ask the owner, as often as it takes (it may be down or dying), and wait for the evidence."""
-    request = secrets.token_hex(16)
+    request = request_id(net.names.index(name), secrets.token_bytes(12)).hex()
     what: dict[str, Any] = {"whole": True} if keys is None else {"keys": keys}
     last: dict[str, Any] = {}
 

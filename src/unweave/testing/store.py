@@ -22,6 +22,7 @@ from unweave.protocol.events import (
     Solution,
     Solve,
 )
+from unweave.protocol.ids import request_id
 from unweave.protocol.state import DURABLE, State
 from unweave.protocol.store import Store
 from unweave.simulate.world import World
@@ -101,9 +102,9 @@ def an_agents_life_survives(reopen: Reopen, draw: Random) -> None:
     world.run(lambda: world.parked is not None, limit=500)
     world.tell(ME, DataChanged(0.0))
     world.run(lambda: False, limit=500)
-    world.tell(ME, EraseRequested(b"r" * 16, False, frozenset({b"row" * 8}), 0.0))
+    world.tell(ME, EraseRequested(request_id(ME, b"r" * 12), False, frozenset({b"row" * 8}), 0.0))
     world.run(lambda: False, limit=500)
-    world.tell(ME, EraseRequested(b"s" * 16, True, frozenset(), 0.0))
+    world.tell(ME, EraseRequested(request_id(ME, b"s" * 12), True, frozenset(), 0.0))
     world.run(lambda: False, limit=500)
     assert world.parked is not None
     assert world.state(ME).detached

@@ -15,7 +15,7 @@ import numpy as np
 
 from unweave.graph import Topology
 from unweave.grid import Grid, Ints
-from unweave.protocol.ids import OUT, Revision, Stamp
+from unweave.protocol.ids import OUT, Revision, Stamp, request_id
 from unweave.protocol.messages import (
     Ack,
     Alive,
@@ -141,7 +141,7 @@ def _erasure(
         agent,
         lambda payload: _bytes(draw, 8),
         run=terms.run.hex(),
-        request=_bytes(draw, 16).hex(),
+        request=request_id(agent, _bytes(draw, 12)).hex(),
         agent=agent,
         whole=draw.random() < 0.5,
         rows=[_bytes(draw, 32).hex() for _ in range(draw.randrange(3))],
@@ -161,8 +161,8 @@ def _records(draw: Random, terms: Terms, kind: type[Intent | Tombstone]) -> dict
 
 def _votes(draw: Random, terms: Terms) -> dict[tuple[int, int], Vote]:
     def vote() -> Vote:
-        target, voter = draw.randrange(terms.size), draw.randrange(terms.size)
-        request = _bytes(draw, 16).hex()
+        target, voter = draw.sample(range(terms.size), 2)
+        request = request_id(target, _bytes(draw, 12)).hex()
         run = terms.run.hex()
         return Vote.write(voter, lambda _: b"sig", run=run, agent=target, request=request)
 
