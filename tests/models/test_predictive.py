@@ -231,3 +231,19 @@ def test_regression_with_unknown_noise_predicts_students_t() -> None:
     low, high = ours.interval(0.9)
     np.testing.assert_allclose([low, high], theirs.interval(0.9), rtol=1e-8)
     same_moments(ours)
+
+
+def test_regression_predicts_by_name_as_it_learns():
+    import pandas as pd
+
+    from unweave.errors import DataError
+    from unweave.models import LinearRegressionUnknownNoise
+
+    model = LinearRegressionUnknownNoise(features=("size", "age"), target="price")
+    rows = {"size": [1.0, 2.0, 3.0], "age": [3.0, 1.0, 2.0], "price": [5.0, 3.0, 4.0]}
+    eta = model.grid.decode(model.eta0 + model.factor(model.shard(rows)))
+    expected = model.predictive(eta, [[1.0, 7.0]]).mean()
+    for x in ({"age": [7.0], "size": [1.0]}, pd.DataFrame({"age": [7.0], "size": [1.0]})):
+        assert model.predictive(eta, x).mean() == pytest.approx(expected)
+    with pytest.raises(DataError, match="lack the column 'age'"):
+        model.predictive(eta, {"size": [1.0]})

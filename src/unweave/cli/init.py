@@ -78,16 +78,23 @@ def init(
 
         unweave init clinics --agents 5 --graph ring --model beta-bernoulli --data visits.csv
 
+        unweave init houses --model linear-regression --set features=size,age --set noise=1.0
+
         unweave init banks --agents north,east --hosts n.example:7400,e.example:7400
     """
     from unweave.cli.common import console, emit_json
-    from unweave.errors import ConfigError
+    from unweave.errors import ConfigError, UnweaveError
     from unweave.graph import graphs
     from unweave.models import by_name
     from unweave.node.layout import copy_data, create_network, split_table
 
     names = _names(agents)
-    chosen = by_name(model, **_settings(settings or []))
+    try:
+        chosen = by_name(model, **_settings(settings or []))
+    except (TypeError, ValueError) as error:
+        if isinstance(error, UnweaveError):
+            raise
+        raise ConfigError(f"--set: a setting of {model} has the wrong type ({error})") from None
     own_edges = None
     if edges is not None:
         topology = graphs.from_edges(edges)
@@ -177,6 +184,8 @@ def _settings(items: list[str]) -> dict[str, Any]:
             value = jsonlib.loads(text)
         except ValueError:
             value = text
+        if isinstance(value, str) and "," in value:
+            value = [part.strip() for part in value.split(",")]
         values[key] = tuple(value) if isinstance(value, list) else value
     return values
 

@@ -48,9 +48,9 @@ def up(
     import signal
 
     from unweave.cli.common import console
-    from unweave.errors import ConfigError
+    from unweave.errors import ConfigError, UnweaveError
     from unweave.node.config import find_agents
-    from unweave.node.fleet import TimedOut
+    from unweave.node.fleet import TimedOut, fleet
     from unweave.node.supervisor import Supervisor
 
     if until not in ("forever", "ready", "rest"):
@@ -59,6 +59,12 @@ def up(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
+    with fleet(folder) as running:
+        if running.agents:
+            raise UnweaveError(
+                f"{', '.join(running.agents)} of {folder} already run: stop them first (SIGTERM), "
+                "or look at them with `unweave status`"
+            )
     signal.signal(signal.SIGTERM, stop)
     with Supervisor(find_agents(folder), restart=restart) as agents:
         try:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -79,8 +79,13 @@ class _Regression(GramModel):
     def scale(self) -> float:
         """What a feature is multiplied by before it is rounded to a whole number."""
 
-    def design(self, x: ArrayLike) -> Floats:
+    def design(self, x: Any) -> Floats:
         """Rows of features, with the intercept's 1 in front if there is one."""
+        if isinstance(x, Mapping) or hasattr(x, "columns"):  # by name, as in learning
+            absent = [name for name in self.feature_names if name not in x]
+            if absent:
+                raise DataError(f"{self.name}: rows to predict lack the column {absent[0]!r}")
+            x = np.column_stack([np.atleast_1d(x[name]) for name in self.feature_names])
         rows = np.atleast_2d(np.asarray(x, dtype=np.float64))
         if rows.ndim != 2 or rows.shape[1] != len(self.feature_names):
             raise DataError(

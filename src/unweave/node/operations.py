@@ -55,6 +55,10 @@ def _verified(certificate: bytes, agents: Fleet) -> bytes:
 def _vote(agents: Fleet, name: str) -> tuple[str, str]:
     """Vote for every agent whose folder is here; each refuses by itself while it hears NAME."""
     agents.any()
+    if name in agents.agents:
+        raise UnweaveError(
+            f"{name} answers here: it is not gone. Ask it: `unweave forget DIR {name}`"
+        )
     request = None
     refused = []
     for voter, operator in agents.agents.items():

@@ -57,7 +57,7 @@ from unweave.protocol.gossip import (
     share,
     silent,
 )
-from unweave.protocol.hearing import hear, learn, recheck, settled
+from unweave.protocol.hearing import hear, learn, recheck
 from unweave.protocol.ids import FAR, NEVER, bit
 from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
 from unweave.protocol.records import Figure, Intent, Sign, Vote
@@ -265,8 +265,10 @@ def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
     live token would die and every erasure would cost a rebuild."""
     if s.tomb.left:
         turn.do(Refused("this agent was declared gone by a quorum; nothing of it is included"))
-    elif event.request in s.intents or settled(s, s.me, event.request):
+    elif event.request in s.intents or event.request in s.tomb.ids:
         return  # asked again: one intent is enough
+    elif s.tomb.whole:
+        turn.do(Refused("it has erased itself already; the certificate of that request covers it"))
     else:
         intent = Intent.write(
             s.me,
