@@ -1,0 +1,123 @@
+"""What one agent with a valid key cannot do to the others, nor bad data to a walk."""
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from unweave.errors import WireError
+from unweave.graph import graphs
+from unweave.node.authentic import check_attestations
+from unweave.node.codec import decode, encode
+from unweave.protocol.agent import handle
+from unweave.protocol.events import Received, Refused, Solution
+from unweave.protocol.ids import FAR, Stamp, request_id, requested_of
+from unweave.protocol.messages import Alive, Hello, Pass, Share
+from unweave.protocol.records import Intent, Vote
+from unweave.protocol.token import Quiet
+from unweave.simulate.world import World
+from unweave.testing.tally import Tally, tally_terms
+from unweave.testing.values import gossip as some_gossip
+
+
+class Quietly(Tally):
+    """A worker with the factor that it is told to have."""
+
+    def __init__(self, agent, units):
+        super().__init__(agent, True)
+        self.units = np.array(units, dtype=np.int64)
+
+    def solve(self, work):
+        return Solution(self.units)
+
+
+def settled(workers=None):
+    terms = tally_terms(graphs.ring(3), seed=1)
+    world = World(terms, workers or [Tally(k, True) for k in range(3)])
+    world.start()
+    assert world.run(lambda: world.parked is not None, 500)
+    return world
+
+
+def test_an_impossible_epoch_is_not_believed():
+    """It would use up the numbers: no later epoch could be written."""
+    world = settled()
+    state = world.state(0)
+    far = Stamp(state.fence.epoch + FAR, 1, 1, 1, 1)
+    after, _ = handle(state, Received(1, Alive(far, 0.0), 0.0))
+    assert after.fence == state.fence
+    near = far._replace(epoch=state.fence.epoch + 5)
+    after, _ = handle(state, Received(1, Alive(near, 0.0), 0.0))
+    assert after.fence == near
+    token = world.state(world.parked).copy._replace(stamp=far)
+    after, effects = handle(state, Received(1, Pass(token), 0.0))
+    assert after.last == state.last
+    assert any(isinstance(e, Refused) and "impossible epoch" in e.why for e in effects)
+
+
+def test_a_factor_that_does_not_fit_stays_out_and_the_walk_goes_on():
+    huge = [2**62, 1]
+    seen = []
+
+    class Observer:
+        def after(self, agent, before, after, effects):
+            seen.extend(e.why for e in effects if isinstance(e, Refused))
+
+    terms = tally_terms(graphs.ring(3), seed=1)
+    workers = [Quietly(0, huge), Quietly(1, huge), Quietly(2, [5, 5])]
+    world = World(terms, workers, observers=[Observer()])
+    world.start()
+    assert world.run(lambda: world.parked is not None, 500)
+    token = world.state(world.parked).token
+    assert token.inside.bit_count() == 2
+    assert token.inside >> 2 & 1
+    assert any("leaves the grid" in why for why in seen)
+
+
+def test_a_request_id_belongs_to_its_agent():
+    terms = tally_terms(graphs.ring(3), seed=1)
+    mine = request_id(2, b"x" * 12)
+    assert requested_of(mine) == 2
+    base = some_gossip(Random(1), terms)
+
+    def message(record, field, key):
+        empty = base._replace(tombstones={}, intents={}, votes={}, figures={}, halts=frozenset())
+        return Share(Stamp(1, 0, 1, 1, 1), empty._replace(**{field: {key: record}}))
+
+    def intent(author, request):
+        return Intent.write(
+            author,
+            lambda raw: b"",
+            run=terms.run.hex(),
+            request=request.hex(),
+            agent=author,
+            whole=True,
+            rows=[],
+        )
+
+    decode(encode(message(intent(2, mine), "intents", mine), terms), terms)
+    with pytest.raises(WireError, match="names another agent"):
+        decode(encode(message(intent(1, mine), "intents", mine), terms), terms)
+    self_vote = Vote.write(2, lambda raw: b"", run=terms.run.hex(), agent=2, request=mine.hex())
+    with pytest.raises(WireError, match="declare itself gone"):
+        decode(encode(message(self_vote, "votes", (2, 2)), terms), terms)
+
+
+def test_a_false_attestation_is_refused_where_it_arrives():
+    world = settled()
+    terms, token = world.terms, world.state(world.parked).token
+    quiet = Quiet(0b011, token.eta, None, b"statement", {0: b"good", 1: b"bad"})
+
+    def verify(agent, payload, signature):
+        return signature == b"good"
+
+    with pytest.raises(WireError, match="a2 did not sign"):
+        check_attestations(Pass(token._replace(quiet=quiet)), {}, terms, verify)
+    known = {}
+    honest = quiet._replace(signatures={0: b"good", 1: b"good"})
+    check_attestations(Pass(token._replace(quiet=honest)), known, terms, verify)
+    assert len(known) == 2
+    with pytest.raises(WireError, match="said to attest"):
+        missing = quiet._replace(signatures={0: b"good"})
+        check_attestations(Pass(token._replace(quiet=missing)), {}, terms, verify)
+    check_attestations(Hello(token.stamp, None), {}, terms, verify)
