@@ -68,7 +68,8 @@ def up(
     signal.signal(signal.SIGTERM, stop)
     with Supervisor(find_agents(folder), restart=restart) as agents:
         try:
-            agents.ready(max(30.0, 2.0 * len(agents.children)))
+            patience = max(30.0, 2.0 * len(agents.children))
+            agents.ready(patience if until == "forever" else min(patience, timeout))
             if until == "ready":
                 return
             end = time.monotonic() + timeout if until == "rest" else None
@@ -97,7 +98,7 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
     from unweave.node.fleet import fleet
 
     previous: tuple[float, int] | None = None
-    missing = "everybody"
+    missing, said = "everybody", ""
     with ExitStack() as stack:
         live = None
         if not json and sys.stdout.isatty():
@@ -118,6 +119,10 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
             elif live is not None:
                 live.update(_view(found, down, posterior, speed))
             missing = _missing(found, down)
+            line = _line(found, down, missing)
+            if live is None and not json and line != said:
+                console.print(line, highlight=False, soft_wrap=True)
+                said = line
             if end is not None and not missing:
                 break
             time.sleep(0.5 if end is None else 0.1)
@@ -161,3 +166,12 @@ def _view(
         if row["mean"] is not None and row["sd"] is not None:
             lines.append(Text(f"{row['name']} = {row['mean']:.5g} ± {row['sd']:.2g}"))
     return Group(status_table(found, down), *lines)
+
+
+def _line(found: dict[str, dict[str, Any]], down: list[str], missing: str) -> str:
+    """The network in one line, for a log or a pipe."""
+    included = max((len(s.get("included", [])) for s in found.values()), default=0)
+    digests = {s["digest"][:12] for s in found.values() if s.get("digest")}
+    state = f"at rest with {digests.pop()}" if not missing and digests else "learning"
+    gone = f"; down: {', '.join(down)}" if down else ""
+    return f"{len(found)} agents answer, {included} included, {state}{gone}"

@@ -19,6 +19,7 @@ from unweave.node.nursery import Nursery
 
 __all__ = ["Child", "Process", "Supervisor"]
 
+_STARTS = 3  # how often an agent that never answered is started again
 _BAD_INPUT = 2  # an agent that exits so will not start until somebody mends its folder
 
 
@@ -141,6 +142,12 @@ class Supervisor:
                 with contextlib.suppress(AgentDown), Operator(self.children[name].folder, 2.0) as a:
                     if a.ask("status")["status"]["phase"] != "starting":
                         waiting.discard(name)
+            for name in sorted(waiting):
+                child = self.children[name]
+                if child.restarts >= _STARTS and child.exit_code is not None:
+                    raise UnweaveError(
+                        f"{name} does not start, after {_STARTS + 1} attempts: {child.last_words()}"
+                    )
             if waiting:
                 time.sleep(0.05)
         if waiting:
