@@ -1,0 +1,24 @@
+"""docs/files.md: its examples are read by the code, and no key is missing."""
+
+import re
+import tomllib
+from pathlib import Path
+
+from unweave.manifest import AgentEntry, GraphEntry, Manifest, PatienceEntry
+from unweave.node.config import AgentConfig
+from unweave.node.data_source import DataSource
+
+TEXT = (Path(__file__).parents[2] / "docs" / "files.md").read_text(encoding="utf-8")
+NETWORK, AGENT = re.findall(r"^```toml\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def test_the_examples_are_what_the_code_reads():
+    manifest = Manifest.parse(NETWORK.encode())
+    assert manifest.terms().size == 3
+    assert AgentConfig.model_validate(tomllib.loads(AGENT)).data.columns == {"x": "diagnosis"}
+
+
+def test_every_key_is_explained():
+    for table in (Manifest, AgentEntry, GraphEntry, PatienceEntry, AgentConfig, DataSource):
+        for key in table.model_fields:
+            assert re.search(rf"\b{key}\b", TEXT), f"{table.__name__}: {key}"
