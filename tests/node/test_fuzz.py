@@ -105,8 +105,9 @@ def test_mutated_messages(count):
             pool.append(a_message(draw))
             assert reads(pool[-1])
         read += reads(mutated(draw, draw.choice(pool[-100:])))
-    # A fuzzer that is always refused at the door, or never, tests nothing.
-    assert 0.02 * count < read < 0.9 * count
+    # A fuzzer that is always refused at the door, or never, tests nothing. (Most are: an id that
+    # does not name its agent, a stamp beyond every count and a record of another network end here.)
+    assert 0.01 * count < read < 0.9 * count
 
 
 @pytest.mark.parametrize("count", COUNTS)
