@@ -201,26 +201,13 @@ def _pair(item: str, option: str) -> tuple[str, str]:
 
 def _addresses(hosts: str | None, count: int) -> list[str]:
     from unweave.errors import ConfigError
+    from unweave.node.layout import free_ports
 
     if hosts is None:
-        return [f"127.0.0.1:{port}" for port in _free_ports(count)]
+        return [f"127.0.0.1:{port}" for port in free_ports(count)]
     path = Path(hosts)
     text = path.read_text() if path.is_file() else hosts.replace(",", "\n")
     found = [line.strip() for line in text.splitlines() if line.strip()]
     if len(found) != count:
         raise ConfigError(f"--hosts: {len(found)} addresses for {count} agents; give one for each")
     return found
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that are free on loopback now, all different."""
-    import socket
-    from contextlib import ExitStack
-
-    with ExitStack() as stack:
-        ports = []
-        for _ in range(count):
-            probe = stack.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
-            ports.append(int(probe.getsockname()[1]))
-    return ports

@@ -11,10 +11,8 @@ import csv
 import os
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from unweave.errors import UnweaveError
 from unweave.manifest import Manifest
 from unweave.node.fleet import Fleet, fleet, patiently
 from unweave.node.identity import verifier
-from unweave.node.layout import create_network
+from unweave.node.layout import create_network, free_ports
 from unweave.node.operations import audit_and_wait, erase_and_wait
 from unweave.node.supervisor import Supervisor
 from unweave.protocol.verify import Account, verify
@@ -119,7 +117,7 @@ def lay_out(story: Story, folder: Path) -> Manifest:
         name="hospitals",
         model=_regression(story).before.model,
         agents=names,
-        addresses=[f"127.0.0.1:{port}" for port in _free_ports(len(names))],
+        addresses=[f"127.0.0.1:{port}" for port in free_ports(len(names))],
         data={name: {"path": "patients.csv", "key": "id"} for name in names},
         edges=list(story.graph.edges),
         seed=story.seed,
@@ -135,16 +133,6 @@ def lay_out(story: Story, folder: Path) -> Manifest:
                 [repr(cell.item()) for cell in row] for row in zip(*columns.values(), strict=True)
             )
     return manifest
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        ports = []
-        for _ in range(count):
-            probe = stack.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
-            ports.append(int(probe.getsockname()[1]))
-    return ports
 
 
 def _rest(folder: Path, agents: Supervisor, wanted: set[str]) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import shutil
+import socket
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from unweave.models import Model
 from unweave.node.config import AGENT_FILE
 from unweave.node.identity import Identity
 
-__all__ = ["create_network", "read_table", "split_table"]
+__all__ = ["create_network", "free_ports", "read_table", "split_table"]
 
 
 def create_network(
@@ -121,3 +123,14 @@ def copy_data(files: Mapping[str, Path], folders: Mapping[str, Path]) -> None:
     """Each agent's own file into its folder."""
     for agent, source in files.items():
         shutil.copyfile(source, folders[agent] / "data.csv")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that are free on loopback now, all different."""
+    with ExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            probe = stack.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            ports.append(int(probe.getsockname()[1]))
+    return ports
