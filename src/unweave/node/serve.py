@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import time
 from pathlib import Path
 
 from unweave.errors import ConfigError, UnweaveError
@@ -17,10 +16,10 @@ from unweave.node.identity import Identity, keyid_of, public_key
 from unweave.node.log import Log
 from unweave.node.metrics import Metrics
 from unweave.node.runner import Node, NotReady
+from unweave.node.seconding import keep_votes
 from unweave.node.store import SqliteStore
 from unweave.node.transport import GrpcTransport
 from unweave.node.worker import DataWorker
-from unweave.protocol.events import VoteCast
 from unweave.solvers import default_solver
 
 __all__ = ["open_data", "open_identity", "serve"]
@@ -67,7 +66,7 @@ async def serve(path: str | Path, *, level: str = "info", leash: int | None = No
     if leash is not None:
         loop.add_reader(leash, node.stop)
     running = asyncio.create_task(node.run())
-    helpers = [asyncio.create_task(_keep_votes(node))]
+    helpers = [asyncio.create_task(keep_votes(node))]
     if config.watch:
         helpers.append(asyncio.create_task(_watch(freshness, config.watch, log)))
     try:
@@ -123,32 +122,3 @@ async def _watch(freshness: Freshness, every: float, log: Log) -> None:
                 log.info("the data have changed")
         except UnweaveError as error:
             log.error("cannot read the data", why=str(error))
-
-
-def _may_second(node: Node, target: int) -> bool:
-    neighbours = node.terms.topology.adjacency[target]
-    state = node.state
-    if state is None or node.me in neighbours:
-        return state is not None
-    voted = sum(1 for n in neighbours if (target, n) in state.votes)
-    return 2 * voted > len(neighbours)
-
-
-async def _keep_votes(node: Node) -> None:
-    """With `auto_vote`, second a vote about an agent that is not heard from here. Who is no
-    neighbour of it cannot know: it waits until most of the neighbours have voted."""
-    while True:
-        await node.changed(30.0)
-        state = node.state
-        if state is None or not node.folder.config.auto_vote:
-            continue
-        for target, voter in list(state.votes):
-            if (
-                target != node.me
-                and (target, node.me) not in state.votes
-                and _may_second(node, target)
-            ):
-                request = state.votes[target, voter].request
-                await node.probe(target)
-                with contextlib.suppress(NotReady):
-                    await node.tell(VoteCast(target, request, time.monotonic()))

@@ -1,0 +1,60 @@
+"""The agent's store, on a thread of its own: a slow disk holds up nothing but the steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from unweave.node.config import AgentFolder
+from unweave.node.store import SqliteStore
+from unweave.protocol.state import State
+
+__all__ = ["Disk"]
+
+
+class Disk:
+    """Opens, reads and writes one agent's file, one thing at a time."""
+
+    def __init__(self, folder: AgentFolder) -> None:
+        self._path = folder.store
+        self._terms = folder.terms
+        self._me = folder.me
+        self._store: SqliteStore | None = None
+        self._thread = ThreadPoolExecutor(1, "disk")
+
+    async def open(self) -> None:
+        if self._store is None:
+            await self._there(self._open)
+
+    async def load(self) -> State:
+        return await self._there(self._load)  # type: ignore[no-any-return]
+
+    async def commit(self, before: State, after: State) -> None:
+        assert self._store is not None
+        await self._there(self._store.commit, before, after)
+
+    async def close(self) -> None:
+        await self._there(self._close)
+
+    def end(self) -> None:
+        self._thread.shutdown()
+
+    # ----------------------------------------------------------------------- in the disk's thread
+
+    async def _there(self, do: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, do, *args)
+
+    def _open(self) -> None:
+        self._store = SqliteStore.open(self._path, self._terms, self._me)
+
+    def _load(self) -> State:
+        assert self._store is not None
+        loaded = self._store.load(self._terms, self._me)
+        return State(self._terms, self._me) if loaded is None else loaded
+
+    def _close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None

@@ -1,0 +1,96 @@
+"""What a step asks for, once it is on the disk: messages, work, and words for the operator."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+from unweave.node.log import Log
+from unweave.node.post import Post
+from unweave.node.steps import Steps
+from unweave.node.tasks import Tasks
+from unweave.node.working import Desk
+from unweave.protocol.events import (
+    Again,
+    Certified,
+    Continue,
+    Detach,
+    Effect,
+    Event,
+    Opened,
+    Refused,
+    Send,
+    Work,
+)
+from unweave.protocol.messages import Message, Pass
+
+__all__ = ["Hands", "answers"]
+
+
+class Hands:
+    """Carries out effects in their order; what takes a while runs beside the rest, and comes back
+    as an event through `step`."""
+
+    def __init__(
+        self,
+        step: Callable[[Event], Awaitable[object]],
+        steps: Steps,
+        post: Post,
+        desk: Desk,
+        tasks: Tasks,
+        log: Log,
+        counts: Counter[str],
+    ) -> None:
+        self._step = step
+        self._steps = steps
+        self._post = post
+        self._desk = desk
+        self._tasks = tasks
+        self._log = log
+        self._counts = counts
+
+    def perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._tasks.begin(self.send(effect.to, effect.message))
+            elif isinstance(effect, Again):
+                self._tasks.begin(self._step(Continue(time.monotonic())))
+            elif isinstance(effect, Certified):
+                self._counts["certificates"] += 1
+                self._log.info("certified")
+            elif isinstance(effect, Opened):
+                self._counts["epochs opened"] += 1
+                self._log.info("new epoch", why=effect.why)
+            elif isinstance(effect, Refused):
+                self._log.warning("refused", why=effect.why)
+            elif isinstance(effect, Detach):
+                self._log.info("rows dropped", whole=effect.whole)
+            else:
+                self._tasks.begin(self._work(effect))
+
+    async def send(self, to: int, message: Message) -> None:
+        for answer in await self._post.send(to, message, self._steps.state):
+            await self._step(answer)
+
+    async def _work(self, work: Work) -> None:
+        def wanted() -> bool:
+            state = self._steps.state
+            return state is not None and state.pending == work.key
+
+        done = await self._desk.answer(work, wanted)
+        if done is not None:
+            await self._step(done)
+
+
+def answers(effects: list[Effect], asker: int) -> tuple[list[Message], list[Effect]]:
+    """What can go back to `asker` in the answer to its call, and the rest. A token never does: it
+    goes on a call of its own, which is repeated until it is acknowledged."""
+    back: list[Message] = []
+    rest: list[Effect] = []
+    for effect in effects:
+        if isinstance(effect, Send) and effect.to == asker and not isinstance(effect.message, Pass):
+            back.append(effect.message)
+        else:
+            rest.append(effect)
+    return back, rest
