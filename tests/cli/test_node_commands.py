@@ -121,7 +121,7 @@ def test_check_names_each_problem(tmp_path, table):
         found = unweave("check", net, "--json")
     assert found.code == 1
     problems = {(c["agent"], c["what"]): c["problem"] for c in found.json["checks"] if c["problem"]}
-    assert "chmod 600" in problems["a1", "key and certificate"]
+    assert "others can read" in problems["a1", "key"]
     assert "something else listens" in problems["a1", "address"]
     assert "record 2" in problems["a2", "data"]
     assert "differs" in problems["a3", "same manifest"]

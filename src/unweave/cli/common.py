@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
 from typing import Any
 
@@ -17,10 +19,26 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-__all__ = ["console", "emit_json", "errors", "progress"]
+__all__ = ["command", "console", "emit_json", "errors", "progress", "quote"]
 
-console = Console(soft_wrap=False)
+# In a pipe nobody knows a width, and a table that was folded for 80 columns is hard to search.
+_PIPE = 160
+
+console = Console(
+    soft_wrap=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE
+)
 errors = Console(stderr=True, highlight=False)
+
+
+def quote(word: object) -> str:
+    """As a shell wants it, to be copied."""
+    return shlex.quote(str(word))
+
+
+def command(*lines: str) -> None:
+    """Commands to be copied: one line each, however narrow the terminal is."""
+    for line in lines:
+        console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
 
 
 def emit_json(value: object) -> None:

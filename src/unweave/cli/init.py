@@ -13,18 +13,33 @@ __all__ = ["init"]
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the network is written.")],
     agents: Annotated[
-        str,
-        typer.Option("--agents", "-k", help="A number (a1 … aK), or names: north,east,south."),
-    ] = "5",
+        str | None,
+        typer.Option(
+            "--agents",
+            "-k",
+            help="A number (a1 … aK), or names: north,east,south.",
+            show_default="5, or those of --edges",
+        ),
+    ] = None,
     graph: Annotated[
-        str, typer.Option("--graph", "-g", help="ring, star, complete, path, grid, …")
-    ] = "ring",
+        str | None,
+        typer.Option(
+            "--graph",
+            "-g",
+            help="star (the first agent is the hub), ring, complete, path or grid.",
+            show_default="ring",
+        ),
+    ] = None,
     edges: Annotated[
         Path | None,
-        typer.Option("--edges", help='A graph of your own: one edge per line, "a,b" or "a b".'),
+        typer.Option(
+            "--edges",
+            metavar="FILE",
+            help='A graph of your own, instead of --graph: one edge per line, "a,b" or "a b".',
+        ),
     ] = None,
     model: Annotated[
-        str, typer.Option("--model", "-m", help="What is learned.")
+        str, typer.Option("--model", "-m", help="What is learned: a name from docs/models.md.")
     ] = "beta-bernoulli",
     settings: Annotated[
         list[str] | None,
@@ -36,12 +51,20 @@ def init(
         Path | None,
         typer.Option(
             "--data",
-            help="A CSV file whose rows are dealt out to the agents (a trial on one machine), or a "
-            "folder with one NAME.csv per agent. Without it, put data.csv into each folder.",
+            metavar="PATH",
+            help="A file whose records are dealt out to the agents (a trial on one machine), or a "
+            "folder with one NAME.csv per agent; CSV, TSV, JSON, NDJSON or Parquet. Without it, "
+            "put data.csv into each agent's folder.",
         ),
     ] = None,
     split: Annotated[
-        str, typer.Option("--split", help="How one file is dealt out: iid, quantity, sorted, …")
+        str,
+        typer.Option(
+            "--split",
+            metavar="HOW",
+            help="How one file is dealt out: iid, quantity (unequal numbers), or by the model's "
+            "last column: dirichlet (unlike), by-label, sorted.",
+        ),
     ] = "iid",
     key: Annotated[
         str | None, typer.Option("--key", help="The column that names a record, for erasing it.")
@@ -82,65 +105,41 @@ def init(
 
         unweave init banks --agents north,east --hosts n.example:7400,e.example:7400
     """
-    from unweave.cli.common import console, emit_json
+    from unweave.cli.common import command, console, emit_json, quote
+    from unweave.cli.shares import Columns, shares
     from unweave.errors import ConfigError, UnweaveError
-    from unweave.graph import graphs
     from unweave.models import by_name
-    from unweave.node.layout import copy_data, create_network, split_table
+    from unweave.node.data import MIN_RECORDS
+    from unweave.node.layout import create_network
 
-    names = _names(agents)
+    names, own_edges = _graph(agents, graph, edges)
     try:
         chosen = by_name(model, **_settings(settings or []))
     except (TypeError, ValueError) as error:
         if isinstance(error, UnweaveError):
             raise
         raise ConfigError(f"--set: a setting of {model} has the wrong type ({error})") from None
-    own_edges = None
-    if edges is not None:
-        topology = graphs.from_edges(edges)
-        missing = sorted(set(topology.agents) - set(names))
-        if agents.isdigit() and len(names) == len(topology.agents):
-            names = list(topology.agents)
-        elif missing:
-            raise ConfigError(f"{edges}: names {missing[0]!r}, which --agents does not")
-        own_edges = list(topology.edges)
     columns = dict(_pair(item, "--column") for item in column or [])
     for wrong in sorted(set(columns) - set(chosen.columns)):
         raise ConfigError(
             f"--column {wrong}={columns[wrong]}: {chosen.name} has no column {wrong!r}; its "
             f"columns are {', '.join(chosen.columns)}"
         )
-    table: dict[str, Any] = {"path": "data.csv"}
-    if key:
-        table["key"] = key
-    if columns:
-        table["columns"] = columns
-    sources = None
-    if data is not None and data.is_dir():
-        sources = {agent: data / f"{agent}.csv" for agent in names}
-        for agent, source in sources.items():
-            if not source.is_file():
-                raise ConfigError(f"{source}: there is no data file for {agent!r}; add it")
-    elif data is not None and not data.is_file():
-        raise ConfigError(f"{data}: no such file")
+    given = shares(data, names, Columns(chosen, columns, key), split, seed)
     manifest = create_network(
         folder,
-        name=name or folder.resolve().name,
+        name=name or folder.resolve().name[:64],
         model=chosen,
         agents=names,
         addresses=_addresses(hosts, len(names)),
-        data=dict.fromkeys(names, table),
-        graph=None if own_edges is not None else graph,
+        data=given.tables,
+        graph=None if own_edges is not None else graph or "ring",
         edges=own_edges,
+        fill=given.fill,
         schedule=schedule,
         seed=seed,
     )
     homes = {agent: folder / "agents" / agent for agent in names}
-    counts: dict[str, int] = {}
-    if sources is not None:
-        copy_data(sources, homes)
-    elif data is not None:
-        counts = split_table(data, homes, split, seed)
     if json:
         emit_json(
             {
@@ -150,28 +149,84 @@ def init(
                     entry.name: {
                         "folder": str(homes[entry.name]),
                         "address": entry.address,
-                        "records": counts.get(entry.name),
+                        "records": given.counts.get(entry.name),
                     }
                     for entry in manifest.entries
                 },
             }
         )
         return
-    console.print(f"[green]Wrote[/green] {folder}/network.toml and {len(names)} agent folders.")
+    console.print("[green]Wrote[/green]", end=" ")
+    console.print(
+        f"{folder}/network.toml and {len(names)} agent folders.",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
     console.print(
         "Neighbours can compute an agent's sufficient statistics from two tokens in a row; see "
         "docs/security.md.",
         highlight=False,
+        soft_wrap=True,
     )
     if data is None:
-        console.print("Next: put each agent's data.csv into its folder, then")
-    console.print(f"  unweave check {folder}\n  unweave up {folder}", highlight=False)
+        wanted = ", ".join([*([key] if key else []), *(columns.get(c, c) for c in chosen.columns)])
+        console.print(
+            f"Next: put each agent's data.csv (columns {wanted}) into its folder, then",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+    if few := [agent for agent, n in given.counts.items() if n < MIN_RECORDS]:
+        console.print(
+            f"[yellow]{', '.join(few[:5])}[/yellow] will refuse to start with fewer than "
+            f"{MIN_RECORDS} records: give more, or lower min_records in agent.toml.",
+            highlight=False,
+            soft_wrap=True,
+        )
+    command(f"unweave check {quote(folder)}", f"unweave up {quote(folder)}")
+
+
+def _graph(
+    agents: str | None, graph: str | None, edges: Path | None
+) -> tuple[list[str], list[tuple[str, str]] | None]:
+    """The agents' names, and the edges if there is a file of them."""
+    from unweave.errors import ConfigError
+    from unweave.graph import graphs
+
+    if edges is None:
+        return _names("5" if agents is None else agents), None
+    if graph is not None:
+        raise ConfigError(f"--graph {graph} and --edges {edges} name two graphs: give one of them")
+    topology = graphs.from_edges(edges)
+    found = list(topology.agents)
+    if agents is not None:
+        names = _names(agents)
+        if agents.isdigit() and len(names) != len(found):
+            raise ConfigError(
+                f"--agents {agents}, but {edges} has {len(found)} agents: leave --agents out"
+            )
+        if not agents.isdigit():
+            for one in sorted(set(names) ^ set(found)):
+                where = (edges, "--agents") if one in found else ("--agents", edges)
+                raise ConfigError(
+                    f"{where[0]} names {one!r}, {where[1]} does not: leave --agents out to take "
+                    "the names of the file"
+                )
+            found = names
+    return found, list(topology.edges)
 
 
 def _names(agents: str) -> list[str]:
+    from unweave.errors import ConfigError
+
     if agents.isdigit():
-        return [f"a{k}" for k in range(1, int(agents) + 1)]
-    return [name.strip() for name in agents.split(",") if name.strip()]
+        names = [f"a{k}" for k in range(1, int(agents) + 1)]
+    else:
+        names = [name.strip() for name in agents.split(",") if name.strip()]
+    if not names:
+        raise ConfigError(f"--agents {agents}: give a number above 0, or names: north,east,south")
+    return names
 
 
 def _settings(items: list[str]) -> dict[str, Any]:
@@ -206,7 +261,10 @@ def _addresses(hosts: str | None, count: int) -> list[str]:
     if hosts is None:
         return [f"127.0.0.1:{port}" for port in free_ports(count)]
     path = Path(hosts)
-    text = path.read_text() if path.is_file() else hosts.replace(",", "\n")
+    try:
+        text = path.read_text() if path.is_file() else hosts.replace(",", "\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--hosts {hosts}: cannot be read: {error}") from None
     found = [line.strip() for line in text.splitlines() if line.strip()]
     if len(found) != count:
         raise ConfigError(f"--hosts: {len(found)} addresses for {count} agents; give one for each")

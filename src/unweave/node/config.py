@@ -16,7 +16,9 @@ key = "id"
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -82,18 +84,27 @@ class AgentFolder:
             values = tomllib.loads(file.read_text())
         except OSError as error:
             raise ConfigError(
-                f"{file}: cannot be read ({error.strerror}): `unweave init` writes agent folders"
+                f"{file}: cannot be read ({error.strerror}): {_instead(path)}"
             ) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{file}: not TOML: {error}") from None
+            raise ConfigError(f"{file}: not TOML: {error}; mend that line") from None
         config = _validated(values, file)
+        if not (path / config.network).is_file():
+            raise ConfigError(
+                f"{path / config.network}: no such file: copy the network's manifest there (every "
+                f"agent has the same one), or name it in {file} (network = …)"
+            )
         manifest = load(path / config.network)
         if config.name not in manifest.topology.agents:
             raise ConfigError(
-                f'{file}: name = "{config.name}", but the manifest has no such agent; its agents '
-                f"are {', '.join(manifest.topology.agents[:8])}"
+                f'{file}: name = "{config.name}", but the manifest has no such agent: mend the '
+                f"name; the agents are {_some(manifest.topology.agents)}"
             )
         return cls(path, config, manifest, manifest.terms())
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
 
 
 def _validated(values: dict[str, Any], file: Path) -> AgentConfig:
@@ -102,9 +113,16 @@ def _validated(values: dict[str, Any], file: Path) -> AgentConfig:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        known = ", ".join(AgentConfig.model_fields)
-        hint = f"; the keys are {known}" if first["type"] == "extra_forbidden" else ""
-        raise ConfigError(f"{file}: {place}: {first['msg'].lower()}{hint}") from None
+        if first["type"] == "extra_forbidden":
+            table = DataSource if first["loc"][0] == "data" else AgentConfig
+            known = list(table.model_fields)
+            near = get_close_matches(str(first["loc"][-1]), known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(known)}"
+            raise ConfigError(f"{file}: {place}: unknown key; {hint}") from None
+        if first["type"] == "missing":
+            raise ConfigError(f"{file}: {place} is missing: add it") from None
+        text = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{file}: {place}: {text[0].lower()}{text[1:]}") from None
 
 
 def agent_name(folder: str | Path) -> str:
@@ -120,15 +138,53 @@ def agent_name(folder: str | Path) -> str:
 def find_agents(folder: str | Path) -> list[Path]:
     """The agent folders of DIR: itself if it is one, else those below it, in network order."""
     path = Path(folder)
-    if (path / AGENT_FILE).is_file():
-        return [path]
-    found = sorted(path.glob(f"agents/*/{AGENT_FILE}"))
-    if not found:
+    try:
+        if (path / AGENT_FILE).is_file():
+            return [path]
+        found = [home for home in _below(path / "agents") if (home / AGENT_FILE).is_file()]
+    except OSError as error:
         raise ConfigError(
-            f"{path}: neither an agent's folder (no {AGENT_FILE}) nor a network's (no agents/ with "
-            f"agent folders): make one with `unweave init {path}`"
-        )
+            f"{error.filename or path}: cannot be read ({error.strerror or error}): ask its owner, "
+            "or run the command as the user who made it"
+        ) from None
+    if not found:
+        raise ConfigError(f"{path}: {_what_it_is(path)}: {_instead(path)}")
     manifest = load(path / "network.toml")
     order = {name: k for k, name in enumerate(manifest.topology.agents)}
-    folders = [file.parent for file in found]
-    return sorted(folders, key=lambda f: order.get(agent_name(f), len(order)))
+    homes: dict[str, Path] = {}
+    for home in found:
+        name = agent_name(home)
+        if name in homes:
+            raise ConfigError(
+                f"{homes[name]} and {home} are both the folder of {name!r}: move one of them away"
+            )
+        homes[name] = home
+    return [homes[name] for name in sorted(homes, key=lambda n: order.get(n, len(order)))]
+
+
+def _below(path: Path) -> list[Path]:
+    return sorted(path.iterdir()) if path.is_dir() else []
+
+
+def _what_it_is(path: Path) -> str:
+    if not path.exists():
+        return "no such folder"
+    if not path.is_dir():
+        return "a file, not a folder"
+    return (
+        f"neither an agent's folder (no {AGENT_FILE}) nor a network's (no agents/ with agent "
+        "folders)"
+    )
+
+
+def _instead(path: Path) -> str:
+    """A folder nearby that was probably meant, or how to make one."""
+    here = path.resolve()
+    for near in (here.parent, here.parent.parent):
+        if here.exists() and (near / "network.toml").is_file() and (near / "agents").is_dir():
+            return f"did you mean {near}?"
+    if (path / "network.toml").is_file() and (path / "agents").is_dir():
+        return f"this is a network's folder; its agents' are below {path / 'agents'}"
+    if path.is_file():
+        return "give the folder of a network, or of an agent"
+    return f"check the path, or make a network with `unweave init {path}`"

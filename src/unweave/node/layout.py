@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import csv
+import os
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from unweave.data import partition
 from unweave.errors import ConfigError
 from unweave.manifest import Manifest
 from unweave.models import Model
 from unweave.node.config import AGENT_FILE
 from unweave.node.identity import Identity
 
-__all__ = ["create_network", "free_ports", "read_table", "split_table"]
+__all__ = ["create_network", "free_ports"]
 
 
 def create_network(
@@ -31,11 +31,13 @@ def create_network(
     graph: str | dict[str, Any] | None = None,
     edges: Sequence[tuple[str, str]] | None = None,
     metrics: Sequence[str] = (),
+    fill: Callable[[str, Path], None] | None = None,
     **settings: Any,
 ) -> Manifest:
     """Write DIR/network.toml and DIR/agents/NAME/ with key, certificate, agent.toml and manifest.
 
-    `data` holds each agent's [data] table. An existing network is never overwritten: its keys are
+    `data` holds each agent's [data] table, `fill(name, folder)` puts its file there. The network
+    appears when it is complete, or not at all. An existing one is never overwritten: its keys are
     somebody's identity.
     """
     root = Path(folder)
@@ -43,6 +45,13 @@ def create_network(
         raise ConfigError(
             f"{root}: there is a network already; choose another folder, or move this one away"
         )
+    if root.exists() and not root.is_dir():
+        raise ConfigError(f"{root}: there is a file of this name: choose another folder")
+    for agent in agents:
+        if agent in (".", ".."):
+            raise ConfigError(
+                f"agent {agent!r}: a name must be usable as a folder's: choose another"
+            )
     identities = [Identity.create(agent) for agent in agents]
     entries = [
         {"name": agent, "address": address, "certificate": identity.certificate_pem}
@@ -57,16 +66,51 @@ def create_network(
         **settings,
     )
     manifest.terms()  # refuse what cannot run before anything is written
-    root.mkdir(parents=True, exist_ok=True)
-    for k, identity in enumerate(identities):
-        home = root / "agents" / identity.name
-        home.mkdir(parents=True)
-        identity.save(home)
-        manifest.write(home / "network.toml")
-        table = dict(data.get(identity.name, {"path": "data.csv"}))
-        _write_agent_file(home, identity.name, table, metrics[k] if metrics else "")
-    manifest.write(root / "network.toml")
+    with _all_or_nothing(root) as place:
+        for k, identity in enumerate(identities):
+            home = place / "agents" / identity.name
+            home.mkdir(parents=True)
+            identity.save(home)
+            manifest.write(home / "network.toml")
+            table = dict(data.get(identity.name, {"path": "data.csv"}))
+            _write_agent_file(home, identity.name, table, metrics[k] if metrics else "")
+            if fill is not None:
+                fill(identity.name, home)
+        manifest.write(place / "network.toml")
     return manifest
+
+
+@contextmanager
+def _all_or_nothing(root: Path) -> Iterator[Path]:
+    """A folder to build in; what is in it moves to `root` at the end, unless something fails."""
+    try:
+        exists = root.is_dir()
+        if not exists:
+            root.parent.mkdir(parents=True, exist_ok=True)
+        # On the same disk, so that moving is renaming; inside `root` if the user made that.
+        beside = root if exists else root.parent
+        place = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=beside))
+        try:
+            yield place
+            if exists:
+                for part in ("agents", "network.toml"):
+                    os.rename(place / part, root / part)
+            else:
+                place.chmod(0o777 & ~_umask())
+                os.rename(place, root)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{root}: the network cannot be written there ({error.strerror or error}): choose "
+            "another folder, or mend its permissions"
+        ) from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _write_agent_file(home: Path, name: str, data: Mapping[str, Any], metrics: str) -> None:
@@ -82,47 +126,6 @@ def _write_agent_file(home: Path, name: str, data: Mapping[str, Any], metrics: s
         values["metrics"] = metrics
     values["data"] = dict(data)
     (home / AGENT_FILE).write_text(head + write_toml(values))
-
-
-# ----------------------------------------------------------------------------------------- data
-
-
-def read_table(path: str | Path) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of a CSV file, as text."""
-    source = Path(path)
-    try:
-        with source.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{source}: cannot be read as CSV: {error}") from None
-    if len(rows) < 2:
-        raise ConfigError(f"{source}: expected a header and at least one row")
-    return rows[0], rows[1:]
-
-
-def split_table(
-    path: str | Path, folders: Mapping[str, Path], how: str = "iid", seed: int = 0
-) -> dict[str, int]:
-    """Deal the rows of one CSV file out to the agents' folders (for a trial on one machine)."""
-    header, rows = read_table(path)
-    import numpy as np
-
-    shares = partition(np.arange(len(rows)), list(folders), how=how, seed=seed)
-    counts = {}
-    for agent, home in folders.items():
-        chosen = [rows[int(i)] for i in shares[agent]]
-        with (home / "data.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(header)
-            writer.writerows(chosen)
-        counts[agent] = len(chosen)
-    return counts
-
-
-def copy_data(files: Mapping[str, Path], folders: Mapping[str, Path]) -> None:
-    """Each agent's own file into its folder."""
-    for agent, source in files.items():
-        shutil.copyfile(source, folders[agent] / "data.csv")
 
 
 def free_ports(count: int) -> list[int]:

@@ -1,0 +1,203 @@
+"""What `unweave check` looks at. A result names the agent, what was looked at, the problem with its
+place, and the fix; `problem` is None where all is well."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unweave.node.config import AgentFolder
+    from unweave.protocol.state import State
+
+__all__ = ["look_at_agent", "look_at_network"]
+
+Result = dict[str, Any]
+
+
+def look_at_agent(home: Path) -> list[Result]:
+    """Settings first: without them nothing else can be looked at."""
+    from unweave.node.config import AGENT_FILE, AgentFolder, agent_name
+
+    name = agent_name(home)
+    found: list[AgentFolder] = []
+
+    def settings() -> str:
+        found.append(AgentFolder.read(home))
+        return found[0].manifest.model.name
+
+    results = [_result(name, "settings", settings, f"mend {home / AGENT_FILE}, or what it names")]
+    if not found:
+        return results
+    agent = found[0]
+    again = (
+        f"copy key.pem and certificate.pem of {name} from where `unweave init` wrote them to "
+        f"{home}; a lost identity cannot be made again, only a new network"
+    )
+    results.append(_result(name, "key", lambda: _identity(agent), again))
+    settle = f"mend listen in {home / AGENT_FILE}, or the address in network.toml"
+    results.append(_result(name, "address", lambda: _address(agent), settle))
+    if results[1]["problem"] is None:
+        mend = f"mend the data, or what {home / AGENT_FILE} says about them ([data])"
+        results.append(_result(name, "data", lambda: _data(agent), mend))
+    return results
+
+
+def look_at_network(folder: Path) -> list[Result]:
+    """All copies of the manifest must be the same bytes (they name the network), and every folder
+    must be an agent's."""
+    from unweave.manifest import load
+    from unweave.node.config import AGENT_FILE, agent_name
+
+    whole = (folder / "network.toml").read_bytes()
+    results, here = [], set()
+    for home in sorted(path for path in folder.glob("agents/*") if path.is_dir()):
+        copy = home / "network.toml"
+        if not (home / AGENT_FILE).is_file():
+            missing = f"{home}: there is no {AGENT_FILE} in it"
+            fix = "copy it from where `unweave init` wrote it, or remove the folder"
+            results.append(_found(home.name, "settings", missing, fix))
+        elif copy.is_file() and copy.read_bytes() != whole:
+            fix = f"copy it again: cp {folder / 'network.toml'} {copy}"
+            differs = f"{copy} differs from {folder / 'network.toml'}"
+            results.append(_found(agent_name(home), "same manifest", differs, fix))
+        here.add(agent_name(home))
+    for name in load(folder / "network.toml").topology.agents:
+        if name not in here:
+            note = "no folder here"  # it runs elsewhere
+            results.append({"agent": name, "what": "settings", "problem": None, "note": note,
+                            "fix": ""})  # fmt: skip
+    return results
+
+
+def _found(agent: str, what: str, problem: str, fix: str) -> Result:
+    return {"agent": agent, "what": what, "problem": problem, "note": "", "fix": fix}
+
+
+class _Problem(Exception):
+    """A problem with a fix of its own."""
+
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(problem)
+        self.fix = fix
+
+
+def _result(agent: str, what: str, probe: Callable[[], str], fix: str) -> Result:
+    """`fix` is for problems that do not bring one."""
+    from unweave.errors import UnweaveError
+
+    try:
+        note = probe()
+    except _Problem as problem:
+        return _found(agent, what, str(problem), problem.fix)
+    except UnweaveError as error:
+        return _found(agent, what, str(error), fix)
+    except OSError as error:
+        place = error.filename or "a file"
+        return _found(agent, what, f"{place}: cannot be read ({error.strerror or error})", fix)
+    return {"agent": agent, "what": what, "problem": None, "note": note, "fix": ""}
+
+
+def _identity(agent: AgentFolder) -> str:
+    from unweave.node.serve import open_identity
+
+    key = agent.path / "key.pem"
+    if key.is_file() and (mode := key.stat().st_mode & 0o777) & 0o077:
+        raise _Problem(f"{key}: others can read this key (mode {mode:04o})", f"chmod 600 {key}")
+    return open_identity(agent).keyid[:8]
+
+
+def _address(agent: AgentFolder) -> str:
+    listen = agent.config.listen or agent.manifest.agent(agent.config.name).address
+    where = agent.path / "agent.toml"
+    if listen is None:
+        raise _Problem(
+            f'agent "{agent.config.name}" has no address',
+            f"add address to its table in network.toml, or listen to {where}",
+        )
+    if _running(agent):
+        return f"{listen}, running"
+    here = _free(listen, f"listen in {where}, or the address in network.toml")
+    if agent.config.metrics:
+        _free(agent.config.metrics, f"metrics in {where}")
+    return f"{listen}, {here}"
+
+
+def _running(agent: AgentFolder) -> bool:
+    from unweave.node.client import AgentDown, Operator
+
+    try:
+        with Operator(agent.path, 2.0):
+            return True
+    except AgentDown:
+        return False
+
+
+def _free(listen: str, setting: str) -> str:
+    """Whether somebody could listen there."""
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise _Problem(f'"{listen}" is not an address', f'write "host:port": {setting}')
+    try:
+        info = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise _Problem(
+            f"{listen}: the host cannot be found ({error})", f"mend the name: {setting}"
+        ) from None
+    family, kind, proto, _, where = info[0]
+    with socket.socket(family, kind, proto) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(where)
+        except PermissionError:
+            raise _Problem(
+                f"{listen}: ports below 1024 need root", f"choose another port: {setting}"
+            ) from None
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:  # another machine's: nothing to try here
+                return "on another machine"
+            raise _Problem(
+                f"{listen}: something else listens there",
+                f"stop it, or choose another port: {setting}",
+            ) from None
+    return "free"
+
+
+def _data(agent: AgentFolder) -> str:
+    """As the agent will look at them when it starts."""
+    from unweave.errors import DataError
+    from unweave.node.serve import open_data, open_identity
+
+    state = None if _running(agent) else _state(agent)
+    if state is not None and state.detached:
+        return "none needed: all erased"
+    try:
+        agent.config.data.files(agent.path, agent.config.name)
+    except DataError as error:
+        raise _Problem(
+            str(error),
+            f"put the file there, or name another in {agent.path / 'agent.toml'} ([data])",
+        ) from None
+    data = open_data(agent, open_identity(agent))
+    dropped = frozenset[bytes]() if state is None else state.dropped
+    count = data.check(dropped)
+    least = agent.config.min_records
+    if count < least and (state is None or state.current is None):
+        raise _Problem(
+            f"{count} records, fewer than min_records = {least}: neighbours can see the sum of its "
+            "statistics, which tells much about so few",
+            f"add records, or set min_records in {agent.path / 'agent.toml'} if that is acceptable",
+        )
+    return f"{count} records"
+
+
+def _state(agent: AgentFolder) -> State | None:
+    from unweave.node.store import SqliteStore
+
+    if not agent.store.exists():
+        return None
+    with SqliteStore.open(agent.store, agent.terms, agent.me) as store:
+        return store.load(agent.terms, agent.me)

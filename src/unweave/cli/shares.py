@@ -1,0 +1,162 @@
+"""`unweave init --data`: who gets which records, decided before anything is written."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unweave.models import Model
+    from unweave.node.dealing import Records
+
+__all__ = ["SPLITS", "Columns", "Shares", "shares"]
+
+SPLITS = ("iid", "quantity", "dirichlet", "by-label", "sorted")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How the model's columns and the key are called in the data."""
+
+    model: Model
+    names: dict[str, str]
+    key: str | None
+
+    def table(self, path: str, delimiter: str | None = None) -> dict[str, Any]:
+        """The [data] table of agent.toml."""
+        found = {"path": path, "key": self.key, "columns": self.names, "delimiter": delimiter}
+        return {name: value for name, value in found.items() if value}
+
+    def check(self, path: Path, records: Records) -> None:
+        """Every column that is named must be there."""
+        for column in self.model.columns:
+            name = self.names.get(column, column)
+            if name not in records.columns:
+                fix = f"name the one to use: --column {column}={_near(name, records.columns)}"
+                raise _no_column(path, name, f"{self.model.name} needs it", records, fix)
+        if self.key is not None and self.key not in records.columns:
+            fix = f"name the one to use: --key {_near(self.key, records.columns)}"
+            raise _no_column(path, self.key, "--key", records, fix)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Each agent's [data] table and number of records (if known), and what puts its file there."""
+
+    tables: dict[str, dict[str, Any]]
+    counts: dict[str, int] = field(default_factory=dict)
+    fill: Callable[[str, Path], None] | None = None
+
+
+def shares(
+    data: Path | None, agents: Sequence[str], columns: Columns, split: str, seed: int
+) -> Shares:
+    """Of a file (its records are dealt out), of a folder (a file per agent), or of nothing yet."""
+    from unweave.errors import ConfigError
+
+    if split.replace("_", "-") not in SPLITS:
+        raise ConfigError(f"--split {split}: choose from {', '.join(SPLITS)}")
+    if data is None:
+        return Shares(dict.fromkeys(agents, columns.table("data.csv")))
+    if data.is_dir():
+        return _own_files(data, agents, columns)
+    if not data.exists():
+        raise ConfigError(f"--data {data}: no such file: check the path")
+    return _dealt(data, agents, columns, split.replace("-", "_"), seed)
+
+
+def _dealt(path: Path, agents: Sequence[str], columns: Columns, split: str, seed: int) -> Shares:
+    import numpy as np
+
+    from unweave.data import partition
+    from unweave.errors import ConfigError, DataError
+    from unweave.node.dealing import data_name, read_records
+
+    records = read_records(path)
+    columns.check(path, records)
+    last = columns.model.columns[-1]
+    labels = _labels(records.column(columns.names.get(last, last)))
+    try:
+        rows = partition(np.arange(records.size), list(agents), how=split, seed=seed, labels=labels)
+    except DataError as error:
+        raise ConfigError(f"--data {path}: {error}; give fewer --agents or more records") from None
+    name = data_name(path)
+    return Shares(
+        dict.fromkeys(agents, columns.table(name, records.delimiter)),
+        {agent: len(rows[agent]) for agent in agents},
+        lambda agent, home: records.write(home / name, rows[agent]),
+    )
+
+
+def _labels(values: list[Any]) -> Any:
+    """Numbers where they are numbers, so that 10 comes after 9; else text."""
+    import numpy as np
+
+    try:
+        return np.array([float(value) for value in values])
+    except (TypeError, ValueError):
+        return np.array([str(value) for value in values])
+
+
+def _own_files(folder: Path, agents: Sequence[str], columns: Columns) -> Shares:
+    from unweave.node.dealing import read_records
+
+    files = {agent: _file_of(folder, agent) for agent in agents}
+    tables, counts = {}, {}
+    for agent, path in files.items():
+        records = read_records(path)
+        columns.check(path, records)
+        tables[agent] = columns.table(f"data{_ending(path, agent)}", records.delimiter)
+        counts[agent] = records.size
+
+    def fill(agent: str, home: Path) -> None:
+        shutil.copyfile(files[agent], home / str(tables[agent]["path"]))
+
+    return Shares(tables, counts, fill)
+
+
+def _ending(path: Path, agent: str) -> str:
+    return path.name[len(agent) :].lower()
+
+
+def _file_of(folder: Path, agent: str) -> Path:
+    """NAME.csv, or any other kind of file that agents read."""
+    from unweave.errors import ConfigError, DataError
+    from unweave.node.data_source import format_of
+
+    found = []
+    for path in sorted(folder.iterdir()):
+        ending = _ending(path, agent)
+        if path.is_file() and path.name.startswith(agent) and ending.startswith("."):
+            try:
+                format_of(Path(f"data{ending}"), agent)
+            except DataError:
+                continue
+            found.append(path)
+    if not found:
+        raise ConfigError(
+            f"--data {folder}: there is no file for agent {agent!r}: add {agent}.csv (or .tsv, "
+            ".json, .ndjson, .parquet), or name the agents as the files with --agents"
+        )
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise ConfigError(f"--data {folder}: {names} are both for agent {agent!r}: keep one")
+    return found[0]
+
+
+def _near(name: str, columns: Sequence[str]) -> str:
+    close = get_close_matches(name, columns, n=1)
+    return close[0] if close else "NAME"
+
+
+def _no_column(path: Path, name: str, why: str, records: Records, fix: str) -> Exception:
+    from unweave.errors import ConfigError
+
+    shown = ", ".join(records.columns[:12]) + (", …" if len(records.columns) > 12 else "")
+    return ConfigError(
+        f"{path}: there is no column {name!r} ({why}); its columns are {shown}: {fix}"
+    )

@@ -1,0 +1,155 @@
+"""`unweave check`: each problem with its place and its fix."""
+
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def made(unweave, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    table = folder / "visits.csv"
+    table.write_text("id,x\n" + "".join(f"p{k},{k % 2}\n" for k in range(60)))
+    done = unweave("init", folder / "net", "--agents", "3", "--data", table, "--key", "id")
+    assert done.code == 0, done.err
+    return folder / "net"
+
+
+@pytest.fixture
+def net(made, tmp_path) -> Path:
+    return shutil.copytree(made, tmp_path / "net")
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+def toml(old: str, new: str):
+    return lambda home: edit(home / "agent.toml", old, new)
+
+
+def setting(line: str):
+    return toml("min_records = 10", f"{line}\nmin_records = 10")
+
+
+def data(text: str):
+    return lambda home: (home / "data.csv").write_text(text)
+
+
+# What is broken in a1's folder, what is looked at, and words of the problem and of the fix.
+BROKEN = {
+    "no data": (lambda h: (h / "data.csv").unlink(), "data", "no file 'data.csv'", "put the file"),
+    "empty": (data(""), "data", "is empty", "mend the data"),
+    "few": (data("id,x\n1,1\n"), "data", "1 records, fewer than min_records", "add records"),
+    "bad cell": (data("id,x\n1,1\n2,no\n"), "data", "record 2", "mend the data"),
+    "no column": (data("id,y\n1,1\n"), "data", "column 'x'", "[data]"),
+    "outside": (toml("data.csv", "../data.csv"), "data", "outside", "put the file there"),
+    "kind": (lambda h: (edit(h / "agent.toml", "data.csv", "key.pem")), "data", "kind", "[data]"),
+    "no key": (lambda h: (h / "key.pem").unlink(), "key", "key.pem", "copy key.pem"),
+    "open key": (lambda h: (h / "key.pem").chmod(0o644), "key", "others can read", "chmod 600"),
+    "foreign key": (lambda h: shutil.copy(h.parent / "a2/key.pem", h), "key", "another key",
+                    "copy key.pem"),
+    "foreign identity": (lambda h: [shutil.copy(h.parent / "a2" / f, h) for f in
+                                    ("key.pem", "certificate.pem")], "key", "not the one", "copy"),
+    "unknown key": (toml("min_records", "min_record"), "settings", "did you mean min_records?", ""),
+    "unknown data key": (toml("key =", "kee ="), "settings", "did you mean key?", ""),
+    "no name": (toml('name = "a1"\n', ""), "settings", "name is missing: add it", ""),
+    "not toml": (toml('"a1"', "a1"), "settings", "not TOML", "mend"),
+    "no manifest": (lambda h: (h / "network.toml").unlink(), "settings", "network.toml: no such",
+                    "mend"),
+    "bad manifest": (lambda h: edit(h / "network.toml", "beta-bernoulli", "beta"), "settings",
+                     "beta", "mend"),
+    "no port": (setting('listen = "127.0.0.1"'), "address", "not an address",
+                "host:port"),
+    "no host": (setting('listen = "no host:1"'), "address", "cannot be found",
+                "mend the name"),
+    "metrics": (setting('metrics = "here"'), "address", "not an address", "metrics"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_each_problem_has_its_place_and_its_fix(unweave, net, case):
+    breaking, what, problem, fix = BROKEN[case]
+    breaking(net / "agents/a1")
+    found = unweave("check", net, "--json")
+    assert found.code == 1
+    problems = [c for c in found.json["checks"] if c["problem"]]
+    ours = [c for c in problems if c["what"] == what]
+    assert [c["agent"] for c in ours] == ["a1"], found.out
+    assert problem in ours[0]["problem"]
+    assert ours[0]["fix"]
+    assert fix in ours[0]["fix"]
+    shown = unweave("check", net / "agents/a1", width=60)
+    assert shown.code == 1
+    assert ours[0]["problem"] in shown.out, "not wrapped"
+    assert f"  fix: {ours[0]['fix']}\n" in shown.out
+
+
+def test_the_folders_of_a_network(unweave, net):
+    homes = net / "agents"
+    (homes / "a1/agent.toml").unlink()
+    shutil.rmtree(homes / "a2")
+    found = unweave("check", net, "--json")
+    assert found.code == 1
+    told = {c["agent"]: c["problem"] or c["note"] for c in found.json["checks"] if
+            c["what"] == "settings"}  # fmt: skip
+    assert "there is no agent.toml" in told["a1"]
+    assert told["a2"] == "no folder here"
+    shutil.copytree(homes / "a3", homes / "copy")
+    twice = unweave("check", net)
+    assert twice.code == 2
+    assert "are both the folder of 'a3'" in twice.err
+
+
+def test_after_an_erasure_no_data_are_needed(unweave, net):
+    """An agent that has erased itself starts without a file, so `check` does not want one."""
+    from unweave.node.config import AgentFolder
+    from unweave.node.store import SqliteStore
+    from unweave.protocol.agent import start
+    from unweave.protocol.state import State
+
+    home = net / "agents/a1"
+    folder = AgentFolder.read(home)
+    with SqliteStore.open(folder.store, folder.terms, folder.me) as store:
+        before = State(folder.terms, folder.me)
+        after, _ = start(before, 1, 0.0, lambda raw: b"")
+        after.detached = True
+        store.commit(before, after)
+    (home / "data.csv").unlink()
+    assert unweave("check", net, "--json").json["ok"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nothing", "no such folder: check the path, or make a network with `unweave init"),
+        ("net/network.toml", "a file, not a folder: did you mean"),
+        ("net/agents", "neither an agent's folder"),
+        ("visits.csv", "a file, not a folder: give the folder"),
+    ],
+)
+def test_a_wrong_folder(unweave, made, name, said):
+    for command in ("check", "status", "up", "posterior", "influence", "learn", "forget", "audit"):
+        done = unweave(command, made.parent / name)
+        assert done.code == 2
+        assert said in done.err, command
+
+
+def test_the_network_instead_of_an_agent(unweave, made):
+    done = unweave("agent", made)
+    assert done.code == 2
+    assert "its agents' are below" in done.err
+
+
+def test_a_port_that_is_taken(unweave, net):
+    port = int((net / "network.toml").read_text().split("127.0.0.1:")[1].split('"')[0])
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        found = unweave("check", net)
+    assert "something else listens there" in found.out
+    assert "fix: stop it, or choose another port" in found.out

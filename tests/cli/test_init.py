@@ -1,0 +1,192 @@
+"""`unweave init`: what it makes of each kind of file, what it refuses, and no halves."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from unweave.node import layout
+
+ROWS = [{"id": f"p{k}", "ill": int(k % 3 == 0)} for k in range(36)]
+
+
+def csv_text(mark: str = ",") -> str:
+    return "".join(f"{a}{mark}{b}\n" for a, b in [("id", "ill"), *(r.values() for r in ROWS)])
+
+
+def write(folder: Path, name: str) -> Path:
+    """The same records in each kind of file."""
+    path = folder / name
+    if name.endswith(".parquet"):
+        import duckdb
+
+        with duckdb.connect() as engine:
+            engine.execute("CREATE TABLE t (id VARCHAR, ill INTEGER)")
+            engine.executemany("INSERT INTO t VALUES (?, ?)", [list(r.values()) for r in ROWS])
+            engine.execute(f"COPY t TO '{path}' (FORMAT parquet)")
+    elif ".json" in name and "l" not in name:
+        path.write_text(json.dumps(ROWS, indent=1))
+    elif "json" in name:
+        path.write_text("\n".join(map(json.dumps, ROWS)) + "\n\n")
+    elif name.endswith(".gz"):
+        path.write_bytes(gzip.compress(csv_text().encode()))
+    else:
+        text = csv_text(
+            {"s": "\t", "semicolons.csv": ";"}.get(name, "\t" if "tsv" in name else ",")
+        )
+        path.write_bytes(b"\xef\xbb\xbf" + text.encode() if "bom" in name else text.encode())
+    return path
+
+
+NAMES = ("visits.csv", "bom.csv", "semicolons.csv", "visits.tsv", "visits.csv.gz", "v.ndjson",
+         "v.jsonl", "v.json", "v.parquet")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_file_is_dealt_out(unweave, tmp_path, name):
+    data, net = write(tmp_path, name), tmp_path / "net"
+    words = ("--agents", "3", "--data", data, "--key", "id", "--column", "x=ill")
+    done = unweave("init", net, *words, "--split", "sorted", "--json")
+    assert done.code == 0, done.err
+    assert [a["records"] for a in done.json["agents"].values()] == [12, 12, 12]
+    checked = unweave("check", net, "--json")
+    assert checked.json["ok"], checked.json
+    assert [c["note"] for c in checked.json["checks"] if c["what"] == "data"] == ["12 records"] * 3
+    # By the model's last column: nobody of the first agent is ill, everybody of the last one is.
+    from unweave.node.config import AgentFolder
+    from unweave.node.serve import open_data, open_identity
+
+    ill, keys = [], []
+    for agent in ("a1", "a2", "a3"):
+        folder = AgentFolder.read(net / "agents" / agent)
+        shard = open_data(folder, open_identity(folder))
+        ill.append(shard.shard().rows.sum())
+        keys.append(shard.commit_keys([r["id"] for r in ROWS])[1])
+    assert ill == [0, 0, 12]
+    assert sum(len(ROWS) - len(unknown) for unknown in keys) == len(ROWS), "each record once"
+
+
+def test_records_keep_their_text(unweave, tmp_path):
+    text = ['{"id": 1e2, "x": 1,  "at": "2024-01-01T00:00:00Z"}', '{"x": 0.50, "id": "007"}']
+    data = tmp_path / "v.ndjson"
+    data.write_text("\n".join(text) + "\n")
+    assert unweave("init", tmp_path / "net", "--agents", "2", "--data", data).code == 0
+    found = [f.read_text() for f in sorted(tmp_path.glob("net/agents/*/data.ndjson"))]
+    assert sorted(found) == sorted(line + "\n" for line in text)
+
+
+def test_a_folder_with_a_file_for_each(unweave, tmp_path):
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    (folder / "north.csv").write_text(csv_text())
+    os.rename(write(folder, "v.ndjson"), folder / "east.ndjson")
+    words = ("--agents", "north,east", "--data", folder, "--column", "x=ill")
+    done = unweave("init", tmp_path / "net", *words)
+    assert done.code == 0, done.err
+    assert unweave("check", tmp_path / "net", "--json").json["ok"]
+    (folder / "east.csv").write_text(csv_text())
+    both = unweave("init", tmp_path / "two", *words)
+    assert both.code == 2
+    assert "keep one" in both.err
+    none = unweave("init", tmp_path / "two", "--agents", "north,west", "--data", folder,
+                   "--column", "x=ill")  # fmt: skip
+    assert "add west.csv" in none.err
+
+
+def test_names_come_from_the_edges(unweave, tmp_path):
+    edges = tmp_path / "edges.txt"
+    edges.write_text("oslo bergen\nbergen trondheim\n")
+    done = unweave("init", tmp_path / "net", "--edges", edges, "--json")
+    assert set(done.json["agents"]) == {"oslo", "bergen", "trondheim"}
+    for words, said in (
+        (("--agents", "5"), "leave --agents out"),
+        (("--agents", "oslo,bergen"), "names 'trondheim'"),
+        (("--agents", "oslo,bergen,trondheim,voss"), "names 'voss'"),
+        (("--graph", "ring"), "two graphs"),
+    ):
+        refused = unweave("init", tmp_path / "other", "--edges", edges, *words)
+        assert refused.code == 2
+        assert said in refused.err, words
+
+
+def test_what_is_wrong_leaves_nothing_behind(unweave, tmp_path):
+    data = write(tmp_path, "visits.csv")
+    broken = tmp_path / "broken.json"
+    broken.write_text('[{"id": 1, "ill": 0},\n {"id": 2, "ill"')
+    lists = tmp_path / "lists.ndjson"
+    lists.write_text("[1, 2]\n")
+    endless = tmp_path / "endless.json"
+    endless.write_text('[{"id": 1, "ill": 0}')
+    cut = tmp_path / "cut.parquet"
+    cut.write_text("PAR1")
+    empty = tmp_path / "empty.csv"
+    empty.write_text("id,ill\n")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "notes.txt").write_text("x")
+    good = ("--column", "x=ill")
+    before = sorted(tmp_path.iterdir())
+    for words, said in (
+        (("--data", data), "no column 'x' (beta-bernoulli needs it); its columns are id, ill"),
+        (("--data", data, "--column", "x=sick"), "no column 'sick'"),
+        (("--data", data, *good, "--key", "idd"), "--key id"),
+        (("--data", data, *good, "--split", "fair"), "--split fair: choose from iid"),
+        (("--data", data, *good, "--agents", "99"), "fewer --agents"),
+        (("--data", broken, *good), "broken.json, line 2: no record there"),
+        (("--data", lists, *good), "lists.ndjson, line 1"),
+        (("--data", endless, *good), "is the file complete?"),
+        (("--data", cut, *good), "not a readable Parquet file"),
+        (("--data", empty, *good), "no records"),
+        (("--data", tmp_path / "binary.csv", *good), "UTF-8"),
+        (("--data", tmp_path / "notes.txt", *good), "must end in .csv"),
+        (("--agents", "0"), "above 0"),
+        (("--agents", "..,a"), "choose another"),
+        (("--schedule", "random"), "schedule"),
+    ):
+        refused = unweave("init", tmp_path / "net", "--agents", "3", *words)
+        assert refused.code == 2, words
+        assert said in refused.err, (words, refused.err)
+    assert sorted(tmp_path.iterdir()) == before
+    for place in (data, data / "below"):
+        assert "choose another folder" in unweave("init", place).err
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_failure_on_the_way_leaves_nothing_behind(unweave, tmp_path, monkeypatch, exists):
+    net = tmp_path / "net"
+    if exists:
+        net.mkdir()
+        (net / "notes.txt").write_text("mine")
+    written = []
+
+    def fails(home, name, *more):
+        written.append(name)
+        if name == "a3":
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(layout, "_write_agent_file", fails)
+        done = unweave("init", net, "--agents", "3")
+    assert written == ["a1", "a2", "a3"]
+    assert done.code == 2
+    assert "No space left" in done.err
+    assert [p.name for p in tmp_path.rglob("*")] == (["net", "notes.txt"] if exists else [])
+    assert unweave("init", net, "--agents", "3").code == 0
+    assert sorted(p.name for p in net.iterdir()) == ["agents", "network.toml",
+                                                    *["notes.txt"] * exists]  # fmt: skip
+
+
+def test_commands_to_copy_are_not_wrapped(unweave, tmp_path):
+    net = tmp_path / ("a-long-name-" * 12).strip("-")
+    done = unweave("init", net, "--agents", "2", width=80)
+    assert f"  unweave check {net}\n  unweave up {net}\n" in done.out
+    spaced = unweave("init", tmp_path / "my clinics", "--name", "clinics", width=40)
+    assert f"  unweave up '{tmp_path}/my clinics'\n" in spaced.out
+
+
+def test_few_records_are_told_at_once(unweave, tmp_path):
+    data = write(tmp_path, "visits.csv")
+    words = ("--data", data, "--column", "x=ill")
+    assert "min_records" in unweave("init", tmp_path / "few", "--agents", "5", *words).out
+    assert "min_records" not in unweave("init", tmp_path / "net", "--agents", "3", *words).out
