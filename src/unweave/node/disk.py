@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from unweave.node.config import AgentFolder
 from unweave.node.store import SqliteStore
 from unweave.protocol.state import State
 
 __all__ = ["Disk"]
+
+T = TypeVar("T")
 
 
 class Disk:
@@ -29,11 +31,11 @@ class Disk:
             await self._there(self._open)
 
     async def load(self) -> State:
-        return await self._there(self._load)  # type: ignore[no-any-return]
+        return await self._there(self._load)
 
-    async def commit(self, before: State, after: State) -> None:
+    def commit(self, before: State, after: State) -> asyncio.Future[None]:
         assert self._store is not None
-        await self._there(self._store.commit, before, after)
+        return self._there(self._store.commit, before, after)
 
     async def close(self) -> None:
         await self._there(self._close)
@@ -43,8 +45,8 @@ class Disk:
 
     # ----------------------------------------------------------------------- in the disk's thread
 
-    async def _there(self, do: Callable[..., Any], *args: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, do, *args)
+    def _there(self, do: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, do, *args)
 
     def _open(self) -> None:
         self._store = SqliteStore.open(self._path, self._terms, self._me)

@@ -113,14 +113,11 @@ class Inbox:
     async def _read(self, sender: int, assembly: Assembly, context: Any) -> None:
         """Chunks until the end of the message. Slow senders are cut off twice: by the time between
         two chunks, and by the time for a message of the announced size."""
+        clock, limits = asyncio.get_running_loop().time, self._limits
+        begun = clock()
         try:
-            begun = asyncio.get_running_loop().time()
-            async with asyncio.timeout(self._limits.idle) as whole:
-                while True:
-                    async with asyncio.timeout(self._limits.idle):
-                        raw = await context.read()
-                    if raw is grpc.aio.EOF:
-                        break
+            async with asyncio.timeout_at(begun + limits.idle) as limit:
+                while (raw := await context.read()) is not grpc.aio.EOF:
                     announced = assembly.total > 0
                     try:
                         assembly.add(raw)
@@ -128,7 +125,8 @@ class Inbox:
                         self._bytes[sender] += 0 if announced else assembly.total
                     if not announced:
                         self._check_room(sender)
-                        whole.reschedule(begun + self._limits.deadline(assembly.total))
+                    whole = begun + limits.deadline(assembly.total)
+                    limit.reschedule(min(whole, clock() + limits.idle))
         except TimeoutError:
             why = f"{assembly.size} of {assembly.total} bytes, and then nothing for too long"
             raise _Refusal(Code.DEADLINE_EXCEEDED, "slow", why) from None

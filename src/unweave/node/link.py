@@ -45,7 +45,8 @@ class Link:
         self._slots = asyncio.Semaphore(limits.outgoing)
         self._large = False
         self._channel: Any = None
-        self._call: Any = None
+        self._whole: Any = None
+        self._stream: Any = None
         self._calls = 0  # under way
         self._failing = False
         self._renewed = 0.0  # when it was last opened anew because the neighbour called
@@ -84,21 +85,29 @@ class Link:
         return answer
 
     async def _attempt(self, data: bytes) -> bytes:
-        call = self._open()(timeout=self._limits.deadline(len(data)))
+        self._open()
+        if len(data) <= CHUNK:
+            (chunk,) = split(data)
+            call = self._whole(chunk, timeout=self._limits.deadline(len(data)))
+        else:
+            call = self._stream(timeout=self._limits.deadline(len(data)))
         self._calls += 1
         try:
-            # An error of the call ends the writing, and is told by the call itself.
-            with contextlib.suppress(asyncio.InvalidStateError):
-                for chunk in split(data):
-                    async with asyncio.timeout(self._limits.idle):
-                        await call.write(chunk)
-                await call.done_writing()
-            async with asyncio.timeout(self._limits.reply):
-                answer: bytes = await call
+            if len(data) > CHUNK:
+                await self._write(call, data)
+            answer: bytes = await call
         finally:
             self._calls -= 1
             call.cancel()  # does nothing to a call that is done
         return answer
+
+    async def _write(self, call: Any, data: bytes) -> None:
+        # An error of the call ends the writing, and is told by the call itself.
+        with contextlib.suppress(asyncio.InvalidStateError):
+            for chunk in split(data):
+                async with asyncio.timeout(self._limits.idle):
+                    await call.write(chunk)
+            await call.done_writing()
 
     async def heard(self) -> None:
         """The neighbour has just called: if it was out of reach, do not wait for the backoff."""
@@ -115,7 +124,7 @@ class Link:
 
     # ----------------------------------------------------------------------------------- inside
 
-    def _open(self) -> Any:
+    def _open(self) -> None:
         if self._closed:
             raise TransportError(f"stopped: nothing is sent to {self.pin.name} any more")
         if self._channel is None:
@@ -133,11 +142,12 @@ class Link:
                 ("grpc.service_config_disable_resolution", 1),
             ]
             self._channel = grpc.aio.secure_channel(self.pin.address, credentials, options)
-            self._call = self._channel.stream_unary(f"/{SERVICE}/{DELIVER}")
-        return self._call
+            # The same call on the wire; but one chunk with its end costs gRPC a third of the steps.
+            self._whole = self._channel.unary_unary(f"/{SERVICE}/{DELIVER}")
+            self._stream = self._channel.stream_unary(f"/{SERVICE}/{DELIVER}")
 
     async def _drop(self) -> None:
-        channel, self._channel, self._call = self._channel, None, None
+        channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
 

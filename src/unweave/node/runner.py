@@ -8,6 +8,7 @@ crash: the protocol asks for no more.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import secrets
 import time
@@ -63,8 +64,10 @@ class Node:
         self.counts: Counter[str] = Counter()
         self.started = time.time()
         self._stopping = asyncio.Event()
+        self._sooner = asyncio.Event()  # than the timer thinks
+        self._due = math.inf
         self._disk = Disk(folder)
-        self._steps = Steps(self._disk, identity.sign)
+        self._steps = Steps(self._disk, identity.sign, self._moved)
         self._post = Post(folder, identity, transport, log, self.counts)
         self._desk = Desk(worker, folder.terms, log, self.counts)
         self._tasks = Tasks(log, self.counts)
@@ -126,11 +129,13 @@ class Node:
     async def _timer(self) -> None:
         """Tells the protocol when the time has come that it waits for."""
         while True:
-            self._steps.moved.clear()
-            due = None if self.state is None else deadline(self.state)
-            wait = 60.0 if due is None else max(0.0, due - time.monotonic())
-            if not await within(wait, self._steps.moved.wait):
+            self._sooner.clear()
+            self._due = _due(self.state)
+            if self._due <= time.monotonic():
                 await self._step(Tick(time.monotonic()))
+            else:
+                wait = min(60.0, self._due - time.monotonic())
+                await within(wait, self._sooner.wait)
 
     # ------------------------------------------------------------------------------------- steps
 
@@ -147,22 +152,20 @@ class Node:
     async def deliver(self, sender: int, data: bytes) -> list[bytes]:
         """A sealed message from a neighbour; returns the sealed answers to it."""
         event = await self._post.receive(sender, data, self.state)
-        back, rest = answers(await self._take(event) or [], sender)
+        back, rest = answers(await self._steps.take(event) or [], sender)
         self._hands.perform(rest)
         return [self._post.seal(message) for message in back]
 
     async def _step(self, event: Event) -> list[Effect] | None:
-        effects = await self._take(event)
+        effects = await self._steps.take(event)
         self._hands.perform(effects or [])
         return effects
 
-    async def _take(self, event: Event) -> list[Effect] | None:
-        before = self.state
-        effects = await self._steps.take(event)
-        after = self.state
-        if before is not None and after is not None and _rests_anew(before, after):
+    def _moved(self, before: State, after: State) -> None:
+        if _due(after) < self._due:
+            self._sooner.set()
+        if after.rest is not before.rest or (after.synced and not before.synced):
             self._tasks.begin(self._publish(after))
-        return effects
 
     async def _publish(self, s: State) -> None:
         """Compute this agent's influence on the token that rests, and publish that one number."""
@@ -186,16 +189,20 @@ class Node:
 
     async def probe(self, neighbour: int) -> None:
         """Call a neighbour, so that `heard` says whether it lives: while the token rests, nobody
-        says anything."""
+        says anything. A call that takes too long is not waited for, and not broken off: its answer
+        may be half-way to the disk."""
         s = self.state
         if s is not None and neighbour in s.neighbours:
             hello = Hello(s.fence, current_gossip(s.fork()), s.boot)
-            await within(self.terms.patience.ack, lambda: self._hands.send(neighbour, hello))
+            call = self._tasks.begin(self._hands.send(neighbour, hello))
+            await asyncio.wait({call}, timeout=self.terms.patience.ack)
 
     async def changed(self, timeout: float) -> bool:
         """Wait for news: the token came or went, came to rest, or an erasure advanced."""
         return await self._steps.changed(timeout)
 
 
-def _rests_anew(before: State, after: State) -> bool:
-    return after.rest is not before.rest or (after.synced and not before.synced)
+def _due(state: State | None) -> float:
+    """When the protocol wants the next tick."""
+    due = None if state is None else deadline(state)
+    return math.inf if due is None else due

@@ -21,10 +21,11 @@ class Tasks:
         self._counts = counts
         self._running: set[asyncio.Task[None]] = set()
 
-    def begin(self, work: Awaitable[Any]) -> None:
+    def begin(self, work: Awaitable[Any]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self._guarded(work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        return task
 
     async def end(self) -> None:
         for task in list(self._running):

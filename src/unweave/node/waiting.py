@@ -1,4 +1,4 @@
-"""Waiting with a limit."""
+"""Waiting: with a limit, or to the end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-__all__ = ["within"]
+__all__ = ["outlast", "within"]
 
 
 async def within(seconds: float, wait: Callable[[], Awaitable[Any]]) -> bool:
@@ -18,3 +18,15 @@ async def within(seconds: float, wait: Callable[[], Awaitable[Any]]) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+async def outlast(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+    """Wait until it is done, whatever happens; a cancellation that came meanwhile is returned, to
+    be raised when everything is in order."""
+    cancelled = None
+    while not future.done():
+        try:
+            await asyncio.wait((future,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return cancelled

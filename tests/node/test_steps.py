@@ -1,0 +1,210 @@
+"""Nothing follows from a step before it is on the disk; what may wait is written all the same."""
+
+import asyncio
+from random import Random
+
+import pytest
+
+from unweave.errors import StoreError
+from unweave.node import steps as room
+from unweave.node.steps import Steps
+from unweave.protocol.events import Again, Tick
+from unweave.protocol.state import DURABLE, IDLE, Out, State
+from unweave.testing.values import small_terms, token
+
+TERMS = small_terms()
+TOKEN = token(Random(1), TERMS)
+
+
+class SlowDisk:
+    """Commits when it is told to, unless it is `quick`; complains like the store about gaps."""
+
+    def __init__(self) -> None:
+        self.quick = True
+        self.holds = State(TERMS, 0)
+        self.commits: list[State] = []
+        self._waiting: list[tuple[asyncio.Future, State]] = []
+
+    async def load(self):
+        return self.holds
+
+    def commit(self, before, after):
+        done = asyncio.get_running_loop().create_future()
+        if any(before.__dict__[name] is not self.holds.__dict__[name] for name in DURABLE):
+            done.set_exception(StoreError("a gap"))
+            return done
+        self._waiting.append((done, after))
+        if self.quick:
+            self.let_go()
+        return done
+
+    def let_go(self, error=None):
+        done, after = self._waiting.pop()
+        if error is not None:
+            done.set_exception(error)
+            return
+        self.holds = after
+        self.commits.append(after)
+        done.set_result(None)
+
+
+class Play:
+    """Steps whose decisions are given: `await play.take(effects, role=…)`."""
+
+    def __init__(self, monkeypatch):
+        self.disk = SlowDisk()
+        self.steps = Steps(self.disk, lambda _: b"", lambda before, after: None)
+        self.decision = ([], {})
+        monkeypatch.setattr(room, "handle", self._handle)
+        monkeypatch.setattr(room, "start", lambda before, *_: (before.fork(), []))
+
+    def _handle(self, before, event, sign):
+        effects, changes = self.decision
+        after = before.fork()
+        for name, value in changes.items():
+            setattr(after, name, value)
+        return after, effects
+
+    async def take(self, *effects, **changes):
+        self.decision = ([*effects], changes)
+        return await self.steps.take(Tick(0.0))
+
+
+async def turns(count=5):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_effects_wait_for_the_disk(monkeypatch):
+    async def play():
+        game = Play(monkeypatch)
+        await game.steps.begin(1)
+        game.disk.quick = False
+        step = asyncio.ensure_future(game.take(Again(), role=Out(TOKEN, 1)))
+        await turns()
+        assert not step.done()
+        assert game.steps.state.role == IDLE
+        game.disk.let_go()
+        assert await step == [Again()]
+        assert game.disk.holds.role == Out(TOKEN, 1)
+
+    asyncio.run(play())
+
+
+def test_a_step_without_consequences_is_written_with_the_next_one(monkeypatch):
+    async def play():
+        game = Play(monkeypatch)
+        monkeypatch.setattr(room, "_WAIT", 3600.0)
+        await game.steps.begin(1)
+        await game.take(Again(), role=Out(TOKEN, 1))
+        written = len(game.disk.commits)
+        assert await game.take(role=IDLE) == []  # the neighbour has it
+        assert game.steps.state.role == IDLE
+        assert len(game.disk.commits) == written
+        await game.take(Again())  # changes nothing durable itself, but something follows from it
+        assert len(game.disk.commits) == written + 1
+        assert game.disk.holds.role == IDLE
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("end", [True, False])
+def test_what_may_wait_does_not_wait_for_ever(monkeypatch, end):
+    async def play():
+        game = Play(monkeypatch)
+        monkeypatch.setattr(room, "_WAIT", 3600.0 if end else 0.0)
+        await game.steps.begin(1)
+        await game.take(Again(), role=Out(TOKEN, 1))
+        await game.take(role=IDLE)
+        if end:
+            await game.steps.end()
+        else:
+            async with asyncio.timeout(60):
+                while game.disk.holds.role != IDLE:
+                    await asyncio.sleep(0.001)
+        assert game.disk.holds.role == IDLE
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("name", sorted({*DURABLE} - {"role", "fence"}))
+def test_everything_else_is_written_at_once(monkeypatch, name):
+    async def play():
+        game = Play(monkeypatch)
+        await game.steps.begin(1)
+        new = object()
+        await game.take(**{name: new})
+        assert game.disk.holds.__dict__[name] is new
+
+    asyncio.run(play())
+
+
+def test_nothing_durable_needs_no_disk(monkeypatch):
+    async def play():
+        game = Play(monkeypatch)
+        await game.steps.begin(1)
+        written = len(game.disk.commits)
+        assert await game.take(Again(), alarms={"alive": 1.0}) == [Again()]
+        assert len(game.disk.commits) == written
+        assert game.steps.state.alarms == {"alive": 1.0}
+
+    asyncio.run(play())
+
+
+def test_a_commit_is_not_interrupted(monkeypatch):
+    """Whoever gives up waiting for a step does not tear the memory from the disk."""
+
+    async def play():
+        game = Play(monkeypatch)
+        await game.steps.begin(1)
+        game.disk.quick = False
+        step = asyncio.ensure_future(game.take(Again(), role=Out(TOKEN, 1)))
+        await turns()
+        step.cancel()
+        await turns()
+        assert not step.done()
+        game.disk.let_go()
+        with pytest.raises(asyncio.CancelledError):
+            await step
+        assert game.steps.state.role == Out(TOKEN, 1)
+        game.disk.quick = True
+        await game.take(Again(), role=IDLE)
+        assert not game.steps.broken.is_set()
+
+    asyncio.run(play())
+
+
+def test_a_disk_that_refuses_ends_the_life(monkeypatch):
+    async def play():
+        game = Play(monkeypatch)
+        await game.steps.begin(1)
+        game.disk.quick = False
+        step = asyncio.ensure_future(game.take(Again(), role=Out(TOKEN, 1)))
+        await turns()
+        game.disk.let_go(OSError("no space left"))
+        with pytest.raises(StoreError, match="no space left"):
+            await step
+        assert game.steps.state is None
+        assert game.steps.broken.is_set()
+        assert await game.take() is None
+        game.disk.quick = True
+        await game.steps.begin(2)  # and the next one begins with what is there
+        assert game.steps.state.role == IDLE
+
+    asyncio.run(play())
+
+
+def test_news_wakes_everybody_who_waits(monkeypatch):
+    async def play():
+        game = Play(monkeypatch)
+        await game.steps.begin(1)
+        waits = [asyncio.ensure_future(game.steps.changed(60.0)) for _ in range(2)]
+        await turns()
+        await game.take(Again(), alarms={})
+        await turns()
+        assert not any(wait.done() for wait in waits)
+        await game.take(Again(), role=Out(TOKEN, 1))
+        assert await asyncio.gather(*waits) == [True, True]
+        assert not await game.steps.changed(0.0)
+
+    asyncio.run(play())
