@@ -20,7 +20,7 @@ from benchmarks.harness import benchmark
 from unweave.node.limits import Limits
 from unweave.node.log import Log
 from unweave.node.transport import GrpcTransport
-from unweave.testing.peer import MESSAGE_LIMIT, memory, peak_memory, peer
+from unweave.testing.peer import MESSAGE_LIMIT, peer
 from unweave.testing.transport import LocalNetwork
 
 LARGE = b"\x5a" * 50_000_000
@@ -89,38 +89,14 @@ def large_message() -> float:
 
 
 @benchmark(
-    "a message of 50 MB: peak memory of sender or receiver",
+    "a token of 50 MB: peak memory of sender or receiver, from the message to its bytes and back",
     target=4.0,
     at_most=True,
-    unit="× the message",
+    unit="× the token",
 )
 def peak() -> float:
     """Each in a process of its own, so that nothing else has raised its peak."""
-    command = [sys.executable, "-m", "benchmarks.transport"]
+    command = [sys.executable, "-m", "benchmarks.token"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     peaks: list[int] = json.loads(done.stdout)
     return max(peaks) / len(LARGE)
-
-
-def _peaks() -> list[int]:
-    """Bytes at the peak beyond those when it was ready: of this process, which sends, and of one
-    that receives. The message itself is counted on both sides."""
-    network = LocalNetwork(2)
-
-    async def send() -> int:
-        transport = _transport(network)
-        await transport.start(_ignore)
-        await transport.send(1, SMALL)
-        ready = memory() - len(LARGE)
-        await transport.send(1, LARGE)
-        await transport.stop()
-        return peak_memory() - ready
-
-    with tempfile.TemporaryDirectory() as folder, peer(network, 1, Path(folder) / "a2") as process:
-        sender = asyncio.run(send())
-        received = json.loads(process.communicate()[0])
-    return [sender, received["peak"] - received["ready"]]
-
-
-if __name__ == "__main__":
-    print(json.dumps(_peaks()))

@@ -6,12 +6,11 @@ import io
 from collections.abc import Iterator
 
 from unweave.errors import WireError
+from unweave.node.fields import last_field
 from unweave.node.limits import CHUNK
 from unweave.node.parts import large_field, parsed, pb, to_bytes
 
 __all__ = ["Assembly", "Oversize", "split"]
-
-_DATA = bytes((pb.Chunk.DATA_FIELD_NUMBER << 3 | 2,))
 
 
 class Oversize(WireError):
@@ -69,16 +68,7 @@ class Assembly:
 
 
 def _read(raw: bytes) -> tuple[int, bytes | memoryview]:
-    """(total, data) of a Chunk. One that is nothing but data, as all large ones are, is not copied
-    through the library: its bytes are the last ones of `raw`."""
-    size, shift, at = 0, 0, 1
-    if raw[:1] == _DATA:
-        for byte in raw[1:6]:
-            size |= (byte & 0x7F) << shift
-            shift, at = shift + 7, at + 1
-            if byte < 0x80:
-                if size == len(raw) - at:
-                    return 0, memoryview(raw)[at:]
-                break
-    chunk = parsed(pb.Chunk(), raw, "chunk")
-    return chunk.total, chunk.data
+    """(total, data) of a Chunk."""
+    found = last_field(raw, pb.Chunk.DATA_FIELD_NUMBER)
+    chunk = parsed(pb.Chunk(), raw if found is None else found[0], "chunk")
+    return chunk.total, chunk.data if found is None else found[1]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from unweave.errors import WireError
+from unweave.node.fields import last_field
+from unweave.node.hashed import Hashed
 from unweave.node.parts import agent_of, large_field, parsed, pb, to_bytes, writing
 from unweave.protocol.records import Sign, pae
 from unweave.protocol.terms import Terms
@@ -17,25 +19,36 @@ __all__ = ["PAYLOAD_TYPE", "Verify", "seal", "unseal"]
 
 PAYLOAD_TYPE = "application/vnd.unweave.message+protobuf"
 
+_PAYLOAD = pb.Envelope.PAYLOAD_FIELD_NUMBER
+_LARGE = 1 << 20
+
 Verify = Callable[[int, bytes, bytes], bool]  # agent, signed bytes, signature
 
 
 def seal(payload: bytes, sender: int, sign: Sign) -> bytes:
     """`payload` in a signed envelope."""
-    signature = sign(pae(PAYLOAD_TYPE, payload))
+    signature = sign(_signed(payload))
     with writing("envelope"):
         head = to_bytes(pb.Envelope(sender=sender, signature=signature))
-    return b"".join((head, *large_field(pb.Envelope.PAYLOAD_FIELD_NUMBER, payload)))
+    return b"".join((head, *large_field(_PAYLOAD, payload)))
 
 
 def unseal(data: bytes, terms: Terms, verify: Verify) -> tuple[int, bytes]:
     """Sender and payload, if the sender's signature covers the payload."""
-    envelope = parsed(pb.Envelope(), data, "envelope")
-    sender, payload = agent_of(envelope.sender, terms), envelope.payload
-    signature = envelope.signature
-    del envelope  # it holds a second copy of a payload that may be large
-    if not verify(sender, pae(PAYLOAD_TYPE, payload), signature):
+    found = last_field(data, _PAYLOAD)
+    envelope = parsed(pb.Envelope(), data if found is None else found[0], "envelope")
+    payload = envelope.payload if found is None else found[1]
+    sender = agent_of(envelope.sender, terms)
+    if not verify(sender, _signed(payload), envelope.signature):
         raise WireError(
             f"the signature is not {terms.name(sender)}'s: its key must be the one in the manifest"
         )
-    return sender, payload
+    return sender, bytes(payload)
+
+
+def _signed(payload: bytes | memoryview) -> bytes:
+    """What is signed, or its hash where it is large: nobody holds a token twice to sign it."""
+    if len(payload) < _LARGE:
+        return pae(PAYLOAD_TYPE, bytes(payload))
+    head = b"DSSEv1 %d %s %d " % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload))
+    return Hashed.of(head, payload)

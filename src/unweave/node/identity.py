@@ -20,6 +20,7 @@ from pathlib import Path
 
 from unweave.errors import ConfigError, MissingExtra
 from unweave.node.commitments import Key, canonical, commitment
+from unweave.node.hashed import Hashed
 
 try:
     from cryptography import x509
@@ -49,6 +50,7 @@ PublicKey = ec.EllipticCurvePublicKey
 
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of P-256
 _ECDSA = ec.ECDSA(hashes.SHA256(), deterministic_signing=True)
+_OF_HASH = ec.ECDSA(utils.Prehashed(hashes.SHA256()), deterministic_signing=True)
 _SINCE = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 _EVER = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)  # RFC 5280: no expiry
 
@@ -72,7 +74,7 @@ class Identity:
         (r, s) and (r, n − s) are both valid; the smaller s is the one that is written and accepted,
         so nobody can alter a signature and have it still hold.
         """
-        r, s = utils.decode_dss_signature(self.key.sign(payload, _ECDSA))
+        r, s = utils.decode_dss_signature(self.key.sign(payload, _scheme(payload)))
         return utils.encode_dss_signature(r, min(s, _ORDER - s))
 
     def commit(self, row_key: Key) -> bytes:
@@ -245,13 +247,17 @@ def tls_name(keyid: str) -> str:
     return f"{keyid[:40]}.unweave.invalid"
 
 
+def _scheme(payload: bytes) -> ec.ECDSA:
+    return _OF_HASH if isinstance(payload, Hashed) else _ECDSA
+
+
 def check_signature(key: PublicKey, payload: bytes, signature: bytes) -> bool:
     """Whether `signature` is the one that `Identity.sign` could have made for `payload`."""
     try:
         _, s = utils.decode_dss_signature(signature)
         if s > _ORDER // 2:
             return False
-        key.verify(signature, payload, _ECDSA)
+        key.verify(signature, payload, _scheme(payload))
     except (InvalidSignature, ValueError):
         return False
     return True

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from unweave.errors import UnweaveError, WireError
-from unweave.node.authentic import check_attestations, check_records
+from unweave.node.authentic import check_attestations, check_records, check_rest
 from unweave.node.codec import decode, encode
 from unweave.node.config import AgentFolder
 from unweave.node.envelope import seal, unseal
@@ -70,7 +70,7 @@ class Post:
         answers = []
         for reply in replies:
             try:
-                answer = self._open(to, reply, state)
+                answer = self._open(to, [reply], state)
             except WireError as error:
                 self._counts["messages refused"] += 1
                 self._log.warning("refused", sender=self._terms.name(to), why=str(error))
@@ -78,9 +78,10 @@ class Post:
             answers.append(Received(to, answer, time.monotonic()))
         return answers
 
-    async def receive(self, sender: int, data: bytes, state: State | None) -> Received:
-        """What a neighbour sent, or a `WireError`."""
-        message = await _aside(len(data), self._open, sender, data, state)
+    async def receive(self, sender: int, parcel: list[bytes], state: State | None) -> Received:
+        """What a neighbour sent, or a `WireError`. The bytes are taken out of the parcel: whoever
+        waits for a large message does not hold on to them."""
+        message = await _aside(len(parcel[0]), self._open, sender, parcel, state)
         self._counts["messages received"] += 1
         if isinstance(message, Pass):
             self._counts["tokens received"] += 1
@@ -89,14 +90,15 @@ class Post:
     def seal(self, message: Message) -> bytes:
         return seal(encode(message, self._terms), self._me, self._sign)
 
-    def _open(self, sender: int, data: bytes, state: State | None) -> Message:
+    def _open(self, sender: int, parcel: list[bytes], state: State | None) -> Message:
         """Signature, sender, network and every signed record inside: checked before it counts."""
-        signer, payload = unseal(data, self._terms, self._verify)
+        signer, payload = unseal(parcel.pop(), self._terms, self._verify)
         if signer != sender:
             name = self._terms.name
             raise WireError(f"a message signed by {name(signer)} came from {name(sender)}")
         message = decode(payload, self._terms)
         check_records(message, state, self._terms, self._verify)
+        check_rest(message, state, self._terms, self._verify)
         check_attestations(message, self._attested, self._terms, self._verify)
         return message
 

@@ -16,6 +16,7 @@ from collections import Counter
 
 from unweave.errors import StoreError, UnweaveError
 from unweave.models import Model
+from unweave.node.cabinet import Cabinet
 from unweave.node.config import AgentFolder
 from unweave.node.disk import Disk
 from unweave.node.effects import Hands, answers
@@ -71,8 +72,16 @@ class Node:
         self._post = Post(folder, identity, transport, log, self.counts)
         self._desk = Desk(worker, folder.terms, log, self.counts)
         self._tasks = Tasks(log, self.counts)
+        self.cabinet = Cabinet(folder.certificates)
         self._hands = Hands(
-            self._step, self._steps, self._post, self._desk, self._tasks, log, self.counts
+            self._step,
+            self._steps,
+            self._post,
+            self._desk,
+            self.cabinet,
+            self._tasks,
+            log,
+            self.counts,
         )
 
     # ------------------------------------------------------------------------------------- life
@@ -151,7 +160,9 @@ class Node:
 
     async def deliver(self, sender: int, data: bytes) -> list[bytes]:
         """A sealed message from a neighbour; returns the sealed answers to it."""
-        event = await self._post.receive(sender, data, self.state)
+        parcel = [data]
+        del data
+        event = await self._post.receive(sender, parcel, self.state)
         back, rest = answers(await self._steps.take(event) or [], sender)
         self._hands.perform(rest)
         return [self._post.seal(message) for message in back]
