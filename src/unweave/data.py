@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unweave.arguments import is_whole, number, seed_number, shown
 from unweave.draws import Purpose, Stream, derive
 from unweave.errors import ConfigError, DataError
 
@@ -41,12 +42,13 @@ def partition(
     {'a1': array([0, 0]), 'a2': array([1, 1])}
     """
     names = _names(agents)
+    seed = seed_number(seed)
     n = _length(data)
     if n < len(names):
         raise DataError(f"{n} records cannot be split among {len(names)} agents: one each at least")
     if how not in _WAYS:
         raise ConfigError(f"how = {how!r}: choose from {', '.join(_WAYS)}")
-    if not concentration > 0:
+    if not number(concentration, "concentration") > 0:
         raise ConfigError(f"concentration = {concentration}: it must be above 0")
     draws = Stream(derive(seed, Purpose.PARTITION))
     needs_labels = how in ("dirichlet", "by_label", "sorted")
@@ -57,9 +59,16 @@ def partition(
 
 
 def _names(agents: int | Sequence[str]) -> list[str]:
-    names = [f"a{k + 1}" for k in range(agents)] if isinstance(agents, int) else list(agents)
+    expected = "give a number of at least 1, or different names"
+    names: list[str]
+    if is_whole(agents):
+        names = [f"a{k + 1}" for k in range(agents)]
+    elif isinstance(agents, str) or not isinstance(agents, Iterable):
+        raise ConfigError(f"agents = {shown(agents)}: {expected}")
+    else:
+        names = [str(name) for name in agents]
     if not names or len(set(names)) != len(names):
-        raise ConfigError("agents: give a number of at least 1, or different names")
+        raise ConfigError(f"agents: {expected}")
     return names
 
 
@@ -150,7 +159,13 @@ def _fill_empty(owner: Index, k: int) -> None:
 
 
 def _length(data: Any) -> int:
+    expected = "the data must be an array, a list, a tuple of arrays, a mapping or a data frame"
+    if isinstance(data, str | bytes | Set):
+        raise DataError(expected)
     if isinstance(data, Mapping) or _is_columns(data):
+        single = [str(i) for i, part in _parts(data) if not hasattr(part, "__len__")]
+        if single:
+            raise DataError(f"column {single[0]!r} is a single value: {expected}")
         lengths = {str(i): len(part) for i, part in _parts(data)}
         if len(set(lengths.values())) > 1:
             raise DataError(f"the columns have different lengths {lengths}")
@@ -158,9 +173,7 @@ def _length(data: Any) -> int:
     try:
         return len(data)
     except TypeError:
-        raise DataError(
-            "the data must be an array, a list, a tuple of arrays, a mapping or a data frame"
-        ) from None
+        raise DataError(expected) from None
 
 
 def _is_columns(data: Any) -> bool:

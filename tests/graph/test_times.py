@@ -146,7 +146,7 @@ def brute_force_cover(t, tolerance=1e-13):
 
 
 @pytest.mark.parametrize(
-    "t", [graphs.grid(4), graphs.star(4), Topology("abcd", [(0, 1), (0, 2), (1, 2), (2, 3)])]
+    "t", [graphs.grid(4), graphs.star(4), Topology(list("abcd"), [(0, 1), (0, 2), (1, 2), (2, 3)])]
 )
 def test_exact_cover_equals_brute_force(t):
     assert cover_exact(t) == pytest.approx(brute_force_cover(t), rel=1e-9)
@@ -174,7 +174,7 @@ def test_closed_forms_are_recognised_whatever_the_names_and_order():
     assert cover_closed_form(hub_last) == cover_closed_form(graphs.star(4))
     assert cover_closed_form(LOLLIPOP) is None
     # Two leaves and a hub of degree three is no path.
-    bull = Topology("abcde", [(0, 1), (1, 2), (2, 0), (0, 3), (1, 4)])
+    bull = Topology(list("abcde"), [(0, 1), (1, 2), (2, 0), (0, 3), (1, 4)])
     assert cover_closed_form(bull) is None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unweave.graph import builders as graphs
 from unweave.graph.parts import Disconnected
+from unweave.graph.reading import as_topology, match
 from unweave.graph.schedules import (
     SCHEDULES,
     SweepStep,
@@ -21,8 +22,10 @@ __all__ = [
     "Disconnected",
     "SweepStep",
     "Topology",
+    "as_topology",
     "first_agent",
     "graphs",
+    "match",
     "metropolis_next",
     "route_key",
     "seek_next",

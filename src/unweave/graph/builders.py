@@ -11,6 +11,7 @@ from difflib import get_close_matches
 
 import numpy as np
 
+from unweave.arguments import whole_number
 from unweave.errors import GraphError
 from unweave.graph.edges import from_edges
 from unweave.graph.interop import from_networkx, to_networkx
@@ -80,6 +81,7 @@ def grid(agents: int | Sequence[str], columns: int | None = None) -> Topology:
     if columns is None:
         rows = next(r for r in range(math.isqrt(count), 0, -1) if count % r == 0)
         columns = count // rows
+    columns = whole_number(columns, "grid: columns")
     if columns < 1 or count % columns:
         raise GraphError(
             f"a grid of {count} agents cannot have {columns} columns: choose a divisor of {count}"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from unweave.arguments import shown
 from unweave.errors import GraphError
 from unweave.graph.topology import Topology, agent_names
 
@@ -29,6 +30,8 @@ def from_edges(
         pairs = _read(Path(source))
         where = f"{source}: "
     else:
+        if not isinstance(source, Iterable):
+            raise GraphError(f"edges = {shown(source)}: expected pairs of agents, or a file")
         pairs = [_pair(edge) for edge in source]
         where = ""
     if agents is None:

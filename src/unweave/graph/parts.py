@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from unweave.arguments import is_whole, shown
 from unweave.errors import GraphError
 
 __all__ = [
@@ -56,12 +57,17 @@ def unknown_agent(name: str, agents: tuple[str, ...]) -> str:
 def index_pairs(
     edges: Iterable[tuple[str | int, str | int]], names: tuple[str, ...], lookup: dict[str, int]
 ) -> list[tuple[int, int]]:
+    if not isinstance(edges, Iterable):
+        raise GraphError(f"edges = {shown(edges)}: expected pairs of agents")
     pairs = []
     for edge in edges:
         try:
             a, b = edge
         except (TypeError, ValueError):
             raise GraphError(f"edge {edge!r} is not a pair of agents") from None
+        for end in (a, b):
+            if not isinstance(end, str) and not is_whole(end):
+                raise GraphError(f"edge ({a}, {b}): an agent is known by its name or its index")
         i = lookup.get(a, -1) if isinstance(a, str) else a
         j = lookup.get(b, -1) if isinstance(b, str) else b
         for end, at in ((a, i), (b, j)):

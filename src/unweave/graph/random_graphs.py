@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from unweave.arguments import number, seed_number, whole_number
 from unweave.draws import Purpose, Stream, derive, uniform
 from unweave.errors import GraphError
 from unweave.graph.parts import Disconnected
@@ -43,7 +44,7 @@ def erdos_renyi(agents: int | Sequence[str], p: float, seed: int = 0) -> Topolog
     """
     names = agent_names(agents)
     count = len(names)
-    if not 0.0 <= p <= 1.0:
+    if not 0.0 <= number(p, "erdos_renyi: p") <= 1.0:
         raise GraphError(f"erdos_renyi: p = {p} is not a probability: choose 0 ≤ p ≤ 1")
     if p * count * (count - 1) / 2 > _MOST_EDGES:
         raise GraphError(
@@ -96,8 +97,9 @@ def watts_strogatz(agents: int | Sequence[str], k: int, p: float, seed: int = 0)
     """
     names = agent_names(agents)
     count = len(names)
-    if not 0.0 <= p <= 1.0:
+    if not 0.0 <= number(p, "watts_strogatz: p") <= 1.0:
         raise GraphError(f"watts_strogatz: p = {p} is not a probability: choose 0 ≤ p ≤ 1")
+    k = whole_number(k, "watts_strogatz: k")
     if k < 0 or k % 2 or (k >= count and count > 1) or (k < 2 and count > 2):
         raise GraphError(
             f"watts_strogatz: k = {k} neighbours for {count} agents: "
@@ -142,6 +144,7 @@ def barabasi_albert(agents: int | Sequence[str], m: int, seed: int = 0) -> Topol
     """
     names = agent_names(agents)
     count = len(names)
+    m, seed = whole_number(m, "barabasi_albert: m"), seed_number(seed)
     if m < 1 or (m >= count and count > 1):
         raise GraphError(
             f"barabasi_albert: m = {m} edges per newcomer for {count} agents: "
@@ -169,6 +172,7 @@ def _until_connected(
     remedy: str,
     draw: Callable[[int], NDArray[np.int64]],
 ) -> Topology:
+    seed = seed_number(seed)
     for attempt in range(_ATTEMPTS):
         try:
             return Topology(names, draw(derive(seed, Purpose.GRAPH, attempt)))

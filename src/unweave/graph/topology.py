@@ -14,6 +14,7 @@ from typing import Any, NoReturn, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from unweave.arguments import is_whole, shown
 from unweave.errors import GraphError
 from unweave.graph.parts import (
     check_names,
@@ -31,12 +32,12 @@ _KEPT_DISTANCES = 64  # breadth-first searches remembered per graph; each costs 
 
 def agent_names(agents: int | Sequence[str]) -> tuple[str, ...]:
     """Names as given, or a1, a2, …, aK for a number."""
-    if isinstance(agents, str):
-        raise GraphError(f"agents={agents!r}: give a number of agents or a list of names")
-    if isinstance(agents, (int, np.integer)):
+    if is_whole(agents):
         if agents < 1:
             raise GraphError(f"a graph needs at least one agent, not {agents}")
         return tuple(f"a{k}" for k in range(1, int(agents) + 1))
+    if isinstance(agents, str) or not isinstance(agents, Iterable):
+        raise GraphError(f"agents = {shown(agents)}: give a number of agents or a list of names")
     return tuple(agents)
 
 
@@ -53,10 +54,10 @@ class Topology:
 
     def __init__(
         self,
-        agents: Sequence[str],
+        agents: int | Sequence[str],
         edges: Iterable[tuple[str | int, str | int]] | NDArray[np.integer[Any]],
     ) -> None:
-        names = tuple(agents)
+        names = agent_names(agents)
         check_names(names)
         lookup = {name: k for k, name in enumerate(names)}
         pairs = edges if isinstance(edges, np.ndarray) else index_pairs(edges, names, lookup)
@@ -109,6 +110,8 @@ class Topology:
                 return self._lookup[agent]
             except KeyError:
                 raise GraphError(unknown_agent(agent, self.agents)) from None
+        if not is_whole(agent):
+            raise GraphError(f"agent {shown(agent)}: give its name, or its index as a whole number")
         if not 0 <= agent < len(self):
             raise GraphError(f"agent index {agent} is outside 0 … {len(self) - 1}")
         return int(agent)

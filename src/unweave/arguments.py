@@ -1,0 +1,66 @@
+"""Reading what a user passes: a value of the right kind, or an error that says what to write.
+
+NumPy's scalars count as the Python numbers they stand for; text, truth values and fractions of
+whole numbers are refused where they are given, not where they would later break something.
+"""
+
+from __future__ import annotations
+
+import operator
+from numbers import Real
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from unweave.errors import ConfigError
+
+__all__ = ["is_whole", "number", "seed_number", "shown", "whole_number"]
+
+
+def is_whole(value: Any) -> TypeGuard[int]:
+    """Whether `value` is an integer of Python or NumPy; True and False are not."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def whole_number(value: Any, what: str, least: int | None = None) -> int:
+    """`value` as an int, at least `least`."""
+    expected = "a whole number" + ("" if least is None else f", at least {least}")
+    if not is_whole(value):
+        raise ConfigError(f"{what} = {shown(value)}: expected {expected}")
+    found = operator.index(value)
+    if least is not None and found < least:
+        raise ConfigError(f"{what} = {found}: expected {expected}")
+    return found
+
+
+def number(value: Any, what: str, *, least: float | None = None) -> float:
+    """`value` as a finite float, at least `least`."""
+    expected = "a finite number" + ("" if least is None else f", at least {least:g}")
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise ConfigError(f"{what} = {shown(value)}: expected {expected}")
+    found = float(value)
+    if not np.isfinite(found) or (least is not None and found < least):
+        raise ConfigError(f"{what} = {found:g}: expected {expected}")
+    return found
+
+
+def seed_number(value: Any) -> int:
+    """A seed: any whole number, so that a run can be repeated."""
+    if not is_whole(value):
+        raise ConfigError(
+            f"seed = {shown(value)}: expected a whole number, which makes the run repeatable; "
+            "for another run take another one"
+        )
+    return operator.index(value)
+
+
+def shown(value: Any) -> str:
+    """A value as it may stand in an error: short, and of anything large only its type."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if value is None or isinstance(value, str | bool | int | float | np.generic):
+        text = repr(value.item() if isinstance(value, np.generic) else value)
+        return text if len(text) <= 40 else f"{text[:37]}…"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,109 @@
+"""Graphs and shards as people have them: a name, a Topology, a networkx graph, pairs of agents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Number
+from typing import Any
+
+import numpy as np
+
+from unweave.arguments import is_whole, shown
+from unweave.errors import ConfigError, DataError, GraphError
+from unweave.graph.builders import by_name
+from unweave.graph.edges import from_edges
+from unweave.graph.interop import from_networkx
+from unweave.graph.topology import Topology, agent_names
+
+__all__ = ["as_topology", "match"]
+
+_FORMS = (
+    'give a name ("ring"), graphs.ring(5), pairs of agents [("a1", "a2"), …], or a networkx graph'
+)
+
+
+def match(graph: Any, shards: Any) -> tuple[Topology, list[Any]]:
+    """The graph and one data set per agent, in its order; a mapping's names must be the graph's."""
+    if isinstance(shards, Mapping):
+        named = {str(name): part for name, part in shards.items()}
+        if len(named) != len(shards):
+            raise ConfigError("two agents have the same name, written as a number and as text")
+        topology = as_topology(graph, list(named))
+        extra = sorted(set(named) - set(topology.agents))
+        absent = [name for name in topology.agents if name not in named]
+        if extra or absent:
+            raise ConfigError(
+                "the shards and the graph name different agents: "
+                + "; ".join(
+                    [f"no shard for {', '.join(absent)}"] * bool(absent)
+                    + [f"not in the graph: {', '.join(extra)}"] * bool(extra)
+                )
+            )
+        return topology, [named[name] for name in topology.agents]
+    parts = _parts(shards)
+    topology = as_topology(graph, len(parts))
+    if len(parts) != len(topology.agents):
+        raise ConfigError(
+            f"{len(parts)} shards for {len(topology.agents)} agents: give one data set per agent"
+        )
+    return topology, parts
+
+
+def _parts(shards: Any) -> list[Any]:
+    """One data set per agent, in their order."""
+    expected = "one data set per agent: a list of them, or a mapping by name"
+    if hasattr(shards, "columns"):
+        raise DataError(
+            f"the shards are one table: expected {expected}; partition(table, 5) makes one"
+        )
+    if isinstance(shards, str | bytes) or not isinstance(shards, Iterable):
+        raise DataError(f"the shards are {shown(shards)}: expected {expected}")
+    try:
+        parts = list(shards)
+    except TypeError:  # an array without dimensions
+        raise DataError(f"the shards are a single value: expected {expected}") from None
+    if parts and all(isinstance(part, Number | np.generic | str | bytes) for part in parts):
+        raise DataError(
+            f"the shards are single values: expected {expected}; partition(values, 5) makes one"
+        )
+    return parts
+
+
+def as_topology(graph: Any, agents: int | Sequence[str]) -> Topology:
+    """The graph that is meant, for this many agents or for these names."""
+    if isinstance(graph, Topology):
+        return graph
+    if isinstance(graph, str):
+        return by_name(graph, agents)
+    if hasattr(graph, "adj") and hasattr(graph, "is_directed"):  # networkx's, or one like it
+        return from_networkx(graph)
+    if isinstance(graph, np.ndarray) and (graph.ndim != 2 or graph.shape[1] != 2):
+        raise GraphError(
+            f"graph: an array of shape {graph.shape} is no list of edges, which has shape "
+            "(edges, 2); np.argwhere(matrix) makes one of an adjacency matrix"
+        )
+    if isinstance(graph, Mapping):
+        pairs = [(a, b) for a, others in graph.items() for b in _listed(others)]
+        return _from_pairs(pairs, agents)
+    if callable(graph) or isinstance(graph, str | bytes) or not isinstance(graph, Iterable):
+        name = getattr(graph, "__name__", "")
+        what = f"the function {name}: write graphs.{name}(…)" if callable(graph) else shown(graph)
+        raise GraphError(f"graph = {what}; {_FORMS}")
+    return _from_pairs(_listed(graph), agents)
+
+
+def _listed(values: Any) -> list[Any]:
+    listed = values.tolist() if isinstance(values, np.ndarray) else values
+    return [listed] if isinstance(listed, str) or is_whole(listed) else list(listed)
+
+
+def _from_pairs(pairs: list[Any], agents: int | Sequence[str]) -> Topology:
+    """Pairs of names; of indices, where numbers are not the names of agents."""
+    counted = is_whole(agents)
+    names = agent_names(agents)
+    ends = [end for pair in pairs if isinstance(pair, list | tuple) for end in pair]
+    if all(is_whole(end) for end in ends) and not {str(end) for end in ends} <= set(names):
+        return Topology(names, pairs)
+    if counted and not {str(end) for end in ends} <= set(names):
+        return from_edges(pairs)  # shards without names: the edges name the agents
+    return from_edges(pairs, names)
