@@ -20,8 +20,9 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unweave.arguments import is_whole, shown
 from unweave.draws import Rng
-from unweave.errors import DomainError
+from unweave.errors import ConfigError, DomainError
 from unweave.families.marginals import Marginal
 
 __all__ = ["Family", "Floats", "Params"]
@@ -64,6 +65,12 @@ class Family(ABC):
         weights = np.array(base_weights, dtype=np.float64)
         weights.flags.writeable = False
         self.base_weights = weights
+
+    def _at_least(self, least: int, what: str, given: int) -> int:
+        """A size of this family, for its constructor."""
+        if not is_whole(given) or given < least:
+            raise ConfigError(f"{self.name} needs at least {least} {what}, got {shown(given)}")
+        return int(given)
 
     # --- the parts a family supplies -----------------------------------------------------------
 
@@ -180,8 +187,11 @@ class Family(ABC):
         return self._entropy(np.asarray(eta, dtype=np.float64))
 
     @final
-    def check(self, eta: ArrayLike, what: str = "eta") -> Floats:
-        """`eta` as float64 [..., D], or a DomainError that names what is wrong and what to do."""
+    def check(self, eta: ArrayLike, what: str = "eta", *, stated: bool = False) -> Floats:
+        """`eta` as float64 [..., D], or a DomainError that names what is wrong and what to do.
+
+        `stated`: it comes from parameters that somebody wrote down, not from learning.
+        """
         point = np.asarray(eta, dtype=np.float64)
         if point.ndim == 0 or point.shape[-1] != self.dim:
             raise DomainError(
@@ -192,17 +202,22 @@ class Family(ABC):
         if not finite.all():
             place = tuple(int(i) for i in np.argwhere(~finite)[0])
             name, where = self.component_names[place[-1]], _at(place[:-1])
+            problem = f"{name} = {point[place]} is not finite"
+            if stated:
+                raise DomainError(f"{what}{where}: {problem}; give finite numbers")
             raise DomainError(
-                f"{what}{where} is outside the domain of {self.name}: {name} = {point[place]} is "
-                f"not finite; look for NaN or overflow in the data or the last step"
+                f"{what}{where} is outside the domain of {self.name}: {problem}; look for NaN or "
+                f"overflow in the data or the last step"
             )
         inside = self.margin(point) > 0.0
         if not inside.all():
             index = tuple(int(i) for i in np.argwhere(~inside)[0])
+            problem = self.violation(point[index])
+            if stated:
+                raise DomainError(f"{what}{_at(index)}: {problem}")
             raise DomainError(
-                f"{what}{_at(index)} is outside the domain of {self.name}: "
-                f"{self.violation(point[index])}; use a stronger prior, remove a smaller factor, "
-                f"or take a shorter step"
+                f"{what}{_at(index)} is outside the domain of {self.name}: {problem}; use a "
+                f"stronger prior, remove a smaller factor, or take a shorter step"
             )
         return point
 

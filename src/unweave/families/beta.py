@@ -72,7 +72,7 @@ class BetaFamily(DirichletFamily):
 
     def from_params(self, **params: ArrayLike) -> Floats:
         pair = np.broadcast_arrays(params["a"], params["b"])
-        return self.check(np.stack(pair, axis=-1).astype(np.float64), "Beta(a, b)")
+        return self.check(np.stack(pair, axis=-1).astype(np.float64), "Beta(a, b)", stated=True)
 
     def _support_point(self) -> Floats:
         return np.array(0.5)

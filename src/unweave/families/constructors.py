@@ -9,6 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from unweave.arguments import shown
+from unweave.errors import ConfigError, UnweaveError
+from unweave.families.base import Family, Floats
 from unweave.families.beta import BetaFamily
 from unweave.families.diagonal_normal import DiagonalNormalFamily
 from unweave.families.dirichlet import DirichletFamily
@@ -35,49 +38,47 @@ __all__ = [
 
 def Beta(a: ArrayLike, b: ArrayLike) -> Distribution:
     """Beta with pseudo-counts a (successes) and b (failures)."""
-    family = BetaFamily()
-    return Distribution(family, family.from_params(a=a, b=b))
+    return _made(BetaFamily(), a=a, b=b)
 
 
 def Dirichlet(alpha: ArrayLike) -> Distribution:
     """Dirichlet with pseudo-counts alpha[..., classes]."""
-    counts = np.atleast_1d(np.asarray(alpha, dtype=np.float64))
+    counts = np.atleast_1d(_floats(alpha, "Dirichlet: alpha"))
     family = DirichletFamily(counts.shape[-1])
-    return Distribution(family, family.from_params(alpha=counts))
+    return _made(family, alpha=counts)
 
 
 def Gamma(a: ArrayLike, b: ArrayLike) -> Distribution:
     """Gamma with shape a and rate b."""
-    family = GammaFamily()
-    return Distribution(family, family.from_params(a=a, b=b))
+    return _made(GammaFamily(), a=a, b=b)
 
 
 def InverseGamma(a: ArrayLike, b: ArrayLike) -> Distribution:
     """InverseGamma with shape a and scale b."""
-    family = InverseGammaFamily()
-    return Distribution(family, family.from_params(a=a, b=b))
+    return _made(InverseGammaFamily(), a=a, b=b)
 
 
 def Normal(mean: ArrayLike, sd: ArrayLike) -> Distribution:
     """Normal on the line."""
-    family = NormalFamily()
-    return Distribution(family, family.from_params(mean=mean, sd=sd))
+    return _made(NormalFamily(), mean=mean, sd=sd)
 
 
 def DiagonalNormal(mean: ArrayLike, sd: ArrayLike) -> Distribution:
     """Independent normals; mean[..., d] and sd[..., d], one of which may be a number."""
-    pair = np.broadcast_arrays(np.atleast_1d(np.asarray(mean, dtype=np.float64)), sd)
+    pair = np.broadcast_arrays(
+        np.atleast_1d(_floats(mean, "DiagonalNormal: mean")), _floats(sd, "DiagonalNormal: sd")
+    )
     family = DiagonalNormalFamily(pair[0].shape[-1])
-    return Distribution(family, family.from_params(mean=pair[0], sd=pair[1]))
+    return _made(family, mean=pair[0], sd=pair[1])
 
 
 def MultivariateNormal(
     mean: ArrayLike, cov: ArrayLike | None = None, *, precision: ArrayLike | None = None
 ) -> Distribution:
     """Correlated normal; a number for `cov` or `precision` is that multiple of the identity."""
-    m = np.atleast_1d(np.asarray(mean, dtype=np.float64))
+    m = np.atleast_1d(_floats(mean, "MultivariateNormal: mean"))
     family = MultivariateNormalFamily(m.shape[-1])
-    return Distribution(family, family.from_params(mean=m, **_given(cov=cov, precision=precision)))
+    return _made(family, mean=m, **_given(cov=cov, precision=precision))
 
 
 def NormalInverseGamma(
@@ -92,19 +93,38 @@ def NormalInverseGamma(
 
     A number m is one coefficient (the mean of a normal); m[..., d] are d coefficients.
     """
-    centre = np.atleast_1d(np.asarray(m, dtype=np.float64))
+    centre = np.atleast_1d(_floats(m, "NormalInverseGamma: m"))
     family = NormalInverseGammaFamily(centre.shape[-1])
     params = _given(m=centre, v=v, precision=precision, a=a, b=b)
-    return Distribution(family, family.from_params(**params))
+    return _made(family, **params)
 
 
 def NormalInverseWishart(
     mean: ArrayLike, kappa: ArrayLike, df: ArrayLike, scale: ArrayLike
 ) -> Distribution:
     """Mean N(mean, Σ/kappa) with covariance Σ ~ InverseWishart(df, scale)."""
-    m = np.atleast_1d(np.asarray(mean, dtype=np.float64))
+    m = np.atleast_1d(_floats(mean, "NormalInverseWishart: mean"))
     family = NormalInverseWishartFamily(m.shape[-1])
-    return Distribution(family, family.from_params(mean=m, kappa=kappa, df=df, scale=scale))
+    return _made(family, mean=m, kappa=kappa, df=df, scale=scale)
+
+
+def _made(family: Family, **params: ArrayLike) -> Distribution:
+    """The member of `family` with these parameters."""
+    read = {key: _floats(value, f"{family.name}: {key}") for key, value in params.items()}
+    try:
+        return Distribution(family, family.from_params(**read))
+    except ValueError as error:
+        if isinstance(error, UnweaveError):
+            raise
+        shapes = ", ".join(f"{key} {value.shape}" for key, value in read.items())
+        raise ConfigError(f"{family.name}: shapes that do not fit together: {shapes}") from None
+
+
+def _floats(value: ArrayLike, what: str) -> Floats:
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{what} = {shown(value)}: expected numbers") from None
 
 
 def _given(**params: ArrayLike | None) -> dict[str, ArrayLike]:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unweave.draws import Rng
-from unweave.errors import ConfigError, DomainError
+from unweave.errors import DomainError
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import Marginal, NormalMarginal
 from unweave.families.special import HALF_LOG_2PI, log_excess
@@ -21,9 +21,7 @@ class DiagonalNormalFamily(Family):
     name = "DiagonalNormal"
 
     def __init__(self, dim: int) -> None:
-        if dim < 1:
-            raise ConfigError(f"{self.name} needs at least 1 coordinate, got {dim}")
-        self.d = dim
+        self.d = self._at_least(1, "coordinate", dim)
         names = [f"h[{i}]" for i in range(dim)] + [f"P[{i}]" for i in range(dim)]
         thetas = tuple(f"theta[{i}]" for i in range(dim))
         self._set(tuple(names), thetas, (dim,), -dim * HALF_LOG_2PI, np.zeros(2 * dim))
@@ -134,7 +132,7 @@ class DiagonalNormalFamily(Family):
             )
         precision = 1.0 / sd**2
         pair = np.broadcast_arrays(m * precision, precision)
-        return self.check(np.concatenate(pair, axis=-1), f"{self.name}(mean, sd)")
+        return self.check(np.concatenate(pair, axis=-1), f"{self.name}(mean, sd)", stated=True)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(dim={self.d})"

@@ -7,9 +7,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from unweave.draws import Rng
-from unweave.errors import ConfigError, DomainError
+from unweave.errors import DomainError
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import BetaMarginal, Marginal
+from unweave.families.positive import Positive
 from unweave.families.special import (
     binet_bregman,
     gamma_entropy_part,
@@ -32,15 +33,13 @@ def _others(x: Floats) -> Floats:
     return rest
 
 
-class DirichletFamily(Family):
+class DirichletFamily(Positive, Family):
     """Probabilities of `classes` categories; a count of category i adds 1 to eta_i."""
 
     name = "Dirichlet"
 
     def __init__(self, classes: int) -> None:
-        if classes < 2:
-            raise ConfigError(f"Dirichlet needs at least 2 classes, got {classes}")
-        self.classes = classes
+        self.classes = self._at_least(2, "classes", classes)
         names = tuple(f"alpha[{i}]" for i in range(classes))
         thetas = tuple(f"theta[{i}]" for i in range(classes))
         self._set(names, thetas, (classes,), 0.0, -np.ones(classes))
@@ -128,14 +127,6 @@ class DirichletFamily(Family):
         result: NDArray[np.bool_] = (theta >= 0.0).all(-1) & (np.abs(theta.sum(-1) - 1.0) < 1e-9)
         return result
 
-    def margin(self, eta: Floats) -> Floats:
-        result: Floats = eta.min(-1)
-        return result
-
-    def violation(self, eta: Floats) -> str:
-        j = int(np.argmin(eta))
-        return f"{self.component_names[j]} = {eta[j]:.6g} must be above 0"
-
     def sample(self, eta: Floats, rng: Rng, size: tuple[int, ...] = ()) -> Floats:
         shape = size + eta.shape
         if (eta >= 0.5).all():
@@ -157,7 +148,7 @@ class DirichletFamily(Family):
         return {"alpha": eta}
 
     def from_params(self, **params: ArrayLike) -> Floats:
-        return self.check(params["alpha"], "Dirichlet(alpha)")
+        return self.check(params["alpha"], "Dirichlet(alpha)", stated=True)
 
     def _support_point(self) -> Floats:
         return np.full(self.classes, 1.0 / self.classes)

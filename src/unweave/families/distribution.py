@@ -8,6 +8,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from unweave.arguments import number, shown, whole_number
 from unweave.draws import Rng
 from unweave.errors import ConfigError
 from unweave.families.base import Family, Floats, Params
@@ -57,19 +58,26 @@ class Distribution:
 
     def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
         """Central interval of probability p of each quantity: (lower, upper)."""
-        if not 0.0 < p < 1.0:
+        if not 0.0 < number(p, "interval: p") < 1.0:
             raise ConfigError(f"interval(p): p must lie between 0 and 1, got {p}")
         ends = [m.interval(p) for m in self.marginals]
         return self._stack([low for low, _ in ends]), self._stack([high for _, high in ends])
 
     def sample(self, n: int | tuple[int, ...] = (), seed: int | Rng = 0) -> Floats:
         """Draws of θ, shape n + batch + event; the same seed gives the same draws."""
-        size = (n,) if isinstance(n, int) else tuple(n)
-        rng = cast(Rng, np.random.default_rng(seed)) if isinstance(seed, int) else seed
-        return self.family.sample(self.eta, rng, size)
+        sizes = n if isinstance(n, tuple) else (n,)
+        size = tuple(whole_number(s, "the number of draws", 0) for s in sizes)
+        if hasattr(seed, "standard_normal"):
+            return self.family.sample(self.eta, cast(Rng, seed), size)
+        rng = np.random.default_rng(whole_number(seed, "seed", 0))
+        return self.family.sample(self.eta, cast(Rng, rng), size)
 
     def log_prob(self, theta: ArrayLike) -> Floats:
-        return self.family.log_prob(self.eta, theta)
+        try:
+            points = np.asarray(theta, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ConfigError(f"log_prob: theta = {shown(theta)}: expected numbers") from None
+        return self.family.log_prob(self.eta, points)
 
     def entropy(self) -> Floats:
         return self.family.entropy(self.eta)

@@ -10,6 +10,7 @@ from scipy import special
 from unweave.draws import Rng
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import GammaMarginal, Marginal
+from unweave.families.positive import Positive
 from unweave.families.special import (
     binet2,
     gamma_entropy_part,
@@ -21,7 +22,7 @@ from unweave.families.special import (
 __all__ = ["GammaFamily"]
 
 
-class GammaFamily(Family):
+class GammaFamily(Positive, Family):
     """A rate; a Poisson count x adds (x, 1), an exponential duration t adds (1, t)."""
 
     name = "Gamma"
@@ -75,14 +76,6 @@ class GammaFamily(Family):
         result: NDArray[np.bool_] = (theta >= 0.0) & (theta < np.inf)
         return result
 
-    def margin(self, eta: Floats) -> Floats:
-        result: Floats = eta.min(-1)
-        return result
-
-    def violation(self, eta: Floats) -> str:
-        j = int(np.argmin(eta))
-        return f"{self.component_names[j]} = {eta[j]:.6g} must be above 0"
-
     def sample(self, eta: Floats, rng: Rng, size: tuple[int, ...] = ()) -> Floats:
         a = eta[..., 0]
         draws = rng.standard_gamma(a, size + a.shape) / eta[..., 1]
@@ -97,4 +90,5 @@ class GammaFamily(Family):
 
     def from_params(self, **params: ArrayLike) -> Floats:
         pair = np.broadcast_arrays(params["a"], params["b"])
-        return self.check(np.stack(pair, axis=-1).astype(np.float64), f"{self.name}(a, b)")
+        eta = np.stack(pair, axis=-1).astype(np.float64)
+        return self.check(eta, f"{self.name}(a, b)", stated=True)

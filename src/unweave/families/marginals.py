@@ -7,7 +7,7 @@ exist is inf (it diverges) or NaN (it is undefined), never a made-up number.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
@@ -54,8 +54,10 @@ class Marginal(ABC):
     def _quantile(self, p: Floats) -> Floats: ...
 
     @property
-    @abstractmethod
-    def batch_shape(self) -> tuple[int, ...]: ...
+    def batch_shape(self) -> tuple[int, ...]:
+        """The common shape of the parameters."""
+        parameters = (getattr(self, f.name) for f in fields(self) if f.name != "name")
+        return np.broadcast_shapes(*(np.shape(value) for value in parameters))
 
     def pdf(self, x: ArrayLike) -> Floats:
         result: Floats = np.exp(self.log_pdf(x))
@@ -79,20 +81,30 @@ class Marginal(ABC):
         return replace(self, name=name)
 
 
-def _shape(*values: Floats) -> tuple[int, ...]:
-    return np.broadcast_shapes(*(np.shape(v) for v in values))
-
-
 @dataclass(frozen=True, eq=False)
-class BetaMarginal(Marginal):
-    """Beta(a, b) on (0, 1)."""
+class _Supported(Marginal):
+    """A law with parameters a and b on a part of the line; outside its density is 0."""
 
     a: Floats
     b: Floats
 
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        return _shape(self.a, self.b)
+    @abstractmethod
+    def _inside(self, x: Floats) -> NDArray[np.bool_]: ...
+
+    @abstractmethod
+    def _log_pdf(self, x: Floats) -> Floats:
+        """At x inside the support."""
+
+    def log_pdf(self, x: ArrayLike) -> Floats:
+        y = np.asarray(x, dtype=np.float64)
+        inside = self._inside(y)
+        # ½ lies in every support here; its value is not used.
+        return np.where(inside, self._log_pdf(np.where(inside, y, 0.5)), -np.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class BetaMarginal(_Supported):
+    """Beta(a, b) on (0, 1)."""
 
     @property
     def mean(self) -> Floats:
@@ -108,29 +120,27 @@ class BetaMarginal(Marginal):
         result: Floats = special.betainc(self.a, self.b, np.clip(x, 0.0, 1.0))
         return result
 
-    def log_pdf(self, x: ArrayLike) -> Floats:
-        y = np.asarray(x, dtype=np.float64)
-        inside = (y >= 0.0) & (y <= 1.0)
-        t = np.where(inside, y, 0.5)
+    def _inside(self, x: Floats) -> NDArray[np.bool_]:
+        return np.asarray((x >= 0.0) & (x <= 1.0))
+
+    def _log_pdf(self, x: Floats) -> Floats:
         norm = special.gammaln(self.a) + special.gammaln(self.b) - special.gammaln(self.a + self.b)
-        value = special.xlogy(self.a - 1.0, t) + special.xlog1py(self.b - 1.0, -t) - norm
-        return np.where(inside, value, -np.inf)
+        value: Floats = special.xlogy(self.a - 1.0, x) + special.xlog1py(self.b - 1.0, -x) - norm
+        return value
 
     def _quantile(self, p: Floats) -> Floats:
         result: Floats = special.betaincinv(self.a, self.b, p)
         return result
 
 
+def _gamma_norm(a: Floats, b: Floats) -> Floats:
+    norm: Floats = a * np.log(b) - special.gammaln(a)
+    return norm
+
+
 @dataclass(frozen=True, eq=False)
-class GammaMarginal(Marginal):
+class GammaMarginal(_Supported):
     """Gamma with shape a and rate b."""
-
-    a: Floats
-    b: Floats
-
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        return _shape(self.a, self.b)
 
     @property
     def mean(self) -> Floats:
@@ -145,13 +155,12 @@ class GammaMarginal(Marginal):
         result: Floats = special.gammainc(self.a, self.b * np.maximum(x, 0.0))
         return result
 
-    def log_pdf(self, x: ArrayLike) -> Floats:
-        y = np.asarray(x, dtype=np.float64)
-        inside = y >= 0.0
-        t = np.where(inside, y, 1.0)
-        value = special.xlogy(self.a - 1.0, t) - self.b * t
-        value = value + self.a * np.log(self.b) - special.gammaln(self.a)
-        return np.where(inside, value, -np.inf)
+    def _inside(self, x: Floats) -> NDArray[np.bool_]:
+        return np.asarray(x >= 0.0)
+
+    def _log_pdf(self, x: Floats) -> Floats:
+        value: Floats = special.xlogy(self.a - 1.0, x) - self.b * x
+        return value + _gamma_norm(self.a, self.b)
 
     def _quantile(self, p: Floats) -> Floats:
         result: Floats = special.gammaincinv(self.a, p) / self.b
@@ -159,15 +168,8 @@ class GammaMarginal(Marginal):
 
 
 @dataclass(frozen=True, eq=False)
-class InverseGammaMarginal(Marginal):
+class InverseGammaMarginal(_Supported):
     """1/X is Gamma(a, b); the mean needs a > 1 and the sd a > 2."""
-
-    a: Floats
-    b: Floats
-
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        return _shape(self.a, self.b)
 
     @property
     def mean(self) -> Floats:
@@ -188,13 +190,12 @@ class InverseGammaMarginal(Marginal):
         value = special.gammaincc(self.a, self.b / np.where(inside, y, 1.0))
         return np.where(inside, value, 0.0)
 
-    def log_pdf(self, x: ArrayLike) -> Floats:
-        y = np.asarray(x, dtype=np.float64)
-        inside = y > 0.0
-        t = np.where(inside, y, 1.0)
-        value = -(self.a + 1.0) * np.log(t) - self.b / t
-        value = value + self.a * np.log(self.b) - special.gammaln(self.a)
-        return np.where(inside, value, -np.inf)
+    def _inside(self, x: Floats) -> NDArray[np.bool_]:
+        return np.asarray(x > 0.0)
+
+    def _log_pdf(self, x: Floats) -> Floats:
+        value: Floats = -(self.a + 1.0) * np.log(x) - self.b / x
+        return value + _gamma_norm(self.a, self.b)
 
     def _quantile(self, p: Floats) -> Floats:
         with np.errstate(divide="ignore"):  # p = 1 is at infinity
@@ -208,10 +209,6 @@ class NormalMarginal(Marginal):
 
     loc: Floats
     scale: Floats
-
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        return _shape(self.loc, self.scale)
 
     @property
     def mean(self) -> Floats:
@@ -242,10 +239,6 @@ class StudentTMarginal(Marginal):
     df: Floats
     loc: Floats
     scale: Floats
-
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        return _shape(self.df, self.loc, self.scale)
 
     @property
     def mean(self) -> Floats:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unweave.draws import Rng
-from unweave.errors import ConfigError
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import Marginal, NormalMarginal
 from unweave.families.packed import (
@@ -20,6 +19,7 @@ from unweave.families.packed import (
     inverse,
     log_det,
     matvec,
+    outer,
     outer_sum,
     pack,
     packed_names,
@@ -43,9 +43,7 @@ class MultivariateNormalFamily(Family):
     name = "MultivariateNormal"
 
     def __init__(self, dim: int) -> None:
-        if dim < 1:
-            raise ConfigError(f"MultivariateNormal needs at least 1 coordinate, got {dim}")
-        self.d = dim
+        self.d = self._at_least(1, "coordinate", dim)
         names = tuple(f"h[{i}]" for i in range(dim)) + packed_names("P", dim)
         thetas = tuple(f"theta[{i}]" for i in range(dim))
         self._set(names, thetas, (dim,), -dim * HALF_LOG_2PI, np.zeros(dim + packed_size(dim)))
@@ -68,14 +66,12 @@ class MultivariateNormalFamily(Family):
         h, precision = self._split(eta)
         covariance = inverse(self._factor(precision))
         m = matvec(covariance, h)
-        return np.concatenate(
-            [m, second_moments(covariance + m[..., :, None] * m[..., None, :])], -1
-        )
+        return np.concatenate([m, second_moments(covariance + outer(m))], -1)
 
     def natural(self, mu: Floats) -> Floats:
         m = mu[..., : self.d]
         second = statistics_matrix(mu[..., self.d :], self.d)
-        covariance = second - m[..., :, None] * m[..., None, :]
+        covariance = second - outer(m)
         precision = inverse(cholesky(covariance, "mu of MultivariateNormal: the covariance"))
         return np.concatenate([matvec(precision, m), pack(precision)], axis=-1)
 
@@ -122,9 +118,7 @@ class MultivariateNormalFamily(Family):
         return result
 
     def statistics(self, theta: Floats) -> Floats:
-        return np.concatenate(
-            [theta, second_moments(theta[..., :, None] * theta[..., None, :])], -1
-        )
+        return np.concatenate([theta, second_moments(outer(theta))], -1)
 
     def in_support(self, theta: Floats) -> NDArray[np.bool_]:
         return np.asarray(np.isfinite(theta).all(-1))
@@ -166,7 +160,8 @@ class MultivariateNormalFamily(Family):
         m = np.asarray(params["mean"], dtype=np.float64)
         h = matvec(precision, m)
         flat = np.broadcast_to(pack(precision), (*h.shape[:-1], packed_size(self.d)))
-        return self.check(np.concatenate([h, flat], axis=-1), "MultivariateNormal(mean, cov)")
+        eta = np.concatenate([h, flat], axis=-1)
+        return self.check(eta, "MultivariateNormal(mean, cov)", stated=True)
 
     def __repr__(self) -> str:
         return f"MultivariateNormalFamily(dim={self.d})"

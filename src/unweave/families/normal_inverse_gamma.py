@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from unweave.draws import Rng
-from unweave.errors import ConfigError, DomainError
+from unweave.errors import DomainError
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import InverseGammaMarginal, Marginal, StudentTMarginal
 from unweave.families.packed import (
@@ -66,9 +66,7 @@ class NormalInverseGammaFamily(Family):
     name = "NormalInverseGamma"
 
     def __init__(self, dim: int = 1) -> None:
-        if dim < 1:
-            raise ConfigError(f"NormalInverseGamma needs at least 1 coefficient, got {dim}")
-        self.d = dim
+        self.d = self._at_least(1, "coefficient", dim)
         names = (*(f"h[{i}]" for i in range(dim)), *packed_names("P", dim), "c", "n")
         thetas = (*(f"beta[{i}]" for i in range(dim)), "sigma2")
         weights = np.zeros(len(names))
@@ -244,7 +242,7 @@ class NormalInverseGammaFamily(Family):
         if self.d == 1 and m.shape[-1:] != (1,):
             m = m[..., None]
         a, b = (np.asarray(params[k], dtype=np.float64) for k in "ab")
-        return self.check(self._eta(m, precision, a, b), what)
+        return self.check(self._eta(m, precision, a, b), what, stated=True)
 
     def __repr__(self) -> str:
         return f"NormalInverseGammaFamily(dim={self.d})"

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from unweave.draws import Rng
-from unweave.errors import ConfigError, DomainError
+from unweave.errors import DomainError
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import InverseGammaMarginal, Marginal, StudentTMarginal
 from unweave.families.packed import (
@@ -26,6 +26,7 @@ from unweave.families.packed import (
     inverse,
     log_det,
     matvec,
+    outer,
     outer_sum,
     pack,
     packed_names,
@@ -60,11 +61,6 @@ class _Parts(NamedTuple):
     df: Floats
 
 
-def _outer(v: Floats) -> Floats:
-    result: Floats = v[..., :, None] * v[..., None, :]
-    return result
-
-
 def _representable(a: Floats) -> Floats:
     """`a` with a condition number of at most 1e6: beyond its square a float64 Σ is not positive
     definite, so the far tail of a law with df near d − 1 ends there."""
@@ -83,9 +79,7 @@ class NormalInverseWishartFamily(Family):
     name = "NormalInverseWishart"
 
     def __init__(self, dim: int) -> None:
-        if dim < 1:
-            raise ConfigError(f"NormalInverseWishart needs at least 1 dimension, got {dim}")
-        self.d = dim
+        self.d = self._at_least(1, "dimension", dim)
         names = (*(f"h[{i}]" for i in range(dim)), "kappa", *packed_names("T", dim), "df")
         thetas = [f"mean[{i}]" for i in range(dim)] + [f"Sigma[{i},{i}]" for i in range(dim)]
         weights = np.zeros(len(names))
@@ -156,7 +150,7 @@ class NormalInverseWishartFamily(Family):
         inverse_psi = inverse(factor)
         w = df[..., None, None] * inverse_psi
         dm = (u - dk[..., None] * m) / kappa[..., None]
-        dpsi = change - outer_sum(u, m) + dk[..., None, None] * _outer(m)
+        dpsi = change - outer_sum(u, m) + dk[..., None, None] * outer(m)
         dw = ddf[..., None, None] * inverse_psi - w @ dpsi @ inverse_psi
         dsquare = quadratic(dw, m) + 2.0 * (dm * matvec(w, m)).sum(-1) - self.d * dk / kappa**2
         half = 0.5 * trigamma(half_degrees(df, self.d)).sum(-1)
@@ -175,7 +169,7 @@ class NormalInverseWishartFamily(Family):
         ddf = -(dvolume + trace) / trigamma_excess(df, self.d)
         dpsi = (ddf[..., None, None] * psi - symmetric(psi @ dw @ psi)) / df[..., None, None]
         u = kappa[..., None] * dm + dk[..., None] * m
-        change = dpsi + outer_sum(u, m) - dk[..., None, None] * _outer(m)
+        change = dpsi + outer_sum(u, m) - dk[..., None, None] * outer(m)
         return np.concatenate([u, dk[..., None], pack(change), ddf[..., None]], axis=-1)
 
     def _kl(self, p: Floats, q: Floats) -> Floats:
@@ -238,7 +232,7 @@ class NormalInverseWishartFamily(Family):
         """min(κ, λ_min(Ψ), ν − d + 1); Ψ is looked at only where κ > 0."""
         h, kappa, second, df = self._split(eta)
         safe = np.where(kappa > 0.0, kappa, 1.0)[..., None, None]
-        least = smallest_eigenvalue(second - _outer(h) / safe)
+        least = smallest_eigenvalue(second - outer(h) / safe)
         scale = np.where(kappa > 0.0, least, kappa)
         result: Floats = np.minimum(np.minimum(kappa, df - (self.d - 1.0)), scale)
         return result
@@ -249,7 +243,7 @@ class NormalInverseWishartFamily(Family):
             return f"kappa = {float(kappa):.6g} must be above 0"
         if not df > self.d - 1.0:
             return f"df = {float(df):.6g} must be above {self.d - 1} in {self.d} dimensions"
-        least = float(smallest_eigenvalue(second - _outer(h) / kappa))
+        least = float(smallest_eigenvalue(second - outer(h) / kappa))
         return (
             f"the scale Ψ = T − hhᵀ/κ must be positive definite, its smallest eigenvalue is "
             f"{least:.6g}"
@@ -292,7 +286,7 @@ class NormalInverseWishartFamily(Family):
         what = "NormalInverseWishart(mean, kappa, df, scale)"
         psi = square_matrix(params["scale"], self.d, f"{what}: scale")
         m, kappa, df = (np.asarray(params[k], dtype=np.float64) for k in ("mean", "kappa", "df"))
-        return self.check(self._eta(m, kappa, psi, df), what)
+        return self.check(self._eta(m, kappa, psi, df), what, stated=True)
 
     def _support_point(self) -> Floats:
         return np.concatenate([np.zeros(self.d), pack(np.eye(self.d))])

@@ -23,6 +23,7 @@ __all__ = [
     "inverse",
     "log_det",
     "matvec",
+    "outer",
     "outer_sum",
     "pack",
     "packed_names",
@@ -88,15 +89,17 @@ def symmetric(matrix: Floats) -> Floats:
     return result
 
 
-def cholesky(matrix: Floats, what: str) -> Floats:
+_SHRINK = "remove a smaller factor, take a shorter step, or use a prior with more precision"
+
+
+def cholesky(matrix: Floats, what: str, fix: str = _SHRINK) -> Floats:
     """Lower factor; a matrix that is not positive definite is a DomainError, not a LinAlgError."""
     try:
         return cast(Floats, np.linalg.cholesky(matrix))
     except np.linalg.LinAlgError:
         least = float(np.min(smallest_eigenvalue(matrix)))
         raise DomainError(
-            f"{what} is not positive definite (smallest eigenvalue {least:.3g}): remove a smaller "
-            f"factor, take a shorter step, or use a prior with more precision"
+            f"{what} is not positive definite (smallest eigenvalue {least:.3g}): {fix}"
         ) from None
 
 
@@ -163,6 +166,12 @@ def quadratic(matrix: Floats, vector: Floats) -> Floats:
     return result
 
 
+def outer(v: Floats) -> Floats:
+    """vvᵀ."""
+    result: Floats = v[..., :, None] * v[..., None, :]
+    return result
+
+
 def outer_sum(u: Floats, v: Floats) -> Floats:
     """uvᵀ + vuᵀ."""
     result: Floats = u[..., :, None] * v[..., None, :] + v[..., :, None] * u[..., None, :]
@@ -187,7 +196,7 @@ def precision_matrix(params: Mapping[str, ArrayLike], inverted: str, d: int, wha
         raise ConfigError(f"{what}: give either {inverted} or precision, got {given or 'neither'}")
     name = given[0]
     matrix = square_matrix(params[name], d, f"{what}: {name}")
-    factor = cholesky(matrix, f"{what}: {name}")
+    factor = cholesky(matrix, f"{what}: {name}", "all its eigenvalues must be above 0")
     return inverse(factor) if name == inverted else matrix
 
 

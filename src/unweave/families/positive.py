@@ -1,0 +1,24 @@
+"""Domains of positive numbers: a part that families share."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Positive"]
+
+Floats = NDArray[np.float64]
+
+
+class Positive:
+    """The domain is eta > 0, each component on its own. Stands before `Family` among the bases."""
+
+    component_names: tuple[str, ...]
+
+    def margin(self, eta: Floats) -> Floats:
+        result: Floats = eta.min(-1)
+        return result
+
+    def violation(self, eta: Floats) -> str:
+        j = int(np.argmin(eta))
+        return f"{self.component_names[j]} = {eta[j]:.6g} must be above 0"
