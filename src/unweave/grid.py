@@ -11,17 +11,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from hashlib import sha256
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError, DataError, GridOverflow
 
-__all__ = ["Grid", "Ints", "exact_sum"]
+__all__ = ["Grid", "Ints", "digest", "exact_sum"]
 
 Ints = NDArray[np.int64]
 
 _LIMIT = 2**63 - 1
+
+
+def digest(units: Ints) -> bytes:
+    """SHA-256 of the little-endian int64 bytes: the name of a grid point."""
+    return sha256(units.astype("<i8", copy=False).tobytes()).digest()
 
 
 def exact_sum(records: Ints) -> list[int]:

@@ -52,7 +52,7 @@ class History(Sequence[Step]):
         table: dict[str, list[Any]] = {
             name: [] for name in ("iteration", "epoch", "agent", "action", "included", "digest")
         }
-        names = [m.name for m in self._model.family.marginals(self._model.prior.eta)]
+        names = self._model.quantities
         for name in names:
             table[f"{name}_mean"], table[f"{name}_sd"] = [], []
         for step in self._steps:
@@ -60,7 +60,7 @@ class History(Sequence[Step]):
                 table[key].append(value)
             eta = self._model.grid.decode(step.units)
             proper = bool(self._model.family.margin(eta) > 0.0)
-            marginals = self._model.family.marginals(eta) if proper else ()
+            marginals = self._model.marginals(eta) if proper else ()
             table["digest"].append(self._model.posterior(step.units).digest if proper else None)
             for i, name in enumerate(names):
                 table[f"{name}_mean"].append(float(marginals[i].mean) if proper else None)

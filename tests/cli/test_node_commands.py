@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 from unweave.cli import common, main
+from unweave.grid import digest
 from unweave.models import BetaBernoulli
-from unweave.models.posterior import digest
 from unweave.testing.processes import Processes
 
 
@@ -174,7 +174,7 @@ def expected(net: Path, without: set[str] = frozenset()) -> str:
         kept = [float(value) for key, value in lines if key not in without]
         if home.name not in without:
             eta = model.grid.add(eta, model.factor(model.shard(np.array(kept), home.name)))
-    return digest(eta)
+    return digest(eta).hex()
 
 
 def test_a_day_of_a_network(tmp_path, table):

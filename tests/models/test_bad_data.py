@@ -41,7 +41,7 @@ REGRESSION = LinearRegression(features=["age", "dose"], target="effect")
         (BetaBernoulli(), [0, 0.5], "row 1: the value is not a whole number"),
         (BetaBernoulli(), [], "has no records: give it at least one"),
         (BetaBernoulli(), np.zeros((0, 1)), "has no records"),
-        (BetaBernoulli(), 3, "0 dimensions"),
+        (BetaBernoulli(), 3, "the data is of type int; expected an array"),
         (BetaBernoulli(), np.zeros((2, 2, 2)), "3 dimensions"),
         (BetaBernoulli(), np.zeros((3, 2)), r"has 2 columns, expected 1 \(x\)"),
         (BetaBernoulli(), ["0", "1"], "row 0: the value is text; expected a number"),

@@ -5,13 +5,23 @@ from __future__ import annotations
 import hashlib
 import struct
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from unweave.errors import ConfigError, DomainError, MissingExtra
 from unweave.families import Beta
-from unweave.models import BetaBernoulli, BetaExponential, LinearRegressionUnknownNoise, Posterior
+from unweave.models import (
+    BetaBernoulli,
+    BetaExponential,
+    LinearRegression,
+    LinearRegressionUnknownNoise,
+    LossModel,
+    MultivariateNormalModel,
+    NormalUnknown,
+    Posterior,
+)
 from unweave.testing.models import CASES, Case
 
 
@@ -75,10 +85,42 @@ def test_kl_to_a_plain_distribution() -> None:
     assert {k: float(v) for k, v in model.posterior(model.eta0).params.items()} == {"a": 2, "b": 2}
 
 
-def test_a_model_without_a_closed_form_predictive_says_what_to_do() -> None:
-    model = BetaExponential()
-    with pytest.raises(ConfigError, match=r"no closed-form .* posterior.sample"):
+def test_a_model_without_a_predictive_says_what_to_do() -> None:
+    @dataclass(frozen=True)
+    class Silent(BetaExponential):
+        def predictive(self, eta, *args, **kwargs):
+            return LossModel.predictive(self, eta, *args, **kwargs)
+
+    model = Silent()
+    with pytest.raises(ConfigError, match=r"no posterior predictive: .* posterior.sample"):
         model.posterior(model.eta0).predict()
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        (BetaBernoulli(), ["theta"]),
+        (NormalUnknown(), ["theta", "sigma2"]),
+        (LinearRegression(["dose", "age"], intercept=True), ["intercept", "dose", "age"]),
+        (LinearRegressionUnknownNoise(["dose"]), ["dose", "sigma2"]),
+        (
+            MultivariateNormalModel(["u", "v"]),
+            ["mean[u]", "mean[v]", "Sigma[u,u]", "Sigma[v,v]"],
+        ),
+    ],
+    ids=lambda v: getattr(v, "name", ""),
+)
+def test_quantities_bear_the_names_that_the_model_knows(model, names) -> None:
+    posterior = model.posterior(model.eta0)
+    assert [law.name for law in posterior.marginals] == names
+    rows = posterior.table(0.9)
+    assert [row.name for row in rows] == names
+    low, high = (np.atleast_1d(end) for end in posterior.interval(0.9))
+    for j, row in enumerate(rows):
+        expected = [np.atleast_1d(posterior.mean())[j], np.atleast_1d(posterior.sd())[j]]
+        assert list(row[1:]) == pytest.approx([*expected, low[j], high[j]], nan_ok=True)
+        assert f"{row.name} = " in repr(posterior)
+    assert "beta[0]" not in repr(posterior)
 
 
 @pytest.mark.filterwarnings("ignore")  # other people's deprecations

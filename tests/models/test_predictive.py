@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
-from unweave.errors import DataError
+from unweave import Federation
+from unweave.errors import ConfigError, DataError, DomainError
 from unweave.models import (
     BetaBernoulli,
     BetaBinomial,
+    BetaExponential,
     BetaGeometric,
     BetaNegativeBinomial,
     ConjugateModel,
@@ -247,3 +250,57 @@ def test_regression_predicts_by_name_as_it_learns():
         assert model.predictive(eta, x).mean() == pytest.approx(expected)
     with pytest.raises(DataError, match="lack the column 'age'"):
         model.predictive(eta, {"size": [1.0]})
+
+
+def test_regression_names_what_cannot_be_predicted() -> None:
+    model = LinearRegression(features=["dose", "age"])
+    posterior = model.posterior(model.eta0)
+    with pytest.raises(ConfigError, match=r"missing .* 'x'; it takes x"):
+        posterior.predict()
+    with pytest.raises(DataError, match="must be numbers"):
+        posterior.predict([["a", 1]])
+    with pytest.raises(DataError, match="column 'age', row 1: the value is missing"):
+        posterior.predict([[1, 2], [1, np.nan]])
+
+
+@pytest.mark.parametrize(("a", "b"), [(1.2, 0.3), (3.0, 3.0), (2.5, 80.0), (900.0, 40.0)])
+def test_beta_exponential_integrates_theta_out(a: float, b: float) -> None:
+    """Against adaptive quadrature, and against samples of both steps."""
+    ours = BetaExponential().predictive([a, b])
+    prior = stats.beta(a, b)
+
+    def mixed(f: Any) -> float:
+        """E f(θ), in x = logit θ, where nothing is singular."""
+
+        def integrand(x: float) -> float:
+            weight = a * special.log_expit(x) + b * special.log_expit(-x) - special.betaln(a, b)
+            return float(f(special.expit(x)) * np.exp(weight))
+
+        centre, width = np.log(a / b), np.sqrt(1 / a + 1 / b)
+        low, high = centre - 9 * width - 45 / (a - 1), centre + 9 * width + 45 / b
+        ends = pairwise([low, centre - 4 * width, centre, centre + 4 * width, high])
+        parts = [integrate.quad(integrand, *end, epsabs=0, epsrel=1e-11, limit=400) for end in ends]
+        return float(sum(part for part, _ in parts))
+
+    mean = prior.mean()
+    for z in (0.01 * mean, mean, 4.0 * mean, 9.0 * mean):
+        density = mixed(lambda t, z=z: np.exp(-z / t) / t)
+        assert float(ours.log_prob(z)) == pytest.approx(np.log(density), abs=1e-9)
+        tail = mixed(lambda t, z=z: np.exp(-z / t))
+        assert 1.0 - float(ours.cdf(z)) == pytest.approx(tail, rel=1e-9, abs=1e-13)
+    assert ours.mean() == pytest.approx(mean)
+    assert ours.sd() == pytest.approx(np.sqrt(2 * prior.moment(2) - mean**2))
+    np.testing.assert_allclose(ours.cdf(ours.quantile(P)), P, rtol=1e-12)
+    assert ours.quantile([0.0, 1.0]).tolist() == [0.0, np.inf]
+    assert ours.interval(0.9) == pytest.approx(tuple(ours.quantile([0.05, 0.95])))
+    assert float(ours.log_prob(-1.0)) == -np.inf
+    assert float(ours.cdf(-1.0)) == 0.0
+    same_moments(ours)
+
+
+def test_a_learned_beta_exponential_predicts_and_says_when_it_cannot() -> None:
+    model = BetaExponential()
+    predicted = Federation(model, [[0.2, 0.4], [0.3]], "path").learn().posterior.predict()
+    assert predicted.interval(0.5)[0] < predicted.mean()
+    with pytest.raises(DomainError, match=r"needs E\[1/θ\]: a > 1"):
+        model.predictive([0.9, 1.0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unweave.models.base import ConjugateModel, LossModel, Model, by_name, names
+from unweave.models.base import ConjugateModel, LossModel, Model, as_model, by_name, names
 from unweave.models.beta import BetaBernoulli, BetaBinomial, BetaGeometric, BetaNegativeBinomial
 from unweave.models.beta_exponential import BetaExponential
 from unweave.models.dirichlet import DirichletCategorical, DirichletMultinomial
@@ -33,6 +33,7 @@ __all__ = [
     "NormalUnknown",
     "Posterior",
     "Shard",
+    "as_model",
     "by_name",
     "names",
 ]

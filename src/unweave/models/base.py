@@ -22,14 +22,17 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unweave.arguments import shown
 from unweave.errors import ConfigError, DomainError
 from unweave.families import Distribution, Family
+from unweave.families.marginals import Marginal
 from unweave.grid import Grid, Ints
 from unweave.models.columns import Column
 from unweave.models.posterior import Posterior
+from unweave.models.settings import read_settings
 from unweave.models.shards import Shard, read
 
-__all__ = ["ConjugateModel", "LossModel", "Model", "Reduction", "by_name", "names"]
+__all__ = ["ConjugateModel", "LossModel", "Model", "Reduction", "as_model", "by_name", "names"]
 
 Floats = NDArray[np.float64]
 Reduction = Literal["sum", "mean"]
@@ -67,17 +70,23 @@ class Model(ABC):
             _REGISTRY[cls.name] = cls
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.alpha) and self.alpha > 0):
+        read_settings(self)
+        if not self.alpha > 0:
             raise ConfigError(f"{self.name}: alpha = {self.alpha}: the temperature must be above 0")
         if self.reduction not in ("sum", "mean"):
             raise ConfigError(
                 f'{self.name}: reduction = {self.reduction!r}: choose "sum" or "mean"'
             )
+        self.check_settings()
         # The resolved resolution is a setting too: a network's manifest must fix it.
         object.__setattr__(self, "bits", self.grid.bits)
         self._check_prior()
 
     # -- what a model supplies -------------------------------------------------------------------
+
+    def check_settings(self) -> None:
+        """Refuse settings that make no sense (ConfigError); their types are right already."""
+        return None
 
     @property
     @abstractmethod
@@ -98,11 +107,21 @@ class Model(ABC):
         return None
 
     def predictive(self, eta: ArrayLike, *args: Any, **kwargs: Any) -> Any:
-        """The distribution of one new record, where it has a closed form."""
+        """The distribution of one new record."""
         raise ConfigError(
-            f"{self.name} has no closed-form posterior predictive: draw theta with "
-            "posterior.sample(n) and records given theta"
+            f"{self.name} has no posterior predictive: draw theta with posterior.sample(n), and "
+            "records given theta"
         )
+
+    @property
+    def quantities(self) -> tuple[str, ...]:
+        """What the posterior is about, by name: one for each of its marginals."""
+        return self.family.theta_names
+
+    @property
+    def resolution(self) -> tuple[float, ...]:
+        """The step to which each column of a record is rounded; 0: it is not rounded."""
+        return (0.0,) * len(self.schema)
 
     def named_samples(self, theta: Floats) -> dict[str, Floats]:
         """Samples by variable name, for other tools; theta is [n, ...]."""
@@ -112,7 +131,14 @@ class Model(ABC):
 
     @cached_property
     def family(self) -> Family:
-        return self.prior.family
+        return self._stated_prior.family
+
+    @cached_property
+    def _stated_prior(self) -> Distribution:
+        try:
+            return self.prior
+        except DomainError as error:
+            raise DomainError(f"{self.name}: the prior is impossible: {error}") from None
 
     @cached_property
     def grid(self) -> Grid:
@@ -129,7 +155,7 @@ class Model(ABC):
     @cached_property
     def eta0(self) -> Ints:
         """The prior on the grid."""
-        units = self.grid.encode(self.prior.eta)
+        units = self.grid.encode(self._stated_prior.eta)
         units.setflags(write=False)
         return units
 
@@ -153,6 +179,11 @@ class Model(ABC):
         """
         return None
 
+    def marginals(self, eta: Floats) -> tuple[Marginal, ...]:
+        """The law of each quantity, under its name in this model."""
+        laws = zip(self.family.marginals(eta), self.quantities, strict=True)
+        return tuple(law.renamed(name) for law, name in laws)
+
     def posterior(self, eta: Ints) -> Posterior:
         return Posterior(self, eta)
 
@@ -163,8 +194,7 @@ class Model(ABC):
 
     def _check_prior(self) -> None:
         """The prior must survive rounding to the grid: inside the domain, and in the same place."""
-        stated = self.prior
-        self.family.check(stated.eta, what=f"prior of {self.name}")
+        stated = self._stated_prior
         rounded = self.grid.decode(self.eta0)
         if np.array_equal(rounded, stated.eta):
             return
@@ -250,7 +280,7 @@ class LossModel(Model):
 def by_name(name: str, **settings: Any) -> Model:
     """The model called `name`, as it is written in files and on the command line."""
     if name not in _REGISTRY:
-        close = get_close_matches(name, _REGISTRY, n=1)
+        close = get_close_matches(str(name), _REGISTRY, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(names())}"
         raise ConfigError(f"unknown model {name!r}: {hint}")
     cls = _REGISTRY[name]
@@ -260,6 +290,28 @@ def by_name(name: str, **settings: Any) -> Model:
         known = ", ".join(inspect.signature(cls).parameters)
         raise ConfigError(f"model {name!r}: {error}; its settings are {known}") from None
     return cls(**settings)
+
+
+def as_model(model: Any) -> Model:
+    """The model that is meant: itself, or one by its name with the settings it has by default."""
+    if isinstance(model, str):
+        return by_name(model)
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, type) and issubclass(model, Model):
+        needed = [
+            p.name
+            for p in inspect.signature(model).parameters.values()
+            if p.default is inspect.Parameter.empty
+        ]
+        settings = ", ".join(f"{name}=…" for name in needed)
+        raise ConfigError(
+            f"model = {shown(model)}: write {model.__name__}({settings}), with brackets"
+        )
+    raise ConfigError(
+        f"model = {shown(model)}: expected a model such as BetaBernoulli(a=2, b=2), or the name of "
+        f"one: {', '.join(names())}"
+    )
 
 
 def names() -> tuple[str, ...]:

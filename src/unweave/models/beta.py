@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unweave.arguments import whole_number
 from unweave.errors import ConfigError
 from unweave.families import Beta, Distribution
 from unweave.models.base import ConjugateModel
@@ -69,10 +70,9 @@ class BetaBinomial(_BetaModel):
 
     name: ClassVar[str] = "beta-binomial"
 
-    def __post_init__(self) -> None:
+    def check_settings(self) -> None:
         if self.trials is not None and self.trials < 1:
             raise ConfigError(f"{self.name}: trials = {self.trials}: at least 1")
-        super().__post_init__()
 
     @property
     def schema(self) -> tuple[Column, ...]:
@@ -96,7 +96,9 @@ class BetaBinomial(_BetaModel):
     def predictive(self, eta: ArrayLike, trials: int | None = None) -> BetaBinomialPredictive:
         """The successes of `trials` new trials (default: the model's setting, or 1)."""
         a, b = np.asarray(eta, dtype=np.float64).tolist()
-        return BetaBinomialPredictive(a, b, trials=trials or self.trials or 1)
+        default = 1 if self.trials is None else self.trials
+        count = default if trials is None else whole_number(trials, f"{self.name}: trials", 1)
+        return BetaBinomialPredictive(a, b, trials=count)
 
 
 @dataclass(frozen=True)
@@ -125,10 +127,9 @@ class BetaNegativeBinomial(_BetaModel):
 
     name: ClassVar[str] = "beta-negative-binomial"
 
-    def __post_init__(self) -> None:
+    def check_settings(self) -> None:
         if self.successes < 1:
             raise ConfigError(f"{self.name}: successes = {self.successes}: at least 1")
-        super().__post_init__()
 
     @property
     def schema(self) -> tuple[Column, ...]:

@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from unweave.errors import ConfigError
+from unweave.errors import ConfigError, DomainError
 from unweave.families import Beta, BetaFamily, Distribution
 from unweave.families.special import binet2
 from unweave.models.base import LossModel
 from unweave.models.columns import Column
+from unweave.models.predictive_mixtures import BetaExponentialPredictive
 from unweave.models.shards import Shard
 
 __all__ = ["BetaExponential", "ExactPosterior"]
@@ -48,9 +49,8 @@ class BetaExponential(LossModel):
 
     name: ClassVar[str] = "beta-exponential"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.a > 1.0:
+    def check_settings(self) -> None:
+        if 0.0 < self.a <= 1.0:
             raise ConfigError(
                 f"{self.name}: a = {self.a:g}: the expected loss needs E[1/θ], which a Beta prior "
                 f"has only for a > 1 (and gradients from samples need a > 2)"
@@ -160,6 +160,19 @@ class BetaExponential(LossModel):
         scale = width * theta * (1.0 - theta)
         result: Floats = scale[..., None] * integral
         return result
+
+    # -- new records ------------------------------------------------------------------------------
+
+    def predictive(self, eta: ArrayLike) -> BetaExponentialPredictive:
+        """The next record, θ integrated out; its density at 0 needs a > 1."""
+        q = np.asarray(eta, dtype=np.float64)
+        if not self.margin(q) > 0.0:
+            raise DomainError(
+                f"{self.name}: a predictive needs {self.needs(1)}, but a = {q[0]:.6g}; use a "
+                "stronger prior"
+            )
+        theta, _, weights = self.nodes(q)
+        return BetaExponentialPredictive(float(q[0]), float(q[1]), theta, weights)
 
     # -- the exact posterior ----------------------------------------------------------------------
 

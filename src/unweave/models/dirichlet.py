@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unweave.arguments import whole_number
 from unweave.errors import ConfigError
 from unweave.families import Dirichlet, Distribution
 from unweave.models.base import ConjugateModel
@@ -29,18 +30,14 @@ class _DirichletModel(ConjugateModel):
     classes: int
     concentration: float | Sequence[float] = 1.0
 
-    def __post_init__(self) -> None:
+    def check_settings(self) -> None:
         if self.classes < 2:
             raise ConfigError(f"{self.name}: classes = {self.classes}: at least 2")
-        if not isinstance(self.concentration, int | float):
-            values = tuple(float(c) for c in self.concentration)
-            if len(values) != self.classes:
-                raise ConfigError(
-                    f"{self.name}: concentration has {len(values)} numbers for {self.classes} "
-                    "classes"
-                )
-            object.__setattr__(self, "concentration", values)
-        super().__post_init__()
+        if isinstance(self.concentration, tuple) and len(self.concentration) != self.classes:
+            raise ConfigError(
+                f"{self.name}: concentration has {len(self.concentration)} numbers for "
+                f"{self.classes} classes"
+            )
 
     @property
     def prior(self) -> Distribution:
@@ -87,4 +84,5 @@ class DirichletMultinomial(_DirichletModel):
 
     def predictive(self, eta: ArrayLike, trials: int = 1) -> DirichletMultinomialPredictive:
         """The counts of `trials` new draws."""
-        return DirichletMultinomialPredictive(np.asarray(eta, dtype=np.float64), trials)
+        draws = whole_number(trials, f"{self.name}: trials", 1)
+        return DirichletMultinomialPredictive(np.asarray(eta, dtype=np.float64), draws)

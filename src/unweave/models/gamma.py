@@ -58,6 +58,10 @@ class GammaExponential(_GammaModel):
     def schema(self) -> tuple[Column, ...]:
         return (nonnegative("x"),)
 
+    @property
+    def resolution(self) -> tuple[float, ...]:
+        return (2.0 ** -self.grid.bits[1],)
+
     def sums(self, rows: Floats) -> list[int]:
         total = real_sum(rows[:, 0], self.grid.bits[1], self.grid.names[1])
         return [len(rows) << self.grid.bits[0], total]

@@ -41,6 +41,10 @@ class GramModel(ConjugateModel):
         """p, such that 4^-p is a multiple of every component's step."""
         return min(self.grid.bits) // 2
 
+    @property
+    def resolution(self) -> tuple[float, ...]:
+        return (2.0**-self.feature_bits,) * len(self.schema)
+
     @abstractmethod
     def z(self, rows: Floats) -> Floats:
         """z·2^p, whole numbers [N, m]."""

@@ -39,32 +39,24 @@ class MultivariateNormalModel(GramModel):
 
     name: ClassVar[str] = "multivariate-normal"
 
-    def __post_init__(self) -> None:
-        if isinstance(self.dim, str) or not self._names:
+    def check_settings(self) -> None:
+        if not self._names:
             raise ConfigError(f"{self.name}: dim: a number of at least 1, or a list of names")
         d = len(self._names)
         if len(set(self._names)) != d:
             raise ConfigError(f"{self.name}: the columns need different names")
-        if not isinstance(self.dim, int):
-            object.__setattr__(self, "dim", self._names)
         if self.df is None:
             object.__setattr__(self, "df", float(d + 2))
-        if not isinstance(self.mean, int | float):
-            object.__setattr__(self, "mean", tuple(float(v) for v in self.mean))
-            if np.shape(self.mean) != (d,):
-                raise ConfigError(f"{self.name}: mean has {np.size(self.mean)} numbers for {d}")
-        if not isinstance(self.scale, int | float):
-            if np.shape(self.scale) != (d, d):
-                raise ConfigError(f"{self.name}: scale must be a number or a {d}×{d} matrix")
-            rows = tuple(tuple(float(v) for v in row) for row in self.scale)
-            object.__setattr__(self, "scale", rows)
-        super().__post_init__()
+        if isinstance(self.mean, tuple) and len(self.mean) != d:
+            raise ConfigError(f"{self.name}: mean has {len(self.mean)} numbers for {d} columns")
+        if isinstance(self.scale, tuple) and [len(row) for row in self.scale] != [d] * d:
+            raise ConfigError(f"{self.name}: scale must be a number or a {d}×{d} matrix")
 
     @property
     def _names(self) -> tuple[str, ...]:
         if isinstance(self.dim, int):
             return tuple(f"x{j + 1}" for j in range(self.dim))
-        return tuple(str(name) for name in self.dim)
+        return tuple(self.dim)
 
     @property
     def prior(self) -> Distribution:
@@ -92,6 +84,11 @@ class MultivariateNormalModel(GramModel):
         kappa, m = float(q["kappa"]), np.asarray(q["mean"])
         corner = np.asarray(q["scale"]) + kappa * np.outer(m, m)
         return np.block([[np.full((1, 1), kappa), kappa * m[None]], [kappa * m[:, None], corner]])
+
+    @property
+    def quantities(self) -> tuple[str, ...]:
+        means = (f"mean[{name}]" for name in self._names)
+        return (*means, *(f"Sigma[{name},{name}]" for name in self._names))
 
     def named_samples(self, theta: Floats) -> dict[str, Floats]:
         d = len(self._names)

@@ -37,10 +37,9 @@ class NormalKnownVariance(ConjugateModel):
 
     name: ClassVar[str] = "normal-known-variance"
 
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.noise) and self.noise > 0):
+    def check_settings(self) -> None:
+        if not self.noise > 0:
             raise ConfigError(f"{self.name}: noise = {self.noise}: must be above 0")
-        super().__post_init__()
         if not abs(self.used_noise / self.noise - 1) < 1e-4:
             raise ConfigError(
                 f"{self.name}: with {self.grid.bits[1]} bits the noise {self.noise} would become "
@@ -69,6 +68,11 @@ class NormalKnownVariance(ConjugateModel):
         """The noise whose precision lies on the grid; what the posterior is exact for."""
         w = self._units_of_precision * 2.0 ** -self.grid.bits[1]
         return float(w**-0.5) if w else np.inf
+
+    @property
+    def resolution(self) -> tuple[float, ...]:
+        """w·x is rounded to 2^-q, so x is to noise²·2^-q."""
+        return (self.used_noise**2 * 2.0 ** -self.grid.bits[0],)
 
     def sums(self, rows: Floats) -> list[int]:
         w = self._units_of_precision * 2.0 ** -self.grid.bits[1]
@@ -111,8 +115,12 @@ class NormalUnknown(GramModel):
     def prior_matrix(self) -> Floats:
         return bordered(self.prior.eta, 1)
 
+    @property
+    def quantities(self) -> tuple[str, ...]:
+        return "theta", "sigma2"
+
     def named_samples(self, theta: Floats) -> dict[str, Floats]:
-        return {"theta": theta[:, 0], "sigma2": theta[:, 1]}
+        return dict(zip(self.quantities, theta.T, strict=True))
 
     def predictive(self, eta: ArrayLike) -> StudentTPredictive:
         """t with 2a degrees of freedom around the mean, squared scale (b/a)(1 + 1/kappa)."""

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unweave.arguments import shown, whole_number
 from unweave.errors import ConfigError, MissingExtra
 from unweave.families import Distribution
-from unweave.grid import Ints
+from unweave.families.marginals import Marginal
+from unweave.grid import Ints, digest
 
 if TYPE_CHECKING:
     from unweave.models.base import Model
 
-__all__ = ["Posterior", "digest"]
+__all__ = ["Posterior", "Quantity"]
 
 Floats = NDArray[np.float64]
 
 
-def digest(units: Ints) -> str:
-    """SHA-256 of the little-endian int64 bytes: two posteriors are equal iff their digests are."""
-    return sha256(np.ascontiguousarray(units, dtype="<i8").tobytes()).hexdigest()
+class Quantity(NamedTuple):
+    """One row of a posterior's table."""
+
+    name: str
+    mean: float
+    sd: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +45,13 @@ class Posterior:
     units: Ints
 
     def __post_init__(self) -> None:
-        units = np.array(self.units, dtype=np.int64)
+        units = np.asarray(self.units)
+        if units.dtype.kind not in "iu":
+            raise ConfigError(
+                f"a posterior of {self.model.name} is made of whole numbers, its natural parameter "
+                f"on the grid: model.grid.encode(eta) makes them"
+            )
+        units = np.array(units, dtype=np.int64)
         if units.shape != (self.model.grid.dim,):
             raise ConfigError(
                 f"a posterior of {self.model.name} needs {self.model.grid.dim} components, "
@@ -59,12 +72,26 @@ class Posterior:
 
     @property
     def digest(self) -> str:
-        return digest(self.units)
+        """Names the integers: posteriors of one model are equal iff their digests are."""
+        return digest(self.units).hex()
 
     @property
     def params(self) -> dict[str, Floats]:
         """The usual parameters, e.g. a and b of a Beta."""
         return self.distribution.params
+
+    @cached_property
+    def marginals(self) -> tuple[Marginal, ...]:
+        """The law of each quantity, by its name: a coefficient's is its feature's."""
+        return self.model.marginals(self.eta)
+
+    def table(self, p: float = 0.95) -> list[Quantity]:
+        """Name, mean, sd and central interval of every quantity: what a table of results shows."""
+        low, high = (np.atleast_1d(end) for end in self.interval(p))
+        return [
+            Quantity(law.name, float(law.mean), float(law.sd), float(a), float(b))
+            for law, a, b in zip(self.marginals, low, high, strict=True)
+        ]
 
     def mean(self) -> Floats:
         return self.distribution.mean()
@@ -77,6 +104,7 @@ class Posterior:
         return self.distribution.interval(p)
 
     def sample(self, n: int, seed: int = 0) -> Floats:
+        """n independent draws; the same seed gives the same draws."""
         return self.distribution.sample(n, seed)
 
     def log_prob(self, theta: Any) -> Floats:
@@ -85,10 +113,18 @@ class Posterior:
     def kl(self, other: Posterior | Distribution) -> float:
         """KL(self ‖ other)."""
         q = other.distribution if isinstance(other, Posterior) else other
+        if not isinstance(q, Distribution):
+            raise ConfigError(f"kl: expected another posterior or distribution, not {shown(other)}")
         return float(self.distribution.kl(q))
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """The posterior predictive of one new record (for a regression: of the rows X)."""
+        signature = inspect.signature(self.model.predictive)
+        try:
+            signature.bind(self.eta, *args, **kwargs)
+        except TypeError as error:
+            takes = ", ".join(list(signature.parameters)[1:]) or "nothing"
+            raise ConfigError(f"predict of {self.model.name}: {error}; it takes {takes}") from None
         return self.model.predictive(self.eta, *args, **kwargs)
 
     def to_arviz(self, draws: int = 1000, chains: int = 4, seed: int = 0) -> Any:
@@ -97,6 +133,7 @@ class Posterior:
             import arviz
         except ImportError:
             raise MissingExtra("arviz", "arviz", "Posterior.to_arviz") from None
+        draws, chains = whole_number(draws, "draws", 1), whole_number(chains, "chains", 1)
         theta = np.asarray(self.sample(chains * draws, seed))
         samples = self.model.named_samples(theta)
         return arviz.from_dict(
@@ -119,8 +156,7 @@ class Posterior:
 
     def __repr__(self) -> str:
         rows = ", ".join(
-            f"{m.name} = {float(m.mean):.4g} ± {float(m.sd):.2g}"
-            for m in self.distribution.marginals[:6]
+            f"{m.name} = {float(m.mean):.4g} ± {float(m.sd):.2g}" for m in self.marginals[:6]
         )
-        more = ", …" if len(self.distribution.marginals) > 6 else ""
+        more = ", …" if len(self.marginals) > 6 else ""
         return f"Posterior({self.model.name}: {rows}{more}; {self.digest[:12]})"

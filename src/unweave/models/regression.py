@@ -34,37 +34,40 @@ class _Regression(GramModel):
     intercept: bool = False
     target: str = "y"
 
-    def __post_init__(self) -> None:
-        if isinstance(self.features, str) or not self.feature_names:
+    def check_settings(self) -> None:
+        if not self.feature_names:
             raise ConfigError(f"{self.name}: features: a number of at least 1, or a list of names")
         if len({*self.feature_names, self.target}) != len(self.feature_names) + 1:
             raise ConfigError(f"{self.name}: features and target need different names")
-        if not isinstance(self.features, int):
-            object.__setattr__(self, "features", self.feature_names)
+        if len(set(self.quantities)) != len(self.quantities):
+            raise ConfigError(
+                f"{self.name}: a feature may not be called 'intercept' beside an intercept, nor "
+                "'sigma2' where the noise is learned: rename it"
+            )
         for key in ("mean", "sd"):
             value = getattr(self, key)
-            if isinstance(value, int | float):
-                continue
-            object.__setattr__(self, key, tuple(float(v) for v in value))
-            if len(value) != self.size:
+            if isinstance(value, tuple) and len(value) != self.size:
                 raise ConfigError(
                     f"{self.name}: {key} has {len(value)} numbers for {self.size} coefficients "
                     f"({', '.join(self.coefficients)})"
                 )
-        if not np.all(np.isfinite(self.sd) & (np.asarray(self.sd) > 0)):
+        if not np.all(np.asarray(self.sd) > 0):
             raise ConfigError(f"{self.name}: sd must be above 0")
-        super().__post_init__()
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         if isinstance(self.features, int):
             return tuple(f"x{j + 1}" for j in range(self.features))
-        return tuple(str(name) for name in self.features)
+        return tuple(self.features)
 
     @property
     def coefficients(self) -> tuple[str, ...]:
         """Names of the coefficients, in order."""
         return (("intercept",) if self.intercept else ()) + self.feature_names
+
+    @property
+    def quantities(self) -> tuple[str, ...]:
+        return self.coefficients
 
     @property
     def size(self) -> int:
@@ -86,11 +89,23 @@ class _Regression(GramModel):
             if absent:
                 raise DataError(f"{self.name}: rows to predict lack the column {absent[0]!r}")
             x = np.column_stack([np.atleast_1d(x[name]) for name in self.feature_names])
-        rows = np.atleast_2d(np.asarray(x, dtype=np.float64))
+        try:
+            rows = np.atleast_2d(np.asarray(x, dtype=np.float64))
+        except (TypeError, ValueError):
+            raise DataError(
+                f"{self.name}: rows to predict must be numbers, {len(self.feature_names)} in each "
+                f"row ({', '.join(self.feature_names)})"
+            ) from None
         if rows.ndim != 2 or rows.shape[1] != len(self.feature_names):
             raise DataError(
                 f"{self.name}: rows to predict have shape {np.shape(x)}; expected "
                 f"{len(self.feature_names)} columns ({', '.join(self.feature_names)})"
+            )
+        if not np.isfinite(rows).all():
+            row, j = (int(i) for i in np.argwhere(~np.isfinite(rows))[0])
+            raise DataError(
+                f"{self.name}: rows to predict, column {self.feature_names[j]!r}, row {row}: the "
+                "value is missing (NaN) or infinite"
             )
         return np.insert(rows, 0, 1.0, axis=1) if self.intercept else rows
 
@@ -121,10 +136,10 @@ class LinearRegression(_Regression):
 
     name: ClassVar[str] = "linear-regression"
 
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.noise) and self.noise > 0):
+    def check_settings(self) -> None:
+        super().check_settings()
+        if not self.noise > 0:
             raise ConfigError(f"{self.name}: noise = {self.noise}: must be above 0")
-        super().__post_init__()
         if self.scale < 2**10:
             raise ConfigError(
                 f"{self.name}: noise = {self.noise} needs more bits than {min(self.grid.bits)}, or "
@@ -154,6 +169,10 @@ class LinearRegression(_Regression):
     def used_noise(self) -> float:
         """The noise whose inverse lies on the grid; what the posterior is exact for."""
         return float(np.ldexp(1.0, self.feature_bits) / self.scale)
+
+    @property
+    def resolution(self) -> tuple[float, ...]:
+        return (1.0 / self.scale,) * len(self.schema)
 
     def arrange(self, gram: Exact, n: int) -> list[int]:
         d = self.size
@@ -185,6 +204,10 @@ class LinearRegressionUnknownNoise(_Regression):
     def prior(self) -> Distribution:
         mean, sd = self._prior_moments()
         return NormalInverseGamma(m=mean, precision=np.diag(1 / (sd * sd)), a=self.a, b=self.b)
+
+    @property
+    def quantities(self) -> tuple[str, ...]:
+        return (*self.coefficients, "sigma2")
 
     @property
     def scale(self) -> float:

@@ -7,7 +7,7 @@ expected. It never quotes a value: the data is private and errors reach logs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, cast
@@ -48,7 +48,7 @@ class Shard:
         Dropping every record leaves an empty shard, whose factor is zero: the agent has nothing
         left to contribute.
         """
-        chosen = np.asarray(records)
+        chosen = np.asarray(sorted(records) if isinstance(records, Set) else records)
         if chosen.dtype == bool:
             if chosen.shape != (self.n,):
                 raise DataError(
@@ -158,7 +158,15 @@ def _block(data: Any, agent: str, place: str, names: list[str]) -> Rows:
             f"{where}: the rows have different lengths; expected {len(names)} columns "
             f"({_listed(names)})"
         ) from None
-    if array.ndim == 0 or array.ndim > 2:
+    if array.ndim == 0:
+        if isinstance(data, Iterable) and not isinstance(data, str | bytes | Set):
+            return _block(list(data), agent, place, names)  # a generator, or the like
+        what = "None" if data is None else f"of type {type(data).__name__}"
+        raise DataError(
+            f"{where}: the data is {what}; expected an array, a list, a mapping or a data frame "
+            f"with {len(names)} columns ({_listed(names)})"
+        )
+    if array.ndim > 2:
         raise DataError(
             f"{where}: the data has {array.ndim} dimensions; expected rows of "
             f"{len(names)} columns ({_listed(names)})"

@@ -27,8 +27,8 @@ from typing import Any, Self
 import numpy as np
 
 from unweave.errors import UnweaveError
+from unweave.grid import digest
 from unweave.models import BetaBernoulli, ConjugateModel, Model
-from unweave.models.posterior import digest
 from unweave.node.client import AgentDown, Operator
 from unweave.node.layout import create_network
 from unweave.node.nursery import Nursery
@@ -123,7 +123,7 @@ class Processes:
             if name not in self.out and kept:
                 shard = self.model.shard(np.array(kept), name)
                 eta = self.model.grid.add(eta, self.model.factor(shard))
-        return digest(eta)
+        return digest(eta).hex()
 
     # ---------------------------------------------------------------------------------- processes
 

@@ -1,0 +1,73 @@
+"""Posterior predictives without a closed form: theta is integrated out by quadrature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
+
+__all__ = ["BetaExponentialPredictive"]
+
+Floats = NDArray[np.float64]
+
+_HALVINGS = 80  # of a bracket of quantiles: more than a float64 can tell
+
+
+@dataclass(frozen=True, eq=False)
+class BetaExponentialPredictive:
+    """An exponential time when its mean θ ~ Beta(a, b): p(z) = E[exp(−z/θ)/θ].
+
+    The expectation is a sum over quadrature nodes; densities and probabilities are right to 1e-9 of
+    themselves up to where they fall below 1e-6. Samples are exact.
+    """
+
+    how: ClassVar[str] = "by quadrature over theta, to a relative 1e-9"
+
+    a: float
+    b: float
+    theta: Floats = field(repr=False)  # nodes [n]
+    weights: Floats = field(repr=False)  # their probabilities [n]
+
+    def mean(self) -> float:
+        """E[z] = E[θ]."""
+        return self.a / (self.a + self.b)
+
+    def sd(self) -> float:
+        """E[z²] = 2 E[θ²]."""
+        mean, total = self.mean(), self.a + self.b
+        return float(np.sqrt(2.0 * mean * (self.a + 1.0) / (total + 1.0) - mean * mean))
+
+    def log_prob(self, x: ArrayLike) -> Floats:
+        x = np.asarray(x, dtype=np.float64)
+        inside = np.where(x >= 0, x, 0.0)[..., None]
+        with np.errstate(divide="ignore"):  # a node may carry no weight at all
+            terms = np.log(self.weights) - np.log(self.theta) - inside / self.theta
+        return np.where(x >= 0, logsumexp(terms, axis=-1), -np.inf)
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        x = np.maximum(np.asarray(x, dtype=np.float64), 0.0)
+        value: Floats = -(self.weights * np.expm1(-x[..., None] / self.theta)).sum(axis=-1)
+        return value
+
+    def quantile(self, p: ArrayLike) -> Floats:
+        p = np.asarray(p, dtype=np.float64)
+        low = np.zeros(p.shape)
+        # θ < 1, so the quantile of an exponential with mean 1 bounds this one.
+        with np.errstate(divide="ignore"):  # p = 1 is infinitely far out
+            high: Floats = -np.log1p(-p)
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            below = self.cdf(middle) < p
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return high
+
+    def interval(self, p: float = 0.95) -> tuple[float, float]:
+        low, high = self.quantile([(1 - p) / 2, (1 + p) / 2])
+        return float(low), float(high)
+
+    def sample(self, n: int, seed: int = 0) -> Floats:
+        rng = np.random.default_rng(seed)
+        return rng.beta(self.a, self.b, n) * rng.standard_exponential(n)

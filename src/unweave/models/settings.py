@@ -1,0 +1,112 @@
+"""Settings of a model, read by their declared types.
+
+The fields of a model are annotated (`float`, `int | None`, `float | Sequence[float]`, …); what a
+user passes is turned into plain Python values of those types, or refused with the model's name, the
+setting and what was expected. Plain values make equal models equal, hashable and writable as JSON.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from unweave.arguments import is_whole, number, shown, whole_number
+from unweave.errors import ConfigError
+
+__all__ = ["read_settings"]
+
+
+def read_settings(model: Any) -> None:
+    """Replace every field of the frozen dataclass `model` by its plain value."""
+    cls: type = type(model)
+    hints = _hints(cls)
+    for field in fields(model):
+        hint = hints.get(field.name, Any)
+        value = getattr(model, field.name)
+        plain = _read(value, hint, f"{model.name}: {field.name}")
+        if plain is not value:
+            object.__setattr__(model, field.name, plain)
+
+
+@lru_cache(maxsize=256)
+def _hints(cls: type) -> dict[str, Any]:
+    try:
+        return get_type_hints(cls)
+    except NameError:  # a model of one's own whose annotations name what is not there at run time
+        return {}
+
+
+def _read(value: Any, hint: Any, what: str) -> Any:
+    choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if value is None and type(None) in choices:
+        return None
+    single, several = None, None
+    for choice in choices:
+        if get_origin(choice) is Sequence:
+            several = choice
+        elif choice in _SINGLE or get_origin(choice) is Literal:
+            single = choice
+        elif choice is not type(None):
+            return value  # a type of a model's own: the model checks it
+    if several is not None and _is_several(value):
+        (inner,) = get_args(several)
+        return tuple(_read(v, inner, f"{what}[{i}]") for i, v in enumerate(value))
+    if several is not None and not _fits(value, single):
+        one = "" if single is None else f"{_SINGLE_NAMES[single]} or "
+        raise ConfigError(f"{what} = {shown(value)}: expected {one}{_listed(several)}")
+    if single in _SINGLE:
+        return _SINGLE[single](value, what)
+    return value  # Literals: the model names the choices
+
+
+def _is_several(value: Any) -> bool:
+    if isinstance(value, str | bytes | Mapping | Set) or not hasattr(value, "__len__"):
+        return False
+    return getattr(value, "ndim", 1) > 0
+
+
+def _fits(value: Any, single: Any) -> bool:
+    if single is int:
+        return is_whole(value)
+    if single is float:
+        return not isinstance(value, str | bytes) and np.ndim(value) == 0 and value is not None
+    return False
+
+
+def _float(value: Any, what: str) -> float:
+    found = number(value, what)
+    # An int stays one: Beta(a=2) is shown and written as it was given.
+    return int(value) if is_whole(value) else found
+
+
+def _bool(value: Any, what: str) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigError(f"{what} = {shown(value)}: expected True or False")
+    return bool(value)
+
+
+def _str(value: Any, what: str) -> str:
+    # Data frames may have numbers as names of columns.
+    if not (isinstance(value, str) or is_whole(value)) or not str(value).strip():
+        raise ConfigError(f"{what} = {shown(value)}: expected a name")
+    return str(value)
+
+
+_SINGLE: dict[Any, Callable[[Any, str], Any]] = {
+    float: _float,
+    int: whole_number,
+    bool: _bool,
+    str: _str,
+}
+_SINGLE_NAMES = {float: "a number", int: "a whole number", bool: "True or False", str: "a name"}
+_LISTS = {float: "a list of numbers", int: "a list of whole numbers", str: "a list of names"}
+
+
+def _listed(several: Any) -> str:
+    (inner,) = get_args(several)
+    return _LISTS.get(inner, "a matrix, row by row")
