@@ -201,7 +201,7 @@ def test_history_of_several_quantities():
     federation = Federation(NormalUnknown(), [[0.1, 0.9], [1.2, 0.4]], "ring").learn()
     table = federation.history.columns()
     for marginal, mean in zip(
-        federation.posterior.distribution.marginals, federation.posterior.mean(), strict=True
+        federation.posterior.marginals, federation.posterior.mean(), strict=True
     ):
         assert table[f"{marginal.name}_mean"][-1] == pytest.approx(mean)
     assert all(len(column) == len(federation.history) for column in table.values())

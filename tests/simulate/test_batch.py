@@ -301,9 +301,9 @@ def test_shards_by_name_and_given_start() -> None:
 
 def test_errors_say_what_to_do() -> None:
     graph = NETWORKS["star"]
-    with pytest.raises(DataError, match="5 shards for 6 agents"):
+    with pytest.raises(ConfigError, match="5 shards for 6 agents"):
         simulate(BERNOULLI, COINS[:5], graph)
-    with pytest.raises(DataError, match=r"no data for \['a2'"):
+    with pytest.raises(ConfigError, match="no shard for a2, a3"):
         simulate(BERNOULLI, {"a1": COINS[0]}, graph)
     with pytest.raises(DataError, match=r"expected \(7, 6, records, 1\)"):
         simulate(BERNOULLI, PerReplica(np.zeros((4, 6, 20))), graph, replicas=7)

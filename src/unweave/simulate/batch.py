@@ -7,21 +7,22 @@ run along them in kernels (numba where it is installed).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unweave.arguments import seed_number, whole_number
 from unweave.errors import ConfigError
 from unweave.graph import Topology
 from unweave.grid import Ints
-from unweave.models import Model
+from unweave.models import Model, as_model
 from unweave.simulate.engines import Phase, choose_engine
 from unweave.simulate.inputs import Forget, read_shards
 from unweave.simulate.paths import paths, replica_seeds
 from unweave.simulate.result import Replicas
-from unweave.solvers import Exact, NaturalGradient, Solver
+from unweave.solvers import NaturalGradient, Solver, as_solver
 
 __all__ = ["simulate"]
 
@@ -29,46 +30,47 @@ _Array = TypeVar("_Array", bound=NDArray[Any])
 
 
 def simulate(
-    model: Model,
+    model: Model | str,
     shards: Any,
-    graph: Topology,
+    graph: Topology | str | Iterable[tuple[Any, Any]],
     schedule: str = "metropolis",
     *,
     iterations: int = 100,
     replicas: int = 1000,
     seed: int = 0,
     start: str | int | None = None,
-    solver: Solver | None = None,
+    solver: Solver | str | None = None,
     estimator: str | None = None,
     rho: float | None = None,
     steps: int = 5,
     samples: int = 30,
     c: float = 0.0,
-    forget: Forget | Mapping[str, Any] | str | None = None,
+    forget: Forget | Mapping[str, Any] | str | Sequence[str] | None = None,
     kernels: bool = True,
 ) -> Replicas:
     """Run `replicas` independent federations and keep every iteration of each.
 
-    `shards` is one data set per agent (a sequence in the graph's order, or a mapping by name),
-    shared by all replicas, or `PerReplica(array)`. For a model that is not conjugate `estimator`,
-    `rho`, `steps` (L), `samples` (S) and `c` make its `NaturalGradient`, unless `solver` is given.
-    `forget` (an agent's name, or `Forget`) adds iterations in which agents are forgotten.
+    `model` and `graph` are what a `Federation` takes. `shards` is one data set per agent (a
+    sequence in the graph's order, or a mapping by name), shared by all replicas, or
+    `PerReplica(array)`. For a model that is not conjugate `estimator`, `rho`, `steps` (L),
+    `samples` (S) and `c` make its `NaturalGradient`, unless `solver` is given. `forget` (an agent's
+    name, several, or `Forget`) adds iterations in which agents are forgotten.
     `kernels=False` runs the general code, one visit at a time: slow, for any solver.
     """
-    if iterations < 1 or replicas < 1:
-        raise ConfigError(f"iterations = {iterations}, replicas = {replicas}: at least 1 of each")
-    if isinstance(forget, str):
-        forget = Forget(forget)
-    elif isinstance(forget, Mapping):
-        forget = Forget(**forget)
-    if solver is None:
-        if model.conjugate:
-            solver = Exact()
-        else:
-            solver = NaturalGradient(estimator, rho=rho, steps=steps, samples=samples, c=c)
+    iterations = whole_number(iterations, "iterations", 1)
+    replicas = whole_number(replicas, "replicas", 1)
+    model, forget = as_model(model), Forget.read(forget)
+    if solver is None and not model.conjugate:
+        solver = NaturalGradient(estimator, rho=rho, steps=steps, samples=samples, c=c)
+    elif estimator is not None or rho is not None:
+        raise ConfigError(
+            f"estimator and rho belong to the default solver of a model that is not conjugate: "
+            f"leave them out for {'a solver of your own' if solver else model.name}"
+        )
+    solver = as_solver(solver, model)
+    seeds = replica_seeds(seed_number(seed), replicas)
+    graph, data = read_shards(model, shards, graph, replicas)
     first = None if start is None else graph.index(start)
-    seeds = replica_seeds(seed, replicas)
-    data = read_shards(model, shards, graph, replicas)
     engine = choose_engine(model, solver, data, kernels)
     forgotten = np.zeros(len(graph), dtype=bool)
     phases = []

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unweave.arguments import shown, whole_number
 from unweave.errors import ConfigError, DataError, GridOverflow
-from unweave.graph import Topology
+from unweave.graph import Topology, as_topology, match
 from unweave.grid import Ints
 from unweave.models import ConjugateModel, LossModel, Model, Shard
+from unweave.models.resolution import warn_if_flattened
 
 __all__ = ["Forget", "PerReplica", "factors", "read_shards", "summaries"]
 
@@ -41,13 +43,30 @@ class Forget:
     how: str = "subtract"
     iterations: int = 100
 
+    @classmethod
+    def read(cls, value: Any) -> Forget | None:
+        """What `simulate` takes: None, a name, several names, settings by name, or itself."""
+        if value is None or isinstance(value, Forget):
+            return value
+        if isinstance(value, Mapping):
+            try:
+                return cls(**value)
+            except TypeError as error:
+                raise ConfigError(f"forget: {error}; it has agents, how and iterations") from None
+        return cls(value)
+
     def __post_init__(self) -> None:
+        names = [self.agents] if isinstance(self.agents, str) else self.agents
+        if not isinstance(names, Iterable) or any(not isinstance(name, str) for name in names):
+            raise ConfigError(
+                f"forget: agents = {shown(self.agents)}: give the name of an agent, or a list of "
+                "names"
+            )
         if self.how not in ("subtract", "refine", "retrain"):
             raise ConfigError(
                 f"forget: how = {self.how!r}: choose 'subtract', 'refine' or 'retrain'"
             )
-        if self.iterations < 1:
-            raise ConfigError(f"forget: iterations = {self.iterations}: at least 1")
+        whole_number(self.iterations, "forget: iterations", 1)
 
     def mask(self, topology: Topology) -> NDArray[np.bool_]:
         names = [self.agents] if isinstance(self.agents, str) else list(self.agents)
@@ -59,32 +78,22 @@ class Forget:
         return chosen
 
 
-def read_shards(model: Model, shards: Any, topology: Topology, replicas: int) -> Shards:
-    """Validated shards [R or 1][K] in the order of the graph's agents."""
-    count = len(topology)
+def read_shards(model: Model, shards: Any, graph: Any, replicas: int) -> tuple[Topology, Shards]:
+    """The graph, and validated shards [R or 1][K] in the order of its agents."""
     if isinstance(shards, PerReplica):
-        return _per_replica(model, np.asarray(shards.data, dtype=np.float64), topology, replicas)
-    if isinstance(shards, Mapping):
-        unknown = [name for name in shards if name not in topology.agents]
-        missing = [name for name in topology.agents if name not in shards]
-        if unknown or missing:
-            raise DataError(
-                f"shards and graph name different agents: no data for {missing}, "
-                f"no place in the graph for {unknown}"
-            )
-        parts = [shards[name] for name in topology.agents]
-    else:
-        parts = list(shards)
-        if len(parts) != count:
-            raise DataError(
-                f"{len(parts)} shards for {count} agents: give one per agent, in their order"
-            )
-    return [
-        [
-            part if isinstance(part, Shard) else model.shard(part, name)
-            for part, name in zip(parts, topology.agents, strict=True)
-        ]
+        try:
+            data = np.asarray(shards.data, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise DataError("data of every replica: expected an array of numbers") from None
+        topology = as_topology(graph, data.shape[1] if data.ndim > 1 else 1)
+        return topology, _per_replica(model, data, topology, replicas)
+    topology, parts = match(graph, shards)
+    row = [
+        part if isinstance(part, Shard) else model.shard(part, name)
+        for part, name in zip(parts, topology.agents, strict=True)
     ]
+    warn_if_flattened(model, row, stacklevel=5)
+    return topology, [row]
 
 
 def _per_replica(model: Model, data: Floats, topology: Topology, replicas: int) -> Shards:

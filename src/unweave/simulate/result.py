@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unweave.arguments import number, shown, whole_number
 from unweave.errors import ConfigError
 from unweave.families import Distribution
 from unweave.graph import Topology
@@ -42,7 +43,7 @@ class Curves:
 
     def band(self, p: float = 0.75) -> tuple[Floats, Floats]:
         """The central band [I] that holds a share p of the replicas at each iteration."""
-        if not 0.0 < p < 1.0:
+        if not 0.0 < number(p, "band: p") < 1.0:
             raise ConfigError(f"band({p}): a share between 0 and 1")
         low, high = np.quantile(self.values, [0.5 - p / 2, 0.5 + p / 2], axis=0)
         return low, high
@@ -80,6 +81,13 @@ class Replicas:
 
     def posterior(self, replica: int, iteration: int = -1) -> Posterior:
         """The state of one replica after the column `iteration` (default: the last)."""
+        replicas, iterations = self.path.shape
+        for value, count, what in (
+            (replica, replicas, "replica"),
+            (iteration, iterations, "column"),
+        ):
+            if not -count <= whole_number(value, what) < count:
+                raise ConfigError(f"{what} = {value}: there are {count}, from 0 to {count - 1}")
         return self.model.posterior(self.units[replica, iteration])
 
     @cached_property
@@ -101,7 +109,14 @@ class Replicas:
             return Curves(self._kl(np.asarray(target.eta)))
         if isinstance(target, Target):
             return Curves(self._kl(target))
-        return Curves(self._kl(np.asarray(target, dtype=np.float64)))
+        try:
+            point = np.asarray(target, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ConfigError(
+                f"kl: target = {shown(target)}: expected a posterior, a distribution, natural "
+                "parameters, or anything with kl_from(eta)"
+            ) from None
+        return Curves(self._kl(point))
 
     @cached_property
     def target(self) -> Ints | Target | None:

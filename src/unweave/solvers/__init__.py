@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from unweave.arguments import shown
+from unweave.errors import ConfigError
 from unweave.models import Model
 from unweave.solvers.base import (
     HasExactGradient,
@@ -26,9 +30,25 @@ __all__ = [
     "NaturalGradient",
     "Solution",
     "Solver",
+    "as_solver",
     "default_solver",
     "optimum",
 ]
+
+
+def as_solver(solver: Any, model: Model) -> Solver:
+    """The solver that is meant: itself, an estimator's name, or None for the model's default; held
+    against the model, so that what cannot work fails here."""
+    if solver is None:
+        solver = default_solver(model)
+    elif isinstance(solver, str):
+        exact = model.conjugate and solver == "exact"
+        solver = Exact() if exact else NaturalGradient(solver)
+    if not isinstance(solver, Solver):
+        example = "Exact()" if model.conjugate else 'NaturalGradient("factor_cv")'
+        raise ConfigError(f"solver = {shown(solver)}: expected a solver, such as {example}")
+    solver.check(model)
+    return solver
 
 
 def default_solver(model: Model) -> Solver:

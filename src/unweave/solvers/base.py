@@ -64,6 +64,10 @@ class Solution:
 class Solver(ABC):
     """Turns an agent's shard and the cavity eta − eta_k into its wanted factor."""
 
+    def check(self, model: Model) -> None:
+        """Refuse a model that this solver cannot work on (ConfigError), before anything is run."""
+        return None
+
     @abstractmethod
     def solve(
         self,

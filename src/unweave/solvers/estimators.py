@@ -24,12 +24,13 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from unweave.arguments import shown
 from unweave.draws import Rng
 from unweave.errors import ConfigError
 from unweave.models import LossModel
 from unweave.solvers.base import HasExactGradient, HasNodes, HasPath
 
-__all__ = ["ESTIMATORS", "Estimator", "Point", "choose"]
+__all__ = ["ESTIMATORS", "Estimator", "Point", "choose", "named"]
 
 Floats = NDArray[np.float64]
 
@@ -124,13 +125,18 @@ ESTIMATORS: dict[str, Estimator] = {
 }
 
 
+def named(name: str) -> Estimator:
+    """The estimator called `name`."""
+    if name not in ESTIMATORS:
+        raise ConfigError(f"unknown estimator {shown(name)}: choose from {', '.join(ESTIMATORS)}")
+    return ESTIMATORS[name]
+
+
 def choose(name: str | None, model: LossModel) -> Estimator:
     """The estimator called `name`; None takes the first that the model offers, noise-free first."""
     if name is None:
         return next(e for e in ESTIMATORS.values() if e.offered_by(model))
-    if name not in ESTIMATORS:
-        raise ConfigError(f"unknown estimator {name!r}: choose from {', '.join(ESTIMATORS)}")
-    estimator = ESTIMATORS[name]
+    estimator = named(name)
     if not estimator.offered_by(model):
         offered = ", ".join(e.name for e in ESTIMATORS.values() if e.offered_by(model))
         raise ConfigError(

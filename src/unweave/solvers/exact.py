@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,6 +22,10 @@ class Exact(Solver):
     def __init__(self) -> None:
         self._kept: WeakKeyDictionary[Shard, tuple[Model, Ints]] = WeakKeyDictionary()
 
+    def check(self, model: Model) -> None:
+        if not isinstance(model, ConjugateModel):
+            raise ConfigError(f"{model.name} has no exact factor: use solver=NaturalGradient()")
+
     def solve(
         self,
         model: Model,
@@ -31,9 +36,8 @@ class Exact(Solver):
     ) -> Solution:
         kept = self._kept.get(shard)
         if kept is None or kept[0] is not model:
-            if not isinstance(model, ConjugateModel):
-                raise ConfigError(f"{model.name} has no exact factor: use solver=NaturalGradient()")
-            kept = (model, model.factor(shard))
+            self.check(model)
+            kept = (model, cast(ConjugateModel, model).factor(shard))
             self._kept[shard] = kept
         factor = kept[1]
         return Solution(factor, current is None or not np.array_equal(current, factor))

@@ -16,12 +16,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from unweave.arguments import number, whole_number
 from unweave.draws import Rng, Stream
 from unweave.errors import ConfigError, DataError, GridOverflow, SolverError
 from unweave.grid import Ints
 from unweave.models import LossModel, Model, Shard
 from unweave.solvers.base import Solution, Solver
-from unweave.solvers.estimators import Estimator, Point, choose
+from unweave.solvers.estimators import Estimator, Point, choose, named
 from unweave.solvers.steps import Move, cautious, descend, fixed
 
 __all__ = ["DIVERGED", "NaturalGradient", "outside"]
@@ -49,17 +50,23 @@ class NaturalGradient(Solver):
     )
 
     def __post_init__(self) -> None:
-        if self.rho is not None and not 0.0 < self.rho <= 1.0:
+        if self.estimator is not None:
+            named(self.estimator)
+        if self.rho is not None and not 0.0 < number(self.rho, "rho") <= 1.0:
             raise ConfigError(f"rho = {self.rho}: a step size is above 0 and at most 1, or None")
-        if self.steps < 1:
+        if whole_number(self.steps, "steps") < 1:
             raise ConfigError(f"steps = {self.steps}: at least one local step per visit")
+        number(self.c, "c")
         if self.estimator == "reinforce" and self.rho is None:
             raise ConfigError(
                 "estimator 'reinforce' has too much noise for step control: give rho (the paper "
                 "uses 0.005), or choose 'factor_cv'"
             )
-        if self.samples < 2:
+        if whole_number(self.samples, "samples") < 2:
             raise ConfigError(f"samples = {self.samples}: a gradient needs at least 2 samples")
+
+    def check(self, model: Model) -> None:
+        choose(self.estimator, _with_loss(model))
 
     def solve(
         self,
@@ -69,8 +76,7 @@ class NaturalGradient(Solver):
         current: Ints | None,
         stream: Stream,
     ) -> Solution:
-        if not isinstance(model, LossModel):
-            raise ConfigError(f"{model.name} is conjugate: use solver=Exact()")
+        model = _with_loss(model)
         start = model.grid.zeros() if current is None else current
         if shard.n:
             try:
@@ -132,6 +138,12 @@ class NaturalGradient(Solver):
             kept = (model, model.summary(shard))
             self._kept[shard] = kept
         return kept[1]
+
+
+def _with_loss(model: Model) -> LossModel:
+    if not isinstance(model, LossModel):
+        raise ConfigError(f"{model.name} is conjugate: use solver=Exact()")
+    return model
 
 
 def outside(model: LossModel, estimator: Estimator, eta: Floats, margin: Floats) -> str:

@@ -1,0 +1,277 @@
+"""K agents that learn one model over a graph, and can forget: what a user holds in hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from unweave.arguments import number, seed_number, whole_number
+from unweave.errors import ConfigError, DataError
+from unweave.federation.evidence import attested, erased, retrained
+from unweave.federation.requests import (
+    Requests,
+    agent_index,
+    chosen_agents,
+    chosen_records,
+)
+from unweave.federation.results import Audit, Erasure
+from unweave.federation.terms import Forgetting, Schedule, terms_of
+from unweave.federation.walk import Walk
+from unweave.graph import Topology, match
+from unweave.grid import Ints
+from unweave.history import History
+from unweave.models import Model, as_model
+from unweave.models.posterior import Posterior
+from unweave.models.resolution import warn_if_flattened
+from unweave.protocol.events import DataChanged
+from unweave.protocol.ids import members
+from unweave.protocol.tombs import whole_bitmap
+from unweave.simulate.worker import ModelWorker, influence
+from unweave.solvers import Solver, as_solver
+
+__all__ = ["Federation"]
+
+
+class Federation:
+    """K agents that learn one model over a graph, and can forget.
+
+    `model` is a model, or the name of one. `shards` is one data set per agent: a mapping by name or
+    a sequence in the graph's order. `graph` is a `Topology`, a name such as "ring", pairs of agents
+    or a networkx graph. `schedule` is "metropolis" (the paper's random walk) or "sweep". `forget`
+    says how the token reaches an agent that is to be forgotten: "seek" takes the shortest path,
+    "walk" keeps to the schedule (the paper). A removal that moves the posterior by more than
+    `retrain_above` in KL makes everybody start from zero (models that are not conjugate; refining
+    might lose there).
+    """
+
+    def __init__(
+        self,
+        model: Model | str,
+        shards: Mapping[str, Any] | Sequence[Any],
+        graph: Topology | str | Iterable[tuple[Any, Any]] = "complete",
+        schedule: Schedule = "metropolis",
+        seed: int = 0,
+        *,
+        solver: Solver | str | None = None,
+        forget: Forgetting = "seek",
+        retrain_above: float = 3.0,
+    ) -> None:
+        self.model = as_model(model)
+        self.seed = seed_number(seed)
+        self.solver = as_solver(solver, self.model)
+        self.graph, data = match(graph, shards)
+        self.model.check_agents(len(self.graph.agents))
+        terms = terms_of(self.model, self.graph, schedule, forget, self.seed)
+        parts = [
+            self.model.shard(part, name) for name, part in zip(self.graph.agents, data, strict=True)
+        ]
+        warn_if_flattened(self.model, parts)
+        far = _threshold(retrain_above)
+        workers = [
+            ModelWorker(self.model, self.solver, part, self.seed, retrain_above=far)
+            for part in parts
+        ]
+        self.erasures: list[Erasure] = []
+        self._walk = Walk(self.model, terms, workers)
+        self._requests = Requests(self._walk)
+
+    # --------------------------------------------------------------------------------- reading
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return self.graph.agents
+
+    @property
+    def history(self) -> History:
+        """What happened, one row per iteration."""
+        return self._walk.history
+
+    @property
+    def included(self) -> tuple[str, ...]:
+        """The agents whose contribution is in the token now."""
+        token = self._walk.token
+        return () if token is None else self._names(token.inside)
+
+    @property
+    def forgotten(self) -> tuple[str, ...]:
+        """The agents that were erased as a whole."""
+        token = self._walk.token
+        return () if token is None else self._names(whole_bitmap(token.tombs))
+
+    @property
+    def units(self) -> Ints:
+        """The token's natural parameter on the grid."""
+        token = self._walk.token
+        return self.model.eta0 if token is None else token.eta
+
+    @property
+    def posterior(self) -> Posterior:
+        """What the network knows now; the prior before anything was learned."""
+        return self.model.posterior(self.units)
+
+    def factor(self, agent: str) -> Ints:
+        """An agent's current contribution; zero if it is not in the token."""
+        k = agent_index(self.graph, agent)
+        token = self._walk.token
+        held = None if token is None else self._walk.world.state(k).factor(token.included[k])
+        return self.model.grid.zeros() if held is None else held.units
+
+    def influence(self) -> dict[str, float]:
+        """KL of the posterior with and without each agent, the most influential first."""
+        units = self.units
+        found = {name: influence(self.model, units, self.factor(name)) for name in self.included}
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    def __repr__(self) -> str:
+        return (
+            f"Federation({self.model.name}, {len(self.agents)} agents, "
+            f"{self._walk.terms.schedule}: {len(self.included)} included, "
+            f"{len(self.forgotten)} forgotten, {len(self.history)} iterations)"
+        )
+
+    # -------------------------------------------------------------------------------- learning
+
+    def learn(
+        self,
+        iterations: int | None = None,
+        *,
+        tol: float = 1e-4,
+        max_iterations: int | None = None,
+        progress: bool | None = None,
+    ) -> Self:
+        """Let the token walk: for `iterations`, or until the work is done.
+
+        Conjugate models are done when everybody is in. The others go on until a whole pass (a
+        cover of all agents) has moved the posterior by less than `tol` in KL.
+        """
+        tol, limit = number(tol, "tol", least=0.0), _limit(max_iterations)
+        if iterations is not None:
+            self._walk.visits(whole_number(iterations, "iterations", 0), "learning", progress)
+        elif self.model.conjugate:
+            self._walk.until(self._walk.complete, "learning", progress, limit)
+        else:
+            self._walk.converge(tol, "learning", progress, limit)
+        return self
+
+    def refine(
+        self,
+        *,
+        tol: float = 1e-4,
+        max_iterations: int | None = None,
+        progress: bool | None = None,
+    ) -> Self:
+        """After forgetting in a model that is not conjugate: the others' factors were fitted with
+        the forgotten data present, so let them settle without it. Exact models need none."""
+        tol, limit = number(tol, "tol", least=0.0), _limit(max_iterations)
+        if not self.model.conjugate:
+            self._walk.converge(tol, "refining", progress, limit)
+            if self.erasures and self.erasures[-1].kind == "subtracted":
+                self.erasures[-1] = replace(self.erasures[-1], kind="refined")
+        return self
+
+    def update(self, agent: str, data: Any) -> Self:
+        """Replace an agent's data; the next visit corrects the token."""
+        k = agent_index(self.graph, agent)
+        if self._gone(k):
+            raise DataError(f"agent {agent!r} was forgotten: it cannot contribute again")
+        shard = self.model.shard(data, agent)
+        warn_if_flattened(self.model, [shard])
+        self._walk.workers[k].replace(shard)
+        self._walk.tell(k, DataChanged(0.0))
+        return self
+
+    # ------------------------------------------------------------------------------- forgetting
+
+    def forget(
+        self,
+        agents: str | Iterable[str] = (),
+        *,
+        records: Mapping[str, ArrayLike] | None = None,
+        max_iterations: int | None = None,
+        progress: bool | None = None,
+    ) -> Self:
+        """Take out whole agents, single records, or both.
+
+        `records` maps an agent to a boolean mask over its records or to their row numbers, counted
+        in the data as they were given. On return the contributions have left the token; for a
+        model that is not conjugate call `refine()` next. See `erasures` for what was earned.
+        """
+        limit = _limit(max_iterations)
+        names, wanted = chosen_agents(self.graph, agents), chosen_records(self._walk, records)
+        if not names and not wanted:
+            raise ConfigError("forget: name an agent, several agents, or records={agent: rows}")
+        for name in (*names, *wanted):
+            if self._gone(agent_index(self.graph, name)):
+                raise DataError(f"agent {name!r} was forgotten before")
+        before, first = self.units, len(self.history)
+        # Of an agent that is forgotten as a whole no record needs a request of its own.
+        parts = {name: rows for name, rows in wanted.items() if name not in names}
+        asked = {
+            (k := self.graph.index(name)): frozenset({self._requests.ask(k, rows)})
+            for name, rows in {**dict.fromkeys(names), **parts}.items()
+        }
+        walk = self._walk
+        walk.until(lambda: erased(walk.token, asked), "forgetting", progress, limit)
+        iterations = len(self.history) - first
+        again = retrained(walk.current_token(), asked)
+        if again:
+            walk.until(walk.complete, "retraining", progress, limit)
+            walk.converge(1e-4, "retraining", progress, limit)
+        self.erasures.append(
+            Erasure(
+                names,
+                {name: len(rows) for name, rows in wanted.items()},
+                iterations,
+                self._moved(before),
+                "exact" if self.model.conjugate else "retrained" if again else "subtracted",
+            )
+        )
+        return self
+
+    def audit(self, *, progress: bool | None = None) -> Audit:
+        """One quiet cover: every agent adds its factor to a second sum and attests the result. The
+        protocol requires the two sums to be equal, bit for bit."""
+        first, walk = len(self.history), self._walk
+        walk.begin()
+        walk.world.amend(replace(walk.terms, rest=True, solve="pass", max_passes=0))
+        try:
+            walk.until(lambda: attested(walk) is not None, "auditing", progress, None)
+            token = attested(walk)
+            assert token is not None
+        finally:
+            walk.world.amend(walk.terms)
+            walk.wake()
+        return Audit(
+            self.model.posterior(token.eta).digest,
+            self._names(token.quiet.agents),
+            self._names(token.inside),
+            len(self.history) - first,
+        )
+
+    # --------------------------------------------------------------------------------- internal
+
+    def _names(self, bitmap: int) -> tuple[str, ...]:
+        return tuple(self.agents[k] for k in members(bitmap))
+
+    def _gone(self, k: int) -> bool:
+        return self._walk.started and self._walk.world.state(k).tomb.out
+
+    def _moved(self, before: Ints) -> float:
+        family, decode = self.model.family, self.model.grid.decode
+        old, new = decode(before), decode(self.units)
+        if not (family.margin(old) > 0.0 and family.margin(new) > 0.0):
+            return float("nan")
+        return float(family.kl(old, new))
+
+
+def _limit(max_iterations: int | None) -> int | None:
+    return None if max_iterations is None else whole_number(max_iterations, "max_iterations", 1)
+
+
+def _threshold(retrain_above: float) -> float:
+    """KL ≥ 0; infinity never retrains."""
+    return np.inf if retrain_above == np.inf else number(retrain_above, "retrain_above", least=0.0)

@@ -1,0 +1,146 @@
+"""Lets the token walk until something holds, with a bar for people and a bound for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from unweave.errors import SolverError
+from unweave.federation.recorder import Recorder
+from unweave.history import History
+from unweave.models import Model
+from unweave.progress import Bar, bar
+from unweave.protocol.events import Continue, Event
+from unweave.protocol.ids import bit, members
+from unweave.protocol.terms import Terms
+from unweave.protocol.token import Token, missing
+from unweave.protocol.tombs import whole_bitmap
+from unweave.simulate.worker import ModelWorker
+from unweave.simulate.world import World
+
+__all__ = ["Walk"]
+
+
+class Walk:
+    """The agents of one network, their token, and what has happened."""
+
+    def __init__(self, model: Model, terms: Terms, workers: list[ModelWorker]) -> None:
+        self.model = model
+        self.terms = terms
+        self.workers = workers
+        self.history = History(model)
+        self._recorder = Recorder(self.history, terms.topology.agents)
+        self.world = World(terms, workers, seed=terms.seed, observers=[self._recorder])
+        self.started = False
+
+    # --------------------------------------------------------------------------------- reading
+
+    @property
+    def token(self) -> Token | None:
+        """The newest token; None before the first visit."""
+        return self._recorder.token
+
+    def current_token(self) -> Token:
+        """The token of a network that has begun."""
+        token = self._recorder.token
+        assert token is not None
+        return token
+
+    def complete(self) -> bool:
+        """Everybody who belongs in the token is in it, at its current revision."""
+        token = self._recorder.token
+        if token is None:
+            return False
+        absent = members(missing(token, self.terms.everybody))
+        return not any(map(self._has_rows, absent)) and not self._outdated(token)
+
+    def _has_rows(self, k: int) -> bool:
+        """Whether anything is left to contribute: all records may have been forgotten."""
+        return self.workers[k].shard(self.world.state(k).dropped).n > 0
+
+    def _outdated(self, token: Token) -> bool:
+        """Whether somebody's data are newer than what the token includes."""
+        for k in range(len(self.workers)):
+            state = self.world.state(k)
+            current = state.current
+            if current is None or state.tomb.out:
+                continue
+            if current.revision != token.included[k] or (
+                current.data != state.data or current.rows != state.rows
+            ):
+                return True
+        return False
+
+    # ---------------------------------------------------------------------------------- running
+
+    def begin(self) -> None:
+        if not self.started:
+            self.started = True
+            self.world.start()
+
+    def tell(self, k: int, event: Event) -> None:
+        self.begin()
+        self.world.tell(k, event)
+
+    def wake(self) -> None:
+        """Let a token that rests walk on from there."""
+        holder = self.world.parked
+        if holder is not None:
+            self.world.tell(holder, Continue(0.0))
+
+    def visits(self, count: int, what: str, progress: bool | None) -> None:
+        """That many more visits."""
+        self.begin()
+        history, end = self.history, len(self.history) + count
+        with bar(what, count, progress) as show:
+            self._run(lambda: len(history) >= end, show)
+
+    def until(
+        self, done: Callable[[], bool], what: str, progress: bool | None, limit: int | None
+    ) -> None:
+        """Run until the work is done; an unbounded walk is an error that says what to do."""
+        self.begin()
+        size = len(self.workers)
+        allowed = limit if limit is not None else 10_000 + 100 * size * size
+        end = len(self.history) + allowed
+        with bar(what, None, progress) as show:
+            self._run(lambda: done() or len(self.history) >= end, show)
+        if not done():
+            raise SolverError(
+                f"{what} was not done after {allowed} iterations; allow more (max_iterations=…) or "
+                f'use schedule="sweep"'
+            )
+
+    def converge(self, tol: float, what: str, progress: bool | None, limit: int | None) -> None:
+        """Passes until one of them moves q by less than tol: KL(after ‖ before) ≤ tol."""
+        end = len(self.history) + (limit if limit is not None else 10_000 * len(self.workers))
+        decode, family = self.model.grid.decode, self.model.family
+        self.until(self.complete, what, progress, limit)
+        while True:
+            start, before = len(self.history), decode(self.current_token().eta)
+            self._pass(what)
+            moved = float(family.kl(decode(self.current_token().eta), before))
+            if moved <= tol:
+                return
+            if len(self.history) >= end:
+                raise SolverError(
+                    f"{what} did not converge: the last pass ({len(self.history) - start} "
+                    f"iterations) moved the posterior by KL = {moved:.3g}; raise tol, allow more "
+                    f"iterations (max_iterations=…), or use a gradient without noise"
+                )
+
+    def _pass(self, what: str) -> None:
+        """Walk until everybody who is not forgotten has been visited."""
+        left = self.terms.everybody & ~whole_bitmap(self.current_token().tombs)
+        while left:
+            self.visits(1, what, False)
+            left &= ~bit(self.terms.topology.index(self.history[-1].agent))
+
+    def _run(self, done: Callable[[], bool], show: Bar) -> None:
+        """Step the world; `done` can only change with a visit."""
+        step, recorder = self.world.step, self._recorder
+        while not done():
+            seen = recorder.visits
+            while recorder.visits == seen:
+                if not step():
+                    raise SolverError("the token came to rest before the work was done")
+            show()
