@@ -7,10 +7,11 @@ files with what this script would write.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import typer
 
@@ -117,7 +118,11 @@ def models() -> str:
         "",
         "A model is a family, a prior and a likelihood. Every model also takes `alpha` (the "
         'temperature: factors carry 1/alpha), `reduction` (`"sum"`, or `"mean"`: an agent\'s loss '
-        "is the mean over its records) and `bits` (the resolution of the grid). "
+        "is the mean over its records) and `bits` (the resolution of the grid: fractional bits of "
+        "a factor's components). **Resolution** says to what step a record is rounded before it is "
+        "added, with the settings shown: the posterior is exact for the rounded records. Measure "
+        "columns in units in which such a step is small; a `RoundingWarning` says where it leaves "
+        "nothing of a column. "
         "`unweave.models.by_name(name, **settings)` makes a model from its name, as in files.",
         "",
         "| name | class | posterior | exact |",
@@ -159,13 +164,42 @@ def _model(model: Model, record: Any) -> list[str]:
         parts = [f"{n} {v:+.6g}" for n, v in zip(model.grid.names, added, strict=True)]
         more = ", …" if len(parts) > 8 else ""
         lines.append(f"- **one record** ({values}) adds: {', '.join(parts[:8])}{more}")
-    answer = str(inspect.signature(cls.predictive).return_annotation)
-    words = " ".join(re.findall(r"[A-Z][a-z]*", answer.removesuffix("Predictive")))
-    found = f"closed form ({words})" if answer.endswith("Predictive") else "from samples"
-    lines.append(f"- **predictive**: {found}")
+    lines.append(f"- **resolution**: {_resolution(model)}")
+    lines.append(f"- **quantities**: {', '.join(f'`{name}`' for name in model.quantities)}")
+    answer = get_type_hints(cls.predictive).get("return", Any)
+    name = getattr(answer, "__name__", "")
+    words = " ".join(re.findall(r"[A-Z][a-z]*", name.removesuffix("Predictive")))
+    how = getattr(answer, "how", "in closed form")
+    known = f"{words}, {how}" if name.endswith("Predictive") else "none: draw theta, then records"
+    lines.append(f"- **predictive**: {known}")
     if not model.conjugate:
         lines.append("- **factor**: found by a solver from the cavity; see `unweave.solvers`")
     return lines
+
+
+def _resolution(model: Model) -> str:
+    """What of a record is rounded before it is added, and to what step."""
+    steps: dict[float, list[str]] = {}
+    for column, step in zip(model.columns, model.resolution, strict=True):
+        steps.setdefault(step, []).append(f"`{column}`")
+    if set(steps) == {0.0}:
+        whole = all(column.whole for column in model.schema)
+        return (
+            "records are whole numbers: nothing is rounded"
+            if whole
+            else (
+                f"records are used as they are; the factor is rounded to 2^-{min(model.grid.bits)}"
+            )
+        )
+    return "; ".join(
+        f"{', '.join(names)} rounded to {step:.3g} ({_power(step)})"
+        for step, names in steps.items()
+    )
+
+
+def _power(step: float) -> str:
+    exponent = math.log2(step)
+    return f"2^{exponent:.0f}" if exponent.is_integer() else f"about 2^{exponent:.1f}"
 
 
 def _unindent(doc: str) -> str:
