@@ -646,13 +646,29 @@ def test_a_flood_survives_the_crash_of_a_relay() -> None:
 def test_what_is_lost_is_repeated() -> None:
     """Gossip is sent until it is acknowledged."""
     wire = rested(3, PATH)
-    wire.erase(0, rows=[4])
+    assert wire.holder == 0  # the request comes from the other end
+    wire.erase(2, rows=[4])
     for _ in range(4):
         wire.drop(Share)
         wire.wait(1.0, hold=lambda f: isinstance(f.message, Share))
     wire.wait(6.0)
-    at_rest(wire, {0: {4}})
+    at_rest(wire, {2: {4}})
     assert wire.opened == ["genesis"]
+
+
+def test_a_restored_backup_drops_rows_that_were_put_away() -> None:
+    """Nobody has the owner's tombstone any longer; the chapter names the rows."""
+    wire = rested(4, RING, chapter=1)
+    backup = wire.disks[1]
+    asked = wire.erase(1, rows=[2])
+    wire.settle()
+    assert not any(s.tombstones for s in wire.disks)
+    wire.crash(1)
+    wire.boot(1, backup)
+    wire.wait(20.0)
+    assert row_key(2) in wire.disks[1].dropped
+    assert wire.disks[1].tomb.filed == {asked}
+    at_rest(wire, {1: {2}})
 
 
 def test_an_idle_network_is_idle() -> None:

@@ -32,6 +32,7 @@ def test_storms(chunk: int) -> None:
         "crashes",
         "detours",
         "erasures certified",
+        "erasures put away",
         "losses",
         "lost disks",
         "messages lost",

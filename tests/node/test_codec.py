@@ -27,12 +27,25 @@ from unweave.node.durable import (
 )
 from unweave.node.envelope import PAYLOAD_TYPE, seal, unseal
 from unweave.node.parts import pb
-from unweave.protocol.ids import Revision, Stamp
-from unweave.protocol.messages import Ack, Alive, Hello, Pass, Share
+from unweave.protocol.chapters import tombs_of
+from unweave.protocol.ids import NEVER, Revision, Stamp
+from unweave.protocol.messages import (
+    Ack,
+    Alive,
+    Digests,
+    Erasures,
+    Gossip,
+    Hello,
+    News,
+    Pass,
+    Share,
+)
 from unweave.protocol.records import Intent, Vote, pae
+from unweave.protocol.tombs import join
 from unweave.testing.values import MESSAGES, gossip, same, small_terms, state, token
 
 TERMS = small_terms()
+NONE = Digests(b"", b"", b"", b"")
 randoms = st.randoms(use_true_random=False)
 
 
@@ -47,13 +60,20 @@ def test_every_message_comes_back_unchanged(kind, draw):
 def test_the_same_value_gives_the_same_bytes(draw):
     """Also when its sets and maps were filled in another order, as they are after a restart."""
     said = gossip(draw, TERMS)
-    other = said._replace(
-        tombs=dict(reversed(said.tombs.items())),
-        tombstones=dict(reversed(said.tombstones.items())),
-        intents=dict(reversed(said.intents.items())),
-        votes=dict(reversed(said.votes.items())),
-        generation=frozenset(sorted(said.generation, reverse=True)),
-    )
+    other = said
+    if said.chapters is not None:
+        other = other._replace(chapters=dict(reversed(said.chapters.items())))
+    if (erased := said.erasures) is not None:
+        shuffled = erased._replace(
+            tombs=dict(reversed(erased.tombs.items())),
+            tombstones=dict(reversed(erased.tombstones.items())),
+            votes=dict(reversed(erased.votes.items())),
+            generation=frozenset(sorted(erased.generation, reverse=True)),
+        )
+        other = other._replace(erasures=shuffled)
+    if said.news is not None:
+        intents = dict(reversed(said.news.intents.items()))
+        other = other._replace(news=said.news._replace(intents=intents))
     stamp = Stamp(1, 0, 5, 2, 5)
     data = encode(Share(stamp, said), TERMS)
     assert encode(Share(stamp, other), TERMS) == data
@@ -72,7 +92,8 @@ def test_the_same_value_gives_the_same_bytes(draw):
 @given(draw=randoms)
 def test_the_parts_of_a_state_come_back_unchanged(draw):
     s = state(draw, TERMS, 1)
-    assert same(decode_tombs(encode_tombs(s.tombs), TERMS), s.tombs)
+    away = tombs_of(s.chapters.values())
+    assert same(join(decode_tombs(encode_tombs(s.tombs), TERMS), away), s.tombs)
     assert same(decode_rest(encode_rest(s.rest), TERMS), s.rest)
     assert same(decode_set(encode_set(s.dropped), TERMS), s.dropped)
     assert same(decode_stamp(encode_stamp(s.last), TERMS), s.last)
@@ -89,7 +110,13 @@ def _try(data: bytes) -> bool:
     except WireError:
         return False
     if isinstance(message, Hello | Share):
-        for record in (*message.gossip.tombstones.values(), *message.gossip.intents.values()):
+        said = message.gossip
+        records = [
+            *(() if said.erasures is None else said.erasures.tombstones.values()),
+            *(() if said.news is None else said.news.intents.values()),
+            *(() if said.chapters is None else said.chapters.values()),
+        ]
+        for record in records:
             assert 0 <= record.agent < TERMS.size
             assert isinstance(record.rows, frozenset)
     encode(message, TERMS)
@@ -184,15 +211,15 @@ def test_a_record_that_cannot_be_read_is_not_let_in(name):
     run = TERMS.run.hex().encode()
     fill = {2: (run, request), 1: (request if name == "another run" else run,), 0: ()}
     intent = Intent(raw % fill[raw.count(b"%s")], 1, b"")
-    said = gossip(Random(3), TERMS)
-    data = encode(Share(Stamp(1, 0, 1, 1, 1), said._replace(intents={b"key": intent})), TERMS)
+    news = News({b"key": intent}, frozenset(), {}, NEVER)
+    data = encode(Share(Stamp(1, 0, 1, 1, 1), Gossip(NONE, news=news)), TERMS)
     with pytest.raises(WireError, match="intent"):
         decode(data, TERMS)
 
 
 def test_a_vote_about_nobody_is_not_let_in():
     vote = Vote.write(1, lambda _: b"", run=TERMS.run.hex(), agent=4, request="00" * 16)
-    said = gossip(Random(3), TERMS)._replace(votes={(4, 1): vote})
+    said = Gossip(NONE, erasures=Erasures({}, frozenset(), {}, {(4, 1): vote}))
     with pytest.raises(WireError, match="does not have"):
         decode(encode(Share(Stamp(1, 0, 1, 1, 1), said), TERMS), TERMS)
 

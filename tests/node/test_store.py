@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from unweave.errors import StoreError
 from unweave.node.codec import decode
-from unweave.node.schema import APPLICATION_ID, MIGRATIONS
+from unweave.node.schema import APPLICATION_ID, MIGRATIONS, OLDEST, latest
 from unweave.node.store import SqliteStore
 from unweave.node.tables import FIELDS
 from unweave.protocol.messages import Pass
@@ -77,7 +77,7 @@ def test_settings_of_the_file(tmp_path):
             "secure_delete": 1,
             "temp_store": 2,
             "locking_mode": "exclusive",
-            "user_version": len(MIGRATIONS),
+            "user_version": latest(MIGRATIONS),
             "application_id": APPLICATION_ID,
         }
         assert {name: pragma(store, name) for name in wanted} == wanted
@@ -148,7 +148,7 @@ def test_no_row_is_left_behind(tmp_path):
             after = state(draw, TERMS, ME, at if step else None)
             store.commit(at, after)
             at = after
-            fields = (at.tombstones, at.intents, at.votes, at.halts, at.receipts)
+            fields = (at.tombstones, at.chapters, at.intents, at.votes, at.halts, at.receipts)
             wanted = {
                 "token": len({id(t) for t in (at.token, at.copy) if t is not None}),
                 "factor": len(at.factors),
@@ -195,9 +195,18 @@ def test_a_newer_schema_is_refused(tmp_path):
     path = tmp_path / "a.db"
     filled(path)
     db = sqlite3.connect(path)
-    db.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    db.execute(f"PRAGMA user_version = {latest(MIGRATIONS) + 1}")
     db.close()
     refused(path, "newer unweave")
+
+
+def test_an_older_format_is_refused_by_its_name(tmp_path):
+    path = tmp_path / "a.db"
+    filled(path)
+    db = sqlite3.connect(path)
+    db.execute(f"PRAGMA user_version = {OLDEST - 1}")
+    db.close()
+    refused(path, "older unweave.*move it away")
 
 
 def test_a_log_left_by_a_crash_is_not_touched_by_a_refusal(tmp_path):
@@ -246,7 +255,7 @@ def test_any_damage_is_noticed_or_harmless(tmp_path):
         assert same_durable(loaded, held), f"byte {at}"
         outcomes["harmless"] += 1
     assert outcomes["refused"] > 25, outcomes
-    for size in range(0, len(good), len(good) // 20):
+    for size in range(0, len(good) - 4096, len(good) // 20):
         path.write_bytes(good[:size])
         refused(path, "a.db: (damaged|not an unweave store)")
 
@@ -315,7 +324,7 @@ def test_an_older_schema_is_brought_up_in_one_transaction(tmp_path):
         SqliteStore.open(path, TERMS, ME, migrations=broken)
     assert path.read_bytes() == before
     with SqliteStore.open(path, TERMS, ME, migrations=newer) as store:
-        assert pragma(store, "user_version") == 3
+        assert pragma(store, "user_version") == latest(MIGRATIONS) + 2
         assert store._db.execute("SELECT text FROM note").fetchall() == [("calm",)]
         loaded = store.load(TERMS, ME)
         assert same_durable(loaded, held)

@@ -1,7 +1,5 @@
 """What one agent with a valid key cannot do to the others, nor bad data to a walk."""
 
-from random import Random
-
 import numpy as np
 import pytest
 
@@ -11,13 +9,12 @@ from unweave.node.authentic import check_attestations
 from unweave.node.codec import decode, encode
 from unweave.protocol.agent import handle
 from unweave.protocol.events import Received, Refused, Solution
-from unweave.protocol.ids import Stamp, request_id, requested_of
-from unweave.protocol.messages import Alive, Hello, Pass, Share
+from unweave.protocol.ids import NEVER, Stamp, request_id, requested_of
+from unweave.protocol.messages import Alive, Digests, Erasures, Gossip, Hello, News, Pass, Share
 from unweave.protocol.records import Intent, Vote
 from unweave.protocol.token import Quiet
 from unweave.simulate.world import World
 from unweave.testing.tally import Tally, tally_terms
-from unweave.testing.values import gossip as some_gossip
 
 
 class Quietly(Tally):
@@ -78,11 +75,16 @@ def test_a_request_id_belongs_to_its_agent():
     terms = tally_terms(graphs.ring(3), seed=1)
     mine = request_id(2, b"x" * 12)
     assert requested_of(mine) == 2
-    base = some_gossip(Random(1), terms)
 
     def message(record, field, key):
-        empty = base._replace(tombstones={}, intents={}, votes={}, figures={}, halts=frozenset())
-        return Share(Stamp(1, 0, 1, 1, 1), empty._replace(**{field: {key: record}}))
+        news = News({}, frozenset(), {}, NEVER)
+        said = Erasures({}, frozenset(), {}, {})
+        if field == "intents":
+            news = news._replace(intents={key: record})
+        else:
+            said = said._replace(votes={key: record})
+        digests = Digests(b"", b"", b"", b"")
+        return Share(Stamp(1, 0, 1, 1, 1), Gossip(digests, erasures=said, news=news))
 
     def intent(author, request):
         return Intent.write(

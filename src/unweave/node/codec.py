@@ -9,11 +9,12 @@ are no message of this network raise `WireError`, whatever they are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from unweave.errors import WireError
 from unweave.node.parts import (
+    AnyRecord,
     Proto,
     agent_of,
     large_field,
@@ -36,19 +37,23 @@ from unweave.node.parts import (
     write_vector,
     writing,
 )
+from unweave.protocol.chapters import Chapter
 from unweave.protocol.messages import (
     Ack,
     Alive,
+    Digests,
+    Erasures,
     Gossip,
     Heard,
     Hello,
     Message,
+    News,
     Pass,
     Rest,
     Share,
     Welcome,
 )
-from unweave.protocol.records import Figure, Halt, Intent, Tombstone, Vote
+from unweave.protocol.records import Figure, Halt, Intent, Record, Tombstone, Vote
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import Quiet, Token
 
@@ -176,7 +181,6 @@ def write_rest(rest: Rest) -> pb.Rest:
         quiet=write_bitmap(rest.quiet),
         tombs=write_tombs(rest.tombs),
         certificate=rest.certificate,
-        signature=rest.signature,
     )
 
 
@@ -188,46 +192,80 @@ def read_rest(rest: pb.Rest, terms: Terms) -> Rest:
         quiet=read_bitmap(rest.quiet, terms),
         tombs=read_tombs(rest.tombs, terms),
         certificate=rest.certificate,
-        signature=rest.signature,
     )
 
 
 def _write_gossip(gossip: Gossip) -> pb.Gossip:
+    chapters, erasures, news = gossip.chapters, gossip.erasures, gossip.news
     return pb.Gossip(
-        tombs=write_tombs(gossip.tombs),
-        generation=write_ids(gossip.generation),
-        tombstones=[write_record(gossip.tombstones[key]) for key in sorted(gossip.tombstones)],
-        intents=[write_record(gossip.intents[key]) for key in sorted(gossip.intents)],
-        votes=[write_record(gossip.votes[key]) for key in sorted(gossip.votes)],
-        halts=[write_record(halt) for halt in sorted(gossip.halts, key=lambda halt: halt.raw)],
-        figures=[write_record(gossip.figures[key]) for key in sorted(gossip.figures)],
+        digests=pb.Digests(**gossip.digests._asdict()),
+        chapters=None if chapters is None else pb.Chapters(chapters=_in_order(chapters)),
+        erasures=None if erasures is None else _write_erasures(erasures),
         rest=None if gossip.rest is None else write_rest(gossip.rest),
-        wake=write_stamp(gossip.wake),
-        digest=gossip.digest,
-        tombs_digest=gossip.tombs_digest,
+        news=None if news is None else _write_news(news),
+    )
+
+
+def _in_order(records: Mapping[Any, Record]) -> list[pb.Record]:
+    return [write_record(records[key]) for key in sorted(records)]
+
+
+def _write_erasures(part: Erasures) -> pb.Erasures:
+    return pb.Erasures(
+        tombs=write_tombs(part.tombs),
+        generation=write_ids(part.generation),
+        tombstones=_in_order(part.tombstones),
+        votes=_in_order(part.votes),
+    )
+
+
+def _write_news(part: News) -> pb.News:
+    return pb.News(
+        intents=_in_order(part.intents),
+        halts=[write_record(halt) for halt in sorted(part.halts, key=lambda halt: halt.raw)],
+        figures=_in_order(part.figures),
+        wake=write_stamp(part.wake),
     )
 
 
 def _read_gossip(gossip: pb.Gossip, terms: Terms) -> Gossip:
     """The keys of the maps are taken from the signed records, so they cannot say something else."""
-    tombstones = [read_record(Tombstone, record, terms) for record in gossip.tombstones]
-    intents = [read_record(Intent, record, terms) for record in gossip.intents]
-    votes = [read_record(Vote, record, terms) for record in gossip.votes]
     return Gossip(
-        tombs=read_tombs(gossip.tombs, terms),
-        generation=read_ids(gossip.generation),
-        tombstones={record.request: record for record in tombstones},
-        intents={record.request: record for record in intents},
-        votes={(record.target, record.author): record for record in votes},
-        halts=frozenset(read_record(Halt, record, terms) for record in gossip.halts),
-        figures={
-            record.author: record
-            for record in (read_record(Figure, record, terms) for record in gossip.figures)
-        },
+        digests=_read_digests(gossip.digests),
+        chapters=(
+            {c.name: c for c in _records(Chapter, gossip.chapters.chapters, terms)}
+            if gossip.HasField("chapters")
+            else None
+        ),
+        erasures=_read_erasures(gossip.erasures, terms) if gossip.HasField("erasures") else None,
         rest=read_rest(gossip.rest, terms) if gossip.HasField("rest") else None,
-        wake=read_stamp(gossip.wake, terms),
-        digest=gossip.digest,
-        tombs_digest=gossip.tombs_digest,
+        news=_read_news(gossip.news, terms) if gossip.HasField("news") else None,
+    )
+
+
+def _read_digests(digests: pb.Digests) -> Digests:
+    return Digests(digests.chapters, digests.erasures, digests.rest, digests.news)
+
+
+def _records(kind: type[AnyRecord], records: Iterable[pb.Record], terms: Terms) -> list[AnyRecord]:
+    return [read_record(kind, record, terms) for record in records]
+
+
+def _read_erasures(part: pb.Erasures, terms: Terms) -> Erasures:
+    return Erasures(
+        tombs=read_tombs(part.tombs, terms),
+        generation=read_ids(part.generation),
+        tombstones={r.request: r for r in _records(Tombstone, part.tombstones, terms)},
+        votes={(v.target, v.author): v for v in _records(Vote, part.votes, terms)},
+    )
+
+
+def _read_news(part: pb.News, terms: Terms) -> News:
+    return News(
+        intents={r.request: r for r in _records(Intent, part.intents, terms)},
+        halts=frozenset(_records(Halt, part.halts, terms)),
+        figures={f.author: f for f in _records(Figure, part.figures, terms)},
+        wake=read_stamp(part.wake, terms),
     )
 
 
@@ -246,7 +284,7 @@ def _read_ack(message: pb.Ack, terms: Terms) -> Ack:
 
 def _read_heard(message: pb.Heard, terms: Terms) -> Heard:
     fence = read_stamp(message.fence, terms)
-    return Heard(fence, message.digest, message.tombs_digest, message.boot)
+    return Heard(fence, _read_digests(message.digests), message.boot)
 
 
 def _write_fenced(kind: Callable[..., Proto]) -> Callable[[Any], Proto]:
@@ -277,8 +315,7 @@ _WRITERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
         "heard",
         lambda m: pb.Heard(
             fence=write_stamp(m.fence),
-            digest=m.digest,
-            tombs_digest=m.tombs_digest,
+            digests=pb.Digests(**m.digests._asdict()),
             boot=m.boot,
         ),
     ),

@@ -131,9 +131,26 @@ class Control:
                 f"{len(rows)} records in one request: ask for at most {_ROWS} at a time (every "
                 "agent keeps the commitments of what was erased)"
             )
+        whole = self._erased_already() if request.get("whole") else None
+        if whole is not None:
+            return {"request": whole.hex()}  # its certificate is the answer
         event = EraseRequested(ident, bool(request.get("whole")), rows, time.monotonic())
         self._raise_refusal(await self.node.tell(event))
         return {"request": ident.hex()}
+
+    def _erased_already(self) -> bytes | None:
+        """The request by which this agent erased itself, if it has."""
+        state = self.node.state
+        if state is None or not state.tomb.whole:
+            return None
+        for record in state.tombstones.values():
+            if record.agent == state.me and record.whole:
+                return record.request
+        for chapter in state.chapters.values():
+            for entry in chapter.filed if chapter.agent == state.me else ():
+                if entry.whole:
+                    return entry.request
+        return None
 
     async def _erasure(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"erasure": erasure_report(self.node, bytes.fromhex(request["request"]))}

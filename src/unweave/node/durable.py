@@ -18,7 +18,7 @@ from unweave.node.parts import (
 from unweave.protocol.ids import Stamp
 from unweave.protocol.messages import Rest
 from unweave.protocol.terms import Terms
-from unweave.protocol.tombs import Tombs
+from unweave.protocol.tombs import Tombs, open_tombs
 
 __all__ = [
     "decode_rest",
@@ -42,6 +42,8 @@ def decode_stamp(data: bytes, terms: Terms) -> Stamp:
 
 
 def encode_tombs(tombs: Tombs) -> bytes:
+    """The open ones: what was put away is in the chapters, and is stored once."""
+    tombs = open_tombs(tombs)
     with writing("tombs"):
         return to_bytes(pb.Tombs(tombs=write_tombs(tombs)))
 

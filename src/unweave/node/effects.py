@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
+from unweave.node.cabinet import Cabinet
 from unweave.node.log import Log
 from unweave.node.post import Post
 from unweave.node.steps import Steps
@@ -18,6 +20,7 @@ from unweave.protocol.events import (
     Detach,
     Effect,
     Event,
+    Keep,
     Opened,
     Refused,
     Send,
@@ -38,6 +41,7 @@ class Hands:
         steps: Steps,
         post: Post,
         desk: Desk,
+        cabinet: Cabinet,
         tasks: Tasks,
         log: Log,
         counts: Counter[str],
@@ -46,6 +50,7 @@ class Hands:
         self._steps = steps
         self._post = post
         self._desk = desk
+        self._cabinet = cabinet
         self._tasks = tasks
         self._log = log
         self._counts = counts
@@ -59,6 +64,8 @@ class Hands:
             elif isinstance(effect, Certified):
                 self._counts["certificates"] += 1
                 self._log.info("certified")
+            elif isinstance(effect, Keep):
+                self._tasks.begin(self._keep(effect.certificate))
             elif isinstance(effect, Opened):
                 self._counts["epochs opened"] += 1
                 self._log.info("new epoch", why=effect.why)
@@ -72,6 +79,19 @@ class Hands:
     async def send(self, to: int, message: Message) -> None:
         for answer in await self._post.send(to, message, self._steps.state):
             await self._step(answer)
+
+    async def _keep(self, certificate: bytes) -> None:
+        """Until it is kept: without its certificate an erasure cannot be shown to anybody."""
+        pause = 0.5
+        while True:
+            try:
+                path = await asyncio.to_thread(self._cabinet.keep, certificate)
+                self._log.info("certificate kept", file=path.name)
+                return
+            except OSError as error:
+                self._log.error("the certificate cannot be kept", why=str(error), again_in=pause)
+                await asyncio.sleep(pause)
+                pause = min(2.0 * pause, 60.0)
 
     async def _work(self, work: Work) -> None:
         def wanted() -> bool:

@@ -11,12 +11,14 @@ from unweave.node.codec import decode
 from unweave.node.durable import decode_stamp
 from unweave.node.parts import pb, read_ids, read_record, read_vector
 from unweave.node.tables import COLUMNS, PARTS, RECORDS, ROLES, Rows, checksum
+from unweave.protocol.chapters import tombs_of
 from unweave.protocol.ids import Revision
 from unweave.protocol.messages import Pass
 from unweave.protocol.records import Record
 from unweave.protocol.state import IDLE, Factor, Hold, Out, Parked, Role, State
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import Token
+from unweave.protocol.tombs import join
 
 __all__ = ["read_state"]
 
@@ -58,6 +60,7 @@ def read_state(db: sqlite3.Connection, terms: Terms, me: int) -> tuple[State, Ro
         setattr(s, name, read(parts[name][1], terms))
     for name, kind in RECORDS.items():
         setattr(s, name, _read_records(db, name, kind, terms))
+    s.tombs = join(s.tombs, tombs_of(s.chapters.values()))
     return s, Rows(tokens, factors)
 
 
@@ -106,4 +109,6 @@ def _read_records(db: sqlite3.Connection, name: str, kind: type[Record], terms: 
         return frozenset(read)
     if name == "votes":
         return {(vote.target, vote.author): vote for vote in read}
+    if name == "chapters":
+        return {chapter.name: chapter for chapter in read}
     return {erasure.request: erasure for erasure in read}

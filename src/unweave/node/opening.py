@@ -17,7 +17,7 @@ from pathlib import Path
 
 from unweave.errors import StoreError, WireError
 from unweave.node.loading import read_state
-from unweave.node.schema import APPLICATION_ID, Migration, migrate, version
+from unweave.node.schema import APPLICATION_ID, OLDEST, Migration, latest, migrate, version
 from unweave.protocol.terms import Terms
 
 __all__ = [
@@ -115,17 +115,23 @@ def inspect(path: Path, terms: Terms, me: int, migrations: Sequence[Migration]) 
     if int.from_bytes(head[68:72], "big") != APPLICATION_ID:
         raise StoreError(f"{path}: a database of another program; give another path")
     with _looking(path) as db:
-        newest = version(db)
-        if newest > len(migrations):
+        found, newest = version(db), latest(migrations)
+        if found > newest:
             raise StoreError(
-                f"{path}: written by a newer unweave (schema {newest}, this one knows "
-                f"{len(migrations)}); install the newer version again"
+                f"{path}: written by a newer unweave (schema {found}, this one knows "
+                f"{newest}); install the newer version again"
+            )
+        if found < OLDEST:
+            raise StoreError(
+                f"{path}: written by an older unweave (schema {found}, this one reads from "
+                f"{OLDEST} on); move it away: the agent learns anew from its data, and its "
+                "neighbours tell it what was erased"
             )
         problem = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if problem != "ok":
             raise StoreError(f"{path}: damaged ({problem}); {_RESTORE}")
         _check_owner(db, path, terms, me)
-        if newest == len(migrations):
+        if found == newest:
             try:
                 read_state(db, terms, me)
             except (WireError, TypeError, AttributeError) as error:  # a column of another type
@@ -217,7 +223,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def settle(db: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
     """Bring an intact file to the current version and empty its log."""
-    if version(db) != len(migrations):
+    if version(db) != latest(migrations):
         db.execute("BEGIN IMMEDIATE")
         try:
             migrate(db, migrations)

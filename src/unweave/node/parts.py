@@ -18,7 +18,8 @@ import numpy as np
 
 from unweave.errors import MissingExtra, WireError
 from unweave.grid import Ints
-from unweave.protocol.ids import Revision, Stamp, requested_of
+from unweave.protocol.chapters import Chapter
+from unweave.protocol.ids import ID_BYTES, Revision, Stamp, requested_of
 from unweave.protocol.records import Figure, Halt, Intent, Record, Tombstone, Vote
 from unweave.protocol.terms import Terms
 from unweave.protocol.tombs import Tomb, Tombs
@@ -32,7 +33,7 @@ except ImportError:
     raise MissingExtra("protobuf", "node", "the wire format") from None
 
 __all__ = [
-    "ID_BYTES",
+    "AnyRecord",
     "Proto",
     "agent_of",
     "large_field",
@@ -56,7 +57,6 @@ __all__ = [
     "writing",
 ]
 
-ID_BYTES = 16
 _REVISION_BYTES = 16
 _FEW = 32
 _COUNT = 2**62  # no epoch, hop or pass comes near it; what is counted up must still fit 64 bits
@@ -184,7 +184,13 @@ def read_stamp(stamp: pb.Stamp, terms: Terms) -> Stamp:
 
 def write_tombs(tombs: Tombs) -> list[pb.Tomb]:
     return [
-        pb.Tomb(agent=agent, ids=write_ids(tomb.ids), whole=tomb.whole, left=tomb.left)
+        pb.Tomb(
+            agent=agent,
+            ids=write_ids(tomb.open),
+            whole=tomb.whole,
+            left=tomb.left,
+            filed=write_ids(tomb.filed),
+        )
         for agent, tomb in sorted(tombs.items())
     ]
 
@@ -193,7 +199,8 @@ def read_tombs(tombs: Iterable[pb.Tomb], terms: Terms) -> Tombs:
     read: dict[int, Tomb] = {}
     for tomb in tombs:
         agent = agent_of(tomb.agent, terms)
-        known = Tomb(read_ids(tomb.ids), tomb.whole, tomb.left)
+        filed = read_ids(tomb.filed)
+        known = Tomb(read_ids(tomb.ids) | filed, tomb.whole, tomb.left, filed)
         read[agent] = known.union(read[agent]) if agent in read else known
     return read
 
@@ -263,10 +270,15 @@ def _check_figure(record: Figure, body: Mapping[str, Any], terms: Terms) -> str 
     return None
 
 
+def _check_chapter(record: Chapter, body: Mapping[str, Any], terms: Terms) -> str | None:
+    return None if record.agent == record.author else "written by somebody else than its agent"
+
+
 _CHECKS: dict[type[Record], Callable[[Any, Mapping[str, Any], Terms], str | None]] = {
     Intent: _check_erasure,
     Tombstone: _check_erasure,
     Vote: _check_vote,
     Halt: _check_halt,
     Figure: _check_figure,
+    Chapter: _check_chapter,
 }

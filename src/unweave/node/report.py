@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import time
 from typing import Any
 
+from unweave.node.cabinet import closing_of
 from unweave.node.runner import Node
 from unweave.protocol.ids import bit, members
 from unweave.protocol.state import State
@@ -155,16 +155,15 @@ def erasure_report(node: Node, request: bytes) -> dict[str, Any]:
         return {"state": "voting", "votes": votes, "quorum": node.terms.quorum}
     rest = s.rest
     everybody = node.terms.everybody & ~s.left
-    if rest is not None and rest.certificate and _covers(rest.certificate, request):
-        return {"state": "certified", "certificate": json.loads(rest.certificate)}
+    certificate = node.cabinet.find(request)
+    if certificate is None and rest is not None and rest.certificate:
+        proved = closing_of(rest.certificate)["erasures"]
+        certificate = rest.certificate if request.hex() in proved else None
+    if certificate is not None:
+        return {"state": "certified", "certificate": json.loads(certificate)}
     quiet = 0 if rest is None or s.wake >= rest.stamp else rest.quiet
     return {
         "state": "removed",
         "waiting_for": [name(k) for k in members(everybody & ~quiet)],
         "suspects": sorted(name(k) for k in s.suspects),
     }
-
-
-def _covers(certificate: bytes, request: bytes) -> bool:
-    closing = json.loads(base64.b64decode(json.loads(certificate)["closing"]["payload"]))
-    return request.hex() in closing["predicate"]["erasures"]

@@ -1,8 +1,9 @@
 """The tables of a store, and how an older file becomes a current one.
 
-A migration is a tuple of statements; number n leads from version n to n + 1, and number 0 creates
-everything. They run in one transaction. `identity` keeps its columns in every version: it is read
-before the version is known to be ours.
+A migration is a tuple of statements: the first creates everything in version OLDEST, each further
+one leads to the next version. They run in one transaction. Older files are refused: before 1.0 a
+format may change in ways that cannot be carried over. `identity` keeps its columns in every
+version: it is read before the version is known to be ours.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "Migration", "migrate", "version"]
+__all__ = [
+    "APPLICATION_ID",
+    "MIGRATIONS",
+    "OLDEST",
+    "Migration",
+    "latest",
+    "migrate",
+    "version",
+]
 
 APPLICATION_ID = 0x756E7776  # "unwv": SQLite's mark of whose file this is
 
@@ -63,7 +72,7 @@ _FIRST = (
         crc INTEGER NOT NULL,
         value BLOB NOT NULL
     ) WITHOUT ROWID""",
-    # Signed records: tombstones, intents, votes, halts, receipts.
+    # Signed records: tombstones, chapters, intents, votes, halts, receipts.
     """CREATE TABLE record (
         field TEXT NOT NULL,
         key BLOB NOT NULL,
@@ -77,14 +86,23 @@ _FIRST = (
 
 MIGRATIONS: tuple[Migration, ...] = (_FIRST,)
 
+OLDEST = 2  # 1 had request ids that did not name their agent
+
+
+def latest(migrations: Sequence[Migration]) -> int:
+    """The version that these migrations lead to."""
+    return OLDEST + len(migrations) - 1
+
 
 def version(db: sqlite3.Connection) -> int:
+    """Of the file; 0: it is empty."""
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 def migrate(db: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
     """Bring the file to the last version; the caller holds the transaction."""
-    for migration in migrations[version(db) :]:
+    done = max(0, version(db) - OLDEST + 1)
+    for migration in migrations[done:]:
         for statement in migration:
             db.execute(statement)
-    db.execute(f"PRAGMA user_version = {len(migrations)}")
+    db.execute(f"PRAGMA user_version = {latest(migrations)}")

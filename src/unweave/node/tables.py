@@ -24,6 +24,7 @@ from unweave.node.durable import (
     encode_tombs,
 )
 from unweave.node.parts import write_ids, write_revisions, write_vector
+from unweave.protocol.chapters import Chapter
 from unweave.protocol.messages import Pass
 from unweave.protocol.records import Halt, Intent, Record, Tombstone, Vote
 from unweave.protocol.state import Factor, Hold, Idle, Out, Parked, Role, State
@@ -61,10 +62,12 @@ PARTS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes, Terms], Any]]] =
     "generation": (encode_set, decode_set),
     "rest": (encode_rest, decode_rest),
     "dropped": (encode_set, decode_set),
+    "proved": (encode_set, decode_set),
 }
 
 RECORDS: dict[str, type[Record]] = {
     "tombstones": Tombstone,
+    "chapters": Chapter,
     "intents": Intent,
     "votes": Vote,
     "halts": Halt,

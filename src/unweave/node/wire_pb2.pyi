@@ -21,16 +21,18 @@ class Stamp(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., initiator: _Optional[int] = ..., boot: _Optional[int] = ..., hop: _Optional[int] = ..., sender: _Optional[int] = ...) -> None: ...
 
 class Tomb(_message.Message):
-    __slots__ = ("agent", "ids", "whole", "left")
+    __slots__ = ("agent", "ids", "whole", "left", "filed")
     AGENT_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
+    FILED_FIELD_NUMBER: _ClassVar[int]
     agent: int
     ids: bytes
     whole: bool
     left: bool
-    def __init__(self, agent: _Optional[int] = ..., ids: _Optional[bytes] = ..., whole: _Optional[bool] = ..., left: _Optional[bool] = ...) -> None: ...
+    filed: bytes
+    def __init__(self, agent: _Optional[int] = ..., ids: _Optional[bytes] = ..., whole: _Optional[bool] = ..., left: _Optional[bool] = ..., filed: _Optional[bytes] = ...) -> None: ...
 
 class Tombs(_message.Message):
     __slots__ = ("tombs",)
@@ -95,48 +97,76 @@ class Record(_message.Message):
     def __init__(self, raw: _Optional[bytes] = ..., author: _Optional[int] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Rest(_message.Message):
-    __slots__ = ("stamp", "holder", "included", "quiet", "tombs", "certificate", "signature")
+    __slots__ = ("stamp", "holder", "included", "quiet", "tombs", "certificate")
     STAMP_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     INCLUDED_FIELD_NUMBER: _ClassVar[int]
     QUIET_FIELD_NUMBER: _ClassVar[int]
     TOMBS_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
-    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     stamp: Stamp
     holder: int
     included: bytes
     quiet: bytes
     tombs: _containers.RepeatedCompositeFieldContainer[Tomb]
     certificate: bytes
-    signature: bytes
-    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., holder: _Optional[int] = ..., included: _Optional[bytes] = ..., quiet: _Optional[bytes] = ..., tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., holder: _Optional[int] = ..., included: _Optional[bytes] = ..., quiet: _Optional[bytes] = ..., tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., certificate: _Optional[bytes] = ...) -> None: ...
 
-class Gossip(_message.Message):
-    __slots__ = ("tombs", "generation", "tombstones", "intents", "votes", "halts", "rest", "wake", "digest", "tombs_digest", "figures")
+class Chapters(_message.Message):
+    __slots__ = ("chapters",)
+    CHAPTERS_FIELD_NUMBER: _ClassVar[int]
+    chapters: _containers.RepeatedCompositeFieldContainer[Record]
+    def __init__(self, chapters: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...) -> None: ...
+
+class Erasures(_message.Message):
+    __slots__ = ("tombs", "generation", "tombstones", "votes")
     TOMBS_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONES_FIELD_NUMBER: _ClassVar[int]
-    INTENTS_FIELD_NUMBER: _ClassVar[int]
     VOTES_FIELD_NUMBER: _ClassVar[int]
-    HALTS_FIELD_NUMBER: _ClassVar[int]
-    REST_FIELD_NUMBER: _ClassVar[int]
-    WAKE_FIELD_NUMBER: _ClassVar[int]
-    DIGEST_FIELD_NUMBER: _ClassVar[int]
-    TOMBS_DIGEST_FIELD_NUMBER: _ClassVar[int]
-    FIGURES_FIELD_NUMBER: _ClassVar[int]
     tombs: _containers.RepeatedCompositeFieldContainer[Tomb]
     generation: bytes
     tombstones: _containers.RepeatedCompositeFieldContainer[Record]
-    intents: _containers.RepeatedCompositeFieldContainer[Record]
     votes: _containers.RepeatedCompositeFieldContainer[Record]
+    def __init__(self, tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., generation: _Optional[bytes] = ..., tombstones: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., votes: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...) -> None: ...
+
+class News(_message.Message):
+    __slots__ = ("intents", "halts", "figures", "wake")
+    INTENTS_FIELD_NUMBER: _ClassVar[int]
+    HALTS_FIELD_NUMBER: _ClassVar[int]
+    FIGURES_FIELD_NUMBER: _ClassVar[int]
+    WAKE_FIELD_NUMBER: _ClassVar[int]
+    intents: _containers.RepeatedCompositeFieldContainer[Record]
     halts: _containers.RepeatedCompositeFieldContainer[Record]
-    rest: Rest
-    wake: Stamp
-    digest: bytes
-    tombs_digest: bytes
     figures: _containers.RepeatedCompositeFieldContainer[Record]
-    def __init__(self, tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., generation: _Optional[bytes] = ..., tombstones: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., intents: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., votes: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., halts: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., rest: _Optional[_Union[Rest, _Mapping]] = ..., wake: _Optional[_Union[Stamp, _Mapping]] = ..., digest: _Optional[bytes] = ..., tombs_digest: _Optional[bytes] = ..., figures: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...) -> None: ...
+    wake: Stamp
+    def __init__(self, intents: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., halts: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., figures: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., wake: _Optional[_Union[Stamp, _Mapping]] = ...) -> None: ...
+
+class Digests(_message.Message):
+    __slots__ = ("chapters", "erasures", "rest", "news")
+    CHAPTERS_FIELD_NUMBER: _ClassVar[int]
+    ERASURES_FIELD_NUMBER: _ClassVar[int]
+    REST_FIELD_NUMBER: _ClassVar[int]
+    NEWS_FIELD_NUMBER: _ClassVar[int]
+    chapters: bytes
+    erasures: bytes
+    rest: bytes
+    news: bytes
+    def __init__(self, chapters: _Optional[bytes] = ..., erasures: _Optional[bytes] = ..., rest: _Optional[bytes] = ..., news: _Optional[bytes] = ...) -> None: ...
+
+class Gossip(_message.Message):
+    __slots__ = ("digests", "chapters", "erasures", "rest", "news")
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    CHAPTERS_FIELD_NUMBER: _ClassVar[int]
+    ERASURES_FIELD_NUMBER: _ClassVar[int]
+    REST_FIELD_NUMBER: _ClassVar[int]
+    NEWS_FIELD_NUMBER: _ClassVar[int]
+    digests: Digests
+    chapters: Chapters
+    erasures: Erasures
+    rest: Rest
+    news: News
+    def __init__(self, digests: _Optional[_Union[Digests, _Mapping]] = ..., chapters: _Optional[_Union[Chapters, _Mapping]] = ..., erasures: _Optional[_Union[Erasures, _Mapping]] = ..., rest: _Optional[_Union[Rest, _Mapping]] = ..., news: _Optional[_Union[News, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("fence", "gossip", "boot")
@@ -191,16 +221,14 @@ class Share(_message.Message):
     def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ...) -> None: ...
 
 class Heard(_message.Message):
-    __slots__ = ("fence", "digest", "tombs_digest", "boot")
+    __slots__ = ("fence", "digests", "boot")
     FENCE_FIELD_NUMBER: _ClassVar[int]
-    DIGEST_FIELD_NUMBER: _ClassVar[int]
-    TOMBS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
     fence: Stamp
-    digest: bytes
-    tombs_digest: bytes
+    digests: Digests
     boot: int
-    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., digest: _Optional[bytes] = ..., tombs_digest: _Optional[bytes] = ..., boot: _Optional[int] = ...) -> None: ...
+    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., digests: _Optional[_Union[Digests, _Mapping]] = ..., boot: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
     __slots__ = ("run", "hello", "welcome", "token", "ack", "alive", "share", "heard", "eta", "audit", "frozen")

@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from unweave.protocol.archive import keep_certificate
 from unweave.protocol.backing import unbacked
 from unweave.protocol.epochs import drop_role, open_epoch
 from unweave.protocol.events import (
@@ -48,27 +49,23 @@ from unweave.protocol.events import (
     Tick,
     VoteCast,
 )
-from unweave.protocol.gossip import (
-    attest_ready,
-    current_gossip,
-    elect,
-    handover,
-    listen,
-    share,
-    silent,
-)
+from unweave.protocol.gossip import attest_ready, current_gossip, handover, share, silent
 from unweave.protocol.hearing import hear, learn, recheck
 from unweave.protocol.ids import FAR, NEVER, bit
+from unweave.protocol.joining import elect, listen, stamps
 from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
 from unweave.protocol.records import Figure, Intent, Sign, Vote
 from unweave.protocol.route import unpark
 from unweave.protocol.state import Hold, Idle, Out, Parked, State
-from unweave.protocol.tombs import dead, join, whole_bitmap
+from unweave.protocol.tombs import dead, includes, whole_bitmap
 from unweave.protocol.turn import Turn, unsigned
 from unweave.protocol.visit import visit
 from unweave.protocol.waiting import deadline, pulse, resting, set_loss_alarm, tick
 
-__all__ = ["deadline", "handle", "resume", "start"]
+__all__ = ["UNPROVED", "deadline", "handle", "resume", "start"]
+
+# Bytes of evidence that may wait for a certificate before further requests must wait too.
+UNPROVED = 16 << 20
 
 
 def start(
@@ -114,6 +111,7 @@ def resume(state: State) -> list[Effect]:
 def _resume(s: State, turn: Turn) -> None:
     if s.detached or s.dropped:
         turn.do(Detach(s.detached))
+    keep_certificate(s, turn, again=True)
     if isinstance(s.role, Out):
         patience = s.terms.patience
         turn.send(s.role.to, handover(s, s.role.token, s.role.to))
@@ -191,7 +189,7 @@ def on_pass(s: State, turn: Turn, sender: int, message: Pass) -> None:
         return
     gossip = message.gossip
     if gossip is not None:
-        hear(s, max(gossip.wake, gossip.rest.stamp) if gossip.rest else gossip.wake)
+        stamps(s, gossip)
     stale = token.stamp <= s.last or token.stamp < s.fence
     if not stale:
         s.last = token.stamp
@@ -238,14 +236,13 @@ def on_done(s: State, turn: Turn, event: Done) -> None:
 def on_share(s: State, turn: Turn, sender: int, message: Share) -> None:
     hear(s, message.fence)
     listen(s, turn, message.gossip)
-    gossip = message.gossip
-    turn.send(sender, Heard(s.fence, gossip.digest, gossip.tombs_digest, s.boot))
+    turn.send(sender, Heard(s.fence, message.gossip.digests, s.boot))
 
 
 def on_heard(s: State, turn: Turn, sender: int, message: Heard) -> None:
     hear(s, message.fence)
     if s.alone or s.peers.get(sender) == message.boot:
-        s.acked = {**s.acked, sender: (message.digest, message.tombs_digest)}
+        s.acked = {**s.acked, sender: message.digests}
     else:
         # A late word of an earlier life, or else a late Hello of one has hidden the life that goes
         # on. Lives are not ordered, so ask: whoever lives will answer.
@@ -269,6 +266,13 @@ def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
         return  # asked again: one intent is enough
     elif s.tomb.whole:
         turn.do(Refused("it has erased itself already; the certificate of that request covers it"))
+    elif unproved_bytes(s) + 40 * len(event.rows) > UNPROVED:
+        turn.do(
+            Refused(
+                "too many erasures wait for their certificate: ask again when the token has "
+                "rested (`unweave status` says who is missing)"
+            )
+        )
     else:
         intent = Intent.write(
             s.me,
@@ -285,6 +289,12 @@ def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
             s.dropped |= event.rows
             s.rows += 1
         revisit(s, turn)
+
+
+def unproved_bytes(s: State) -> int:
+    """The size of the evidence that is kept and spread until it is proved and put away."""
+    records = (*s.intents.values(), *s.tombstones.values())
+    return sum(len(record.raw) for record in records)
 
 
 def on_data(s: State, turn: Turn, event: DataChanged) -> None:
@@ -370,7 +380,7 @@ def has_business(s: State) -> bool:
         return True
     if s.tomb.left:
         return False
-    if s.own_intents() or join(rest.tombs, s.tombs) is not rest.tombs:
+    if s.own_intents() or not includes(rest.tombs, s.tombs):
         return True  # an erasure that this rest does not cover
     current = s.current
     included = rest.included[s.me]

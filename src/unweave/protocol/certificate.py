@@ -2,9 +2,10 @@
 
 Two in-toto statements in DSSE envelopes. The *attestation* is written by the first agent of a
 quiet cover and signed by every agent: this is the sum, this is what it includes, these are the
-tombstones I know. The *closing* is signed by the agent that completes the cover: the audit, and for
-each erasure how it was earned. Beside them travel the owners' signed tombstones with their removal
-receipts, and the votes about agents that are gone. `verify` reads what this file writes.
+tombstones I know (those that were proved before and put away by their number and digest). The
+*closing* is signed by the agent that completes the cover: the audit, and for each erasure how it
+was earned. Beside them travel the owners' signed tombstones with their removal receipts, and the
+votes about agents that are gone. `verify` reads what this file writes.
 """
 
 from __future__ import annotations
@@ -64,12 +65,14 @@ def attestation(terms: Terms, token: Token) -> bytes:
     names = terms.topology.agents
     tombs = {
         names[agent]: {
-            "requests": sorted(request.hex() for request in tomb.ids),
+            "requests": sorted(request.hex() for request in tomb.open),
             "whole": tomb.whole,
             "left": tomb.left,
+            "filed": {"count": len(tomb.filed), "sha256": _ids_digest(tomb.filed)},
         }
         for agent, tomb in token.tombs.items()
     }
+    unproved = {request for tomb in token.tombs.values() for request in tomb.open}
     return _statement(
         ATTESTATION,
         digest(token.eta),
@@ -82,10 +85,15 @@ def attestation(terms: Terms, token: Token) -> bytes:
                 if revision.counter
             },
             "tombstones": tombs,
-            "generation": sorted(request.hex() for request in token.generation),
+            "generation": sorted(request.hex() for request in token.generation & unproved),
             "receipts": token.receipts.hex(),
         },
     )
+
+
+def _ids_digest(ids: frozenset[bytes]) -> str:
+    """The name of a set of requests: SHA-256 of their bytes in order."""
+    return hashlib.sha256(b"".join(sorted(ids))).hexdigest()
 
 
 def sign_statement(statement: bytes, sign: Sign) -> bytes:
@@ -127,14 +135,14 @@ def erasures(s: State, token: Token) -> dict[str, dict[str, str]]:
     found = {}
     for agent, tomb in sorted(token.tombs.items()):
         asked = {vote.request for vote in votes_about(s, agent)} if tomb.left else set()
-        for request in sorted(tomb.ids | asked):
+        for request in sorted(tomb.open | asked):
             record = s.tombstones.get(request)
-            signed = record is not None or owner_erased_all(s, agent)
+            signed = record is not None or tomb.whole
             found[request.hex()] = {
                 "agent": names[agent],
                 "scope": "records" if record is not None and not record.whole else "agent",
                 "kind": kind(s.terms, token, request),
-                "by": "owner" if request in tomb.ids and signed else "quorum",
+                "by": "owner" if request in tomb.open and signed else "quorum",
             }
     return found
 
@@ -150,22 +158,17 @@ def votes_about(s: State, agent: int) -> list[Vote]:
     return [vote for (target, _), vote in sorted(s.votes.items()) if target == agent]
 
 
-def owner_erased_all(s: State, agent: int) -> bool:
-    """Whether the agent signed its own end; that covers every older request of it."""
-    return any(record.agent == agent and record.whole for record in s.tombstones.values())
-
-
 def evidence(s: State, token: Token) -> tuple[list[Tombstone], list[Vote]]:
     """The records that travel with the statements, in the order of agents."""
     tombs = sorted(token.tombs.items())
     return (
-        [s.tombstones[r] for _, tomb in tombs for r in sorted(tomb.ids) if r in s.tombstones],
+        [s.tombstones[r] for _, tomb in tombs for r in sorted(tomb.open) if r in s.tombstones],
         [vote for agent, tomb in tombs if tomb.left for vote in votes_about(s, agent)],
     )
 
 
 def evident(s: State) -> bool:
-    """Whether this agent holds the signed evidence of every erasure it knows.
+    """Whether this agent holds the signed evidence of every open erasure it knows.
 
     Request ids ride on the token and can arrive before the records behind them, which travel by
     gossip; whoever attests could be the one to write the certificate, and must have them.
@@ -174,7 +177,7 @@ def evident(s: State) -> bool:
         if tomb.left:
             if len(votes_about(s, agent)) < s.terms.quorum:
                 return False
-        elif not (tomb.ids <= s.tombstones.keys() or owner_erased_all(s, agent)):
+        elif not tomb.open <= s.tombstones.keys():
             return False
     return True
 
@@ -207,7 +210,7 @@ def record_envelope(terms: Terms, record: Record) -> dict[str, Any]:
 
 
 def certificate(s: State, token: Token, sign: Sign, estimate: Mapping[str, Any] | None) -> bytes:
-    """The one file. It covers every erasure that the token knows."""
+    """The one file. It proves every erasure on the token that its agent has not put away."""
     terms = s.terms
     closed = closing(s, token, token.stamp.next(s.boot), estimate)
     tombstones, votes = evidence(s, token)

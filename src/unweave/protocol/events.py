@@ -27,6 +27,7 @@ __all__ = [
     "Figured",
     "Freeze",
     "Judge",
+    "Keep",
     "Key",
     "Opened",
     "Received",
@@ -145,6 +146,12 @@ class Certified(NamedTuple):
     certificate: bytes
 
 
+class Keep(NamedTuple):
+    """This certificate proves what was asked here: keep it for good. May be asked again."""
+
+    certificate: bytes
+
+
 class Opened(NamedTuple):
     """A new epoch, and why. For logs and counters."""
 
@@ -198,4 +205,6 @@ class Appraise(NamedTuple):
 
 
 Work = Solve | Judge | Freeze | Appraise
-Effect = Send | Again | Refused | Detach | Certified | Opened | Solve | Judge | Freeze | Appraise
+Effect = (
+    Send | Again | Refused | Detach | Certified | Keep | Opened | Solve | Judge | Freeze | Appraise
+)

@@ -1,8 +1,9 @@
-"""State that spreads by joining: tombstones, intents, votes, rest, wake, mismatches.
+"""What an agent spreads: state, not events.
 
-Nothing is forwarded once. Each agent keeps the join of what it heard and sends it to every
-neighbour until that neighbour has acknowledged this very digest; growth changes the digest, and a
-neighbour that says Hello has acknowledged nothing.
+Each agent keeps the join of what it heard and sends it to every neighbour until that neighbour has
+acknowledged it; nothing is forwarded once, and a neighbour that says Hello has acknowledged
+nothing. The state has four parts with a digest each, and only the parts whose digest was not
+acknowledged are sent: what was put away long ago does not travel again with every small news.
 """
 
 from __future__ import annotations
@@ -11,37 +12,30 @@ import hashlib
 from collections.abc import Iterable
 
 from unweave.protocol.certificate import evident
-from unweave.protocol.events import Detach
-from unweave.protocol.hearing import hear, learn, settled
-from unweave.protocol.ids import NEVER, bit
-from unweave.protocol.messages import Gossip, Pass, Share
-from unweave.protocol.records import Figure, Halt, Intent, Tombstone, Vote
+from unweave.protocol.ids import NEVER, bit, requested_of
+from unweave.protocol.messages import Digests, Erasures, Gossip, News, Pass, Rest, Share
 from unweave.protocol.state import State
 from unweave.protocol.token import Token
-from unweave.protocol.tombs import Tomb, Tombs
+from unweave.protocol.tombs import NOTHING, Tombs, open_tombs
 from unweave.protocol.turn import Turn
 
-__all__ = ["attest_ready", "current_gossip", "handover", "listen", "share"]
+__all__ = ["attest_ready", "current_gossip", "handover", "news_for", "share", "silent"]
 
 
 def current_gossip(s: State) -> Gossip:
-    """What this agent spreads now."""
+    """All that this agent spreads now."""
     if s.gossip is None:
-        tombs = tombs_digest(s.tombs, s.generation)
-        s.gossip = Gossip(
-            s.tombs,
-            s.generation,
-            s.tombstones,
-            s.intents,
-            s.votes,
-            s.halts,
-            s.figures,
-            s.rest,
-            s.wake,
-            _digest(s, tombs),
-            tombs,
+        erasures = Erasures(open_tombs(s.tombs), _open(s, s.generation), s.tombstones, s.votes)
+        news = News(s.intents, s.halts, s.figures, s.wake)
+        digests = Digests(
+            _hash(sorted(s.chapters)), _erasures_digest(erasures), _rest(s.rest), _news(news)
         )
+        s.gossip = Gossip(digests, s.chapters, erasures, s.rest, news)
     return s.gossip
+
+
+def _open(s: State, requests: frozenset[bytes]) -> frozenset[bytes]:
+    return frozenset(r for r in requests if r not in s.tombs.get(requested_of(r), NOTHING).filed)
 
 
 def silent(s: State) -> bool:
@@ -58,6 +52,24 @@ def silent(s: State) -> bool:
     )
 
 
+def news_for(s: State, neighbour: int) -> Gossip | None:
+    """The parts that a neighbour has not acknowledged; None if it knows everything."""
+    gossip = current_gossip(s)
+    acked = s.acked.get(neighbour)
+    if acked is None:
+        return gossip
+    if acked == gossip.digests:
+        return None
+    known = [a == b for a, b in zip(acked, gossip.digests, strict=True)]
+    return Gossip(
+        gossip.digests,
+        None if known[0] else gossip.chapters,
+        None if known[1] else gossip.erasures,
+        None if known[2] else gossip.rest,
+        None if known[3] else gossip.news,
+    )
+
+
 def attest_ready(s: State) -> bool:
     """Whether every neighbour that has not left has acknowledged the current tombstones, and the
     signed evidence of all of them is here."""
@@ -65,24 +77,23 @@ def attest_ready(s: State) -> bool:
         return True
     if not evident(s):
         return False
-    wanted = current_gossip(s).tombs_digest
+    wanted = current_gossip(s).digests
     left = s.left
     for n in s.neighbours:
         acked = s.acked.get(n)
-        if not left & bit(n) and (acked is None or acked[1] != wanted):
+        if not left & bit(n) and (acked is None or acked[:2] != wanted[:2]):
             return False
     return True
 
 
 def share(s: State, turn: Turn) -> None:
-    """Send the current state to every neighbour that has not acknowledged it."""
+    """Send to every neighbour what it has not acknowledged."""
     if silent(s):
         return
-    gossip = current_gossip(s)
     behind = False
     for n in s.neighbours:
-        acked = s.acked.get(n)
-        if acked is None or acked[0] != gossip.digest:
+        gossip = news_for(s, n)
+        if gossip is not None:
             turn.send(n, Share(s.fence, gossip))
             behind = True
     if behind:
@@ -93,123 +104,50 @@ def handover(s: State, token: Token, to: int) -> Pass:
     """The token for a neighbour, with the signed records behind its tombstones if they are news."""
     if not token.tombs and not token.generation:
         return Pass(token)
-    gossip = current_gossip(s)
-    acked = s.acked.get(to)
-    return Pass(token, None if acked is not None and acked[0] == gossip.digest else gossip)
-
-
-def listen(s: State, turn: Turn, heard: Gossip) -> None:
-    """Join what a neighbour knows. Stamps were compared before this, tombstones come first."""
-    if s.gossip is not None and heard.digest == s.gossip.digest:
-        return
-    new_records = {r: t for r, t in heard.tombstones.items() if _supersedes(t, s.tombstones.get(r))}
-    new_votes = {key: vote for key, vote in heard.votes.items() if key not in s.votes}
-    if heard.rest is not None:
-        hear(s, heard.rest.stamp)
-    hear(s, heard.wake)
-    if new_records:
-        s.tombstones = {**s.tombstones, **new_records}
-        s.gossip = None
-        _drop_rows_again(s, turn, new_records.values())
-    if new_votes:
-        s.votes = {**s.votes, **new_votes}
-        s.gossip = None
-    if not heard.halts <= s.halts:
-        s.halts |= heard.halts
-        s.gossip = None
-    learn(s, turn, heard.tombs, heard.generation)
-    elect(s, turn)
-    _take_intents(s, heard.intents.values())
-    if heard.rest is not None and (s.rest is None or heard.rest.stamp > s.rest.stamp):
-        s.rest = heard.rest
-        s.gossip = None
-    newer = {k: f for k, f in heard.figures.items() if _is_newer(f, s.figures.get(k))}
-    if newer:
-        s.figures = {**s.figures, **newer}
-        s.gossip = None
-    if heard.wake > s.wake:
-        s.wake = heard.wake
-        s.gossip = None
-
-
-def _supersedes(record: Tombstone, known: Tombstone | None) -> bool:
-    """Two records of one request come from an owner that was restored and removed its rows again;
-    everybody keeps the same one: that which asks for more, then the larger bytes."""
-    if known is None:
-        return True
-    return (record.retrain, record.whole, record.raw) > (known.retrain, known.whole, known.raw)
-
-
-def _is_newer(figure: Figure, known: Figure | None) -> bool:
-    return known is None or (figure.stamp, figure.raw) > (known.stamp, known.raw)
-
-
-def elect(s: State, turn: Turn) -> None:
-    """Rule 13: a majority of the original manifest declares an agent gone."""
-    count: dict[int, int] = {}
-    for target, _ in s.votes:
-        count[target] = count.get(target, 0) + 1
-    gone: Tombs = {k: Tomb(left=True) for k, votes in count.items() if votes >= s.terms.quorum}
-    learn(s, turn, gone, frozenset())
-
-
-def _drop_rows_again(s: State, turn: Turn, records: Iterable[Tombstone]) -> None:
-    """An own tombstone that this disk does not remember: its rows must go again."""
-    rows: frozenset[bytes] = frozenset()
-    for record in records:
-        if record.agent == s.me:
-            rows |= record.rows
-    if not rows <= s.dropped:
-        s.dropped |= rows
-        s.rows += 1
-        s.pending, s.memo = None, {}
-        turn.do(Detach(False))
-
-
-def _take_intents(s: State, intents: Iterable[Intent]) -> None:
-    for intent in intents:
-        if intent.request in s.intents or settled(s, intent.agent, intent.request):
-            continue
-        s.intents = {**s.intents, intent.request: intent}
-        s.gossip = None
-        if intent.agent == s.me and not intent.rows <= s.dropped:
-            s.dropped |= intent.rows
-            s.rows += 1
+    return Pass(token, news_for(s, to))
 
 
 # ------------------------------------------------------------------------------------- digests
 
 
-def tombs_digest(tombs: Tombs, generation: frozenset[bytes]) -> bytes:
+def _hash(parts: Iterable[bytes]) -> bytes:
+    h = hashlib.sha256()
+    for part in parts:
+        h.update(part)
+    return h.digest()
+
+
+def _erasures_digest(part: Erasures) -> bytes:
+    h = hashlib.sha256(_tombs_digest(part.tombs))
+    for request in sorted(part.generation):
+        h.update(b"g" + request)
+    for request in sorted(part.tombstones):
+        h.update(part.tombstones[request].name)
+    for key in sorted(part.votes):
+        h.update(b"%d,%d;" % key)
+    return h.digest()
+
+
+def _tombs_digest(tombs: Tombs) -> bytes:
     h = hashlib.sha256()
     for agent in sorted(tombs):
         tomb = tombs[agent]
         h.update(b"%d %d %d %d\n" % (agent, tomb.whole, tomb.left, len(tomb.ids)))
         for request in sorted(tomb.ids):
             h.update(request)
-    for request in sorted(generation):
-        h.update(b"g" + request)
     return h.digest()
 
 
-def _digest(s: State, tombs: bytes) -> bytes:
-    h = hashlib.sha256(tombs)
-    for request in sorted(s.tombstones):
-        h.update(hashlib.sha256(s.tombstones[request].raw).digest())
-    h.update(b"|")
-    for request in sorted(s.intents):
+def _rest(rest: Rest | None) -> bytes:
+    return hashlib.sha256(b"" if rest is None else repr(rest[:2]).encode()).digest()
+
+
+def _news(part: News) -> bytes:
+    h = hashlib.sha256(repr(tuple(part.wake)).encode())
+    for request in sorted(part.intents):
         h.update(request)
-    for key in sorted(s.votes):
-        h.update(b"%d,%d;" % key)
-    for halt in sorted(s.halts, key=_raw):
-        h.update(halt.raw)
-    for agent in sorted(s.figures):
-        h.update(s.figures[agent].raw)
-    if s.rest is not None:
-        h.update(repr(s.rest[:2]).encode())
-    h.update(repr(tuple(s.wake)).encode())
+    for raw in sorted(record.raw for record in part.halts):
+        h.update(raw)
+    for agent in sorted(part.figures):
+        h.update(part.figures[agent].raw)
     return h.digest()
-
-
-def _raw(record: Halt | Vote) -> bytes:
-    return record.raw

@@ -6,10 +6,10 @@ from unweave.protocol.epochs import drop_role, rebuild
 from unweave.protocol.events import Detach
 from unweave.protocol.ids import FAR, Stamp
 from unweave.protocol.state import State
-from unweave.protocol.tombs import Tomb, Tombs, dead, join
+from unweave.protocol.tombs import NOTHING, Tomb, Tombs, dead, join
 from unweave.protocol.turn import Turn
 
-__all__ = ["hear", "learn", "recheck", "unresolved"]
+__all__ = ["compact", "hear", "learn", "recheck", "settled", "unresolved"]
 
 
 def hear(s: State, stamp: Stamp) -> None:
@@ -30,6 +30,7 @@ def learn(s: State, turn: Turn, tombs: Tombs, generation: frozenset[bytes]) -> N
     s.tombs = joined
     s.generation |= generation
     s.gossip = None
+    compact(s)
     if s.tomb != mine:
         forget_own(s, turn, mine)
     if not all(s.generation <= factor.generation for factor in s.factors):
@@ -43,6 +44,15 @@ def learn(s: State, turn: Turn, tombs: Tombs, generation: frozenset[bytes]) -> N
         s.copy = None
     if s.synced:
         recheck(s, turn)
+
+
+def compact(s: State) -> None:
+    """The evidence of what was put away is kept no longer."""
+    filed = [r for r, t in s.tombstones.items() if r in s.tombs.get(t.agent, NOTHING).filed]
+    if filed:
+        s.tombstones = {r: t for r, t in s.tombstones.items() if r not in filed}
+    if not s.proved.isdisjoint(s.tomb.filed):
+        s.proved -= s.tomb.filed
 
 
 def forget_own(s: State, turn: Turn, before: Tomb) -> None:
@@ -80,4 +90,4 @@ def recheck(s: State, turn: Turn) -> None:
 def unresolved(s: State) -> bool:
     """Whether an own erasure is known by id only: which rows it covers is still to arrive."""
     tomb = s.tomb
-    return not tomb.out and bool(tomb.ids) and not tomb.ids <= s.tombstones.keys()
+    return not tomb.out and bool(tomb.ids) and not tomb.open <= s.tombstones.keys()

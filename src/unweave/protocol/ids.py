@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 __all__ = [
     "FAR",
+    "ID_BYTES",
     "NEVER",
     "OUT",
     "Revision",
@@ -52,6 +53,9 @@ OUT = Revision(0, 0)  # not included
 
 # An epoch so far ahead of everything heard is a lie: believed, it would use up the numbers.
 FAR = 2**32
+
+
+ID_BYTES = 16  # of a request
 
 
 def request_id(agent: int, entropy: bytes) -> bytes:

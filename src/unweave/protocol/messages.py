@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from unweave.protocol.chapters import Chapter
 from unweave.protocol.ids import Revision, Stamp
 from unweave.protocol.records import Figure, Halt, Intent, Tombstone, Vote
 from unweave.protocol.token import Token
@@ -13,10 +14,13 @@ from unweave.protocol.tombs import Tombs
 __all__ = [
     "Ack",
     "Alive",
+    "Digests",
+    "Erasures",
     "Gossip",
     "Heard",
     "Hello",
     "Message",
+    "News",
     "Pass",
     "Rest",
     "Share",
@@ -31,25 +35,46 @@ class Rest(NamedTuple):
     holder: int
     included: tuple[Revision, ...]
     quiet: int
-    tombs: Tombs  # the erasures that this rest covers
+    tombs: Tombs  # the open erasures that this rest covers
     certificate: bytes = b""  # evidence of the erasures that this rest completes
-    signature: bytes = b""
 
 
-class Gossip(NamedTuple):
-    """State that spreads by joining: sent to each neighbour until it acknowledges this digest."""
+class Erasures(NamedTuple):
+    """What is erased and not yet put away, with the signed word of those who may erase it."""
 
     tombs: Tombs
     generation: frozenset[bytes]
     tombstones: Mapping[bytes, Tombstone]
-    intents: Mapping[bytes, Intent]
     votes: Mapping[tuple[int, int], Vote]  # (target, voter)
+
+
+class News(NamedTuple):
+    """What changes often."""
+
+    intents: Mapping[bytes, Intent]
     halts: frozenset[Halt]
     figures: Mapping[int, Figure]
-    rest: Rest | None
     wake: Stamp
-    digest: bytes
-    tombs_digest: bytes
+
+
+class Digests(NamedTuple):
+    """The names of the four parts of a gossip."""
+
+    chapters: bytes
+    erasures: bytes
+    rest: bytes
+    news: bytes
+
+
+class Gossip(NamedTuple):
+    """State that spreads by joining: each part is sent to each neighbour until it acknowledges the
+    part's digest. None: a part that the neighbour has acknowledged, or a rest that never was."""
+
+    digests: Digests
+    chapters: Mapping[bytes, Chapter] | None = None
+    erasures: Erasures | None = None
+    rest: Rest | None = None
+    news: News | None = None
 
 
 class Hello(NamedTuple):
@@ -103,8 +128,7 @@ class Heard(NamedTuple):
     one that arrives late, from before a lost disk, does not."""
 
     fence: Stamp
-    digest: bytes
-    tombs_digest: bytes
+    digests: Digests
     boot: int = 0
 
 

@@ -112,10 +112,15 @@ def close(s: State, turn: Turn, token: Token) -> None:
         estimate = ask(s, turn, Appraise(key, token.eta, quiet.frozen))
         if estimate is None:
             return
-    evidence = certificate(s, token, turn.sign, estimate) if token.tombs else b""
+    evidence = certificate(s, token, turn.sign, estimate) if unproved(token) else b""
     park(s, turn, token, evidence)
     if evidence:
         turn.do(Certified(evidence))
+
+
+def unproved(token: Token) -> bool:
+    """Whether there is anything on the token that this cover is the proof of."""
+    return any(tomb.open or tomb.left for tomb in token.tombs.values())
 
 
 def mismatch(s: State, turn: Turn, token: Token) -> None:

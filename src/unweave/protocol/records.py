@@ -7,6 +7,7 @@ their pre-authentication encoding (DSSE) under the record's type.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,6 +46,11 @@ class Record:
         if not isinstance(value, dict):
             raise ValueError(f"{self.kind}: the record is not a JSON object")
         return value
+
+    @cached_property
+    def name(self) -> bytes:
+        """SHA-256 of the bytes that were signed."""
+        return hashlib.sha256(self.raw).digest()
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and isinstance(other, Record) and self.raw == other.raw

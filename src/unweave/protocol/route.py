@@ -9,12 +9,14 @@ from unweave.graph.schedules import (
     sweep_next,
     sweep_order,
 )
+from unweave.protocol.archive import keep_certificate
 from unweave.protocol.epochs import hold
 from unweave.protocol.gossip import handover
 from unweave.protocol.ids import bit, members
 from unweave.protocol.messages import Rest
 from unweave.protocol.state import Hold, Out, Parked, State
 from unweave.protocol.token import QUIET, Token, missing
+from unweave.protocol.tombs import open_tombs
 from unweave.protocol.turn import Turn
 
 __all__ = ["leave", "park", "unpark"]
@@ -129,8 +131,10 @@ def park(s: State, turn: Turn, token: Token, certificate: bytes) -> None:
     s.copy = token
     s.role = Parked(token)
     s.pending, s.memo = None, {}
-    s.rest = Rest(token.stamp, s.me, token.included, token.quiet.agents, token.tombs, certificate)
+    tombs = open_tombs(token.tombs)
+    s.rest = Rest(token.stamp, s.me, token.included, token.quiet.agents, tombs, certificate)
     s.gossip = None
+    keep_certificate(s, turn)
     s.alarms = {k: at for k, at in s.alarms.items() if k not in ("resend", "ack", "loss")}
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 from unweave.grid import Ints
+from unweave.protocol.chapters import Chapter
 from unweave.protocol.events import Key
 from unweave.protocol.ids import NEVER, Revision, Stamp, bit
-from unweave.protocol.messages import Gossip, Rest
+from unweave.protocol.messages import Digests, Gossip, Rest
 from unweave.protocol.records import Figure, Halt, Intent, Record, Tombstone, Vote
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import Token
@@ -65,6 +66,8 @@ DURABLE = (
     "tombs",
     "generation",
     "tombstones",
+    "chapters",
+    "proved",
     "intents",
     "votes",
     "halts",
@@ -94,7 +97,9 @@ class State:
     copy: Token | None  # the last token that left this agent, for reading and for recovery
     tombs: Tombs
     generation: frozenset[bytes]
-    tombstones: Mapping[bytes, Tombstone]
+    tombstones: Mapping[bytes, Tombstone]  # of open erasures
+    chapters: Mapping[bytes, Chapter]  # digest → erasures that were put away
+    proved: frozenset[bytes]  # requests of this agent whose certificate is kept, not put away yet
     intents: Mapping[bytes, Intent]
     votes: Mapping[tuple[int, int], Vote]
     halts: frozenset[Halt]
@@ -111,7 +116,7 @@ class State:
     synced: bool
     alone: bool  # started without quarantine: nobody has had another life
     peers: Mapping[int, int]  # neighbour → the boot nonce of the life that was last heard
-    acked: Mapping[int, tuple[bytes, bytes]]  # neighbour → digests (all gossip, tombstones)
+    acked: Mapping[int, Digests]  # neighbour → what it has acknowledged
     welcomed: int  # bitmap of the neighbours that answered
     suspects: frozenset[int]
     heard: Mapping[int, float]  # neighbour → when it was last heard
@@ -139,6 +144,8 @@ class State:
         self.tombs = {}
         self.generation = frozenset()
         self.tombstones = {}
+        self.chapters = {}
+        self.proved = frozenset()
         self.intents = {}
         self.votes = {}
         self.halts = frozenset()

@@ -2,7 +2,8 @@
 
 A tombstone is a grow-only set of random 16-byte request ids per agent, plus two marks: `whole` (the
 agent erased itself) and `left` (a quorum declared it gone). They are joined by union, in any order,
-any number of times, and are kept for ever.
+any number of times, and are kept for ever. An id is *open* until its agent holds the certificate
+and has filed it in a chapter (`archive`); the signed evidence is kept for open ids only.
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from unweave.protocol.token import Token
 
-__all__ = ["NOTHING", "Tomb", "Tombs", "dead", "entomb", "join", "left_bitmap", "whole_bitmap"]
+__all__ = [
+    "NOTHING",
+    "Tomb",
+    "Tombs",
+    "dead",
+    "entomb",
+    "includes",
+    "join",
+    "left_bitmap",
+    "open_tombs",
+    "whole_bitmap",
+]
 
 
 class Tomb(NamedTuple):
@@ -22,6 +34,12 @@ class Tomb(NamedTuple):
     ids: frozenset[bytes] = frozenset()
     whole: bool = False
     left: bool = False
+    filed: frozenset[bytes] = frozenset()  # ⊆ ids: certified, and put away by the agent itself
+
+    @property
+    def open(self) -> frozenset[bytes]:
+        """What the next certificate has to prove."""
+        return self.ids - self.filed if self.filed else self.ids
 
     @property
     def out(self) -> bool:
@@ -29,10 +47,20 @@ class Tomb(NamedTuple):
         return self.whole or self.left
 
     def covers(self, other: Tomb) -> bool:
-        return other.ids <= self.ids and self.whole >= other.whole and self.left >= other.left
+        return (
+            other.ids <= self.ids
+            and self.whole >= other.whole
+            and self.left >= other.left
+            and other.filed <= self.filed
+        )
 
     def union(self, other: Tomb) -> Tomb:
-        return Tomb(self.ids | other.ids, self.whole or other.whole, self.left or other.left)
+        return Tomb(
+            self.ids | other.ids,
+            self.whole or other.whole,
+            self.left or other.left,
+            self.filed | other.filed,
+        )
 
 
 NOTHING = Tomb()
@@ -69,6 +97,22 @@ def dead(token: Token, tombs: Tombs, generation: frozenset[bytes]) -> bool:
         ):
             return True
     return bool(token.inside) and not generation <= token.generation
+
+
+def open_tombs(tombs: Tombs) -> Tombs:
+    """Without the ids that were filed: what is still to be told and proved. The marks stay."""
+    if not any(tomb.filed for tomb in tombs.values()):
+        return tombs
+    return {agent: Tomb(tomb.open, tomb.whole, tomb.left) for agent, tomb in tombs.items()}
+
+
+def includes(large: Tombs, small: Tombs) -> bool:
+    """Whether `large` knows every open erasure of `small`."""
+    for agent, tomb in small.items():
+        known = large.get(agent, NOTHING)
+        if not tomb.open <= known.ids or tomb.whole > known.whole or tomb.left > known.left:
+            return False
+    return True
 
 
 def left_bitmap(tombs: Tombs) -> int:

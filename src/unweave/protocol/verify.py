@@ -40,8 +40,7 @@ class Account:
 
     manifest: str
     eta: str
-    epoch: int
-    hop: int
+    stamp: tuple[int, ...]
     erasures: tuple[Erased, ...]
     attested: tuple[str, ...]
     not_attested: tuple[str, ...]
@@ -50,17 +49,26 @@ class Account:
     converged: bool
     estimate: Mapping[str, Any] | None
 
+    @property
+    def epoch(self) -> int:
+        return self.stamp[0]
+
+    @property
+    def hop(self) -> int:
+        return self.stamp[3]
+
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "epoch": self.epoch, "hop": self.hop}
 
 
 @dataclass(frozen=True)
 class Tomb:
     """What everybody attested about one agent."""
 
-    requests: frozenset[bytes]
+    requests: frozenset[bytes]  # to be proved by this certificate
     whole: bool
     left: bool
+    filed: int = 0  # how many were proved by earlier certificates
 
 
 @dataclass(frozen=True)
@@ -163,8 +171,15 @@ def revision(node: Node) -> tuple[int, int]:
 
 
 def read_tomb(node: Node) -> Tomb:
-    body = node.table("left", "requests", "whole")
-    return Tomb(frozenset(body["requests"].hexes(16)), body["whole"].flag(), body["left"].flag())
+    body = node.table("filed", "left", "requests", "whole")
+    filed = body["filed"].table("count", "sha256")
+    filed["sha256"].hex(32)
+    return Tomb(
+        requests=frozenset(body["requests"].hexes(16)),
+        whole=body["whole"].flag(),
+        left=body["left"].flag(),
+        filed=filed["count"].number(),
+    )
 
 
 def check_attesters(attested: Attested, evidence: Evidence, terms: Terms) -> None:
@@ -222,7 +237,7 @@ def check_agent(
 ) -> None:
     name = terms.name(agent)
     whole = any(r.agent == agent and r.whole for r in evidence.tombstones.values())
-    if whole != tomb.whole:
+    if whole != tomb.whole and not (tomb.whole and tomb.filed):
         raise NotCertified(
             f'tombstones: "{name}" is attested as {"erased" if tomb.whole else "not erased"} as a '
             f"whole, and its own tombstones say {'so' if whole else 'nothing of it'}"
@@ -318,8 +333,7 @@ def read_closing(
     return Account(
         manifest=terms.run.hex(),
         eta=eta,
-        epoch=stamp[0],
-        hop=stamp[3],
+        stamp=tuple(stamp),
         erasures=tuple(found.values()),
         attested=tuple(terms.name(k) for k in attested.signers),
         not_attested=tuple(left),

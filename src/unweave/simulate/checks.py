@@ -24,6 +24,9 @@ I11 a stamp names one token, on its way to one neighbour, which has not left
 I12 a token that starts an epoch, or is woken, starts a pass: nobody was seen, nobody attested
 I13 in quarantine an agent sends nothing but Hello and Welcome and asks for no work; with a past it
     leaves quarantine only when at least one neighbour has answered
+I14 an agent that is in the network holds the signed evidence of every open erasure it knows; an
+    erasure is put away only after it was certified, by the agent that asked, which was given the
+    certificate to keep
 
 The checks use none of the protocol's own judgements (dead, left, join): a bug there must not hide
 itself. `liveness` checks what must be true in the end.
@@ -41,7 +44,7 @@ import numpy as np
 from unweave.grid import Ints
 from unweave.protocol.certificate import attestation, sign_statement
 from unweave.protocol.epochs import first_hash
-from unweave.protocol.events import Certified, Effect, Opened, Send, Work
+from unweave.protocol.events import Certified, Effect, Keep, Opened, Send, Work
 from unweave.protocol.ids import NEVER, Revision, Stamp, members
 from unweave.protocol.messages import Hello, Pass, Rest, Welcome
 from unweave.protocol.records import Sign
@@ -87,6 +90,8 @@ class Checker:
         self.requests: dict[int, set[bytes]] = {}  # agent → what it durably promised to erase
         self.certified: set[bytes] = set()
         self.certificates: list[bytes] = []
+        self.filed: set[bytes] = set()  # put away in a chapter
+        self.kept: dict[int, set[bytes]] = {}  # agent → requests whose certificate it was given
         self.sent: dict[Stamp, tuple[int, Token]] = {}
         self.newest = NEVER
         self.excused = NEVER  # the newest token was lost in a way that nobody can prevent
@@ -123,8 +128,13 @@ class Checker:
         for effect in effects:
             if isinstance(effect, Certified):
                 self._certificate(agent, after, effect.certificate)
+            elif isinstance(effect, Keep):
+                proved = _closing(effect.certificate)["erasures"]
+                self.kept.setdefault(agent, set()).update(map(bytes.fromhex, proved))
             elif isinstance(effect, Opened):
                 self.opened.append(effect.why)
+        if after.tombstones is not before.tombstones or after.tombs is not before.tombs:
+            self._evidence(agent, after)
 
     # ----------------------------------------------------------------------------------- tokens
 
@@ -290,7 +300,7 @@ class Checker:
         token = s.copy
         assert token is not None
         self.certificates.append(certificate)
-        requests = {request for tomb in token.tombs.values() for request in tomb.ids}
+        requests = {r for tomb in token.tombs.values() for r in tomb.ids - tomb.filed}
         self.certified |= requests & self.erased.keys()
         for request in requests & s.tombstones.keys():
             if s.tombstones[request].retrain and request not in token.generation:
@@ -330,6 +340,17 @@ class Checker:
             self.erased.setdefault(request, (record.agent, record.rows))
             if record.retrain and request not in s.generation:
                 self._fail("I4", agent, "knows an erasure and not that it asked for retraining")
+
+    def _evidence(self, agent: int, s: State) -> None:
+        for k, tomb in s.tombs.items():
+            self.filed |= tomb.filed
+            if not tomb.filed <= self.certified & tomb.ids:
+                self._fail("I14", agent, f"an erasure of {k} was put away and never certified")
+            if s.synced and not tomb.left and not tomb.ids - tomb.filed <= s.tombstones.keys():
+                self._fail("I14", agent, f"an erasure of {k} is known without its evidence")
+        for chapter in s.chapters.values():
+            if not chapter.ids <= self.kept.get(chapter.agent, set()):
+                self._fail("I14", agent, f"{chapter.agent} put away what it has no proof of")
 
     def _spoiled(self, agent: int) -> None:
         """A lost or restored disk may forget the token and what was asked, but nothing else."""

@@ -44,8 +44,11 @@ def check_liveness(world: World, checker: Checker) -> None:
         _check_agent(k, s, checker)
         if s.rest is None or s.rest.stamp != token.stamp or s.rest.holder != holder:
             _fail(f"agent {k} does not know where the token rests")
-        if bool(s.tombs) != bool(s.rest.certificate):
+        if any(t.ids - t.filed for t in token.tombs.values()) and not s.rest.certificate:
             _fail(f"agent {k} has no certificate of the erasures it knows")
+        own = s.tombs.get(k, NOTHING).ids
+        if not own <= checker.kept.get(k, set()):
+            _fail(f"agent {k} was never given the certificate of its own erasures")
         wanted = None if s.current is None else s.current.revision
         if (token.included[k] if token.inside & bit(k) else None) != wanted:
             _fail(f"agent {k} is included at {token.included[k]}, not at {wanted}")

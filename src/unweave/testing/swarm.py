@@ -45,6 +45,7 @@ def counts(outcome: Outcome) -> Counter[str]:
     found["detours"] = sum("does not answer" in why for why in checker.opened)
     found["certificates"] = len(checker.certificates)
     found["erasures certified"] = len(checker.certified)
+    found["erasures put away"] = len(checker.filed)
     found["agents gone"] = outcome.world.state(outcome.world.parked or 0).left.bit_count()
     found["as bytes"] = type(outcome.world).__name__ == "WireWorld"
     found["mixed versions"] = any(outcome.crew.versions)

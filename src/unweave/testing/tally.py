@@ -215,6 +215,7 @@ def run_storm(
         "forget": rng.choice(["seek", "walk"]),
         "attest": rng.choice(["sweep", "sweep", "walk"]),
         "kept": rng.choice([1, 2, 3]),
+        "chapter": rng.choice([1, 2, 256]),
         "max_passes": 8,
         "patience": PATIENCE,
     } | settings

@@ -15,14 +15,18 @@ import numpy as np
 
 from unweave.graph import Topology
 from unweave.grid import Grid, Ints
+from unweave.protocol.chapters import Chapter, tombs_of
 from unweave.protocol.ids import OUT, Revision, Stamp, request_id
 from unweave.protocol.messages import (
     Ack,
     Alive,
+    Digests,
+    Erasures,
     Gossip,
     Heard,
     Hello,
     Message,
+    News,
     Pass,
     Rest,
     Share,
@@ -32,7 +36,7 @@ from unweave.protocol.records import Figure, Halt, Intent, Record, Tombstone, Vo
 from unweave.protocol.state import DURABLE, Factor, Hold, Idle, Out, Parked, Role, State
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import Quiet, Token
-from unweave.protocol.tombs import Tomb
+from unweave.protocol.tombs import Tomb, join
 from unweave.protocol.visit import Receipt
 
 __all__ = ["MESSAGES", "gossip", "same", "same_durable", "small_terms", "state", "token"]
@@ -90,12 +94,12 @@ def _bitmap(draw: Random, terms: Terms) -> int:
     return draw.choice((0, terms.everybody, draw.randint(0, terms.everybody)))
 
 
-def _tombs(draw: Random, terms: Terms) -> dict[int, Tomb]:
-    return {
-        agent: Tomb(_ids(draw), draw.random() < 0.3, draw.random() < 0.3)
-        for agent in range(terms.size)
-        if draw.random() < 0.4
-    }
+def _tombs(draw: Random, terms: Terms, *, filed: bool = False) -> dict[int, Tomb]:
+    def tomb() -> Tomb:
+        away = _ids(draw) if filed else frozenset()
+        return Tomb(_ids(draw) | away, draw.random() < 0.3, draw.random() < 0.3, away)
+
+    return {agent: tomb() for agent in range(terms.size) if draw.random() < 0.4}
 
 
 def token(draw: Random, terms: Terms) -> Token:
@@ -106,7 +110,7 @@ def token(draw: Random, terms: Terms) -> Token:
         eta=_vector(draw, terms),
         included=included,
         inside=sum(1 << k for k, revision in enumerate(included) if revision.counter),
-        tombs=_tombs(draw, terms),
+        tombs=_tombs(draw, terms, filed=True),
         generation=_ids(draw),
         passes=draw.choice((0, 3, 2**32)),
         seen=_bitmap(draw, terms),
@@ -197,23 +201,48 @@ def _rest(draw: Random, terms: Terms) -> Rest:
         _bitmap(draw, terms),
         _tombs(draw, terms),
         _bytes(draw, draw.randrange(30)),
-        _bytes(draw, draw.randrange(9)),
     )
 
 
+def _chapters(draw: Random, terms: Terms) -> dict[bytes, Chapter]:
+    def chapter() -> Chapter:
+        first = _erasure(draw, terms, Tombstone, retrain=draw.random() < 0.5)
+        assert isinstance(first, Tombstone)
+        return Chapter.put_away(first.agent, lambda _: b"c", terms.run, [first])
+
+    return {chapter.name: chapter for chapter in _some(draw, chapter)}
+
+
+def _digests(draw: Random) -> Digests:
+    return Digests(*(_bytes(draw, 32) for _ in Digests._fields))
+
+
 def gossip(draw: Random, terms: Terms) -> Gossip:
+    """Any gossip, with any of its parts left out."""
+
+    def maybe(part: Any) -> Any:
+        return part if draw.random() < 0.7 else None
+
     return Gossip(
-        tombs=_tombs(draw, terms),
-        generation=_ids(draw),
-        tombstones=_records(draw, terms, Tombstone),
-        intents=_records(draw, terms, Intent),
-        votes=_votes(draw, terms),
-        halts=frozenset(_some(draw, lambda: _plain(draw, terms, Halt))),
-        figures=_figures(draw, terms),
-        rest=_rest(draw, terms) if draw.random() < 0.5 else None,
-        wake=_stamp(draw, terms),
-        digest=_bytes(draw, 32),
-        tombs_digest=_bytes(draw, 32),
+        digests=_digests(draw),
+        chapters=maybe(_chapters(draw, terms)),
+        erasures=maybe(
+            Erasures(
+                tombs=_tombs(draw, terms),
+                generation=_ids(draw),
+                tombstones=_records(draw, terms, Tombstone),
+                votes=_votes(draw, terms),
+            )
+        ),
+        rest=maybe(_rest(draw, terms)),
+        news=maybe(
+            News(
+                intents=_records(draw, terms, Intent),
+                halts=frozenset(_some(draw, lambda: _plain(draw, terms, Halt))),
+                figures=_figures(draw, terms),
+                wake=_stamp(draw, terms),
+            )
+        ),
     )
 
 
@@ -226,9 +255,7 @@ MESSAGES: Mapping[type, Callable[[Random, Terms], Message]] = {
     ),
     Ack: lambda draw, terms: Ack(_stamp(draw, terms), _stamp(draw, terms)),
     Alive: lambda draw, terms: Alive(_stamp(draw, terms), draw.random() * 1e9),
-    Heard: lambda draw, terms: Heard(
-        _stamp(draw, terms), _bytes(draw, 32), _bytes(draw, 32), _nonce(draw)
-    ),
+    Heard: lambda draw, terms: Heard(_stamp(draw, terms), _digests(draw), _nonce(draw)),
 }
 
 
@@ -260,6 +287,8 @@ def state(draw: Random, terms: Terms, me: int, before: State | None = None) -> S
         "tombs": _tombs(draw, terms),
         "generation": _ids(draw),
         "tombstones": _records(draw, terms, Tombstone),
+        "chapters": _chapters(draw, terms),
+        "proved": _ids(draw),
         "intents": _records(draw, terms, Intent),
         "votes": _votes(draw, terms),
         "halts": frozenset(_some(draw, lambda: _plain(draw, terms, Halt))),
@@ -276,6 +305,9 @@ def state(draw: Random, terms: Terms, me: int, before: State | None = None) -> S
     for name, value in fresh.items():
         if before is None or draw.random() < 0.4:
             setattr(s, name, value)
+    # A state knows what its chapters say, and has put nothing else away.
+    unfiled = {k: tomb._replace(filed=frozenset()) for k, tomb in s.tombs.items()}
+    s.tombs = join(unfiled, tombs_of(s.chapters.values()))
     if before is not None and before.factors and draw.random() < 0.5:
         # As a visit does it: one more in front, the oldest goes.
         s.factors = (_factor(draw, terms), *before.factors[:2])

@@ -38,6 +38,7 @@ from unweave.protocol.events import (
     VoteCast,
     Work,
 )
+from unweave.protocol.ids import request_id
 from unweave.protocol.messages import Message
 from unweave.protocol.state import Parked, State
 from unweave.protocol.token import Token
@@ -147,7 +148,7 @@ class Wire:
         self, k: int, rows: Iterable[int] = (), *, whole: bool = False, request: bytes | None = None
     ) -> bytes:
         self.requests += 1
-        request = request or bytes([self.requests]) * 16
+        request = request or request_id(k, bytes([self.requests]) * 12)
         keys = frozenset(row_key(row) for row in rows)
         self.tell(k, EraseRequested(request, whole, keys, self.now))
         return request
@@ -158,7 +159,7 @@ class Wire:
 
     def vote(self, voters: Iterable[int], target: int) -> None:
         self.requests += 1
-        request = bytes([self.requests]) * 16
+        request = request_id(target, bytes([self.requests]) * 12)
         for k in voters:
             self.tell(k, VoteCast(target, request, self.now))
 

@@ -1,0 +1,205 @@
+"""What is certified is put away: the evidence goes, the ids and the rows stay."""
+
+from __future__ import annotations
+
+import pytest
+
+from unweave.errors import WireError
+from unweave.node.authentic import check_records
+from unweave.node.codec import decode, encode
+from unweave.protocol.agent import UNPROVED, handle
+from unweave.protocol.chapters import Chapter
+from unweave.protocol.events import EraseRequested, Received, Refused
+from unweave.protocol.ids import Stamp, request_id
+from unweave.protocol.messages import Digests, Erasures, Gossip, Pass, Share
+from unweave.protocol.records import Tombstone
+from unweave.protocol.tombs import Tomb
+from unweave.testing.tally import row_key
+from unweave.testing.wire import Wire
+
+RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
+
+
+def rested(**settings) -> Wire:
+    wire = Wire(4, RING, **settings)
+    wire.settle()
+    assert wire.resting
+    return wire
+
+
+def test_the_evidence_goes_when_a_chapter_is_full():
+    wire = rested(chapter=2)
+    first = wire.erase(1, rows=[1])
+    wire.settle()
+    assert all(first in s.tombstones for s in wire.disks)
+    second = wire.erase(1, rows=[2])
+    wire.settle()
+    for s in wire.disks:
+        assert s.tombs[1].filed == s.tombs[1].ids == {first, second}
+        assert not s.tombstones
+        assert not s.proved
+        (chapter,) = s.chapters.values()
+        assert chapter.rows == {row_key(1), row_key(2)}
+    third = wire.erase(2, whole=True)
+    wire.settle()
+    assert all(s.tombstones.keys() == {third} for s in wire.disks)
+    rest = wire.disks[0].rest
+    assert rest.certificate
+    assert first.hex() not in str(rest.certificate)
+    assert wire.checker.certified >= {first, second, third}
+
+
+def test_a_rest_without_open_erasures_needs_no_certificate():
+    wire = rested(chapter=1)
+    wire.erase(1, rows=[1])
+    wire.settle()
+    wire.change_data(3)
+    wire.settle()
+    assert wire.resting
+    assert wire.disks[0].rest.certificate == b""
+    assert wire.token.tombs[1].filed
+
+
+def test_who_did_not_get_the_certificate_gets_the_next_one():
+    """Rest and certificate never reach the agent that asked: nothing is put away before they do,
+    and the next certificate proves the erasure again."""
+    wire = rested(chapter=1)
+    asked = wire.erase(1, rows=[1])
+
+    def rests(flight):
+        gossip = getattr(flight.message, "gossip", None)
+        return (
+            flight.to == 1 and gossip is not None and bool(gossip.rest and gossip.rest.certificate)
+        )
+
+    wire.settle(hold=rests, until=lambda: wire.resting and bool(wire.disks[0].rest.certificate))
+    wire.flight = [f for f in wire.flight if not rests(f)]
+    assert wire.holder != 1
+    assert asked in wire.disks[1].tombstones
+    assert not wire.disks[1].tombs[1].filed
+    wire.change_data(3)
+    wire.wait(5.0)
+    assert wire.resting
+    assert asked in wire.checker.kept[1]
+    assert all(s.tombs[1].filed == {asked} for s in wire.disks)
+
+
+def test_a_lost_disk_learns_what_was_put_away():
+    wire = rested(chapter=1)
+    asked = wire.erase(1, rows=[2])
+    wire.settle()
+    wire.crash(2)
+    wire.boot(2, wire.blank(2))
+    wire.wait(20.0)
+    assert wire.disks[2].tombs[1].filed == {asked}
+    assert wire.disks[2].chapters == wire.disks[0].chapters
+
+
+def test_a_certificate_is_kept_again_after_a_crash_before_it_was_written():
+    wire = rested(chapter=256)
+    wire.erase(1, rows=[2])
+    wire.settle()
+    wire.crash(1)
+    wire.checker.kept.clear()
+    wire.boot(1)
+    wire.settle()
+    assert wire.checker.kept[1] == wire.disks[1].tomb.ids
+
+
+def test_what_is_acknowledged_is_not_sent_again():
+    wire = rested(chapter=1)
+    wire.erase(1, rows=[1])
+    wire.wait(3.0)
+    wire.change_data(2)
+    parts = []
+    wire.settle(hold=lambda f: parts.append(f.message) is not None)
+    shares = [m.gossip for m in parts if isinstance(m, Share)]
+    assert shares
+    assert all(gossip.chapters is None and gossip.erasures is None for gossip in shares)
+
+
+# ---------------------------------------------------------------------------------- who may say so
+
+
+def tombstone(wire: Wire, agent: int, request: bytes, **changes) -> Tombstone:
+    body = {"agent": agent, "whole": False, "rows": [], "retrain": False} | changes
+    run = wire.terms.run.hex()
+    return Tombstone.write(agent, wire.signers[agent], run=run, request=request.hex(), **body)
+
+
+def heard(wire: Wire, to: int, gossip: Gossip) -> list[str]:
+    sender = wire.disks[to].neighbours[0]
+    share = Share(wire.disks[to].fence, gossip)
+    _, effects = handle(wire.disks[to], Received(sender, share, wire.now))
+    return [effect.why for effect in effects if isinstance(effect, Refused)]
+
+
+NONE = Digests(b"", b"", b"", b"")
+
+
+def test_nobody_else_can_put_an_erasure_away():
+    wire = rested(chapter=256)
+    asked = wire.erase(1, rows=[1])
+    wire.settle()
+    marked = {1: Tomb(frozenset({asked}), filed=frozenset({asked}))}
+    said = Gossip(NONE, erasures=Erasures(marked, frozenset(), {}, {}))
+    assert "put away, without its signed chapter" in heard(wire, 3, said)[0]
+    token = wire.token._replace(stamp=wire.token.stamp.next(5), tombs=marked)
+    to = (wire.holder + 1) % 4
+    event = Received(wire.holder, Pass(token), wire.now)
+    _, effects = handle(wire.disks[to], event)
+    assert any("signed chapter" in e.why for e in effects if isinstance(e, Refused))
+
+
+def test_a_chapter_speaks_for_its_author_alone():
+    wire = rested()
+    request = request_id(2, b"r" * 12)
+    record = tombstone(wire, 2, request)
+    own = Chapter.put_away(2, wire.signers[2], wire.terms.run, [record])
+    forged = Chapter(own.raw, 3, wire.signers[3](b""))  # about 2, by 3
+    share = Share(Stamp(1, 0, 1, 1, 1), Gossip(NONE, chapters={own.name: own}))
+    decode(encode(share, wire.terms), wire.terms)
+    share = Share(share.fence, Gossip(NONE, chapters={forged.name: forged}))
+    with pytest.raises(WireError, match="somebody else"):
+        decode(encode(share, wire.terms), wire.terms)
+    with pytest.raises(WireError, match="signature that is not a3's"):
+        check_records(
+            Share(share.fence, Gossip(NONE, chapters={own.name: own})),
+            None,
+            wire.terms,
+            lambda agent, payload, signature: False,
+        )
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda raw: raw[:-1],
+        lambda raw: raw + b"\0",
+        lambda raw: raw[:36],
+        lambda raw: raw[:20],
+        lambda raw: raw + raw[36:],
+        lambda raw: raw[:48] + b"\x07" + raw[49:],
+        lambda raw: raw[:49] + b"\xff\xff\xff\xff" + raw[53:],
+    ],
+)
+def test_what_is_no_chapter_is_not_let_in(spoil):
+    wire = rested()
+    rows = [row_key(1).hex(), row_key(2).hex()]
+    record = tombstone(wire, 2, request_id(2, b"r" * 12), rows=rows)
+    good = Chapter.put_away(2, wire.signers[2], wire.terms.run, [record])
+    assert good.rows == {row_key(1), row_key(2)}
+    bad = Chapter(spoil(good.raw), 2, good.signature)
+    share = Share(Stamp(1, 0, 1, 1, 1), Gossip(NONE, chapters={b"x": bad}))
+    with pytest.raises(WireError):
+        decode(encode(share, wire.terms), wire.terms)
+
+
+def test_too_much_unproved_evidence_is_refused():
+    wire = rested()
+    rows = frozenset(b"%016d" % k for k in range(UNPROVED // 40 + 1))
+    request = request_id(1, b"r" * 12)
+    event = EraseRequested(request, False, rows, wire.now)
+    after, effects = handle(wire.disks[1], event)
+    assert not after.intents
+    assert any("wait for their certificate" in e.why for e in effects if isinstance(e, Refused))
