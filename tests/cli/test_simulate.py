@@ -12,6 +12,7 @@ from unweave.cli.simulate import shards_of
 from unweave.manifest import load
 from unweave.models import names
 from unweave.simulate.faults import PROFILES
+from unweave.simulate.rehearsal import DOWN, NOTHING_LEFT
 from unweave.testing.seeded import read_bug, seeded
 
 MUTANTS = Path(__file__).parents[1] / "faults" / "mutants"
@@ -112,6 +113,35 @@ def test_data_of_the_manifest(run, tmp_path, network):
     assert "cannot be read" in err
 
 
+def test_data_of_the_agents(run, unweave, tmp_path):
+    table, net = tmp_path / "visits.csv", tmp_path / "net"
+    table.write_text("id,ill\n" + "".join(f"{k},{int(k % 4 == 0)}\n" for k in range(40)))
+    words = ("--agents", "3", "--data", table, "--key", "id", "--column", "x=ill", "--json")
+    assert unweave("init", net, *words).code == 0
+    for place in (net, net / "network.toml"):
+        report = json.loads(run(place, "--json")[1])
+        assert report["data"] == "agents"
+        assert report["posterior"]["theta"]["mean"] == pytest.approx(12 / 44)
+    assert "data from the agents' folders" in run(net)[1]
+    (net / "agents/a2/data.csv").unlink()
+    code, out, _ = run(net, "--json")
+    assert code == 0
+    assert json.loads(out)["data"].startswith("synthetic: agent 'a2': no file 'data.csv'")
+    assert "data drawn at random: agent 'a2': no file 'data.csv'" in run(net)[1]
+
+
+def test_requests_without_effect_are_explained(run, network):
+    path, seen = network(), set()
+    for faults, seed in (("calm", 2), ("crashes", 1), ("hurricane", 5), ("disks", 3), ("gone", 2)):
+        report = json.loads(run(path, "--faults", faults, "--seed", seed, "--json")[1])
+        idle = report["erasures_without_effect"]
+        assert report["erasures_asked"] == report["erasures_certified"] + sum(idle.values())
+        seen |= set(idle)
+    assert {DOWN, NOTHING_LEFT} <= seen
+    out = run(path, "--faults", "calm", "--seed", 2)[1]
+    assert f": {NOTHING_LEFT}." in " ".join(out.split())
+
+
 def test_a_broken_rule_is_named_with_the_command_that_repeats_it(run, network):
     path = network()
     arguments = (path, "--faults", "lossy", "--seed", "4", "--hops", "60")
@@ -156,7 +186,7 @@ def test_every_model_has_synthetic_data(name, tmp_path):
     )
     manifest = load(path)
     model = manifest.build_model()
-    shards, synthetic = shards_of(manifest, model, seed=1)
-    assert synthetic
+    shards, data = shards_of(manifest, model, seed=1)
+    assert data == "synthetic: the manifest names no data"
     assert [s.n for s in shards] == [100, 100, 100]
     assert not np.array_equal(shards[0].rows, shards[1].rows)

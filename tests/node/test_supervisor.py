@@ -30,6 +30,11 @@ def test_the_dead_are_started_again(tmp_path):
         net.children = agents.children
         first = {name: child.pid for name, child in agents.children.items()}
         assert len(set(first.values()) | {os.getpid()}) == 3
+        for name, pid in first.items():  # `ps` tells them apart
+            assert Path(f"/proc/{pid}/comm").read_text() == f"unweave {name}\n"
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode()
+            assert command == f"unweave agent {net.folder(name)}"
+            assert b"PATH=" in Path(f"/proc/{pid}/environ").read_bytes()
         os.kill(first["a1"], signal.SIGKILL)
         watch(agents, lambda: agents.children["a1"].pid != first["a1"])
         assert net.settled() == {net.expected()}
@@ -67,7 +72,9 @@ def test_what_cannot_start_is_given_up(tmp_path):
     net = Processes(tmp_path / "net", agents=2, graph="path")
     (net.folder("a2") / "key.pem").chmod(0o644)
     with (
-        pytest.raises(UnweaveError, match=r"a2 cannot start: .*chmod 600"),
+        pytest.raises(
+            UnweaveError, match=r"a2 cannot start: [^:]*key.pem.*chmod 600.*unweave check"
+        ),
         Supervisor([net.folder(name) for name in net.names]) as agents,
     ):
         agents.ready(60.0)

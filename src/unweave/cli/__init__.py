@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -58,25 +59,15 @@ def _root(
     """Exit codes: 0 done, 1 refused or a check failed, 2 bad input."""
 
 
-for _command in (
-    demo,
-    paper,
-    plan,
-    simulate,
-    init,
-    check,
-    up,
-    agent,
-    status,
-    posterior,
-    influence,
-    learn,
-    forget,
-    vote,
-    audit,
-    verify,
-):
-    app.command()(_command)
+_COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "See it": (demo, paper, plan, simulate),
+    "Make a network and run it": (init, check, up, agent),
+    "Ask a running network": (status, posterior, influence, learn),
+    "Forget, with evidence": (forget, vote, audit, verify),
+}
+for _panel, _commands in _COMMANDS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
 
 
 def main() -> None:
@@ -93,3 +84,7 @@ def main() -> None:
     except BrokenPipeError:
         # `unweave … | head` closes our output; that is not an error of ours.
         raise SystemExit(0) from None
+    except OSError as error:
+        place = "" if error.filename is None else f"{error.filename}: "
+        errors.print(f"unweave: {place}{error.strerror or error}", markup=False, soft_wrap=True)
+        raise SystemExit(1) from None

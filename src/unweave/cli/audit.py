@@ -25,11 +25,12 @@ def audit(
 
         unweave audit clinics
     """
-    from unweave.cli.common import console, emit_json, progress
+    from unweave.cli.common import check_timeout, console, emit_json, progress
     from unweave.node.fleet import fleet
     from unweave.node.operations import audit_and_wait
 
-    with fleet(folder) as agents, progress(quiet=json) as bar:
+    check_timeout(timeout)
+    with fleet(folder) as agents, progress(quiet=json, counted=False) as bar:
         task = bar.add_task("auditing", total=None)
         last = audit_and_wait(agents, timeout, tell=lambda text: bar.update(task, description=text))
     result = {

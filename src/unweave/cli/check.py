@@ -63,7 +63,9 @@ def _show(
     console.print(table)
     if not problems:
         console.print("[green]No problems.[/green]")
-        if (folder / "agents").is_dir():
+        if all(r["note"].endswith("running") for r in results if r["what"] == "address"):
+            command(f"unweave status {quote(folder)}")
+        elif (folder / "agents").is_dir():
             command(f"unweave up {quote(folder)}")
         else:
             command(f"unweave agent {quote(folder)}")

@@ -19,7 +19,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-__all__ = ["command", "console", "emit_json", "errors", "progress", "quote"]
+__all__ = ["check_timeout", "command", "console", "emit_json", "errors", "progress", "quote"]
 
 # In a pipe nobody knows a width, and a table that was folded for 80 columns is hard to search.
 _PIPE = 160
@@ -41,6 +41,14 @@ def command(*lines: str) -> None:
         console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
 
 
+def check_timeout(seconds: float, option: str = "--timeout") -> None:
+    """A limit of no time, or of no number, would only look like a failure."""
+    from unweave.errors import ConfigError
+
+    if not seconds > 0:
+        raise ConfigError(f"{option} {seconds:g}: give a number of seconds above 0")
+
+
 def emit_json(value: object) -> None:
     """One JSON document on standard output, and nothing else there."""
     sys.stdout.write(json.dumps(value, indent=2, default=_plain, allow_nan=False) + "\n")
@@ -56,13 +64,13 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def progress(*, quiet: bool = False) -> Progress:
-    """A progress display on standard error, so that standard output stays clean for results."""
+def progress(*, quiet: bool = False, counted: bool = True) -> Progress:
+    """A progress display on standard error, so that standard output stays clean for results. If
+    nobody knows how many steps there are, only what is waited for and how long."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
+        *((BarColumn(), MofNCompleteColumn()) if counted else ()),
         TimeElapsedColumn(),
         console=errors,
         transient=True,

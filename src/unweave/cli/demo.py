@@ -43,7 +43,7 @@ def demo(
 
         unweave demo --out somewhere --seed 7 --json
     """
-    from unweave.cli.common import console, emit_json, progress
+    from unweave.cli.common import command, console, emit_json, progress, quote
     from unweave.demo import tell
     from unweave.demo.network import run_network
     from unweave.demo.pictures import draw
@@ -53,7 +53,9 @@ def demo(
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--out {out}: cannot be made: {error.strerror or error}") from None
+        raise ConfigError(
+            f"--out {out}: this folder cannot be made ({error.strerror or error}): choose another"
+        ) from None
     with progress(quiet=json) as bar:
         task = bar.add_task("learning", total=_TICKS)
 
@@ -75,7 +77,13 @@ def demo(
     else:
         for part in _account(story, run):
             console.print(part, highlight=False)
-        console.print(f"Certificates, report.md and pictures are in {out}/", highlight=False)
+        console.print(
+            f"Certificates, report.md and pictures are in {out}/; verify one yourself:",
+            highlight=False,
+            soft_wrap=True,
+        )
+        for name in run.certificates:
+            command(f"unweave verify {quote(out / name)} --network {quote(out / 'network.toml')}")
     if not holds:
         raise typer.Exit(1)
 
@@ -126,9 +134,5 @@ def _account(story: Story, run: Run) -> list[Any]:
         table,
         f"Between processes: {run.hops} hops in {run.seconds:.1f} s over mutual TLS, "
         f"{run.killed} killed on the way, {run.attested} attestations.",
-        *(
-            f"  unweave verify '{run.folder / name}' --network {run.folder / 'network.toml'}"
-            for name in run.certificates
-        ),
         verdict,
     ]

@@ -52,35 +52,53 @@ def forget(
 
         unweave forget clinics a4 --gone
     """
-    from unweave.cli.common import console, emit_json, progress
+    from unweave.cli.common import check_timeout, command, console, emit_json, progress, quote
     from unweave.errors import ConfigError
     from unweave.node.fleet import fleet
     from unweave.node.operations import erase_and_wait
 
+    check_timeout(timeout)
     if gone and records is not None:
         raise ConfigError("--gone takes the whole agent out: leave --records away")
-    with fleet(folder) as agents, progress(quiet=json) as bar:
+    keys = None if records is None else _keys(records)
+    _check_place(folder if out is None else out.parent, "" if out is None else f"--out {out}: ")
+    with fleet(folder) as agents, progress(quiet=json, counted=False) as bar:
         name = agent or (next(iter(agents.folders)) if len(agents.folders) == 1 else None)
         if name is None:
-            raise ConfigError("which agent? unweave forget DIR AGENT")
+            raise ConfigError(
+                f"which agent? unweave forget {folder} AGENT; the agents here are "
+                f"{', '.join(agents.folders)}"
+            )
+        agents.check_name(name)
         task = bar.add_task(f"forgetting {name}", total=None)
         certificate, request = erase_and_wait(
             agents,
             name,
-            keys=None if records is None else _keys(records),
+            keys=keys,
             gone=gone,
             timeout=timeout,
             tell=lambda text: bar.update(task, description=text),
         )
-    target = out or folder / f"certificate-{name}-{request[:8]}.json"
+    # The first half of an id names the agent; what tells requests apart comes after it.
+    target = out or folder / f"certificate-{name}-{request[8:16]}.json"
     target.write_bytes(certificate)
     if json:
         emit_json({"request": request, "agent": name, "certificate": str(target)})
     else:
-        console.print(f"[green]Forgotten.[/green] Evidence: {target}", highlight=False)
-        console.print(
-            f"  unweave verify {target} --network {folder / 'network.toml'}", highlight=False
-        )
+        console.print("[green]Forgotten.[/green] Everybody has attested; the evidence:")
+        command(f"unweave verify {quote(target)} --network {quote(folder / 'network.toml')}")
+
+
+def _check_place(folder: Path, option: str) -> None:
+    """Before anything is asked: the certificate must have a place."""
+    import os
+
+    from unweave.errors import ConfigError
+
+    if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{option}the certificate cannot be written to {folder}: choose another")
+    if option and not folder.is_dir():
+        raise ConfigError(f"{option}there is no folder {folder}: make it, or choose another")
 
 
 def _keys(path: Path) -> list[str]:
@@ -88,8 +106,13 @@ def _keys(path: Path) -> list[str]:
 
     try:
         keys = [line.strip() for line in path.read_text().splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except OSError as error:
+        raise ConfigError(
+            f"--records {path}: cannot be read ({error.strerror}): give a file with one key per "
+            "line"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"--records {path}: not text in UTF-8: write one key per line") from None
     if not keys:
         raise ConfigError(f"{path}: no keys; write one per line")
     return keys

@@ -32,17 +32,19 @@ def influence(
     found: dict[str, float | None] = {}
     with fleet(folder) as agents:
         agents.any()
-        for agent in agents.agents.values():
-            found |= agent.ask("influence")["influence"]
+        for answer in agents.ask_all("influence").values():
+            found |= answer["influence"]
     ordered = dict(sorted(found.items(), key=lambda item: -(item[1] or float("inf"))))
     if json:
         emit_json({"influence": ordered})
         return
-    table = Table(title="Influence", caption="KL(posterior ‖ posterior without it)")
+    table = Table()
     table.add_column("agent")
-    table.add_column("KL", justify="right")
+    table.add_column("influence", justify="right")
     for name, value in ordered.items():
         table.add_row(name, "∞" if value is None else f"{value:.4g}")
-    console.print(table)
     if not ordered:
         console.print("Nothing yet: influence is published when the token has come to rest.")
+        return
+    console.print(table)
+    console.print("KL(posterior ‖ posterior without it), as each agent computed it", style="dim")

@@ -99,11 +99,13 @@ def init(
 
     Examples:
 
-        unweave init clinics --agents 5 --graph ring --model beta-bernoulli --data visits.csv
+        unweave init clinics --agents 5 --graph ring --data visits.csv --key id
 
-        unweave init houses --model linear-regression --set features=size,age --set noise=1.0
+        unweave init houses --model linear-regression --set features=size,age
 
         unweave init banks --agents north,east --hosts n.example:7400,e.example:7400
+
+        unweave init clinics --edges consortium.txt --data shards/
     """
     from unweave.cli.common import command, console, emit_json, quote
     from unweave.cli.shares import Columns, shares

@@ -22,14 +22,18 @@ def learn(
 
         unweave learn clinics/agents/a1
     """
-    from unweave.cli.common import console, emit_json
+    from unweave.cli.common import console, emit_json, errors
     from unweave.node.fleet import fleet
 
-    with fleet(folder, timeout=600.0) as agents:
+    with fleet(folder, timeout=600.0) as agents, errors.status("reading the data …"):
         agents.any()
-        changed = {name: agent.ask("learn")["changed"] for name, agent in agents.agents.items()}
+        changed = {name: answer["changed"] for name, answer in agents.ask_all("learn").items()}
     if json:
         emit_json({"changed": changed})
         return
-    for name, new in changed.items():
-        console.print(f"{name}: {'new data, on their way' if new else 'nothing has changed'}")
+    for name in agents.folders:
+        if name not in changed:
+            said = "does not answer; it will look at its data when it starts"
+        else:
+            said = "new data, on their way" if changed[name] else "nothing has changed"
+        console.print(f"{name}: {said}", highlight=False, markup=False)

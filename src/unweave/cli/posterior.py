@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from unweave.node.fleet import Fleet
 
 __all__ = ["posterior"]
 
@@ -14,6 +17,12 @@ def posterior(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="A network's folder, or one agent's.")
     ],
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait", metavar="SECONDS", help="Wait so long until agents run and everybody is in."
+        ),
+    ] = 0.0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """The posterior, as the agents of DIR know it (the newest complete one that any of them has).
@@ -24,14 +33,33 @@ def posterior(
 
         unweave posterior clinics
 
+        unweave posterior clinics --wait 60
+
         unweave posterior clinics/agents/a1 --json
     """
-    from unweave.cli.common import console, emit_json
-    from unweave.node.fleet import fleet
+    from unweave.cli.common import check_timeout, console, emit_json, progress
+    from unweave.node.fleet import TimedOut, fleet, patiently
 
+    if wait:
+        check_timeout(wait, "--wait")
+    with progress(quiet=json or not wait, counted=False) as bar:
+        task = bar.add_task("waiting for the agents", total=None)
+        for _ in patiently(wait, 0.2):
+            with fleet(folder) as agents:
+                found = _answers(agents)
+            if found and max(map(_worth, found.values()))[0] == _ORDER.index("complete"):
+                break
+            missing = {name for one in found.values() for name in one.get("missing", [])}
+            late = ", ".join(sorted(missing)) or "the agents"
+            bar.update(task, description=f"waiting for {late}")
     with fleet(folder) as agents:
         agents.any()
-        found = {name: agents.of(name).ask("posterior")["posterior"] for name in [*agents.agents]}
+        found = _answers(agents)
+    if not found:
+        raise TimedOut(
+            f"{', '.join(agents.down)} of {folder} did not answer: frozen, or very busy; look at "
+            "agent.log in its folder, or ask again"
+        )
     best = max(found.values(), key=_worth)
     digests = {report.get("digest") for report in found.values() if report["state"] == "complete"}
     best = best | {"agreed": len(digests) == 1, "known_to": _known(found, best)}
@@ -43,9 +71,15 @@ def posterior(
         raise typer.Exit(1)
 
 
+_ORDER = ("unknown", "incomplete", "unconfirmed", "complete")
+
+
+def _answers(agents: Fleet) -> dict[str, dict[str, Any]]:
+    return {name: answer["posterior"] for name, answer in agents.ask_all("posterior").items()}
+
+
 def _worth(report: dict[str, Any]) -> tuple[int, int]:
-    order = ("unknown", "incomplete", "unconfirmed", "complete")
-    return order.index(report["state"]), len(report.get("included", []))
+    return _ORDER.index(report["state"]), len(report.get("included", []))
 
 
 def _known(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]:
@@ -57,7 +91,8 @@ def _show(console: Any, report: dict[str, Any]) -> None:
 
     if "marginals" not in report:
         missing = ", ".join(report.get("missing", []))
-        console.print(f"{report['state']}: {report.get('why') or 'still missing: ' + missing}")
+        why = report.get("why") or f"still missing: {missing}"
+        console.print(f"{report['state']}: {why}; wait for it with --wait 60", highlight=False)
         return
     table = Table(title=f"{report['model']}, {len(report['included'])} agents included")
     for column in ("", "mean", "sd", "95% from", "to"):
@@ -68,7 +103,7 @@ def _show(console: Any, report: dict[str, Any]) -> None:
             *("–" if row[k] is None else f"{row[k]:.6g}" for k in ("mean", "sd", "low", "high")),
         )
     console.print(table)
-    console.print(f"digest {report['digest']}", highlight=False)
+    console.print(f"digest {report['digest']}", highlight=False, soft_wrap=True)
     if report["state"] != "complete":
         missing = ", ".join(report["missing"]) or "a neighbour's confirmation"
         console.print(f"[yellow]{report['state']}[/yellow]: waiting for {missing}")

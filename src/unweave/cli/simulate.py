@@ -15,7 +15,9 @@ __all__ = ["shards_of", "simulate"]
 
 
 def simulate(
-    network: Annotated[Path, typer.Argument(metavar="network.toml", help="The manifest.")],
+    network: Annotated[
+        Path, typer.Argument(metavar="network.toml", help="The manifest, or a network's folder.")
+    ],
     faults: Annotated[
         str | None,
         typer.Option(
@@ -47,23 +49,29 @@ def simulate(
     weather has cleared, the network must come to rest with all work done and every erasure
     certified. Exit code 1 if not, with the command that repeats the run exactly.
 
-    The data are the files that the manifest names (CSV), or drawn at random if it names none.
+    The data are the files that the manifest names (CSV); else what the agents' folders beside it
+    hold, if all of them are here; else drawn at random. Nothing is written, and no agent hears of
+    it.
 
     Examples:
 
         unweave simulate network.toml
 
+        unweave simulate clinics --faults calm
+
         unweave simulate network.toml --faults hurricane --seed 7 --json
     """
-    from unweave.cli.common import console, emit_json, errors
+    from unweave.cli.common import console, emit_json, errors, quote
     from unweave.manifest import load
     from unweave.simulate.checks import Violation
     from unweave.simulate.rehearsal import rehearse
 
+    if network.is_dir():
+        network /= "network.toml"
     manifest = load(network)
     model, terms = manifest.build_model(), manifest.terms()
-    shards, synthetic = shards_of(manifest, model, seed)
-    again = f"unweave simulate {network} --seed {seed}"
+    shards, data = shards_of(manifest, model, seed, network.parent)
+    again = f"unweave simulate {quote(network)} --seed {seed}"
     again += f" --faults {faults}" if faults else ""
     again += f" --hops {hops}" if hops is not None else ""
     try:
@@ -76,7 +84,6 @@ def simulate(
             errors.print(f"broken: {violation}", markup=False, style="red")
             errors.print(f"repeat it: {again}", markup=False, soft_wrap=True)
         raise typer.Exit(1) from None
-    data = "synthetic" if synthetic else "manifest"
     report = {"ok": True, "network": manifest.name, "data": data, **report, "repeat": again}
     if json:
         emit_json(report)
@@ -84,14 +91,22 @@ def simulate(
         _show(console, report)
 
 
-def shards_of(manifest: Manifest, model: Model, seed: int) -> tuple[list[Shard], bool]:
-    """Every agent's data: from the manifest's files, or drawn (True) if it names none."""
+def shards_of(
+    manifest: Manifest, model: Model, seed: int, folder: Path | None = None
+) -> tuple[list[Shard], str]:
+    """Every agent's data, and where they are from: "manifest" (the files that it names), "agents"
+    (their folders below `folder`), or "synthetic" and why."""
     from unweave.errors import ConfigError
     from unweave.simulate.rehearsal import draw_shards, read_csv
 
     paths = {name: manifest.data_path(name) for name in manifest.topology.agents}
     if not any(paths.values()):
-        return draw_shards(model, manifest.topology.agents, seed), True
+        why = "the manifest names no data"
+        if folder is not None and (folder / "agents").is_dir():
+            found, why = _private(manifest, folder)
+            if found:
+                return found, "agents"
+        return draw_shards(model, manifest.topology.agents, seed), f"synthetic: {why}"
     shards = []
     for name, path in paths.items():
         if path is None:
@@ -100,17 +115,43 @@ def shards_of(manifest: Manifest, model: Model, seed: int) -> tuple[list[Shard],
                 "or remove all of them (synthetic data)"
             )
         shards.append(model.shard(read_csv(path, model.columns), name))
-    return shards, False
+    return shards, "manifest"
+
+
+def _private(manifest: Manifest, folder: Path) -> tuple[list[Shard], str]:
+    """The records in the agents' folders, as the agents would read them; or why not."""
+    from unweave.errors import UnweaveError
+    from unweave.node.config import AgentFolder, agent_name, find_agents
+    from unweave.node.serve import open_data, open_identity
+
+    shards: list[Shard] = []
+    try:
+        homes = {agent_name(home): home for home in find_agents(folder)}
+        for name in manifest.topology.agents:
+            if name not in homes:
+                return [], f"the folder of {name} is not in {folder / 'agents'}"
+            agent = AgentFolder.read(homes[name])
+            shards.append(open_data(agent, open_identity(agent)).shard())
+    except UnweaveError as error:
+        return [], str(error)
+    return shards, ""
+
+
+_DATA = {"agents": "data from the agents' folders", "manifest": "data that the manifest names"}
 
 
 def _show(console: Any, report: dict[str, Any]) -> None:
     from rich.table import Table
 
-    table = Table(
-        title=f"{report['network']}: {report['model']}, {report['agents']} agents, "
-        f"faults {report['faults']}, seed {report['seed']}",
-        show_header=False,
+    console.print(
+        f"{report['network']}: {report['model']}, {report['agents']} agents, "
+        f"faults {report['faults']}, seed {report['seed']}, "
+        f"{_DATA.get(report['data'], report['data'].replace('synthetic', 'data drawn at random'))}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
     )
+    table = Table(show_header=False)
     table.add_column("what")
     table.add_column("how often", justify="right")
     for key in (
@@ -132,17 +173,34 @@ def _show(console: Any, report: dict[str, Any]) -> None:
     for why, number in report["epochs"].items():
         table.add_row(f"epochs: {why}", f"{number:,}")
     console.print(table)
-    learned = Table(title=f"Posterior ({report['data']} data)")
+    learned = Table(title="Posterior")
     for column in ("", "mean", "sd"):
         learned.add_column(column, justify="left" if not column else "right")
     for name, value in report["posterior"].items():
         learned.add_row(name, f"{value['mean']:.6g}", f"{value['sd']:.6g}")
     console.print(learned)
-    console.print(f"digest {report['digest']}", highlight=False)
+    console.print(f"digest {report['digest']}", highlight=False, soft_wrap=True)
+    for line in _verdict(report):
+        console.print(line, highlight=False)
+
+
+def _verdict(report: dict[str, Any]) -> list[str]:
+    asked, certified = report["erasures_asked"], report["erasures_certified"]
+    idle = report["erasures_without_effect"]
+    lines = []
+    if idle:
+        reasons = ", ".join(f"{number}: {why}" for why, number in idle.items())
+        lines.append(
+            f"{asked} erasures were asked, {certified} certified, all that took effect. Of the "
+            f"others, {reasons}."
+        )
+    elif asked:
+        lines.append(f"All {asked} erasures that were asked are certified.")
     if report["equal_to_fault_free"]:
-        console.print("Every invariant held. Equal, bit for bit, to a run without faults.")
+        lines.append("Every invariant held. Equal, bit for bit, to a run without faults.")
     else:
-        console.print(
+        lines.append(
             "Every invariant held. KL to a run without faults: "
             f"{report['kl_to_fault_free']:.2g} (a model whose solves depend on the order of visits)"
         )
+    return lines

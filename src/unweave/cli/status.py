@@ -29,16 +29,20 @@ def status(
 
         unweave status clinics/agents/a1 --json
     """
-    from unweave.cli.common import console, emit_json
+    from unweave.cli.common import command, console, emit_json, errors, quote
     from unweave.node.fleet import fleet
 
-    with fleet(folder) as agents:
+    with fleet(folder) as agents, errors.status("asking …"):
         found = agents.statuses()
         down = agents.down
     if json:
         emit_json({"agents": found, "down": down})
     else:
         console.print(status_table(found, down))
+        if not found:
+            how = "agent" if folder in agents.folders.values() else "up"
+            console.print("Nobody answers. Start with", highlight=False)
+            command(f"unweave {how} {quote(folder)}")
         if len(agents.folders) == 1 and found:
             console.print(_others_table(next(iter(found.values()))))
     if down:

@@ -38,6 +38,7 @@ def up(
     """Run every agent of DIR as a process of its own, with a live view. Ctrl-C stops them all.
 
     Each agent writes its log to agent.log in its folder. The agents share nothing but the network.
+    In the background (`unweave up clinics &`) and in a pipe, changes are told line by line.
 
     Examples:
 
@@ -45,14 +46,16 @@ def up(
 
         unweave up clinics --until rest --json
     """
+    import os
     import signal
 
-    from unweave.cli.common import console
+    from unweave.cli.common import check_timeout, console
     from unweave.errors import ConfigError, UnweaveError
     from unweave.node.config import find_agents
     from unweave.node.fleet import TimedOut, fleet
     from unweave.node.supervisor import Supervisor
 
+    check_timeout(timeout)
     if until not in ("forever", "ready", "rest"):
         raise ConfigError(f"--until {until}: choose forever, ready or rest")
 
@@ -62,12 +65,16 @@ def up(
     with fleet(folder) as running:
         if running.agents:
             raise UnweaveError(
-                f"{', '.join(running.agents)} of {folder} already run: stop them first (SIGTERM), "
-                "or look at them with `unweave status`"
+                f"{', '.join(running.agents)} of {folder} already run: look at them with `unweave "
+                f"status {folder}`, or stop them first: kill {_pids(running.statuses())}"
             )
     signal.signal(signal.SIGTERM, stop)
-    with Supervisor(find_agents(folder), restart=restart) as agents:
-        try:
+    homes = find_agents(folder)
+    if not json:
+        how = "Ctrl-C stops them" if _in_front() else f"kill {os.getpid()} stops them"
+        console.print(f"Starting {_number(homes)}; {how}.", highlight=False)
+    try:
+        with Supervisor(homes, restart=restart) as agents:
             patience = max(30.0, 2.0 * len(agents.children))
             agents.ready(patience if until == "forever" else min(patience, timeout))
             if until == "ready":
@@ -76,14 +83,34 @@ def up(
             missing = _watch(folder, agents, end, json)
             if not missing:
                 return
-        except KeyboardInterrupt:
-            if not json:
-                console.print("stopping …")
-            return
-        raise TimedOut(
-            f"the token did not come to rest within {timeout:g} s: waiting for {missing}; look at "
-            f"agent.log in its folder, or wait longer (--timeout)"
-        )
+    except KeyboardInterrupt:
+        if not json:
+            console.print(f"Stopped {_number(homes)}.", highlight=False)
+        return
+    raise TimedOut(
+        f"the token did not come to rest within {timeout:g} s: waiting for {missing}; look at "
+        f"agent.log in its folder, or wait longer (--timeout)"
+    )
+
+
+def _number(homes: list[Path]) -> str:
+    return "1 agent" if len(homes) == 1 else f"{len(homes)} agents"
+
+
+def _pids(found: dict[str, dict[str, Any]]) -> str:
+    return " ".join(str(status["pid"]) for status in found.values())
+
+
+def _in_front() -> bool:
+    """Whether this process has the terminal: in the background (`… &`) a live view would write
+    over whatever its user does there meanwhile."""
+    import os
+    import sys
+
+    try:
+        return sys.stdout.isatty() and os.tcgetpgrp(sys.stdout.fileno()) == os.getpgrp()
+    except OSError:
+        return False
 
 
 def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> str:
@@ -101,8 +128,8 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
     missing, said = "everybody", ""
     with ExitStack() as stack:
         live = None
-        if not json and sys.stdout.isatty():
-            live = stack.enter_context(Live(console=console, refresh_per_second=4))
+        if not json and _in_front():
+            live = stack.enter_context(Live(console=console, auto_refresh=False))
         while end is None or time.monotonic() < end:
             agents.look()
             with fleet(folder, timeout=2.0) as reached:
@@ -112,15 +139,15 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
             now = time.monotonic()
             speed = 0.0 if previous is None else (sent - previous[1]) / (now - previous[0])
             previous = (now, sent)
+            missing = _missing(found, down)
             if json:
                 look = {"agents": found, "down": down, "hops_per_second": round(speed, 1)}
                 sys.stdout.write(jsonlib.dumps(look) + "\n")
                 sys.stdout.flush()
             elif live is not None:
-                live.update(_view(found, down, posterior, speed))
-            missing = _missing(found, down)
-            line = _line(found, down, missing)
-            if live is None and not json and line != said:
+                if _in_front():  # it may have been sent to the background (Ctrl-Z, bg)
+                    live.update(_view(found, down, posterior, speed), refresh=True)
+            elif (line := _line(found, down, missing)) != said:
                 console.print(line, highlight=False, soft_wrap=True)
                 said = line
             if end is not None and not missing:

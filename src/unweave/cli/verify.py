@@ -25,7 +25,10 @@ def verify(
     network: Annotated[
         Path,
         typer.Option(
-            "--network", "-n", metavar="FILE", help="The network's manifest, with pinned keys."
+            "--network",
+            "-n",
+            metavar="FILE",
+            help="The network's manifest, with pinned keys; or its folder.",
         ),
     ] = Path("network.toml"),
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
@@ -48,12 +51,20 @@ def verify(
     from unweave.node.identity import verifier
     from unweave.protocol.verify import verify as check
 
+    if network.is_dir():
+        network /= "network.toml"
+    if not network.exists():
+        near = certificate.parent / "network.toml"
+        hint = f": did you mean --network {near}?" if near.is_file() else ": name it by --network"
+        raise ConfigError(f"{network}: there is no such manifest{hint}")
     manifest = load(network)
     check_signature = verifier(manifest.pems())
     try:
         raw = certificate.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{certificate}: cannot be read: {error.strerror or error}") from None
+        raise ConfigError(
+            f"{certificate}: cannot be read ({error.strerror or error}): give a certificate's file"
+        ) from None
     try:
         account = check(raw, manifest.terms(), check_signature)
     except (NotCertified, NotACertificate) as error:

@@ -162,7 +162,7 @@ def _erase(reached: Fleet, story: Story, folder: Path, tick: Tick) -> list[Path]
         raw, request = erase_and_wait(
             reached, owner, keys=keys, gone=False, timeout=_LIMIT, tell=_quietly
         )
-        path = folder / f"certificate-{owner.replace(' ', '-')}-{request[:8]}.json"
+        path = folder / f"certificate-{owner.replace(' ', '-')}-{request[8:16]}.json"
         path.write_bytes(raw)
         files.append(path)
         what = "everything" if keys is None else f"{len(keys)} patients"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from unweave.errors import UnweaveError
+from unweave.errors import ConfigError, UnweaveError
 from unweave.node.client import AgentDown, Operator
-from unweave.node.config import agent_name, find_agents
+from unweave.node.config import AgentFolder, agent_name, find_agents
 
 __all__ = ["Fleet", "TimedOut", "fleet", "patiently"]
 
@@ -22,7 +24,8 @@ class TimedOut(UnweaveError):
 class Fleet:
     """The agents of DIR that answer, and those that do not."""
 
-    def __init__(self, folders: list[Path], stack: ExitStack, timeout: float) -> None:
+    def __init__(self, root: Path, folders: list[Path], stack: ExitStack, timeout: float) -> None:
+        self.root = root
         self.folders = {agent_name(folder): folder for folder in folders}
         self.agents: dict[str, Operator] = {}
         self._stack = stack
@@ -32,6 +35,12 @@ class Fleet:
                 self._connect(name)
 
     def _connect(self, name: str) -> Operator:
+        door = self.folders[name] / "agent.sock"
+        if door.exists() and not os.access(door, os.R_OK | os.W_OK):
+            raise ConfigError(
+                f"{door}: only the user who runs {name} ({door.owner()}) may talk to it: run the "
+                "command as that user"
+            )
         operator = self._stack.enter_context(Operator(self.folders[name], self._timeout))
         self.agents[name] = operator
         return operator
@@ -51,17 +60,26 @@ class Fleet:
     def any(self) -> Operator:
         """One agent that answers."""
         if not self.agents:
+            alone = self.root in self.folders.values()
             raise AgentDown(
-                "no agent of this network answers: start them with `unweave up DIR`, or each with "
-                "`unweave agent AGENT_DIR`"
+                f"no agent runs in {self.root}: start it with `unweave agent {self.root}`"
+                if alone
+                else f"no agent of {self.root} answers: start them with `unweave up {self.root}`, "
+                "or each with `unweave agent AGENT_DIR`"
             )
         return next(iter(self.agents.values()))
+
+    def check_name(self, name: str) -> None:
+        """GraphError, which names near ones, unless the network has an agent of this name."""
+        if name not in self.folders:
+            AgentFolder.read(next(iter(self.folders.values()))).manifest.topology.index(name)
 
     def of(self, name: str) -> Operator:
         """The agent with this name; its owner's requests are asked there."""
         if name not in self.folders:
+            self.check_name(name)
             raise UnweaveError(
-                f"there is no folder of {name!r} here: its owner must ask, at its own agent; the "
+                f"the folder of {name!r} is not here: its owner must ask, at its own agent; the "
                 f"folders here are {', '.join(self.folders)}"
             )
         if name not in self.agents:
@@ -71,15 +89,23 @@ class Fleet:
             )
         return self.agents[name]
 
+    def ask_all(self, do: str) -> dict[str, dict[str, Any]]:
+        """Everybody's answer, all asked at once: those that are frozen share one wait, and count as
+        down from then on."""
+        names = list(self.agents)
+        if not names:
+            return {}
+        with ThreadPoolExecutor(min(32, len(names))) as asking:
+            answers = asking.map(lambda name: self.again(name, do), names)
+            return {
+                name: answer
+                for name, answer in zip(names, answers, strict=True)
+                if answer is not None
+            }
+
     def statuses(self) -> dict[str, dict[str, Any]]:
-        """Everybody's status; an agent that stops answering counts as down from then on."""
-        found = {}
-        for name, agent in list(self.agents.items()):
-            try:
-                found[name] = agent.ask("status")["status"]
-            except AgentDown:
-                del self.agents[name]
-        return found
+        """Everybody's status."""
+        return {name: answer["status"] for name, answer in self.ask_all("status").items()}
 
 
 @contextmanager
@@ -87,7 +113,7 @@ def fleet(folder: str | Path, timeout: float = 10.0) -> Iterator[Fleet]:
     """Connect to every agent of DIR (or to the one of AGENT_DIR) that answers."""
     folders = find_agents(folder)
     with ExitStack() as stack:
-        yield Fleet(folders, stack, timeout)
+        yield Fleet(Path(folder), folders, stack, timeout)
 
 
 def patiently(limit: float, every: float = 0.1) -> Iterator[float]:

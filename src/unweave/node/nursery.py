@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from unweave.errors import UnweaveError
+from unweave.node.title import ROOM, entitle
 
 __all__ = ["Forked", "Nursery"]
 
@@ -165,7 +166,7 @@ class Nursery:
         single = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         with other:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "unweave.node.nursery"],
+                [sys.executable, "-m", "unweave.node.nursery", ROOM],
                 stdin=other.fileno(),
                 env={**single, **os.environ},
                 start_new_session=True,
@@ -178,6 +179,7 @@ class Nursery:
 def _serve() -> NoReturn:
     from unweave.node.__main__ import main  # everything that an agent needs
 
+    entitle("unweave nursery", "unweave nursery")
     gc.collect()
     gc.freeze()  # so that collections in the children leave the shared pages alone
     # The children get an end of file instead of the supervisor's socket.
@@ -235,8 +237,7 @@ def _become(main: Any, folder: str, log: int, leash: int) -> NoReturn:
         os.dup2(log, 2)
         os.close(leash)
         os.close(log)
-        with contextlib.suppress(OSError):
-            Path("/proc/self/comm").write_text(f"unweave {Path(folder).name}"[:15])
+        entitle(f"unweave agent {folder}", f"unweave {Path(folder).resolve().name}")
         code = main(folder, 0)
     except BaseException:
         import traceback

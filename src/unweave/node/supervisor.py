@@ -90,7 +90,7 @@ class Child:
             lines = (self.folder / "agent.log").read_text(errors="replace").strip().splitlines()
         except OSError:
             return ""
-        return lines[-1] if lines else ""
+        return lines[-1].removeprefix("unweave: ") if lines else ""
 
 
 class Supervisor:
@@ -126,7 +126,10 @@ class Supervisor:
             if code is None:
                 continue
             if code == _BAD_INPUT:
-                raise UnweaveError(f"{child.name} cannot start: {child.last_words()}")
+                raise UnweaveError(
+                    f"{child.name} cannot start: {child.last_words()}; `unweave check "
+                    f"{child.folder}` looks for more"
+                )
             now = time.monotonic()
             if self.restart and code != 0 and now >= child.not_before:
                 child.not_before = now + min(10.0, 0.25 * 2.0 ** min(child.restarts, 6))
@@ -146,7 +149,8 @@ class Supervisor:
                 child = self.children[name]
                 if child.restarts >= _STARTS and child.exit_code is not None:
                     raise UnweaveError(
-                        f"{name} does not start, after {_STARTS + 1} attempts: {child.last_words()}"
+                        f"{name} does not start, after {_STARTS + 1} attempts: "
+                        f"{child.last_words()}; `unweave check {child.folder}` looks for more"
                     )
             if waiting:
                 time.sleep(0.05)

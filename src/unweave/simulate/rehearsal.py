@@ -37,10 +37,14 @@ from unweave.simulate.worker import ModelWorker, record_key
 from unweave.simulate.world import World
 from unweave.solvers import default_solver
 
-__all__ = ["Rehearsal", "draw_shards", "read_csv", "rehearse"]
+__all__ = ["DOWN", "LOST", "NOTHING_LEFT", "Rehearsal", "draw_shards", "read_csv", "rehearse"]
 
 CLEAR = Profile(erase=0.0, data=0.0)
 TOLERANCE = 1e-4
+# Why a request that was asked is not certified; nothing was promised for it.
+DOWN = "its agent was down and did not hear it"
+NOTHING_LEFT = "its agent had erased everything, or had left"
+LOST = "lost with a disk before anybody else knew of it"
 _ROWS = 100  # of synthetic data, per agent
 _EVENTS_PER_HOP = 400
 
@@ -70,6 +74,7 @@ class Rehearsal:
     checker: Checker
     crew: Crew
     reference: Ints  # the sum without faults, on the records that are left
+    idle: Counter[str]  # why requests asked for nothing
 
     @property
     def units(self) -> Ints:
@@ -86,6 +91,11 @@ class Rehearsal:
     def equal(self) -> bool:
         """Bit for bit what a run without faults gives."""
         return bool(np.array_equal(self.units, self.reference))
+
+    def _without_effect(self) -> Counter[str]:
+        """Requests that were asked and are not certified, by reason."""
+        lost = self.crew.counts["requests"] - len(self.checker.certified) - self.idle.total()
+        return self.idle + Counter({LOST: lost})
 
     def report(self) -> dict[str, Any]:
         """Everything, for machines."""
@@ -108,6 +118,7 @@ class Rehearsal:
             "power_cuts": counts["power cuts"],
             "erasures_asked": counts["requests"],
             "erasures_certified": len(self.checker.certified),
+            "erasures_without_effect": dict(self._without_effect()),
             "certificates": len(self.checker.certificates),
             "checked_transitions": self.checker.checked,
             "posterior": {
@@ -143,7 +154,14 @@ def rehearse(
         ]
         return World(terms, workers, seed=seed, weather=storm, observers=observers)
 
+    idle: Counter[str] = Counter()
+
     def draw_erasure(rng: random.Random, agent: int) -> tuple[bool, frozenset[bytes]]:
+        state = world.agents[agent].state
+        if state is None:
+            idle[DOWN] += 1
+        elif state.detached or state.tomb.whole or state.tomb.left:
+            idle[NOTHING_LEFT] += 1
         if rng.random() < 0.15:
             return True, frozenset()
         return False, frozenset({record_key(rng.randrange(shards[agent].n))})
@@ -164,7 +182,7 @@ def rehearse(
     else:
         calm = Storm(CLEAR, terms.size, seed)
         reference = _settled(network(left, calm), calm)
-    done = Rehearsal(model, faults, seed, run, world, storm, checker, crew, reference)
+    done = Rehearsal(model, faults, seed, run, world, storm, checker, crew, reference, idle)
     if model.conjugate and not done.equal:
         raise Violation("the sum is not that of the records that are left")
     return done

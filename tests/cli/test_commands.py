@@ -1,0 +1,145 @@
+"""What every command owes its user: commands to copy, a fix for every wrong word, bounded waits."""
+
+import contextlib
+import inspect
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import typer
+
+from unweave.cli import app, common
+from unweave.errors import ConfigError
+from unweave.node import fleet as fleets
+from unweave.node import operations
+from unweave.protocol.ids import request_id
+
+
+@pytest.fixture(scope="module")
+def net(unweave, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("commands") / "net"
+    assert unweave("init", folder, "--agents", "3").code == 0
+    return folder
+
+
+def test_examples_fit_a_terminal():
+    for name, command in typer.main.get_command(app).commands.items():
+        help_text = inspect.cleandoc(command.help or "")
+        examples = [line.strip() for line in help_text.splitlines() if line.startswith("    ")]
+        assert examples, name
+        assert all(line.startswith(f"unweave {name}") for line in examples), name
+        assert max(map(len, examples)) <= 76, name
+        assert all(getattr(p, "help", None) for p in command.params if name != "paper"), name
+
+
+def test_a_pipe_has_no_width():
+    ask = "from unweave.cli.common import console; print(console.width)"
+    unset = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    for env, width in ((unset, "160"), ({**unset, "COLUMNS": "99"}, "99")):
+        done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, env=env)
+        assert done.stdout.split() == [width], done.stderr
+    assert common.quote("a b") == "'a b'"
+
+
+WRONG = {
+    ("forget", "{net}"): "which agent? unweave forget {net} AGENT; the agents here are a1, a2, a3",
+    ("forget", "{net}", "b1"): "near: a1",
+    ("forget", "{net}", "b1", "--gone"): "near: a1",
+    ("forget", "{net}", "a1", "--records", "{net}/none"): "give a file with one key per line",
+    ("forget", "{net}", "a1", "--records", "{net}/network.toml", "--gone"): "leave --records away",
+    ("forget", "{net}", "a1", "--out", "{net}/none/c.json"): "make it, or choose another",
+    ("forget", "{net}", "a1", "--timeout", "0"): "above 0",
+    ("forget", "{net}", "a1", "--timeout", "nan"): "above 0",
+    ("audit", "{net}", "--timeout", "-1"): "above 0",
+    ("posterior", "{net}", "--wait", "-1"): "--wait -1",
+    ("up", "{net}", "--until", "never"): "choose forever, ready or rest",
+    ("up", "{net}", "--timeout", "0"): "above 0",
+    ("vote", "{net}", "a1"): "name the folder of your agent",
+    ("agent", "{net}/agents/a1", "--log-level", "loud"): "choose debug",
+    (
+        "verify",
+        "{net}/c.json",
+        "--network",
+        "{net}/none",
+    ): "did you mean --network {net}/network.toml",
+    ("verify", "{net}/c.json", "--network", "{net}"): "give a certificate's file",
+    ("verify", "{net}", "--network", "{net}"): "give a certificate's file",
+    ("verify", "{net}/network.toml", "--network", "{net}"): "not a certificate",
+    ("simulate", "{net}/none.toml"): "cannot be read",
+    ("demo", "--out", "{net}/network.toml"): "choose another",
+}
+
+
+@pytest.mark.parametrize("words", WRONG, ids=" ".join)
+def test_wrong_words_are_answered_with_a_fix(unweave, net, words):
+    done = unweave(*(word.format(net=net) for word in words))
+    assert done.code == 2, done.err
+    assert WRONG[words].format(net=net) in done.err
+    assert done.err.count("\n") == 1, "one line"
+
+
+def test_nobody_runs(unweave, net):
+    a1 = net / "agents/a1"
+    for command in ("posterior", "influence", "learn", "audit"):
+        assert f"start them with `unweave up {net}`" in unweave(command, net).err
+        assert f"start it with `unweave agent {a1}`" in unweave(command, a1).err
+    assert f"  unweave up {net}\n" in unweave("status", net, width=40).out
+    assert f"  unweave agent {a1}\n" in unweave("status", a1, width=40).out
+    waited = unweave("posterior", net, "--wait", "0.3")
+    assert waited.code == 1
+    assert "unweave up" in waited.err
+
+
+def test_two_erasures_of_one_agent_are_two_files(unweave, net, monkeypatch):
+    requests = iter([request_id(0, bytes([k] * 12)).hex() for k in (1, 2)])
+    monkeypatch.setattr(operations, "erase_and_wait", lambda *a, **k: (b"{}", next(requests)))
+    for _ in range(2):
+        done = unweave("forget", net, "a1", width=40)
+        assert done.code == 0, done.err
+    files = sorted(net.glob("certificate-a1-*.json"))
+    assert len(files) == 2
+    assert done.out.endswith(f"  unweave verify {files[1]} --network {net / 'network.toml'}\n")
+    for file in files:
+        file.unlink()
+
+
+def test_no_traceback_for_a_refusing_system(unweave, net, monkeypatch):
+    def refuses(*_):
+        raise PermissionError(13, "Permission denied", "/some/where")
+
+    monkeypatch.setattr(Path, "read_bytes", refuses)
+    done = unweave("verify", net / "c.json", "--network", net)
+    assert done.code == 2
+    monkeypatch.setattr(fleets, "find_agents", refuses)
+    done = unweave("status", net)
+    assert (done.code, done.err) == (1, "unweave: /some/where: Permission denied\n")
+
+
+def test_another_users_agent(net, monkeypatch):
+    door = net / "agents/a1/agent.sock"
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as server:
+        server.bind(os.path.relpath(door))
+        monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != door)
+        asked = pytest.raises(ConfigError, match="run the command as that user")
+        with asked, fleets.fleet(net):
+            pass
+    door.unlink()
+
+
+def test_frozen_agents_share_one_wait(net):
+    """Sockets that take a call and never answer: three of them are asked at the same time."""
+    together = threading.Barrier(3, timeout=30.0)
+
+    class Frozen:
+        def ask(self, do, **more):
+            together.wait()  # breaks unless all three are asked at once
+            raise fleets.AgentDown("frozen")
+
+    with fleets.fleet(net) as agents:
+        agents.agents = {name: Frozen() for name in agents.folders}
+        assert agents.statuses() == {}
+        assert agents.down == ["a1", "a2", "a3"]
