@@ -6,6 +6,7 @@ listen = "0.0.0.0:7400"          # default: the address in the manifest
 min_records = 10                 # a smaller shard is refused
 auto_vote = false                # vote for every agent that is asked about and not heard
 watch = 0                        # seconds between looks at the data; 0: only `unweave learn`
+solve_limit = 3600               # seconds for one solve; then the token goes on without it
 metrics = "127.0.0.1:0"          # /metrics and /healthz; "" turns them off
 
 [data]
@@ -46,6 +47,7 @@ class AgentConfig(BaseModel):
     min_records: Annotated[int, Field(ge=1)] = 10
     auto_vote: bool = False
     watch: _Seconds = 0.0
+    solve_limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600.0
     metrics: str = ""
     log: Literal["human", "json"] = "human"
     data: DataSource

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
+from unweave.errors import StoreError
 from unweave.node.cabinet import Cabinet
 from unweave.node.log import Log
 from unweave.node.post import Post
@@ -37,7 +39,7 @@ class Hands:
 
     def __init__(
         self,
-        step: Callable[[Event], Awaitable[object]],
+        step: Callable[[Event], Coroutine[Any, Any, object]],
         steps: Steps,
         post: Post,
         desk: Desk,
@@ -99,8 +101,15 @@ class Hands:
             return state is not None and state.pending == work.key
 
         done = await self._desk.answer(work, wanted)
-        if done is not None:
+        if done is None:
+            return
+        try:
             await self._step(done)
+        except StoreError:
+            raise
+        except Exception as error:  # an answer that the token has no room for
+            self._desk.complain(error)
+            await self._step(self._desk.without(work))
 
 
 def answers(effects: list[Effect], asker: int) -> tuple[list[Message], list[Effect]]:

@@ -24,7 +24,7 @@ from unweave.node.identity import Identity
 from unweave.node.influence import figure
 from unweave.node.log import Log
 from unweave.node.phase import phase
-from unweave.node.post import Post, Transport
+from unweave.node.post import Deliver, Post, Transport
 from unweave.node.steps import Steps
 from unweave.node.tasks import Tasks
 from unweave.node.waiting import within
@@ -36,7 +36,7 @@ from unweave.protocol.messages import Hello
 from unweave.protocol.state import State
 from unweave.simulate.world import Worker
 
-__all__ = ["Node", "NotReady", "Transport"]
+__all__ = ["Deliver", "Node", "NotReady", "Transport"]
 
 
 class NotReady(UnweaveError):
@@ -70,7 +70,7 @@ class Node:
         self._disk = Disk(folder)
         self._steps = Steps(self._disk, identity.sign, self._moved)
         self._post = Post(folder, identity, transport, log, self.counts)
-        self._desk = Desk(worker, folder.terms, log, self.counts)
+        self._desk = Desk(worker, folder.terms, log, self.counts, folder.config.solve_limit)
         self._tasks = Tasks(log, self.counts)
         self.cabinet = Cabinet(folder.certificates)
         self._hands = Hands(

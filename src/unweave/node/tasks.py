@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import Any
 
 from unweave.errors import StoreError
@@ -21,10 +21,14 @@ class Tasks:
         self._counts = counts
         self._running: set[asyncio.Task[None]] = set()
 
-    def begin(self, work: Awaitable[Any]) -> asyncio.Task[None]:
+    def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
+        def done(task: asyncio.Task[None]) -> None:
+            self._running.discard(task)
+            work.close()  # cancelled before it began, it would complain
+
         task = asyncio.ensure_future(self._guarded(work))
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task.add_done_callback(done)
         return task
 
     async def end(self) -> None:

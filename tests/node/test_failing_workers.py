@@ -1,0 +1,186 @@
+"""A worker that fails, never ends or answers rubbish: the agent goes on and says so, and the token
+goes on without it."""
+
+import asyncio
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from unweave.errors import DataError
+from unweave.node import steps
+from unweave.node.log import Log
+from unweave.node.working import Desk
+from unweave.protocol.events import Appraise, Done, Freeze, Judge, Solution, Solve
+from unweave.protocol.terms import Patience
+from unweave.testing.nodes import QUICK, nodes, until
+from unweave.testing.processes import Processes
+from unweave.testing.values import small_terms
+
+TERMS = small_terms(patience=Patience(ack=0.01))
+DIM = TERMS.grid.dim
+WORK = [
+    Solve(("s",), 1, 1, None, None, frozenset()),
+    Judge(("j",), np.zeros(DIM, np.int64), np.zeros(DIM, np.int64)),
+    Freeze(("f",), np.zeros(DIM, np.int64), np.zeros(DIM, np.int64), frozenset()),
+    Appraise(("a",), np.zeros(DIM, np.int64), np.zeros(DIM, np.int64)),
+]
+NAMES = [type(work).__name__ for work in WORK]
+
+
+class Bad:
+    """Does the same whatever is asked."""
+
+    def __init__(self, act):
+        self.solve = self.judge = self.freeze = self.appraise = act
+        self.act = act
+
+
+def fails(_):
+    raise RuntimeError("a record of Alice")
+
+
+def refuses(_):
+    raise DataError("the file is gone")
+
+
+# ------------------------------------------------------------------------- agents with a bad worker
+
+
+def no_vector(_):
+    return Solution(np.zeros(2))
+
+
+@pytest.mark.parametrize("act", [fails, refuses, lambda _: None, no_vector])
+def test_the_token_goes_on(tmp_path, act):
+    asyncio.run(goes_on(tmp_path, Bad(act)))
+
+
+def test_the_token_goes_on_from_one_who_never_answers(tmp_path):
+    end = threading.Event()
+    try:
+        asyncio.run(goes_on(tmp_path, Bad(lambda _: end.wait(60.0)), limit=0.1, end=end))
+    finally:
+        end.set()
+
+
+def test_the_token_goes_on_if_the_answer_breaks_the_step(tmp_path, monkeypatch):
+    units = np.array([1, 1])
+    handle = steps.handle
+
+    def breaks(state, event, sign):
+        if isinstance(event, Done) and event.result.units is units:
+            raise ValueError("no such thing")
+        return handle(state, event, sign)
+
+    monkeypatch.setattr(steps, "handle", breaks)
+    asyncio.run(goes_on(tmp_path, Bad(lambda _: Solution(units))))
+
+
+async def goes_on(tmp_path, bad, limit=3600.0, end=None):
+    net = Processes(tmp_path / "net", agents=3, graph="path", patience=QUICK)
+    with (net.folder("a2") / "agent.toml").open("r+") as file:
+        text = file.read()
+        file.seek(0)
+        file.write(f"solve_limit = {limit}\n{text}")
+    async with nodes(net, {"a2": lambda _: bad}) as agents:
+        # a2 is between the others: if the token stays with it, a3 never sees it.
+        await until(lambda: agents["a3"].state and agents["a3"].state.copy is not None)
+        await until(lambda: includes(agents["a1"], 0, 2))
+        assert not includes(agents["a1"], 1)
+        a2 = agents["a2"]
+        assert a2.counts["solves failed"] > 0
+        said = a2.log.stream.getvalue()
+        assert "cannot solve" in said
+        assert "Alice" not in said
+        assert not a2.counts["errors"]
+        assert a2.phase in ("idle", "holding", "solving", "sending", "resting")
+        if end is not None:
+            end.set()  # the thread is free again, before the loop ends
+
+
+def includes(node, *who):
+    state = node.state
+    copy = None if state is None else state.copy
+    return copy is not None and all(copy.inside >> k & 1 for k in who)
+
+
+# --------------------------------------------------------------------------------- the desk alone
+
+
+def ask(act, work, *, limit=3600.0, wanted=lambda: True):
+    counts: Counter[str] = Counter()
+
+    async def play():
+        desk = Desk(Bad(act), TERMS, Log("a1", level="error"), counts, limit)
+        try:
+            return await desk.answer(work, wanted)
+        finally:
+            desk.end()
+
+    return asyncio.run(play()), counts["solves failed"]
+
+
+@pytest.mark.parametrize("work", WORK, ids=NAMES)
+@pytest.mark.parametrize("act", [fails, refuses, lambda _: "rubbish", lambda _: None])
+def test_nothing_is_claimed_without_an_answer(work, act):
+    done, failed = ask(act, work)
+    assert failed == 3
+    assert done.key == work.key
+    claims = {
+        "Solve": lambda found: found == Solution(None, failed=True),
+        "Judge": lambda found: found is False,
+        "Freeze": lambda found: not found.any() and found.shape == (DIM,),
+        "Appraise": lambda found: found["kl_to_optimum"] is None,
+    }
+    assert claims[type(work).__name__](done.result)
+
+
+@pytest.mark.parametrize("kl", [float("nan"), float("inf"), "small", 1])
+def test_an_estimate_is_a_number_or_nothing(kl):
+    done, failed = ask(lambda _: {"kl_to_optimum": kl, "method": "guess"}, WORK[3])
+    assert failed == 3
+    assert done.result["kl_to_optimum"] is None
+
+
+def test_one_failure_is_no_failure():
+    answers = [fails, lambda _: Solution(None, keep=True)]
+    done, failed = ask(lambda work: answers.pop(0)(work), WORK[0])
+    assert failed == 1
+    assert done.result == Solution(None, keep=True)
+
+
+def test_what_nobody_wants_to_know_is_not_answered():
+    assert ask(fails, WORK[0], wanted=lambda: False) == (None, 1)
+
+
+def test_a_busy_thread_is_not_asked_again():
+    """Until it has finished; then it is."""
+    calls, end = [], threading.Event()
+
+    def act(work):
+        calls.append(work)
+        if len(calls) == 1:
+            end.wait(60.0)
+            raise RuntimeError("late")
+        return Solution(None)
+
+    async def play():
+        counts: Counter[str] = Counter()
+        desk = Desk(Bad(act), TERMS, Log("a1", level="error"), counts, 0.05)
+        done = await desk.answer(WORK[0], lambda: True)
+        assert done.result.failed
+        assert len(calls) == 1
+        assert counts["solves failed"] == 3
+        end.set()
+        async with asyncio.timeout(60):
+            while done.result.failed:
+                done = await desk.answer(WORK[0], lambda: True)
+        assert done.result == Solution(None)
+        desk.end()
+
+    try:
+        asyncio.run(play())
+    finally:
+        end.set()
