@@ -50,15 +50,25 @@ def mix64(x: int) -> int:
 
 
 def derive(key: int, *parts: int) -> int:
-    """A new key from `key` and `parts`; each part is absorbed by one round of mixing."""
+    """A new key from `key` and `parts`; each part is absorbed by one round of mixing:
+    key ← mix64((key ^ mix64(part)) + GOLDEN), written out because every hop draws."""
     for part in parts:
-        key = mix64((key ^ mix64(part)) + GOLDEN)
+        x = part & _MASK
+        x = ((x ^ (x >> 30)) * _C1) & _MASK
+        x = ((x ^ (x >> 27)) * _C2) & _MASK
+        x = ((key ^ x ^ (x >> 31)) + GOLDEN) & _MASK
+        x = ((x ^ (x >> 30)) * _C1) & _MASK
+        x = ((x ^ (x >> 27)) * _C2) & _MASK
+        key = x ^ (x >> 31)
     return key
 
 
 def uniform(key: int, counter: int) -> float:
     """Draw number `counter` of the stream `key`, uniform on [0, 1) with 53 bits."""
-    return (mix64(key + counter * GOLDEN) >> 11) * 2.0**-53
+    x = (key + counter * GOLDEN) & _MASK
+    x = ((x ^ (x >> 30)) * _C1) & _MASK
+    x = ((x ^ (x >> 27)) * _C2) & _MASK
+    return ((x ^ (x >> 31)) >> 11) * 2.0**-53
 
 
 def _mix64_array(x: Words) -> Words:

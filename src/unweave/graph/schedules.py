@@ -54,18 +54,19 @@ def metropolis_next(topology: Topology, k: int, key: int, skip: frozenset[int] =
 
     Attempt t uses draws 2t (which neighbour) and 2t+1 (accept); one in `skip` is drawn again.
     """
-    row = topology.adjacency[k]
+    adjacency = topology.adjacency
+    row = adjacency[k]
     degree = len(row)
-    if skip and skip.issuperset(row):
-        return k
-    if not degree:  # a single agent has nobody to pass the token to
+    if skip.issuperset(row):  # also a single agent, which has nobody to pass the token to
         return k
     attempt = 0
     while True:
         # u < 1 has 53 bits, so u·degree rounds to less than degree: the index is always valid.
         j = row[int(uniform(key, 2 * attempt) * degree)]
         if j not in skip:
-            accepted = uniform(key, 2 * attempt + 1) * len(topology.adjacency[j]) < degree
+            other = len(adjacency[j])
+            # u·other < other: with no more neighbours than here, every draw accepts.
+            accepted = other <= degree or uniform(key, 2 * attempt + 1) * other < degree
             return j if accepted else k
         attempt += 1
 
