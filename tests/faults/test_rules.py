@@ -14,7 +14,7 @@ from unweave.protocol.ids import NEVER, OUT, Stamp
 from unweave.protocol.messages import Ack, Alive, Hello, Pass, Share, Welcome
 from unweave.protocol.state import Hold, Idle, Out, Parked
 from unweave.protocol.tombs import Tomb
-from unweave.testing.tally import ROWS, contains, row_key
+from unweave.testing.tally import ROWS, Tally, contains, row_key
 from unweave.testing.wire import Flight, Wire
 
 PATH = [(0, 1), (1, 2)]
@@ -669,6 +669,38 @@ def test_a_restored_backup_drops_rows_that_were_put_away() -> None:
     assert row_key(2) in wire.disks[1].dropped
     assert wire.disks[1].tomb.filed == {asked}
     at_rest(wire, {1: {2}})
+
+
+class Outside(Tally):
+    """Whatever is there is outside its domain."""
+
+    def solve(self, work: Solve) -> Solution:
+        return Solution(None)
+
+
+@pytest.mark.parametrize("schedule", ["sweep", "metropolis"])
+def test_agents_outside_the_domain_do_not_hold_up_a_certificate(schedule: str) -> None:
+    """Two agents cannot get in while the other is not in: no pass will change that, so the token is
+    attested as it is, and the certificate says that it has not converged."""
+    wire = Wire(4, RING, conjugate=False, schedule=schedule, max_passes=5)
+    wire.workers[1], wire.workers[2] = Outside(1, False), Outside(2, False)
+    wire.wait(30.0)
+    assert wire.resting
+    assert wire.inside == 0b1001
+    asked = wire.erase(0, rows=[3])
+    wire.wait(60.0)
+    assert wire.resting
+    assert asked in wire.checker.certified
+    assert not wire.token.quiet.converged
+    stamp = wire.token.stamp
+    wire.wait(300.0)
+    assert wire.token.stamp == stamp
+    # One who can be solved for again takes part again.
+    wire.workers[2] = Tally(2, False)
+    wire.change_data(2)
+    wire.wait(60.0)
+    assert wire.resting
+    assert wire.inside == 0b1101
 
 
 def test_an_idle_network_is_idle() -> None:

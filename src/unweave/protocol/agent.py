@@ -299,6 +299,7 @@ def unproved_bytes(s: State) -> int:
 
 def on_data(s: State, turn: Turn, event: DataChanged) -> None:
     s.data += 1
+    s.baulked = None  # the solver may think otherwise of the new data
     revisit(s, turn)
 
 

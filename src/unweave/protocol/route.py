@@ -37,7 +37,7 @@ def leave(s: State, turn: Turn) -> None:
         order = sweep_order_of(s)
         step = sweep_next(s.terms.topology, s.me, token.stack, token.seen, order, skip)
         if step.done:
-            end_pass(s, turn, token)
+            end_pass(s, turn, token, skip)
         else:
             go(s, turn, token._replace(seen=step.visited, stack=step.stack), step.next)
     else:
@@ -47,10 +47,11 @@ def leave(s: State, turn: Turn) -> None:
         for agent in skip:
             waited_for &= ~bit(agent)
         if not waited_for & ~token.seen:
-            if not token.busy and s.terms.rest:
+            passes = next_pass(s, token, skip)
+            if passes is None:
                 park(s, turn, token, b"")
                 return
-            token = token._replace(seen=0, passes=token.passes + 1, busy=False)
+            token = token._replace(seen=0, passes=passes, busy=False)
         key = route_key(s.terms.seed, token.stamp.epoch, token.stamp.hop)
         go(s, turn, token, metropolis_next(s.terms.topology, s.me, key, skip))
 
@@ -115,13 +116,30 @@ def go(s: State, turn: Turn, token: Token, to: int) -> None:
     turn.send(to, handover(s, token, to))
 
 
-def end_pass(s: State, turn: Turn, token: Token) -> None:
+def end_pass(s: State, turn: Turn, token: Token, skip: frozenset[int]) -> None:
     """At the root with an empty stack: rest if the pass changed nothing, else start another."""
-    if not token.busy and s.terms.rest:
+    passes = next_pass(s, token, skip)
+    if passes is None:
         park(s, turn, token, b"")
         return
-    token = token._replace(passes=token.passes + 1, busy=False, seen=0, stack=())
+    token = token._replace(passes=passes, busy=False, seen=0, stack=())
     go(s, turn, token, s.me)
+
+
+def next_pass(s: State, token: Token, skip: frozenset[int]) -> int | None:
+    """The number of the next pass; None: this one changed nothing, so rest.
+
+    Agents that were visited and stay out, because what is there is outside their domain, would wait
+    for each other for ever. If nobody else is waited for, no further pass can change anything:
+    the last one comes now, in which everybody attests the token as it is, not converged.
+    """
+    if token.busy or not s.terms.rest:
+        return token.passes + 1
+    last = s.terms.max_passes
+    stuck = missing(token, s.terms.everybody)
+    if s.terms.conjugate or s.terms.solve != "pass" or token.passes >= last or not stuck:
+        return None
+    return None if any(stuck & bit(agent) for agent in skip) else last
 
 
 def park(s: State, turn: Turn, token: Token, certificate: bytes) -> None:
