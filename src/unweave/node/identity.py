@@ -51,7 +51,7 @@ PublicKey = ec.EllipticCurvePublicKey
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of P-256
 _ECDSA = ec.ECDSA(hashes.SHA256(), deterministic_signing=True)
 _OF_HASH = ec.ECDSA(utils.Prehashed(hashes.SHA256()), deterministic_signing=True)
-_SINCE = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+_SINCE = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)  # where a clock without a battery begins
 _EVER = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)  # RFC 5280: no expiry
 
 
