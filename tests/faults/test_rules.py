@@ -11,8 +11,9 @@ import pytest
 
 from unweave.protocol.events import Continue, Done, Received, Solution, Solve, Tick
 from unweave.protocol.ids import NEVER, OUT, Stamp
-from unweave.protocol.messages import Ack, Alive, Hello, Pass, Share, Welcome
+from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
 from unweave.protocol.state import Hold, Idle, Out, Parked
+from unweave.protocol.terms import Patience
 from unweave.protocol.tombs import Tomb
 from unweave.testing.tally import ROWS, Tally, contains, row_key
 from unweave.testing.wire import Flight, Wire
@@ -118,6 +119,31 @@ def test_a_late_hello_of_an_earlier_life_does_not_hide_the_one_that_goes_on() ->
     wire.erase(wire.holder, rows=[3])
     holder = wire.holder
     wire.wait(10.0)
+    at_rest(wire, {holder: {3}})
+
+
+def test_late_words_of_a_dead_life_are_no_acknowledgement() -> None:
+    """A neighbour acknowledged an erasure and lost its disk. Its Hello and its acknowledgement from
+    before arrive after the Hello of its new life: they must not count for it."""
+    wire = rested(3, COMPLETE)
+    holder = wire.holder
+    other = (holder + 1) % 3
+    wire.crash(other)
+    wire.boot(other)
+    (late_hello,) = wire.find(Hello, sender=other, to=holder)
+    wire.settle()
+    wire.erase(holder, rows=[3])
+    wire.settle(until=lambda: bool(wire.find(Heard, sender=other, to=holder)))
+    late_words = wire.find(Heard, sender=other, to=holder)
+    wire.crash(other)
+    wire.flight.clear()
+    wire.boot(other, wire.blank(other))
+    wire.deliver(Hello, sender=other, to=holder)
+    wire.flight.clear()
+    for late in (late_hello, *late_words):
+        wire.arrive(late)
+    assert other not in wire.disks[holder].acked
+    wire.wait(20.0)
     at_rest(wire, {holder: {3}})
 
 
@@ -669,6 +695,25 @@ def test_a_restored_backup_drops_rows_that_were_put_away() -> None:
     assert row_key(2) in wire.disks[1].dropped
     assert wire.disks[1].tomb.filed == {asked}
     at_rest(wire, {1: {2}})
+
+
+def test_an_outbox_that_a_quorum_kills_is_rebuilt() -> None:
+    """Rule 15: the token was sent and is not acknowledged when somebody in it is declared gone. Its
+    sender is responsible for it: it opens the rebuild, and nobody has to wait for a lost token."""
+    patience = Patience(welcome=2.0, resend=0.5, ack=1e6, alive=1.0, loss=3.0)
+    wire = Wire(4, RING, patience=patience)
+    wire.settle(until=lambda: wire.inside == 0b1111 and bool(wire.find(Pass)))
+    flight = wire.find(Pass)[0]
+    gone = next(k for k in range(4) if k not in (flight.sender, flight.to))
+    wire.crash(gone)
+    wire.wait(5.0, hold=lambda f: isinstance(f.message, Pass))
+    assert isinstance(wire.disks[flight.sender].role, Out)
+    wire.drop(Pass)
+    wire.vote([k for k in range(4) if k != gone], gone)
+    wire.settle()
+    assert wire.opened == ["genesis", DEAD]
+    wire.wait(5.0)
+    at_rest(wire, erased={gone})
 
 
 class Outside(Tally):

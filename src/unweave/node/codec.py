@@ -15,7 +15,6 @@ from typing import Any
 from unweave.errors import WireError
 from unweave.node.parts import (
     AnyRecord,
-    Proto,
     agent_of,
     large_field,
     parsed,
@@ -287,13 +286,28 @@ def _read_heard(message: pb.Heard, terms: Terms) -> Heard:
     return Heard(fence, _read_digests(message.digests), message.boot)
 
 
-def _write_fenced(kind: Callable[..., Proto]) -> Callable[[Any], Proto]:
-    """Hello and Welcome; Share is the same without a boot nonce."""
-    return lambda m: kind(fence=write_stamp(m.fence), gossip=_write_gossip(m.gossip), boot=m.boot)
+def _write_hello(m: Hello) -> pb.Hello:
+    fence, gossip = write_stamp(m.fence), _write_gossip(m.gossip)
+    return pb.Hello(fence=fence, gossip=gossip, boot=m.boot, question=m.question)
 
 
-def _read_fenced(kind: Callable[..., Message]) -> Callable[[Any, Terms], Message]:
-    return lambda m, terms: kind(read_stamp(m.fence, terms), _read_gossip(m.gossip, terms), m.boot)
+def _read_hello(m: pb.Hello, terms: Terms) -> Hello:
+    return Hello(read_stamp(m.fence, terms), _read_gossip(m.gossip, terms), m.boot, m.question)
+
+
+def _write_welcome(m: Welcome) -> pb.Welcome:
+    return pb.Welcome(
+        fence=write_stamp(m.fence),
+        gossip=_write_gossip(m.gossip),
+        boot=m.boot,
+        asker=m.asker,
+        question=m.question,
+    )
+
+
+def _read_welcome(m: pb.Welcome, terms: Terms) -> Welcome:
+    fence, gossip = read_stamp(m.fence, terms), _read_gossip(m.gossip, terms)
+    return Welcome(fence, gossip, m.boot, m.asker, m.question)
 
 
 def _write_share(m: Share) -> pb.Share:
@@ -305,8 +319,8 @@ def _read_share(m: pb.Share, terms: Terms) -> Share:
 
 
 _WRITERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
-    Hello: ("hello", _write_fenced(pb.Hello)),
-    Welcome: ("welcome", _write_fenced(pb.Welcome)),
+    Hello: ("hello", _write_hello),
+    Welcome: ("welcome", _write_welcome),
     Pass: ("token", _write_pass),
     Ack: ("ack", lambda m: pb.Ack(fence=write_stamp(m.fence), stamp=write_stamp(m.stamp))),
     Alive: ("alive", lambda m: pb.Alive(stamp=write_stamp(m.stamp), beat=m.beat)),
@@ -322,8 +336,8 @@ _WRITERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
 }
 
 _READERS: dict[str, Callable[[Any, Terms], Message]] = {
-    "hello": _read_fenced(Hello),
-    "welcome": _read_fenced(Welcome),
+    "hello": _read_hello,
+    "welcome": _read_welcome,
     "ack": _read_ack,
     "alive": _read_alive,
     "share": _read_share,

@@ -31,8 +31,7 @@ from unweave.node.waiting import within
 from unweave.node.working import Desk
 from unweave.protocol.agent import deadline
 from unweave.protocol.events import Effect, Event, Tick
-from unweave.protocol.gossip import current_gossip
-from unweave.protocol.messages import Hello
+from unweave.protocol.greeting import hello
 from unweave.protocol.state import State
 from unweave.simulate.world import Worker
 
@@ -204,8 +203,7 @@ class Node:
         may be half-way to the disk."""
         s = self.state
         if s is not None and neighbour in s.neighbours:
-            hello = Hello(s.fence, current_gossip(s.fork()), s.boot)
-            call = self._tasks.begin(self._hands.send(neighbour, hello))
+            call = self._tasks.begin(self._hands.send(neighbour, hello(s.fork(), neighbour)))
             await asyncio.wait({call}, timeout=self.terms.patience.ack)
 
     async def changed(self, timeout: float) -> bool:

@@ -169,24 +169,30 @@ class Gossip(_message.Message):
     def __init__(self, digests: _Optional[_Union[Digests, _Mapping]] = ..., chapters: _Optional[_Union[Chapters, _Mapping]] = ..., erasures: _Optional[_Union[Erasures, _Mapping]] = ..., rest: _Optional[_Union[Rest, _Mapping]] = ..., news: _Optional[_Union[News, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("fence", "gossip", "boot")
+    __slots__ = ("fence", "gossip", "boot", "question")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     GOSSIP_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
     fence: Stamp
     gossip: Gossip
     boot: int
-    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ..., boot: _Optional[int] = ...) -> None: ...
+    question: int
+    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ..., boot: _Optional[int] = ..., question: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("fence", "gossip", "boot")
+    __slots__ = ("fence", "gossip", "boot", "asker", "question")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     GOSSIP_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
+    ASKER_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
     fence: Stamp
     gossip: Gossip
     boot: int
-    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ..., boot: _Optional[int] = ...) -> None: ...
+    asker: int
+    question: int
+    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ..., boot: _Optional[int] = ..., asker: _Optional[int] = ..., question: _Optional[int] = ...) -> None: ...
 
 class Pass(_message.Message):
     __slots__ = ("token", "gossip")

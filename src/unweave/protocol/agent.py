@@ -49,7 +49,8 @@ from unweave.protocol.events import (
     Tick,
     VoteCast,
 )
-from unweave.protocol.gossip import attest_ready, current_gossip, handover, share, silent
+from unweave.protocol.gossip import attest_ready, handover, share, silent
+from unweave.protocol.greeting import hello, on_heard, on_hello, welcomed
 from unweave.protocol.hearing import hear, learn, recheck
 from unweave.protocol.ids import FAR, NEVER, bit
 from unweave.protocol.joining import elect, listen, stamps
@@ -80,7 +81,7 @@ def start(
         leave_quarantine(s, turn)
     else:
         for n in s.neighbours:
-            turn.send(n, Hello(s.fence, current_gossip(s), s.boot))
+            turn.send(n, hello(s, n))
         patience = s.terms.patience
         s.alarms = {"hello": now + patience.resend, "welcome": now + patience.welcome}
     return s, turn.effects
@@ -151,29 +152,11 @@ def on_tick(s: State, turn: Turn, event: Tick) -> None:
     tick(s, turn)
 
 
-def on_hello(s: State, turn: Turn, sender: int, message: Hello) -> None:
-    hear(s, message.fence)
-    listen(s, turn, message.gossip)
-    meet(s, sender, message.boot)
-    turn.send(sender, Welcome(s.fence, current_gossip(s), s.boot))
-
-
-def meet(s: State, sender: int, boot: int) -> None:
-    """A neighbour in a new life has acknowledged nothing: its disk may be lost, or an old one."""
-    s.peers = {**s.peers, sender: boot}
-    if sender in s.acked:
-        s.acked = {n: digests for n, digests in s.acked.items() if n != sender}
-
-
 def on_welcome(s: State, turn: Turn, sender: int, message: Welcome) -> None:
-    hear(s, message.fence)
-    listen(s, turn, message.gossip)
-    if s.peers.get(sender) != message.boot:
-        meet(s, sender, message.boot)
-    s.welcomed |= bit(sender)
-    left = s.left
-    if not s.synced and all(s.welcomed & bit(n) or left & bit(n) for n in s.neighbours):
-        leave_quarantine(s, turn)
+    if welcomed(s, turn, sender, message) and not s.synced:
+        left = s.left
+        if all(s.welcomed & bit(n) or left & bit(n) for n in s.neighbours):
+            leave_quarantine(s, turn)
 
 
 # ------------------------------------------------------------------------------------ tokens
@@ -237,16 +220,6 @@ def on_share(s: State, turn: Turn, sender: int, message: Share) -> None:
     hear(s, message.fence)
     listen(s, turn, message.gossip)
     turn.send(sender, Heard(s.fence, message.gossip.digests, s.boot))
-
-
-def on_heard(s: State, turn: Turn, sender: int, message: Heard) -> None:
-    hear(s, message.fence)
-    if s.alone or s.peers.get(sender) == message.boot:
-        s.acked = {**s.acked, sender: message.digests}
-    else:
-        # A late word of an earlier life, or else a late Hello of one has hidden the life that goes
-        # on. Lives are not ordered, so ask: whoever lives will answer.
-        turn.send(sender, Hello(s.fence, current_gossip(s), s.boot))
 
 
 def on_alive(s: State, turn: Turn, sender: int, message: Alive) -> None:

@@ -78,19 +78,23 @@ class Gossip(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """I have just started: tell me what I missed, and forget what I acknowledged."""
+    """Tell me what I missed, and which life of yours it is that answers."""
 
     fence: Stamp
     gossip: Gossip
     boot: int = 0  # which of my lives is speaking
+    question: int = 0  # its number among those that this life has put to the neighbour
 
 
 class Welcome(NamedTuple):
-    """The answer to Hello."""
+    """The answer to Hello, and to which one: lives are not ordered, but only the one that goes on
+    can answer the latest question."""
 
     fence: Stamp
     gossip: Gossip
     boot: int = 0
+    asker: int = 0  # whose question it was: a life,
+    question: int = 0  # and its number
 
 
 class Pass(NamedTuple):

@@ -115,7 +115,9 @@ class State:
     boot: int
     synced: bool
     alone: bool  # started without quarantine: nobody has had another life
-    peers: Mapping[int, int]  # neighbour → the boot nonce of the life that was last heard
+    peers: Mapping[int, int]  # neighbour → the boot nonce of the life that answered last
+    claims: Mapping[int, int]  # neighbour → the life that said Hello since the latest question
+    questions: Mapping[int, int]  # neighbour → how often its life was in doubt
     acked: Mapping[int, Digests]  # neighbour → what it has acknowledged
     welcomed: int  # bitmap of the neighbours that answered
     suspects: frozenset[int]
@@ -163,6 +165,8 @@ class State:
         self.synced = False
         self.alone = False
         self.peers = {}
+        self.claims = {}
+        self.questions = {}
         self.acked = {}
         self.welcomed = 0
         self.suspects = frozenset()

@@ -7,9 +7,10 @@ when `deadline(state)` has come.
 from __future__ import annotations
 
 from unweave.protocol.epochs import open_epoch
-from unweave.protocol.gossip import current_gossip, handover, share
+from unweave.protocol.gossip import handover, share
+from unweave.protocol.greeting import hello
 from unweave.protocol.ids import Stamp, bit
-from unweave.protocol.messages import Alive, Hello
+from unweave.protocol.messages import Alive
 from unweave.protocol.state import Hold, Idle, Out, State
 from unweave.protocol.tombs import dead
 from unweave.protocol.turn import Turn
@@ -66,7 +67,7 @@ def _hello(s: State, turn: Turn) -> None:
     left = s.left
     missing = [n for n in s.neighbours if not s.welcomed & bit(n) and not left & bit(n)]
     for n in missing:
-        turn.send(n, Hello(s.fence, current_gossip(s), s.boot))
+        turn.send(n, hello(s, n))
     if missing:
         _alarm(s, "hello", turn.now + s.terms.patience.resend)
 

@@ -247,8 +247,12 @@ def gossip(draw: Random, terms: Terms) -> Gossip:
 
 
 MESSAGES: Mapping[type, Callable[[Random, Terms], Message]] = {
-    Hello: lambda draw, terms: Hello(_stamp(draw, terms), gossip(draw, terms), _nonce(draw)),
-    Welcome: lambda draw, terms: Welcome(_stamp(draw, terms), gossip(draw, terms), _nonce(draw)),
+    Hello: lambda draw, terms: Hello(
+        _stamp(draw, terms), gossip(draw, terms), _nonce(draw), draw.randrange(9)
+    ),
+    Welcome: lambda draw, terms: Welcome(
+        *(_stamp(draw, terms), gossip(draw, terms), _nonce(draw), _nonce(draw), draw.randrange(9))
+    ),
     Share: lambda draw, terms: Share(_stamp(draw, terms), gossip(draw, terms)),
     Pass: lambda draw, terms: Pass(
         token(draw, terms), gossip(draw, terms) if draw.random() < 0.5 else None
