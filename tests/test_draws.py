@@ -64,3 +64,12 @@ def test_broadcasting_shapes() -> None:
     theta = Stream(8).beta(a, 5.0, (3000, 2))
     assert theta.shape == (3000, 2)
     np.testing.assert_allclose(theta.mean(axis=0), a / (a + 5.0), atol=0.02)
+
+
+def test_draws_are_their_definitions_written_out() -> None:
+    """`derive` and `uniform` mix in place; the definition is in terms of `mix64`."""
+    for key in (0, 7, -3, 2**64 - 1, 2**70 + 5):
+        for part in (0, 1, -1, Purpose.ROUTE, 2**63, 2**80):
+            assert derive(key, part) == mix64((key ^ mix64(part)) + GOLDEN)
+            assert derive(key, part, 9) == derive(derive(key, part), 9)
+            assert uniform(key, part) == (mix64(key + part * GOLDEN) >> 11) * 2.0**-53

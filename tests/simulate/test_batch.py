@@ -323,6 +323,17 @@ def test_errors_say_what_to_do() -> None:
         simulate(BetaExponential(a=1.5, b=3), TIMES, graph, estimator="loo")
 
 
+@pytest.mark.parametrize("model", [BetaExponential(a=3, b=0.05), BetaExponential(a=1.05, b=3)])
+def test_quadrature_runs_where_q_is_near_the_edge_of_its_domain(model: BetaExponential) -> None:
+    settings: dict = {"iterations": 8, "replicas": 2, "seed": 3}
+    exact = simulate(model, TIMES, NETWORKS["star"], **settings)
+    for kernels in (True, False):
+        found = simulate(
+            model, TIMES, NETWORKS["star"], estimator="quadrature", kernels=kernels, **settings
+        )
+        np.testing.assert_allclose(found.eta, exact.eta, rtol=1e-8)
+
+
 PLAIN = """
 import json
 import sys

@@ -7,7 +7,7 @@ from scipy import special
 from unweave.draws import Stream, derive
 from unweave.families import BetaFamily
 from unweave.models.beta_exponential import BetaExponential
-from unweave.simulate import beta_gradients, beta_numerics, kernels
+from unweave.simulate import beta_exponential, beta_gradients, beta_numerics, kernels
 from unweave.solvers import ESTIMATORS
 from unweave.solvers.estimators import Point
 
@@ -67,7 +67,9 @@ def test_words_are_those_of_draws() -> None:
 
 
 @pytest.mark.parametrize("name", list(ESTIMATORS))
-@pytest.mark.parametrize(("a", "b"), [(500.0, 520.0), (4.0, 0.6), (2.3, 60.0)])
+@pytest.mark.parametrize(
+    ("a", "b"), [(500.0, 520.0), (4.0, 0.6), (2.3, 60.0), (3.0, 0.03), (1.05, 3.0)]
+)
 def test_gradients(name: str, a: float, b: float) -> None:
     model = BetaExponential(a=3, b=3)
     data, factor, key = np.array([20.0, 8.0]), np.array([2.0, 1.0]), 12345
@@ -85,4 +87,27 @@ def test_gradients(name: str, a: float, b: float) -> None:
         np.empty((3, 30)),
     )
     theirs = ESTIMATORS[name].gradient(at)
+    assert np.isfinite(theirs).all()
     np.testing.assert_allclose(ours, theirs, atol=1e-10 * np.max(np.abs(theirs)))
+
+
+def test_a_gradient_that_is_not_finite_ends_the_solve() -> None:
+    """Halving such a step would never end."""
+    for rho in (0.0, 0.5):
+        found = beta_exponential.solve(
+            3.0,
+            3.0,
+            0.0,
+            0.0,
+            1.0,
+            np.inf,
+            np.uint64(1),
+            0,
+            rho,
+            5,
+            0.0,
+            1.0,
+            np.empty(1),
+            np.empty((3, 1)),
+        )
+        assert found == (0.0, 0.0, -1)

@@ -127,3 +127,14 @@ def test_choice_by_name() -> None:
     assert choose(None, MODEL).name == "exact"
     with pytest.raises(ConfigError, match="choose from exact, quadrature, factor_cv"):
         choose("reinfroce", MODEL)
+
+
+@pytest.mark.parametrize(("a", "b"), [(1.02, 3.0), (1.08, 0.02), (3.0, 0.004), (40.0, 1e5)])
+def test_quadrature_holds_near_the_edge_of_the_domain(a: float, b: float) -> None:
+    """Nodes lie so far out there that 1/θ must be kept from overflowing."""
+    eta, data = np.array([a, b]), np.array([20.0, 7.0])
+    at = Point(MODEL, eta, SOLUTION, data, Stream(1), 30, 0.0)
+    found = ESTIMATORS["quadrature"].gradient(at)
+    np.testing.assert_allclose(
+        found, MODEL.exact_gradient(eta, data), rtol=1e-3 if a < 1.05 else 1e-9
+    )

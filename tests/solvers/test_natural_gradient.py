@@ -1,5 +1,8 @@
 """Steps go down, stay inside the domain, and end where they should."""
 
+import signal
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -171,3 +174,23 @@ def test_conjugate_models_take_exact_factors() -> None:
         solver.solve(MODEL, SHARDS[0], MODEL.eta0, None, Stream(0))
     with pytest.raises(ConfigError, match="use solver=Exact"):
         NaturalGradient().solve(model, shard, model.eta0, None, Stream(0))
+
+
+@pytest.mark.parametrize("rho", [None, 0.3])
+def test_a_gradient_that_is_not_finite_is_an_error_not_an_endless_search(rho: float | None) -> None:
+    @dataclass(frozen=True)
+    class Broken(BetaExponential):
+        def exact_gradient(self, eta: np.ndarray, data: np.ndarray) -> np.ndarray:
+            return np.full(2, np.nan)
+
+    def too_long(*_: object) -> None:
+        raise TimeoutError("the step was halved for ever")
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(20)
+    try:
+        with pytest.raises(SolverError, match="agent 'a1': its steps diverged"):
+            NaturalGradient(rho=rho).solve(Broken(), SHARDS[0], MODEL.eta0, None, Stream(1))
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

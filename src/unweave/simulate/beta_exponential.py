@@ -75,6 +75,8 @@ def solve(
         call = absorb(key, np.uint64(step + 1)) if noisy else key
         g1, g2 = gradient(estimator, a, b, w0, w1, alpha * l1, alpha * l2, c, call, theta, work)
         d1, d2 = -(l1 + g1 * cool), -(l2 + g2 * cool)
+        if not (abs(d1) < np.inf and abs(d2) < np.inf):
+            return l1, l2, -1  # no step to shorten: halving it would never end
         if rho > 0.0:
             t = rho
             if not _margin(a + t * d1, b + t * d2, floor) > 0.0:

@@ -10,6 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from unweave.models.beta_exponential import FARTHEST
 from unweave.simulate.beta_numerics import curvature, draw_beta, fisher_solve, mean
 from unweave.simulate.jit import inline, jit
 
@@ -32,6 +33,13 @@ _NODES, _WEIGHTS = 0.5 * (_T + 1.0), 0.5 * _W
 
 
 @inline
+def _log_sigmoids(x: float) -> tuple[float, float]:
+    """log θ and log(1−θ) for x = logit θ, without overflow however far out."""
+    small = math.log1p(math.exp(-abs(x)))
+    return (-small, -x - small) if x > 0.0 else (x - small, -small)
+
+
+@inline
 def exact(a: float, b: float, w0: float, w1: float) -> tuple[float, float]:
     """`BetaExponential.exact_gradient`: (w0, 0) + w1·F⁻¹∇_eta (a+b−1)/(a−1), by hand."""
     m = a - 1.0
@@ -47,19 +55,19 @@ def _quadrature(a: float, b: float, w0: float, w1: float) -> tuple[float, float]
     """Trapezoid in x = logit θ, where q is smooth and decays at both ends."""
     sd = min(1.0, math.sqrt(1.0 / a + 1.0 / b))
     mode = math.log(a / b)
-    low = mode - 9.0 * sd - 40.0 / (a - 1.0)
+    low = max(mode - 9.0 * sd - 40.0 / (a - 1.0), FARTHEST)
     high = mode + 9.0 * sd + 40.0 / b
     n = max(129, math.ceil((high - low) / 0.25) + 1)
     step = (high - low) / (n - 1)
-    top = -a * math.log1p(math.exp(-mode)) - b * math.log1p(math.exp(mode))
     # L and s relative to the mode: their means are then small and nothing cancels.
-    s1m, s2m = -math.log1p(math.exp(-mode)), -math.log1p(math.exp(mode))
+    s1m, s2m = _log_sigmoids(mode)
+    top = a * s1m + b * s2m
     loss_m = w0 * s1m + w1 * (1.0 + math.exp(-mode))
     total = m1 = m2 = ml = 0.0
     c1 = c2 = 0.0
     for j in range(n):
         x = low + j * step
-        s1, s2 = -math.log1p(math.exp(-x)), -math.log1p(math.exp(x))
+        s1, s2 = _log_sigmoids(x)
         weight = math.exp(a * s1 + b * s2 - top)
         excess = w0 * s1 + w1 * (1.0 + math.exp(-x)) - loss_m
         total += weight
@@ -108,11 +116,12 @@ def _implicit(a: float, b: float, w0: float, w1: float, theta: Floats) -> tuple[
         x = math.log(theta[i]) - math.log1p(-theta[i])
         # The short side: from x away from the mode, where the density only falls.
         width = -(9.0 * sd + 40.0 / a) if x < mode else 9.0 * sd + 40.0 / b
-        top = -a * math.log1p(math.exp(-x)) - b * math.log1p(math.exp(x))
+        s1, s2 = _log_sigmoids(x)
+        top = a * s1 + b * s2
         d1 = d2 = 0.0
         for j in range(_NODES.shape[0]):
             y = x + width * _NODES[j]
-            s1, s2 = -math.log1p(math.exp(-y)), -math.log1p(math.exp(y))
+            s1, s2 = _log_sigmoids(y)
             weight = _WEIGHTS[j] * math.exp(a * s1 + b * s2 - top)
             d1 += weight * (s1 - mu1)
             d2 += weight * (s2 - mu2)

@@ -22,7 +22,8 @@ def _drop_stale() -> None:
     """numba's cache looks at a kernel's own file alone, but kernels call kernels of other files: an
     index older than any of their sources is dropped."""
     here = Path(__file__).parent
-    sources = [here.parent / "draws.py", here.parent / "solvers" / "steps.py", here / "kernels.py"]
+    others = ("draws.py", "models/beta_exponential.py", "solvers/steps.py", "simulate/kernels.py")
+    sources = [here.parent / name for name in others]
     newest = max(source.stat().st_mtime for source in (*sources, *here.glob("beta_*.py")))
     for index in here.glob("__pycache__/*.nbi"):
         # Another process may be doing the same.

@@ -109,6 +109,8 @@ class NaturalGradient(Solver):
                 raise SolverError(outside(model, estimator, eta, margin))
             at = Point(model, eta, factor, data, rng, self.samples, self.c)
             move = Move(at, -(factor + estimator.gradient(at) / model.alpha), moments)
+            if not np.isfinite(move.step).all():
+                raise SolverError(DIVERGED)  # no step to shorten: halving it would never end
             if self.rho is not None:
                 t, wanted = fixed(move, self.rho)
             elif estimator.noisy:
