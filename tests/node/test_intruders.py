@@ -210,6 +210,26 @@ def test_many_strangers_at_once():
     asyncio.run(main())
 
 
+def test_silent_strangers_do_not_take_all_descriptors():
+    """Beyond a number they are hung up on at once; whoever is connected is served meanwhile."""
+
+    async def main():
+        scene = Scene(strangers=5)
+        attacked = scene.transport(ATTACKED, stream=scene.log)
+        async with running(attacked, scene.deliver), running(scene.transport(HEALTHY)) as healthy:
+            assert await healthy.send(ATTACKED, b"meanwhile") == [b"meanwhile"]
+            pairs = [await scene.socket() for _ in range(60)]
+            ends = [asyncio.ensure_future(reader.read()) for reader, _ in pairs]
+            async with asyncio.timeout(20):  # less than the time for a handshake
+                while sum(end.done() for end in ends) < 60 - 9:
+                    assert await healthy.send(ATTACKED, b"meanwhile") == [b"meanwhile"]
+            for end, (_, writer) in zip(ends, pairs, strict=True):
+                end.cancel()
+                writer.close()
+
+    asyncio.run(main())
+
+
 # -------------------------------------------------------------------------- bad neighbours' calls
 
 MESSAGE_LIMIT = 3 << 20

@@ -53,7 +53,7 @@ class Play:
 
     def __init__(self, monkeypatch):
         self.disk = SlowDisk()
-        self.steps = Steps(self.disk, lambda _: b"", lambda before, after: None)
+        self.steps = Steps(self.disk, lambda _: b"", lambda after: None)
         self.decision = ([], {})
         monkeypatch.setattr(room, "handle", self._handle)
         monkeypatch.setattr(room, "start", lambda before, *_: (before.fork(), []))

@@ -107,6 +107,7 @@ class Control:
         return {"posterior": posterior_report(self.node)}
 
     async def _influence(self, request: dict[str, Any]) -> dict[str, Any]:
+        await self.node.publish()
         state = self.node.state
         figures = {} if state is None else state.figures
         name = self.node.terms.name

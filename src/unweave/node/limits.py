@@ -19,6 +19,7 @@ class Limits:
     message: int  # bytes of the largest envelope
     incoming: int = 8  # messages of one neighbour at a time
     outgoing: int = 8  # messages to one neighbour at a time; further ones wait
+    strangers: int = 128  # connections beyond those that the neighbours need
     connect: float = 3.0  # seconds to open a connection
     handshake: float = 5.0  # seconds for a stranger to prove that it is a neighbour
     idle: float = 10.0  # seconds between two chunks

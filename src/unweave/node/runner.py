@@ -171,17 +171,9 @@ class Node:
         self._hands.perform(effects or [])
         return effects
 
-    def _moved(self, before: State, after: State) -> None:
+    def _moved(self, after: State) -> None:
         if _due(after) < self._due:
             self._sooner.set()
-        if after.rest is not before.rest or (after.synced and not before.synced):
-            self._tasks.begin(self._publish(after))
-
-    async def _publish(self, s: State) -> None:
-        """Compute this agent's influence on the token that rests, and publish that one number."""
-        found = await self._desk.there(figure, self.model, s)
-        if found is not None:
-            await self._step(found)
 
     # ------------------------------------------------------------------------- for the operator
 
@@ -205,6 +197,17 @@ class Node:
         if s is not None and neighbour in s.neighbours:
             call = self._tasks.begin(self._hands.send(neighbour, hello(s.fork(), neighbour)))
             await asyncio.wait({call}, timeout=self.terms.patience.ack)
+
+    async def publish(self) -> None:
+        """Compute this agent's influence on the token that rests, and publish it if it is news.
+        Only when somebody asks: the figures of all agents travel to all agents."""
+        s = self.state
+        found = None if s is None else await asyncio.to_thread(figure, self.model, s)
+        if s is None or found is None:
+            return
+        known = s.figures.get(self.me)
+        if known is None or known.influence != found.influence:
+            await self._step(found)
 
     async def changed(self, timeout: float) -> bool:
         """Wait for news: the token came or went, came to rest, or an erasure advanced."""

@@ -34,9 +34,9 @@ _WAIT = 0.05  # seconds, if no next one comes
 
 class Steps:
     """`state` is None before the first step of a life, and after the disk has failed. `moved` is
-    told the states before and after each step."""
+    told each new one."""
 
-    def __init__(self, disk: Disk, sign: Sign, moved: Callable[[State, State], None]) -> None:
+    def __init__(self, disk: Disk, sign: Sign, moved: Callable[[State], None]) -> None:
         self.state: State | None = None
         self.broken = asyncio.Event()
         self.why = ""  # it broke
@@ -112,7 +112,7 @@ class Steps:
 
     def _enter(self, before: State, after: State) -> None:
         self.state = after
-        self._moved(before, after)
+        self._moved(after)
         if not all(_same(name, before, after) for name in _NEWS):
             self._news.set()
             self._news = asyncio.Event()

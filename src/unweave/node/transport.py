@@ -73,6 +73,7 @@ class GrpcTransport:
         server = grpc.aio.server(
             options=[
                 ("grpc.so_reuseport", 0),  # else a second agent could share the port unnoticed
+                ("grpc.max_allowed_incoming_connections", self._connections()),
                 ("grpc.max_receive_message_length", CHUNK + 64),
                 ("grpc.per_message_decompression", 0),  # nothing unpacks to more than it was
                 ("grpc.max_concurrent_streams", 2 * self.limits.incoming),
@@ -105,6 +106,11 @@ class GrpcTransport:
             await self._inbox.drain(self.limits.grace)
         for link in self._links.values():
             await link.close()
+
+    def _connections(self) -> int:
+        """Two for each neighbour, as a broken one may linger, and some to be refused. Without an
+        end they would take all descriptors, and with them the store's."""
+        return 2 * len(self._pins.neighbours) + self.limits.strangers
 
     def _credentials(self) -> Any:
         pair = (self._identity.key_pem, self._identity.certificate_pem.encode())

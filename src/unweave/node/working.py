@@ -72,10 +72,6 @@ class Desk:
             result = self._terms.grid.zeros()
         return Done(work.key, result, time.monotonic())
 
-    async def there(self, do: Callable[..., Any], *args: Any) -> Any:
-        """Anything else that takes a while, in turn with the work."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, do, *args)
-
     def end(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -84,7 +80,8 @@ class Desk:
         else is asked has no answer."""
         if self._stuck is not None and not self._stuck.done():
             raise SolverError("the solver is still busy with what it could not answer in time")
-        asked = asyncio.ensure_future(self.there(self._asked, work))
+        loop = asyncio.get_running_loop()
+        asked = loop.run_in_executor(self._thread, self._asked, work)
         await asyncio.wait({asked}, timeout=self._limit)
         if not asked.done():
             asked.add_done_callback(_heard)

@@ -1,0 +1,108 @@
+"""Agents in one event loop: what is quicker to see there than between processes."""
+
+import asyncio
+import io
+from types import SimpleNamespace
+
+from unweave.errors import StoreError
+from unweave.node import seconding
+from unweave.node.control import Control
+from unweave.node.log import Log
+from unweave.node.runner import NotReady
+from unweave.testing.nodes import QUICK, nodes, until
+from unweave.testing.processes import Processes
+
+
+def at_rest(agents):
+    return all(node.state and node.state.rest for node in agents.values())
+
+
+def test_influence_is_published_when_somebody_asks(tmp_path):
+    """At rest nobody says anything: the figures of all would travel to all."""
+
+    async def play():
+        net = Processes(tmp_path / "net", agents=3, graph="path", patience=QUICK)
+        async with nodes(net) as agents:
+            await until(lambda: at_rest(agents))
+            assert not any(node.state.figures for node in agents.values())
+            (first,) = (await ask(agents["a1"])).items()
+            assert first[0] == "a1"
+            assert first[1] > 0.0
+            await until(lambda: 0 in agents["a3"].state.figures)
+            both = await ask(agents["a3"])
+            assert {*both} == {"a1", "a3"}
+            assert both["a1"] == first[1]
+            # Asked again, nothing has changed: nothing is said.
+            figure = agents["a1"].state.figures[0]
+            await ask(agents["a1"])
+            assert agents["a1"].state.figures[0] is figure
+
+    asyncio.run(play())
+
+
+async def ask(node):
+    control = Control(node, None, None)
+    return (await control._answer(b'{"do": "influence"}'))["influence"]
+
+
+def test_a_call_that_takes_too_long_is_not_broken_off(tmp_path):
+    """Its answer may be half-way to the disk."""
+
+    async def play():
+        net = Processes(tmp_path / "net", agents=2, graph="path", patience=QUICK)
+        async with nodes(net) as agents:
+            await until(lambda: at_rest(agents))
+            a1, go, ended = agents["a1"], asyncio.Event(), []
+            send = a1.transport.send
+
+            async def slowly(to, data):
+                try:
+                    await go.wait()
+                    return await send(to, data)
+                finally:
+                    ended.append(go.is_set())
+
+            a1.transport.send = slowly
+            await a1.probe(1)
+            assert not ended
+            go.set()
+            await until(lambda: ended)
+            assert all(ended)
+
+    asyncio.run(play())
+
+
+def test_a_disk_that_fails_does_not_end_the_seconding_of_votes():
+    said = io.StringIO()
+    told = []
+    errors = [StoreError("no space left"), NotReady("starting")]
+    vote = SimpleNamespace(request=b"r" * 16)
+
+    class Node:
+        me = 0
+        terms = SimpleNamespace(topology=SimpleNamespace(adjacency={1: (0, 2)}))
+        folder = SimpleNamespace(config=SimpleNamespace(auto_vote=True))
+        state = SimpleNamespace(votes={(1, 2): vote})
+        log = Log("a1", stream=said)
+
+        async def changed(self, timeout):
+            await asyncio.sleep(0)
+
+        async def probe(self, target):
+            pass
+
+        async def tell(self, event):
+            if errors:
+                raise errors.pop(0)
+            told.append(event)
+            self.state = SimpleNamespace(votes={(1, 2): vote, (1, 0): vote})
+
+    async def play():
+        node = Node()
+        keeping = asyncio.ensure_future(seconding.keep_votes(node))
+        await until(lambda: told or keeping.done())
+        keeping.cancel()
+
+    asyncio.run(play())
+    assert [(event.target, event.request) for event in told] == [(1, vote.request)]
+    assert "no space left" in said.getvalue()
