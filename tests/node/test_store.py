@@ -238,7 +238,7 @@ def test_any_damage_is_noticed_or_harmless(tmp_path):
     good = path.read_bytes()
     draw = Random(1)
     outcomes = {"refused": 0, "harmless": 0}
-    for _ in range(250):
+    for _ in range(400):
         bad = bytearray(good)
         at = draw.randrange(len(good))
         bad[at] ^= 1 << draw.randrange(8)

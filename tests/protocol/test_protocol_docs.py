@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from unweave.protocol import agent, records, state, visit
+from unweave.protocol import agent, chapters, records, state, visit
 from unweave.protocol.messages import Message
 from unweave.protocol.token import Token
 
@@ -51,7 +51,7 @@ def test_every_message_and_every_field_of_the_token_is_named() -> None:
             assert f"`{field}`" in text
 
 
-@pytest.mark.parametrize("module", [records, visit])
+@pytest.mark.parametrize("module", [chapters, records, visit])
 def test_every_signed_type_is_listed(module: Any) -> None:
     for value in vars(module).values():
         if isinstance(value, type) and issubclass(value, records.Record) and value.kind:

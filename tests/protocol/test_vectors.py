@@ -19,6 +19,7 @@ from unweave.manifest import load
 from unweave.node.codec import decode
 from unweave.node.envelope import unseal
 from unweave.node.identity import verifier
+from unweave.protocol.chapters import Chapter
 from unweave.protocol.messages import Ack
 from unweave.protocol.records import pae
 from unweave.protocol.verify import verify
@@ -39,7 +40,11 @@ def made() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    "name", ["keys.json", "signatures.json", "message.json", "network.toml", "certificate.json"]
+    "name",
+    [
+        *("keys.json", "signatures.json", "chapter.json", "message.json"),
+        *("network.toml", "certificate.json"),
+    ],
 )
 def test_they_are_made_again_bit_for_bit(name: str) -> None:
     assert made()[name] == (FOLDER / name).read_bytes()
@@ -73,6 +78,25 @@ def test_another_library_agrees(vector: dict[str, Any]) -> None:
 def test_a_key_id_is_the_digest_of_the_public_key(key: dict[str, str]) -> None:
     der = base64.b64decode("".join(key["public"].splitlines()[1:-1]))
     assert key["keyid"] == hashlib.sha256(der).hexdigest()
+
+
+def test_a_chapter_is_read_as_the_page_says() -> None:
+    vector = json.loads((FOLDER / "chapter.json").read_text())
+    raw = bytes.fromhex(vector["payload"])
+    assert bytes.fromhex(vector["pae"]) == pae(vector["payloadType"], raw)
+    key = serialization.load_pem_public_key(KEYS[vector["signer"]]["public"].encode())
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    signature = bytes.fromhex(vector["signature"])
+    key.verify(signature, bytes.fromhex(vector["pae"]), ec.ECDSA(hashes.SHA256()))
+    # run · agent · request · flags · number of rows · (length · commitment) twice
+    assert raw[:32] == load(FOLDER / "network.toml").terms().run
+    assert raw[32:36] == (1).to_bytes(4, "big")
+    assert raw[48:53] == bytes([0, 0, 0, 0, 2])
+    assert raw[53] == raw[70] == 16
+    assert len(raw) == 87
+    (entry,) = Chapter(raw, 1, signature).filed
+    assert entry.request == raw[32:48]
+    assert entry.rows == {raw[54:70], raw[71:]}
 
 
 def test_the_certificate_holds() -> None:

@@ -24,9 +24,10 @@ from unweave.protocol.certificate import (
     closing,
     sign_statement,
 )
+from unweave.protocol.chapters import Chapter
 from unweave.protocol.epochs import empty_token
 from unweave.protocol.events import EraseRequested, VoteCast
-from unweave.protocol.ids import OUT, Revision, Stamp
+from unweave.protocol.ids import OUT, Revision, Stamp, request_id
 from unweave.protocol.messages import Ack
 from unweave.protocol.records import Figure, Halt, Record, pae
 from unweave.protocol.state import State
@@ -81,7 +82,7 @@ def build() -> dict[str, bytes]:
         owner = State(terms, k)
         owner.boot = 11 + k
         commitments = frozenset(people[k].commit(row) for row in rows)
-        request = EraseRequested(fixed_request(name), whole, commitments, 0.0)
+        request = EraseRequested(request_id(k, fixed_request(name)), whole, commitments, 0.0)
         owner, _ = handle(owner, request, people[k].sign)
         intents = owner.own_intents()
         sign = people[k].sign
@@ -103,7 +104,9 @@ def build() -> dict[str, bytes]:
     )
     for k in (NORTH, EAST, SOUTH):
         voter, _ = handle(
-            State(terms, k), VoteCast(WEST, fixed_request("west"), 0.0), people[k].sign
+            State(terms, k),
+            VoteCast(WEST, request_id(WEST, fixed_request("west")), 0.0),
+            people[k].sign,
         )
         s.votes = {**s.votes, **voter.votes}
         keep(f"{NAMES[k]} votes that west is gone", voter.votes[WEST, k])
@@ -143,7 +146,18 @@ def build() -> dict[str, bytes]:
     )
     keep("north publishes its influence", influence)
 
-    # A message between neighbours; its payload is protobuf, so it is written in hex.
+    # Binary payloads are written in hex.
+    own = [one for one in s.tombstones.values() if one.agent == EAST]
+    chapter = Chapter.put_away(EAST, people[EAST].sign, terms.run, own)
+    put_away = {
+        "what": "east puts its erasure away",
+        "signer": "east",
+        "keyid": people[EAST].keyid,
+        "payloadType": chapter.kind,
+        "payload": chapter.raw.hex(),
+        "pae": pae(chapter.kind, chapter.raw).hex(),
+        "signature": chapter.signature.hex(),
+    }
     message = encode(Ack(token.stamp, token.stamp), terms)
     envelope = {
         "what": "north acknowledges a token",
@@ -169,6 +183,7 @@ def build() -> dict[str, bytes]:
     return {
         "keys.json": _text(keys),
         "signatures.json": _text(vectors),
+        "chapter.json": _text(put_away),
         "message.json": _text(envelope),
         "network.toml": manifest.raw,
         "certificate.json": certificate(s, token, sign, None),

@@ -72,7 +72,8 @@ _FIRST = (
         crc INTEGER NOT NULL,
         value BLOB NOT NULL
     ) WITHOUT ROWID""",
-    # Signed records: tombstones, chapters, intents, votes, halts, receipts.
+    # Signed records: tombstones, chapters, intents, votes, halts, receipts. With row ids: without
+    # them a chapter, which is longer than a quarter of a page, would fill a whole one.
     """CREATE TABLE record (
         field TEXT NOT NULL,
         key BLOB NOT NULL,
@@ -81,7 +82,7 @@ _FIRST = (
         raw BLOB NOT NULL,
         signature BLOB NOT NULL,
         PRIMARY KEY (field, key)
-    ) WITHOUT ROWID""",
+    )""",
 )
 
 MIGRATIONS: tuple[Migration, ...] = (_FIRST,)

@@ -1,0 +1,77 @@
+"""Nothing grows with the number of erasures but what must: an id, and the rows' commitments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unweave.graph import graphs
+from unweave.node.codec import encode
+from unweave.node.store import SqliteStore
+from unweave.protocol.events import EraseRequested
+from unweave.protocol.gossip import current_gossip
+from unweave.protocol.ids import request_id
+from unweave.protocol.messages import Hello, Pass
+from unweave.protocol.state import State
+from unweave.simulate.world import World
+from unweave.testing.tally import Tally, tally_checker, tally_signers, tally_terms
+
+ID, ROW = 16, 16  # bytes: of a request, of a row's commitment
+
+
+class Measured:
+    """A network in which one agent erases record after record; each erasure is certified."""
+
+    def __init__(self) -> None:
+        self.terms = tally_terms(graphs.ring(3), seed=3)
+        self.checker = tally_checker(self.terms)
+        workers = [Tally(k, True) for k in range(3)]
+        signers = tally_signers(self.terms)
+        self.world = World(self.terms, workers, signers=signers, observers=[self.checker])
+        self.erased = 0
+        self.world.start()
+        assert self.world.run(lambda: self.world.parked is not None, 10_000)
+
+    def erase(self, count: int) -> None:
+        for _ in range(count):
+            self.erased += 1
+            name = self.erased.to_bytes(12, "big")
+            event = EraseRequested(request_id(1, name), False, frozenset({b"row " + name}), 0.0)
+            self.world.tell(1, event)
+            self.world.run(lambda: False, 10_000)
+            assert self.world.parked is not None
+            assert len(self.checker.certified) == self.erased
+
+    def sizes(self, tmp: Path) -> dict[str, int]:
+        s = self.world.state(0)
+        file = tmp / f"{self.erased}.db"
+        with SqliteStore.open(file, self.terms, 0) as store:
+            store.commit(State(self.terms, 0), s)
+        assert s.copy is not None
+        assert s.rest is not None
+        everything = Hello(s.fence, current_gossip(s), s.boot)
+        return {
+            "token": len(encode(Pass(s.copy), self.terms)),
+            "hello": len(encode(everything, self.terms)),
+            "statement": len(s.copy.quiet.statement),
+            "certificate": len(s.rest.certificate),
+            "disk": file.stat().st_size,
+            "evidence": len(s.tombstones),
+        }
+
+
+def test_an_erasure_leaves_an_id_and_its_rows(tmp_path: Path) -> None:
+    network = Measured()
+    chapter = network.terms.chapter
+    network.erase(2 * chapter)
+    before = network.sizes(tmp_path)
+    assert before["evidence"] < chapter
+    network.erase(4 * chapter)
+    after = network.sizes(tmp_path)
+    assert len(network.checker.filed) >= 5 * chapter
+    grown = {name: (after[name] - before[name]) / (4 * chapter) for name in before}
+    # Per erasure of one record, in bytes; a chapter's head and signature are shared by many.
+    assert grown["token"] <= ID + 1
+    assert grown["hello"] <= ID + ROW + 12
+    assert abs(grown["statement"]) < 0.1
+    assert abs(grown["certificate"]) < 2.0  # counters get longer
+    assert grown["disk"] <= 2 * ID + ID + ROW + 48  # in the token, its copy and a chapter; in pages
