@@ -71,6 +71,7 @@ WRONG = {
     ("verify", "{net}/network.toml", "--network", "{net}"): "not a certificate",
     ("simulate", "{net}/none.toml"): "cannot be read",
     ("demo", "--out", "{net}/network.toml"): "choose another",
+    ("demo", "--out", "{net}"): "not the demonstration's: choose another folder",
 }
 
 
@@ -80,6 +81,7 @@ def test_wrong_words_are_answered_with_a_fix(unweave, net, words):
     assert done.code == 2, done.err
     assert WRONG[words].format(net=net) in done.err
     assert done.err.count("\n") == 1, "one line"
+    assert (net / "agents/a1/key.pem").exists()
 
 
 def test_nobody_runs(unweave, net):

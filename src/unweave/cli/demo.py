@@ -45,7 +45,7 @@ def demo(
     """
     from unweave.cli.common import command, console, emit_json, progress, quote
     from unweave.demo import tell
-    from unweave.demo.network import run_network
+    from unweave.demo.network import check_place, run_network
     from unweave.demo.pictures import draw
     from unweave.demo.report import as_dict, as_markdown
     from unweave.errors import ConfigError
@@ -56,6 +56,7 @@ def demo(
         raise ConfigError(
             f"--out {out}: this folder cannot be made ({error.strerror or error}): choose another"
         ) from None
+    check_place(out)
     with progress(quiet=json) as bar:
         task = bar.add_task("learning", total=_TICKS)
 
@@ -105,7 +106,7 @@ def _account(story: Story, run: Run) -> list[Any]:
         table.add_column(column, justify="left" if not column else "right")
     for chapter, labels in (
         (share, ["share of malignant"]),
-        (regression, list(regression.before.model.coefficients)),  # type: ignore[attr-defined]
+        (regression, list(regression.before.model.quantities)),
     ):
         columns = (chapter.before, chapter.after, chapter.never)
         for j, label in enumerate(labels):

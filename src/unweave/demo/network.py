@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from unweave.demo.story import Chapter, Story
-from unweave.errors import UnweaveError
-from unweave.manifest import Manifest
+from unweave.errors import ConfigError, UnweaveError
+from unweave.manifest import Manifest, load
 from unweave.node.fleet import Fleet, fleet, patiently
 from unweave.node.identity import verifier
 from unweave.node.layout import create_network, free_ports
@@ -27,7 +27,9 @@ from unweave.node.operations import audit_and_wait, erase_and_wait
 from unweave.node.supervisor import Supervisor
 from unweave.protocol.verify import Account, verify
 
-__all__ = ["Run", "run_network"]
+__all__ = ["Run", "check_place", "run_network"]
+
+_NAME = "hospitals"
 
 _LIMIT = 60.0  # seconds that any single wait may take
 
@@ -102,8 +104,25 @@ def run_network(story: Story, folder: Path, tick: Tick) -> Run:
     )
 
 
+def check_place(folder: Path) -> None:
+    """Only an earlier run of the demonstration is replaced: anything else is somebody's network."""
+    file = folder / "network.toml"
+    if not file.exists() and not (folder / "agents").exists():
+        return
+    try:
+        name = load(file).name
+    except UnweaveError:
+        name = ""
+    if name != _NAME:
+        raise ConfigError(
+            f"--out {folder}: there is a network already, and not the demonstration's: choose "
+            "another folder"
+        )
+
+
 def lay_out(story: Story, folder: Path) -> Manifest:
     """A network's folder with the hospitals' private files; replaces that of an earlier run."""
+    check_place(folder)
     for old in (folder / "agents", folder / "network.toml"):
         if old.is_dir():
             shutil.rmtree(old)
@@ -114,7 +133,7 @@ def lay_out(story: Story, folder: Path) -> Manifest:
     names = story.graph.agents
     manifest = create_network(
         folder,
-        name="hospitals",
+        name=_NAME,
         model=_regression(story).before.model,
         agents=names,
         addresses=[f"127.0.0.1:{port}" for port in free_ports(len(names))],

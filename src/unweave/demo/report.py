@@ -65,7 +65,7 @@ def _posterior(q: Posterior) -> dict[str, Any]:
     return {
         "digest": q.digest,
         "marginals": {
-            m.name: {"mean": float(m.mean), "sd": float(m.sd)} for m in q.distribution.marginals
+            m.name: {"mean": float(m.mean), "sd": float(m.sd)} for m in q.model.marginals(q.eta)
         },
     }
 
@@ -134,9 +134,7 @@ def _scope(erased: Erased) -> str:
 def _table(chapter: Chapter) -> list[str]:
     verdict = "equal, bit for bit" if chapter.exact else "NOT equal"
     columns = (chapter.before, chapter.after, chapter.never)
-    names = [m.name for m in chapter.before.distribution.marginals]
-    labels = list(getattr(chapter.before.model, "coefficients", ()))
-    labels += names[len(labels) :]
+    labels = chapter.before.model.quantities
     rows = [
         f"| {label} | "
         + " | ".join(

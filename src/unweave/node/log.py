@@ -37,7 +37,7 @@ class Log:
                 {"time": round(now, 3), "level": level, "agent": self.agent, "event": what, **facts}
             )
         else:
-            clock = time.strftime("%H:%M:%S", time.localtime(now))
+            clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
             more = "".join(f"  {key}={value}" for key, value in facts.items())
             line = f"{clock} {level:<7} {self.agent}  {what}{more}"
         with contextlib.suppress(OSError, ValueError):

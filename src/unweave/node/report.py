@@ -118,7 +118,7 @@ def posterior_report(node: Node) -> dict[str, Any]:
     if not model.family.margin(eta) > 0.0:
         return report | {"state": "incomplete", "why": "the sum is not a proper posterior yet"}
     rows = []
-    for marginal in model.family.marginals(eta):
+    for marginal in model.marginals(eta):
         low, high = (float(v) for v in marginal.interval(0.95))
         rows.append(
             {

@@ -123,7 +123,7 @@ class Rehearsal:
             "checked_transitions": self.checker.checked,
             "posterior": {
                 m.name: {"mean": float(m.mean), "sd": float(m.sd)}
-                for m in self.model.family.marginals(decode(self.units))
+                for m in self.model.marginals(decode(self.units))
             },
             "digest": self.posterior.digest,
             "equal_to_fault_free": self.equal,

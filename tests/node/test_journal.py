@@ -1,0 +1,117 @@
+"""An agent's log tells its life: each thing once, in words, with the names that matter."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+
+from unweave.manifest import Manifest
+from unweave.models import BetaBernoulli
+from unweave.node.journal import journal, news
+from unweave.node.log import Log
+from unweave.protocol.events import EraseRequested
+from unweave.protocol.ids import request_id
+from unweave.simulate.checks import Checker
+from unweave.simulate.crew import ride_out
+from unweave.simulate.faults import Storm, profile
+from unweave.simulate.rehearsal import CLEAR, draw_shards
+from unweave.simulate.worker import ModelWorker, record_key
+from unweave.simulate.world import World
+from unweave.solvers import default_solver
+
+
+class Diary:
+    """Every agent's entries, as an observer of a world."""
+
+    def __init__(self) -> None:
+        self.entries = defaultdict(list)
+
+    def after(self, agent, before, after, effects):
+        self.entries[agent] += news(before, after)
+
+    def of(self, agent: int, what: str) -> list[dict]:
+        return [entry.facts for entry in self.entries[agent] if entry.what == what]
+
+    @property
+    def kinds(self) -> Counter[str]:
+        return Counter(entry.what for entries in self.entries.values() for entry in entries)
+
+
+def world_of(diary: Diary, storm: Storm, agents: int = 4):
+    model = BetaBernoulli()
+    terms = Manifest.make(name="n", model=model, agents=agents, graph="ring").terms()
+    workers = [
+        ModelWorker(model, default_solver(model), shard, terms.seed)
+        for shard in draw_shards(model, terms.topology.agents, 1)
+    ]
+    checker = Checker(terms)
+    return World(terms, workers, seed=1, weather=storm, observers=[checker, diary]), checker
+
+
+def run(world: World) -> None:
+    """Until all has been said: signs of life go on for ever."""
+    for _ in range(2000):
+        world.step()
+
+
+def test_a_quiet_day():
+    diary = Diary()
+    world, _ = world_of(diary, Storm(CLEAR, 4, 1))
+    for k in range(4):
+        world.boot(k)
+    run(world)
+    for k in range(4):
+        whats = [entry.what for entry in diary.entries[k]]
+        assert whats == ["joined", "learned: put its contribution in", "the token rests"]
+    (rest,) = diary.of(0, "the token rests")
+    assert rest["attested"] == 4
+    assert len({facts["digest"] for k in range(4) for facts in diary.of(k, "the token rests")}) == 1
+
+    request = request_id(2, bytes(12))
+    world.tell(2, EraseRequested(request, False, frozenset({record_key(5)}), world.clock(2)))
+    run(world)
+    named = {"agent": "a3", "scope": "1 record", "request": request.hex()}
+    assert diary.of(2, "asked to erase") == [named]
+    for k in range(4):
+        assert diary.of(k, "asked to erase") in ([], [named])  # done before it heard, or not
+        assert diary.of(k, "taken out of the token") == [named]
+        assert diary.of(k, "certified") == [{"agents": "a3", "requests": request.hex()}]
+        assert len(diary.of(k, "the token rests")) == 2
+    again = diary.of(2, "put its contribution in again, without the erased records")
+    assert again == [{"revision": 2}]
+    assert not diary.of(1, "put its contribution in again, without the erased records")
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_bad_weather_is_told(seed):
+    diary = Diary()
+    storm = Storm(profile("hurricane"), 5, seed)
+    world, checker = world_of(diary, storm, agents=5)
+
+    def erasure(rng, agent):
+        return rng.random() < 0.15, frozenset({record_key(rng.randrange(100))})
+
+    ride_out(world, storm, checker, erasure, events=1500)
+    kinds = diary.kinds
+    assert kinds["a neighbour does not answer"] > 0
+    assert kinds["joined"] >= 5
+    lost = [entry for entry in diary.entries[0] if "lost" in entry.what]
+    assert len(lost) <= sum(1 for why in checker.opened if why != "genesis")
+    for entries in diary.entries.values():
+        for entry in entries:
+            assert entry.level in ("info", "warning", "error")
+            assert not any(isinstance(value, (bytes, np.ndarray)) for value in entry.facts.values())
+
+
+def test_nothing_new_is_nothing_to_say_and_a_gap_is_told():
+    diary = Diary()
+    world, _ = world_of(diary, Storm(CLEAR, 4, 1))
+    world.boot(0)
+    state = world.state(0)
+    assert list(news(state, state)) == []
+    text = io.StringIO()
+    journal(Log("a1", stream=text), state, None)
+    assert "the journal has a gap" in text.getvalue()
