@@ -257,8 +257,8 @@ def test_no_records(tmp_path: Path, kind: str) -> None:
 def test_too_few_records(tmp_path: Path) -> None:
     source = rows_of(tmp_path, "csv", [])
     data = private(tmp_path, source, BetaBernoulli())
-    data.require()
-    text = refused(lambda: data.require(11))
+    data.admit()
+    text = refused(lambda: data.admit(11))
     assert "has 10 records, fewer than min_records = 11" in text
     assert "set min_records in agent.toml" in text
     check_records("north", 10)

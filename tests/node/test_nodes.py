@@ -1,14 +1,20 @@
 """Agents in one event loop: what is quicker to see there than between processes."""
 
 import asyncio
+import csv
 import io
 from types import SimpleNamespace
 
 from unweave.errors import StoreError
-from unweave.node import seconding
+from unweave.node import data, seconding, serve
+from unweave.node.config import AgentFolder
 from unweave.node.control import Control
+from unweave.node.data_duck import open_duck
 from unweave.node.log import Log
 from unweave.node.runner import NotReady
+from unweave.node.worker import DataWorker
+from unweave.protocol.events import Solve
+from unweave.solvers import default_solver
 from unweave.testing.nodes import QUICK, nodes, until
 from unweave.testing.processes import Processes
 
@@ -106,3 +112,22 @@ def test_a_disk_that_fails_does_not_end_the_seconding_of_votes():
     asyncio.run(play())
     assert [(event.target, event.request) for event in told] == [(1, vote.request)]
     assert "no space left" in said.getvalue()
+
+
+def test_the_data_are_opened_once_at_the_start(tmp_path, monkeypatch):
+    net = Processes(tmp_path / "net", agents=1)
+    opened = []
+    monkeypatch.setattr(data, "open_duck", lambda *args: opened.append(args) or open_duck(*args))
+    folder = AgentFolder.read(net.folder("a1"))
+    records = serve.open_data(folder, serve.open_identity(folder))
+    worker = DataWorker(net.model, default_solver(net.model), records, folder.terms)
+    serve._look_at(folder, records)
+    work = Solve(("s",), 1, 1, None, None, frozenset())
+    first = worker.solve(work)
+    assert len(opened) == 1
+    assert (first.units == worker.solve(work).units).all()  # and read anew from then on
+    assert len(opened) == 2
+    serve._look_at(folder, records)
+    with (net.folder("a1") / "data.csv").open("a", newline="") as file:
+        csv.writer(file).writerow(("new", 1))
+    assert (first.units != worker.solve(work).units).any()

@@ -71,13 +71,18 @@ class PrivateData:
         self._wanted = Wanted(agent, model, names, source.key)
         self._resolved: tuple[str, frozenset[bytes], frozenset[str]] | None = None
         self._seen: str | None = None
+        self._ready: tuple[str, frozenset[bytes], int, Ints] | None = None
 
     # -- what comes out ---------------------------------------------------------------------------
 
     def check(self, dropped: frozenset[bytes] = _NOTHING) -> int:
         """The number of records, all of them sound; else DataError for the first that is not."""
         self._seen = self.fingerprint()
-        n = self._steady(self._sound, dropped)
+        if isinstance(self.model, ConjugateModel):
+            n, units = self._steady(self._totals, dropped)
+            self._ready = (self._seen, dropped, n, units)
+        else:
+            n = self._steady(self._sound, dropped)
         if n == 0 and not dropped:
             raise DataError(
                 f"agent {self.agent!r} has no records: give it at least one, or leave it out of "
@@ -90,7 +95,11 @@ class PrivateData:
         return self._steady(lambda reader, gone: reader.count(gone), dropped)
 
     def totals(self, dropped: frozenset[bytes] = _NOTHING) -> tuple[int, Ints]:
-        """The number of records and their statistics, from one look at the files."""
+        """The number of records and their statistics, from one look at the files; from the one that
+        `check` took, if they are the same and this is the first time that they are asked for."""
+        ready, self._ready = self._ready, None
+        if ready is not None and ready[:2] == (self.fingerprint(), dropped):
+            return ready[2:]
         return self._steady(self._totals, dropped)
 
     def statistics(self, dropped: frozenset[bytes] = _NOTHING) -> Ints:
@@ -110,9 +119,11 @@ class PrivateData:
         """A shard without records."""
         return Shard(self.agent, np.empty((0, len(self.model.columns))))
 
-    def require(self, least: int = MIN_RECORDS, dropped: frozenset[bytes] = _NOTHING) -> None:
-        """Refuse a shard so small that its statistics would tell about single records."""
-        check_records(self.agent, self.count(dropped), least)
+    def admit(self, least: int = MIN_RECORDS, dropped: frozenset[bytes] = _NOTHING) -> None:
+        """Sound, and not so few (whether dropped or not) that their statistics would tell about
+        single records; else DataError."""
+        n = self.check(dropped)
+        check_records(self.agent, self.count() if dropped else n, least)
 
     # -- keys and changes -------------------------------------------------------------------------
 
@@ -189,9 +200,7 @@ class PrivateData:
         return n, model.grid.units(units)
 
     def _sound(self, reader: Reader, gone: frozenset[str]) -> int:
-        sql = form(self.model)
-        found = None if sql is None else reader.totals(sql, gone)
-        return found[0] if found else sum(len(rows) for rows in self._chunks(reader, gone))
+        return sum(len(rows) for rows in self._chunks(reader, gone))
 
     def _loaded(self, reader: Reader, gone: frozenset[str]) -> Floats:
         return np.concatenate([self.empty().rows, *self._chunks(reader, gone, ordered=True)])

@@ -50,8 +50,8 @@ class Freshness:
             found = await loop.run_in_executor(None, self.data.fingerprint)
             if self._read() == f"{found} {state.data}":
                 return False
-            await loop.run_in_executor(None, self.data.check, state.dropped)
-            await loop.run_in_executor(None, self.data.require, self.node.folder.config.min_records)
+            least = self.node.folder.config.min_records
+            await loop.run_in_executor(None, self.data.admit, least, state.dropped)
             await self.node.tell(DataChanged(time.monotonic()))
             self._write(found, state.data + 1)
             return True

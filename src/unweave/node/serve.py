@@ -99,10 +99,11 @@ def _look_at(folder: AgentFolder, data: PrivateData) -> None:
             state = store.load(folder.terms, folder.me)
     if state is not None and state.detached:
         return
-    data.check(frozenset() if state is None else state.dropped)
+    dropped = frozenset() if state is None else state.dropped
     if state is None or state.current is None:
-        # Later a shard may shrink below it: that is what erasing does.
-        data.require(folder.config.min_records)
+        data.admit(folder.config.min_records, dropped)
+    else:
+        data.check(dropped)  # it may have shrunk below the minimum: that is what erasing does
 
 
 async def _until_open(node: Node, running: asyncio.Task[None]) -> None:

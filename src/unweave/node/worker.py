@@ -28,6 +28,5 @@ class DataWorker(ModelWorker):
     def solve(self, work: Solve) -> Solution:
         if not isinstance(self.model, ConjugateModel):
             return super().solve(work)
-        if not self.data.count(work.dropped):
-            return Solution(None)
-        return Solution(self.data.factor(work.dropped))
+        n, units = self.data.totals(work.dropped)
+        return Solution(self.model.grid.rescale(units, self.model.weight(n)) if n else None)
