@@ -11,10 +11,21 @@ from numbers import Real
 from typing import Any, TypeGuard
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unweave.errors import ConfigError
 
-__all__ = ["is_whole", "number", "seed_number", "shown", "whole_number"]
+__all__ = [
+    "floats",
+    "generator",
+    "is_whole",
+    "levels",
+    "number",
+    "seed_number",
+    "share",
+    "shown",
+    "whole_number",
+]
 
 
 def is_whole(value: Any) -> TypeGuard[int]:
@@ -44,6 +55,36 @@ def number(value: Any, what: str, *, least: float | None = None) -> float:
     if not np.isfinite(found) or (least is not None and found < least):
         raise ConfigError(f"{what} = {found:g}: expected {expected}")
     return found
+
+
+def share(p: Any, what: str) -> float:
+    """A probability strictly between 0 and 1."""
+    found = number(p, what)
+    if not 0.0 < found < 1.0:
+        raise ConfigError(f"{what} = {found:g}: expected a number between 0 and 1")
+    return found
+
+
+def floats(value: Any, what: str) -> NDArray[np.float64]:
+    """An array of numbers."""
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{what} = {shown(value)}: expected numbers") from None
+
+
+def levels(p: Any) -> NDArray[np.float64]:
+    """Levels of quantiles, from 0 to 1."""
+    found = floats(p, "quantile: p")
+    if not ((found >= 0.0) & (found <= 1.0)).all():
+        raise ConfigError("quantile: p: levels lie between 0 and 1")
+    return found
+
+
+def generator(n: Any, seed: Any) -> np.random.Generator:
+    """NumPy's generator for n draws, both arguments checked."""
+    whole_number(n, "the number of draws", 0)
+    return np.random.default_rng(whole_number(seed, "seed", 0))
 
 
 def seed_number(value: Any) -> int:

@@ -63,7 +63,7 @@ def _names(agents: int | Sequence[str]) -> list[str]:
     names: list[str]
     if is_whole(agents):
         names = [f"a{k + 1}" for k in range(agents)]
-    elif isinstance(agents, str) or not isinstance(agents, Iterable):
+    elif isinstance(agents, str | Set) or not isinstance(agents, Iterable):
         raise ConfigError(f"agents = {shown(agents)}: {expected}")
     else:
         names = [str(name) for name in agents]

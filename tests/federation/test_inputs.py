@@ -20,12 +20,13 @@ from unweave import (
     solvers,
 )
 from unweave.errors import ConfigError, DataError, GraphError
-from unweave.families import Beta
+from unweave.families import Beta, DiagonalNormal
 from unweave.simulate import PerReplica
 
 COINS = [[0, 1, 1], [1, 0], [1, 1, 0]]
 NAMED = {"a1": [0, 1, 1], "a2": [1, 0], "a3": [1, 1, 0]}
 MODEL = BetaBernoulli()
+LINE = LinearRegression(2).posterior(LinearRegression(2).eta0)
 EXPECTED = Federation(MODEL, COINS, "ring").learn().posterior
 
 
@@ -155,6 +156,23 @@ def test_models_by_name_solvers_by_estimator_and_numpy_numbers():
         (lambda: EXPECTED.log_prob("x"), ConfigError, "theta = 'x': expected numbers"),
         (lambda: EXPECTED.kl(3), ConfigError, "expected another posterior or distribution"),
         (lambda: EXPECTED.predict(3), ConfigError, "too many .* it takes nothing"),
+        (lambda: EXPECTED.predict().interval(2), ConfigError, "interval: p = 2: expected a number"),
+        (lambda: EXPECTED.predict().quantile(-0.1), ConfigError, "levels lie between 0 and 1"),
+        (lambda: EXPECTED.predict().sample(2.5), ConfigError, "number of draws = 2.5"),
+        (lambda: EXPECTED.predict().log_prob("x"), ConfigError, "x = 'x': expected numbers"),
+        (lambda: LINE.log_prob([1]), ConfigError, "expected 2 numbers"),
+        (lambda: LINE.log_prob([[1, 2, 3]]), ConfigError, "expected 2 numbers"),
+        (lambda: LINE.predict([[1, 2]]).interval(0), ConfigError, "interval: p = 0"),
+        (lambda: LINE.predict([[1, 2]]).sample(-1), ConfigError, "number of draws = -1"),
+        (
+            lambda: Federation(MODEL, [np.ma.array([1, 0], mask=[0, 1]), [1]]),
+            DataError,
+            "agent 'a1', column 'x', row 1: the value is missing",
+        ),
+        (lambda: partition([1, 2, 3], {"a", "b"}), ConfigError, "agents = a set"),
+        (lambda: graphs.ring({"a", "b"}), GraphError, "agents = a set"),
+        (lambda: graphs.by_name(3, 3), GraphError, "graph = 3: expected one of star"),
+        (lambda: DiagonalNormal([0, 1], [1, 2, 3]), ConfigError, "shapes that do not fit"),
         (lambda: MODEL.posterior([1.5, 2.5]), ConfigError, "made of whole numbers"),
         (lambda: simulate(MODEL, COINS, "rng"), GraphError, "did you mean 'ring'"),
         (lambda: simulate(MODEL, None, "ring"), DataError, "the shards are None"),

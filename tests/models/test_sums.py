@@ -66,5 +66,7 @@ def test_real_sums_round_each_record(values: list[float], bits: int) -> None:
 
 @pytest.mark.parametrize("value", [1e300, -1e300, 2.0**31])
 def test_a_record_too_large_is_refused(value: float) -> None:
-    with pytest.raises(GridOverflow, match=r"column: a record is too large for 40 .*bits=…"):
-        round_to(np.array([0.0, value]), 40, "column", FEATURE_LIMIT)
+    with pytest.raises(
+        GridOverflow, match=r"column: a record is too large .* up to ±0.00195.*bits=…"
+    ):
+        round_to(np.array([0.0, value]), 2.0**40, "column", FEATURE_LIMIT)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unweave.arguments import shown
+from unweave.arguments import floats
 from unweave.errors import ConfigError, UnweaveError
-from unweave.families.base import Family, Floats
+from unweave.families.base import Family
 from unweave.families.beta import BetaFamily
 from unweave.families.diagonal_normal import DiagonalNormalFamily
 from unweave.families.dirichlet import DirichletFamily
@@ -43,7 +43,7 @@ def Beta(a: ArrayLike, b: ArrayLike) -> Distribution:
 
 def Dirichlet(alpha: ArrayLike) -> Distribution:
     """Dirichlet with pseudo-counts alpha[..., classes]."""
-    counts = np.atleast_1d(_floats(alpha, "Dirichlet: alpha"))
+    counts = np.atleast_1d(floats(alpha, "Dirichlet: alpha"))
     family = DirichletFamily(counts.shape[-1])
     return _made(family, alpha=counts)
 
@@ -65,18 +65,16 @@ def Normal(mean: ArrayLike, sd: ArrayLike) -> Distribution:
 
 def DiagonalNormal(mean: ArrayLike, sd: ArrayLike) -> Distribution:
     """Independent normals; mean[..., d] and sd[..., d], one of which may be a number."""
-    pair = np.broadcast_arrays(
-        np.atleast_1d(_floats(mean, "DiagonalNormal: mean")), _floats(sd, "DiagonalNormal: sd")
-    )
-    family = DiagonalNormalFamily(pair[0].shape[-1])
-    return _made(family, mean=pair[0], sd=pair[1])
+    m, spread = floats(mean, "DiagonalNormal: mean"), floats(sd, "DiagonalNormal: sd")
+    size = max(np.shape(value)[-1] if np.ndim(value) else 1 for value in (m, spread))
+    return _made(DiagonalNormalFamily(size), mean=np.atleast_1d(m), sd=np.atleast_1d(spread))
 
 
 def MultivariateNormal(
     mean: ArrayLike, cov: ArrayLike | None = None, *, precision: ArrayLike | None = None
 ) -> Distribution:
     """Correlated normal; a number for `cov` or `precision` is that multiple of the identity."""
-    m = np.atleast_1d(_floats(mean, "MultivariateNormal: mean"))
+    m = np.atleast_1d(floats(mean, "MultivariateNormal: mean"))
     family = MultivariateNormalFamily(m.shape[-1])
     return _made(family, mean=m, **_given(cov=cov, precision=precision))
 
@@ -93,7 +91,7 @@ def NormalInverseGamma(
 
     A number m is one coefficient (the mean of a normal); m[..., d] are d coefficients.
     """
-    centre = np.atleast_1d(_floats(m, "NormalInverseGamma: m"))
+    centre = np.atleast_1d(floats(m, "NormalInverseGamma: m"))
     family = NormalInverseGammaFamily(centre.shape[-1])
     params = _given(m=centre, v=v, precision=precision, a=a, b=b)
     return _made(family, **params)
@@ -103,14 +101,14 @@ def NormalInverseWishart(
     mean: ArrayLike, kappa: ArrayLike, df: ArrayLike, scale: ArrayLike
 ) -> Distribution:
     """Mean N(mean, Σ/kappa) with covariance Σ ~ InverseWishart(df, scale)."""
-    m = np.atleast_1d(_floats(mean, "NormalInverseWishart: mean"))
+    m = np.atleast_1d(floats(mean, "NormalInverseWishart: mean"))
     family = NormalInverseWishartFamily(m.shape[-1])
     return _made(family, mean=m, kappa=kappa, df=df, scale=scale)
 
 
 def _made(family: Family, **params: ArrayLike) -> Distribution:
     """The member of `family` with these parameters."""
-    read = {key: _floats(value, f"{family.name}: {key}") for key, value in params.items()}
+    read = {key: floats(value, f"{family.name}: {key}") for key, value in params.items()}
     try:
         return Distribution(family, family.from_params(**read))
     except ValueError as error:
@@ -118,13 +116,6 @@ def _made(family: Family, **params: ArrayLike) -> Distribution:
             raise
         shapes = ", ".join(f"{key} {value.shape}" for key, value in read.items())
         raise ConfigError(f"{family.name}: shapes that do not fit together: {shapes}") from None
-
-
-def _floats(value: ArrayLike, what: str) -> Floats:
-    try:
-        return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ConfigError(f"{what} = {shown(value)}: expected numbers") from None
 
 
 def _given(**params: ArrayLike | None) -> dict[str, ArrayLike]:

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unweave.arguments import number, shown, whole_number
+from unweave.arguments import floats, share, whole_number
 from unweave.draws import Rng
 from unweave.errors import ConfigError
 from unweave.families.base import Family, Floats, Params
@@ -58,8 +58,7 @@ class Distribution:
 
     def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
         """Central interval of probability p of each quantity: (lower, upper)."""
-        if not 0.0 < number(p, "interval: p") < 1.0:
-            raise ConfigError(f"interval(p): p must lie between 0 and 1, got {p}")
+        p = share(p, "interval: p")
         ends = [m.interval(p) for m in self.marginals]
         return self._stack([low for low, _ in ends]), self._stack([high for _, high in ends])
 
@@ -73,10 +72,12 @@ class Distribution:
         return self.family.sample(self.eta, cast(Rng, rng), size)
 
     def log_prob(self, theta: ArrayLike) -> Floats:
-        try:
-            points = np.asarray(theta, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise ConfigError(f"log_prob: theta = {shown(theta)}: expected numbers") from None
+        points, event = floats(theta, "log_prob: theta"), self.family.event_shape
+        if event and points.shape[-len(event) :] != event:
+            raise ConfigError(
+                f"log_prob: theta has shape {points.shape}: expected {event[0]} numbers, "
+                f"{self.family.name}'s theta, along the last axis"
+            )
         return self.family.log_prob(self.eta, points)
 
     def entropy(self) -> Floats:

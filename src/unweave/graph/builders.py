@@ -11,7 +11,7 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from unweave.arguments import whole_number
+from unweave.arguments import shown, whole_number
 from unweave.errors import GraphError
 from unweave.graph.edges import from_edges
 from unweave.graph.interop import from_networkx, to_networkx
@@ -117,6 +117,8 @@ def by_name(
     Defaults: Erdős–Rényi p = a value that connects 99 of 100 graphs; Watts–Strogatz k = 4, p = 0.1;
     Barabási–Albert m = 2 (less where K is too small).
     """
+    if not isinstance(name, str):
+        raise GraphError(f"graph = {shown(name)}: expected one of {', '.join(NAMES)}")
     plain = name.strip().lower().replace("_", "-").replace(" ", "-").replace("ő", "o")
     plain = plain.replace("é", "e").replace("á", "a").replace("–", "-")
     plain = _ALSO.get(plain, plain)

@@ -7,7 +7,7 @@ sparse graph of 10⁵ agents is small; everything else is derived when it is ask
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from functools import cached_property
 from typing import Any, NoReturn, overload
 
@@ -36,7 +36,7 @@ def agent_names(agents: int | Sequence[str]) -> tuple[str, ...]:
         if agents < 1:
             raise GraphError(f"a graph needs at least one agent, not {agents}")
         return tuple(f"a{k}" for k in range(1, int(agents) + 1))
-    if isinstance(agents, str) or not isinstance(agents, Iterable):
+    if isinstance(agents, str | Set) or not isinstance(agents, Iterable):
         raise GraphError(f"agents = {shown(agents)}: give a number of agents or a list of names")
     return tuple(agents)
 

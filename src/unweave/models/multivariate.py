@@ -72,7 +72,7 @@ class MultivariateNormalModel(GramModel):
         return tuple(real(name) for name in self._names)
 
     def z(self, rows: Floats) -> Floats:
-        whole = round_to(rows, self.feature_bits, f"{self.name}, a column", FEATURE_LIMIT)
+        whole = round_to(rows, 2.0**self.feature_bits, f"{self.name}, a column", FEATURE_LIMIT)
         return np.insert(whole, 0, 2.0**self.feature_bits, axis=1)
 
     def arrange(self, gram: Exact, n: int) -> list[int]:

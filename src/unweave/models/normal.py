@@ -42,8 +42,9 @@ class NormalKnownVariance(ConjugateModel):
             raise ConfigError(f"{self.name}: noise = {self.noise}: must be above 0")
         if not abs(self.used_noise / self.noise - 1) < 1e-4:
             raise ConfigError(
-                f"{self.name}: with {self.grid.bits[1]} bits the noise {self.noise} would become "
-                f"{self.used_noise:.6g}; use more bits, or measure x in other units"
+                f"{self.name}: with {self.grid.bits[1]} bits (of at most 62) the noise "
+                f"{self.noise} would become {self.used_noise:.6g}; use more bits, or measure x in "
+                "other units"
             )
 
     @property
@@ -106,7 +107,7 @@ class NormalUnknown(GramModel):
         return (real("x"),)
 
     def z(self, rows: Floats) -> Floats:
-        whole = round_to(rows, self.feature_bits, f"{self.name}, x", FEATURE_LIMIT)
+        whole = round_to(rows, 2.0**self.feature_bits, f"{self.name}, x", FEATURE_LIMIT)
         return np.insert(whole, 0, 2.0**self.feature_bits, axis=1)
 
     def arrange(self, gram: Exact, n: int) -> list[int]:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betaln, gammaln
 
+from unweave.arguments import floats, generator, levels, share
+
 __all__ = [
     "BetaBinomialPredictive",
     "BetaNegativeBinomialPredictive",
@@ -47,11 +49,12 @@ class CountPredictive(ABC):
 
     def quantile(self, p: ArrayLike) -> Floats:
         """The smallest x with cdf(x) ≥ p."""
-        p = np.asarray(p, dtype=np.float64)
+        p = levels(p)
         # At p = 1 the answer is the end of the support, not where the cdf rounds to 1.
         return np.where(p == 1.0, self.high, _search(self.cdf, p, self.low))
 
     def interval(self, p: float = 0.95) -> tuple[float, float]:
+        p = share(p, "interval: p")
         low, high = self.quantile([(1 - p) / 2, (1 + p) / 2])
         return float(low), float(high)
 
@@ -73,7 +76,7 @@ class BetaBinomialPredictive(CountPredictive):
         return float(np.sqrt(n * p * (1 - p) * (total + n) / (total + 1)))
 
     def log_prob(self, x: ArrayLike) -> Floats:
-        x = np.asarray(x, dtype=np.float64)
+        x = floats(x, "x")
         inside = (x >= 0) & (x <= self.trials) & (x == np.floor(x))
         k = np.where(inside, x, 0.0)
         n = float(self.trials)
@@ -84,7 +87,7 @@ class BetaBinomialPredictive(CountPredictive):
     def cdf(self, x: ArrayLike) -> Floats:
         table = np.minimum(np.cumsum(np.exp(self.log_prob(np.arange(self.trials + 1)))), 1.0)
         table[-1] = 1.0
-        at = np.floor(np.asarray(x, dtype=np.float64))
+        at = np.floor(floats(x, "x"))
         index = np.clip(at, 0, self.trials).astype(np.int64)
         return np.where(at < 0, 0.0, table[index])
 
@@ -93,7 +96,7 @@ class BetaBinomialPredictive(CountPredictive):
         return float(self.trials)
 
     def sample(self, n: int, seed: int = 0) -> Floats:
-        rng = np.random.default_rng(seed)
+        rng = generator(n, seed)
         return rng.binomial(self.trials, rng.beta(self.a, self.b, n)).astype(np.float64)
 
 
@@ -119,7 +122,7 @@ class BetaNegativeBinomialPredictive(CountPredictive):
         return float(np.sqrt(r * (a + r - 1) * b * (a + b - 1) / ((a - 2) * (a - 1) ** 2)))
 
     def log_prob(self, x: ArrayLike) -> Floats:
-        x = np.asarray(x, dtype=np.float64) - self.low
+        x = floats(x, "x") - self.low
         inside = (x >= 0) & (x == np.floor(x))
         k, r = np.where(inside, x, 0.0), float(self.successes)
         choose = -np.log(r + k) - betaln(r, 1 + k)
@@ -128,7 +131,7 @@ class BetaNegativeBinomialPredictive(CountPredictive):
 
     def cdf(self, x: ArrayLike) -> Floats:
         """At most x failures ⟺ at least r successes in x + r trials, a finite beta-binomial sum."""
-        k = np.floor(np.asarray(x, dtype=np.float64)) - self.low
+        k = np.floor(floats(x, "x")) - self.low
         n = np.maximum(k, 0.0) + self.successes
         fewer = np.zeros_like(n)
         for j in range(self.successes):
@@ -138,7 +141,7 @@ class BetaNegativeBinomialPredictive(CountPredictive):
 
     def sample(self, n: int, seed: int = 0) -> Floats:
         """theta is g/(g+h) of two gammas, so the odds of a failure are h/g: none is lost near 0."""
-        rng = np.random.default_rng(seed)
+        rng = generator(n, seed)
         odds = rng.standard_gamma(self.b, n) / rng.standard_gamma(self.a, n)
         return self.low + _poisson(rng, odds * rng.standard_gamma(self.successes, n))
 
@@ -157,7 +160,7 @@ class NegativeBinomialPredictive(CountPredictive):
         return float(np.sqrt(self.a * (self.b + 1))) / self.b
 
     def log_prob(self, x: ArrayLike) -> Floats:
-        x = np.asarray(x, dtype=np.float64)
+        x = floats(x, "x")
         inside = (x >= 0) & (x == np.floor(x))
         k = np.where(inside, x, 0.0)
         value = -np.log(self.a + k) - betaln(self.a, 1 + k)
@@ -165,12 +168,12 @@ class NegativeBinomialPredictive(CountPredictive):
         return np.where(inside, value, -np.inf)
 
     def cdf(self, x: ArrayLike) -> Floats:
-        k = np.floor(np.asarray(x, dtype=np.float64))
+        k = np.floor(floats(x, "x"))
         value = betainc(self.a, np.maximum(k, 0.0) + 1, self.b / (self.b + 1))
         return np.where(k < 0, 0.0, value)
 
     def sample(self, n: int, seed: int = 0) -> Floats:
-        rng = np.random.default_rng(seed)
+        rng = generator(n, seed)
         return _poisson(rng, rng.standard_gamma(self.a, n) / self.b)
 
 
@@ -193,13 +196,13 @@ class CategoricalPredictive:
         return np.sqrt(self.probabilities * (1 - self.probabilities))
 
     def log_prob(self, x: ArrayLike) -> Floats:
-        x = np.asarray(x)
+        x = floats(x, "x")
         inside = (x >= 0) & (x < len(self.concentration)) & (x == np.floor(x))
         index = np.where(inside, x, 0).astype(np.int64)
         return np.where(inside, np.log(self.probabilities)[index], -np.inf)
 
     def sample(self, n: int, seed: int = 0) -> NDArray[np.int64]:
-        u = np.random.default_rng(seed).random(n)
+        u = generator(n, seed).random(n)
         return np.searchsorted(np.cumsum(self.probabilities)[:-1], u, side="right")
 
 
@@ -225,7 +228,7 @@ class DirichletMultinomialPredictive:
         return np.sqrt(np.diag(self.cov()))
 
     def log_prob(self, x: ArrayLike) -> Floats:
-        x = np.asarray(x, dtype=np.float64)
+        x = floats(x, "x")
         inside = ((x >= 0) & (x == np.floor(x))).all(axis=-1) & (x.sum(axis=-1) == self.trials)
         k = np.where(inside[..., None], x, 0.0)
         alpha, total, n = self.concentration, self.concentration.sum(), float(self.trials)
@@ -234,7 +237,7 @@ class DirichletMultinomialPredictive:
         return np.where(inside, value, -np.inf)
 
     def sample(self, n: int, seed: int = 0) -> NDArray[np.int64]:
-        rng = np.random.default_rng(seed)
+        rng = generator(n, seed)
         return rng.multinomial(self.trials, rng.dirichlet(self.concentration, size=n))
 
 

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
+from unweave.arguments import floats, generator, levels, share
+
 __all__ = ["BetaExponentialPredictive"]
 
 Floats = NDArray[np.float64]
@@ -41,19 +43,19 @@ class BetaExponentialPredictive:
         return float(np.sqrt(2.0 * mean * (self.a + 1.0) / (total + 1.0) - mean * mean))
 
     def log_prob(self, x: ArrayLike) -> Floats:
-        x = np.asarray(x, dtype=np.float64)
+        x = floats(x, "x")
         inside = np.where(x >= 0, x, 0.0)[..., None]
         with np.errstate(divide="ignore"):  # a node may carry no weight at all
             terms = np.log(self.weights) - np.log(self.theta) - inside / self.theta
         return np.where(x >= 0, logsumexp(terms, axis=-1), -np.inf)
 
     def cdf(self, x: ArrayLike) -> Floats:
-        x = np.maximum(np.asarray(x, dtype=np.float64), 0.0)
+        x = np.maximum(floats(x, "x"), 0.0)
         value: Floats = -(self.weights * np.expm1(-x[..., None] / self.theta)).sum(axis=-1)
         return value
 
     def quantile(self, p: ArrayLike) -> Floats:
-        p = np.asarray(p, dtype=np.float64)
+        p = levels(p)
         low = np.zeros(p.shape)
         # θ < 1, so the quantile of an exponential with mean 1 bounds this one.
         with np.errstate(divide="ignore"):  # p = 1 is infinitely far out
@@ -65,9 +67,10 @@ class BetaExponentialPredictive:
         return high
 
     def interval(self, p: float = 0.95) -> tuple[float, float]:
+        p = share(p, "interval: p")
         low, high = self.quantile([(1 - p) / 2, (1 + p) / 2])
         return float(low), float(high)
 
     def sample(self, n: int, seed: int = 0) -> Floats:
-        rng = np.random.default_rng(seed)
+        rng = generator(n, seed)
         return rng.beta(self.a, self.b, n) * rng.standard_exponential(n)

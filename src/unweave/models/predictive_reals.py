@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln, ndtri, stdtr, stdtrit
+from scipy.special import gammaln, ndtr, ndtri, stdtr, stdtrit
+
+from unweave.arguments import floats, generator, levels, share
 
 __all__ = [
     "LomaxPredictive",
@@ -37,27 +39,28 @@ class LomaxPredictive:
         return float(self.b / (a - 1) * np.sqrt(a / (a - 2))) if a > 2 else np.inf
 
     def log_prob(self, x: ArrayLike) -> Floats:
-        x = np.asarray(x, dtype=np.float64)
+        x = floats(x, "x")
         inside = np.where(x >= 0, x, 0.0)
         value = np.log(self.a / self.b) - (self.a + 1) * np.log1p(inside / self.b)
         return np.where(x >= 0, value, -np.inf)
 
     def cdf(self, x: ArrayLike) -> Floats:
-        x = np.maximum(np.asarray(x, dtype=np.float64), 0.0)
+        x = np.maximum(floats(x, "x"), 0.0)
         return -np.expm1(-self.a * np.log1p(x / self.b))
 
     def quantile(self, p: ArrayLike) -> Floats:
-        p = np.asarray(p, dtype=np.float64)
+        p = levels(p)
         with np.errstate(divide="ignore"):  # p = 1 is infinitely far out
             value: Floats = self.b * np.expm1(-np.log1p(-p) / self.a)
         return value
 
     def interval(self, p: float = 0.95) -> tuple[float, float]:
+        p = share(p, "interval: p")
         low, high = self.quantile([(1 - p) / 2, (1 + p) / 2])
         return float(low), float(high)
 
     def sample(self, n: int, seed: int = 0) -> Floats:
-        return self.quantile(np.random.default_rng(seed).random(n))
+        return self.quantile(generator(n, seed).random(n))
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,20 +77,25 @@ class NormalPredictive:
         return self.scale
 
     def log_prob(self, x: ArrayLike) -> Floats:
-        z = (np.asarray(x, dtype=np.float64) - self.loc) / self.scale
+        z = (floats(x, "x") - self.loc) / self.scale
         value: Floats = -0.5 * (z * z + _LOG_2PI) - np.log(self.scale)
         return value
 
+    def cdf(self, x: ArrayLike) -> Floats:
+        value: Floats = ndtr((floats(x, "x") - self.loc) / self.scale)
+        return value
+
     def quantile(self, p: float) -> Floats:
-        value: Floats = self.loc + self.scale * ndtri(p)
+        value: Floats = self.loc + self.scale * ndtri(levels(p))
         return value
 
     def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
+        p = share(p, "interval: p")
         return self.quantile((1 - p) / 2), self.quantile((1 + p) / 2)
 
     def sample(self, n: int, seed: int = 0) -> Floats:
         """[n, ...]; the rows of a design are drawn independently, each from its marginal."""
-        z = np.random.default_rng(seed).standard_normal((n, *np.shape(self.loc)))
+        z = generator(n, seed).standard_normal((n, *np.shape(self.loc)))
         return self.loc + self.scale * z
 
 
@@ -111,25 +119,26 @@ class StudentTPredictive:
 
     def log_prob(self, x: ArrayLike) -> Floats:
         v = self.df
-        z = (np.asarray(x, dtype=np.float64) - self.loc) / self.scale
+        z = (floats(x, "x") - self.loc) / self.scale
         norm = gammaln((v + 1) / 2) - gammaln(v / 2) - 0.5 * np.log(v * np.pi)
         value: Floats = norm - np.log(self.scale) - 0.5 * (v + 1) * np.log1p(z * z / v)
         return value
 
     def cdf(self, x: ArrayLike) -> Floats:
-        value: Floats = stdtr(self.df, (np.asarray(x, dtype=np.float64) - self.loc) / self.scale)
+        value: Floats = stdtr(self.df, (floats(x, "x") - self.loc) / self.scale)
         return value
 
     def quantile(self, p: float) -> Floats:
-        value: Floats = self.loc + self.scale * stdtrit(self.df, p)
+        value: Floats = self.loc + self.scale * stdtrit(self.df, levels(p))
         return value
 
     def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
+        p = share(p, "interval: p")
         return self.quantile((1 - p) / 2), self.quantile((1 + p) / 2)
 
     def sample(self, n: int, seed: int = 0) -> Floats:
         """[n, ...]; the rows of a design are drawn independently, each from its marginal."""
-        z = np.random.default_rng(seed).standard_t(self.df, (n, *np.shape(self.loc)))
+        z = generator(n, seed).standard_t(self.df, (n, *np.shape(self.loc)))
         return self.loc + self.scale * z
 
 
@@ -157,7 +166,7 @@ class MultivariateTPredictive:
     def log_prob(self, x: ArrayLike) -> Floats:
         d, v = len(self.loc), self.df
         root = np.linalg.cholesky(self.shape)
-        offset = np.asarray(x, dtype=np.float64) - self.loc
+        offset = floats(x, "x") - self.loc
         z = np.linalg.solve(root, offset[..., None])[..., 0]
         norm = gammaln((v + d) / 2) - gammaln(v / 2) - 0.5 * d * np.log(v * np.pi)
         square = (z * z).sum(axis=-1)
@@ -165,7 +174,7 @@ class MultivariateTPredictive:
         return value
 
     def sample(self, n: int, seed: int = 0) -> Floats:
-        rng = np.random.default_rng(seed)
+        rng = generator(n, seed)
         z = rng.standard_normal((n, len(self.loc))) @ np.linalg.cholesky(self.shape).T
         draws: Floats = self.loc + z * np.sqrt(self.df / rng.chisquare(self.df, size=(n, 1)))
         return draws

@@ -110,7 +110,7 @@ class _Regression(GramModel):
         return np.insert(rows, 0, 1.0, axis=1) if self.intercept else rows
 
     def z(self, rows: Floats) -> Floats:
-        whole = round_to(rows * self.scale, 0, f"{self.name}, a feature or target", FEATURE_LIMIT)
+        whole = round_to(rows, self.scale, f"{self.name}, a feature or target", FEATURE_LIMIT)
         return np.insert(whole, 0, self.scale, axis=1) if self.intercept else whole
 
     def named_samples(self, theta: Floats) -> dict[str, Floats]:

@@ -148,6 +148,8 @@ def _from_named(data: Any, names: list[str], agent: str) -> Rows:
 def _block(data: Any, agent: str, place: str, names: list[str]) -> Rows:
     """`data` as a float64 array [N, c]; a one-dimensional array is one column."""
     where = f"agent {agent!r}" + (f", column {place!r}" if place else "")
+    if isinstance(data, np.ma.MaskedArray):
+        data = np.ma.filled(data.astype(np.float64), np.nan)  # a masked value is a missing one
     try:
         array = np.asarray(data)
         if array.dtype.kind not in "biufO":

@@ -38,7 +38,7 @@ def count_sum(values: Floats) -> int:
 
 def real_sum(values: Floats, bits: int, what: str) -> int:
     """Σ round(x·2^bits), each record rounded half to even."""
-    scaled = round_to(values, bits, what)
+    scaled = round_to(values, 2.0**bits, what)
     total = float(np.abs(scaled).sum())
     # The same argument as in `count_sum`, on magnitudes.
     if total < _EXACT:
@@ -46,14 +46,14 @@ def real_sum(values: Floats, bits: int, what: str) -> int:
     return exact_sum(scaled.astype(np.int64)[:, None])[0]
 
 
-def round_to(values: Floats, bits: int, what: str, limit: float = 2.0**63) -> Floats:
-    """x·2^bits rounded half to even, as whole float64 numbers below `limit`."""
+def round_to(values: Floats, scale: float, what: str, limit: float = 2.0**63) -> Floats:
+    """x·scale rounded half to even, as whole float64 numbers below `limit`; 1/scale is the step."""
     with np.errstate(over="ignore"):  # an infinity fails the test below
-        scaled: Floats = np.rint(values * 2.0**bits)
+        scaled: Floats = np.rint(values * scale)
     if scaled.size and not max(-scaled.min(), scaled.max()) < limit:
         raise GridOverflow(
-            f"{what}: a record is too large for {bits} fractional bits (at most "
-            f"±{limit * 2.0**-bits:.3g}); standardise the data or use fewer bits (bits=…)"
+            f"{what}: a record is too large for the grid, whose step of {1 / scale:.3g} leaves "
+            f"room up to ±{limit / scale:.3g}; standardise the data or use fewer bits (bits=…)"
         )
     return scaled
 

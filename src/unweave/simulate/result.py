@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unweave.arguments import number, shown, whole_number
+from unweave.arguments import share, shown, whole_number
 from unweave.errors import ConfigError
 from unweave.families import Distribution
 from unweave.graph import Topology
@@ -43,8 +43,7 @@ class Curves:
 
     def band(self, p: float = 0.75) -> tuple[Floats, Floats]:
         """The central band [I] that holds a share p of the replicas at each iteration."""
-        if not 0.0 < number(p, "band: p") < 1.0:
-            raise ConfigError(f"band({p}): a share between 0 and 1")
+        p = share(p, "band: p")
         low, high = np.quantile(self.values, [0.5 - p / 2, 0.5 + p / 2], axis=0)
         return low, high
 
