@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks import plain
 from benchmarks.harness import benchmark, ratio
 from unweave.graph import Topology, graphs
-from unweave.models.base import by_name
+from unweave.models import by_name
 from unweave.models.beta_exponential import BetaExponential
 from unweave.simulate import simulate
 

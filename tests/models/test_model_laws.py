@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from unweave.errors import ConfigError, GridOverflow
 from unweave.models import ConjugateModel, LinearRegression, NormalUnknown, by_name, names
-from unweave.models.base import _REGISTRY
+from unweave.models.base import REGISTRY
 from unweave.testing import models as laws
 from unweave.testing.models import CASES, Case
 
@@ -21,7 +21,7 @@ SIZES = st.integers(1, 60)
 
 
 def test_every_conjugate_model_has_a_case() -> None:
-    conjugate = {name for name, cls in _REGISTRY.items() if issubclass(cls, ConjugateModel)}
+    conjugate = {name for name, cls in REGISTRY.items() if issubclass(cls, ConjugateModel)}
     assert {case.id for case in CASES} == conjugate
     assert conjugate <= set(names())
 

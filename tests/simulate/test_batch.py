@@ -19,8 +19,7 @@ from unweave.graph import (
     sweep_next,
     sweep_order,
 )
-from unweave.models import Model
-from unweave.models.base import by_name
+from unweave.models import Model, by_name
 from unweave.models.beta_exponential import BetaExponential
 from unweave.simulate import Forget, PerReplica, Replicas, simulate
 from unweave.solvers import ESTIMATORS, Exact, NaturalGradient, Solver
@@ -340,7 +339,7 @@ import sys
 sys.modules["numba"] = None
 import numpy as np
 from unweave.graph import graphs
-from unweave.models.base import by_name
+from unweave.models import by_name
 from unweave.simulate import simulate, jit
 assert not jit.COMPILED
 graph = graphs.complete(4)

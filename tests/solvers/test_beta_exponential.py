@@ -5,7 +5,7 @@ import pytest
 from scipy import integrate, stats
 
 from unweave.errors import ConfigError, DataError
-from unweave.models.base import by_name
+from unweave.models import by_name
 from unweave.models.beta_exponential import BetaExponential
 from unweave.solvers import optimum
 

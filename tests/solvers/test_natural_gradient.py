@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from unweave.draws import Stream
 from unweave.errors import ConfigError, SolverError
-from unweave.models.base import by_name
+from unweave.models import by_name
 from unweave.models.beta_exponential import BetaExponential
 from unweave.solvers import Exact, NaturalGradient, default_solver, optimum
 from unweave.solvers.estimators import Point

@@ -10,8 +10,8 @@ from unweave.draws import Stream
 from unweave.errors import ConfigError
 from unweave.families import Distribution, Gamma
 from unweave.graph import graphs
-from unweave.models import LossModel
-from unweave.models.base import _REGISTRY, by_name
+from unweave.models import LossModel, by_name
+from unweave.models.base import REGISTRY
 from unweave.models.columns import Column, count
 from unweave.simulate import simulate
 from unweave.solvers import NaturalGradient
@@ -35,7 +35,7 @@ class PoissonByLoss(LossModel):
         return len(data) * theta - data.sum() * np.log(theta)
 
 
-del _REGISTRY["poisson-by-loss"]  # not a model for users
+del REGISTRY["poisson-by-loss"]  # not a model for users
 
 COUNTS = [[2, 0, 3], [1, 4], [5, 2, 2, 0], [1]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unweave.models.base import ConjugateModel, LossModel, Model, as_model, by_name, names
+from unweave.models.base import ConjugateModel, LossModel, Model
 from unweave.models.beta import BetaBernoulli, BetaBinomial, BetaGeometric, BetaNegativeBinomial
 from unweave.models.beta_exponential import BetaExponential
 from unweave.models.dirichlet import DirichletCategorical, DirichletMultinomial
@@ -10,6 +10,7 @@ from unweave.models.gamma import GammaExponential, GammaPoisson
 from unweave.models.multivariate import MultivariateNormalModel
 from unweave.models.normal import NormalKnownVariance, NormalUnknown
 from unweave.models.posterior import Posterior
+from unweave.models.registry import as_model, by_name, names
 from unweave.models.regression import LinearRegression, LinearRegressionUnknownNoise
 from unweave.models.shards import Shard
 

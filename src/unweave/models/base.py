@@ -10,11 +10,9 @@ states its name, its prior, what its columns must hold, and
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
-from difflib import get_close_matches
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -22,7 +20,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unweave.arguments import shown
 from unweave.errors import ConfigError, DomainError
 from unweave.families import Distribution, Family
 from unweave.families.marginals import Marginal
@@ -32,12 +29,13 @@ from unweave.models.posterior import Posterior
 from unweave.models.settings import read_settings
 from unweave.models.shards import Shard, read
 
-__all__ = ["ConjugateModel", "LossModel", "Model", "Reduction", "as_model", "by_name", "names"]
+__all__ = ["REGISTRY", "ConjugateModel", "LossModel", "Model", "Reduction"]
 
 Floats = NDArray[np.float64]
 Reduction = Literal["sum", "mean"]
 
-_REGISTRY: dict[str, type[Model]] = {}
+# Every model that has been defined, by its name.
+REGISTRY: dict[str, type[Model]] = {}
 
 # Cells per chunk of a sum: its temporaries stay in the cache. The result does not depend on it.
 _CELLS = 1 << 17
@@ -67,7 +65,7 @@ class Model(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "name" in cls.__dict__:
-            _REGISTRY[cls.name] = cls
+            REGISTRY[cls.name] = cls
 
     def __post_init__(self) -> None:
         read_settings(self)
@@ -275,48 +273,6 @@ class LossModel(Model):
     def needs(self, moments: int) -> str:
         """The condition behind `margin`, for error messages."""
         return f"natural parameters inside the domain of {self.family.name}"
-
-
-def by_name(name: str, **settings: Any) -> Model:
-    """The model called `name`, as it is written in files and on the command line."""
-    if name not in _REGISTRY:
-        close = get_close_matches(str(name), _REGISTRY, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(names())}"
-        raise ConfigError(f"unknown model {name!r}: {hint}")
-    cls = _REGISTRY[name]
-    try:
-        inspect.signature(cls).bind(**settings)
-    except TypeError as error:
-        known = ", ".join(inspect.signature(cls).parameters)
-        raise ConfigError(f"model {name!r}: {error}; its settings are {known}") from None
-    return cls(**settings)
-
-
-def as_model(model: Any) -> Model:
-    """The model that is meant: itself, or one by its name with the settings it has by default."""
-    if isinstance(model, str):
-        return by_name(model)
-    if isinstance(model, Model):
-        return model
-    if isinstance(model, type) and issubclass(model, Model):
-        needed = [
-            p.name
-            for p in inspect.signature(model).parameters.values()
-            if p.default is inspect.Parameter.empty
-        ]
-        settings = ", ".join(f"{name}=…" for name in needed)
-        raise ConfigError(
-            f"model = {shown(model)}: write {model.__name__}({settings}), with brackets"
-        )
-    raise ConfigError(
-        f"model = {shown(model)}: expected a model such as BetaBernoulli(a=2, b=2), or the name of "
-        f"one: {', '.join(names())}"
-    )
-
-
-def names() -> tuple[str, ...]:
-    """The names of all models."""
-    return tuple(sorted(_REGISTRY))
 
 
 def _chunks(rows: Floats, size: int) -> Iterator[Floats]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Column", "binary", "count", "label", "nonnegative", "positive", "real"]
+__all__ = ["Column", "binary", "column_names", "count", "label", "nonnegative", "positive", "real"]
 
 # Whole numbers up to here are exact in float64.
 _WHOLE_LIMIT = 2.0**53
@@ -44,6 +45,11 @@ class Column:
         if below[row]:
             return row, f"is {'not above' if self.strict else 'below'} {self.low:g}"
         return row, f"is above {self.high:.0f}"
+
+
+def column_names(given: int | Sequence[str]) -> tuple[str, ...]:
+    """Names as given, or x1, x2, … for a number of columns."""
+    return tuple(f"x{j + 1}" for j in range(given)) if isinstance(given, int) else tuple(given)
 
 
 def real(name: str) -> Column:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from unweave.errors import ConfigError
 from unweave.families import Distribution, NormalInverseWishart
 from unweave.families.packed import unpack
-from unweave.models.columns import Column, real
+from unweave.models.columns import Column, column_names, real
 from unweave.models.gram import Exact, GramModel, upper
 from unweave.models.predictive_reals import MultivariateTPredictive
 from unweave.models.sums import FEATURE_LIMIT, round_to
@@ -54,9 +54,7 @@ class MultivariateNormalModel(GramModel):
 
     @property
     def _names(self) -> tuple[str, ...]:
-        if isinstance(self.dim, int):
-            return tuple(f"x{j + 1}" for j in range(self.dim))
-        return tuple(self.dim)
+        return column_names(self.dim)
 
     @property
     def prior(self) -> Distribution:

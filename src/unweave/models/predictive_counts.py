@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betaln, gammaln
 
-from unweave.arguments import floats, generator, levels, share
+from unweave.arguments import floats, generator, levels
+from unweave.models.predictive import ScalarPredictive
 
 __all__ = [
     "BetaBinomialPredictive",
@@ -27,7 +28,7 @@ Floats = NDArray[np.float64]
 _FAR = 2.0**52
 
 
-class CountPredictive(ABC):
+class CountPredictive(ScalarPredictive):
     """A distribution on the whole numbers from `low` to `high`; quantiles follow from the cdf."""
 
     low: int = 0
@@ -52,11 +53,6 @@ class CountPredictive(ABC):
         p = levels(p)
         # At p = 1 the answer is the end of the support, not where the cdf rounds to 1.
         return np.where(p == 1.0, self.high, _search(self.cdf, p, self.low))
-
-    def interval(self, p: float = 0.95) -> tuple[float, float]:
-        p = share(p, "interval: p")
-        low, high = self.quantile([(1 - p) / 2, (1 + p) / 2])
-        return float(low), float(high)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
-from unweave.arguments import floats, generator, levels, share
+from unweave.arguments import floats, generator, levels
+from unweave.models.predictive import ScalarPredictive
 
 __all__ = ["BetaExponentialPredictive"]
 
@@ -19,7 +20,7 @@ _HALVINGS = 80  # of a bracket of quantiles: more than a float64 can tell
 
 
 @dataclass(frozen=True, eq=False)
-class BetaExponentialPredictive:
+class BetaExponentialPredictive(ScalarPredictive):
     """An exponential time when its mean θ ~ Beta(a, b): p(z) = E[exp(−z/θ)/θ].
 
     The expectation is a sum over quadrature nodes; densities and probabilities are right to 1e-9 of
@@ -65,11 +66,6 @@ class BetaExponentialPredictive:
             below = self.cdf(middle) < p
             low, high = np.where(below, middle, low), np.where(below, high, middle)
         return high
-
-    def interval(self, p: float = 0.95) -> tuple[float, float]:
-        p = share(p, "interval: p")
-        low, high = self.quantile([(1 - p) / 2, (1 + p) / 2])
-        return float(low), float(high)
 
     def sample(self, n: int, seed: int = 0) -> Floats:
         rng = generator(n, seed)

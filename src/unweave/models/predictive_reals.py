@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, ndtr, ndtri, stdtr, stdtrit
 
 from unweave.arguments import floats, generator, levels, share
+from unweave.models.predictive import ScalarPredictive
 
 __all__ = [
     "LomaxPredictive",
@@ -23,7 +24,7 @@ _LOG_2PI = float(np.log(2 * np.pi))
 
 
 @dataclass(frozen=True)
-class LomaxPredictive:
+class LomaxPredictive(ScalarPredictive):
     """An exponential time when its rate ~ Gamma(a, rate b): P(X > x) = (1 + x/b)^−a."""
 
     a: float
@@ -53,11 +54,6 @@ class LomaxPredictive:
         with np.errstate(divide="ignore"):  # p = 1 is infinitely far out
             value: Floats = self.b * np.expm1(-np.log1p(-p) / self.a)
         return value
-
-    def interval(self, p: float = 0.95) -> tuple[float, float]:
-        p = share(p, "interval: p")
-        low, high = self.quantile([(1 - p) / 2, (1 + p) / 2])
-        return float(low), float(high)
 
     def sample(self, n: int, seed: int = 0) -> Floats:
         return self.quantile(generator(n, seed).random(n))

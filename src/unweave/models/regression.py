@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError, DataError
 from unweave.families import Distribution, MultivariateNormal, NormalInverseGamma
-from unweave.models.columns import Column, real
+from unweave.models.columns import Column, column_names, real
 from unweave.models.gram import Exact, GramModel, bordered, upper
 from unweave.models.predictive_reals import NormalPredictive, StudentTPredictive
 from unweave.models.sums import FEATURE_LIMIT, round_to
@@ -56,9 +56,7 @@ class _Regression(GramModel):
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        if isinstance(self.features, int):
-            return tuple(f"x{j + 1}" for j in range(self.features))
-        return tuple(self.features)
+        return column_names(self.features)
 
     @property
     def coefficients(self) -> tuple[str, ...]:

@@ -1,0 +1,55 @@
+"""Models by name, as files and command lines write them."""
+
+from __future__ import annotations
+
+import inspect
+from difflib import get_close_matches
+from typing import Any
+
+from unweave.arguments import shown
+from unweave.errors import ConfigError
+from unweave.models.base import REGISTRY, Model
+
+__all__ = ["as_model", "by_name", "names"]
+
+
+def by_name(name: str, **settings: Any) -> Model:
+    """The model called `name`, as it is written in files and on the command line."""
+    if name not in REGISTRY:
+        close = get_close_matches(str(name), REGISTRY, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(names())}"
+        raise ConfigError(f"unknown model {name!r}: {hint}")
+    cls = REGISTRY[name]
+    try:
+        inspect.signature(cls).bind(**settings)
+    except TypeError as error:
+        known = ", ".join(inspect.signature(cls).parameters)
+        raise ConfigError(f"model {name!r}: {error}; its settings are {known}") from None
+    return cls(**settings)
+
+
+def as_model(model: Any) -> Model:
+    """The model that is meant: itself, or one by its name with the settings it has by default."""
+    if isinstance(model, str):
+        return by_name(model)
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, type) and issubclass(model, Model):
+        needed = [
+            p.name
+            for p in inspect.signature(model).parameters.values()
+            if p.default is inspect.Parameter.empty
+        ]
+        settings = ", ".join(f"{name}=…" for name in needed)
+        raise ConfigError(
+            f"model = {shown(model)}: write {model.__name__}({settings}), with brackets"
+        )
+    raise ConfigError(
+        f"model = {shown(model)}: expected a model such as BetaBernoulli(a=2, b=2), or the name of "
+        f"one: {', '.join(names())}"
+    )
+
+
+def names() -> tuple[str, ...]:
+    """The names of all models."""
+    return tuple(sorted(REGISTRY))
