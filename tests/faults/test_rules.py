@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unweave.protocol.events import Continue, Done, Received, Solution, Solve, Tick
-from unweave.protocol.ids import NEVER, OUT, Stamp
+from unweave.protocol.events import Continue, Done, Received, Solution, Solve, Tick, VoteCast
+from unweave.protocol.ids import NEVER, OUT, Stamp, request_id
 from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
 from unweave.protocol.state import Hold, Idle, Out, Parked
 from unweave.protocol.terms import Patience
@@ -695,6 +695,29 @@ def test_a_restored_backup_drops_rows_that_were_put_away() -> None:
     assert row_key(2) in wire.disks[1].dropped
     assert wire.disks[1].tomb.filed == {asked}
     at_rest(wire, {1: {2}})
+
+
+def test_who_cannot_hear_an_agent_does_not_vote_first() -> None:
+    """Rule 13: on a ring of five two agents are no neighbours of the third; they would vote out
+    anybody, alive or not. They second a vote of a neighbour, or vote when no neighbour is left."""
+    ring = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)]
+    wire = rested(5, ring)
+    wire.wait(60.0)
+    for k in (3, 4):
+        wire.tell(k, VoteCast(1, request_id(1, b"v" * 12), wire.now))
+    assert not any(s.votes for s in wire.disks)
+    assert "no neighbour of a2 and cannot hear it" in wire.refused[-1]
+    wire.crash(1)
+    wire.wait(60.0)
+    wire.vote([0, 2, 3], 1)
+    wire.settle()
+    assert all(wire.disks[k].left == 0b10 for k in (0, 2, 3, 4))
+    # Now 3 and 4 are no neighbours of 1; everybody else of a chain may go, one after the other.
+    wire.crash(2)
+    wire.wait(60.0)
+    wire.vote([3, 4, 0], 2)
+    wire.settle()
+    assert all(wire.disks[k].left == 0b110 for k in (0, 3, 4))
 
 
 def test_an_outbox_that_a_quorum_kills_is_rebuilt() -> None:

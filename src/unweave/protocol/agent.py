@@ -314,6 +314,14 @@ def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
         turn.do(Refused("an agent cannot vote itself gone: ask it to erase itself instead"))
     elif last_heard is not None and turn.now - last_heard < s.terms.patience.loss:
         turn.do(Refused(f"{name} was heard {turn.now - last_heard:.0f} s ago: it is not gone"))
+    elif blind(s, target):
+        near = ", ".join(s.terms.name(n) for n in s.terms.topology.adjacency[target])
+        turn.do(
+            Refused(
+                f"{s.terms.name(s.me)} is no neighbour of {name} and cannot hear it: one of its "
+                f"neighbours must vote first ({near})"
+            )
+        )
     elif (target, s.me) not in s.votes:
         vote = Vote.write(
             s.me,
@@ -326,6 +334,15 @@ def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
         s.votes = {**s.votes, (target, s.me): vote}
         s.gossip = None
         elect(s, turn)
+
+
+def blind(s: State, target: int) -> bool:
+    """Whether nobody who could hear the target has said that it is gone. Only neighbours hear each
+    other: the vote of anybody else seconds one of theirs, unless none of them is left."""
+    near = s.terms.topology.adjacency[target]
+    if s.me in near or any((target, n) in s.votes for n in near):
+        return False
+    return any(not s.left & bit(n) for n in near)
 
 
 # ------------------------------------------------------------------------------------ settle

@@ -126,12 +126,12 @@ class Bench:
         return self.certificates[-1]
 
     def declare_gone(self, name: str, request: str) -> bytes:
-        """Stop an agent for good; everybody else votes."""
+        """Stop an agent for good; everybody else votes, its neighbours first."""
         target = self.terms.topology.index(name)
+        near = self.terms.topology.adjacency[target]
         self.world.crash(target)
-        for k in range(self.terms.size):
-            if k != target:
-                vote = VoteCast(target, fixed_request(request), 1e6)
-                self.world.tell(k, vote)
-        self.settle()
+        for voters in (near, set(range(self.terms.size)) - {target, *near}):
+            for k in sorted(voters):
+                self.world.tell(k, VoteCast(target, fixed_request(request), 1e6))
+            self.settle()
         return self.certificates[-1]

@@ -39,7 +39,7 @@ from unweave.protocol.events import (
     Work,
 )
 from unweave.protocol.ids import request_id
-from unweave.protocol.messages import Message
+from unweave.protocol.messages import Message, Share
 from unweave.protocol.state import Parked, State
 from unweave.protocol.token import Token
 from unweave.simulate.world import answer
@@ -160,7 +160,10 @@ class Wire:
     def vote(self, voters: Iterable[int], target: int) -> None:
         self.requests += 1
         request = request_id(target, bytes([self.requests]) * 12)
-        for k in voters:
+        near = self.terms.topology.adjacency[target]
+        for k in sorted(voters, key=lambda k: k not in near):
+            if k not in near:  # it seconds a neighbour's vote: that has to arrive first
+                self.settle(hold=lambda flight: not isinstance(flight.message, Share))
             self.tell(k, VoteCast(target, request, self.now))
 
     # --------------------------------------------------------------------------------- messages
