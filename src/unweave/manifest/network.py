@@ -142,16 +142,10 @@ class Manifest(Entry):
         """The model with its settings."""
         from unweave.models import by_name
 
-        settings = {key: _tuples(value) for key, value in self.model.settings.items()}
         try:
-            return by_name(self.model.name, **settings)
+            return by_name(self.model.name, **self.model.settings)
         except UnweaveError as error:
             raise ConfigError(f"{self._where.name}: [model]: {error}") from None
-        except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"{self._where.name}: [model]: a setting of {self.model.name!r} has the wrong "
-                f"type: {error}"
-            ) from None
 
     def pems(self) -> tuple[str, ...]:
         """Every agent's certificate or public key, in order; verification needs them all."""
@@ -277,8 +271,3 @@ def _check_unique(what: str, values: Any) -> None:
             shown = f'"{value}"' if len(value) <= 64 else ""
             raise ConfigError(f"{what} {shown}".rstrip() + ": each needs its own")
         seen.add(value)
-
-
-def _tuples(value: Any) -> Any:
-    """Models are hashable: their settings hold tuples where TOML has arrays."""
-    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
