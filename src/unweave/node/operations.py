@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from unweave.errors import UnweaveError
+from unweave.node.ballots import hold_ballot, told
 from unweave.node.config import AgentFolder
 from unweave.node.fleet import Fleet, TimedOut, patiently
 from unweave.node.identity import verifier
@@ -25,13 +25,17 @@ def erase_and_wait(
     tell: Callable[[str], None],
 ) -> tuple[bytes, str]:
     """Ask, wait until certified, and return the certificate's bytes and the request's id."""
+    refused: dict[str, str] = {}
     if gone:
-        asker, request = _vote(agents, name)
+        request, asker, refused = hold_ballot(agents, name)
+        if refused:
+            tell(f"forgetting {name}: not everybody votes: {told(refused)}")
     else:
         what: dict[str, Any] = {"whole": True} if keys is None else {"keys": keys}
         request = agents.of(name).ask("erase", **what)["request"]
         asker = name
     last: dict[str, Any] = {}
+    status: dict[str, Any] = {}
     for _ in patiently(timeout):
         answer = agents.again(asker, "erasure", request=request)
         if answer is None:
@@ -41,8 +45,10 @@ def erase_and_wait(
         if last["state"] == "certified":
             text = json.dumps(last["certificate"], sort_keys=True, separators=(",", ":"))
             return _verified(text.encode(), agents), request
-        tell(_progress(name, last))
-    raise TimedOut(_who_erases(name, request, last, agents.down))
+        status = (agents.again(asker, "status") or {"status": status})["status"]
+        tell(_progress(name, last, status, refused))
+    again = f"`unweave forget {agents.root} {name}{' --gone' if gone else ''}`"
+    raise TimedOut(_who_erases(agents, name, request, last, status, refused, again))
 
 
 def _verified(certificate: bytes, agents: Fleet) -> bytes:
@@ -52,54 +58,88 @@ def _verified(certificate: bytes, agents: Fleet) -> bytes:
     return certificate
 
 
-def _vote(agents: Fleet, name: str) -> tuple[str, str]:
-    """Vote for every agent whose folder is here; each refuses by itself while it hears NAME."""
-    agents.any()
-    if name in agents.agents:
-        raise UnweaveError(
-            f"{name} answers here: it is not gone. Ask it: `unweave forget DIR {name}`"
-        )
-    request = None
-    refused = []
-    for voter, operator in agents.agents.items():
-        if voter == name:
-            continue
-        if request is None:
-            request = operator.ask("status")["status"].get("gone_requests", {}).get(name)
-        try:
-            request = operator.ask("vote", agent=name, request=request)["request"]
-        except UnweaveError as error:
-            refused.append(str(error))
-    others = [voter for voter in agents.agents if voter != name]
-    if not others or request is None or len(refused) == len(others):
-        raise UnweaveError("; ".join(refused) or f"nobody here can vote that {name} is gone")
-    return others[0], request
-
-
-def _progress(name: str, report: dict[str, Any]) -> str:
+def _progress(
+    name: str, report: dict[str, Any], status: dict[str, Any], refused: dict[str, str]
+) -> str:
     state = report["state"]
     if state == "voting":
-        return f"forgetting {name}: {report['votes']} of {report['quorum']} votes"
+        return f"forgetting {name}: {_votes(name, report, status, refused)}"
     if state == "removed":
         waiting = report["waiting_for"]
-        return f"forgetting {name}: taken out; waiting for {len(waiting)} attestations"
+        return f"forgetting {name}: taken out; {len(waiting)} attestations to come: {_few(waiting)}"
     return f"forgetting {name}: the token is on its way"
 
 
-def _who_erases(name: str, request: str, report: dict[str, Any], down: list[str]) -> str:
+def _votes(
+    name: str, report: dict[str, Any], status: dict[str, Any], refused: dict[str, str]
+) -> str:
+    """How many, whose, and who refused."""
+    voted = status.get("votes", {}).get(name, [])
+    text = f"{report['votes']} of {report['quorum']} votes that {name} is gone ({_few(voted)})"
+    return f"{text}; not by {told(refused)}" if refused else text
+
+
+def _who_erases(
+    agents: Fleet,
+    name: str,
+    request: str,
+    report: dict[str, Any],
+    status: dict[str, Any],
+    refused: dict[str, str],
+    again: str,
+) -> str:
     state = report.get("state")
     if state == "voting":
+        silent = _silent(name, status, refused)
         return (
-            f"only {report['votes']} of {report['quorum']} votes that {name} is gone: other "
-            f"operators confirm with `unweave vote AGENT_DIR {name}`, then ask again"
+            f"only {_votes(name, report, status, refused)}. Not heard of: {_few(silent)}; their "
+            f"operators vote with `unweave vote AGENT_DIR {name}`, and the request stands: then "
+            f"ask again with {again}"
         )
-    missing = ", ".join(down) or ", ".join(report.get("waiting_for", [])[:5]) or "the token"
+    missing = _missing(agents, report, status)
     done = "was taken out, but not everybody has attested" if state == "removed" else "is not out"
+    who = (_few(missing) or "the token") + _how(agents, missing)
     return (
-        f"{name} {done} in time: waiting for {missing}. Start the missing agents; the request "
-        f"({request}) stands and goes on by itself: ask again with `unweave forget`, or wait "
-        "longer (--timeout)"
+        f"{name} {done} in time: waiting for {who}. The request ({request}) stands "
+        f"and goes on by itself: ask again with {again}, or wait longer (--timeout)"
     )
+
+
+def _silent(name: str, status: dict[str, Any], refused: dict[str, str]) -> list[str]:
+    """Who could still vote."""
+    heard = {name, *status.get("votes", {}).get(name, ()), *refused, *status.get("left", ())}
+    everybody = [status.get("name", name), *status.get("others", {})]
+    return [agent for agent in everybody if agent not in heard]
+
+
+def _missing(agents: Fleet, report: dict[str, Any], status: dict[str, Any]) -> list[str]:
+    """Who is waited for: never somebody who has left, and those that do not run before others."""
+    left = status.get("left", ())
+    down = [agent for agent in agents.down if agent not in left]
+    waiting = report.get("waiting_for")
+    if waiting is None:
+        return down or list(status.get("suspects", ()))
+    return [a for a in waiting if a in down] or list(waiting)
+
+
+def _how(agents: Fleet, missing: list[str]) -> str:
+    """How to get the first of them to answer."""
+    if not missing:
+        return ""
+    agent = missing[0]
+    if agent in agents.agents:
+        return ", which runs, but has not seen the token yet"
+    if agent not in agents.folders:
+        return f" (elsewhere: ask the operator of {agent})"
+    return (
+        f" (start it with `unweave agent {agents.folders[agent]}`, or, if it is gone for good, "
+        f"`unweave forget {agents.root} {agent} --gone`)"
+    )
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
 
 
 # ---------------------------------------------------------------------------------------- audit
@@ -107,7 +147,7 @@ def _who_erases(name: str, request: str, report: dict[str, Any], down: list[str]
 
 def audit_and_wait(agents: Fleet, timeout: float, *, tell: Callable[[str], None]) -> dict[str, Any]:
     """Rouse the token, and wait until everybody has attested it anew; returns the status then."""
-    agent = agents.any().name
+    agent = _insider(agents)
     before = agents.agents[agent].ask("rouse")["before"]
     last: dict[str, Any] = {}
     for _ in patiently(timeout):
@@ -119,7 +159,16 @@ def audit_and_wait(agents: Fleet, timeout: float, *, tell: Callable[[str], None]
         if fresh and last["resting"] is not None and _all(last, agents):
             return last
         tell(f"auditing: {last.get('attested', 0)} attested")
-    raise TimedOut(_who_attests(last, agents.down))
+    raise TimedOut(_who_attests(agents, last))
+
+
+def _insider(agents: Fleet) -> str:
+    """An agent that answers and has not left: the others are told nothing any more."""
+    agents.any()
+    statuses = agents.statuses()
+    left = {gone for status in statuses.values() for gone in status.get("left", ())}
+    inside = [name for name in statuses if name not in left]
+    return inside[0] if inside else agents.any().name
 
 
 def _all(status: dict[str, Any], agents: Fleet) -> bool:
@@ -129,10 +178,10 @@ def _all(status: dict[str, Any], agents: Fleet) -> bool:
     return int(status["attested"]) >= size - len(status["left"])
 
 
-def _who_attests(status: dict[str, Any], down: list[str]) -> str:
-    missing = ", ".join(down or status.get("suspects", [])) or "an agent that is not here"
+def _who_attests(agents: Fleet, status: dict[str, Any]) -> str:
+    missing = _missing(agents, {}, status)
     return (
         f"the audit was not complete in time: {status.get('attested', 0)} agents have attested; "
-        f"waiting for {missing}. Start it, wait longer (--timeout), or, if it is gone for good, "
-        "`unweave forget DIR NAME --gone`"
+        f"waiting for {_few(missing) or 'an agent that is not here'}{_how(agents, missing)}. Or "
+        "wait longer (--timeout)"
     )
