@@ -9,11 +9,14 @@ are no message of this network raise `WireError`, whatever they are.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from unweave.errors import WireError
 from unweave.node.parts import (
+    COUNT,
+    UNWRITABLE,
     AnyRecord,
     agent_of,
     large_field,
@@ -27,6 +30,7 @@ from unweave.node.parts import (
     read_tombs,
     read_vector,
     to_bytes,
+    unwritable,
     write_bitmap,
     write_ids,
     write_record,
@@ -34,9 +38,9 @@ from unweave.node.parts import (
     write_stamp,
     write_tombs,
     write_vector,
-    writing,
 )
 from unweave.protocol.chapters import Chapter
+from unweave.protocol.ids import Stamp
 from unweave.protocol.messages import (
     Ack,
     Alive,
@@ -54,7 +58,7 @@ from unweave.protocol.messages import (
 )
 from unweave.protocol.records import Figure, Halt, Intent, Record, Tombstone, Vote
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import Quiet, Token
+from unweave.protocol.token import QUIET, Quiet, Token
 
 __all__ = ["decode", "encode", "read_rest", "write_rest"]
 
@@ -62,11 +66,14 @@ __all__ = ["decode", "encode", "read_rest", "write_rest"]
 def encode(message: Message, terms: Terms) -> bytes:
     """One message of this network."""
     name, write = _WRITERS[type(message)]
-    with writing(name):
-        small = to_bytes(pb.Message(run=terms.run, **{name: write(message)}))
-        if not isinstance(message, Pass):
-            return small
-        return b"".join((small, *_vectors(message.token)))
+    try:
+        if isinstance(message, Pass):
+            written = pb.Message(run=terms.run)
+            _write_pass(written.token, message, terms)
+            return b"".join((to_bytes(written), *_vectors(message.token)))
+        return to_bytes(pb.Message(run=terms.run, **{name: write(message)}))
+    except UNWRITABLE as error:
+        raise unwritable(name, error) from None
 
 
 def decode(data: bytes, terms: Terms) -> Message:
@@ -88,47 +95,54 @@ def decode(data: bytes, terms: Terms) -> Message:
 # --------------------------------------------------------------------------------------- token
 
 
-def _write_quiet(quiet: Quiet) -> pb.Quiet:
-    return pb.Quiet(
-        agents=write_bitmap(quiet.agents),
-        statement=quiet.statement,
-        signatures=[
-            pb.Signature(agent=agent, signature=signature)
-            for agent, signature in sorted(quiet.signatures.items())
-        ],
-        converged=quiet.converged,
+_HEAD = struct.Struct("<QIQQQQ?")  # the token's stamp, passes and busy
+
+
+def _write_pass(written: pb.Pass, message: Pass, terms: Terms) -> None:
+    """In place: messages that are put into others are copied. What is empty is not written."""
+    token, place = message.token, written.token
+    if token.run != terms.run:
+        raise WireError("a token of another network")
+    place.head = _HEAD.pack(*token.stamp, token.passes, token.busy)
+    place.included = write_revisions(token.included)
+    place.receipts = token.receipts
+    if token.seen:
+        place.seen = write_bitmap(token.seen)
+    if token.stack:
+        place.stack.extend(token.stack)
+    if token.tombs:
+        place.tombs.extend(write_tombs(token.tombs))
+    if token.generation:
+        place.generation = write_ids(token.generation)
+    if token.quiet is not QUIET:
+        _write_quiet(place.quiet, token.quiet)
+    if message.gossip is not None:
+        written.gossip.CopyFrom(_write_gossip(message.gossip))
+
+
+def _write_quiet(place: pb.Quiet, quiet: Quiet) -> None:
+    place.SetInParent()
+    place.agents = write_bitmap(quiet.agents)
+    place.statement = quiet.statement
+    place.converged = quiet.converged
+    place.signatures.extend(
+        pb.Signature(agent=agent, signature=signature)
+        for agent, signature in sorted(quiet.signatures.items())
     )
 
 
 def _read_quiet(message: pb.Message, terms: Terms) -> Quiet:
+    audit, frozen = message.HasField("audit"), message.HasField("frozen")
+    if not (audit or frozen or message.token.token.HasField("quiet")):
+        return QUIET
     quiet = message.token.token.quiet
     return Quiet(
         agents=read_bitmap(quiet.agents, terms),
-        audit=read_vector(message.audit, terms) if message.HasField("audit") else None,
-        frozen=read_vector(message.frozen, terms) if message.HasField("frozen") else None,
+        audit=read_vector(message.audit, terms) if audit else None,
+        frozen=read_vector(message.frozen, terms) if frozen else None,
         statement=quiet.statement,
         signatures={agent_of(s.agent, terms): s.signature for s in quiet.signatures},
         converged=quiet.converged,
-    )
-
-
-def _write_pass(message: Pass) -> pb.Pass:
-    token = message.token
-    return pb.Pass(
-        token=pb.Token(
-            run=token.run,
-            stamp=write_stamp(token.stamp),
-            included=write_revisions(token.included),
-            tombs=write_tombs(token.tombs),
-            generation=write_ids(token.generation),
-            passes=token.passes,
-            seen=write_bitmap(token.seen),
-            stack=token.stack,
-            busy=token.busy,
-            quiet=_write_quiet(token.quiet),
-            receipts=token.receipts,
-        ),
-        gossip=None if message.gossip is None else _write_gossip(message.gossip),
     )
 
 
@@ -143,29 +157,39 @@ def _vectors(token: Token) -> Iterator[bytes | memoryview]:
 
 
 def _read_pass(message: pb.Message, terms: Terms) -> Pass:
-    token = message.token.token
+    read = message.token
+    token = read.token
+    try:
+        *numbers, passes, busy = _HEAD.unpack(token.head)
+    except struct.error:
+        raise WireError(f"a token's head of {len(token.head)} bytes") from None
+    stamp = Stamp(*numbers)
+    agent_of(stamp.initiator, terms)
+    if max(stamp.epoch, stamp.hop, passes) >= COUNT:
+        raise WireError("a stamp, or a number of passes, beyond every count")
+    stack = tuple(token.stack)
+    if stack:
+        if len(stack) > terms.size:
+            raise WireError(f"a path of {len(stack)} among {terms.size} agents")
+        agent_of(max(stack), terms)
     included, inside = read_revisions(token.included, terms)
-    if token.passes >= 2**62:
-        raise WireError("a number of passes beyond every count")
-    if len(token.stack) > terms.size:
-        raise WireError(f"a path of {len(token.stack)} among {terms.size} agents")
     return Pass(
         Token(
-            run=token.run,
-            stamp=read_stamp(token.stamp, terms),
-            eta=read_vector(message.eta, terms),
-            included=included,
-            inside=inside,
-            tombs=read_tombs(token.tombs, terms),
-            generation=read_ids(token.generation),
-            passes=token.passes,
-            seen=read_bitmap(token.seen, terms),
-            stack=tuple(agent_of(agent, terms) for agent in token.stack),
-            busy=token.busy,
-            quiet=_read_quiet(message, terms),
-            receipts=token.receipts,
+            message.run,
+            stamp,
+            read_vector(message.eta, terms),
+            included,
+            inside,
+            read_tombs(token.tombs, terms),
+            read_ids(token.generation),
+            passes,
+            read_bitmap(token.seen, terms),
+            stack,
+            busy,
+            _read_quiet(message, terms),
+            token.receipts,
         ),
-        _read_gossip(message.token.gossip, terms) if message.token.HasField("gossip") else None,
+        _read_gossip(read.gossip, terms) if read.HasField("gossip") else None,
     )
 
 
@@ -321,7 +345,7 @@ def _read_share(m: pb.Share, terms: Terms) -> Share:
 _WRITERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     Hello: ("hello", _write_hello),
     Welcome: ("welcome", _write_welcome),
-    Pass: ("token", _write_pass),
+    Pass: ("token", lambda m: None),  # written in place
     Ack: ("ack", lambda m: pb.Ack(fence=write_stamp(m.fence), stamp=write_stamp(m.stamp))),
     Alive: ("alive", lambda m: pb.Alive(stamp=write_stamp(m.stamp), beat=m.beat)),
     Share: ("share", _write_share),

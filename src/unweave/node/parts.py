@@ -11,6 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import chain, repeat
 from typing import Any, TypeVar
 
@@ -33,6 +34,8 @@ except ImportError:
     raise MissingExtra("protobuf", "node", "the wire format") from None
 
 __all__ = [
+    "COUNT",
+    "UNWRITABLE",
     "AnyRecord",
     "Proto",
     "agent_of",
@@ -47,6 +50,7 @@ __all__ = [
     "read_tombs",
     "read_vector",
     "to_bytes",
+    "unwritable",
     "write_bitmap",
     "write_ids",
     "write_record",
@@ -58,8 +62,7 @@ __all__ = [
 ]
 
 _REVISION_BYTES = 16
-_FEW = 32
-_COUNT = 2**62  # no epoch, hop or pass comes near it; what is counted up must still fit 64 bits
+COUNT = 2**62  # no epoch, hop or pass comes near it; what is counted up must still fit 64 bits
 
 AnyProto = TypeVar("AnyProto", bound=Proto)
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -87,15 +90,22 @@ def parsed(message: AnyProto, data: bytes, what: str) -> AnyProto:
     return message
 
 
+# A number that is too large for its field, or no number, has no bytes.
+UNWRITABLE = (ValueError, TypeError, OverflowError, EncodeError, struct.error)
+
+
+def unwritable(what: str, error: Exception) -> WireError:
+    if isinstance(error, WireError):
+        return error
+    return WireError(f"{what}: a value that cannot be written ({error})")
+
+
 @contextmanager
 def writing(what: str) -> Iterator[None]:
-    """A number that is too large for its field, or no number, has no bytes."""
     try:
         yield
-    except WireError:
-        raise
-    except (ValueError, TypeError, OverflowError, EncodeError, struct.error) as error:
-        raise WireError(f"{what}: a value that cannot be written ({error})") from None
+    except UNWRITABLE as error:
+        raise unwritable(what, error) from None
 
 
 def agent_of(index: int, terms: Terms) -> int:
@@ -126,11 +136,14 @@ def read_revisions(data: bytes, terms: Terms) -> tuple[tuple[Revision, ...], int
     the two cannot disagree."""
     if len(data) != _REVISION_BYTES * terms.size:
         raise WireError(f"{len(data)} bytes of revisions: expected {_REVISION_BYTES * terms.size}")
+    return _revisions(data)
+
+
+@lru_cache(maxsize=2)  # most hops change nothing: the next token has the same bytes
+def _revisions(data: bytes) -> tuple[tuple[Revision, ...], int]:
     # tuple.__new__ instead of Revision: a network of 10⁴ agents is read in C.
     revisions = map(tuple.__new__, repeat(Revision), struct.iter_unpack("<QQ", data))
     included: tuple[Revision, ...] = tuple(revisions)
-    if terms.size <= _FEW:  # arrays cost more than they save
-        return included, sum(1 << k for k, revision in enumerate(included) if revision[0])
     counters = np.frombuffer(data, dtype="<u8")[::2]
     inside = np.packbits(counters != 0, bitorder="little").tobytes()
     return included, int.from_bytes(inside, "little")
@@ -159,6 +172,8 @@ def write_ids(ids: Iterable[bytes]) -> bytes:
 
 
 def read_ids(data: bytes) -> frozenset[bytes]:
+    if not data:
+        return frozenset()
     if len(data) % ID_BYTES:
         raise WireError(f"{len(data)} bytes of request ids: not a multiple of {ID_BYTES}")
     return frozenset(data[at : at + ID_BYTES] for at in range(0, len(data), ID_BYTES))
@@ -174,7 +189,7 @@ def write_stamp(stamp: Stamp) -> pb.Stamp:
 
 def read_stamp(stamp: pb.Stamp, terms: Terms) -> Stamp:
     initiator = agent_of(stamp.initiator, terms)
-    if max(stamp.epoch, stamp.hop) >= _COUNT:
+    if max(stamp.epoch, stamp.hop) >= COUNT:
         raise WireError("a stamp beyond every count")
     return Stamp(stamp.epoch, initiator, stamp.boot, stamp.hop, stamp.sender)
 

@@ -61,30 +61,24 @@ class Quiet(_message.Message):
     def __init__(self, agents: _Optional[bytes] = ..., statement: _Optional[bytes] = ..., signatures: _Optional[_Iterable[_Union[Signature, _Mapping]]] = ..., converged: _Optional[bool] = ...) -> None: ...
 
 class Token(_message.Message):
-    __slots__ = ("run", "stamp", "included", "tombs", "generation", "passes", "seen", "stack", "busy", "quiet", "receipts")
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    STAMP_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("head", "included", "receipts", "seen", "stack", "tombs", "generation", "quiet")
+    HEAD_FIELD_NUMBER: _ClassVar[int]
     INCLUDED_FIELD_NUMBER: _ClassVar[int]
-    TOMBS_FIELD_NUMBER: _ClassVar[int]
-    GENERATION_FIELD_NUMBER: _ClassVar[int]
-    PASSES_FIELD_NUMBER: _ClassVar[int]
+    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
     SEEN_FIELD_NUMBER: _ClassVar[int]
     STACK_FIELD_NUMBER: _ClassVar[int]
-    BUSY_FIELD_NUMBER: _ClassVar[int]
+    TOMBS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     QUIET_FIELD_NUMBER: _ClassVar[int]
-    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
-    run: bytes
-    stamp: Stamp
+    head: bytes
     included: bytes
-    tombs: _containers.RepeatedCompositeFieldContainer[Tomb]
-    generation: bytes
-    passes: int
+    receipts: bytes
     seen: bytes
     stack: _containers.RepeatedScalarFieldContainer[int]
-    busy: bool
+    tombs: _containers.RepeatedCompositeFieldContainer[Tomb]
+    generation: bytes
     quiet: Quiet
-    receipts: bytes
-    def __init__(self, run: _Optional[bytes] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., included: _Optional[bytes] = ..., tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., generation: _Optional[bytes] = ..., passes: _Optional[int] = ..., seen: _Optional[bytes] = ..., stack: _Optional[_Iterable[int]] = ..., busy: _Optional[bool] = ..., quiet: _Optional[_Union[Quiet, _Mapping]] = ..., receipts: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, head: _Optional[bytes] = ..., included: _Optional[bytes] = ..., receipts: _Optional[bytes] = ..., seen: _Optional[bytes] = ..., stack: _Optional[_Iterable[int]] = ..., tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., generation: _Optional[bytes] = ..., quiet: _Optional[_Union[Quiet, _Mapping]] = ...) -> None: ...
 
 class Record(_message.Message):
     __slots__ = ("raw", "author", "signature")
