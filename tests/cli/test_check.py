@@ -55,6 +55,7 @@ BROKEN = {
                     "copy key.pem"),
     "foreign identity": (lambda h: [shutil.copy(h.parent / "a2" / f, h) for f in
                                     ("key.pem", "certificate.pem")], "key", "not the one", "copy"),
+    "no store": (lambda h: (h / "store.db").write_text("x"), "store", "store.db", "move"),
     "unknown key": (toml("min_records", "min_record"), "settings", "did you mean min_records?", ""),
     "unknown data key": (toml("key =", "kee ="), "settings", "did you mean key?", ""),
     "no name": (toml('name = "a1"\n', ""), "settings", "name is missing: add it", ""),

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from unweave.cli import app, common
 from unweave.errors import ConfigError
 from unweave.node import fleet as fleets
 from unweave.node import operations
+from unweave.node.client import Operator
 from unweave.protocol.ids import request_id
 
 
@@ -52,6 +54,7 @@ WRONG = {
     ("forget", "{net}", "a1", "--records", "{net}/none"): "give a file with one key per line",
     ("forget", "{net}", "a1", "--records", "{net}/network.toml", "--gone"): "leave --records away",
     ("forget", "{net}", "a1", "--out", "{net}/none/c.json"): "make it, or choose another",
+    ("forget", "{net}", "a1", "--out", "{net}"): "name a file by --out",
     ("forget", "{net}", "a1", "--timeout", "0"): "above 0",
     ("forget", "{net}", "a1", "--timeout", "nan"): "above 0",
     ("audit", "{net}", "--timeout", "-1"): "above 0",
@@ -145,3 +148,22 @@ def test_frozen_agents_share_one_wait(net):
         agents.agents = {name: Frozen() for name in agents.folders}
         assert agents.statuses() == {}
         assert agents.down == ["a1", "a2", "a3"]
+        assert agents.silent == {"a1", "a2", "a3"}
+
+
+def test_a_frozen_agent_is_not_called_down_without_a_word(unweave, net):
+    """A door that opens, and nobody behind it: the limit is the one that was asked for."""
+    door = net / "agents/a2/agent.sock"
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as server:
+        server.bind(os.path.relpath(door))
+        server.listen()
+        began = time.monotonic()
+        done = unweave("forget", net, "a2", "--timeout", "0.2")
+        assert done.code == 1
+        assert time.monotonic() - began < 9.0, "not the limit of a socket"
+        with pytest.MonkeyPatch.context() as quick:
+            quick.setattr(fleets, "Operator", lambda folder, limit: Operator(folder, 0.2))
+            shown = unweave("status", net)
+    door.unlink()
+    assert shown.code == 1
+    assert "a2 did not answer in time: frozen" in shown.out

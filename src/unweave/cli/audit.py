@@ -30,7 +30,7 @@ def audit(
     from unweave.node.operations import audit_and_wait
 
     check_timeout(timeout)
-    with fleet(folder) as agents, progress(quiet=json, counted=False) as bar:
+    with fleet(folder, min(10.0, timeout)) as agents, progress(quiet=json, counted=False) as bar:
         task = bar.add_task("auditing", total=None)
         last = audit_and_wait(agents, timeout, tell=lambda text: bar.update(task, description=text))
     result = {

@@ -61,8 +61,8 @@ def forget(
     if gone and records is not None:
         raise ConfigError("--gone takes the whole agent out: leave --records away")
     keys = None if records is None else _keys(records)
-    _check_place(folder if out is None else out.parent, "" if out is None else f"--out {out}: ")
-    with fleet(folder) as agents, progress(quiet=json, counted=False) as bar:
+    with fleet(folder, min(10.0, timeout)) as agents, progress(quiet=json, counted=False) as bar:
+        _check_place(out, folder)
         name = agent or (next(iter(agents.folders)) if len(agents.folders) == 1 else None)
         if name is None:
             raise ConfigError(
@@ -89,16 +89,19 @@ def forget(
         command(f"unweave verify {quote(target)} --network {quote(folder / 'network.toml')}")
 
 
-def _check_place(folder: Path, option: str) -> None:
+def _check_place(out: Path | None, folder: Path) -> None:
     """Before anything is asked: the certificate must have a place."""
     import os
 
     from unweave.errors import ConfigError
 
-    if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(f"{option}the certificate cannot be written to {folder}: choose another")
-    if option and not folder.is_dir():
-        raise ConfigError(f"{option}there is no folder {folder}: make it, or choose another")
+    place = folder if out is None else out.parent
+    if not place.is_dir():
+        raise ConfigError(f"--out {out}: there is no folder {place}: make it, or choose another")
+    if not os.access(place, os.W_OK | os.X_OK) or (out is not None and out.is_dir()):
+        raise ConfigError(
+            f"the certificate cannot be written to {out or place}: name a file by --out"
+        )
 
 
 def _keys(path: Path) -> list[str]:

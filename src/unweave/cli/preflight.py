@@ -40,9 +40,17 @@ def look_at_agent(home: Path) -> list[Result]:
     results.append(_result(name, "key", lambda: _identity(agent), again))
     settle = f"mend listen in {home / AGENT_FILE}, or the address in network.toml"
     results.append(_result(name, "address", lambda: _address(agent), settle))
-    if results[1]["problem"] is None:
+    states: list[State | None] = []
+
+    def store() -> str:
+        states.append(None if _running(agent) else _state(agent))
+        return "" if states[0] is None else f"epoch {states[0].fence.epoch}"
+
+    away = f"bring back its last copy, or move {agent.store} away: it then learns anew"
+    results.append(_result(name, "store", store, away))
+    if results[1]["problem"] is None and states:
         mend = f"mend the data, or what {home / AGENT_FILE} says about them ([data])"
-        results.append(_result(name, "data", lambda: _data(agent), mend))
+        results.append(_result(name, "data", lambda: _data(agent, states[0]), mend))
     return results
 
 
@@ -166,12 +174,11 @@ def _free(listen: str, setting: str) -> str:
     return "free"
 
 
-def _data(agent: AgentFolder) -> str:
+def _data(agent: AgentFolder, state: State | None) -> str:
     """As the agent will look at them when it starts."""
     from unweave.errors import DataError
     from unweave.node.serve import open_data, open_identity
 
-    state = None if _running(agent) else _state(agent)
     if state is not None and state.detached:
         return "none needed: all erased"
     try:

@@ -39,7 +39,14 @@ def status(
         emit_json({"agents": found, "down": down})
     else:
         console.print(status_table(found, down))
-        if not found:
+        if agents.silent:
+            console.print(
+                f"{', '.join(sorted(agents.silent))} did not answer in time: frozen, very busy or "
+                "just stopped; agent.log in its folder may say more",
+                highlight=False,
+                markup=False,
+            )
+        elif not found:
             how = "agent" if folder in agents.folders.values() else "up"
             console.print("Nobody answers. Start with", highlight=False)
             command(f"unweave {how} {quote(folder)}")

@@ -28,6 +28,7 @@ class Fleet:
         self.root = root
         self.folders = {agent_name(folder): folder for folder in folders}
         self.agents: dict[str, Operator] = {}
+        self.silent: set[str] = set()  # took a call and did not answer: frozen, or very busy
         self._stack = stack
         self._timeout = timeout
         for name in self.folders:
@@ -50,7 +51,8 @@ class Fleet:
         try:
             return (self.agents.get(name) or self._connect(name)).ask(do, **request)
         except AgentDown:
-            self.agents.pop(name, None)
+            if self.agents.pop(name, None) is not None:
+                self.silent.add(name)
             return None
 
     @property
