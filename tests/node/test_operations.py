@@ -19,10 +19,12 @@ class Agent:
         self.status = status
         self.refuses = None
         self.wait = None
+        self.now = None  # what its status says beside, asked each time
 
     def ask(self, do, **request):
         if do == "status":
-            return {"status": {**self.net.status, "name": self.name, **self.status}}
+            now = {} if self.now is None else self.now(self.name)
+            return {"status": {**self.net.status, "name": self.name, **self.status, **now}}
         if do == "vote":
             if self.wait is not None:
                 self.wait.wait(20.0)
@@ -87,14 +89,26 @@ def test_a_request_that_somebody_voted_for_is_joined(tmp_path):
 
 
 def test_voters_do_not_wait_for_each_other(tmp_path):
-    """Each calls the one who is gone, and waits for its patience."""
-    net = Net(tmp_path, ["a1", "a2", "a3"])
-    together = threading.Barrier(3)
+    """Each calls the one who is gone, and waits for its patience. Neighbours (on the ring a3 and
+    a5) come first; the others have heard of their votes before they are asked."""
+    net = Net(tmp_path, ["a1", "a2", "a3", "a5"])
+    for pair in (("a3", "a5"), ("a1", "a2")):
+        together = threading.Barrier(2)
+        for name in pair:
+            net.agents[name].wait = together
+    asked = []
+
+    def status(name):
+        asked.append((name, len(net.votes.get("a4", ()))))
+        return {"votes": {"a4": ["a3"]}} if len(asked) > 8 else {}
+
     for agent in net.agents.values():
-        agent.wait = together
+        agent.now = status
     forgotten(net, "a4", gone=True)
-    assert not together.broken
-    assert len(net.votes["a4"]) == 3
+    voters = [voter for voter, _ in net.votes["a4"]]
+    assert sorted(voters[:2]) == ["a3", "a5"]
+    assert sorted(voters[2:]) == ["a1", "a2"]
+    assert sum(1 for name, votes in asked if name == "a1" and votes == 2) >= 2
 
 
 def test_who_has_left_is_neither_asked_nor_waited_for(tmp_path):

@@ -123,3 +123,18 @@ def test_a_false_attestation_is_refused_where_it_arrives():
         missing = quiet._replace(signatures={0: b"good"})
         check_attestations(Pass(token._replace(quiet=missing)), {}, terms, verify)
     check_attestations(Hello(token.stamp, None), {}, terms, verify)
+
+
+def test_an_audit_that_leaves_the_grid_starts_the_cover_again():
+    """A lying neighbour writes a second sum to which nothing can be added."""
+    world = settled()
+    holder = world.parked
+    to = world.state(holder).neighbours[0]
+    token = world.state(holder).token
+    full = np.full(2, 2**63 - 1, dtype=np.int64)
+    quiet = token.quiet._replace(agents=1 << holder, audit=full)
+    sent = token._replace(stamp=token.stamp.next(7), quiet=quiet, busy=True, seen=0, stack=())
+    after, _ = handle(world.state(to), Received(holder, Pass(sent), 0.0))
+    held = after.token
+    assert held.quiet.agents == 1 << to
+    assert [int(v) for v in held.quiet.audit] != [2**63 - 1] * 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from unweave.errors import GridOverflow
 from unweave.grid import Ints
 from unweave.protocol.asking import ask
 from unweave.protocol.certificate import attestation, certificate, sign_statement
@@ -78,18 +79,17 @@ def attest(s: State, turn: Turn, token: Token, cavity: Ints, frozen: Ints | None
     statement = attestation(s.terms, token)
     if quiet.agents and quiet.statement != statement:
         quiet = Quiet()  # somebody wrote a statement that is not about this token: start again
+    try:
+        audit, total = added(s, token, quiet, frozen)
+    except GridOverflow:
+        quiet = Quiet()  # no honest sum leaves the grid: start again here, too
+        audit, total = added(s, token, quiet, frozen)
     restart = not quiet.agents and s.terms.schedule == "metropolis" and s.terms.attest == "sweep"
-    grid = s.terms.grid
-    factor = s.factor(token.included[s.me])
-    audit = s.terms.eta0 if quiet.audit is None else quiet.audit
-    total = frozen
-    if frozen is not None and quiet.frozen is not None:
-        total = grid.add(quiet.frozen, frozen)
     out = s.tomb.out or s.detached
     solved = s.terms.conjugate or out or is_solved(s, token, cavity)
     quiet = Quiet(
         agents=quiet.agents | bit(s.me),
-        audit=audit if factor is None else grid.add(audit, factor.units),
+        audit=audit,
         frozen=total,
         statement=statement,
         signatures={**quiet.signatures, s.me: sign_statement(statement, turn.sign)},
@@ -98,6 +98,18 @@ def attest(s: State, turn: Turn, token: Token, cavity: Ints, frozen: Ints | None
     token = token._replace(quiet=quiet, busy=True)
     # The attesting cover is a sweep of its own: it starts here with an empty bitmap.
     return token._replace(seen=bit(s.me), stack=()) if restart else token
+
+
+def added(s: State, token: Token, quiet: Quiet, frozen: Ints | None) -> tuple[Ints, Ints | None]:
+    """The audit and the frozen sum with this agent's parts."""
+    grid = s.terms.grid
+    factor = s.factor(token.included[s.me])
+    audit = s.terms.eta0 if quiet.audit is None else quiet.audit
+    if factor is not None:
+        audit = grid.add(audit, factor.units)
+    if frozen is not None and quiet.frozen is not None:
+        frozen = grid.add(quiet.frozen, frozen)
+    return audit, frozen
 
 
 def close(s: State, turn: Turn, token: Token) -> None:

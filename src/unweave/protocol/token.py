@@ -6,11 +6,10 @@ durable at agent k before any token with included_k = r left it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from unweave.grid import Ints
+from unweave.grid import Ints, digest
 from unweave.protocol.ids import Revision, Stamp
 from unweave.protocol.tombs import Tombs, whole_bitmap
 
@@ -55,8 +54,3 @@ class Token(NamedTuple):
 def missing(token: Token, everybody: int) -> int:
     """Bitmap of the agents that belong in the token and are not in it."""
     return everybody & ~token.inside & ~whole_bitmap(token.tombs)
-
-
-def digest(units: Ints) -> bytes:
-    """SHA-256 of the little-endian int64 bytes: the name of a natural parameter."""
-    return hashlib.sha256(units.astype("<i8", copy=False).tobytes()).digest()

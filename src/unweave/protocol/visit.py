@@ -11,8 +11,6 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
-import numpy as np
-
 from unweave.errors import GridOverflow
 from unweave.grid import Ints
 from unweave.protocol.asking import ask
@@ -29,9 +27,6 @@ from unweave.protocol.tombs import Tomb, entomb, join
 from unweave.protocol.turn import Turn
 
 __all__ = ["Receipt", "visit"]
-
-
-_SAFE = 2**62  # below this no difference with a factor of the same size can overflow
 
 
 class Wanted(NamedTuple):
@@ -57,26 +52,27 @@ def visit(s: State, turn: Turn) -> None:
     if before.counter and held is None:
         rebuild(s, turn, "the token includes a revision that is no longer kept")
         return
-    if held is not None and overflows(s, token, held):
+    try:
+        # An exact factor does not depend on the cavity; most visits then need none.
+        cavity = token.eta if s.terms.conjugate else without(s, token, held)
+        wanted = choose(s, turn, token, cavity)
+        if wanted is None:
+            return  # an answer is on its way
+        if wanted.factor is not held:
+            cavity = without(s, token, held)
+    except GridOverflow:
+        # An honest sum never leaves the grid when one of its terms is taken out.
         rebuild(s, turn, "the token's sum is no sum of factors: it leaves the grid")
         return
-    # An exact factor does not depend on the cavity; most visits then need none.
-    cavity = token.eta if s.terms.conjugate else without(s, token, held)
-    wanted = choose(s, turn, token, cavity)
-    if wanted is None:
-        return  # an answer is on its way
-    if wanted.factor is held:
-        eta = token.eta
-    else:
-        cavity = eta = without(s, token, held)
-        if wanted.factor is not None:
-            try:
-                eta = s.terms.grid.add(cavity, wanted.factor.units)
-            except GridOverflow as error:
-                # Everybody else's sum goes on; this factor stays out until the data are mended.
-                turn.do(Refused(str(error)))
-                s.factors = ()
-                wanted = Wanted(None)
+    eta = token.eta if wanted.factor is held else cavity
+    if wanted.factor is not None and wanted.factor is not held:
+        try:
+            eta = s.terms.grid.add(cavity, wanted.factor.units)
+        except GridOverflow as error:
+            # Everybody else's sum goes on; this factor stays out until the data are mended.
+            turn.do(Refused(str(error)))
+            s.factors = ()
+            wanted = Wanted(None)
     intents = s.own_intents()
     if intents and not s.terms.conjugate and before.counter:
         verdict = ask(s, turn, Judge(("judge", digest(token.eta), digest(eta)), token.eta, eta))
@@ -91,18 +87,6 @@ def visit(s: State, turn: Turn) -> None:
 def without(s: State, token: Token, held: Factor | None) -> Ints:
     """The cavity: eta − factor_k[included_k]."""
     return token.eta if held is None else s.terms.grid.subtract(token.eta, held.units)
-
-
-def overflows(s: State, token: Token, held: Factor) -> bool:
-    """Whether taking the own factor out would leave the grid: an honest sum never does."""
-    largest = int(np.abs(token.eta).max()) if token.eta.size else 0
-    if 0 <= largest < _SAFE:
-        return False
-    try:
-        s.terms.grid.subtract(token.eta, held.units)
-    except GridOverflow:
-        return True
-    return False
 
 
 def merge_tombs(s: State, token: Token) -> Token:
