@@ -18,7 +18,8 @@ def influence(
 ) -> None:
     """KL of the posterior with and without each agent, the most influential first.
 
-    Each agent computes its own number when the token has come to rest, and publishes nothing else.
+    Each agent computes its own number when it is asked, once the token has come to rest, and
+    publishes nothing else. Agents elsewhere are shown with what they last published.
 
     Example:
 
@@ -32,8 +33,13 @@ def influence(
     found: dict[str, float | None] = {}
     with fleet(folder) as agents:
         agents.any()
-        for answer in agents.ask_all("influence").values():
-            found |= answer["influence"]
+        answers = {
+            name: answer["influence"] for name, answer in agents.ask_all("influence").items()
+        }
+    for told in answers.values():
+        found |= told
+    for name, told in answers.items():  # of itself, an agent knows best
+        found |= {name: told[name]} if name in told else {}
     ordered = dict(sorted(found.items(), key=lambda item: -(item[1] or float("inf"))))
     if json:
         emit_json({"influence": ordered})
