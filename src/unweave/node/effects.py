@@ -65,7 +65,6 @@ class Hands:
                 self._tasks.begin(self._step(Continue(time.monotonic())))
             elif isinstance(effect, Certified):
                 self._counts["certificates"] += 1
-                self._log.info("certified")
             elif isinstance(effect, Keep):
                 self._tasks.begin(self._keep(effect.certificate))
             elif isinstance(effect, Opened):

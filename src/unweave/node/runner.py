@@ -22,6 +22,7 @@ from unweave.node.disk import Disk
 from unweave.node.effects import Hands, answers
 from unweave.node.identity import Identity
 from unweave.node.influence import figure
+from unweave.node.journal import journal
 from unweave.node.log import Log
 from unweave.node.phase import phase
 from unweave.node.post import Deliver, Post, Transport
@@ -66,6 +67,7 @@ class Node:
         self._stopping = asyncio.Event()
         self._sooner = asyncio.Event()  # than the timer thinks
         self._due = math.inf
+        self._seen: State | None = None  # what the journal has told
         self._disk = Disk(folder)
         self._steps = Steps(self._disk, identity.sign, self._moved)
         self._post = Post(folder, identity, transport, log, self.counts)
@@ -172,6 +174,9 @@ class Node:
         return effects
 
     def _moved(self, after: State) -> None:
+        if self._seen is not None:
+            journal(self.log, self._seen, after)
+        self._seen = after
         if _due(after) < self._due:
             self._sooner.set()
 

@@ -21,6 +21,8 @@ from unweave.protocol.terms import Terms
 
 __all__ = ["Account", "Check", "Erased", "verify"]
 
+_INSTEAD = "give the file that `unweave forget` wrote"
+
 
 @dataclass(frozen=True)
 class Erased:
@@ -104,9 +106,11 @@ def open_file(raw: bytes) -> Node:
     except ValueError as error:
         if FORMAT.encode() in raw or raw.startswith(b'{"attestation":'):
             raise NotCertified(f"the file is damaged: {error}") from None
-        raise NotACertificate(f"not a certificate: {error}") from None
+        raise NotACertificate(f"not a certificate: {error}; {_INSTEAD}") from None
     if not isinstance(value, dict) or not {"attestation", "closing"} & value.keys():
-        raise NotACertificate("not a certificate: it has neither an attestation nor a closing")
+        raise NotACertificate(
+            f"not a certificate: it has neither an attestation nor a closing; {_INSTEAD}"
+        )
     return Node(value, "certificate")
 
 
@@ -129,7 +133,8 @@ def statement(payload: bytes, kind: str, place: str, terms: Terms) -> tuple[str,
     if found is not None and found.value != terms.run.hex():
         raise NotCertified(
             f"{place}: made under another manifest: its digest is {found.value}, that of the "
-            f"given file is {terms.run.hex()}"
+            f"given file is {terms.run.hex()}; give the network.toml that this network was "
+            "started with"
         )
     return eta, predicate
 
