@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import os
 import ssl
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unweave.errors import ConfigError
+from unweave.node import identity as identity_room
 from unweave.node.identity import (
     CERTIFICATE_FILE,
     KEY_FILE,
@@ -215,3 +217,26 @@ def test_pinned_certificates_open_connections_to_each_other_and_to_nobody_else()
         handshake(stranger, east, north.certificate_pem, east)
     with pytest.raises(ssl.SSLError):
         handshake(north, stranger, north.certificate_pem, east)
+
+
+def test_the_certificate_in_the_folder_is_the_one_that_is_shown(tmp_path, monkeypatch):
+    """The manifest pins its bytes, whatever a later version would write."""
+    one = Identity.create("north")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(identity_room, "_SINCE", dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+        one.save(tmp_path)
+        old = one.certificate_pem
+    assert Identity.load(tmp_path).certificate_pem == old
+    assert Identity("north", one.key).certificate_pem != old
+
+    nobody = x509.Name([])
+    certificate = (
+        x509.CertificateBuilder(nobody, nobody, one.key.public_key(), 1)
+        .not_valid_before(dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+        .not_valid_after(dt.datetime(2030, 1, 1, tzinfo=dt.UTC))
+        .sign(one.key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    (tmp_path / CERTIFICATE_FILE).write_bytes(pem)
+    with pytest.raises(ConfigError, match="names nobody"):
+        Identity.load(tmp_path)

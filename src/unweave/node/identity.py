@@ -61,6 +61,7 @@ class Identity:
 
     name: str
     key: ec.EllipticCurvePrivateKey
+    issued: x509.Certificate | None = None  # as it was written, perhaps by an earlier version
 
     @classmethod
     def create(cls, name: str) -> Identity:
@@ -99,6 +100,8 @@ class Identity:
     @cached_property
     def certificate(self) -> x509.Certificate:
         """Self-signed; the same bytes whenever it is made from this key and name."""
+        if self.issued is not None:
+            return self.issued
         public = self.key.public_key()
         who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, self.name)])
         usage = x509.KeyUsage(
@@ -197,23 +200,27 @@ class Identity:
             raise ConfigError(f"{path}: not an unencrypted private key in PEM form") from None
         if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
             raise ConfigError(f"{path}: not a P-256 key")
-        return cls(_certified_name(folder / CERTIFICATE_FILE, key.public_key()), key)
+        issued = _certificate_of(folder / CERTIFICATE_FILE, key.public_key())
+        names = issued.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        if not names:
+            raise ConfigError(f"{folder / CERTIFICATE_FILE}: this certificate names nobody")
+        return cls(str(names[0].value), key, issued)
 
 
-def _certified_name(path: Path, public: PublicKey) -> str:
-    """The name in the certificate, which must be the key's own."""
+def _certificate_of(path: Path, public: PublicKey) -> x509.Certificate:
+    """The certificate in the file, which must be the key's own."""
     try:
         pem = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})") from None
     try:
         found = public_key(pem)
-        names = x509.load_pem_x509_certificate(pem.encode()).subject
+        certificate = x509.load_pem_x509_certificate(pem.encode())
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
     if found != public:
         raise ConfigError(f"{path}: this certificate belongs to another key than {KEY_FILE}")
-    return str(names.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+    return certificate
 
 
 # --------------------------------------------------------------------------------- public keys
