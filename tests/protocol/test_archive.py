@@ -7,12 +7,13 @@ import pytest
 from unweave.errors import WireError
 from unweave.node.authentic import check_records
 from unweave.node.codec import decode, encode
-from unweave.protocol.agent import UNPROVED, handle
+from unweave.protocol.agent import handle
 from unweave.protocol.chapters import Chapter
 from unweave.protocol.events import EraseRequested, Received, Refused
 from unweave.protocol.ids import Stamp, request_id
 from unweave.protocol.messages import Digests, Erasures, Gossip, Pass, Share
 from unweave.protocol.records import Tombstone
+from unweave.protocol.requests import UNPROVED
 from unweave.protocol.tombs import Tomb
 from unweave.testing.tally import row_key
 from unweave.testing.wire import Wire

@@ -32,6 +32,7 @@ from typing import Any
 
 from unweave.protocol.archive import keep_certificate
 from unweave.protocol.backing import unbacked
+from unweave.protocol.business import settle, watch
 from unweave.protocol.epochs import drop_role, open_epoch
 from unweave.protocol.events import (
     Again,
@@ -49,24 +50,21 @@ from unweave.protocol.events import (
     Tick,
     VoteCast,
 )
-from unweave.protocol.gossip import attest_ready, handover, share, silent
+from unweave.protocol.gossip import handover, share, silent
 from unweave.protocol.greeting import hello, on_heard, on_hello, welcomed
 from unweave.protocol.hearing import hear, learn, recheck
 from unweave.protocol.ids import FAR, NEVER, bit
-from unweave.protocol.joining import elect, listen, stamps
+from unweave.protocol.joining import listen, stamps
 from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
-from unweave.protocol.records import Figure, Intent, Sign, Vote
-from unweave.protocol.route import unpark
-from unweave.protocol.state import Hold, Idle, Out, Parked, State
-from unweave.protocol.tombs import dead, includes, whole_bitmap
+from unweave.protocol.records import Sign
+from unweave.protocol.requests import on_data, on_erase, on_figured, on_roused, on_vote
+from unweave.protocol.state import Hold, Out, State
+from unweave.protocol.tombs import dead
 from unweave.protocol.turn import Turn, unsigned
 from unweave.protocol.visit import visit
-from unweave.protocol.waiting import deadline, pulse, resting, set_loss_alarm, tick
+from unweave.protocol.waiting import deadline, pulse, set_loss_alarm, tick
 
-__all__ = ["UNPROVED", "deadline", "handle", "resume", "start"]
-
-# Bytes of evidence that may wait for a certificate before further requests must wait too.
-UNPROVED = 16 << 20
+__all__ = ["deadline", "handle", "resume", "start"]
 
 
 def start(
@@ -180,10 +178,8 @@ def on_pass(s: State, turn: Turn, sender: int, message: Pass) -> None:
         drop_role(s)
     if gossip is not None:
         listen(s, turn, gossip)
-    if stale:
-        learn(s, turn, token.tombs, token.generation)
-    else:
-        learn(s, turn, token.tombs, token.generation)
+    learn(s, turn, token.tombs, token.generation)
+    if not stale:
         pulse(s, turn, token.stamp, turn.now)
         if dead(token, s.tombs, s.generation):
             open_epoch(s, turn, None, "the token included what a tombstone forbids")
@@ -225,190 +221,6 @@ def on_share(s: State, turn: Turn, sender: int, message: Share) -> None:
 def on_alive(s: State, turn: Turn, sender: int, message: Alive) -> None:
     hear(s, message.stamp)
     pulse(s, turn, message.stamp, message.beat)
-
-
-# ---------------------------------------------------------------------------------- requests
-
-
-def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
-    """Rule 12: a durable intent. The tombstone is written by the removal visit, not before, or the
-    live token would die and every erasure would cost a rebuild."""
-    if s.tomb.left:
-        turn.do(Refused("this agent was declared gone by a quorum; nothing of it is included"))
-    elif event.request in s.intents or event.request in s.tomb.ids:
-        return  # asked again: one intent is enough
-    elif s.tomb.whole:
-        turn.do(Refused("it has erased itself already; the certificate of that request covers it"))
-    elif unproved_bytes(s) + 40 * len(event.rows) > UNPROVED:
-        turn.do(
-            Refused(
-                "too many erasures wait for their certificate: ask again when the token has "
-                "rested (`unweave status` says who is missing)"
-            )
-        )
-    else:
-        intent = Intent.write(
-            s.me,
-            turn.sign,
-            run=s.terms.run.hex(),
-            request=event.request.hex(),
-            agent=s.me,
-            whole=event.whole,
-            rows=sorted(row.hex() for row in event.rows),
-        )
-        s.intents = {**s.intents, event.request: intent}
-        s.gossip = None
-        if not event.rows <= s.dropped:
-            s.dropped |= event.rows
-            s.rows += 1
-        revisit(s, turn)
-
-
-def unproved_bytes(s: State) -> int:
-    """The size of the evidence that is kept and spread until it is proved and put away."""
-    records = (*s.intents.values(), *s.tombstones.values())
-    return sum(len(record.raw) for record in records)
-
-
-def on_data(s: State, turn: Turn, event: DataChanged) -> None:
-    s.data += 1
-    s.baulked = None  # the solver may think otherwise of the new data
-    revisit(s, turn)
-
-
-def on_roused(s: State, turn: Turn, event: Roused) -> None:
-    if s.rest is not None and s.wake < s.rest.stamp:
-        s.wake = s.rest.stamp
-        s.gossip = None
-
-
-def on_figured(s: State, turn: Turn, event: Figured) -> None:
-    """Published beside the place of rest that it belongs to."""
-    if s.rest is None:
-        return
-    figure = Figure.write(
-        s.me,
-        turn.sign,
-        run=s.terms.run.hex(),
-        agent=s.me,
-        stamp=list(s.rest.stamp),
-        influence=event.influence,
-    )
-    if s.figures.get(s.me) != figure:
-        s.figures = {**s.figures, s.me: figure}
-        s.gossip = None
-
-
-def revisit(s: State, turn: Turn) -> None:
-    """What is wanted has changed while the token is here: look again, without the old answers."""
-    s.pending, s.memo = None, {}
-    if s.synced and isinstance(s.role, Hold):
-        turn.do(Again())
-
-
-def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
-    target = event.target
-    name = s.terms.name(target)
-    last_heard = s.heard.get(target)
-    if target == s.me:
-        turn.do(Refused("an agent cannot vote itself gone: ask it to erase itself instead"))
-    elif last_heard is not None and turn.now - last_heard < s.terms.patience.loss:
-        turn.do(Refused(f"{name} was heard {turn.now - last_heard:.0f} s ago: it is not gone"))
-    elif blind(s, target):
-        near = ", ".join(s.terms.name(n) for n in s.terms.topology.adjacency[target])
-        turn.do(
-            Refused(
-                f"{s.terms.name(s.me)} is no neighbour of {name} and cannot hear it: one of its "
-                f"neighbours must vote first ({near})"
-            )
-        )
-    elif (target, s.me) not in s.votes:
-        vote = Vote.write(
-            s.me,
-            turn.sign,
-            run=s.terms.run.hex(),
-            agent=target,
-            name=name,
-            request=event.request.hex(),
-        )
-        s.votes = {**s.votes, (target, s.me): vote}
-        s.gossip = None
-        elect(s, turn)
-
-
-def blind(s: State, target: int) -> bool:
-    """Whether nobody who could hear the target has said that it is gone. Only neighbours hear each
-    other: the vote of anybody else seconds one of theirs, unless none of them is left."""
-    near = s.terms.topology.adjacency[target]
-    if s.me in near or any((target, n) in s.votes for n in near):
-        return False
-    return any(not s.left & bit(n) for n in near)
-
-
-# ------------------------------------------------------------------------------------ settle
-
-
-def settle(s: State, turn: Turn) -> None:
-    """Rule 11, level-triggered: business is durable, so a lost wake-up call is repeated."""
-    if s.halted or s.tomb.left:
-        if not isinstance(s.role, Idle):
-            drop_role(s)
-    elif s.rest is not None:
-        if s.wake < s.rest.stamp and has_business(s):
-            s.wake = s.rest.stamp
-            s.gossip = None
-        if isinstance(s.role, Parked) and (s.wake >= s.role.token.stamp or not s.terms.rest):
-            unpark(s, turn)
-
-
-def has_business(s: State) -> bool:
-    """Whether the token that rests must come here, or this agent must let it go."""
-    rest = s.rest
-    assert rest is not None
-    if rest.holder == s.me and not (
-        isinstance(s.role, Parked) and s.role.token.stamp == rest.stamp
-    ):
-        return True
-    if s.tomb.left:
-        return False
-    if s.own_intents() or not includes(rest.tombs, s.tombs):
-        return True  # an erasure that this rest does not cover
-    current = s.current
-    included = rest.included[s.me]
-    if s.tomb.out or s.detached:
-        return bool(included.counter) or unattested(s)
-    if current is None:
-        # Not in yet: the token must come here, unless it has been here and nothing has changed.
-        return bool(included.counter) or rest.included != s.baulked or unattested(s)
-    stale = current.rows != s.rows or current.data != s.data
-    if stale and rest.included == s.baulked:
-        stale = False  # the solver has looked at them, and refused: not before something changes
-    return stale or current.revision != included or unattested(s)
-
-
-def unattested(s: State) -> bool:
-    """Whether a visit would add this agent's word. Unless the model is conjugate, nobody signs an
-    incomplete token: to wake it before the missing have come would be to wake it for ever."""
-    rest = s.rest
-    if rest is None or rest.quiet & bit(s.me) or not attest_ready(s):
-        return False
-    if s.terms.conjugate or s.tomb.out or s.detached:
-        return True
-    out = whole_bitmap(s.tombs) | bit(s.me)
-    return all(r.counter or out >> k & 1 for k, r in enumerate(rest.included))
-
-
-def watch(s: State, turn: Turn, before: State) -> None:
-    """Rule 10: whoever has the token gives signs of life; everybody else waits for them. The wait
-    starts anew when the token has been handed over or a rest has ended: the silence before counts
-    against nobody."""
-    if isinstance(s.role, Idle):
-        if not isinstance(before.role, Idle) or (
-            before.rest is not None and resting(before) and not resting(s)
-        ):
-            set_loss_alarm(s, turn)
-    elif "alive" not in s.alarms and not isinstance(s.role, Parked):
-        s.alarms = {**s.alarms, "alive": turn.now + s.terms.patience.alive}
 
 
 # ------------------------------------------------------------------------------------- table

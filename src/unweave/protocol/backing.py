@@ -27,6 +27,10 @@ def unbacked(message: Message, s: State) -> str | None:
     if isinstance(message, _CLAIM_NOTHING):
         return None
     gossip = message.gossip
+    if gossip is None and isinstance(message, Pass):
+        token = message.token
+        if not token.tombs and not token.generation:
+            return None
     backing = _Backing(s, gossip)
     if isinstance(message, Pass):
         token = message.token

@@ -202,7 +202,7 @@ class State:
     @property
     def tomb(self) -> Tomb:
         """What is erased of this agent."""
-        return self.tombs.get(self.me, NOTHING)
+        return self.tombs.get(self.me, NOTHING) if self.tombs else NOTHING
 
     @property
     def left(self) -> int:
@@ -235,4 +235,6 @@ class State:
 
     def own_intents(self) -> list[Intent]:
         """Requests about this agent that were not carried out yet."""
+        if not self.intents:
+            return []
         return [intent for intent in self.intents.values() if intent.agent == self.me]
