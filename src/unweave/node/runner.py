@@ -166,6 +166,10 @@ class Node:
         event = await self._post.receive(sender, parcel, self.state)
         back, rest = answers(await self._steps.take(event) or [], sender)
         self._hands.perform(rest)
+        # A token that goes on leaves in the next two turns of the loop, and before the answer: the
+        # next agent waits for it, and can read the answer while it writes the token to its disk.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
         return [self._post.seal(message) for message in back]
 
     async def _step(self, event: Event) -> list[Effect] | None:
