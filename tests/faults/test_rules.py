@@ -771,6 +771,20 @@ def test_agents_outside_the_domain_do_not_hold_up_a_certificate(schedule: str) -
     assert wire.inside == 0b1101
 
 
+def test_a_holder_that_was_woken_gives_signs_of_life() -> None:
+    """Rule 10: its solver takes long, and nobody may think that the token is lost."""
+    wire = rested(3, COMPLETE)
+    holder = wire.holder
+    wire.wait(60.0)  # until all is silent
+    wire.slow = {holder}
+    wire.change_data(holder)
+    wire.wait(120.0)
+    assert wire.opened == ["genesis"]
+    wire.answer(holder)
+    wire.settle()
+    at_rest(wire)
+
+
 def test_an_idle_network_is_idle() -> None:
     wire = rested(3, COMPLETE)
     wire.wait(5.0)

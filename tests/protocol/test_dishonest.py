@@ -8,7 +8,7 @@ from unweave.graph import graphs
 from unweave.node.authentic import check_attestations
 from unweave.node.codec import decode, encode
 from unweave.protocol.agent import handle
-from unweave.protocol.events import Received, Refused, Solution
+from unweave.protocol.events import Opened, Received, Refused, Solution
 from unweave.protocol.ids import NEVER, Stamp, request_id, requested_of
 from unweave.protocol.messages import Alive, Digests, Erasures, Gossip, Hello, News, Pass, Share
 from unweave.protocol.records import Intent, Vote
@@ -125,16 +125,17 @@ def test_a_false_attestation_is_refused_where_it_arrives():
     check_attestations(Hello(token.stamp, None), {}, terms, verify)
 
 
-def test_an_audit_that_leaves_the_grid_starts_the_cover_again():
-    """A lying neighbour writes a second sum to which nothing can be added."""
+def test_an_audit_that_nothing_can_be_added_to_is_found_in_the_end():
+    """A lying neighbour writes a second sum at the edge of the grid: it wraps around, and the one
+    who closes the cover sees that it is not the sum."""
     world = settled()
     holder = world.parked
     to = world.state(holder).neighbours[0]
     token = world.state(holder).token
     full = np.full(2, 2**63 - 1, dtype=np.int64)
-    quiet = token.quiet._replace(agents=1 << holder, audit=full)
+    everybody = world.terms.everybody
+    quiet = token.quiet._replace(agents=everybody & ~(1 << to), audit=full)
     sent = token._replace(stamp=token.stamp.next(7), quiet=quiet, busy=True, seen=0, stack=())
-    after, _ = handle(world.state(to), Received(holder, Pass(sent), 0.0))
-    held = after.token
-    assert held.quiet.agents == 1 << to
-    assert [int(v) for v in held.quiet.audit] != [2**63 - 1] * 2
+    after, effects = handle(world.state(to), Received(holder, Pass(sent), 0.0))
+    assert len(after.halts) == 1
+    assert any("did not add up" in e.why for e in effects if isinstance(e, Opened))

@@ -66,7 +66,16 @@ def check_rest(message: Message, state: State | None, terms: Terms, check: Verif
     proved = {bytes.fromhex(erased.request) for erased in account.erasures}
     said = {request for tomb in rest.tombs.values() for request in tomb.open}
     left = {terms.name(agent) for agent, tomb in rest.tombs.items() if tomb.left}
-    if account.stamp != tuple(rest.stamp) or not said <= proved or left != {*account.not_attested}:
+    held = {terms.name(k) for k, revision in enumerate(rest.included) if revision.counter}
+    attested = {terms.name(k) for k in members(rest.quiet)}
+    if (
+        account.stamp != tuple(rest.stamp)
+        or not said <= proved
+        or left != {*account.not_attested}
+        or held != {*account.included}
+        or attested != {*account.attested}
+        or terms.name(rest.holder) != account.closed_by
+    ):
         raise WireError("a rest with a certificate that is about something else")
 
 

@@ -1,27 +1,19 @@
 """Where an agent keeps the certificates of what was asked of it: one file each, for good.
 
-`certificates/certificate-EPOCH-HOP.json` in the agent's folder. A file is whole or not there; asked
-again, the same certificate is the same file.
+`certificates/certificate-EPOCH-HOP-DIGEST.json` in the agent's folder. A file is whole or not
+there, and the same certificate is the same file.
 """
 
 from __future__ import annotations
 
-import base64
-import json
+import hashlib
 import os
 from pathlib import Path
-from typing import Any
 
 from unweave.node.opening import sync_directory
+from unweave.protocol.certificate import closing_of
 
-__all__ = ["Cabinet", "closing_of"]
-
-
-def closing_of(certificate: bytes) -> dict[str, Any]:
-    """What the closing agent signed."""
-    payload = base64.b64decode(json.loads(certificate)["closing"]["payload"])
-    predicate: dict[str, Any] = json.loads(payload)["predicate"]
-    return predicate
+__all__ = ["Cabinet"]
 
 
 class Cabinet:
@@ -35,7 +27,8 @@ class Cabinet:
         """Write the file, unless it is there. OSError if the disk refuses."""
         closing = closing_of(certificate)
         epoch, _, _, hop, _ = closing["stamp"]
-        path = self._folder / f"certificate-{epoch}-{hop}.json"
+        name = hashlib.sha256(certificate).hexdigest()[:8]  # stamps come again after a restore
+        path = self._folder / f"certificate-{epoch}-{hop}-{name}.json"
         if not path.exists():
             self._folder.mkdir(mode=0o700, exist_ok=True)
             temporary = path.with_suffix(".tmp")

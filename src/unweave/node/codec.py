@@ -125,6 +125,7 @@ def _write_quiet(place: pb.Quiet, quiet: Quiet) -> None:
     place.agents = write_bitmap(quiet.agents)
     place.statement = quiet.statement
     place.converged = quiet.converged
+    place.unknown = quiet.unknown
     place.signatures.extend(
         pb.Signature(agent=agent, signature=signature)
         for agent, signature in sorted(quiet.signatures.items())
@@ -143,6 +144,7 @@ def _read_quiet(message: pb.Message, terms: Terms) -> Quiet:
         statement=quiet.statement,
         signatures={agent_of(s.agent, terms): s.signature for s in quiet.signatures},
         converged=quiet.converged,
+        unknown=quiet.unknown,
     )
 
 

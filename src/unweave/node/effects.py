@@ -15,6 +15,7 @@ from unweave.node.post import Post
 from unweave.node.steps import Steps
 from unweave.node.tasks import Tasks
 from unweave.node.working import Desk
+from unweave.protocol.certificate import proved_by
 from unweave.protocol.events import (
     Again,
     Certified,
@@ -23,6 +24,7 @@ from unweave.protocol.events import (
     Effect,
     Event,
     Keep,
+    Kept,
     Opened,
     Refused,
     Send,
@@ -88,11 +90,12 @@ class Hands:
             try:
                 path = await asyncio.to_thread(self._cabinet.keep, certificate)
                 self._log.info("certificate kept", file=path.name)
-                return
+                break
             except OSError as error:
                 self._log.error("the certificate cannot be kept", why=str(error), again_in=pause)
                 await asyncio.sleep(pause)
                 pause = min(2.0 * pause, 60.0)
+        await self._step(Kept(proved_by(certificate), time.monotonic()))
 
     async def _work(self, work: Work) -> None:
         def wanted() -> bool:

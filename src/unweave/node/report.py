@@ -7,8 +7,8 @@ import math
 import time
 from typing import Any
 
-from unweave.node.cabinet import closing_of
 from unweave.node.runner import Node
+from unweave.protocol.certificate import proved_by
 from unweave.protocol.ids import bit, members
 from unweave.protocol.state import State
 from unweave.protocol.token import Token, digest, missing
@@ -157,8 +157,7 @@ def erasure_report(node: Node, request: bytes) -> dict[str, Any]:
     everybody = node.terms.everybody & ~s.left
     certificate = node.cabinet.find(request)
     if certificate is None and rest is not None and rest.certificate:
-        proved = closing_of(rest.certificate)["erasures"]
-        certificate = rest.certificate if request.hex() in proved else None
+        certificate = rest.certificate if request in proved_by(rest.certificate) else None
     if certificate is not None:
         return {"state": "certified", "certificate": json.loads(certificate)}
     quiet = 0 if rest is None or s.wake >= rest.stamp else rest.quiet

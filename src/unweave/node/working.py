@@ -19,7 +19,7 @@ import numpy as np
 from unweave.errors import SolverError, UnweaveError
 from unweave.grid import Ints
 from unweave.node.log import Log
-from unweave.protocol.events import Done, Freeze, Judge, Solution, Solve, Work
+from unweave.protocol.events import UNKNOWN, Done, Freeze, Judge, Solution, Solve, Unknown, Work
 from unweave.protocol.terms import Terms
 from unweave.simulate.world import Worker
 
@@ -69,7 +69,7 @@ class Desk:
         elif isinstance(work, Judge):
             result = False  # then everybody starts from zero: the answer that promises least
         elif isinstance(work, Freeze):
-            result = self._terms.grid.zeros()
+            result = UNKNOWN
         return Done(work.key, result, time.monotonic())
 
     def end(self) -> None:
@@ -115,7 +115,7 @@ def _sound(work: Work, result: Any, terms: Terms) -> bool:
     if isinstance(work, Judge):
         return isinstance(result, bool)
     if isinstance(work, Freeze):
-        return _is_vector(result, terms)
+        return isinstance(result, Unknown) or _is_vector(result, terms)
     return isinstance(result, dict) and _is_estimate(result.get("kl_to_optimum", ...))
 
 

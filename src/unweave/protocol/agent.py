@@ -18,6 +18,7 @@ dies in between, `start` and `resume` recompute every effect that is still outst
     VoteCast         a vote; with a quorum the target has left                             13
     DataChanged      a new version of the data                                             11
     Roused           a token at rest walks once more                                       11
+    Kept             the certificate of a request is on the disk: put its evidence away
     Figured          one number about this agent is published
     Tick             resend, go elsewhere, presume the token lost                          8–10
 
@@ -30,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from unweave.protocol.archive import keep_certificate
+from unweave.protocol.archive import keep_certificate, on_kept
 from unweave.protocol.backing import unbacked
 from unweave.protocol.business import settle, watch
 from unweave.protocol.epochs import drop_role, open_epoch
@@ -44,6 +45,7 @@ from unweave.protocol.events import (
     EraseRequested,
     Event,
     Figured,
+    Kept,
     Received,
     Refused,
     Roused,
@@ -110,7 +112,7 @@ def resume(state: State) -> list[Effect]:
 def _resume(s: State, turn: Turn) -> None:
     if s.detached or s.dropped:
         turn.do(Detach(s.detached))
-    keep_certificate(s, turn, again=True)
+    keep_certificate(s, turn)
     if isinstance(s.role, Out):
         patience = s.terms.patience
         turn.send(s.role.to, handover(s, s.role.token, s.role.to))
@@ -251,6 +253,7 @@ _EVENTS: dict[type, Callable[[State, Turn, Any], None]] = {
     VoteCast: on_vote,
     DataChanged: on_data,
     Roused: on_roused,
+    Kept: on_kept,
     Figured: on_figured,
 }
 

@@ -1,50 +1,77 @@
 """Who keeps a certificate, and when the evidence behind it may go.
 
 A certificate travels with the rest that it completes, until the next rest. Whoever asked for one of
-its erasures keeps it for good: that is the driver's work (`Keep`). When enough of an agent's own
-requests are proved in this way, it puts them away in a chapter, and nobody keeps or spreads their
-signed evidence any longer. Until then every new certificate proves them again.
+its erasures keeps it for good: that is the driver's work (`Keep`). When the evidence of open
+erasures has become long, every agent puts its own that are proved in this way into a chapter, and
+nobody keeps or spreads their signed evidence any longer. Until then every new certificate proves
+them again.
 """
 
 from __future__ import annotations
 
-from unweave.protocol.chapters import Chapter
-from unweave.protocol.events import Keep
+from unweave.protocol.chapters import Chapter, Filed
+from unweave.protocol.events import Keep, Kept
 from unweave.protocol.hearing import compact
+from unweave.protocol.records import Tombstone
 from unweave.protocol.state import State
 from unweave.protocol.tombs import NOTHING, Tomb, entomb
 from unweave.protocol.turn import Turn
 
-__all__ = ["keep_certificate"]
+__all__ = ["keep_certificate", "on_kept"]
+
+_MUCH = 1 << 18  # bytes
 
 
-def keep_certificate(s: State, turn: Turn, *, again: bool = False) -> None:
-    """The rest has just become known: if it proves what was asked here, and was not proved before,
-    keep its certificate. `again`: this process may have died before it was kept."""
+def keep_certificate(s: State, turn: Turn) -> None:
+    """If the rest proves what was asked here, and no certificate of that is kept: keep this one."""
     rest = s.rest
     if rest is None or not rest.certificate:
         return
-    proves = rest.tombs.get(s.me, NOTHING).open & s.tombstones.keys()
-    proves |= {
-        vote.request
-        for (target, voter), vote in s.votes.items()
-        if voter == s.me and rest.tombs.get(target, NOTHING).left
-    }
-    if proves and (again or not proves <= s.proved):
+    asked = rest.tombs.get(s.me, NOTHING).open & s.tombstones.keys()
+    asked |= {r for target, r in _voted(s) if rest.tombs.get(target, NOTHING).left}
+    if not asked <= s.proved:
         turn.do(Keep(rest.certificate))
-    if not proves <= s.proved:
-        s.proved |= proves
+    put_away(s, turn)
+
+
+def on_kept(s: State, turn: Turn, event: Kept) -> None:
+    """Only what is on the disk may be called proved."""
+    asked = s.tomb.open | {request for _, request in _voted(s)}
+    if not event.requests & asked <= s.proved:
+        s.proved |= event.requests & asked
         put_away(s, turn)
 
 
+def _voted(s: State) -> list[tuple[int, bytes]]:
+    return [(target, vote.request) for (target, me), vote in s.votes.items() if me == s.me]
+
+
 def put_away(s: State, turn: Turn) -> None:
-    """Write a chapter when it is full."""
+    """Write a chapter of what is proved, if there is much evidence about. A short chapter from
+    before is taken up in it, so that there are never many short ones."""
     own = s.proved & s.tombstones.keys() & s.tomb.open
-    if len(own) < s.terms.chapter or s.tomb.left:
+    if not own or s.tomb.left or not much(s):
         return
-    records = [s.tombstones[request] for request in own]
-    chapter = Chapter.put_away(s.me, turn.sign, s.terms.run, records)
-    s.chapters = {**s.chapters, chapter.name: chapter}
+    short = {
+        name: chapter
+        for name, chapter in s.chapters.items()
+        if chapter.agent == s.me and len(chapter.filed) < s.terms.chapter
+    }
+    entries: dict[bytes, Tombstone | Filed] = {}
+    for entry in (entry for chapter in short.values() for entry in chapter.filed):
+        if entry.retrain or entry.request not in entries:
+            entries[entry.request] = entry
+    entries |= {request: s.tombstones[request] for request in own}
+    chapter = Chapter.put_away(s.me, turn.sign, s.terms.run, entries.values())
+    kept = {name: c for name, c in s.chapters.items() if name not in short}
+    s.chapters = {**kept, chapter.name: chapter}
     s.tombs = entomb(s.tombs, s.me, Tomb(filed=own))
     s.gossip = None
     compact(s)
+
+
+def much(s: State) -> bool:
+    """Whether the evidence of open erasures is long."""
+    if len(s.tombstones) >= s.terms.chapter:
+        return True
+    return sum(len(record.raw) for record in s.tombstones.values()) >= _MUCH

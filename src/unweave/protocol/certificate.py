@@ -15,6 +15,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from unweave.protocol.ids import Stamp
@@ -32,8 +33,10 @@ __all__ = [
     "attestation",
     "certificate",
     "closing",
+    "closing_of",
     "envelope",
     "evident",
+    "proved_by",
     "record_envelope",
     "sign_statement",
 ]
@@ -91,9 +94,22 @@ def attestation(terms: Terms, token: Token) -> bytes:
     )
 
 
+@lru_cache(maxsize=16)  # long ago most of them were put away, and every statement names them
 def _ids_digest(ids: frozenset[bytes]) -> str:
     """The name of a set of requests: SHA-256 of their bytes in order."""
     return hashlib.sha256(b"".join(sorted(ids))).hexdigest()
+
+
+def closing_of(certificate: bytes) -> dict[str, Any]:
+    """What the closing agent of a certificate signed; nothing is checked here."""
+    payload = base64.b64decode(json.loads(certificate)["closing"]["payload"])
+    predicate: dict[str, Any] = json.loads(payload)["predicate"]
+    return predicate
+
+
+def proved_by(certificate: bytes) -> frozenset[bytes]:
+    """The requests that a certificate proves."""
+    return frozenset(bytes.fromhex(request) for request in closing_of(certificate)["erasures"])
 
 
 def sign_statement(statement: bytes, sign: Sign) -> bytes:

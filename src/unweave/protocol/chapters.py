@@ -43,13 +43,15 @@ class Chapter(Record):
     kind = "application/vnd.unweave.chapter"
 
     @classmethod
-    def put_away(cls, author: int, sign: Sign, run: bytes, records: Iterable[Tombstone]) -> Chapter:
-        """The chapter of an agent's own tombstones."""
+    def put_away(
+        cls, author: int, sign: Sign, run: bytes, erasures: Iterable[Tombstone | Filed]
+    ) -> Chapter:
+        """The chapter of an agent's own erasures."""
         parts = [run, author.to_bytes(4, "big")]
-        for record in sorted(records, key=lambda record: record.request):
-            flags = _WHOLE * record.whole + _RETRAIN * record.retrain
-            parts += [record.request[4:], bytes([flags]), len(record.rows).to_bytes(4, "big")]
-            parts += [bytes([len(row)]) + row for row in sorted(record.rows)]
+        for one in sorted(erasures, key=lambda one: one.request):
+            flags = _WHOLE * one.whole + _RETRAIN * one.retrain
+            parts += [one.request[4:], bytes([flags]), len(one.rows).to_bytes(4, "big")]
+            parts += [bytes([len(row)]) + row for row in sorted(one.rows)]
         raw = b"".join(parts)
         return cls(raw, author, sign(pae(cls.kind, raw)))
 

@@ -14,6 +14,7 @@ from unweave.grid import Ints
 from unweave.protocol.messages import Message
 
 __all__ = [
+    "UNKNOWN",
     "Again",
     "Appraise",
     "Certified",
@@ -28,6 +29,7 @@ __all__ = [
     "Freeze",
     "Judge",
     "Keep",
+    "Kept",
     "Key",
     "Opened",
     "Received",
@@ -37,6 +39,7 @@ __all__ = [
     "Solution",
     "Solve",
     "Tick",
+    "Unknown",
     "VoteCast",
     "Work",
 ]
@@ -103,6 +106,13 @@ class Roused(NamedTuple):
     now: float
 
 
+class Kept(NamedTuple):
+    """A certificate is on the disk for good; these are the requests that it proves."""
+
+    requests: frozenset[bytes]
+    now: float
+
+
 class Figured(NamedTuple):
     """This agent's influence on the token that rests; None: nothing proper is left without it."""
 
@@ -111,7 +121,16 @@ class Figured(NamedTuple):
 
 
 Event = (
-    Received | Done | Continue | Tick | EraseRequested | VoteCast | DataChanged | Roused | Figured
+    Received
+    | Done
+    | Continue
+    | Tick
+    | EraseRequested
+    | VoteCast
+    | DataChanged
+    | Roused
+    | Kept
+    | Figured
 )
 
 # --------------------------------------------------------------------------------------- effects
@@ -147,7 +166,8 @@ class Certified(NamedTuple):
 
 
 class Keep(NamedTuple):
-    """This certificate proves what was asked here: keep it for good. May be asked again."""
+    """This certificate proves what was asked here: keep it for good, then feed `Kept` back. Asked
+    again, with this certificate or a later one, until that has happened."""
 
     certificate: bytes
 
@@ -165,6 +185,14 @@ class Solution(NamedTuple):
     units: Ints | None
     keep: bool = False
     failed: bool = False  # the solver could not do its work, for a reason that may pass
+
+
+class Unknown(NamedTuple):
+    """The answer to `Freeze` where the vector does not exist: the certificate then estimates
+    nothing."""
+
+
+UNKNOWN = Unknown()
 
 
 class Solve(NamedTuple):

@@ -9,9 +9,10 @@ acknowledged are sent: what was put away long ago does not travel again with eve
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from unweave.protocol.certificate import evident
+from unweave.protocol.chapters import Chapter
 from unweave.protocol.ids import NEVER, bit, requested_of
 from unweave.protocol.messages import Digests, Erasures, Gossip, News, Pass, Rest, Share
 from unweave.protocol.state import State
@@ -63,11 +64,17 @@ def news_for(s: State, neighbour: int) -> Gossip | None:
     known = [a == b for a, b in zip(acked, gossip.digests, strict=True)]
     return Gossip(
         gossip.digests,
-        None if known[0] else gossip.chapters,
+        None if known[0] else untold(s, neighbour),
         None if known[1] else gossip.erasures,
         None if known[2] else gossip.rest,
         None if known[3] else gossip.news,
     )
+
+
+def untold(s: State, neighbour: int) -> Mapping[bytes, Chapter]:
+    """The chapters that a neighbour has never acknowledged."""
+    told = s.told.get(neighbour, {})
+    return {name: chapter for name, chapter in s.chapters.items() if name not in told}
 
 
 def attest_ready(s: State) -> bool:
@@ -90,8 +97,10 @@ def share(s: State, turn: Turn) -> None:
     """Send to every neighbour what it has not acknowledged."""
     if silent(s):
         return
-    behind = False
+    behind, left = False, s.left
     for n in s.neighbours:
+        if left & bit(n):
+            continue
         gossip = news_for(s, n)
         if gossip is not None:
             turn.send(n, Share(s.fence, gossip))
@@ -139,7 +148,9 @@ def _tombs_digest(tombs: Tombs) -> bytes:
 
 
 def _rest(rest: Rest | None) -> bytes:
-    return hashlib.sha256(b"" if rest is None else repr(rest[:2]).encode()).digest()
+    if rest is None:
+        return hashlib.sha256().digest()
+    return hashlib.sha256(repr(rest[:2]).encode() + rest.certificate).digest()
 
 
 def _news(part: News) -> bytes:

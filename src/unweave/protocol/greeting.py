@@ -12,7 +12,7 @@ from unweave.protocol.gossip import current_gossip
 from unweave.protocol.hearing import hear
 from unweave.protocol.ids import bit
 from unweave.protocol.joining import listen
-from unweave.protocol.messages import Heard, Hello, Welcome
+from unweave.protocol.messages import Gossip, Heard, Hello, Welcome
 from unweave.protocol.state import State
 from unweave.protocol.turn import Turn
 
@@ -20,8 +20,10 @@ __all__ = ["hello", "on_heard", "on_hello", "welcomed"]
 
 
 def hello(s: State, neighbour: int) -> Hello:
-    """The latest question to a neighbour; repeated, it stays the same."""
-    return Hello(s.fence, current_gossip(s), s.boot, s.questions.get(neighbour, 0))
+    """The latest question to a neighbour; repeated, it stays the same. It only names what this
+    agent knows: it is repeated to neighbours that are down, and those who answer are told."""
+    said = Gossip(current_gossip(s).digests)
+    return Hello(s.fence, said, s.boot, s.questions.get(neighbour, 0))
 
 
 def on_hello(s: State, turn: Turn, sender: int, message: Hello) -> None:
@@ -54,6 +56,8 @@ def on_heard(s: State, turn: Turn, sender: int, message: Heard) -> None:
     hear(s, message.fence)
     if s.alone or s.peers.get(sender) == message.boot:
         s.acked = {**s.acked, sender: message.digests}
+        if s.chapters and message.digests.chapters == current_gossip(s).digests.chapters:
+            s.told = {**s.told, sender: s.chapters}
     elif sender in s.peers:
         doubt(s, turn, sender)
 
@@ -61,6 +65,7 @@ def on_heard(s: State, turn: Turn, sender: int, message: Heard) -> None:
 def doubt(s: State, turn: Turn, sender: int) -> None:
     """Two lives have spoken: which of them goes on? A new question; ask it until it is answered."""
     s.acked = {n: digests for n, digests in s.acked.items() if n != sender}
+    s.told = {n: chapters for n, chapters in s.told.items() if n != sender}
     s.peers = {n: boot for n, boot in s.peers.items() if n != sender}
     s.claims = {n: boot for n, boot in s.claims.items() if n != sender}
     s.questions = {**s.questions, sender: s.questions.get(sender, 0) + 1}

@@ -8,7 +8,7 @@ from unweave.protocol.archive import keep_certificate
 from unweave.protocol.chapters import Chapter, tombs_of
 from unweave.protocol.events import Detach
 from unweave.protocol.hearing import hear, learn, settled
-from unweave.protocol.messages import Erasures, Gossip, News
+from unweave.protocol.messages import Erasures, Gossip, News, Rest
 from unweave.protocol.records import Figure, Intent, Tombstone
 from unweave.protocol.state import State
 from unweave.protocol.tombs import NOTHING, Tomb, Tombs
@@ -36,7 +36,7 @@ def listen(s: State, turn: Turn, heard: Gossip) -> None:
         _take_erasures(s, turn, heard.erasures)
     if heard.news is not None:
         _take_intents(s, heard.news.intents.values())
-    if heard.rest is not None and (s.rest is None or heard.rest.stamp > s.rest.stamp):
+    if heard.rest is not None and _supersedes_rest(heard.rest, s.rest):
         s.rest = heard.rest
         s.gossip = None
         keep_certificate(s, turn)
@@ -44,17 +44,55 @@ def listen(s: State, turn: Turn, heard: Gossip) -> None:
         _take_news(s, heard.news)
 
 
+def _supersedes_rest(rest: Rest, known: Rest | None) -> bool:
+    """The larger stamp; at the same one the rest that brings its certificate."""
+    if known is None or rest.stamp != known.stamp:
+        return known is None or rest.stamp > known.stamp
+    return bool(rest.certificate) and not known.certificate
+
+
 def _take_chapters(s: State, turn: Turn, chapters: Mapping[bytes, Chapter]) -> None:
-    """Erasures that were put away: their ids are learned like any others, their evidence goes."""
-    new = {name: chapter for name, chapter in chapters.items() if name not in s.chapters}
+    """Erasures that were put away: their ids are learned like any others, their evidence goes. A
+    chapter that says less than another one is not kept, whichever came first."""
+    new = {
+        name: chapter
+        for name, chapter in chapters.items()
+        if name not in s.chapters and _says_more(chapter, s)
+    }
     if not new:
         return
-    s.chapters = {**s.chapters, **new}
+    said = {**s.chapters, **new}
+    s.chapters = {name: c for name, c in said.items() if not _taken_up(c, new.values())}
     s.gossip = None
     own = (chapter.rows for chapter in new.values() if chapter.agent == s.me)
     _drop_rows_again(s, turn, frozenset().union(*own))
     generation = frozenset().union(*(chapter.generation for chapter in new.values()))
+    again = [t for t in s.tombstones.values() if t.agent == s.me and t.retrain]
     learn(s, turn, tombs_of(new.values()), generation)
+    again = [t for t in again if t.request in s.tomb.filed - generation]
+    if again:
+        # A restored owner carried out again what was put away, and asked for retraining this time:
+        # the records go, and the generation needs its word.
+        chapter = Chapter.put_away(s.me, turn.sign, s.terms.run, again)
+        s.chapters = {**s.chapters, chapter.name: chapter}
+        s.gossip = None
+
+
+def _says_more(chapter: Chapter, s: State) -> bool:
+    """Whether it has something that was not put away, or not with that generation, or takes up a
+    shorter one."""
+    if not chapter.ids <= s.tombs.get(chapter.agent, NOTHING).filed:
+        return True
+    known = [c for c in s.chapters.values() if c.agent == chapter.agent]
+    generation = frozenset().union(*(c.generation for c in known))
+    return not chapter.generation <= generation or any(_taken_up(c, [chapter]) for c in known)
+
+
+def _taken_up(chapter: Chapter, others: Iterable[Chapter]) -> bool:
+    return any(
+        c.agent == chapter.agent and chapter.ids < c.ids and chapter.generation <= c.generation
+        for c in others
+    )
 
 
 def _take_erasures(s: State, turn: Turn, heard: Erasures) -> None:

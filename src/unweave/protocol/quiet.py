@@ -7,6 +7,9 @@ for bit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from unweave.errors import GridOverflow
@@ -14,14 +17,14 @@ from unweave.grid import Ints
 from unweave.protocol.asking import ask
 from unweave.protocol.certificate import attestation, certificate, sign_statement
 from unweave.protocol.epochs import drop_role, rebuild
-from unweave.protocol.events import Appraise, Certified, Freeze
+from unweave.protocol.events import UNKNOWN, Appraise, Certified, Freeze, Unknown
 from unweave.protocol.gossip import attest_ready
 from unweave.protocol.hearing import unresolved
 from unweave.protocol.ids import bit
 from unweave.protocol.records import Halt
 from unweave.protocol.route import park
 from unweave.protocol.state import Hold, State
-from unweave.protocol.token import Quiet, Token, digest, missing
+from unweave.protocol.token import QUIET, Quiet, Token, digest, missing
 from unweave.protocol.turn import Turn
 
 __all__ = ["consider_quiet"]
@@ -38,6 +41,9 @@ def consider_quiet(s: State, turn: Turn, token: Token, cavity: Ints) -> bool:
         token = attest(s, turn, token, cavity, frozen)
         s.role = Hold(token)
     if token.quiet.agents and not s.terms.everybody & ~s.left & ~token.quiet.agents:
+        if token.quiet.statement != attestation(s.terms, token):
+            s.role = Hold(token._replace(quiet=QUIET, busy=True))
+            return True  # everybody signed, but not this: a new cover
         close(s, turn, token)
         return False
     return True
@@ -61,7 +67,7 @@ def is_solved(s: State, token: Token, cavity: Ints) -> bool:
     return bool(token.inside & bit(s.me)) and s.solved_for == digest(cavity)
 
 
-def frozen_vector(s: State, turn: Turn, token: Token) -> Ints | None:
+def frozen_vector(s: State, turn: Turn, token: Token) -> Ints | Unknown | None:
     """This agent's part of the estimate at the token's eta; None while it is computed."""
     if s.terms.conjugate:
         return None
@@ -69,47 +75,55 @@ def frozen_vector(s: State, turn: Turn, token: Token) -> Ints | None:
     if factor is None:
         return s.terms.grid.zeros()
     key = ("freeze", digest(token.eta), factor.revision)
-    answer: Ints | None = ask(s, turn, Freeze(key, token.eta, factor.units, s.dropped))
+    answer: Ints | Unknown | None = ask(s, turn, Freeze(key, token.eta, factor.units, s.dropped))
     return answer
 
 
-def attest(s: State, turn: Turn, token: Token, cavity: Ints, frozen: Ints | None) -> Token:
+def attest(
+    s: State, turn: Turn, token: Token, cavity: Ints, frozen: Ints | Unknown | None
+) -> Token:
     """Add the own factor to the audit and sign the statement; all fields of the group together."""
     quiet = token.quiet
     statement = attestation(s.terms, token)
     if quiet.agents and quiet.statement != statement:
         quiet = Quiet()  # somebody wrote a statement that is not about this token: start again
-    try:
-        audit, total = added(s, token, quiet, frozen)
-    except GridOverflow:
-        quiet = Quiet()  # no honest sum leaves the grid: start again here, too
-        audit, total = added(s, token, quiet, frozen)
     restart = not quiet.agents and s.terms.schedule == "metropolis" and s.terms.attest == "sweep"
     out = s.tomb.out or s.detached
     solved = s.terms.conjugate or out or is_solved(s, token, cavity)
+    total = thawed(s, quiet, frozen)
     quiet = Quiet(
         agents=quiet.agents | bit(s.me),
-        audit=audit,
-        frozen=total,
+        audit=audited(s, token, quiet),
+        frozen=None if isinstance(total, Unknown) else total,
         statement=statement,
         signatures={**quiet.signatures, s.me: sign_statement(statement, turn.sign)},
         converged=quiet.converged and solved,
+        unknown=isinstance(total, Unknown),
     )
     token = token._replace(quiet=quiet, busy=True)
     # The attesting cover is a sweep of its own: it starts here with an empty bitmap.
     return token._replace(seen=bit(s.me), stack=()) if restart else token
 
 
-def added(s: State, token: Token, quiet: Quiet, frozen: Ints | None) -> tuple[Ints, Ints | None]:
-    """The audit and the frozen sum with this agent's parts."""
-    grid = s.terms.grid
+def audited(s: State, token: Token, quiet: Quiet) -> Ints:
+    """The second sum with the own factor. Only its end has to fit the grid: it may wrap around on
+    the way, as sums of 64 bits do, and come back."""
     factor = s.factor(token.included[s.me])
     audit = s.terms.eta0 if quiet.audit is None else quiet.audit
-    if factor is not None:
-        audit = grid.add(audit, factor.units)
-    if frozen is not None and quiet.frozen is not None:
-        frozen = grid.add(quiet.frozen, frozen)
-    return audit, frozen
+    return audit if factor is None else audit + factor.units
+
+
+def thawed(s: State, quiet: Quiet, frozen: Ints | Unknown | None) -> Ints | Unknown | None:
+    """The sum of the frozen vectors with the own one. Where one of them does not exist, or their
+    sum does not fit the grid, nothing can be said about it."""
+    if quiet.unknown or isinstance(frozen, Unknown):
+        return UNKNOWN
+    if frozen is None or quiet.frozen is None:
+        return frozen
+    try:
+        return s.terms.grid.add(quiet.frozen, frozen)
+    except GridOverflow:
+        return UNKNOWN
 
 
 def close(s: State, turn: Turn, token: Token) -> None:
@@ -118,8 +132,10 @@ def close(s: State, turn: Turn, token: Token) -> None:
     if quiet.audit is None or not np.array_equal(quiet.audit, token.eta):
         mismatch(s, turn, token)
         return
-    estimate = None
-    if quiet.frozen is not None:
+    estimate: Mapping[str, Any] | None = None
+    if quiet.unknown:
+        estimate = {"kl_to_optimum": None, "method": "none: an agent could not compute its part"}
+    elif quiet.frozen is not None:
         key = ("appraise", digest(token.eta), digest(quiet.frozen))
         estimate = ask(s, turn, Appraise(key, token.eta, quiet.frozen))
         if estimate is None:

@@ -20,7 +20,7 @@ from unweave.protocol.turn import Turn
 __all__ = ["UNPROVED", "on_data", "on_erase", "on_figured", "on_roused", "on_vote"]
 
 # Bytes of evidence that may wait for a certificate before further requests must wait too.
-UNPROVED = 16 << 20
+UNPROVED = 8 << 20
 
 
 def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
@@ -58,9 +58,10 @@ def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
 
 
 def unproved_bytes(s: State) -> int:
-    """The size of the evidence that is kept and spread until it is proved and put away."""
-    records = (*s.intents.values(), *s.tombstones.values())
-    return sum(len(record.raw) for record in records)
+    """The size of the evidence that waits for a certificate, as far as this agent can tell."""
+    left = s.left
+    waiting = [t for r, t in s.tombstones.items() if r not in s.proved and not left & bit(t.agent)]
+    return sum(len(record.raw) for record in (*s.intents.values(), *waiting))
 
 
 def on_data(s: State, turn: Turn, event: DataChanged) -> None:

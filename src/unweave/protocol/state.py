@@ -119,6 +119,7 @@ class State:
     claims: Mapping[int, int]  # neighbour → the life that said Hello since the latest question
     questions: Mapping[int, int]  # neighbour → how often its life was in doubt
     acked: Mapping[int, Digests]  # neighbour → what it has acknowledged
+    told: Mapping[int, Mapping[bytes, Chapter]]  # neighbour → chapters that it has acknowledged
     welcomed: int  # bitmap of the neighbours that answered
     suspects: frozenset[int]
     heard: Mapping[int, float]  # neighbour → when it was last heard
@@ -168,6 +169,7 @@ class State:
         self.claims = {}
         self.questions = {}
         self.acked = {}
+        self.told = {}
         self.welcomed = 0
         self.suspects = frozenset()
         self.heard = {}

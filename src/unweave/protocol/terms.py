@@ -45,7 +45,7 @@ class Terms:
     max_passes: int = 50
     rest: bool = True  # False: the walk goes on for ever, for studies of the walk itself
     kept: int = 2  # older revisions an agent keeps beside the current one
-    chapter: int = 32  # certified erasures of an agent that are put away at a time
+    chapter: int = 32  # open erasures at which agents put away what is certified
     patience: Patience = field(default_factory=Patience)
     keyids: tuple[str, ...] = ()  # name of each agent's pinned key; default: the agent's name
 

@@ -25,6 +25,7 @@ class Quiet(NamedTuple):
     statement: bytes = b""  # what everybody signs
     signatures: Mapping[int, bytes] = {}
     converged: bool = True
+    unknown: bool = False  # an agent's frozen vector does not exist: there is no sum of them
 
 
 QUIET = Quiet()

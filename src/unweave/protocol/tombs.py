@@ -39,7 +39,9 @@ class Tomb(NamedTuple):
     @property
     def open(self) -> frozenset[bytes]:
         """What the next certificate has to prove."""
-        return self.ids - self.filed if self.filed else self.ids
+        if not self.filed:
+            return self.ids
+        return self.ids - self.filed if len(self.filed) < len(self.ids) else frozenset()
 
     @property
     def out(self) -> bool:

@@ -61,8 +61,12 @@ def visit(s: State, turn: Turn) -> None:
         if wanted.factor is not held:
             cavity = without(s, token, held)
     except GridOverflow:
-        # An honest sum never leaves the grid when one of its terms is taken out.
-        rebuild(s, turn, "the token's sum is no sum of factors: it leaves the grid")
+        if held is not None and stays(s, held):
+            # The sum does not fit the grid without it: it stays as it is. A false sum is found by
+            # the audit.
+            commit(s, turn, token, token.eta, token.eta, Wanted(held), [])
+        else:
+            rebuild(s, turn, "the token's sum leaves the grid without this agent's factor")
         return
     eta = token.eta if wanted.factor is held else cavity
     if wanted.factor is not None and wanted.factor is not held:
@@ -72,6 +76,7 @@ def visit(s: State, turn: Turn) -> None:
             # Everybody else's sum goes on; this factor stays out until the data are mended.
             turn.do(Refused(str(error)))
             s.factors = ()
+            s.baulked = (*token.included[: s.me], OUT, *token.included[s.me + 1 :])
             wanted = Wanted(None)
     intents = s.own_intents()
     if intents and not s.terms.conjugate and before.counter:
@@ -82,6 +87,12 @@ def visit(s: State, turn: Turn) -> None:
             retrain(s, turn, token, intents)
             return
     commit(s, turn, token, cavity, eta, wanted, intents)
+
+
+def stays(s: State, held: Factor) -> bool:
+    """Whether nothing asks for another factor than the one that is in."""
+    out = s.tomb.out or s.detached or unresolved(s) or s.own_intents()
+    return held is s.current and held.rows == s.rows and held.data == s.data and not out
 
 
 def without(s: State, token: Token, held: Factor | None) -> Ints:

@@ -34,17 +34,15 @@ itself. `liveness` checks what must be true in the end.
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import numpy as np
 
 from unweave.grid import Ints
-from unweave.protocol.certificate import attestation, sign_statement
+from unweave.protocol.certificate import attestation, closing_of, sign_statement
 from unweave.protocol.epochs import first_hash
-from unweave.protocol.events import Certified, Effect, Keep, Opened, Send, Work
+from unweave.protocol.events import Certified, Effect, Opened, Send, Work
 from unweave.protocol.ids import NEVER, Revision, Stamp, members
 from unweave.protocol.messages import Hello, Pass, Rest, Welcome
 from unweave.protocol.records import Sign
@@ -91,13 +89,17 @@ class Checker:
         self.certified: set[bytes] = set()
         self.certificates: list[bytes] = []
         self.filed: set[bytes] = set()  # put away in a chapter
-        self.kept: dict[int, set[bytes]] = {}  # agent → requests whose certificate it was given
+        self.kept: dict[int, set[bytes]] = {}  # agent → requests whose certificate is on its disk
         self.sent: dict[Stamp, tuple[int, Token]] = {}
         self.newest = NEVER
         self.excused = NEVER  # the newest token was lost in a way that nobody can prevent
         self.checked = 0
         self.opened: list[str] = []  # why epochs were opened
         self.boots = 0
+
+    def certificate_kept(self, agent: int, requests: frozenset[bytes]) -> None:
+        """The driver has put a certificate on the agent's disk."""
+        self.kept.setdefault(agent, set()).update(requests)
 
     def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None:
         self.checked += 1
@@ -128,9 +130,6 @@ class Checker:
         for effect in effects:
             if isinstance(effect, Certified):
                 self._certificate(agent, after, effect.certificate)
-            elif isinstance(effect, Keep):
-                proved = _closing(effect.certificate)["erasures"]
-                self.kept.setdefault(agent, set()).update(map(bytes.fromhex, proved))
             elif isinstance(effect, Opened):
                 self.opened.append(effect.why)
         if after.tombstones is not before.tombstones or after.tombs is not before.tombs:
@@ -282,7 +281,7 @@ class Checker:
                 if signature != sign_statement(quiet.statement, self.signers[k]):
                     self._fail("I9", agent, f"{k} has signed something else")
         factors = {k: self.factors[k, token.included[k]].units for k in members(token.inside)}
-        if self.frozen is not None and not self.terms.conjugate:
+        if self.frozen is not None and not self.terms.conjugate and not quiet.unknown:
             total = self.terms.grid.zeros()
             for k, units in factors.items():
                 total = total + self.frozen(k, token.eta, units)
@@ -308,7 +307,7 @@ class Checker:
         for k in members(token.inside):
             if not token.generation <= self.factors[k, token.included[k]].generation:
                 self._fail("I6", agent, f"{k}'s factor was fitted before the retraining")
-        predicate = _closing(certificate)
+        predicate = closing_of(certificate)
         for request, entry in predicate["erasures"].items():
             earned = "retrained" if bytes.fromhex(request) in token.generation else "refined"
             if entry["kind"] != ("exact" if self.terms.conjugate else earned):
@@ -393,9 +392,3 @@ def _tokens(before: State, after: State, effects: Sequence[Effect]) -> list[Toke
         if isinstance(effect, Send) and isinstance(effect.message, Pass):
             tokens[id(effect.message.token)] = effect.message.token
     return list(tokens.values())
-
-
-def _closing(certificate: bytes) -> Mapping[str, Any]:
-    payload = base64.b64decode(json.loads(certificate)["closing"]["payload"])
-    predicate: Mapping[str, Any] = json.loads(payload)["predicate"]
-    return predicate

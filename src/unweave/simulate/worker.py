@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.draws import Purpose, Stream, derive
-from unweave.errors import SolverError
+from unweave.errors import DataError, GridOverflow, SolverError
 from unweave.grid import Ints
 from unweave.models import LossModel, Model, Shard
-from unweave.protocol.events import Appraise, Freeze, Judge, Solution, Solve
+from unweave.protocol.events import UNKNOWN, Appraise, Freeze, Judge, Solution, Solve, Unknown
 from unweave.solvers import HasExactGradient, Solver
 
 __all__ = ["ModelWorker", "influence", "record_key"]
@@ -117,14 +117,20 @@ class ModelWorker:
         moved = float(self.model.family.kl(decode(work.before), decode(work.after)))
         return moved <= self.retrain_above
 
-    def freeze(self, work: Freeze) -> Ints:
-        """r_k = eta_k + (1/alpha) ∇_mu E_q[L_k] at the token's q: zero at a fixed point."""
+    def freeze(self, work: Freeze) -> Ints | Unknown:
+        """r_k = eta_k + (1/alpha) ∇_mu E_q[L_k] at the token's q: zero at a fixed point. Outside
+        the domain, or so near its edge that it does not fit the grid, there is none."""
         model, grid = self.model, self.model.grid
         exact = getattr(model, "exact_gradient", None)
         if exact is None or not isinstance(model, LossModel) or not self.shard(work.dropped).n:
             return grid.zeros()
+        if not self.inside(work.eta):
+            return UNKNOWN
         gradient = exact(grid.decode(work.eta), model.summary(self.shard(work.dropped)))
-        return grid.encode(grid.decode(work.factor) + gradient / model.alpha)
+        try:
+            return grid.encode(grid.decode(work.factor) + gradient / model.alpha)
+        except (DataError, GridOverflow):
+            return UNKNOWN
 
     def appraise(self, work: Appraise) -> dict[str, Any]:
         """The estimate that a certificate may state: ½ ‖Σ_k r_k‖² in the Fisher metric."""

@@ -14,11 +14,12 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from unweave.draws import Purpose, derive
 from unweave.grid import Ints
 from unweave.protocol.agent import deadline, handle, start
+from unweave.protocol.certificate import proved_by
 from unweave.protocol.events import (
     Again,
     Appraise,
@@ -28,11 +29,14 @@ from unweave.protocol.events import (
     Event,
     Freeze,
     Judge,
+    Keep,
+    Kept,
     Received,
     Send,
     Solution,
     Solve,
     Tick,
+    Unknown,
     Work,
 )
 from unweave.protocol.messages import Ack, Message, Pass
@@ -49,7 +53,7 @@ class Worker(Protocol):
 
     def solve(self, work: Solve) -> Solution: ...
     def judge(self, work: Judge) -> bool: ...
-    def freeze(self, work: Freeze) -> Ints: ...
+    def freeze(self, work: Freeze) -> Ints | Unknown: ...
     def appraise(self, work: Appraise) -> dict[str, Any]: ...
 
 
@@ -87,6 +91,13 @@ class Observer(Protocol):
     """Somebody who looks at every transition: a checker, a recorder."""
 
     def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None: ...
+
+
+@runtime_checkable
+class Archivist(Protocol):
+    """An observer who wants to know which certificates an agent has put on its disk."""
+
+    def certificate_kept(self, agent: int, requests: frozenset[bytes]) -> None: ...
 
 
 class Agent:
@@ -187,7 +198,7 @@ class World:
             return True  # down, or a leftover of an earlier life
         if sender >= 0:
             event: Event = Received(sender, item, self._clock(k))  # type: ignore[arg-type]
-        elif isinstance(item, Done):
+        elif isinstance(item, Done | Kept):
             event = item._replace(now=self._clock(k))
         elif isinstance(item, Tick):
             agent.tick_at = None
@@ -266,6 +277,12 @@ class World:
                     self._push(delay, k, effect.to, effect.message, 0)
         elif isinstance(effect, Again):
             self._local(k, Continue(0.0), 0.0)
+        elif isinstance(effect, Keep):
+            kept = Kept(proved_by(effect.certificate), 0.0)
+            for observer in self.observers:
+                if isinstance(observer, Archivist):
+                    observer.certificate_kept(k, kept.requests)
+            self._local(k, kept, 0.0)
         elif isinstance(effect, Solve | Judge | Freeze | Appraise):
             done = Done(effect.key, answer(self.agents[k].worker, effect), 0.0)
             self._local(k, done, 0.0 if self.weather is None else self.weather.solving(k))

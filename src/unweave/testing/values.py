@@ -131,6 +131,7 @@ def _quiet(draw: Random, terms: Terms) -> Quiet:
         statement=_bytes(draw, draw.randrange(40)),
         signatures={k: _bytes(draw, 8) for k in range(terms.size) if draw.random() < 0.5},
         converged=draw.random() < 0.5,
+        unknown=draw.random() < 0.2,
     )
 
 

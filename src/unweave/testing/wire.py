@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from unweave.graph import Topology
 from unweave.protocol.agent import handle, start
+from unweave.protocol.certificate import proved_by
 from unweave.protocol.events import (
     Again,
     Appraise,
@@ -30,6 +31,8 @@ from unweave.protocol.events import (
     Event,
     Freeze,
     Judge,
+    Keep,
+    Kept,
     Received,
     Refused,
     Send,
@@ -260,6 +263,10 @@ class Wire:
                 self.flight.append(Flight(k, effect.to, effect.message))
             elif isinstance(effect, Again):
                 self.local.append((k, Continue(self.now)))
+            elif isinstance(effect, Keep):
+                kept = Kept(proved_by(effect.certificate), self.now)
+                self.checker.certificate_kept(k, kept.requests)
+                self.local.append((k, kept))
             elif isinstance(effect, Refused):
                 self.refused.append(effect.why)
             elif isinstance(effect, Solve | Judge | Freeze | Appraise):
