@@ -138,11 +138,11 @@ def _visits(path: Path, commits: int) -> list[int]:
 def test_size_stays_bounded(tmp_path):
     sizes = _visits(tmp_path / "a.db", 5_000)
     assert max(sizes) < 6 * 2**20
-    assert sizes[-1] <= max(sizes[2:5])
+    assert sizes[-1] <= 1.01 * max(sizes[2:5])  # the log is cut when full, give or take a step
 
 
 @pytest.mark.slow
 def test_size_stays_bounded_over_100_000_visits(tmp_path):
     sizes = _visits(tmp_path / "a.db", 100_000)
     assert max(sizes) < 6 * 2**20
-    assert sizes[-1] <= max(sizes[:5])
+    assert sizes[-1] <= 1.01 * max(sizes[:5])
