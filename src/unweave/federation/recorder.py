@@ -32,7 +32,7 @@ class Recorder:
         self.token = token
         was = None if old is None else old.included[agent]
         now = token.included[agent]
-        if after.tombs is not before.tombs and after.tombstones is not before.tombstones:
+        if after.tombs is not before.tombs and after.tomb.ids != before.tomb.ids:
             action = "forget"
         elif was == now:
             action = "pass"

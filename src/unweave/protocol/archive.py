@@ -55,7 +55,9 @@ def put_away(s: State, turn: Turn) -> None:
     short = {
         name: chapter
         for name, chapter in s.chapters.items()
-        if chapter.agent == s.me and len(chapter.filed) < s.terms.chapter
+        if chapter.agent == s.me
+        and len(chapter.filed) < s.terms.chapter
+        and len(chapter.raw) < _MUCH
     }
     entries: dict[bytes, Tombstone | Filed] = {}
     for entry in (entry for chapter in short.values() for entry in chapter.filed):
