@@ -49,6 +49,7 @@ class Crew:
         self.learned = [0] * self.size  # the version that each disk has been told of
         self.gone: int | None = None
         self.spoiled: int | None = None  # the one agent whose disk may go wrong in this run
+        self.asked: list[bytes] = []  # the ids of all requests, in order
         self.last_request: tuple[int, EraseRequested] | None = None
         self.counts = dict.fromkeys(
             ("requests", "votes", "lost disks", "restores", "partitions", "power cuts"), 0
@@ -126,6 +127,7 @@ class Crew:
         whole, rows = self.draw_erasure(rng, k)
         request = EraseRequested(request_id(k, rng.randbytes(12)), whole, rows, world.clock(k))
         self.last_request = (k, request)
+        self.asked.append(request.request)
         self.counts["requests"] += 1
         world.tell(k, request)
         if rng.random() < 0.2:

@@ -74,7 +74,7 @@ class Rehearsal:
     checker: Checker
     crew: Crew
     reference: Ints  # the sum without faults, on the records that are left
-    idle: Counter[str]  # why requests asked for nothing
+    reasons: Sequence[str]  # of each request: why it would have no effect if it was not certified
 
     @property
     def units(self) -> Ints:
@@ -94,8 +94,8 @@ class Rehearsal:
 
     def _without_effect(self) -> Counter[str]:
         """Requests that were asked and are not certified, by reason."""
-        lost = self.crew.counts["requests"] - len(self.checker.certified) - self.idle.total()
-        return self.idle + Counter({LOST: lost})
+        asked = zip(self.crew.asked, self.reasons, strict=True)
+        return Counter(why for request, why in asked if request not in self.checker.certified)
 
     def report(self) -> dict[str, Any]:
         """Everything, for machines."""
@@ -154,14 +154,12 @@ def rehearse(
         ]
         return World(terms, workers, seed=seed, weather=storm, observers=observers)
 
-    idle: Counter[str] = Counter()
+    reasons: list[str] = []
 
     def draw_erasure(rng: random.Random, agent: int) -> tuple[bool, frozenset[bytes]]:
         state = world.agents[agent].state
-        if state is None:
-            idle[DOWN] += 1
-        elif state.detached or state.tomb.whole or state.tomb.left:
-            idle[NOTHING_LEFT] += 1
+        out = state is not None and (state.detached or state.tomb.whole or state.tomb.left)
+        reasons.append(DOWN if state is None else NOTHING_LEFT if out else LOST)
         if rng.random() < 0.15:
             return True, frozenset()
         return False, frozenset({record_key(rng.randrange(shards[agent].n))})
@@ -182,7 +180,7 @@ def rehearse(
     else:
         calm = Storm(CLEAR, terms.size, seed)
         reference = _settled(network(left, calm), calm)
-    done = Rehearsal(model, faults, seed, run, world, storm, checker, crew, reference, idle)
+    done = Rehearsal(model, faults, seed, run, world, storm, checker, crew, reference, reasons)
     if model.conjugate and not done.equal:
         raise Violation("the sum is not that of the records that are left")
     return done
