@@ -45,7 +45,10 @@ class Operator:
             self._socket.sendall(json.dumps({"do": do, **request}).encode() + b"\n")
             line = self._lines.readline()
         except OSError as error:
-            raise AgentDown(f"{self.name}: does not answer ({error}); is it stopped?") from None
+            late = "" if do == "status" else "; if it only slept, it will do what was asked"
+            raise AgentDown(
+                f"{self.name}: does not answer ({error}); is it stopped?{late}"
+            ) from None
         if not line:
             raise AgentDown(f"{self.name}: stopped before it answered; start it again")
         answer: dict[str, Any] = json.loads(line)

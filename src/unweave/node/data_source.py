@@ -80,7 +80,8 @@ class DataSource(BaseModel):
         if not found:
             raise DataError(
                 f"agent {agent!r}: no file {place!r} in the agent's folder ({folder}); "
-                f"{_nearby(folder / inside.parent)}"
+                f"{_nearby(folder / inside.parent)}. Put it there, or name another one in "
+                "agent.toml ([data] path = …)"
             )
         return found
 
