@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 
+from unweave.errors import WireError
 from unweave.node.codec import read_rest, write_rest
 from unweave.node.parts import (
     parsed,
@@ -11,7 +13,7 @@ from unweave.node.parts import (
     read_stamp,
     read_tombs,
     to_bytes,
-    write_stamp,
+    unwritable,
     write_tombs,
     writing,
 )
@@ -32,13 +34,22 @@ __all__ = [
 ]
 
 
+_STAMP = struct.Struct("<QIQQQ")
+
+
 def encode_stamp(stamp: Stamp) -> bytes:
-    with writing("stamp"):
-        return to_bytes(write_stamp(stamp))
+    """Plain numbers: three of them are written in every step."""
+    try:
+        return _STAMP.pack(*stamp)
+    except struct.error as error:
+        raise unwritable("stamp", error) from None
 
 
 def decode_stamp(data: bytes, terms: Terms) -> Stamp:
-    return read_stamp(parsed(pb.Stamp(), data, "stamp"), terms)
+    try:
+        return read_stamp(Stamp(*_STAMP.unpack(data)), terms)
+    except struct.error:
+        raise WireError(f"a stamp of {len(data)} bytes") from None
 
 
 def encode_tombs(tombs: Tombs) -> bytes:

@@ -187,7 +187,7 @@ def write_stamp(stamp: Stamp) -> pb.Stamp:
     return pb.Stamp(epoch=epoch, initiator=initiator, boot=boot, hop=hop, sender=sender)
 
 
-def read_stamp(stamp: pb.Stamp, terms: Terms) -> Stamp:
+def read_stamp(stamp: pb.Stamp | Stamp, terms: Terms) -> Stamp:
     initiator = agent_of(stamp.initiator, terms)
     if max(stamp.epoch, stamp.hop) >= COUNT:
         raise WireError("a stamp beyond every count")
