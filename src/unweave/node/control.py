@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from unweave.errors import ConfigError, DataError, UnweaveError
+from unweave.node.asked import asked_before, erased_before
 from unweave.node.data import PrivateData
 from unweave.node.doors import short
 from unweave.node.freshness import Freshness
@@ -114,44 +115,40 @@ class Control:
         return {"influence": {name(k): f.influence for k, f in sorted(figures.items())}}
 
     async def _erase(self, request: dict[str, Any]) -> dict[str, Any]:
-        """{"whole": true} or {"keys": […]}; answers with the request's id. It may be repeated."""
-        wanted = request.get("request")
-        ident = self._ident(wanted, self.node.me)
-        rows: frozenset[bytes] = frozenset()
-        if not request.get("whole"):
-            loop = asyncio.get_running_loop()
-            keys = request["keys"]
-            rows, unknown = await loop.run_in_executor(None, self.data.commit_keys, keys)
-            if unknown:
-                raise DataError(
-                    f"{len(unknown)} of {len(keys)} keys are not in the data of "
-                    f"{self.node.folder.config.name}: check the keys file (one key per line)"
-                )
+        """{"whole": true} or {"keys": […]}; answers with the request's id, and of how many records
+        an earlier request has been asked already. It may be repeated."""
+        whole = bool(request.get("whole"))
+        rows = frozenset() if whole else await self._rows_of(request["keys"])
+        state, before = self.node.state, 0
+        if state is not None and request.get("request") is None:
+            asked, fresh = asked_before(state, rows)
+            known = erased_before(state) if whole else (None if fresh else asked)
+            if known is not None:  # its certificate is the answer
+                return {"request": known.hex(), "before": len(rows)}
+            before, rows = len(rows) - len(fresh), fresh
         if len(rows) > _ROWS:
             raise ConfigError(
                 f"{len(rows)} records in one request: ask for at most {_ROWS} at a time (every "
                 "agent keeps the commitments of what was erased)"
             )
-        whole = self._erased_already() if request.get("whole") else None
-        if whole is not None:
-            return {"request": whole.hex()}  # its certificate is the answer
-        event = EraseRequested(ident, bool(request.get("whole")), rows, time.monotonic())
+        ident = self._ident(request.get("request"), self.node.me)
+        event = EraseRequested(ident, whole, rows, time.monotonic())
         self._raise_refusal(await self.node.tell(event))
-        return {"request": ident.hex()}
+        return {"request": ident.hex(), "before": before}
 
-    def _erased_already(self) -> bytes | None:
-        """The request by which this agent erased itself, if it has."""
-        state = self.node.state
-        if state is None or not state.tomb.whole:
-            return None
-        for record in state.tombstones.values():
-            if record.agent == state.me and record.whole:
-                return record.request
-        for chapter in state.chapters.values():
-            for entry in chapter.filed if chapter.agent == state.me else ():
-                if entry.whole:
-                    return entry.request
-        return None
+    async def _rows_of(self, keys: list[Any]) -> frozenset[bytes]:
+        """The commitments of the records with these keys."""
+        loop = asyncio.get_running_loop()
+        rows, unknown = await loop.run_in_executor(None, self.data.commit_keys, keys)
+        if unknown:
+            lines = sorted(n for n, key in enumerate(keys, 1) if key in set(unknown))
+            shown = ", ".join(map(str, lines[:5])) + (", …" if len(lines) > 5 else "")
+            raise DataError(
+                f"{len(unknown)} of {len(keys)} keys are not in the data of "
+                f"{self.node.folder.config.name}: check the keys file (one key per line; "
+                f"key number {shown})"
+            )
+        return rows
 
     async def _erasure(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"erasure": erasure_report(self.node, bytes.fromhex(request["request"]))}
