@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import unweave.demo
-from unweave.cli import main
+from unweave.cli import common, main
 from unweave.datasets import load, names
 from unweave.demo import tell
 from unweave.errors import ConfigError
@@ -112,3 +112,22 @@ def test_the_data_set_is_what_it_says():
     assert well == pytest.approx(12.15, abs=0.01)
     with pytest.raises(ConfigError, match="unknown data set 'iris': choose from breast_cancer"):
         load("iris")
+
+
+def test_commands_to_copy_work_where_the_shell_does_not_find_unweave(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    for started, called in (
+        (".venv/bin/unweave", ".venv/bin/unweave"),
+        (str(tmp_path / "my tools/unweave"), "'my tools/unweave'"),
+        ("/opt/bin/unweave", "/opt/bin/unweave"),
+        ("unweave", "unweave"),
+    ):
+        monkeypatch.setattr(sys, "argv", [started])
+        assert common.program() == called
+    script = tmp_path / "none/unweave"
+    script.parent.mkdir()
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [".venv/bin/unweave"])
+    assert common.program() == "unweave"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,16 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-__all__ = ["check_timeout", "command", "console", "emit_json", "errors", "progress", "quote"]
+__all__ = [
+    "check_timeout",
+    "command",
+    "console",
+    "emit_json",
+    "errors",
+    "program",
+    "progress",
+    "quote",
+]
 
 # In a pipe nobody knows a width, and a table that was folded for 80 columns is hard to search.
 _PIPE = 160
@@ -35,9 +46,23 @@ def quote(word: object) -> str:
     return shlex.quote(str(word))
 
 
+def program() -> str:
+    """How this program is called from here: `unweave`, if the shell finds that; else its path."""
+    started = Path(sys.argv[0])
+    if shutil.which("unweave") or len(started.parts) < 2:
+        return "unweave"
+    if started.name == "__main__.py":
+        return f"{quote(sys.executable)} -m unweave"
+    near = os.path.relpath(started)
+    return quote(started.absolute() if near.startswith("..") else near)
+
+
 def command(*lines: str) -> None:
-    """Commands to be copied: one line each, however narrow the terminal is."""
+    """Commands to be copied: one line each, however narrow the terminal is, and as they work here:
+    right after `make demo`, nothing has put `unweave` on the shell's path."""
     for line in lines:
+        if line.startswith("unweave "):
+            line = program() + line.removeprefix("unweave")
         console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
 
 
