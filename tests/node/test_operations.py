@@ -36,7 +36,7 @@ class Agent:
             return {"request": "cafe"}
         if do == "rouse":
             self.net.asked.append(self.name)
-            return {"before": None}
+            return {"before": self.net.before}
         assert do == "erasure"
         return {"erasure": self.net.report}
 
@@ -53,6 +53,7 @@ class Net(Fleet):
         self.status = {"others": {name: {} for name in made.names}, "left": [], "suspects": []}
         self.status |= {"rest": None, "resting": None, "attested": 0}
         self.asked = []
+        self.before = None
         self.agents = {name: Agent(self, name) for name in answering}
 
     def _connect(self, name):
@@ -164,3 +165,46 @@ def test_who_is_waited_for_and_what_to_do(tmp_path, waiting, said):
     assert said.format(a3=net.folders["a3"]) in error
     assert "(cafe) stands" in error
     assert any(f"{len(waiting)} attestations to come" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("keys", "state", "said"),
+    [
+        (["p1"], "removed", "1 record of a1 was taken out, but"),
+        (["p1", "p2"], "removed", "2 records of a1 were taken out, but"),
+        (["p1", "p2"], "asked", "2 records of a1 are not out in time"),
+    ],
+)
+def test_records_are_not_the_agent(tmp_path, keys, state, said):
+    """Who does as the advice says must not erase more than was asked for."""
+    net = Net(tmp_path, ["a1", "a2"])
+    net.report = {"state": state, "waiting_for": ["a3"], "suspects": []}
+    error, lines = forgotten(net, "a1", keys=keys, repeat="--records 'my keys'")
+    assert said in error
+    assert f"ask again with `unweave forget {net.root} a1 --records 'my keys'`" in error
+    assert {line.split(":")[0] for line in lines} == {f"forgetting {said.split('a1')[0]}a1"}
+    error, _ = forgotten(net, "a1", keys=keys)
+    assert f"`unweave forget {net.root} a1 --records FILE`" in error
+
+
+def test_an_audit_counts_the_attestations_of_the_rest_it_waits_for(tmp_path):
+    net = Net(tmp_path, ["a1", "a2", "a3"])
+    net.status |= {"rest": [1, 7], "resting": "a1", "attested": 5}
+    net.before = [1, 7]
+    said = []
+    with pytest.raises(TimedOut, match="0 of 5 agents have attested; waiting for a4, a5 "):
+        audit_and_wait(net, 0.05, tell=said.append)
+    assert set(said) == {"auditing: 0 of 5 have attested"}
+    net.status |= {"rest": [1, 8], "attested": 4}
+    with pytest.raises(TimedOut, match="4 of 5 agents have attested"):
+        audit_and_wait(net, 0.05, tell=said.append)
+    net.status["attested"] = 5
+    assert audit_and_wait(net, 0.05, tell=said.append)["attested"] == 5
+
+
+def test_who_is_voted_out_does_not_audit(tmp_path):
+    net = Net(tmp_path, ["a1"])
+    net.status["left"] = ["a1"]
+    with pytest.raises(UnweaveError, match="a1: was declared gone by a quorum") as caught:
+        audit_and_wait(net, 5.0, tell=lambda _: None)
+    assert not isinstance(caught.value, TimedOut)

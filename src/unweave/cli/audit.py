@@ -25,14 +25,14 @@ def audit(
 
         unweave audit clinics
     """
-    from unweave.cli.common import check_timeout, console, emit_json, progress
+    from unweave.cli.common import check_timeout, console, emit_json
+    from unweave.cli.telling import telling
     from unweave.node.fleet import fleet
     from unweave.node.operations import audit_and_wait
 
     check_timeout(timeout)
-    with fleet(folder, min(10.0, timeout)) as agents, progress(quiet=json, counted=False) as bar:
-        task = bar.add_task("auditing", total=None)
-        last = audit_and_wait(agents, timeout, tell=lambda text: bar.update(task, description=text))
+    with fleet(folder, min(10.0, timeout)) as agents, telling("auditing", quiet=json) as tell:
+        last = audit_and_wait(agents, timeout, tell=tell)
     result = {
         "digest": last["digest"],
         "attested": last["attested"],

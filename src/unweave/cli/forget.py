@@ -42,7 +42,8 @@ def forget(
     The owner's agent is asked; it takes its contribution out when the token comes by. The erasure
     is complete when every remaining agent has attested; then the certificate is written. An agent
     that will never come back is taken out by a majority of votes (`--gone`): this command votes for
-    every agent whose folder is here, other operators use `unweave vote`.
+    every agent whose folder is here, other operators use `unweave vote`. How far it is, is told on
+    standard error (not with --json).
 
     Examples:
 
@@ -52,7 +53,8 @@ def forget(
 
         unweave forget clinics a4 --gone
     """
-    from unweave.cli.common import check_timeout, command, console, emit_json, progress, quote
+    from unweave.cli.common import check_timeout, command, console, emit_json, quote
+    from unweave.cli.telling import telling
     from unweave.errors import ConfigError
     from unweave.node.fleet import fleet
     from unweave.node.operations import erase_and_wait
@@ -61,7 +63,7 @@ def forget(
     if gone and records is not None:
         raise ConfigError("--gone takes the whole agent out: leave --records away")
     keys = None if records is None else _keys(records)
-    with fleet(folder, min(10.0, timeout)) as agents, progress(quiet=json, counted=False) as bar:
+    with fleet(folder, min(10.0, timeout)) as agents, telling("forgetting", quiet=json) as tell:
         _check_place(out, folder)
         name = agent or (next(iter(agents.folders)) if len(agents.folders) == 1 else None)
         if name is None:
@@ -70,14 +72,14 @@ def forget(
                 f"{', '.join(agents.folders)}"
             )
         agents.check_name(name)
-        task = bar.add_task(f"forgetting {name}", total=None)
         certificate, request = erase_and_wait(
             agents,
             name,
             keys=keys,
             gone=gone,
             timeout=timeout,
-            tell=lambda text: bar.update(task, description=text),
+            tell=tell,
+            repeat="" if records is None else f"--records {quote(records)}",
         )
     # The first half of an id names the agent; what tells requests apart comes after it.
     target = out or folder / f"certificate-{name}-{request[8:16]}.json"

@@ -14,7 +14,10 @@ from unweave.errors import ConfigError, UnweaveError
 from unweave.node.client import AgentDown, Operator
 from unweave.node.config import AgentFolder, agent_name, find_agents
 
-__all__ = ["Fleet", "TimedOut", "fleet", "patiently"]
+__all__ = ["GONE", "Fleet", "TimedOut", "fleet", "patiently"]
+
+
+GONE = "was declared gone by a quorum: it takes part no more"
 
 
 class TimedOut(UnweaveError):

@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from unweave.errors import UnweaveError
 from unweave.node.ballots import hold_ballot, told
 from unweave.node.config import AgentFolder
-from unweave.node.fleet import Fleet, TimedOut, patiently
+from unweave.node.fleet import GONE, Fleet, TimedOut, patiently
 from unweave.node.identity import verifier
 from unweave.protocol.verify import verify
 
@@ -23,13 +24,16 @@ def erase_and_wait(
     gone: bool,
     timeout: float,
     tell: Callable[[str], None],
+    repeat: str = "",
 ) -> tuple[bytes, str]:
-    """Ask, wait until certified, and return the certificate's bytes and the request's id."""
+    """Ask, wait until certified, and return the certificate's bytes and the request's id. `repeat`:
+    the options that ask for the same once more; without them the whole agent would be forgotten."""
+    subject = _subject(name, keys)
     refused: dict[str, str] = {}
     if gone:
         request, asker, refused = hold_ballot(agents, name)
         if refused:
-            tell(f"forgetting {name}: not everybody votes: {told(refused)}")
+            tell(f"forgetting {subject}: not everybody votes: {told(refused)}")
     else:
         what: dict[str, Any] = {"whole": True} if keys is None else {"keys": keys}
         request = agents.of(name).ask("erase", **what)["request"]
@@ -39,16 +43,29 @@ def erase_and_wait(
     for _ in patiently(timeout):
         answer = agents.again(asker, "erasure", request=request)
         if answer is None:
-            tell(f"forgetting {name}: {asker} does not answer; the request stands")
+            tell(f"forgetting {subject}: {asker} does not answer; the request stands")
             continue
         last = answer["erasure"]
         if last["state"] == "certified":
             text = json.dumps(last["certificate"], sort_keys=True, separators=(",", ":"))
             return _verified(text.encode(), agents), request
         status = (agents.again(asker, "status") or {"status": status})["status"]
-        tell(_progress(name, last, status, refused))
-    again = f"`unweave forget {agents.root} {name}{' --gone' if gone else ''}`"
-    raise TimedOut(_who_erases(agents, name, request, last, status, refused, again))
+        tell(f"forgetting {subject}: {_progress(name, last, status, refused)}")
+    words = repeat or ("--gone" if gone else "")
+    if keys is not None and not repeat:
+        words = "--records FILE"  # never advise what would erase more than was asked
+    again = f"`{' '.join(filter(None, ['unweave forget', str(agents.root), name, words]))}`"
+    if last.get("state") == "voting":
+        raise TimedOut(_who_votes(name, last, status, refused, again))
+    raise TimedOut(_who_erases(agents, name, keys, request, last, status, again))
+
+
+def _subject(name: str, keys: list[str] | None) -> str:
+    """What is forgotten."""
+    if keys is None:
+        return name
+    number = len(set(keys))
+    return f"1 record of {name}" if number == 1 else f"{number} records of {name}"
 
 
 def _verified(certificate: bytes, agents: Fleet) -> bytes:
@@ -63,11 +80,11 @@ def _progress(
 ) -> str:
     state = report["state"]
     if state == "voting":
-        return f"forgetting {name}: {_votes(name, report, status, refused)}"
+        return _votes(name, report, status, refused)
     if state == "removed":
         waiting = report["waiting_for"]
-        return f"forgetting {name}: taken out; {len(waiting)} attestations to come: {_few(waiting)}"
-    return f"forgetting {name}: the token is on its way"
+        return f"taken out; {len(waiting)} attestations to come: {_few(waiting)}"
+    return "the token is on its way"
 
 
 def _votes(
@@ -79,28 +96,35 @@ def _votes(
     return f"{text}; not by {told(refused)}" if refused else text
 
 
+def _who_votes(
+    name: str, report: dict[str, Any], status: dict[str, Any], refused: dict[str, str], again: str
+) -> str:
+    silent = _silent(name, status, refused)
+    return (
+        f"only {_votes(name, report, status, refused)}. Not heard of: {_few(silent)}; their "
+        f"operators vote with `unweave vote AGENT_DIR {name}`, and the request stands: then "
+        f"ask again with {again}"
+    )
+
+
 def _who_erases(
     agents: Fleet,
     name: str,
+    keys: list[str] | None,
     request: str,
     report: dict[str, Any],
     status: dict[str, Any],
-    refused: dict[str, str],
     again: str,
 ) -> str:
-    state = report.get("state")
-    if state == "voting":
-        silent = _silent(name, status, refused)
-        return (
-            f"only {_votes(name, report, status, refused)}. Not heard of: {_few(silent)}; their "
-            f"operators vote with `unweave vote AGENT_DIR {name}`, and the request stands: then "
-            f"ask again with {again}"
-        )
     missing = _missing(agents, report, status)
-    done = "was taken out, but not everybody has attested" if state == "removed" else "is not out"
+    many = keys is not None and len(set(keys)) > 1
+    if report.get("state") == "removed":
+        done = f"{'were' if many else 'was'} taken out, but not everybody has attested"
+    else:
+        done = f"{'are' if many else 'is'} not out"
     who = (_few(missing) or "the token") + _how(agents, missing)
     return (
-        f"{name} {done} in time: waiting for {who}. The request ({request}) stands "
+        f"{_subject(name, keys)} {done} in time: waiting for {who}. The request ({request}) stands "
         f"and goes on by itself: ask again with {again}, or wait longer (--timeout)"
     )
 
@@ -150,16 +174,22 @@ def audit_and_wait(agents: Fleet, timeout: float, *, tell: Callable[[str], None]
     agent = _insider(agents)
     before = agents.agents[agent].ask("rouse")["before"]
     last: dict[str, Any] = {}
+    anew = 0
     for _ in patiently(timeout):
         answer = agents.again(agent, "status")
         if answer is None or "rest" not in answer["status"]:
             continue  # it is starting again
         last = answer["status"]
+        if agent in last["left"]:
+            raise UnweaveError(f"{agent}: {GONE}")
         fresh = last["rest"] is not None and (before is None or last["rest"] > before)
-        if fresh and last["resting"] is not None and _all(last, agents):
+        # Until the token rests again, the count is that of the rest from which it was roused.
+        anew = int(last["attested"]) if fresh and last["resting"] is not None else 0
+        # A pending rest has fewer attestations than there are agents.
+        if anew and anew >= _number(agents, last):
             return last
-        tell(f"auditing: {last.get('attested', 0)} attested")
-    raise TimedOut(_who_attests(agents, last))
+        tell(f"auditing: {anew} of {_number(agents, last)} have attested")
+    raise TimedOut(_who_attests(agents, last, anew))
 
 
 def _insider(agents: Fleet) -> str:
@@ -171,17 +201,17 @@ def _insider(agents: Fleet) -> str:
     return inside[0] if inside else agents.any().name
 
 
-def _all(status: dict[str, Any], agents: Fleet) -> bool:
-    """A pending rest has fewer attestations than there are agents."""
+def _number(agents: Fleet, status: dict[str, Any]) -> int:
+    """How many are to attest."""
     folder = next(iter(agents.folders.values()))
     size = len(AgentFolder.read(folder).manifest.topology.agents)
-    return int(status["attested"]) >= size - len(status["left"])
+    return size - len(status.get("left", ()))
 
 
-def _who_attests(agents: Fleet, status: dict[str, Any]) -> str:
+def _who_attests(agents: Fleet, status: dict[str, Any], anew: int) -> str:
     missing = _missing(agents, {}, status)
     return (
-        f"the audit was not complete in time: {status.get('attested', 0)} agents have attested; "
-        f"waiting for {_few(missing) or 'an agent that is not here'}{_how(agents, missing)}. Or "
-        "wait longer (--timeout)"
+        f"the audit was not complete in time: {anew} of {_number(agents, status)} agents have "
+        f"attested; waiting for {_few(missing) or 'an agent that is not here'}"
+        f"{_how(agents, missing)}. Or wait longer (--timeout)"
     )
