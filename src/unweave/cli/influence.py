@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,7 +20,10 @@ def influence(
     """KL of the posterior with and without each agent, the most influential first.
 
     Each agent computes its own number when it is asked, once the token has come to rest, and
-    publishes nothing else. Agents elsewhere are shown with what they last published.
+    publishes nothing else. Agents that do not answer (elsewhere, or down) are shown with what they
+    last published; agents that were forgotten or are gone are not shown: they have no influence.
+
+    Exit code 0, also if some agents do not answer; 1 if none does.
 
     Example:
 
@@ -30,27 +34,50 @@ def influence(
     from unweave.cli.common import console, emit_json
     from unweave.node.fleet import fleet
 
-    found: dict[str, float | None] = {}
     with fleet(folder) as agents:
         agents.any()
         answers = {
             name: answer["influence"] for name, answer in agents.ask_all("influence").items()
         }
-    for told in answers.values():
-        found |= told
-    for name, told in answers.items():  # of itself, an agent knows best
-        found |= {name: told[name]} if name in told else {}
-    ordered = dict(sorted(found.items(), key=lambda item: -(item[1] or float("inf"))))
+        statuses = agents.statuses()
+        found, silent = _figures(answers, statuses, agents.down)
     if json:
-        emit_json({"influence": ordered})
+        emit_json({"influence": found, "no_answer": silent})
+        return
+    if not found:
+        console.print("Nothing yet: influence is published when the token has come to rest.")
+        if silent:
+            console.print(f"No answer: {', '.join(silent)}", highlight=False, markup=False)
         return
     table = Table()
     table.add_column("agent")
     table.add_column("influence", justify="right")
-    for name, value in ordered.items():
-        table.add_row(name, "∞" if value is None else f"{value:.4g}")
-    if not ordered:
-        console.print("Nothing yet: influence is published when the token has come to rest.")
-        return
+    table.add_column("")
+    for name, value in found.items():
+        note = "" if name in answers else "last published"
+        note = f"no answer; {note}" if name in silent else note
+        table.add_row(name, "∞" if value is None else f"{value:.4g}", note)
+    for name in silent:
+        if name not in found:
+            table.add_row(name, "–", "no answer")
     console.print(table)
     console.print("KL(posterior ‖ posterior without it), as each agent computed it", style="dim")
+
+
+def _figures(
+    answers: dict[str, dict[str, float | None]],
+    statuses: dict[str, dict[str, Any]],
+    down: list[str],
+) -> tuple[dict[str, float | None], list[str]]:
+    """The numbers of those that are in, the greatest first; and who is in, but does not run, or
+    has published nothing."""
+    found: dict[str, float | None] = {}
+    for told in answers.values():
+        found |= told
+    for name, told in answers.items():  # of itself, an agent knows best
+        found |= {name: told[name]} if name in told else {}
+    out = {name for s in statuses.values() for name in (*s.get("erased", ()), *s.get("left", ()))}
+    inside = {name for s in statuses.values() for name in s.get("included", ())}
+    ordered = sorted(found.items(), key=lambda item: -math.inf if item[1] is None else -item[1])
+    silent = sorted((inside & set(down) | inside - set(found)) - out - set(answers))
+    return {name: value for name, value in ordered if name not in out}, silent

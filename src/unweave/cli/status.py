@@ -21,7 +21,7 @@ def status(
 ) -> None:
     """What every agent of DIR knows. With one AGENT_DIR: what that agent knows of the others.
 
-    Exit code 1 if an agent does not answer.
+    Exit code 1 if an agent does not answer that was not declared gone by a quorum.
 
     Examples:
 
@@ -34,11 +34,13 @@ def status(
 
     with fleet(folder) as agents, errors.status("asking …"):
         found = agents.statuses()
-        down = agents.down
+        left = _gone(found)
+        gone = [name for name in agents.down if name in left]
+        down = [name for name in agents.down if name not in left]
     if json:
-        emit_json({"agents": found, "down": down})
+        emit_json({"agents": found, "down": down, "gone": gone})
     else:
-        console.print(status_table(found, down))
+        console.print(status_table(found, agents.down))
         if agents.silent:
             console.print(
                 f"{', '.join(sorted(agents.silent))} did not answer in time: frozen, very busy or "
@@ -54,6 +56,11 @@ def status(
             console.print(_others_table(next(iter(found.values()))))
     if down:
         raise typer.Exit(1)
+
+
+def _gone(found: dict[str, dict[str, Any]]) -> set[str]:
+    """Who was voted out, as far as anybody here knows."""
+    return {name for s in found.values() for name in s.get("left", [])}
 
 
 def status_table(found: dict[str, dict[str, Any]], down: list[str]) -> Table:
@@ -83,8 +90,10 @@ def status_table(found: dict[str, dict[str, Any]], down: list[str]) -> Table:
             (s.get("digest") or "")[:12],
             ", ".join([*s.get("erased", []), *(f"{n} (gone)" for n in s.get("left", []))]),
         )
+    gone = _gone(found)
     for name in down:
-        table.add_row(name, *(("", "") if wide else ()), "[red]down[/red]", *[""] * 6)
+        phase = "gone" if name in gone else "[red]down[/red]"
+        table.add_row(name, *(("", "") if wide else ()), phase, *[""] * 6)
     return table
 
 

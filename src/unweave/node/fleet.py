@@ -97,16 +97,28 @@ class Fleet:
     def ask_all(self, do: str) -> dict[str, dict[str, Any]]:
         """Everybody's answer, all asked at once: those that are frozen share one wait, and count as
         down from then on."""
+        answers: dict[str, dict[str, Any]] = {}
+        for name, answer in self.ask_each(do).items():
+            if isinstance(answer, UnweaveError):
+                raise answer
+            answers[name] = answer
+        return answers
+
+    def ask_each(self, do: str) -> dict[str, dict[str, Any] | UnweaveError]:
+        """As `ask_all`, but one agent's refusal does not keep the answers of the others away."""
+
+        def one(name: str) -> dict[str, Any] | UnweaveError | None:
+            try:
+                return self.again(name, do)
+            except UnweaveError as error:
+                return error
+
         names = list(self.agents)
         if not names:
             return {}
         with ThreadPoolExecutor(min(32, len(names))) as asking:
-            answers = asking.map(lambda name: self.again(name, do), names)
-            return {
-                name: answer
-                for name, answer in zip(names, answers, strict=True)
-                if answer is not None
-            }
+            answers = zip(names, asking.map(one, names), strict=True)
+            return {name: answer for name, answer in answers if answer is not None}
 
     def statuses(self) -> dict[str, dict[str, Any]]:
         """Everybody's status."""
