@@ -44,8 +44,10 @@ def data(text: str):
 BROKEN = {
     "no data": (lambda h: (h / "data.csv").unlink(), "data", "no file 'data.csv'", "put the file"),
     "empty": (data(""), "data", "is empty", "mend the data"),
-    "few": (data("id,x\n1,1\n"), "data", "1 records, fewer than min_records", "add records"),
+    "few": (data("id,x\n1,1\n"), "data", "1 record, fewer than min_records", "add records"),
     "bad cell": (data("id,x\n1,1\n2,no\n"), "data", "record 2", "mend the data"),
+    "no record's name": (data("id,x\n" + ",1\n" * 12), "data", "12 records with an empty",
+                         "give every"),
     "no column": (data("id,y\n1,1\n"), "data", "column 'x'", "[data]"),
     "outside": (toml("data.csv", "../data.csv"), "data", "outside", "put the file there"),
     "kind": (lambda h: (edit(h / "agent.toml", "data.csv", "key.pem")), "data", "kind", "[data]"),
@@ -88,6 +90,15 @@ def test_each_problem_has_its_place_and_its_fix(unweave, net, case):
     assert shown.code == 1
     assert ours[0]["problem"] in shown.out, "not wrapped"
     assert f"  fix: {ours[0]['fix']}\n" in shown.out
+
+
+def test_keys_that_repeat_are_told(unweave, net):
+    """One person's visits may share a key: that is told, and is no mistake."""
+    (net / "agents/a1/data.csv").write_text("id,x\n" + "p1,1\n" * 3 + "".join(
+        f"q{k},0\n" for k in range(9)))  # fmt: skip
+    found = unweave("check", net, "--json")
+    assert found.code == 0
+    assert "12 records, 2 with the key of another: erased together" in found.out
 
 
 def test_the_folders_of_a_network(unweave, net):

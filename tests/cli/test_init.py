@@ -69,7 +69,7 @@ def test_one_file_is_dealt_out(unweave, tmp_path, name):
 
 
 def test_records_keep_their_text(unweave, tmp_path):
-    text = ['{"id": 1e2, "x": 1,  "at": "2024-01-01T00:00:00Z"}', '{"x": 0.50, "id": "007"}']
+    text = ['{"id": 1e2, "x": 1,  "at": "2024-01-01T00:00:00Z"}', '{"x": 0.0, "id": "007"}']
     data = tmp_path / "v.ndjson"
     data.write_text("\n".join(text) + "\n")
     assert unweave("init", tmp_path / "net", "--agents", "2", "--data", data).code == 0
@@ -183,6 +183,61 @@ def test_commands_to_copy_are_not_wrapped(unweave, tmp_path):
     assert f"  unweave check {net}\n  unweave up {net}\n" in done.out
     spaced = unweave("init", tmp_path / "my clinics", "--name", "clinics", width=40)
     assert f"  unweave up '{tmp_path}/my clinics'\n" in spaced.out
+
+
+UNFIT = {
+    "age.csv": ("id,x\np1,1\np2,44\n", "line 3, column 'x': the value is above 1; expected 0 or"),
+    "text.csv": ("id,x\n\np1,1\np2,no\n", "line 4, column 'x': the value is not a number"),
+    "blank.csv": ('id,x\n"p\n1",1\np2,\n', "line 4, column 'x': the value is missing"),
+    "short.csv": ("id,x\np1,1\np2\n", "line 3: is malformed there: too few"),
+    "long.csv": ("id,x\np1,1\np2,1,1\n", "line 3: is malformed there: too few or too many"),
+    "key.csv": ("id,x\np1,1\n,1\n,0\n", "line 3, and 1 more: the key 'id' is empty"),
+    "v.json": ('[{"id": 1, "x": 1},\n {"id": 2, "x": "1"}]', "line 2, column 'x': the value is"),
+    "v.ndjson": ('{"id": 1, "x": 1}\n{"id": 2}\n', "line 2, column 'x': the value is missing"),
+    "v.parquet": (None, "record 2, column 'x': the value is above 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNFIT)
+@pytest.mark.parametrize("own", [False, True])
+def test_records_that_the_model_refuses_are_told_by_their_line(unweave, tmp_path, name, own):
+    text, said = UNFIT[name]
+    data = tmp_path / "data"
+    data.mkdir()
+    file = data / (f"a1{Path(name).suffix}" if own else name)
+    if text is None:
+        import duckdb
+
+        with duckdb.connect() as engine:
+            engine.execute(f"COPY (SELECT unnest([1, 2]) AS x, 7 AS id) TO '{file}'")
+    else:
+        file.write_text(text)
+    words = ("--agents", "1", "--data", data if own else file, "--key", "id")
+    done = unweave("init", tmp_path / "net", *words)
+    assert done.code == 2, done.out
+    assert f"{file}, {said}" in done.err
+    assert not (tmp_path / "net").exists()
+
+
+def test_keys_that_repeat_are_told(unweave, tmp_path):
+    data = tmp_path / "v.csv"
+    data.write_text("id,x\n" + "p1,1\np2,0\np1,1\n")
+    words = ("--agents", "1", "--data", data)
+    told = unweave("init", tmp_path / "one", *words, "--key", "id").out
+    assert "1 record repeats the key of another" in told
+    assert "and 1 agent folder." in told
+    assert "repeats" not in unweave("init", tmp_path / "two", *words).out
+
+
+def test_small_mistakes(unweave, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words, said in (
+        (("",), "DIR is empty"),
+        (("net", "--set", "a=-1"), "--set: beta-bernoulli: the prior is impossible"),
+    ):
+        done = unweave("init", *words)
+        assert (done.code, said in done.err) == (2, True), done.err
+    assert not list(tmp_path.iterdir())
 
 
 def test_few_records_are_told_at_once(unweave, tmp_path):

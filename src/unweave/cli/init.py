@@ -11,7 +11,7 @@ __all__ = ["init"]
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the network is written.")],
+    place: Annotated[str, typer.Argument(metavar="DIR", help="Where the network is written.")],
     agents: Annotated[
         str | None,
         typer.Option(
@@ -26,7 +26,8 @@ def init(
         typer.Option(
             "--graph",
             "-g",
-            help="star (the first agent is the hub), ring, complete, path or grid.",
+            help="star (the first agent is the hub), ring, complete, path, grid, erdos-renyi, "
+            "watts-strogatz or barabasi-albert (random ones: by --seed).",
             show_default="ring",
         ),
     ] = None,
@@ -114,12 +115,17 @@ def init(
     from unweave.node.data import MIN_RECORDS
     from unweave.node.layout import create_network
 
+    if not place.strip():
+        raise ConfigError("DIR is empty: name the folder of the new network (. is this one)")
+    folder = Path(place)
     names, own_edges = _graph(agents, graph, edges)
     try:
         chosen = by_name(model, **_settings(settings or []))
     except (TypeError, ValueError) as error:
         if isinstance(error, UnweaveError):
-            raise
+            if not settings or error.exit_code == ConfigError.exit_code:
+                raise
+            raise ConfigError(f"--set: {error}") from None
         raise ConfigError(f"--set: a setting of {model} has the wrong type ({error})") from None
     columns = dict(_pair(item, "--column") for item in column or [])
     for wrong in sorted(set(columns) - set(chosen.columns)):
@@ -160,7 +166,7 @@ def init(
         return
     console.print("[green]Wrote[/green]", end=" ")
     console.print(
-        f"{folder}/network.toml and {len(names)} agent folders.",
+        f"{folder}/network.toml and {len(names)} agent folder{'s' if len(names) > 1 else ''}.",
         highlight=False,
         markup=False,
         soft_wrap=True,
@@ -183,6 +189,15 @@ def init(
         console.print(
             f"[yellow]{', '.join(few[:5])}[/yellow] will refuse to start with fewer than "
             f"{MIN_RECORDS} records: give more, or lower min_records in agent.toml.",
+            highlight=False,
+            soft_wrap=True,
+        )
+    if given.repeated:
+        many = given.repeated > 1
+        console.print(
+            f"[yellow]{given.repeated} record{'s repeat' if many else ' repeats'} the key of "
+            "another[/yellow]: an erasure by that key takes all of them, at the agent that is "
+            "asked; choose a --key that is different in each record if single ones are meant.",
             highlight=False,
             soft_wrap=True,
         )

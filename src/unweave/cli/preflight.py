@@ -191,14 +191,27 @@ def _data(agent: AgentFolder, state: State | None) -> str:
     data = open_data(agent, open_identity(agent))
     dropped = frozenset[bytes]() if state is None else state.dropped
     count = data.check(dropped)
+    nameless, repeated = data.named()
+    if nameless:
+        key, rest = agent.config.data.key, agent.path / "agent.toml"
+        raise _Problem(
+            f"{_records(nameless)} with an empty key ({key!r}), which could never be erased alone",
+            f"give every record a key of its own, or name another column in {rest} ([data] key)",
+        )
     least = agent.config.min_records
     if count < least and (state is None or state.current is None):
         raise _Problem(
-            f"{count} records, fewer than min_records = {least}: neighbours can see the sum of its "
-            "statistics, which tells much about so few",
+            f"{_records(count)}, fewer than min_records = {least}: neighbours can see the sum of "
+            "its statistics, which tells much about so few",
             f"add records, or set min_records in {agent.path / 'agent.toml'} if that is acceptable",
         )
-    return f"{count} records"
+    if repeated:
+        return f"{_records(count)}, {repeated} with the key of another: erased together"
+    return _records(count)
+
+
+def _records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count} records"
 
 
 def _state(agent: AgentFolder) -> State | None:

@@ -42,6 +42,13 @@ class Columns:
             fix = f"name the one to use: --key {_near(self.key, records.columns)}"
             raise _no_column(path, self.key, "--key", records, fix)
 
+    def try_on(self, path: Path, records: Records) -> int:
+        """Every record must be one that the model can use; how many repeat another's key."""
+        from unweave.node.trial import try_records
+
+        self.check(path, records)
+        return try_records(path, records, self.model, self.names, self.key)
+
 
 @dataclass(frozen=True)
 class Shares:
@@ -50,6 +57,7 @@ class Shares:
     tables: dict[str, dict[str, Any]]
     counts: dict[str, int] = field(default_factory=dict)
     fill: Callable[[str, Path], None] | None = None
+    repeated: int = 0  # records with the key of another
 
 
 def shares(
@@ -77,7 +85,7 @@ def _dealt(path: Path, agents: Sequence[str], columns: Columns, split: str, seed
     from unweave.node.dealing import data_name, read_records
 
     records = read_records(path)
-    columns.check(path, records)
+    repeated = columns.try_on(path, records)
     last = columns.model.columns[-1]
     labels = _labels(records.column(columns.names.get(last, last)))
     try:
@@ -89,6 +97,7 @@ def _dealt(path: Path, agents: Sequence[str], columns: Columns, split: str, seed
         dict.fromkeys(agents, columns.table(name, records.delimiter)),
         {agent: len(rows[agent]) for agent in agents},
         lambda agent, home: records.write(home / name, rows[agent]),
+        repeated,
     )
 
 
@@ -106,17 +115,17 @@ def _own_files(folder: Path, agents: Sequence[str], columns: Columns) -> Shares:
     from unweave.node.dealing import read_records
 
     files = {agent: _file_of(folder, agent) for agent in agents}
-    tables, counts = {}, {}
+    tables, counts, repeated = {}, {}, 0
     for agent, path in files.items():
         records = read_records(path)
-        columns.check(path, records)
+        repeated += columns.try_on(path, records)
         tables[agent] = columns.table(f"data{_ending(path, agent)}", records.delimiter)
         counts[agent] = records.size
 
     def fill(agent: str, home: Path) -> None:
         shutil.copyfile(files[agent], home / str(tables[agent]["path"]))
 
-    return Shares(tables, counts, fill)
+    return Shares(tables, counts, fill, repeated)
 
 
 def _ending(path: Path, agent: str) -> str:

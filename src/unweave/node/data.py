@@ -136,6 +136,12 @@ class PrivateData:
         unknown = tuple(key for key, text in texts.items() if text not in known)
         return frozenset(commitment(self._secret, text) for text in known), unknown
 
+    def named(self) -> tuple[int, int]:
+        """How many records have no key, and how many repeat another's; none without a key."""
+        if self.source.key is None:
+            return 0, 0
+        return self._steady(lambda reader, _: reader.named(), _NOTHING)
+
     def fingerprint(self) -> str:
         """Changes when a file does, at the cost of looking at its size and time."""
         return self.source.fingerprint(self._folder, self.agent)

@@ -123,6 +123,14 @@ class DuckReader:
         )
         return frozenset(key for (key,) in found)
 
+    def named(self) -> tuple[int, int]:
+        key = "CASE WHEN key <> 't:' THEN key END"
+        nameless, repeated = self._rows(
+            f"SELECT COUNT(*) - COUNT({key}), COUNT({key}) - COUNT(DISTINCT {key}) "
+            f"FROM {self._all()}"
+        )[0]
+        return int(nameless), int(repeated)
+
     # -- SQL ----------------------------------------------------------------------------------
 
     def _all(self, gone: frozenset[str] = frozenset(), numbered: bool = False) -> str:

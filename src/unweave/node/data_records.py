@@ -93,6 +93,9 @@ class Reader(Protocol):
     def known(self, keys: frozenset[str]) -> frozenset[str]:
         """The canonical keys among `keys` that the source has."""
 
+    def named(self) -> tuple[int, int]:
+        """How many records have no key (or an empty one), and how many repeat another's."""
+
 
 def checked(model: Model, rows: Floats) -> bool:
     """Whether a model can use these records as they are."""

@@ -125,6 +125,10 @@ class SqliteReader:
     def known(self, keys: frozenset[str]) -> frozenset[str]:
         return frozenset(key for key in self._keys() if key in keys)
 
+    def named(self) -> tuple[int, int]:
+        keys = [key for key in self._keys() if key != "t:"]
+        return self.count(frozenset()) - len(keys), len(keys) - len(set(keys))
+
     def _one(self, sql: str) -> Any:
         with self._private():
             return self._connection.execute(sql).fetchone()[0]

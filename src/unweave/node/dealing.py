@@ -10,6 +10,7 @@ import csv
 import gzip
 import io
 import json
+from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,6 +36,9 @@ class Records(Protocol):
 
     def column(self, name: str) -> list[Any]:
         """The values of one column, as they are."""
+
+    def place(self, row: int) -> str:
+        """Where a record is, for people: the line where it begins, if the file has lines."""
 
     def write(self, path: Path, rows: Iterable[int]) -> None:
         """Some of the records to another file of the same kind."""
@@ -83,8 +87,13 @@ class _Csv:
         self._delimiter = _delimiter(text.split("\n", 1)[0], expected)
         self.delimiter = None if self._delimiter == expected else self._delimiter
         try:
-            lines = io.StringIO(text, newline="")
-            rows = [row for row in csv.reader(lines, delimiter=self._delimiter) if row]
+            reader = csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter)
+            rows, self._lines, ended = [], array("q"), 0
+            for row in reader:
+                if row:
+                    rows.append(row)
+                    self._lines.append(ended + 1)
+                ended = reader.line_num
         except csv.Error as error:
             raise DataError(f"{path}: cannot be read as CSV: {error}") from None
         if not rows:
@@ -96,6 +105,9 @@ class _Csv:
     def column(self, name: str) -> list[Any]:
         j = self.columns.index(name)
         return [row[j] if j < len(row) else "" for row in self._rows]
+
+    def place(self, row: int) -> str:
+        return f"line {self._lines[row + 1]}"
 
     def write(self, path: Path, rows: Iterable[int]) -> None:
         with path.open("w", newline="", encoding="utf-8") as file:
@@ -118,6 +130,7 @@ class _Json:
         text = _text(path)
         here = _after(text, 0)
         self._array = text[here : here + 1] == "["
+        self._text, self._starts = text, array("q")
         self._texts: list[str] = []
         self._values: list[dict[str, Any]] = []
         here = _after(text, here + 1) if self._array else here
@@ -128,6 +141,7 @@ class _Json:
                 raise _not_records(path, text, error.pos) from None
             if not isinstance(value, dict):
                 raise _not_records(path, text, here)
+            self._starts.append(here)
             self._texts.append(text[here:end])
             self._values.append(value)
             here = _after(text, end)
@@ -140,6 +154,9 @@ class _Json:
 
     def column(self, name: str) -> list[Any]:
         return [value.get(name) for value in self._values]
+
+    def place(self, row: int) -> str:
+        return f"line {_line(self._text, self._starts[row])}"
 
     def write(self, path: Path, rows: Iterable[int]) -> None:
         texts = [self._texts[i] for i in rows]
@@ -157,11 +174,14 @@ def _after(text: str, start: int) -> int:
     return start
 
 
+def _line(text: str, place: int) -> int:
+    return text.count("\n", 0, place) + 1
+
+
 def _not_records(path: Path, text: str, place: int) -> DataError:
-    line = text.count("\n", 0, place) + 1
     return DataError(
-        f"{path}, line {line}: no record there: expected one JSON object per line, or an array of "
-        'objects, like {"id": "p1", "x": 0.5}'
+        f"{path}, line {_line(text, place)}: no record there: expected one JSON object per "
+        'line, or an array of objects, like {"id": "p1", "x": 0.5}'
     )
 
 
@@ -194,6 +214,9 @@ class _Parquet:
     def column(self, name: str) -> list[Any]:
         found = self._rows(f"SELECT {self._quoted(name)} FROM records ORDER BY rowid")
         return [value for (value,) in found]
+
+    def place(self, row: int) -> str:
+        return f"record {row + 1}"
 
     def write(self, path: Path, rows: Iterable[int]) -> None:
         self._connection.execute(
