@@ -1,11 +1,14 @@
 """What an operator is told who waits for an erasure: who is missing, why, and what to do."""
 
 import threading
+import time
 
 import pytest
 
 from unweave.errors import UnweaveError
+from unweave.graph import Topology
 from unweave.node.client import AgentDown
+from unweave.node.cut import cut_apart, parts_without
 from unweave.node.fleet import Fleet, TimedOut
 from unweave.node.operations import audit_and_wait, erase_and_wait
 from unweave.testing.processes import Processes
@@ -19,6 +22,7 @@ class Agent:
         self.status = status
         self.refuses = None
         self.wait = None
+        self.listens = None  # may refuse
         self.now = None  # what its status says beside, asked each time
 
     def ask(self, do, **request):
@@ -28,6 +32,8 @@ class Agent:
         if do == "vote":
             if self.wait is not None:
                 self.wait.wait(20.0)
+            if self.listens is not None:
+                self.listens()
             if self.refuses is not None:
                 raise self.refuses
             self.net.votes.setdefault(request["agent"], []).append((self.name, request["request"]))
@@ -44,8 +50,8 @@ class Agent:
 class Net(Fleet):
     """A fleet without sockets: five agents, of which some answer."""
 
-    def __init__(self, root, answering):
-        made = Processes(root / "net", agents=5)
+    def __init__(self, root, answering, agents=5, **more):
+        made = Processes(root / "net", agents=agents, **more)
         self.root = made.root
         self.folders = {name: made.folder(name) for name in made.names}
         self.votes = {}
@@ -208,3 +214,93 @@ def test_who_is_voted_out_does_not_audit(tmp_path):
     with pytest.raises(UnweaveError, match="a1: was declared gone by a quorum") as caught:
         audit_and_wait(net, 5.0, tell=lambda _: None)
     assert not isinstance(caught.value, TimedOut)
+
+
+QUICK = {"welcome": 0.1, "resend": 0.1, "ack": 0.1, "alive": 0.1, "loss": 2.0}
+
+
+class Hearing:
+    """Neighbours that refuse while they have heard a4 lately, as agents do."""
+
+    def __init__(self, net, names, ago, *, lives=False):
+        self.net, self.lives = net, lives
+        self.last = time.monotonic() - ago
+        for name in names:
+            net.agents[name].now = self.status
+            net.agents[name].listens = self.vote
+        self.asked = 0
+
+    def status(self, name):
+        ago = round(time.monotonic() - self.last, 1)
+        return {"others": {"a4": {"heard_seconds_ago": ago}}, "votes": {"a4": ["a3"]}}
+
+    def vote(self):
+        self.asked += 1
+        if self.lives:
+            time.sleep(0.5)
+            self.last = time.monotonic()
+        ago = time.monotonic() - self.last
+        if ago < QUICK["loss"]:
+            raise UnweaveError(f"a4 was heard {ago:.0f} s ago: it is not gone")
+
+
+def test_votes_wait_until_nothing_was_heard_for_long_enough(tmp_path):
+    net = Net(tmp_path, ["a1", "a2", "a3", "a5"], patience=QUICK)
+    heard = Hearing(net, net.agents, 0.5)
+    _, said = forgotten(net, "a4", gone=True, timeout=3.0)
+    assert sorted(voter for voter, _ in net.votes["a4"]) == ["a1", "a2", "a3", "a5"]
+    assert len({request for _, request in net.votes["a4"]}) == 1
+    assert heard.asked == 8
+    assert "for 2 s (patience.loss of network.toml): asking again in " in said[0]
+
+
+def test_votes_that_are_too_early_say_when_to_ask_again(tmp_path):
+    net = Net(tmp_path, ["a1", "a2", "a3", "a5"], patience=QUICK)
+    Hearing(net, net.agents, 0.0)
+    error, _ = forgotten(net, "a4", gone=True, timeout=0.2)
+    assert "patience.loss of network.toml): ask again in " in error
+    assert not net.votes
+
+
+def test_who_lives_elsewhere_is_not_waited_for(tmp_path):
+    net = Net(tmp_path, ["a1", "a2", "a3", "a5"], patience=QUICK)
+    heard = Hearing(net, net.agents, 0.5, lives=True)
+    error, said = forgotten(net, "a4", gone=True, timeout=60.0)
+    assert error.startswith("nobody here votes that a4 is gone: ")
+    assert heard.asked == 4
+    assert not said
+
+
+def test_a_majority_does_not_wait_for_the_last_vote(tmp_path):
+    net = Net(tmp_path, ["a1", "a2", "a3", "a5"], patience=QUICK)
+    heard = Hearing(net, ["a5"], 0.0)
+    for name in ("a1", "a2", "a3"):
+        net.agents[name].status["votes"] = {"a4": ["a3"]}
+    forgotten(net, "a4", gone=True)
+    assert heard.asked == 1
+
+
+def test_the_dead_cut_the_others_apart(tmp_path):
+    net = Net(tmp_path, ["a1", "a3", "a4", "a6", "a7"], agents=7)
+    net.status["votes"] = {"a2": ["a1", "a3"]}
+    error, said = forgotten(net, "a2", gone=True)
+    assert "without a2, a5 the remaining agents are not connected" in error
+    assert "(a1, a6, a7 | a3, a4): votes and the token cannot cross" in error
+    assert f"Start one of a2, a5 again (`unweave agent {net.folders['a2']}`)" in error
+    assert "make a new network" in error
+    assert sum("not connected" in line for line in said) == 1
+    net.agents["a5"] = Agent(net, "a5")
+    error, said = forgotten(net, "a2", gone=True)
+    assert "not connected" not in error
+
+
+def test_parts_of_a_graph():
+    path = Topology(5, [(0, 1), (1, 2), (2, 3), (3, 4)])
+    assert parts_without(path, set()) == [["a1", "a2", "a3", "a4", "a5"]]
+    assert parts_without(path, {"a1", "a5"}) == [["a2", "a3", "a4"]]
+    assert parts_without(path, {"a2", "a4"}) == [["a1"], ["a3"], ["a5"]]
+    assert "Start a2, a4 again (`unweave agent AGENT_DIR`)" in cut_apart(
+        path, set(), {"a2", "a4"}, {}
+    )
+    assert "Start a2 again" in cut_apart(path, {"a4", "a5"}, {"a2"}, {})
+    assert cut_apart(path, {"a3"}, set(), {}).endswith("(`unweave init`)")

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import secrets
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from unweave.errors import UnweaveError
+from unweave.graph.topology import Topology
 from unweave.node.client import AgentDown
 from unweave.node.config import AgentFolder
-from unweave.node.fleet import Fleet, patiently
+from unweave.node.fleet import Fleet, TimedOut, patiently
 from unweave.protocol.ids import request_id
 
 __all__ = ["Ballot", "hold_ballot", "told"]
 
 _NEWS = 10.0  # seconds for a vote to get around
+_MARGIN = 0.2  # a status rounds its seconds
 
 
 class Ballot(NamedTuple):
@@ -25,9 +30,11 @@ class Ballot(NamedTuple):
     refused: dict[str, str]  # why
 
 
-def hold_ballot(agents: Fleet, name: str) -> Ballot:
-    """Every agent here votes that `name` is gone, unless it hears it: its neighbours, all at the
-    same time (each of them calls `name` first, and waits for its patience), then the others."""
+def hold_ballot(
+    agents: Fleet, name: str, timeout: float, tell: Callable[[str], None] = lambda _: None
+) -> Ballot:
+    """Every agent here votes that `name` is gone, unless it hears it. Who has heard it a moment ago
+    is asked again when that is long enough ago, as long as votes are missing and there is time."""
     agents.any()
     if name in agents.agents:
         raise UnweaveError(
@@ -41,9 +48,43 @@ def hold_ballot(agents: Fleet, name: str) -> Ballot:
             f"nobody here can vote that {name} is gone: every agent that answers has left the "
             f"network itself; other operators vote with `unweave vote AGENT_DIR {name}`"
         )
-    topology = AgentFolder.read(next(iter(agents.folders.values()))).manifest.topology
+    manifest = AgentFolder.read(next(iter(agents.folders.values()))).manifest
+    quorum = len(manifest.topology) // 2 + 1
+    request = _request(manifest.topology.index(name), name, [statuses[voter] for voter in voters])
+    end = time.monotonic() + timeout
+    refused: dict[str, str] = {}
+    began = time.monotonic()
+    while True:
+        refused = _round(agents, manifest.topology, list(refused or voters), name, request)
+        if not refused or len(voters) - len(refused) >= quorum:
+            break
+        delay = _delay(agents, list(refused), name, began, manifest.patience.loss)
+        if delay is None:
+            break
+        when = (
+            f"votes that {name} is gone count when nothing was heard of it for "
+            f"{manifest.patience.loss:g} s (patience.loss of network.toml)"
+        )
+        if time.monotonic() + delay > end:
+            if len(refused) < len(voters):
+                break
+            raise TimedOut(
+                f"nobody here votes that {name} is gone yet: {told(refused)}; {when}: ask again in "
+                f"{math.ceil(delay)} s, or wait longer (--timeout)"
+            )
+        tell(f"{told(refused)}; {when}: asking again in {math.ceil(delay)} s")
+        time.sleep(delay)
+    if len(refused) == len(voters):
+        raise UnweaveError(f"nobody here votes that {name} is gone: {told(refused)}")
+    return Ballot(request, next(voter for voter in voters if voter not in refused), refused)
+
+
+def _round(
+    agents: Fleet, topology: Topology, voters: list[str], name: str, request: str
+) -> dict[str, str]:
+    """Who refuses, and why. The neighbours of `name` are asked at the same time (each of them calls
+    it first, and waits for its patience), then the others."""
     near = {topology.agents[k] for k in topology.adjacency[topology.index(name)]}
-    request = _request(topology.index(name), name, [statuses[voter] for voter in voters])
     answers: dict[str, str] = {}
     for group in (
         [voter for voter in voters if voter in near],
@@ -52,10 +93,22 @@ def hold_ballot(agents: Fleet, name: str) -> Ballot:
         if group and any(not why for why in answers.values()):
             _tell_the_others(agents, name, group)
         answers |= _votes(agents, group, name, request)
-    refused = {voter: why for voter, why in answers.items() if why}
-    if len(refused) == len(voters):
-        raise UnweaveError(f"nobody here votes that {name} is gone: {told(refused)}")
-    return Ballot(request, next(voter for voter in voters if voter not in refused), refused)
+    return {voter: why for voter, why in answers.items() if why}
+
+
+def _delay(agents: Fleet, voters: list[str], name: str, began: float, loss: float) -> float | None:
+    """Seconds until nobody has heard `name` lately; None: to wait is of no use. Whoever has heard
+    it since it was asked to vote will hear it again: it lives."""
+    delays = []
+    for voter in voters:
+        status = (agents.again(voter, "status") or {}).get("status", {})
+        ago = status.get("others", {}).get(name, {}).get("heard_seconds_ago")
+        if ago is None or ago >= loss:
+            continue
+        if ago + _MARGIN < time.monotonic() - began:
+            return None
+        delays.append(loss - ago + _MARGIN)
+    return max(delays, default=None)
 
 
 def _votes(agents: Fleet, voters: list[str], name: str, request: str) -> dict[str, str]:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
 from unweave.errors import UnweaveError
+from unweave.graph.topology import Topology
 from unweave.node.ballots import hold_ballot, told
 from unweave.node.config import AgentFolder
+from unweave.node.cut import cut_apart
 from unweave.node.fleet import GONE, Fleet, TimedOut, patiently
 from unweave.node.identity import verifier
 from unweave.protocol.verify import verify
 
 __all__ = ["audit_and_wait", "erase_and_wait"]
+
+_LEAST = 1.0  # seconds to look how far it is, when the votes took all the time there was
 
 
 def erase_and_wait(
@@ -30,8 +35,12 @@ def erase_and_wait(
     the options that ask for the same once more; without them the whole agent would be forgotten."""
     subject = _subject(name, keys)
     refused: dict[str, str] = {}
+    began = time.monotonic()
+    topology = _topology(agents)
     if gone:
-        request, asker, refused = hold_ballot(agents, name)
+        request, asker, refused = hold_ballot(
+            agents, name, timeout, lambda text: tell(f"forgetting {subject}: {text}")
+        )
         if refused:
             tell(f"forgetting {subject}: not everybody votes: {told(refused)}")
     else:
@@ -40,7 +49,9 @@ def erase_and_wait(
         asker = name
     last: dict[str, Any] = {}
     status: dict[str, Any] = {}
-    for _ in patiently(timeout):
+    left = max(timeout - (time.monotonic() - began), min(timeout, _LEAST))
+    apart, said = "", False
+    for _ in patiently(left):
         answer = agents.again(asker, "erasure", request=request)
         if answer is None:
             tell(f"forgetting {subject}: {asker} does not answer; the request stands")
@@ -50,14 +61,33 @@ def erase_and_wait(
             text = json.dumps(last["certificate"], sort_keys=True, separators=(",", ":"))
             return _verified(text.encode(), agents), request
         status = (agents.again(asker, "status") or {"status": status})["status"]
+        apart = _apart(agents, topology, name, status) if gone else ""
+        if apart and not said:
+            tell(f"forgetting {subject}: {apart}")
+            said = True
         tell(f"forgetting {subject}: {_progress(name, last, status, refused)}")
     words = repeat or ("--gone" if gone else "")
     if keys is not None and not repeat:
         words = "--records FILE"  # never advise what would erase more than was asked
     again = f"`{' '.join(filter(None, ['unweave forget', str(agents.root), name, words]))}`"
+    if apart:
+        raise TimedOut(
+            f"{name} is not forgotten in time: {apart}. The request ({request}) stands: then ask "
+            f"again with {again}"
+        )
     if last.get("state") == "voting":
         raise TimedOut(_who_votes(name, last, status, refused, again))
     raise TimedOut(_who_erases(agents, name, keys, request, last, status, again))
+
+
+def _topology(agents: Fleet) -> Topology:
+    return AgentFolder.read(next(iter(agents.folders.values()))).manifest.topology
+
+
+def _apart(agents: Fleet, topology: Topology, name: str, status: dict[str, Any]) -> str:
+    """Whether those who are dead cut the others from each other; those elsewhere may well live."""
+    down = {name, *agents.down}
+    return cut_apart(topology, set(status.get("left", ())), down, agents.folders)
 
 
 def _subject(name: str, keys: list[str] | None) -> str:
@@ -174,7 +204,7 @@ def audit_and_wait(agents: Fleet, timeout: float, *, tell: Callable[[str], None]
     agent = _insider(agents)
     before = agents.agents[agent].ask("rouse")["before"]
     last: dict[str, Any] = {}
-    anew = 0
+    size, anew = len(_topology(agents)), 0
     for _ in patiently(timeout):
         answer = agents.again(agent, "status")
         if answer is None or "rest" not in answer["status"]:
@@ -186,10 +216,11 @@ def audit_and_wait(agents: Fleet, timeout: float, *, tell: Callable[[str], None]
         # Until the token rests again, the count is that of the rest from which it was roused.
         anew = int(last["attested"]) if fresh and last["resting"] is not None else 0
         # A pending rest has fewer attestations than there are agents.
-        if anew and anew >= _number(agents, last):
+        number = size - len(last["left"])
+        if anew and anew >= number:
             return last
-        tell(f"auditing: {anew} of {_number(agents, last)} have attested")
-    raise TimedOut(_who_attests(agents, last, anew))
+        tell(f"auditing: {anew} of {number} have attested")
+    raise TimedOut(_who_attests(agents, last, anew, size - len(last.get("left", ()))))
 
 
 def _insider(agents: Fleet) -> str:
@@ -201,17 +232,10 @@ def _insider(agents: Fleet) -> str:
     return inside[0] if inside else agents.any().name
 
 
-def _number(agents: Fleet, status: dict[str, Any]) -> int:
-    """How many are to attest."""
-    folder = next(iter(agents.folders.values()))
-    size = len(AgentFolder.read(folder).manifest.topology.agents)
-    return size - len(status.get("left", ()))
-
-
-def _who_attests(agents: Fleet, status: dict[str, Any], anew: int) -> str:
+def _who_attests(agents: Fleet, status: dict[str, Any], anew: int, number: int) -> str:
     missing = _missing(agents, {}, status)
     return (
-        f"the audit was not complete in time: {anew} of {_number(agents, status)} agents have "
+        f"the audit was not complete in time: {anew} of {number} agents have "
         f"attested; waiting for {_few(missing) or 'an agent that is not here'}"
         f"{_how(agents, missing)}. Or wait longer (--timeout)"
     )
