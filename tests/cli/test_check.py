@@ -1,5 +1,6 @@
 """`unweave check`: each problem with its place and its fix."""
 
+import os
 import shutil
 import socket
 from pathlib import Path
@@ -64,8 +65,6 @@ BROKEN = {
     "not toml": (toml('"a1"', "a1"), "settings", "not TOML", "mend"),
     "no manifest": (lambda h: (h / "network.toml").unlink(), "settings", "network.toml: no such",
                     "mend"),
-    "bad manifest": (lambda h: edit(h / "network.toml", "beta-bernoulli", "beta"), "settings",
-                     "beta", "mend"),
     "no port": (setting('listen = "127.0.0.1"'), "address", "not an address",
                 "host:port"),
     "no host": (setting('listen = "no host:1"'), "address", "cannot be found",
@@ -90,6 +89,55 @@ def test_each_problem_has_its_place_and_its_fix(unweave, net, case):
     assert shown.code == 1
     assert ours[0]["problem"] in shown.out, "not wrapped"
     assert f"  fix: {ours[0]['fix']}\n" in shown.out
+
+
+def stored(home: Path, **changes) -> None:
+    """A store, as if the agent had run."""
+    from unweave.node.config import AgentFolder
+    from unweave.node.store import SqliteStore
+    from unweave.protocol.agent import start
+    from unweave.protocol.state import State
+
+    folder = AgentFolder.read(home)
+    with SqliteStore.open(folder.store, folder.terms, folder.me) as store:
+        before = State(folder.terms, folder.me)
+        after, _ = start(before, 1, 0.0, lambda raw: b"")
+        for name, value in changes.items():
+            setattr(after, name, value)
+        store.commit(before, after)
+
+
+@pytest.mark.parametrize("which", ["agents/a2/network.toml", "network.toml"])
+@pytest.mark.parametrize(("old", "new"), [("beta-bernoulli", "beta"), ("seed = 0", "seed = 1")])
+def test_another_manifest_is_the_only_problem(unweave, net, which, old, new):
+    stored(net / "agents/a2")
+    edit(net / which, old, new)
+    found = unweave("check", net, "--json")
+    if which == "network.toml" and new == "beta":
+        assert found.code == 2  # nothing can be looked at
+        return
+    (problem,) = [c for c in found.json["checks"] if c["problem"]]
+    right = net / ("network.toml" if "a2" in which else "agents/a1/network.toml")
+    assert problem["problem"] == f"{net / which} differs from {right} and 2 more"
+    assert problem["fix"] == f"copy it again: cp {right} {net / which}"
+    if new == "seed = 1" and "a2" in which:
+        (problem,) = [c for c in unweave("check", net / "agents/a2", "--json").json["checks"]
+                      if c["problem"]]  # fmt: skip
+        assert problem["fix"].endswith(
+            "again from another agent's folder: every agent has the same"
+        )
+
+
+def test_a_folder_that_may_only_be_read(unweave, net, monkeypatch):
+    stored(net / "agents/a1")
+    allowed = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, *a: Path(path).name != "a1" and allowed(path, *a)
+    )
+    found = unweave("check", net, "--json")
+    (problem,) = [c for c in found.json["checks"] if c["problem"]]
+    assert "may not write there" in problem["problem"]
+    assert "chmod u+w" in problem["fix"]
 
 
 def test_keys_that_repeat_are_told(unweave, net):
@@ -119,18 +167,8 @@ def test_the_folders_of_a_network(unweave, net):
 
 def test_after_an_erasure_no_data_are_needed(unweave, net):
     """An agent that has erased itself starts without a file, so `check` does not want one."""
-    from unweave.node.config import AgentFolder
-    from unweave.node.store import SqliteStore
-    from unweave.protocol.agent import start
-    from unweave.protocol.state import State
-
     home = net / "agents/a1"
-    folder = AgentFolder.read(home)
-    with SqliteStore.open(folder.store, folder.terms, folder.me) as store:
-        before = State(folder.terms, folder.me)
-        after, _ = start(before, 1, 0.0, lambda raw: b"")
-        after.detached = True
-        store.commit(before, after)
+    stored(home, detached=True)
     (home / "data.csv").unlink()
     assert unweave("check", net, "--json").json["ok"]
 

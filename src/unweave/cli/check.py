@@ -25,15 +25,19 @@ def check(
         unweave check clinics
     """
     from unweave.cli.common import console, emit_json, errors
-    from unweave.cli.preflight import look_at_agent, look_at_network
+    from unweave.cli.preflight import look_at_agent, look_at_manifests, look_at_network
     from unweave.node.config import agent_name, find_agents
 
     results: list[dict[str, Any]] = []
     homes = find_agents(folder)
+    if homes != [folder]:
+        results += look_at_manifests(folder)
+    other = {r["agent"] for r in results}
     with errors.status("looking …") as bar:
         for home in homes:
             bar.update(f"looking at {agent_name(home)} …")
-            results += look_at_agent(home)
+            if agent_name(home) not in other:
+                results += look_at_agent(home)
     if homes != [folder]:
         results += look_at_network(folder)
     problems = [r for r in results if r["problem"] is not None]

@@ -4,16 +4,19 @@ place, and the fix; `problem` is None where all is well."""
 from __future__ import annotations
 
 import errno
+import os
 import socket
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote as shell
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unweave.node.config import AgentFolder
     from unweave.protocol.state import State
 
-__all__ = ["look_at_agent", "look_at_network"]
+__all__ = ["look_at_agent", "look_at_manifests", "look_at_network"]
 
 Result = dict[str, Any]
 
@@ -46,32 +49,49 @@ def look_at_agent(home: Path) -> list[Result]:
         states.append(None if _running(agent) else _state(agent))
         return "" if states[0] is None else f"epoch {states[0].fence.epoch}"
 
-    away = f"bring back its last copy, or move {agent.store} away: it then learns anew"
-    results.append(_result(name, "store", store, away))
+    results.append(_result(name, "store", store, f"look at {agent.store}"))
     if results[1]["problem"] is None and states:
         mend = f"mend the data, or what {home / AGENT_FILE} says about them ([data])"
         results.append(_result(name, "data", lambda: _data(agent, states[0]), mend))
     return results
 
 
+def look_at_manifests(folder: Path) -> list[Result]:
+    """All copies of the manifest must be the same bytes, for they name the network. Most of them
+    are right; whoever has another one has no other problem until it is mended."""
+    from unweave.node.config import agent_name
+
+    names = {folder / "network.toml": "network"}
+    for home in sorted(folder.glob("agents/*")):
+        if (home / "network.toml").is_file():
+            names[home / "network.toml"] = agent_name(home)
+    copies = {path: path.read_bytes() for path in names}
+    count = Counter(copies.values())
+    right = max(copies, key=lambda path: count[copies[path]])  # the network's own among equals
+    more = count[copies[right]] - 1
+    return [
+        _found(
+            names[path],
+            "same manifest",
+            f"{path} differs from {right}" + ("" if not more else f" and {more} more"),
+            f"copy it again: cp {_quote(right)} {_quote(path)}",
+        )
+        for path in copies
+        if copies[path] != copies[right]
+    ]
+
+
 def look_at_network(folder: Path) -> list[Result]:
-    """All copies of the manifest must be the same bytes (they name the network), and every folder
-    must be an agent's."""
+    """Every folder must be an agent's."""
     from unweave.manifest import load
     from unweave.node.config import AGENT_FILE, agent_name
 
-    whole = (folder / "network.toml").read_bytes()
     results, here = [], set()
     for home in sorted(path for path in folder.glob("agents/*") if path.is_dir()):
-        copy = home / "network.toml"
         if not (home / AGENT_FILE).is_file():
             missing = f"{home}: there is no {AGENT_FILE} in it"
             fix = "copy it from where `unweave init` wrote it, or remove the folder"
             results.append(_found(home.name, "settings", missing, fix))
-        elif copy.is_file() and copy.read_bytes() != whole:
-            fix = f"copy it again: cp {folder / 'network.toml'} {copy}"
-            differs = f"{copy} differs from {folder / 'network.toml'}"
-            results.append(_found(agent_name(home), "same manifest", differs, fix))
         here.add(agent_name(home))
     for name in load(folder / "network.toml").topology.agents:
         if name not in here:
@@ -83,6 +103,10 @@ def look_at_network(folder: Path) -> list[Result]:
 
 def _found(agent: str, what: str, problem: str, fix: str) -> Result:
     return {"agent": agent, "what": what, "problem": problem, "note": "", "fix": fix}
+
+
+def _quote(path: Path) -> str:
+    return shell(str(path))
 
 
 class _Problem(Exception):
@@ -215,9 +239,22 @@ def _records(count: int) -> str:
 
 
 def _state(agent: AgentFolder) -> State | None:
+    from unweave.errors import StoreError
     from unweave.node.store import SqliteStore
 
+    if not os.access(agent.path, os.W_OK):
+        raise _Problem(
+            f"{agent.path}: this user may not write there, and the agent must",
+            f"check and run it as the user who owns it, or: chmod u+w {_quote(agent.path)}",
+        )
     if not agent.store.exists():
         return None
-    with SqliteStore.open(agent.store, agent.terms, agent.me) as store:
-        return store.load(agent.terms, agent.me)
+    try:
+        with SqliteStore.open(agent.store, agent.terms, agent.me) as store:
+            return store.load(agent.terms, agent.me)
+    except StoreError as error:
+        problem, _, fix = str(error).rpartition("; ")
+        if "belongs to the network" in problem:
+            manifest = agent.path / agent.config.network
+            fix = f"copy {manifest} again from another agent's folder: every agent has the same"
+        raise _Problem(problem, fix) from None
