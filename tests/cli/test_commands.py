@@ -167,3 +167,53 @@ def test_a_frozen_agent_is_not_called_down_without_a_word(unweave, net):
     door.unlink()
     assert shown.code == 1
     assert "a2 did not answer in time: frozen" in shown.out
+
+
+def test_several_certificates(unweave, net, monkeypatch, tmp_path):
+    """Each is looked at, and the worst decides."""
+    from unweave.errors import NotCertified
+    from unweave.protocol import verify
+    from unweave.protocol.verify import Account, Erased
+
+    whole = Erased("ab", "a1", "agent", "refined", "owner", None)
+    part = Erased("cd", "a2", "records", "refined", "owner", 1)
+    estimate = {"kl_to_optimum": 1.4321e-07, "method": "half the squared Fisher norm"}
+    names = ("a1", "a2", "a3")
+    good = Account("m", "e", (1, 0, 0, 9, 0), (whole, part), names, (), names, "a1", True, estimate)
+
+    def check(raw, terms, signed):
+        if raw == b"bad":
+            raise NotCertified("altered")
+        return good
+
+    files = [tmp_path / name for name in ("one.json", "two.json", "bad.json", "none.json")]
+    for file in files[:3]:
+        file.write_text(file.stem)
+    words = ("--network", net / "network.toml")
+    with monkeypatch.context() as patched:
+        patched.setattr(verify, "verify", check)
+        both = unweave("verify", *files[:2], *words)
+        assert both.code == 0, both.err
+        assert both.out.count("The certificate holds.") == 2
+        assert "Estimated KL to the retrained optimum: 1.4e-07 (half the squared Fisher norm)." in (
+            both.out
+        )
+        for count, code in ((2, 0), (3, 1), (4, 2)):
+            done = unweave("verify", *files[:count], *words, "--json")
+            assert done.code == code
+            assert [r["valid"] for r in done.json] == [True, True, False, False][:count]
+            assert [r["certificate"] for r in done.json] == [str(f) for f in files[:count]]
+        assert [e["rows"] for e in done.json[0]["erasures"]] == [None, 1]
+        told = unweave("verify", *files, *words).err
+        assert f"{files[2]}: altered\n" in told
+        assert f"{files[3]}: cannot be read" in told
+        assert unweave("verify", files[0], *words, "--json").json["valid"] is True
+    for text, said in (
+        ("", "the file is empty"),
+        ("id,x\n1,2\n", "the file is not JSON (from line 1 on)"),
+        ("\0\xff", "the file is not JSON"),
+    ):
+        files[0].write_text(text)
+        done = unweave("verify", files[0], *words)
+        assert done.code == 2
+        assert f"{files[0]}: not a certificate: {said}" in done.err

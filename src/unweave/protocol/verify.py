@@ -9,6 +9,7 @@ is written in `docs/security.md`.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -33,7 +34,7 @@ class Erased:
     scope: str  # "agent" or "records"
     kind: str  # "exact", "refined" or "retrained"
     by: str  # "owner" or "quorum"
-    rows: int  # how many records, for scope "records"
+    rows: int | None  # how many records, for scope "records"
 
 
 @dataclass(frozen=True)
@@ -106,12 +107,23 @@ def open_file(raw: bytes) -> Node:
     except ValueError as error:
         if FORMAT.encode() in raw or raw.startswith(b'{"attestation":'):
             raise NotCertified(f"the file is damaged: {error}") from None
-        raise NotACertificate(f"not a certificate: {error}; {_INSTEAD}") from None
+        raise NotACertificate(f"not a certificate: {not_json(raw, error)}; {_INSTEAD}") from None
     if not isinstance(value, dict) or not {"attestation", "closing"} & value.keys():
         raise NotACertificate(
             f"not a certificate: it has neither an attestation nor a closing; {_INSTEAD}"
         )
     return Node(value, "certificate")
+
+
+def not_json(raw: bytes, error: ValueError) -> str:
+    """Why these bytes are no JSON, for somebody who gave another file."""
+    if not raw.strip():
+        return "the file is empty"
+    if isinstance(error, UnicodeDecodeError):
+        return "the file is not text"
+    if isinstance(error, json.JSONDecodeError):
+        return f"the file is not JSON (from line {error.lineno} on)"
+    return f"the file is not plain JSON: {error}"
 
 
 # --------------------------------------------------------------------------------- attestation
@@ -279,7 +291,7 @@ def erased(
         scope="records" if part else "agent",
         kind="exact" if terms.conjugate else kind,
         by="owner" if own else "quorum",
-        rows=record.rows if part and record is not None else 0,
+        rows=record.rows if part and record is not None else None,
     )
 
 
