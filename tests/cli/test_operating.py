@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from unweave.errors import DataError
+from unweave.manifest import Manifest
 from unweave.node import fleet as fleets
 from unweave.node.client import AgentDown
 from unweave.node.fleet import Fleet
@@ -49,8 +50,8 @@ STATUS = {
 
 @pytest.fixture
 def run(unweave, monkeypatch):
-    def run(command, answers, *words, **how):
-        net = Net(Path("net"), answers, **how)
+    def run(command, answers, *words, root=Path("net"), **how):
+        net = Net(root, answers, **how)
 
         @contextmanager
         def fleet(folder, timeout=10.0):
@@ -115,3 +116,37 @@ def test_one_bad_shard_does_not_hide_the_others(run):
     assert done.code == DataError.exit_code
     assert done.json["changed"] == {"a1": True, "a2": False, "a4": False}
     assert done.json["refused"] == {"a3": "a3: row 7 is no number"}
+
+
+def test_who_was_voted_out_is_not_waited_for(run, monkeypatch):
+    left = {"posterior": {"state": "left", "why": fleets.GONE}}
+
+    def once(*_):
+        yield 1.0
+        raise AssertionError("it looked a second time")
+
+    monkeypatch.setattr(fleets, "patiently", once)
+    done = run("posterior", {"a4": {"posterior": left}}, "--wait", "500", folders=("a4",))
+    assert done.code == 1
+    assert "a4: was declared gone by a quorum: it takes part no more" in done.err
+    done = run("posterior", {"a4": {"posterior": left}}, "--wait", "500", "--json")
+    assert (done.code, done.json["state"]) == (1, "left")
+
+
+def test_who_opens_the_first_token_is_named(run, unweave, tmp_path):
+    root = tmp_path / "net"
+    assert unweave("init", root, "--agents", "5").code == 0
+    terms = Manifest.parse((root / "network.toml").read_bytes()).terms()
+    first = terms.name(terms.genesis)
+    unknown = {"posterior": {"posterior": {"state": "unknown", "why": "no token"}}}
+    heard = {"neighbour": True, "heard_seconds_ago": None}
+    known = {"others": dict.fromkeys(terms.topology.agents, heard)}
+    runs = unknown | {"status": {"status": known}}
+    others = [name for name in terms.topology.agents if name != first]
+    done = run("posterior", dict.fromkeys(others, runs), "--json", root=root)
+    assert (done.code, done.json["missing"]) == (1, [first])
+    assert f"unweave agent {root / 'agents' / first}" in done.json["why"]
+    done = run("posterior", dict.fromkeys([first, *others[1:]], runs), root=root)
+    assert f"{first} opens the first one; not heard yet: {others[0]}" in done.out
+    alone = run("posterior", {others[0]: runs}, root=root, folders=(others[0],))
+    assert f"{first} opens the first one (elsewhere" in alone.out

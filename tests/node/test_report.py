@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 from unweave.cli.posterior import _show
 from unweave.manifest import Manifest
-from unweave.models import LinearRegressionUnknownNoise
+from unweave.models import BetaExponential, LinearRegressionUnknownNoise
 from unweave.node.report import posterior_report
+from unweave.protocol.tombs import Tomb
 from unweave.simulate.faults import Storm
 from unweave.simulate.rehearsal import CLEAR, draw_shards
 from unweave.simulate.worker import ModelWorker
@@ -32,3 +33,44 @@ def test_coefficients_have_their_features_names():
     _show(SimpleNamespace(print=lambda what, **_: printed.append(what)), report)
     (names_column, *_) = printed[0].columns
     assert list(names_column.cells)[:3] == ["intercept", "dose", "age"]
+
+
+def test_a_model_that_is_still_fitting_says_so():
+    """Complete, but other numbers at the next pass: whoever asks must not take them for the end."""
+    model = BetaExponential()
+    terms = Manifest.make(name="n", model=model, agents=3, graph="path").terms()
+    assert not terms.conjugate
+    shards = draw_shards(model, terms.topology.agents, 1)
+    workers = [ModelWorker(model, default_solver(model), shard, terms.seed) for shard in shards]
+    world = World(terms, workers, seed=1, weather=Storm(CLEAR, 3, 1), observers=[])
+    for k in range(3):
+        world.boot(k)
+    node = SimpleNamespace(state=None, terms=terms, model=model)
+    passes, digests = [], []
+    for _ in range(5000):
+        world.step()
+        node.state = world.state(0)
+        report = posterior_report(node)
+        if report["state"] == "complete":
+            passes.append(report["fitting"])
+            digests.append(report["digest"])
+            if report["fitting"] is None:
+                break
+    assert passes[-1] is None
+    assert passes[0] is not None
+    assert len(set(digests)) > 1
+    assert digests[-1] != digests[0]
+    for fitting in (2, None):
+        printed = []
+        _show(
+            SimpleNamespace(print=lambda what, **_: printed.append(what)),  # noqa: B023
+            report | {"fitting": fitting},
+        )
+        assert any("pass 2" in str(line) for line in printed) is (fitting == 2)
+
+
+def test_who_was_voted_out_has_no_posterior_to_wait_for():
+    state = SimpleNamespace(tomb=Tomb(left=True), token=None, copy=None)
+    report = posterior_report(SimpleNamespace(state=state))
+    assert report["state"] == "left"
+    assert "declared gone by a quorum" in report["why"]

@@ -27,7 +27,8 @@ def posterior(
 ) -> None:
     """The posterior, as the agents of DIR know it (the newest complete one that any of them has).
 
-    Exit code 1 while somebody is still missing in it: an incomplete sum is no posterior.
+    Exit code 1 while somebody is still missing in it: an incomplete sum is no posterior. A model
+    that is not conjugate is fitted in passes: until the last one it is marked "still fitting".
 
     Examples:
 
@@ -38,6 +39,7 @@ def posterior(
         unweave posterior clinics/agents/a1 --json
     """
     from unweave.cli.common import check_timeout, console, emit_json, progress
+    from unweave.errors import UnweaveError
     from unweave.node.fleet import TimedOut, fleet, patiently
 
     if wait:
@@ -47,7 +49,8 @@ def posterior(
         for _ in patiently(wait, 0.2):
             with fleet(folder) as agents:
                 found = _answers(agents)
-            if found and max(map(_worth, found.values()))[0] == _ORDER.index("complete"):
+            states = {report["state"] for report in found.values()}
+            if "complete" in states or states == {"left"}:
                 break
             missing = {name for one in found.values() for name in one.get("missing", [])}
             late = ", ".join(sorted(missing)) or "the agents"
@@ -55,6 +58,9 @@ def posterior(
     with fleet(folder) as agents:
         agents.any()
         found = _answers(agents)
+        if found and all(report["state"] == "unknown" for report in found.values()):
+            reason = _why_no_token(agents)
+            found = {name: report | reason for name, report in found.items()}
     if not found:
         raise TimedOut(
             f"{', '.join(agents.down)} of {folder} did not answer: frozen, or very busy; look at "
@@ -65,21 +71,49 @@ def posterior(
     best = best | {"agreed": len(digests) == 1, "known_to": _known(found, best)}
     if json:
         emit_json(best)
+    elif best["state"] == "left":
+        raise UnweaveError(f"{', '.join(found)}: {best['why']}")
     else:
         _show(console, best)
     if best["state"] not in ("complete", "unconfirmed"):
         raise typer.Exit(1)
 
 
-_ORDER = ("unknown", "incomplete", "unconfirmed", "complete")
+_ORDER = ("left", "unknown", "incomplete", "unconfirmed", "complete")
 
 
 def _answers(agents: Fleet) -> dict[str, dict[str, Any]]:
     return {name: answer["posterior"] for name, answer in agents.ask_all("posterior").items()}
 
 
-def _worth(report: dict[str, Any]) -> tuple[int, int]:
-    return _ORDER.index(report["state"]), len(report.get("included", []))
+def _why_no_token(agents: Fleet) -> dict[str, Any]:
+    """Who is missing, if nobody has had the token: one agent opens the first one."""
+    from unweave.node.config import AgentFolder
+
+    terms = AgentFolder.read(next(iter(agents.folders.values()))).manifest.terms()
+    first = terms.name(terms.genesis)
+    if first in agents.down:
+        how = f"start it with `unweave agent {agents.folders[first]}`"
+        why = f"{first}, which opens the first token, does not run: {how}"
+        return {"why": f"no token has been here yet: {why}", "missing": [first]}
+    statuses = agents.statuses()
+    unheard = {
+        name
+        for status in statuses.values()
+        for name, other in status.get("others", {}).items()
+        if other["neighbour"] and other["heard_seconds_ago"] is None and name not in statuses
+    }
+    why = f"{first} opens the first one"
+    if first not in agents.folders:
+        why += " (elsewhere: ask its operator whether it runs)"
+    if unheard:
+        why += f"; not heard yet: {', '.join(sorted(unheard))}"
+    return {"why": f"no token has been here yet: {why}", "missing": sorted(unheard)}
+
+
+def _worth(report: dict[str, Any]) -> tuple[int, int, bool]:
+    included = len(report.get("included", []))
+    return _ORDER.index(report["state"]), included, report.get("fitting") is None
 
 
 def _known(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]:
@@ -92,7 +126,8 @@ def _show(console: Any, report: dict[str, Any]) -> None:
     if "marginals" not in report:
         missing = ", ".join(report.get("missing", []))
         why = report.get("why") or f"still missing: {missing}"
-        console.print(f"{report['state']}: {why}; wait for it with --wait 60", highlight=False)
+        said = f"{report['state']}: {why}; wait for it with --wait 60"
+        console.print(said, highlight=False, markup=False, soft_wrap=True)
         return
     table = Table(title=f"{report['model']}, {len(report['included'])} agents included")
     for column in ("", "mean", "sd", "95% from", "to"):
@@ -104,6 +139,11 @@ def _show(console: Any, report: dict[str, Any]) -> None:
         )
     console.print(table)
     console.print(f"digest {report['digest']}", highlight=False, soft_wrap=True)
+    if report.get("fitting") is not None:
+        console.print(
+            f"[yellow]still fitting[/yellow]: pass {report['fitting']}; the numbers still change",
+            highlight=False,
+        )
     if report["state"] != "complete":
         missing = ", ".join(report["missing"]) or "a neighbour's confirmation"
         console.print(f"[yellow]{report['state']}[/yellow]: waiting for {missing}")

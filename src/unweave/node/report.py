@@ -7,6 +7,7 @@ import math
 import time
 from typing import Any
 
+from unweave.node.fleet import GONE
 from unweave.node.runner import Node
 from unweave.protocol.certificate import proved_by
 from unweave.protocol.ids import bit, members
@@ -100,6 +101,8 @@ def posterior_report(node: Node) -> dict[str, Any]:
     """The posterior as this agent knows it, and how much that is worth."""
     s = node.state
     token = None if s is None else latest(s)
+    if s is not None and s.tomb.left:  # what it has is old, and nobody will tell it more
+        return {"state": "left", "why": GONE}
     if s is None or token is None:
         return {"state": "unknown", "why": "no token has been here yet"}
     name = node.terms.name
@@ -114,6 +117,7 @@ def posterior_report(node: Node) -> dict[str, Any]:
         "units": [int(v) for v in token.eta],
         "model": model.name,
         "settings": model.settings(),
+        "fitting": _fitting(s, token),
     }
     if not model.family.margin(eta) > 0.0:
         return report | {"state": "incomplete", "why": "the sum is not a proper posterior yet"}
@@ -130,6 +134,15 @@ def posterior_report(node: Node) -> dict[str, Any]:
             }
         )
     return report | {"marginals": rows}
+
+
+def _fitting(s: State, token: Token) -> int | None:
+    """The pass, while the factors of a model that is not conjugate still change each other; None
+    if these very revisions have come to rest, or none ever do (solving at every visit)."""
+    if s.terms.conjugate or s.terms.solve != "pass":
+        return None
+    rested = s.rest is not None and s.rest.included == token.included
+    return None if rested else token.passes
 
 
 def _finite(value: Any) -> float | None:
