@@ -3,9 +3,12 @@
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import time
+
+import pytest
 
 ASK = """
 import fcntl, os, signal, sys, termios
@@ -51,3 +54,24 @@ def test_the_background_has_no_live_view():
         timeout=60,
     )
     assert piped.returncode == 0
+
+
+@pytest.fixture
+def signals():
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_trial_says_that_its_agents_are_stopped(unweave, tmp_path):
+    table, net = tmp_path / "v.csv", tmp_path / "net"
+    table.write_text("id,x\n" + "".join(f"p{k},{k % 2}\n" for k in range(24)))
+    made = unweave("init", net, "--agents", "2", "--graph", "path", "--data", table)
+    assert made.code == 0, made.err
+    for until, said in (("ready", "Everybody answered"), ("rest", "The token came to rest")):
+        done = unweave("up", net, "--until", until)
+        assert done.code == 0, done.err
+        assert f"{said}. Stopped 2 agents; without --until {until} they go on.\n" in done.out
+    done = unweave("up", net, "--until", "ready", "--json")
+    assert done.json == {"ready": ["a1", "a2"], "stopped": True}

@@ -13,6 +13,7 @@ from unweave.node.journal import journal, news
 from unweave.node.log import Log
 from unweave.protocol.events import EraseRequested
 from unweave.protocol.ids import request_id
+from unweave.protocol.tombs import NOTHING
 from unweave.simulate.checks import Checker
 from unweave.simulate.crew import ride_out
 from unweave.simulate.faults import Storm, profile
@@ -20,6 +21,8 @@ from unweave.simulate.rehearsal import CLEAR, draw_shards
 from unweave.simulate.worker import ModelWorker, record_key
 from unweave.simulate.world import World
 from unweave.solvers import default_solver
+
+RENEWED = "a new token in place of the last one"
 
 
 class Diary:
@@ -93,18 +96,39 @@ def test_bad_weather_is_told():
         ride_out(world, storm, checker, erasure, events=1500)
         told += diary.kinds
         assert diary.kinds["joined"] >= 5
-        lost = diary.of(0, "the token was lost and is rebuilt")
+        lost = diary.of(0, RENEWED)
         lost = {tuple(facts.values()) for facts in lost}  # an old disk hears of one again
         assert len(lost) <= sum(1 for why in checker.opened if why != "genesis")
         for entry in (entry for entries in diary.entries.values() for entry in entries):
             assert entry.level in ("info", "warning", "error")
             assert not any(isinstance(value, (bytes, np.ndarray)) for value in entry.facts.values())
-    for what in ("a neighbour does not answer", "the token was lost and is rebuilt", "certified"):
+    for what in ("a neighbour does not answer", RENEWED, "certified"):
         assert told[what] > 0, what
 
 
 def erasure(rng, agent):
     return rng.random() < 0.15, frozenset({record_key(rng.randrange(100))})
+
+
+def test_a_token_that_was_not_lost_is_not_called_so():
+    """A new epoch is no accident if an erasure or a quorum asked for it."""
+    diary = Diary()
+    world, _ = world_of(diary, Storm(CLEAR, 4, 1))
+    for k in range(4):
+        world.boot(k)
+    run(world)
+    before = world.state(0)
+    for changes, said in (
+        ({"generation": frozenset({bytes(16)})}, "asked everybody to start from nothing"),
+        ({"tombs": {1: NOTHING._replace(left=True)}}, "without an agent that is gone"),
+        ({}, "in place of the last one"),
+    ):
+        after = before.fork()
+        after.fence = before.fence._replace(epoch=before.fence.epoch + 1)
+        for name, value in changes.items():
+            setattr(after, name, value)
+        (what,) = [entry.what for entry in news(before, after) if "epoch" in entry.facts]
+        assert what.endswith(said)
 
 
 def test_nothing_new_is_nothing_to_say_and_a_gap_is_told():

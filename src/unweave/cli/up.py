@@ -20,7 +20,11 @@ def up(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The network's folder.")],
     until: Annotated[
         str,
-        typer.Option("--until", help="forever, ready (all answer) or rest (learned and attested)."),
+        typer.Option(
+            "--until",
+            help="forever; or a trial, after which all agents are stopped: ready (all answer) or "
+            "rest (learned and attested).",
+        ),
     ] = "forever",
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds to wait with --until.")
@@ -38,7 +42,8 @@ def up(
     """Run every agent of DIR as a process of its own, with a live view. Ctrl-C stops them all.
 
     Each agent writes its log to agent.log in its folder. The agents share nothing but the network.
-    In the background (`unweave up clinics &`) and in a pipe, changes are told line by line.
+    In the background (`unweave up clinics &`) and in a pipe, changes are told line by line. With
+    `--until` the agents are stopped, too, when that is reached; the next `up` goes on from there.
 
     Examples:
 
@@ -77,19 +82,41 @@ def up(
         with Supervisor(homes, restart=restart) as agents:
             patience = max(30.0, 2.0 * len(agents.children))
             agents.ready(patience if until == "forever" else min(patience, timeout))
-            if until == "ready":
-                return
-            end = time.monotonic() + timeout if until == "rest" else None
-            missing = _watch(folder, agents, end, json)
-            if not missing:
-                return
+            missing = ""
+            if until != "ready":
+                end = time.monotonic() + timeout if until == "rest" else None
+                missing = _watch(folder, agents, end, json)
     except KeyboardInterrupt:
         if not json:
             console.print(f"Stopped {_number(homes)}.", highlight=False)
         return
+    if not missing:
+        _say_stopped(homes, until, json)
+        return
     raise TimedOut(
         f"the token did not come to rest within {timeout:g} s: waiting for {missing}; look at "
         f"agent.log in its folder, or wait longer (--timeout)"
+    )
+
+
+def _say_stopped(homes: list[Path], until: str, json: bool) -> None:
+    """Whoever waited for agents that are ready would else look for them in vain."""
+    import json as jsonlib
+    import sys
+
+    from unweave.cli.common import console
+    from unweave.node.config import agent_name
+
+    if json:
+        if until == "ready":  # nobody has looked; of a token at rest the last look tells
+            told = {"ready": [agent_name(home) for home in homes], "stopped": True}
+            sys.stdout.write(jsonlib.dumps(told) + "\n")
+        return
+    reached = "Everybody answered" if until == "ready" else "The token came to rest"
+    console.print(
+        f"{reached}. Stopped {_number(homes)}; without --until {until} they go on.",
+        highlight=False,
+        soft_wrap=True,
     )
 
 
@@ -201,4 +228,5 @@ def _line(found: dict[str, dict[str, Any]], down: list[str], missing: str) -> st
     digests = {s["digest"][:12] for s in found.values() if s.get("digest")}
     state = f"at rest with {digests.pop()}" if not missing and digests else "learning"
     gone = f"; down: {', '.join(down)}" if down else ""
-    return f"{len(found)} agents answer, {included} included, {state}{gone}"
+    answer = "1 agent answers" if len(found) == 1 else f"{len(found)} agents answer"
+    return f"{answer}, {included} included, {state}{gone}"

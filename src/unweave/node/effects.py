@@ -75,7 +75,8 @@ class Hands:
             elif isinstance(effect, Refused):
                 self._log.warning("refused", why=effect.why)
             elif isinstance(effect, Detach):
-                self._log.info("rows dropped", whole=effect.whole)
+                what = "its data" if effect.whole else "the erased records"
+                self._log.info(f"forgot what it kept of {what}")
             else:
                 self._tasks.begin(self._work(effect))
 

@@ -1,7 +1,7 @@
 """An agent's life in words: one line for what an operator would tell a colleague.
 
     joined · learned · asked to erase · taken out · certified · the token rests · a neighbour does
-    not answer · the token was lost and is rebuilt · a vote · gone
+    not answer · a new token, and why if that is known here · a vote · gone
 
 The lines follow from the states before and after a step, so that no step is told twice and none is
 left out, whatever caused it.
@@ -53,10 +53,8 @@ def news(before: State, after: State) -> Iterator[Entry]:
         for k in sorted(before.suspects - after.suspects):
             yield Entry("a neighbour answers again", {"agent": name(k)})
     if after.fence.epoch != before.fence.epoch and before.fence != NEVER:
-        yield Entry(
-            "the token was lost and is rebuilt",
-            {"epoch": after.fence.epoch, "by": name(after.fence.initiator)},
-        )
+        facts = {"epoch": after.fence.epoch, "by": name(after.fence.initiator)}
+        yield Entry(_renewed(before, after), facts)
     if after.intents is not before.intents:
         for request in sorted(after.intents.keys() - before.intents.keys()):
             intent = after.intents[request]
@@ -68,14 +66,23 @@ def news(before: State, after: State) -> Iterator[Entry]:
         for target, voter in sorted(after.votes.keys() - before.votes.keys()):
             votes = sum(1 for t, _ in after.votes if t == target)
             facts = {"agent": name(target), "by": name(voter)}
-            count = f"{votes} of {after.terms.quorum}"
-            yield Entry("a vote that an agent is gone", facts | {"votes": count})
+            count = {"votes": votes, "needed": after.terms.quorum}
+            yield Entry("a vote that an agent is gone", facts | count)
     if after.factors is not before.factors:
         yield from _learned(before, after)
     if after.rest is not before.rest and after.rest is not None:
         yield from _rested(before, after)
     if after.halted and not before.halted:
         yield Entry("halted: two audits did not add up", {}, "error")
+
+
+def _renewed(before: State, after: State) -> str:
+    """Only who opens an epoch knows why, and tells so; others know what they hear with it."""
+    if after.generation != before.generation:
+        return "a new token: an erasure asked everybody to start from nothing"
+    if after.left != before.left:
+        return "a new token, without an agent that is gone"
+    return "a new token in place of the last one"
 
 
 def _learned(before: State, after: State) -> Iterator[Entry]:
