@@ -128,7 +128,9 @@ def _network(story: Story, run: Run) -> list[str]:
 
 
 def _scope(erased: Erased) -> str:
-    return "everything" if erased.scope == "agent" else f"{erased.rows} records"
+    if erased.scope == "agent":
+        return "everything"
+    return "1 record" if erased.rows == 1 else f"{erased.rows} records"
 
 
 def _table(chapter: Chapter) -> list[str]:

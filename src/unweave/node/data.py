@@ -231,9 +231,9 @@ def check_records(agent: str, n: int, least: int = MIN_RECORDS) -> None:
     """DataError if `n` records are fewer than `least`: neighbours can see an agent's statistics."""
     if n < least:
         raise DataError(
-            f"agent {agent!r} has {n} records, fewer than min_records = {least}: its neighbours "
-            "can see the sum of its statistics, which tells much about so few; add records, or set "
-            "min_records in agent.toml if that is acceptable"
+            f"agent {agent!r} has {n} record{'s' if n != 1 else ''}, fewer than min_records = "
+            f"{least}: its neighbours can see the sum of its statistics, which tells much "
+            "about so few; add records, or set min_records in agent.toml if that is acceptable"
         )
 
 
