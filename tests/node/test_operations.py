@@ -59,6 +59,7 @@ class Net(Fleet):
         self.status = {"others": {name: {} for name in made.names}, "left": [], "suspects": []}
         self.status |= {"rest": None, "resting": None, "attested": 0}
         self.asked = []
+        self.silent = set()
         self.before = None
         self.agents = {name: Agent(self, name) for name in answering}
 
@@ -170,7 +171,8 @@ def test_who_is_waited_for_and_what_to_do(tmp_path, waiting, said):
     error, lines = forgotten(net, "a1")
     assert said.format(a3=net.folders["a3"]) in error
     assert "(cafe) stands" in error
-    assert any(f"{len(waiting)} attestations to come" in line for line in lines)
+    number = "1 attestation" if len(waiting) == 1 else f"{len(waiting)} attestations"
+    assert any(f"taken out; {number} to come" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -252,6 +254,7 @@ def test_votes_wait_until_nothing_was_heard_for_long_enough(tmp_path):
     assert len({request for _, request in net.votes["a4"]}) == 1
     assert heard.asked == 8
     assert "for 2 s (patience.loss of network.toml): asking again in " in said[0]
+    assert "a1, a2, a3, a5: a4 was heard" in said[0] or "a3, a5, a1, a2: a4 was heard" in said[0]
 
 
 def test_votes_that_are_too_early_say_when_to_ask_again(tmp_path):
@@ -260,6 +263,21 @@ def test_votes_that_are_too_early_say_when_to_ask_again(tmp_path):
     error, _ = forgotten(net, "a4", gone=True, timeout=0.2)
     assert "patience.loss of network.toml): ask again in " in error
     assert not net.votes
+
+
+def test_a_voter_that_dies_meanwhile_is_not_waited_for(tmp_path):
+    net = Net(tmp_path, ["a1", "a2", "a3", "a5"], patience=QUICK)
+    heard = Hearing(net, net.agents, 0.5)
+    dies = net.agents["a5"]
+
+    def asked():
+        dies.refuses = AgentDown("a5")
+
+    dies.listens = asked
+    error, _ = forgotten(net, "a4", gone=True, timeout=3.0)
+    assert sorted(voter for voter, _ in net.votes["a4"]) == ["a1", "a2", "a3"]
+    assert heard.asked == 6
+    assert "a5: it has stopped answering" in error
 
 
 def test_who_lives_elsewhere_is_not_waited_for(tmp_path):

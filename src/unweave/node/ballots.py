@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from unweave.errors import UnweaveError
 from unweave.graph.topology import Topology
-from unweave.node.client import AgentDown
 from unweave.node.config import AgentFolder
 from unweave.node.fleet import Fleet, TimedOut, patiently
 from unweave.protocol.ids import request_id
@@ -58,21 +57,23 @@ def hold_ballot(
         refused = _round(agents, manifest.topology, list(refused or voters), name, request)
         if not refused or len(voters) - len(refused) >= quorum:
             break
-        delay = _delay(agents, list(refused), name, began, manifest.patience.loss)
-        if delay is None:
+        early = _early(agents, list(refused), name, began, manifest.patience.loss)
+        if not early:
             break
+        delay = max(early.values())
+        heard = told({voter: refused[voter] for voter in early})  # the others wait for these
         when = (
-            f"votes that {name} is gone count when nothing was heard of it for "
+            f"{heard}; votes that {name} is gone count when nothing was heard of it for "
             f"{manifest.patience.loss:g} s (patience.loss of network.toml)"
         )
         if time.monotonic() + delay > end:
             if len(refused) < len(voters):
                 break
             raise TimedOut(
-                f"nobody here votes that {name} is gone yet: {told(refused)}; {when}: ask again in "
+                f"nobody here votes that {name} is gone yet: {when}: ask again in "
                 f"{math.ceil(delay)} s, or wait longer (--timeout)"
             )
-        tell(f"{told(refused)}; {when}: asking again in {math.ceil(delay)} s")
+        tell(f"{when}: asking again in {math.ceil(delay)} s")
         time.sleep(delay)
     if len(refused) == len(voters):
         raise UnweaveError(f"nobody here votes that {name} is gone: {told(refused)}")
@@ -96,19 +97,21 @@ def _round(
     return {voter: why for voter, why in answers.items() if why}
 
 
-def _delay(agents: Fleet, voters: list[str], name: str, began: float, loss: float) -> float | None:
-    """Seconds until nobody has heard `name` lately; None: to wait is of no use. Whoever has heard
-    it since it was asked to vote will hear it again: it lives."""
-    delays = []
+def _early(
+    agents: Fleet, voters: list[str], name: str, began: float, loss: float
+) -> dict[str, float]:
+    """Who has heard `name` lately, and for how many seconds that still counts; nobody, if to wait
+    is of no use: whoever has heard it since the votes began will hear it again."""
+    early = {}
     for voter in voters:
         status = (agents.again(voter, "status") or {}).get("status", {})
         ago = status.get("others", {}).get(name, {}).get("heard_seconds_ago")
         if ago is None or ago >= loss:
             continue
         if ago + _MARGIN < time.monotonic() - began:
-            return None
-        delays.append(loss - ago + _MARGIN)
-    return max(delays, default=None)
+            return {}
+        early[voter] = loss - ago + _MARGIN
+    return early
 
 
 def _votes(agents: Fleet, voters: list[str], name: str, request: str) -> dict[str, str]:
@@ -147,9 +150,7 @@ def _request(index: int, name: str, statuses: list[dict[str, Any]]) -> str:
 def _word(agents: Fleet, voter: str, name: str, request: str) -> str:
     """Empty if it votes; otherwise why it does not."""
     try:
-        agents.agents[voter].ask("vote", agent=name, request=request)
-    except AgentDown:
-        return "it has stopped answering"
+        answer = agents.again(voter, "vote", agent=name, request=request)
     except UnweaveError as error:
         return str(error).removeprefix(f"{voter}: ")
-    return ""
+    return "" if answer is not None else "it has stopped answering"

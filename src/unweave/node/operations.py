@@ -72,8 +72,8 @@ def erase_and_wait(
     again = f"`{' '.join(filter(None, ['unweave forget', str(agents.root), name, words]))}`"
     if apart:
         raise TimedOut(
-            f"{name} is not forgotten in time: {apart}. The request ({request}) stands: then ask "
-            f"again with {again}"
+            f"{name} is not forgotten in time: {apart}. The request ({request}) stands: ask "
+            f"again with {again} when they are connected"
         )
     if last.get("state") == "voting":
         raise TimedOut(_who_votes(name, last, status, refused, again))
@@ -113,7 +113,8 @@ def _progress(
         return _votes(name, report, status, refused)
     if state == "removed":
         waiting = report["waiting_for"]
-        return f"taken out; {len(waiting)} attestations to come: {_few(waiting)}"
+        number = "1 attestation" if len(waiting) == 1 else f"{len(waiting)} attestations"
+        return f"taken out; {number} to come: {_few(waiting)}"
     return "the token is on its way"
 
 
