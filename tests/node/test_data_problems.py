@@ -296,3 +296,31 @@ def test_statistics_belong_to_conjugate_models(tmp_path: Path) -> None:
     assert np.isfinite(
         private(tmp_path, DataSource(path="d.csv"), BetaExponential()).shard().rows
     ).all()
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson", "sqlite", "duckdb", "parquet"])
+def test_records_without_a_key_and_with_anothers_are_counted(tmp_path, kind):
+    keys = ["p1", "p1", "p1", "p2", "", None, "p3", "p3"]
+    source = DataSource(path=f"d.{kind}", key="id")
+    if kind == "csv":
+        rows = "".join(f"{key or ''},1\n" for key in keys)
+        (tmp_path / "d.csv").write_text("id,x\n" + rows)
+    elif kind == "ndjson":
+        lines = [json.dumps({"id": key, "x": 1}) for key in keys]
+        (tmp_path / "d.ndjson").write_text("\n".join(lines))
+    else:
+        name = str(tmp_path / f"d.{kind}")
+        base = sqlite3.connect(name) if kind == "sqlite" else duckdb.connect(
+            ":memory:" if kind == "parquet" else name)  # fmt: skip
+        base.execute("CREATE TABLE t (id VARCHAR, x INTEGER)")
+        base.executemany("INSERT INTO t VALUES (?, 1)", [(key,) for key in keys])
+        if kind == "parquet":
+            base.execute(f"COPY t TO '{name}'")
+        else:
+            source = DataSource(database=f"d.{kind}", sql="SELECT * FROM t", key="id")
+        if kind == "sqlite":
+            base.commit()
+        base.close()
+    assert private(tmp_path, source, BetaBernoulli()).named() == (2, 3)
+    without = source.model_copy(update={"key": None})
+    assert private(tmp_path, without, BetaBernoulli()).named() == (0, 0)
