@@ -187,13 +187,18 @@ def _missing(found: dict[str, dict[str, Any]], down: list[str]) -> str:
     """Who does not know the place of rest, with a sum that is complete and attested by all."""
     rests = [s["rest"] for s in found.values() if s.get("rest")]
     size = len(found) + len(down)
+    left = {gone for s in found.values() for gone in s.get("left", ())}
+    down = [name for name in down if name not in left]
     late = [
         name
         for name, s in found.items()
-        if not s.get("complete")
-        or s["resting"] is None
-        or s["rest"] != max(rests)
-        or s["attested"] < size - len(s["left"])
+        if name not in left
+        and (
+            not s.get("complete")
+            or s["resting"] is None
+            or s["rest"] != max(rests)
+            or s["attested"] < size - len(s["left"])
+        )
     ]
     return ", ".join(down or late)
 

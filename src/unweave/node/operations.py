@@ -45,8 +45,11 @@ def erase_and_wait(
             tell(f"forgetting {subject}: not everybody votes: {told(refused)}")
     else:
         what: dict[str, Any] = {"whole": True} if keys is None else {"keys": keys}
-        request = agents.of(name).ask("erase", **what)["request"]
-        asker = name
+        asked = agents.of(name).ask("erase", **what)
+        request, asker = asked["request"], name
+        before = asked.get("before", 0)
+        if before:
+            tell(f"forgetting {name}: {before} of {len(keys or ())} were asked for before")
     last: dict[str, Any] = {}
     status: dict[str, Any] = {}
     left = max(timeout - (time.monotonic() - began), min(timeout, _LEAST))
