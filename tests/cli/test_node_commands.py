@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import signal
@@ -14,45 +12,15 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, NamedTuple
-from unittest.mock import patch
+from typing import Any
 
 import numpy as np
 import pytest
 
-from unweave.cli import common, main
 from unweave.grid import digest
 from unweave.models import BetaBernoulli
+from unweave.testing.commands import run_command as unweave
 from unweave.testing.processes import Processes
-
-
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-def unweave(*words: object) -> Result:
-    """The command line, in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    arguments = ["unweave", *map(str, words)]
-    code: Any = 0
-    with (
-        patch.object(sys, "argv", arguments),
-        patch.object(common.console, "_width", 200),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        try:
-            main()
-        except SystemExit as done:
-            code = done.code or 0
-    assert "Traceback" not in err.getvalue()
-    return Result(code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture

@@ -12,18 +12,14 @@ __all__ = ["cut_apart", "parts_without"]
 
 def parts_without(topology: Topology, out: Set[str]) -> list[list[str]]:
     """The other agents, by who reaches whom: one part, unless `out` cuts the graph."""
-    seen = {topology.index(name) for name in out}
-    parts = []
-    for first in range(len(topology)):
-        if first in seen:
-            continue
-        seen.add(first)
-        part = [first]
-        for k in part:  # grows while it is read: a breadth-first queue
-            fresh = [j for j in topology.adjacency[k] if j not in seen]
-            seen.update(fresh)
-            part += fresh
-        parts.append([topology.agents[k] for k in sorted(part)])
+    avoid = frozenset(topology.index(name) for name in out)
+    parts: list[list[str]] = []
+    for k, name in enumerate(topology.agents):
+        if k not in avoid and not any(name in part for part in parts):
+            reached = topology.distances_avoiding(k, avoid) >= 0
+            parts.append(
+                [agent for agent, here in zip(topology.agents, reached, strict=True) if here]
+            )
     return parts
 
 
