@@ -20,7 +20,12 @@ from unweave.testing.processes import Processes
 
 
 def at_rest(agents):
-    return all(node.state and node.state.rest for node in agents.values())
+    """Everybody knows the same rest, which everybody has attested: an earlier one may be pending."""
+    states = [node.state for node in agents.values()]
+    if not all(s is not None and s.rest is not None for s in states):
+        return False
+    attested = all(s.rest.quiet == s.terms.everybody and s.wake < s.rest.stamp for s in states)
+    return attested and len({s.rest.stamp for s in states}) == 1
 
 
 def test_influence_is_published_when_somebody_asks(tmp_path):
