@@ -20,7 +20,7 @@ from unweave.testing.processes import Processes
 
 
 def at_rest(agents):
-    """Everybody knows the same rest, which everybody has attested: an earlier one may be pending."""
+    """Everybody knows the same rest and has attested it: an earlier one may be pending."""
     states = [node.state for node in agents.values()]
     if not all(s is not None and s.rest is not None for s in states):
         return False
