@@ -17,7 +17,8 @@ from benchmarks.harness import benchmark
 from unweave.node.opening import connect
 from unweave.node.store import SqliteStore
 from unweave.protocol.agent import handle, start
-from unweave.protocol.events import Event, Solution, Solve
+from unweave.protocol.events import Event, Received, Solution, Solve
+from unweave.protocol.messages import Pass
 from unweave.protocol.state import State
 from unweave.protocol.terms import Terms
 from unweave.simulate.world import World
@@ -60,7 +61,17 @@ def _life(terms: Terms) -> tuple[State, list[Event]]:
     boot = world.state(0).boot
     world.run(lambda: len(world.events_at_0) >= STEPS)
     first, _ = start(State(terms, 0), boot, 0.0, alone=True)
-    return first, world.events_at_0[:STEPS]
+    return first, [_fresh(event, n) for n, event in enumerate(world.events_at_0[:STEPS])]
+
+
+def _fresh(event: Event, n: int) -> Event:
+    """With a vector of its own, as if others had learned: pages that did not change are not
+    written, and the bare transactions write all of theirs."""
+    if not (isinstance(event, Received) and isinstance(event.message, Pass)):
+        return event
+    token = event.message.token
+    eta = token.eta + np.arange(1, len(token.eta) + 1) * (n + 1)
+    return event._replace(message=event.message._replace(token=token._replace(eta=eta)))
 
 
 class _Counter:
@@ -90,11 +101,13 @@ def _steps(store: SqliteStore, first: State, events: list[Event]) -> Iterator[No
         yield
 
 
-def _plain(db: sqlite3.Connection, sizes: list[int]) -> Iterator[None]:
-    """One bare transaction at a time, each over a row of its own size: nothing is moved."""
-    for n, size in enumerate(sizes):
+def _plain(db: sqlite3.Connection, sizes: list[int], turn: int) -> Iterator[None]:
+    """One bare transaction at a time, each over a row of its own size: nothing is moved. Each value
+    differs from the one before it, also from that of the last turn: the same would not be written.
+    """
+    for n, size in enumerate(sizes, start=turn + 1):
         db.execute("BEGIN IMMEDIATE")
-        db.execute("UPDATE plain SET value = ? WHERE id = ?", (bytes([n % 251]) * size, size))
+        db.execute("UPDATE plain SET value = ? WHERE id = ?", (bytes([n]) * size, size))
         db.execute("COMMIT")
         yield
 
@@ -113,10 +126,10 @@ def _measure(dim: int) -> float:
             for size in set(sizes):
                 db.execute("INSERT INTO plain VALUES (?, zeroblob(?))", (size, size))
         with closing(connect(directory / "bare.db")) as bare:
-            for turn in times:
+            for number, turn in enumerate(times):
                 with SqliteStore.open(directory / "ours.db", terms, 0) as store:
                     store.commit(State(terms, 0), first)
-                    sides = (_steps(store, first, events), _plain(bare, sizes))
+                    sides = (_steps(store, first, events), _plain(bare, sizes, number))
                     for step in turn:
                         for side, work in enumerate(sides):
                             begin = time.perf_counter()

@@ -25,7 +25,7 @@ __all__ = ["read_state"]
 _REVISION = struct.Struct("<QQ")
 
 
-def _intact(crc: int, *values: Any) -> None:
+def _intact(crc: bytes, *values: Any) -> None:
     if crc != checksum(*values):
         raise WireError("a row that is not what was written")
 

@@ -34,14 +34,16 @@ _FIRST = (
         name TEXT NOT NULL
     )""",
     # A token as it is sent; at most two: the one the agent is responsible for, and its read copy.
+    # `room` is zeros, which keep the row's length while the message's varies by a few bytes.
     """CREATE TABLE token (
         id INTEGER PRIMARY KEY,
-        crc INTEGER NOT NULL,
-        message BLOB NOT NULL
+        crc BLOB NOT NULL,
+        message BLOB NOT NULL,
+        room BLOB NOT NULL
     )""",
     """CREATE TABLE factor (
         id INTEGER PRIMARY KEY,
-        crc INTEGER NOT NULL,
+        crc BLOB NOT NULL,
         revision BLOB NOT NULL,
         rows INTEGER NOT NULL,
         data INTEGER NOT NULL,
@@ -51,7 +53,7 @@ _FIRST = (
     # The state's small fields. `factors` lists ids, the current one first.
     """CREATE TABLE state (
         one INTEGER PRIMARY KEY CHECK (one = 1),
-        crc INTEGER NOT NULL,
+        crc BLOB NOT NULL,
         counter INTEGER NOT NULL,
         solved_for BLOB NOT NULL,
         last BLOB NOT NULL,
@@ -69,7 +71,7 @@ _FIRST = (
     # The state's fields that are one value of any size.
     """CREATE TABLE part (
         name TEXT PRIMARY KEY,
-        crc INTEGER NOT NULL,
+        crc BLOB NOT NULL,
         value BLOB NOT NULL
     ) WITHOUT ROWID""",
     # Signed records: tombstones, chapters, intents, votes, halts, receipts. With row ids: without
@@ -77,7 +79,7 @@ _FIRST = (
     """CREATE TABLE record (
         field TEXT NOT NULL,
         key BLOB NOT NULL,
-        crc INTEGER NOT NULL,
+        crc BLOB NOT NULL,
         author INTEGER NOT NULL,
         raw BLOB NOT NULL,
         signature BLOB NOT NULL,
@@ -87,7 +89,8 @@ _FIRST = (
 
 MIGRATIONS: tuple[Migration, ...] = (_FIRST,)
 
-OLDEST = 2  # 1 had request ids that did not name their agent
+# 1 had request ids that did not name their agent, 2 rows that changed their length.
+OLDEST = 3
 
 
 def latest(migrations: Sequence[Migration]) -> int:
