@@ -229,6 +229,24 @@ def test_keys_that_repeat_are_told(unweave, tmp_path):
     assert "repeats" not in unweave("init", tmp_path / "two", *words).out
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_what_the_grid_flattens_is_told_at_once(unweave, tmp_path, own):
+    data = tmp_path / "data"
+    data.mkdir()
+    for agent in ("a1", "a2"):
+        (data / f"{agent}.csv").write_text("x\n" + "".join(f"{k}e-9\n" for k in range(24)))
+    given = data if own else data / "a1.csv"
+    words = ("--agents", "2", "--model", "normal-unknown", "--data", given)
+    told = unweave("init", tmp_path / "net", *words).out
+    assert "every value of column 'x' becomes 0" in told
+    assert "(agents a1, a2)" in told
+    assert "--set bits=" in told
+    told = unweave("check", tmp_path / "net")
+    assert told.code == 0
+    assert told.out.count("every value of column 'x' becomes 0") == 2
+    assert "becomes" not in unweave("init", tmp_path / "fine", *words, "--set", "bits=60").out
+
+
 def test_small_mistakes(unweave, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for words, said in (

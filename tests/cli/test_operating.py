@@ -133,6 +133,29 @@ def test_who_was_voted_out_is_not_waited_for(run, monkeypatch):
     assert (done.code, done.json["state"]) == (1, "left")
 
 
+def test_a_fit_is_waited_for(run, monkeypatch):
+    row = {"name": "x", "mean": 1.0, "sd": 1.0, "low": 0.0, "high": 2.0}
+    found = {"state": "complete", "missing": [], "included": ["a1"], "digest": "d", "model": "m"}
+    answers = {"a1": {"posterior": {"posterior": found | {"marginals": [row], "fitting": 7}}}}
+    looks = []
+
+    def thrice(*_):
+        for look in range(3):
+            looks.append(look)
+            yield 1.0
+            if look == 1:
+                answers["a1"]["posterior"]["posterior"]["fitting"] = None
+
+    monkeypatch.setattr(fleets, "patiently", thrice)
+    done = run("posterior", answers, "--wait", "500", folders=("a1",))
+    assert (done.code, looks) == (0, [0, 1, 2])
+    assert "still fitting" not in done.out
+    monkeypatch.setattr(fleets, "patiently", lambda *_: iter((1.0, 0.5)))
+    answers["a1"]["posterior"]["posterior"]["fitting"] = 9
+    done = run("posterior", answers, "--wait", "1", folders=("a1",))
+    assert "still fitting: pass 9" in done.out
+
+
 def test_who_opens_the_first_token_is_named(run, unweave, tmp_path):
     root = tmp_path / "net"
     assert unweave("init", root, "--agents", "5").code == 0

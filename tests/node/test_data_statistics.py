@@ -185,6 +185,26 @@ def test_every_format_gives_the_statistics_of_its_records(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+def test_a_column_that_the_grid_flattens_is_told(tmp_path: Path, kind: str) -> None:
+    """In every kind of file, of the records that are left."""
+    model = LinearRegression(["u", "v"], target="x")
+    tiny = [1e-9 * k for k in range(15)]
+    rows = [[0.5 + k, v, 1.0 * k] for k, v in enumerate([*tiny, -3.0, 3.0, 3.0, 3.0, 3.0])]
+    source = write(tmp_path, kind, model.columns, rows, list(range(20)))
+    here = private(tmp_path, source, model)
+    for kept in ((), (15,), (16, 17)):  # one of them is enough, below or above
+        some, _ = here.commit_keys({*range(15, 20)} - {*kept})
+        assert (here.rounding(some) is None) is bool(kept)
+    large, _ = here.commit_keys(range(15, 20))
+    told = here.rounding(large)
+    assert told is not None
+    assert "every value of column 'v' becomes 0" in told
+    assert "(agent north)" in told
+    everything, _ = here.commit_keys(range(20))
+    assert here.rounding(everything) is None
+
+
+@pytest.mark.parametrize("kind", FORMATS)
 def test_order_and_threads_do_not_change_a_bit(tmp_path: Path, kind: str) -> None:
     model = NormalUnknown()
     rows = np.random.default_rng(3).normal(size=(200, 1))

@@ -65,6 +65,10 @@ def _show(
         cells = {r["what"]: _cell(r) for r in results if r["agent"] == agent}
         table.add_row(escape(agent), *(cells.get(name, "") for name in what))
     console.print(table)
+    for r in results:
+        if r["warning"]:
+            console.print("[yellow]![/yellow]", escape(r["agent"]), end=", ", highlight=False)
+            console.print(r["warning"], markup=False, highlight=False, soft_wrap=True)
     if not problems:
         console.print("[green]No problems.[/green]")
         if all(r["note"].endswith("running") for r in results if r["what"] == "address"):

@@ -201,6 +201,9 @@ def init(
             highlight=False,
             soft_wrap=True,
         )
+    if given.rounding:
+        console.print("[yellow]The grid flattens data[/yellow]:", end=" ", highlight=False)
+        console.print(given.rounding, highlight=False, markup=False, soft_wrap=True)
     command(f"unweave check {quote(folder)}", f"unweave up {quote(folder)}")
 
 

@@ -20,7 +20,9 @@ def posterior(
     wait: Annotated[
         float,
         typer.Option(
-            "--wait", metavar="SECONDS", help="Wait so long until agents run and everybody is in."
+            "--wait",
+            metavar="SECONDS",
+            help="Wait so long until agents run, everybody is in, and the fit is done.",
         ),
     ] = 0.0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
@@ -50,8 +52,12 @@ def posterior(
             with fleet(folder) as agents:
                 found = _answers(agents)
             states = {report["state"] for report in found.values()}
-            if "complete" in states or states == {"left"}:
+            fitting = [one["fitting"] for one in found.values() if one["state"] == "complete"]
+            if None in fitting or states == {"left"}:
                 break
+            if fitting:
+                bar.update(task, description=f"fitting, pass {max(fitting)}")
+                continue
             missing = {name for one in found.values() for name in one.get("missing", [])}
             late = ", ".join(sorted(missing)) or "the agents"
             bar.update(task, description=f"waiting for {late}")
@@ -129,7 +135,8 @@ def _show(console: Any, report: dict[str, Any]) -> None:
         said = f"{report['state']}: {why}; wait for it with --wait 60"
         console.print(said, highlight=False, markup=False, soft_wrap=True)
         return
-    table = Table(title=f"{report['model']}, {len(report['included'])} agents included")
+    count = len(report["included"])
+    table = Table(title=f"{report['model']}, {count} agent{'s' * (count != 1)} included")
     for column in ("", "mean", "sd", "95% from", "to"):
         table.add_column(column, justify="left" if not column else "right")
     for row in report["marginals"]:

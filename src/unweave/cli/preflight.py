@@ -1,5 +1,5 @@
 """What `unweave check` looks at. A result names the agent, what was looked at, the problem with its
-place, and the fix; `problem` is None where all is well."""
+place, and the fix; `problem` is None where all is well, and `warning` says what may surprise."""
 
 from __future__ import annotations
 
@@ -53,6 +53,8 @@ def look_at_agent(home: Path) -> list[Result]:
     if results[1]["problem"] is None and states:
         mend = f"mend the data, or what {home / AGENT_FILE} says about them ([data])"
         results.append(_result(name, "data", lambda: _data(agent, states[0]), mend))
+        if results[-1]["problem"] is None:
+            results[-1]["warning"] = _rounding(agent, states[0]) or ""
     return results
 
 
@@ -96,13 +98,16 @@ def look_at_network(folder: Path) -> list[Result]:
     for name in load(folder / "network.toml").topology.agents:
         if name not in here:
             note = "no folder here"  # it runs elsewhere
-            results.append({"agent": name, "what": "settings", "problem": None, "note": note,
-                            "fix": ""})  # fmt: skip
+            results.append(_well(name, "settings", note))
     return results
 
 
 def _found(agent: str, what: str, problem: str, fix: str) -> Result:
-    return {"agent": agent, "what": what, "problem": problem, "note": "", "fix": fix}
+    return _well(agent, what, "") | {"problem": problem, "fix": fix}
+
+
+def _well(agent: str, what: str, note: str) -> Result:
+    return {"agent": agent, "what": what, "problem": None, "note": note, "warning": "", "fix": ""}
 
 
 def _quote(path: Path) -> str:
@@ -130,7 +135,7 @@ def _result(agent: str, what: str, probe: Callable[[], str], fix: str) -> Result
     except OSError as error:
         place = error.filename or "a file"
         return _found(agent, what, f"{place}: cannot be read ({error.strerror or error})", fix)
-    return {"agent": agent, "what": what, "problem": None, "note": note, "fix": ""}
+    return _well(agent, what, note)
 
 
 def _identity(agent: AgentFolder) -> str:
@@ -232,6 +237,16 @@ def _data(agent: AgentFolder, state: State | None) -> str:
     if repeated:
         return f"{_records(count)}, {repeated} with the key of another: erased together"
     return _records(count)
+
+
+def _rounding(agent: AgentFolder, state: State | None) -> str | None:
+    """What the grid leaves of the data, if that is nothing: the agent would learn from it."""
+    from unweave.node.serve import open_data, open_identity
+
+    if state is not None and state.detached:
+        return None
+    dropped = frozenset[bytes]() if state is None else state.dropped
+    return open_data(agent, open_identity(agent)).rounding(dropped)
 
 
 def _records(count: int) -> str:

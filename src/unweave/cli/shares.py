@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from unweave.models import Model
     from unweave.node.dealing import Records
+    from unweave.node.trial import Trial
 
 __all__ = ["SPLITS", "Columns", "Shares", "shares"]
 
@@ -42,8 +43,8 @@ class Columns:
             fix = f"name the one to use: --key {_near(self.key, records.columns)}"
             raise _no_column(path, self.key, "--key", records, fix)
 
-    def try_on(self, path: Path, records: Records) -> int:
-        """Every record must be one that the model can use; how many repeat another's key."""
+    def try_on(self, path: Path, records: Records) -> Trial:
+        """Every record must be one that the model can use."""
         from unweave.node.trial import try_records
 
         self.check(path, records)
@@ -58,6 +59,7 @@ class Shares:
     counts: dict[str, int] = field(default_factory=dict)
     fill: Callable[[str, Path], None] | None = None
     repeated: int = 0  # records with the key of another
+    rounding: str | None = None  # what the grid leaves of their columns, if that is nothing
 
 
 def shares(
@@ -82,10 +84,11 @@ def _dealt(path: Path, agents: Sequence[str], columns: Columns, split: str, seed
 
     from unweave.data import partition
     from unweave.errors import ConfigError, DataError
+    from unweave.models.resolution import rounding_problem
     from unweave.node.dealing import data_name, read_records
 
     records = read_records(path)
-    repeated = columns.try_on(path, records)
+    trial = columns.try_on(path, records)
     last = columns.model.columns[-1]
     labels = _labels(records.column(columns.names.get(last, last)))
     try:
@@ -97,7 +100,8 @@ def _dealt(path: Path, agents: Sequence[str], columns: Columns, split: str, seed
         dict.fromkeys(agents, columns.table(name, records.delimiter)),
         {agent: len(rows[agent]) for agent in agents},
         lambda agent, home: records.write(home / name, rows[agent]),
-        repeated,
+        trial.repeated,
+        rounding_problem(columns.model, dict.fromkeys(agents, trial.extremes)),
     )
 
 
@@ -112,20 +116,23 @@ def _labels(values: list[Any]) -> Any:
 
 
 def _own_files(folder: Path, agents: Sequence[str], columns: Columns) -> Shares:
+    from unweave.models.resolution import rounding_problem
     from unweave.node.dealing import read_records
 
     files = {agent: _file_of(folder, agent) for agent in agents}
-    tables, counts, repeated = {}, {}, 0
+    tables, counts, trials = {}, {}, {}
     for agent, path in files.items():
         records = read_records(path)
-        repeated += columns.try_on(path, records)
+        trials[agent] = columns.try_on(path, records)
         tables[agent] = columns.table(f"data{_ending(path, agent)}", records.delimiter)
         counts[agent] = records.size
 
     def fill(agent: str, home: Path) -> None:
         shutil.copyfile(files[agent], home / str(tables[agent]["path"]))
 
-    return Shares(tables, counts, fill, repeated)
+    repeated = sum(trial.repeated for trial in trials.values())
+    extremes = {agent: trial.extremes for agent, trial in trials.items()}
+    return Shares(tables, counts, fill, repeated, rounding_problem(columns.model, extremes))
 
 
 def _ending(path: Path, agent: str) -> str:

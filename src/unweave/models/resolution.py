@@ -7,7 +7,7 @@ rounds to zeros or to one constant; the posterior would then be exact for data t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,9 @@ from unweave.models.shards import Shard
 if TYPE_CHECKING:
     from unweave.models.base import Model
 
-__all__ = ["flattened", "warn_if_flattened"]
+__all__ = ["Extremes", "flattened", "rounding_problem", "warn_if_flattened"]
+
+Extremes = Sequence[tuple[float, float]]  # the smallest and the largest value of every column
 
 
 def flattened(low: float, high: float, step: float) -> str | None:
@@ -35,30 +37,41 @@ def flattened(low: float, high: float, step: float) -> str | None:
 
 def warn_if_flattened(model: Model, shards: Iterable[Shard], stacklevel: int = 3) -> None:
     """One RoundingWarning that names every column the grid flattens, and at which agents."""
-    steps = model.resolution
-    if not any(steps):
+    if not any(model.resolution):
         return
+    problem = rounding_problem(
+        model,
+        {
+            shard.agent: list(zip(shard.rows.min(axis=0), shard.rows.max(axis=0), strict=True))
+            for shard in shards
+            if shard.n
+        },
+    )
+    if problem is not None:
+        warnings.warn(problem, RoundingWarning, stacklevel=stacklevel)
+
+
+def rounding_problem(model: Model, agents: Mapping[str, Extremes]) -> str | None:
+    """Every column that the grid flattens, and at which of the agents; None if there is none."""
     found: dict[tuple[str, str, float], list[str]] = {}
-    for shard in shards:
-        if not shard.n:
-            continue
-        low, high = shard.rows.min(axis=0), shard.rows.max(axis=0)
-        for j, (column, step) in enumerate(zip(model.columns, steps, strict=True)):
-            becomes = flattened(float(low[j]), float(high[j]), step)
+    for agent, extremes in agents.items():
+        for column, step, (low, high) in zip(
+            model.columns, model.resolution, extremes, strict=True
+        ):
+            becomes = flattened(float(low), float(high), step)
             if becomes is not None:
-                found.setdefault((column, becomes, step), []).append(shard.agent)
-    if found:
-        parts = [
-            f"every value of column {column!r} becomes {becomes} on the grid, whose step is "
-            f"{step:.2g} ({_agents(agents)})"
-            for (column, becomes, step), agents in found.items()
-        ]
-        warnings.warn(
-            f"{model.name}: {'; '.join(parts)}: measure it in smaller units, or use more bits "
-            f"than {max(model.grid.bits)} (bits=…)",
-            RoundingWarning,
-            stacklevel=stacklevel,
-        )
+                found.setdefault((column, becomes, step), []).append(agent)
+    if not found:
+        return None
+    parts = [
+        f"every value of column {column!r} becomes {becomes} on the grid, whose step is "
+        f"{step:.2g} ({_agents(names)})"
+        for (column, becomes, step), names in found.items()
+    ]
+    return (
+        f"{model.name}: {'; '.join(parts)}: measure it in smaller units, or use more bits than "
+        f"{max(model.grid.bits)} (bits=…; --set bits=… for `unweave init`)"
+    )
 
 
 def _agents(names: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from unweave.errors import ConfigError, DataError
 from unweave.grid import Ints
 from unweave.models import ConjugateModel, Model, Shard
+from unweave.models.resolution import rounding_problem
 from unweave.node.commitments import Key, canonical, commitment
 from unweave.node.data_duck import open_duck
 from unweave.node.data_records import Reader, Wanted, checked, first_problem, listed
@@ -124,6 +125,13 @@ class PrivateData:
         single records; else DataError."""
         n = self.check(dropped)
         check_records(self.agent, self.count() if dropped else n, least)
+
+    def rounding(self, dropped: frozenset[bytes] = _NOTHING) -> str | None:
+        """Which columns of these records the grid flattens, if it does."""
+        if not any(self.model.resolution):
+            return None
+        found = self._steady(lambda reader, gone: reader.extremes(gone), dropped)
+        return rounding_problem(self.model, {self.agent: found}) if found else None
 
     # -- keys and changes -------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import DataError, MissingExtra
+from unweave.models.resolution import Extremes
 from unweave.node.commitments import COMMITMENT_SIZE, pads
 from unweave.node.data_parts import Part, parts_of, private, quoted, records
 from unweave.node.data_records import Batch, Batches, Wanted
@@ -101,6 +102,11 @@ class DuckReader:
 
     def count(self, gone: frozenset[str]) -> int:
         return int(self._rows(f"SELECT COUNT(*) FROM {self._all(gone)}")[0][0])
+
+    def extremes(self, gone: frozenset[str]) -> Extremes:
+        cells = ", ".join(f"MIN(c{j}), MAX(c{j})" for j in range(self._size))
+        found = self._rows(f"SELECT {cells} FROM {self._all(gone)}")[0]
+        return [] if None in found else list(zip(found[::2], found[1::2], strict=True))
 
     def committed(self, dropped: frozenset[bytes], secret: bytes) -> frozenset[str]:
         self._set("dropped", [digest.hex() for digest in dropped])

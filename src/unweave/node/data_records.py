@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from unweave.errors import DataError
 from unweave.models import Model
 from unweave.models.columns import Column
+from unweave.models.resolution import Extremes
 from unweave.node.data_sql import Form
 
 __all__ = [
@@ -86,6 +87,9 @@ class Reader(Protocol):
 
     def count(self, gone: frozenset[str]) -> int:
         """How many records there are."""
+
+    def extremes(self, gone: frozenset[str]) -> Extremes:
+        """The smallest and the largest number of every column; empty without records."""
 
     def committed(self, dropped: frozenset[bytes], secret: bytes) -> frozenset[str]:
         """The canonical keys in the source whose commitment is in `dropped`."""

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import numpy as np
 
 from unweave.errors import DataError
+from unweave.models.resolution import Extremes
 from unweave.node.commitments import canonical, commitment
 from unweave.node.data_records import (
     FINE,
@@ -118,6 +119,17 @@ class SqliteReader:
         return sum(
             self._canonical(row) not in gone for rows in self._fetched(_ROWS) for row in rows
         )
+
+    def extremes(self, gone: frozenset[str]) -> Extremes:
+        found = [
+            (batch.rows.min(axis=0), batch.rows.max(axis=0))
+            for batch in self.batches(gone, _ROWS)
+            if len(batch.rows)
+        ]
+        if not found:
+            return []
+        low, high = zip(*found, strict=True)
+        return list(zip(np.min(low, axis=0), np.max(high, axis=0), strict=True))
 
     def committed(self, dropped: frozenset[bytes], secret: bytes) -> frozenset[str]:
         return frozenset(key for key in self._keys() if commitment(secret, key) in dropped)

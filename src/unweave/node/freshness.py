@@ -52,6 +52,9 @@ class Freshness:
                 return False
             least = self.node.folder.config.min_records
             await loop.run_in_executor(None, self.data.admit, least, state.dropped)
+            flat = await loop.run_in_executor(None, self.data.rounding, state.dropped)
+            if flat is not None:
+                self.node.log.warning("the grid flattens data", why=flat)
             await self.node.tell(DataChanged(time.monotonic()))
             self._write(found, state.data + 1)
             return True

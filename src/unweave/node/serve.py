@@ -52,7 +52,8 @@ async def serve(path: str | Path, *, level: str = "info", leash: int | None = No
     identity = open_identity(folder)
     model = folder.manifest.build_model()
     data = open_data(folder, identity)
-    _look_at(folder, data)
+    if (flat := _look_at(folder, data)) is not None:
+        log.warning("the grid flattens data", why=flat)
     worker = DataWorker(model, default_solver(model), data, folder.terms)
     transport = GrpcTransport(folder.manifest, folder.me, identity, listen=config.listen, log=log)
     node = Node(folder, identity, transport, worker, model, log)
@@ -90,20 +91,21 @@ async def serve(path: str | Path, *, level: str = "info", leash: int | None = No
         log.info("stopped")
 
 
-def _look_at(folder: AgentFolder, data: PrivateData) -> None:
-    """Refuse data that cannot be used, before anything else happens. An agent that has erased
-    itself needs none: it relays and attests all the same."""
+def _look_at(folder: AgentFolder, data: PrivateData) -> str | None:
+    """Refuse data that cannot be used, before anything else happens; what else there is to say of
+    them. An agent that has erased itself needs none: it relays and attests all the same."""
     state = None
     if folder.store.exists():
         with SqliteStore.open(folder.store, folder.terms, folder.me) as store:
             state = store.load(folder.terms, folder.me)
     if state is not None and state.detached:
-        return
+        return None
     dropped = frozenset() if state is None else state.dropped
     if state is None or state.current is None:
         data.admit(folder.config.min_records, dropped)
     else:
         data.check(dropped)  # it may have shrunk below the minimum: that is what erasing does
+    return data.rounding(dropped)
 
 
 async def _until_open(node: Node, running: asyncio.Task[None]) -> None:

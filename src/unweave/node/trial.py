@@ -11,26 +11,34 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 from unweave.errors import DataError
 from unweave.models import Model
+from unweave.models.resolution import Extremes
 from unweave.node.data_duck import open_duck
 from unweave.node.data_records import Wanted, checked, first_problem
 from unweave.node.data_source import DataSource
 from unweave.node.dealing import Records
 
-__all__ = ["try_records"]
+__all__ = ["Trial", "try_records"]
 
 _RECORD = re.compile(r", record (\d+) \(counted from 1\)")
 _CELLS = 1 << 18
 _ALL: frozenset[str] = frozenset()
 
 
+class Trial(NamedTuple):
+    """What is worth saying of records that can be used."""
+
+    repeated: int  # with the key of another
+    extremes: Extremes
+
+
 def try_records(
     path: Path, records: Records, model: Model, names: Mapping[str, str], key: str | None
-) -> int:
-    """How many records repeat the key of another one; DataError if a record cannot be used, or has
-    no key though the others have."""
+) -> Trial:
+    """DataError if a record cannot be used, or has no key though the others have."""
     source = DataSource(path=path.name, key=key, delimiter=records.delimiter)
     wanted = Wanted("", model, tuple(names.get(name, name) for name in model.columns), key)
     chunk = max(1, _CELLS // len(model.columns))
@@ -42,6 +50,7 @@ def try_records(
                 with closing(reader.told(_ALL, chunk)) as batches:
                     raise DataError(first_problem(wanted, batches) or "it changes while it is read")
             nameless, repeated = reader.named()
+            extremes = reader.extremes(_ALL)
     except DataError as error:
         raise DataError(_here(str(error), path, records)) from None
     if key is not None and nameless:
@@ -52,7 +61,7 @@ def try_records(
             f"{path}, {records.place(first)}{more}: the key {key!r} is empty, so this record could "
             "never be erased alone: give it one, or leave --key away"
         )
-    return repeated
+    return Trial(repeated, extremes)
 
 
 def _here(text: str, path: Path, records: Records) -> str:
