@@ -136,10 +136,10 @@ class Grid:
         return self.units([round(int(v) * factor) for v in units])
 
     def _overflow(self, j: int, value: float | None = None) -> str:
-        what = self.names[j] if value is None else f"{self.names[j]} = {value:.6g}"
+        what = f"component {self.names[j]}" + ("" if value is None else f" = {value:.6g}")
         largest = 2.0 ** (63 - self.bits[j])
         return (
             f"{what} leaves the grid: with {self.bits[j]} fractional bits this component holds at "
             f"most ±{largest:.3g} over the whole network; standardise the data or use fewer bits "
-            f"for it (bits=…)"
+            f"for it (bits=…; --set bits=… for `unweave init`)"
         )

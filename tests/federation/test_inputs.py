@@ -12,6 +12,7 @@ from unweave import (
     GammaPoisson,
     LinearRegression,
     NaturalGradient,
+    NormalUnknown,
     Topology,
     UnweaveError,
     graphs,
@@ -19,7 +20,7 @@ from unweave import (
     simulate,
     solvers,
 )
-from unweave.errors import ConfigError, DataError, GraphError
+from unweave.errors import ConfigError, DataError, GraphError, GridOverflow
 from unweave.families import Beta, DiagonalNormal
 from unweave.simulate import PerReplica
 
@@ -209,3 +210,19 @@ def test_what_cannot_be_meant_is_refused_at_once(build, kind, message):
     assert isinstance(caught.value, UnweaveError)
     plain = message.replace("(features=…)", r"\(features=…\)").replace("(…)", r"\(…\)")
     caught.match(plain.replace('forget("a1")', r'forget\("a1"\)'))
+
+
+def test_factors_that_do_not_fit_together_are_refused_with_the_reason():
+    """Each agent's sum fits the grid; a network that silently leaves some out would mislead."""
+    shards = {name: np.full(20, 9e3) for name in ("north", "south", "west")}
+    for learn in (lambda net: net.learn(), lambda net: net.learn(iterations=20)):
+        network = Federation(NormalUnknown(), shards, "ring")
+        with pytest.raises(GridOverflow, match=r"cannot be added to the others: component c leav"):
+            learn(network)
+        (alone,) = network.included
+        network.forget(alone)  # there is room for one of the others now
+        with pytest.raises(GridOverflow, match="cannot be added"):
+            network.learn()
+        network.forget(network.included[0])
+        network.learn()
+        assert len(network.included) == 1

@@ -6,11 +6,13 @@ import io
 from types import SimpleNamespace
 
 from unweave.errors import StoreError
+from unweave.models import NormalUnknown
 from unweave.node import data, seconding, serve
 from unweave.node.config import AgentFolder
 from unweave.node.control import Control
 from unweave.node.data_duck import open_duck
 from unweave.node.log import Log
+from unweave.node.report import status_report
 from unweave.node.runner import NotReady
 from unweave.node.worker import DataWorker
 from unweave.protocol.events import Solve
@@ -136,3 +138,30 @@ def test_the_data_are_opened_once_at_the_start(tmp_path, monkeypatch):
     with (net.folder("a1") / "data.csv").open("a", newline="") as file:
         csv.writer(file).writerow(("new", 1))
     assert (first.units != worker.solve(work).units).any()
+
+
+def test_a_factor_that_does_not_fit_is_told(tmp_path):
+    """Everybody's own sum fits the grid, and the sum of all does not."""
+
+    async def play():
+        net = Processes(
+            tmp_path / "net",
+            agents=3,
+            graph="path",
+            model=NormalUnknown(),
+            draw=lambda rng, rows: rng.normal(9e3, 1.0, rows),
+            patience=QUICK,
+        )
+        async with nodes(net) as agents:
+            await until(lambda: at_rest(agents))
+            told = {name: status_report(node) for name, node in agents.items()}
+            (alone,) = told["a1"]["included"]
+            assert sorted(told["a1"]["missing"]) == sorted({"a1", "a2", "a3"} - {alone})
+            for name, status in told.items():
+                out = status["stays_out"]
+                assert out is None if name == alone else "leaves the grid" in out
+            for name, node in agents.items():
+                log = node.log.stream.getvalue()
+                assert log.count("stays out") == (name != alone)
+
+    asyncio.run(play())

@@ -8,7 +8,7 @@ from unweave.graph import graphs
 from unweave.node.authentic import check_attestations
 from unweave.node.codec import decode, encode
 from unweave.protocol.agent import handle
-from unweave.protocol.events import Opened, Received, Refused, Solution
+from unweave.protocol.events import Opened, Received, Refused, Solution, StaysOut
 from unweave.protocol.ids import NEVER, Stamp, request_id, requested_of
 from unweave.protocol.messages import Alive, Digests, Erasures, Gossip, Hello, News, Pass, Share
 from unweave.protocol.records import Intent, Vote
@@ -58,7 +58,7 @@ def test_a_factor_that_does_not_fit_stays_out_and_the_walk_goes_on():
 
     class Observer:
         def after(self, agent, before, after, effects):
-            seen.extend(e.why for e in effects if isinstance(e, Refused))
+            seen.extend(e.why for e in effects if isinstance(e, StaysOut))
 
     terms = tally_terms(graphs.ring(3), seed=1)
     workers = [Quietly(0, huge), Quietly(1, huge), Quietly(2, [5, 5])]

@@ -26,6 +26,7 @@ def audit(
         unweave audit clinics
     """
     from unweave.cli.common import check_timeout, console, emit_json
+    from unweave.cli.status import staying_out
     from unweave.cli.telling import telling
     from unweave.node.fleet import fleet
     from unweave.node.operations import audit_and_wait
@@ -33,18 +34,27 @@ def audit(
     check_timeout(timeout)
     with fleet(folder, min(10.0, timeout)) as agents, telling("auditing", quiet=json) as tell:
         last = audit_and_wait(agents, timeout, tell=tell)
+        out = staying_out(agents.statuses())
     result = {
         "digest": last["digest"],
         "attested": last["attested"],
         "included": last["included"],
         "erased": last["erased"],
         "left": last["left"],
+        "missing": last["missing"],
         "equal": True,
     }
     if json:
         emit_json(result)
     else:
+        attested, included = result["attested"], len(result["included"])
         console.print(
-            f"[green]The audit holds.[/green] {result['attested']} agents attested "
-            f"{result['digest']}; {len(result['included'])} are included."
+            f"[green]The audit holds.[/green] {attested} agent{'s' * (attested != 1)} attested "
+            f"{result['digest']}; {included} {'is' if included == 1 else 'are'} included."
         )
+        if result["missing"]:
+            console.print(
+                f"Not in the sum: {', '.join(result['missing'])}", highlight=False, markup=False
+            )
+        for line in out:
+            console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)

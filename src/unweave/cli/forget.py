@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from unweave.node.fleet import Fleet
 
 __all__ = ["forget"]
 
@@ -72,6 +75,9 @@ def forget(
                 f"{', '.join(agents.folders)}"
             )
         agents.check_name(name)
+        warning = _few(agents, name, keys)
+        if warning:
+            tell(warning)
         certificate, request = erase_and_wait(
             agents,
             name,
@@ -85,10 +91,28 @@ def forget(
     target = out or folder / f"certificate-{name}-{request[8:16]}.json"
     target.write_bytes(certificate)
     if json:
-        emit_json({"request": request, "agent": name, "certificate": str(target)})
+        told = {"warning": warning} if warning else {}
+        emit_json({"request": request, "agent": name, "certificate": str(target)} | told)
     else:
         console.print("[green]Forgotten.[/green] Everybody has attested; the evidence:")
         command(f"unweave verify {quote(target)} --network {quote(folder / 'network.toml')}")
+
+
+def _few(agents: Fleet, name: str, keys: list[str] | None) -> str:
+    """What forgetting few records shows to others, if these are few."""
+    from unweave.node.config import AgentFolder
+
+    if keys is None or name not in agents.folders:
+        return ""
+    least = AgentFolder.read(agents.folders[name]).config.min_records
+    number = len(set(keys))
+    if number >= least:
+        return ""
+    return (
+        f"note: {number} record{'s' * (number != 1)}, fewer than min_records = {least}: whoever "
+        "has the posterior before and after can subtract, and sees the sum of their statistics; "
+        "ask for more of them at a time where you can (docs/security.md)"
+    )
 
 
 def _check_place(out: Path | None, folder: Path) -> None:

@@ -44,6 +44,9 @@ def influence(
     if json:
         emit_json({"influence": found, "no_answer": silent})
         return
+    if any(s.get("complete") and not s["included"] for s in statuses.values()):
+        console.print("Nobody is in the sum: there is nothing that could have influence.")
+        return
     if not found:
         console.print("Nothing yet: influence is published when the token has come to rest.")
         if silent:
@@ -52,14 +55,16 @@ def influence(
     table = Table()
     table.add_column("agent")
     table.add_column("influence", justify="right")
-    table.add_column("")
-    for name, value in found.items():
-        note = "" if name in answers else "last published"
-        note = f"no answer; {note}" if name in silent else note
-        table.add_row(name, "∞" if value is None else f"{value:.4g}", note)
-    for name in silent:
-        if name not in found:
-            table.add_row(name, "–", "no answer")
+    notes = dict.fromkeys(silent, "no answer")
+    for name in found:
+        if name not in answers:
+            notes[name] = "no answer; last published" if name in silent else "last published"
+    if notes:
+        table.add_column("note")
+    for name, value in (found | {name: None for name in silent if name not in found}).items():
+        shown = "∞" if name in found else "–"
+        row = (name, shown if value is None else f"{value:.4g}", notes.get(name, ""))
+        table.add_row(*row[: len(table.columns)])
     console.print(table)
     console.print("KL(posterior ‖ posterior without it), as each agent computed it", style="dim")
 

@@ -41,6 +41,7 @@ def posterior(
         unweave posterior clinics/agents/a1 --json
     """
     from unweave.cli.common import check_timeout, console, emit_json, progress
+    from unweave.cli.status import staying_out
     from unweave.errors import UnweaveError
     from unweave.node.fleet import TimedOut, fleet, patiently
 
@@ -67,6 +68,8 @@ def posterior(
         if found and all(report["state"] == "unknown" for report in found.values()):
             reason = _why_no_token(agents)
             found = {name: report | reason for name, report in found.items()}
+        lacking = any(report["state"] == "incomplete" for report in found.values())
+        out = staying_out(agents.statuses()) if lacking else []
     if not found:
         raise TimedOut(
             f"{', '.join(agents.down)} of {folder} did not answer: frozen, or very busy; look at "
@@ -81,6 +84,8 @@ def posterior(
         raise UnweaveError(f"{', '.join(found)}: {best['why']}")
     else:
         _show(console, best)
+        for line in out:
+            console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
     if best["state"] not in ("complete", "unconfirmed"):
         raise typer.Exit(1)
 

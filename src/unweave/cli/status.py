@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["status", "status_table"]
+__all__ = ["gone_agents", "status", "status_table", "staying_out"]
 
 
 def status(
@@ -34,7 +34,7 @@ def status(
 
     with fleet(folder) as agents, errors.status("asking …"):
         found = agents.statuses()
-        left = _gone(found)
+        left = gone_agents(found)
         gone = [name for name in agents.down if name in left]
         down = [name for name in agents.down if name not in left]
     if json:
@@ -52,13 +52,27 @@ def status(
             how = "agent" if folder in agents.folders.values() else "up"
             console.print("Nobody answers. Start with", highlight=False)
             command(f"unweave {how} {quote(folder)}")
+        for line in staying_out(found):
+            console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
         if len(agents.folders) == 1 and found:
             console.print(_others_table(next(iter(found.values()))))
     if down:
         raise typer.Exit(1)
 
 
-def _gone(found: dict[str, dict[str, Any]]) -> set[str]:
+def staying_out(found: dict[str, dict[str, Any]]) -> list[str]:
+    """Who has tried to be in the sum and cannot, and why; agents with the same reason together."""
+    reasons: dict[str, list[str]] = {}
+    for name, status in found.items():
+        if status.get("stays_out"):
+            reasons.setdefault(status["stays_out"], []).append(name)
+    return [
+        f"{', '.join(names)} {'stay' if len(names) > 1 else 'stays'} out: {why}"
+        for why, names in reasons.items()
+    ]
+
+
+def gone_agents(found: dict[str, dict[str, Any]]) -> set[str]:
     """Who was voted out, as far as anybody here knows."""
     return {name for s in found.values() for name in s.get("left", [])}
 
@@ -88,13 +102,24 @@ def status_table(found: dict[str, dict[str, Any]], down: list[str]) -> Table:
             str(s.get("revision", "")),
             str(len(s.get("included", []))) + ("" if s.get("complete") else " (part)"),
             (s.get("digest") or "")[:12],
-            ", ".join([*s.get("erased", []), *(f"{n} (gone)" for n in s.get("left", []))]),
+            _erased(s),
         )
-    gone = _gone(found)
+    gone = gone_agents(found)
     for name in down:
         phase = "gone" if name in gone else "[red]down[/red]"
         table.add_row(name, *(("", "") if wide else ()), phase, *[""] * 6)
     return table
+
+
+def _erased(status: dict[str, Any]) -> str:
+    """Whole agents, as this one knows of them; of single records it knows its own number alone."""
+    own = status.get("erased_records", 0)
+    parts = [f"{own} record{'s' * (own != 1)}"] if own else []
+    return ", ".join([*parts, *status.get("erased", []), *_left(status)])
+
+
+def _left(status: dict[str, Any]) -> list[str]:
+    return [f"{name} (gone)" for name in status.get("left", [])]
 
 
 def _others_table(status: dict[str, Any]) -> Table:

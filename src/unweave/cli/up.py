@@ -93,10 +93,7 @@ def up(
     if not missing:
         _say_stopped(homes, until, json)
         return
-    raise TimedOut(
-        f"the token did not come to rest within {timeout:g} s: waiting for {missing}; look at "
-        f"agent.log in its folder, or wait longer (--timeout)"
-    )
+    raise TimedOut(f"the token did not come to rest within {timeout:g} s: {missing}")
 
 
 def _say_stopped(homes: list[Path], until: str, json: bool) -> None:
@@ -125,7 +122,9 @@ def _number(homes: list[Path]) -> str:
 
 
 def _pids(found: dict[str, dict[str, Any]]) -> str:
-    return " ".join(str(status["pid"]) for status in found.values())
+    """Of those to stop: another `unweave up` would start its agents again."""
+    pids = [status.get("supervisor") or status["pid"] for status in found.values()]
+    return " ".join(map(str, dict.fromkeys(pids)))
 
 
 def _in_front() -> bool:
@@ -141,7 +140,7 @@ def _in_front() -> bool:
 
 
 def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> str:
-    """Show the network until it rests (if there is an end); else returns who is missing."""
+    """Show the network until it rests (if there is an end); else returns what is missing."""
     import json as jsonlib
     import sys
     from contextlib import ExitStack
@@ -152,6 +151,7 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
     from unweave.node.fleet import fleet
 
     previous: tuple[float, int] | None = None
+    found: dict[str, dict[str, Any]] = {}
     missing, said = "everybody", ""
     with ExitStack() as stack:
         live = None
@@ -174,13 +174,21 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
             elif live is not None:
                 if _in_front():  # it may have been sent to the background (Ctrl-Z, bg)
                     live.update(_view(found, down, posterior, speed), refresh=True)
-            elif (line := _line(found, down, missing)) != said:
+            elif (line := _line(found, down)) != said:
                 console.print(line, highlight=False, soft_wrap=True)
                 said = line
             if end is not None and not missing:
                 break
             time.sleep(0.5 if end is None else 0.1)
-    return missing
+    return "" if not missing else _why(found, missing)
+
+
+def _why(found: dict[str, dict[str, Any]], missing: str) -> str:
+    from unweave.cli.status import staying_out
+
+    if out := staying_out(found):
+        return "; ".join(out)
+    return f"waiting for {missing}; look at agent.log in its folder, or wait longer (--timeout)"
 
 
 def _missing(found: dict[str, dict[str, Any]], down: list[str]) -> str:
@@ -218,20 +226,44 @@ def _view(
     from rich.console import Group
     from rich.text import Text
 
-    from unweave.cli.status import status_table
+    from unweave.cli.status import status_table, staying_out
 
     lines = [Text(f"{speed:.0f} hops/s · Ctrl-C stops all agents", style="dim")]
+    lines += [Text(line, style="yellow") for line in staying_out(found)]
     for row in posterior.get("marginals", [])[:6]:
         if row["mean"] is not None and row["sd"] is not None:
             lines.append(Text(f"{row['name']} = {row['mean']:.5g} ± {row['sd']:.2g}"))
     return Group(status_table(found, down), *lines)
 
 
-def _line(found: dict[str, dict[str, Any]], down: list[str], missing: str) -> str:
+def _line(found: dict[str, dict[str, Any]], down: list[str]) -> str:
     """The network in one line, for a log or a pipe."""
-    included = max((len(s.get("included", [])) for s in found.values()), default=0)
-    digests = {s["digest"][:12] for s in found.values() if s.get("digest")}
-    state = f"at rest with {digests.pop()}" if not missing and digests else "learning"
-    gone = f"; down: {', '.join(down)}" if down else ""
-    answer = "1 agent answers" if len(found) == 1 else f"{len(found)} agents answer"
-    return f"{answer}, {included} included, {state}{gone}"
+    from unweave.cli.status import gone_agents, staying_out
+
+    gone = gone_agents(found)
+    inside = {name: s for name, s in found.items() if name not in gone}
+    if inside:
+        included = max(len(s.get("included", [])) for s in inside.values())
+        answer = "1 agent answers" if len(inside) == 1 else f"{len(inside)} agents answer"
+        parts = [f"{answer}, {included} included, {_state(inside)}"]
+    else:
+        parts = ["nobody answers"]
+    parts += staying_out(found)
+    if dead := [name for name in down if name not in gone]:
+        parts.append(f"down: {', '.join(dead)}")
+    if gone:
+        parts.append(f"gone: {', '.join(sorted(gone))}")
+    return "; ".join(parts)
+
+
+def _state(found: dict[str, dict[str, Any]]) -> str:
+    """At rest, when all who answer know the same place and sum; a missing attestation is none of
+    their business."""
+    rests = {
+        (s.get("resting"), s.get("digest"), tuple(s.get("rest") or ())) for s in found.values()
+    }
+    resting, digest, _ = next(iter(rests))
+    if len(rests) > 1 or resting is None or not digest:
+        return "learning"
+    complete = all(s.get("complete") for s in found.values())
+    return f"at rest with {digest[:12]}" + ("" if complete else ", incomplete")

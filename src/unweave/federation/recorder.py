@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unweave.history import History, Step
-from unweave.protocol.events import Effect
+from unweave.protocol.events import Effect, StaysOut
 from unweave.protocol.state import State
 from unweave.protocol.token import Token
 
@@ -23,8 +23,12 @@ class Recorder:
         self._names = names
         self.token: Token | None = None
         self.visits = 0
+        self.stays_out: dict[int, str] = {}  # agent → why its factor last could not be in the token
 
     def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, StaysOut):
+                self.stays_out[agent] = effect.why
         token = after.copy
         if token is None or token is before.copy:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from unweave.errors import SolverError
+from unweave.errors import GridOverflow, SolverError
 from unweave.federation.recorder import Recorder
 from unweave.history import History
 from unweave.models import Model
@@ -70,6 +70,26 @@ class Walk:
                 return True
         return False
 
+    def _stuck(self) -> bool:
+        """Whether everybody who is missing has tried in vain."""
+        token, why = self._recorder.token, self._recorder.stays_out
+        if token is None or not why:
+            return False
+        absent = [k for k in members(missing(token, self.terms.everybody)) if self._has_rows(k)]
+        return bool(absent) and all(k in why for k in absent)
+
+    def _refuse_overflow(self) -> None:
+        """An agent whose factor does not fit beside the others' stays out for good: what the token
+        holds is then not what was asked for."""
+        token, why = self._recorder.token, self._recorder.stays_out
+        for k in sorted(why):
+            state = self.world.state(k)
+            if state.tomb.out or state.detached or (token is not None and token.inside & bit(k)):
+                del why[k]
+        if why:
+            names = ", ".join(self.terms.name(k) for k in sorted(why))
+            raise GridOverflow(f"{names} cannot be added to the others: {next(iter(why.values()))}")
+
     # ---------------------------------------------------------------------------------- running
 
     def begin(self) -> None:
@@ -90,21 +110,25 @@ class Walk:
     def visits(self, count: int, what: str, progress: bool | None) -> None:
         """That many more visits."""
         self.begin()
+        self._recorder.stays_out.clear()  # there may be room now
         history, end = self.history, len(self.history) + count
         with bar(what, count, progress) as show:
             self._run(lambda: len(history) >= end, show)
+        self._refuse_overflow()
 
     def until(
         self, done: Callable[[], bool], what: str, progress: bool | None, limit: int | None
     ) -> None:
         """Run until the work is done; an unbounded walk is an error that says what to do."""
         self.begin()
+        self._recorder.stays_out.clear()
         size = len(self.workers)
         allowed = limit if limit is not None else 10_000 + 100 * size * size
         end = len(self.history) + allowed
         with bar(what, None, progress) as show:
-            self._run(lambda: done() or len(self.history) >= end, show)
+            self._run(lambda: done() or len(self.history) >= end or self._stuck(), show)
         if not done():
+            self._refuse_overflow()
             raise SolverError(
                 f"{what} was not done after {allowed} iterations; allow more (max_iterations=…) or "
                 f'use schedule="sweep"'

@@ -28,6 +28,7 @@ from unweave.protocol.events import (
     Opened,
     Refused,
     Send,
+    StaysOut,
     Work,
 )
 from unweave.protocol.messages import Message, Pass
@@ -58,6 +59,7 @@ class Hands:
         self._tasks = tasks
         self._log = log
         self._counts = counts
+        self.stays_out = ""  # why the factor could not be in the token, when it last could not
 
     def perform(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -74,6 +76,10 @@ class Hands:
                 self._log.info("new epoch", why=effect.why)
             elif isinstance(effect, Refused):
                 self._log.warning("refused", why=effect.why)
+            elif isinstance(effect, StaysOut):
+                if effect.why != self.stays_out:
+                    self._log.warning("stays out", why=effect.why)
+                self.stays_out = effect.why
             elif isinstance(effect, Detach):
                 what = "its data" if effect.whole else "the erased records"
                 self._log.info(f"forgot what it kept of {what}")

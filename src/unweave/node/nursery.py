@@ -29,8 +29,9 @@ from typing import Any, NoReturn
 from unweave.errors import UnweaveError
 from unweave.node.title import ROOM, entitle
 
-__all__ = ["Forked", "Nursery"]
+__all__ = ["SUPERVISOR", "Forked", "Nursery"]
 
+SUPERVISOR = "UNWEAVE_SUPERVISOR"  # whoever started an agent, and starts it again when it dies
 _START = 60.0  # seconds for the nursery's own imports, on a busy machine
 
 
@@ -168,7 +169,7 @@ class Nursery:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "unweave.node.nursery", ROOM],
                 stdin=other.fileno(),
-                env={**single, **os.environ},
+                env={**single, **os.environ, SUPERVISOR: str(os.getpid())},
                 start_new_session=True,
             )
 

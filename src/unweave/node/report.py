@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from typing import Any
 
 from unweave.node.fleet import GONE
+from unweave.node.nursery import SUPERVISOR
 from unweave.node.runner import Node
 from unweave.protocol.certificate import proved_by
 from unweave.protocol.ids import bit, members
@@ -26,6 +28,7 @@ def status_report(node: Node) -> dict[str, Any]:
         "name": node.folder.config.name,
         "address": node.folder.config.listen or entry.address,
         "pid": node.pid,
+        "supervisor": int(os.environ.get(SUPERVISOR, 0)) or None,
         "phase": node.phase,
         "up_seconds": round(time.time() - node.started, 1),
         "counts": dict(node.counts),
@@ -37,6 +40,7 @@ def status_report(node: Node) -> dict[str, Any]:
     if s is None:
         return base
     token = latest(s)
+    absent = members(missing(token, node.terms.everybody)) if token is not None else ()
     current = s.current
     return base | {
         "confirmed": _confirmed(s),
@@ -44,11 +48,14 @@ def status_report(node: Node) -> dict[str, Any]:
         "hop": s.fence.hop,
         "revision": current.revision.counter if current is not None else 0,
         "included": [] if token is None else [name(k) for k in members(token.inside)],
-        "complete": token is not None and not missing(token, node.terms.everybody),
+        "stays_out": _stays_out(node, s, token),
+        "missing": [name(k) for k in absent],
+        "complete": token is not None and not absent,
         "digest": None if token is None else digest(token.eta).hex(),
         "erased": sorted(name(k) for k, tomb in s.tombs.items() if tomb.whole),
         "left": sorted(name(k) for k, tomb in s.tombs.items() if tomb.left),
         "erasures": sum(len(tomb.ids) for tomb in s.tombs.values()),
+        "erased_records": len(s.dropped),
         "pending": sorted({name(i.agent) for i in s.intents.values()}),
         "resting": None if s.rest is None or s.wake >= s.rest.stamp else name(s.rest.holder),
         "attested": 0 if s.rest is None else s.rest.quiet.bit_count(),
@@ -62,6 +69,12 @@ def status_report(node: Node) -> dict[str, Any]:
             name(t): s.votes[t, v].request.hex() for t, v in sorted(s.votes, reverse=True)
         },
     }
+
+
+def _stays_out(node: Node, s: State, token: Token | None) -> str | None:
+    """Why this agent is not in the token, if it has tried."""
+    out = s.tomb.out or s.detached or token is None or token.inside & bit(s.me)
+    return None if out or s.baulked is None else node.stays_out or None
 
 
 def _other(node: Node, s: State, token: Token | None, k: int) -> dict[str, Any]:

@@ -85,6 +85,11 @@ class Node:
             self.counts,
         )
 
+    @property
+    def stays_out(self) -> str:
+        """Why its factor could not be in the token, when it last could not."""
+        return self._hands.stays_out
+
     # ------------------------------------------------------------------------------------- life
 
     async def run(self) -> None:

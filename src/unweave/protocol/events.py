@@ -38,6 +38,7 @@ __all__ = [
     "Send",
     "Solution",
     "Solve",
+    "StaysOut",
     "Tick",
     "Unknown",
     "VoteCast",
@@ -153,6 +154,12 @@ class Refused(NamedTuple):
     why: str
 
 
+class StaysOut(NamedTuple):
+    """This agent's factor cannot be in the token as the others' are now; `why` is for a person."""
+
+    why: str
+
+
 class Detach(NamedTuple):
     """Erase the link to the data (whole agent), or what is cached of the rows that were dropped."""
 
@@ -234,5 +241,16 @@ class Appraise(NamedTuple):
 
 Work = Solve | Judge | Freeze | Appraise
 Effect = (
-    Send | Again | Refused | Detach | Certified | Keep | Opened | Solve | Judge | Freeze | Appraise
+    Send
+    | Again
+    | Refused
+    | StaysOut
+    | Detach
+    | Certified
+    | Keep
+    | Opened
+    | Solve
+    | Judge
+    | Freeze
+    | Appraise
 )

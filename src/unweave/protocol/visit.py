@@ -15,7 +15,7 @@ from unweave.errors import GridOverflow
 from unweave.grid import Ints
 from unweave.protocol.asking import ask
 from unweave.protocol.epochs import rebuild
-from unweave.protocol.events import Detach, Judge, Refused, Solution, Solve
+from unweave.protocol.events import Detach, Judge, Solution, Solve, StaysOut
 from unweave.protocol.hearing import unresolved
 from unweave.protocol.ids import OUT, Revision, bit
 from unweave.protocol.quiet import consider_quiet
@@ -74,7 +74,7 @@ def visit(s: State, turn: Turn) -> None:
             eta = s.terms.grid.add(cavity, wanted.factor.units)
         except GridOverflow as error:
             # Everybody else's sum goes on; this factor stays out until the data are mended.
-            turn.do(Refused(str(error)))
+            turn.do(StaysOut(str(error)))
             s.factors = ()
             s.baulked = (*token.included[: s.me], OUT, *token.included[s.me + 1 :])
             wanted = Wanted(None)
