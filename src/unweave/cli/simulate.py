@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from unweave.manifest import Manifest
     from unweave.models import Model, Shard
 
-__all__ = ["shards_of", "simulate"]
+__all__ = ["shards_of", "simulate", "verdict"]
 
 
 def simulate(
@@ -47,7 +47,9 @@ def simulate(
     Messages are lost, delayed and repeated, processes die at any point, disks are lost or replaced
     by old backups, owners ask for erasures. After every event the invariants are checked; when the
     weather has cleared, the network must come to rest with all work done and every erasure
-    certified. Exit code 1 if not, with the command that repeats the run exactly.
+    certified. Exit code 1 if not, with the command that repeats the run exactly. Erasures never
+    take everything: a majority of the agents keep records (of two, one), and what they learned is
+    held against a run without faults.
 
     The data are the files that the manifest names (CSV); else what the agents' folders beside it
     hold, if all of them are here; else drawn at random. Nothing is written, and no agent hears of
@@ -97,7 +99,7 @@ def shards_of(
     """Every agent's data, and where they are from: "manifest" (the files that it names), "agents"
     (their folders below `folder`), or "synthetic" and why."""
     from unweave.errors import ConfigError
-    from unweave.simulate.rehearsal import draw_shards, read_csv
+    from unweave.simulate.shards import draw_shards, read_csv
 
     paths = {name: manifest.data_path(name) for name in manifest.topology.agents}
     if not any(paths.values()):
@@ -144,7 +146,7 @@ def _show(console: Any, report: dict[str, Any]) -> None:
     from rich.table import Table
 
     console.print(
-        f"{report['network']}: {report['model']}, {report['agents']} agents, "
+        f"{report['network']}: {report['model']}, {_number(report['agents'], 'agent')}, "
         f"faults {report['faults']}, seed {report['seed']}, "
         f"{_DATA.get(report['data'], report['data'].replace('synthetic', 'data drawn at random'))}",
         highlight=False,
@@ -168,6 +170,8 @@ def _show(console: Any, report: dict[str, Any]) -> None:
         "erasures_asked",
         "erasures_certified",
         "certificates",
+        "agents_left_with_records",
+        "records_left",
     ):
         table.add_row(key.replace("_", " "), f"{report[key]:,}")
     for why, number in report["epochs"].items():
@@ -177,30 +181,44 @@ def _show(console: Any, report: dict[str, Any]) -> None:
     for column in ("", "mean", "sd"):
         learned.add_column(column, justify="left" if not column else "right")
     for name, value in report["posterior"].items():
-        learned.add_row(name, f"{value['mean']:.6g}", f"{value['sd']:.6g}")
+        learned.add_row(name, _figure(value["mean"]), _figure(value["sd"]))
     console.print(learned)
     console.print(f"digest {report['digest']}", highlight=False, soft_wrap=True)
-    for line in _verdict(report):
+    for line in verdict(report):
         console.print(line, highlight=False)
 
 
-def _verdict(report: dict[str, Any]) -> list[str]:
+def _figure(value: float | None, digits: int = 6) -> str:
+    return "–" if value is None else f"{value:.{digits}g}"
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def verdict(report: dict[str, Any]) -> list[str]:
+    """The closing sentences."""
     asked, certified = report["erasures_asked"], report["erasures_certified"]
     idle = report["erasures_without_effect"]
-    lines = []
+    lines = list(report["notes"])
     if idle:
         reasons = ", ".join(f"{number}: {why}" for why, number in idle.items())
         lines.append(
-            f"{asked} erasures were asked, {certified} certified, all that took effect. Of the "
-            f"others, {reasons}."
+            f"{_number(asked, 'erasure')} {'was' if asked == 1 else 'were'} asked, {certified} "
+            f"certified, all that took effect. Of the others, {reasons}."
         )
+    elif asked == 1:
+        lines.append("The one erasure that was asked is certified.")
     elif asked:
         lines.append(f"All {asked} erasures that were asked are certified.")
-    if report["equal_to_fault_free"]:
+    if not report["records_left"]:
+        lines.append("Every invariant held. No records are left: nothing was left to compare.")
+    elif report["equal_to_fault_free"]:
         lines.append("Every invariant held. Equal, bit for bit, to a run without faults.")
     else:
         lines.append(
             "Every invariant held. KL to a run without faults: "
-            f"{report['kl_to_fault_free']:.2g} (a model whose solves depend on the order of visits)"
+            f"{_figure(report['kl_to_fault_free'], 2)} "
+            "(a model whose solves depend on the order of visits)"
         )
     return lines

@@ -8,22 +8,18 @@ records that are left: equal bit for bit for a conjugate model, close for the ot
 
 from __future__ import annotations
 
-import csv
+import math
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from unweave.draws import Purpose, derive
-from unweave.errors import ConfigError, DataError
+from unweave.errors import ConfigError
 from unweave.grid import Ints
 from unweave.models import Model, Shard
-from unweave.models.columns import Column
 from unweave.models.posterior import Posterior
 from unweave.protocol.events import Effect
 from unweave.protocol.ids import Stamp
@@ -33,20 +29,19 @@ from unweave.protocol.tombs import NOTHING
 from unweave.simulate.checks import Checker, Violation, gone
 from unweave.simulate.crew import Crew, ride_out
 from unweave.simulate.faults import Profile, Storm, profile
+from unweave.simulate.owners import Owners
+from unweave.simulate.shards import draw_shards, read_csv
 from unweave.simulate.worker import ModelWorker, record_key
 from unweave.simulate.world import World
 from unweave.solvers import default_solver
 
-__all__ = ["DOWN", "LOST", "NOTHING_LEFT", "Rehearsal", "draw_shards", "read_csv", "rehearse"]
+__all__ = ["Rehearsal", "draw_shards", "read_csv", "rehearse"]
 
 CLEAR = Profile(erase=0.0, data=0.0)
 TOLERANCE = 1e-4
-# Why a request that was asked is not certified; nothing was promised for it.
-DOWN = "its agent was down and did not hear it"
-NOTHING_LEFT = "its agent had erased everything, or had left"
-LOST = "lost with a disk before anybody else knew of it"
-_ROWS = 100  # of synthetic data, per agent
+# A hop costs some 10 to 60 events, more where more agents talk. This many are not normal.
 _EVENTS_PER_HOP = 400
+_EVENTS_PER_HOP_AND_AGENT = 40
 
 
 class _Hops:
@@ -68,13 +63,17 @@ class Rehearsal:
     model: Model
     faults: str | None
     seed: int
-    hops: int
+    hops: int  # in all, with those after the weather had cleared
+    hops_asked: int  # of bad weather
+    hops_in_bad_weather: int
     world: World
     storm: Storm
     checker: Checker
     crew: Crew
-    reference: Ints  # the sum without faults, on the records that are left
-    reasons: Sequence[str]  # of each request: why it would have no effect if it was not certified
+    owners: Owners
+    left: Sequence[Shard]  # the records that are left
+    reference: Ints  # the sum without faults, on them
+    notes: Sequence[str]  # where the run was not what was asked for
 
     @property
     def units(self) -> Ints:
@@ -92,21 +91,30 @@ class Rehearsal:
         """Bit for bit what a run without faults gives."""
         return bool(np.array_equal(self.units, self.reference))
 
+    @property
+    def records_left(self) -> int:
+        """Without any, everybody is back at the prior, and equal to it says nothing."""
+        return sum(shard.n for shard in self.left)
+
     def _without_effect(self) -> Counter[str]:
         """Requests that were asked and are not certified, by reason."""
-        asked = zip(self.crew.asked, self.reasons, strict=True)
+        asked = zip(self.owners.asked, self.owners.reasons, strict=True)
         return Counter(why for request, why in asked if request not in self.checker.certified)
 
     def report(self) -> dict[str, Any]:
         """Everything, for machines."""
         decode, kl = self.model.grid.decode, self.model.family.kl
-        counts = self.crew.counts
+        counts, records = self.crew.counts, self.records_left
+        far = _finite(kl(decode(self.units), decode(self.reference))) if records else None
         return {
             "model": self.model.name,
             "agents": len(self.world.agents),
             "faults": self.faults or "none",
             "seed": self.seed,
             "hops": self.hops,
+            "hops_asked": self.hops_asked,
+            "hops_in_bad_weather": self.hops_in_bad_weather,
+            "notes": list(self.notes),
             "events": self.world.events,
             "epochs": dict(Counter(self.checker.opened)),
             "messages_lost": self.storm.lost,
@@ -116,18 +124,20 @@ class Rehearsal:
             "restored_backups": counts["restores"],
             "partitions": counts["partitions"],
             "power_cuts": counts["power cuts"],
-            "erasures_asked": counts["requests"],
+            "erasures_asked": len(self.owners.asked),
             "erasures_certified": len(self.checker.certified),
             "erasures_without_effect": dict(self._without_effect()),
             "certificates": len(self.checker.certificates),
             "checked_transitions": self.checker.checked,
+            "agents_left_with_records": sum(shard.n > 0 for shard in self.left),
+            "records_left": records,
             "posterior": {
-                m.name: {"mean": float(m.mean), "sd": float(m.sd)}
+                m.name: {"mean": _finite(m.mean), "sd": _finite(m.sd)}
                 for m in self.model.marginals(decode(self.units))
             },
             "digest": self.posterior.digest,
-            "equal_to_fault_free": self.equal,
-            "kl_to_fault_free": float(kl(decode(self.units), decode(self.reference))),
+            "equal_to_fault_free": self.equal if records else None,
+            "kl_to_fault_free": far,
         }
 
 
@@ -143,8 +153,11 @@ def rehearse(
     if hops is not None and hops < 1:
         raise ConfigError(f"hops = {hops}: at least one")
     weather = CLEAR if faults is None else profile(faults)
+    weather, notes = _among(terms, weather)
     most = 20 * terms.size if hops is None else hops
-    storm, checker, counter = Storm(weather, terms.size, seed), Checker(terms), _Hops()
+    # The owners ask, not the crew: it would erase the whole network.
+    storm = Storm(replace(weather, erase=0.0), terms.size, seed)
+    checker, counter = Checker(terms), _Hops()
     tolerance = TOLERANCE / terms.size**2 if terms.solve == "pass" else None
 
     def network(data: Sequence[Shard], storm: Storm, *observers: Any) -> World:
@@ -154,36 +167,76 @@ def rehearse(
         ]
         return World(terms, workers, seed=seed, weather=storm, observers=observers)
 
-    reasons: list[str] = []
-
-    def draw_erasure(rng: random.Random, agent: int) -> tuple[bool, frozenset[bytes]]:
-        state = world.agents[agent].state
-        out = state is not None and (state.detached or state.tomb.whole or state.tomb.left)
-        reasons.append(DOWN if state is None else NOTHING_LEFT if out else LOST)
-        if rng.random() < 0.15:
-            return True, frozenset()
-        return False, frozenset({record_key(rng.randrange(shards[agent].n))})
-
     world = network(shards, storm, checker, counter)
+    owners = Owners(world, weather, [shard.n for shard in shards], most, seed)
+    bound = most * max(_EVENTS_PER_HOP, _EVENTS_PER_HOP_AND_AGENT * terms.size)
+    moments, seen, reached = 0, 0, False
 
     def enough() -> bool:
-        rested = faults is None and world.parked is not None
-        return rested or len(counter.stamps) >= most
+        """Asked before every event, and that is when owners ask."""
+        nonlocal moments, seen, reached
+        moments += 1
+        seen = len(counter.stamps)
+        reached = seen >= most or (faults is None and world.parked is not None)
+        # A network may be so quiet that nothing happens any more: moments pass, events do not.
+        if reached or moments > bound:
+            return True
+        owners.between_events(seen / most)
+        return False
 
-    crew = ride_out(
-        world, storm, checker, draw_erasure, events=_EVENTS_PER_HOP * most, enough=enough
-    )
-    run = len(counter.stamps)
+    crew = ride_out(world, storm, checker, _never, events=bound, enough=enough)
+    if not reached:
+        notes.append(
+            f"The weather ended early, after {seen} of {most} hops: {bound:,} events are the most."
+        )
     left = _remaining(world, checker, shards)
     if model.conjugate:
         reference = _fault_free(model, left)
     else:
         calm = Storm(CLEAR, terms.size, seed)
         reference = _settled(network(left, calm), calm)
-    done = Rehearsal(model, faults, seed, run, world, storm, checker, crew, reference, reasons)
+    done = Rehearsal(
+        model=model,
+        faults=faults,
+        seed=seed,
+        hops=len(counter.stamps),
+        hops_asked=most,
+        hops_in_bad_weather=seen,
+        world=world,
+        storm=storm,
+        checker=checker,
+        crew=crew,
+        owners=owners,
+        left=left,
+        reference=reference,
+        notes=notes,
+    )
     if model.conjugate and not done.equal:
         raise Violation("the sum is not that of the records that are left")
     return done
+
+
+def _among(terms: Terms, weather: Profile) -> tuple[Profile, list[str]]:
+    """The part of the weather that so few agents are promised to survive, and what is left out."""
+    notes = []
+    size = terms.size
+    if weather.gone and size - 1 < terms.quorum:
+        notes.append(f"No agent of {size} is lost for good: the rest would be no quorum.")
+        weather = replace(weather, gone=0.0)
+    if size == 1 and (weather.lose_disk or weather.restore):
+        notes.append("One agent alone: its disk is never lost, for nobody else would remember.")
+        weather = replace(weather, lose_disk=0.0, restore=0.0)
+    return weather, notes
+
+
+def _never(rng: random.Random, agent: int) -> tuple[bool, frozenset[bytes]]:
+    raise AssertionError("in a rehearsal the owners ask, not the crew")
+
+
+def _finite(value: Any) -> float | None:
+    """JSON has no infinity: a prior may have no standard deviation."""
+    number = float(value)
+    return number if math.isfinite(number) else None
 
 
 def _fault_free(model: Any, shards: Sequence[Shard]) -> Ints:
@@ -199,9 +252,7 @@ def _settled(world: World, calm: Storm) -> Ints:
     """Where a network that knows nothing else comes to rest."""
     checker = Checker(world.terms)
     world.observers.append(checker)
-    ride_out(
-        world, calm, checker, lambda rng, k: (True, frozenset()), events=1, enough=lambda: True
-    )
+    ride_out(world, calm, checker, _never, events=1, enough=lambda: True)
     assert world.parked is not None
     token = world.state(world.parked).token
     assert token is not None
@@ -222,57 +273,3 @@ def _remaining(world: World, checker: Checker, shards: Sequence[Shard]) -> list[
         everything = tomb.whole or left >> k & 1
         rest.append(shard.drop(np.arange(shard.n) if everything else np.array(erased, dtype=int)))
     return rest
-
-
-# ------------------------------------------------------------------------------------------- data
-
-
-def draw_shards(model: Model, agents: Sequence[str], seed: int) -> list[Shard]:
-    """Synthetic data for a network that names none."""
-    return [_draw(model, name, derive(seed, Purpose.PARTITION, k)) for k, name in enumerate(agents)]
-
-
-def read_csv(path: Path, columns: Sequence[str]) -> dict[str, NDArray[np.float64]]:
-    """The model's columns of a CSV file with a header."""
-    try:
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
-    found = set(rows[0]) if rows else set(columns)
-    absent = [column for column in columns if column not in found]
-    if absent:
-        raise DataError(f"{path}: no column {absent[0]!r}: the model needs {', '.join(columns)}")
-    try:
-        return {c: np.array([float(row[c]) for row in rows]) for c in columns}
-    except (TypeError, ValueError):
-        raise DataError(f"{path}: a value is not a number: every field must be one") from None
-
-
-def _draw(model: Model, agent: str, key: int) -> Shard:
-    """Records that the model accepts: within its columns' bounds and its rules between columns."""
-    rng = np.random.default_rng(key)
-    rows = np.empty((0, len(model.schema)))
-    for _ in range(200):
-        drawn = np.stack([_draw_column(column, rng) for column in model.schema], axis=1)
-        good = [r for r in range(len(drawn)) if model.row_problem(drawn[r : r + 1]) is None]
-        rows = np.concatenate([rows, drawn[good]])[:_ROWS]
-        if len(rows) == _ROWS:
-            return model.shard({c: rows[:, j] for j, c in enumerate(model.columns)}, agent)
-    raise ConfigError(
-        f'no synthetic data for {model.name}: give every agent data = "file.csv" in the manifest'
-    )
-
-
-def _draw_column(column: Column, rng: np.random.Generator) -> NDArray[np.float64]:
-    low, high = column.low, column.high
-    if column.whole:
-        first = int(low) + column.strict if np.isfinite(low) else 0
-        if np.isfinite(high) and high - first < 1000:
-            return rng.integers(first, int(high) + 1, _ROWS).astype(float)
-        return first + rng.poisson(3.0, _ROWS).astype(float)
-    if np.isfinite(low) and np.isfinite(high):
-        return low + (high - low) * (0.05 + 0.9 * rng.random(_ROWS))
-    if np.isfinite(low):
-        return low + 0.05 + rng.gamma(2.0, 1.0, _ROWS)
-    return rng.normal(size=_ROWS)
