@@ -27,6 +27,7 @@ from unweave.testing.values import small_terms
 
 STEPS = 60
 TURNS = 9
+SECRET = bytes(range(32))
 
 
 class _Solver(Tally):
@@ -127,7 +128,7 @@ def _measure(dim: int) -> float:
                 db.execute("INSERT INTO plain VALUES (?, zeroblob(?))", (size, size))
         with closing(connect(directory / "bare.db")) as bare:
             for number, turn in enumerate(times):
-                with SqliteStore.open(directory / "ours.db", terms, 0) as store:
+                with SqliteStore.open(directory / "ours.db", terms, 0, SECRET) as store:
                     store.commit(State(terms, 0), first)
                     sides = (_steps(store, first, events), _plain(bare, sizes, number))
                     for step in turn:
@@ -142,7 +143,7 @@ def _measure(dim: int) -> float:
 
 def _bytes_written(path: Path, terms: Terms, first: State, events: list[Event]) -> list[int]:
     """Per transaction."""
-    with SqliteStore.open(path, terms, 0) as store:
+    with SqliteStore.open(path, terms, 0, SECRET) as store:
         store.commit(State(terms, 0), first)
         counter = _Counter(store._db)
         store._db = counter  # type: ignore[assignment]

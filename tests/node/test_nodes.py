@@ -126,15 +126,16 @@ def test_the_data_are_opened_once_at_the_start(tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr(data, "open_duck", lambda *args: opened.append(args) or open_duck(*args))
     folder = AgentFolder.read(net.folder("a1"))
-    records = serve.open_data(folder, serve.open_identity(folder))
+    identity = serve.open_identity(folder)
+    records = serve.open_data(folder, identity)
     worker = DataWorker(net.model, default_solver(net.model), records, folder.terms)
-    serve._look_at(folder, records)
+    serve._look_at(folder, records, identity)
     work = Solve(("s",), 1, 1, None, None, frozenset())
     first = worker.solve(work)
     assert len(opened) == 1
     assert (first.units == worker.solve(work).units).all()  # and read anew from then on
     assert len(opened) == 2
-    serve._look_at(folder, records)
+    serve._look_at(folder, records, identity)
     with (net.folder("a1") / "data.csv").open("a", newline="") as file:
         csv.writer(file).writerow(("new", 1))
     assert (first.units != worker.solve(work).units).any()

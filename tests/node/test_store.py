@@ -1,5 +1,6 @@
 """The store: the laws of every store, and what is special about a file."""
 
+import asyncio
 import os
 import sqlite3
 import subprocess
@@ -12,8 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from unweave.cli import preflight
 from unweave.errors import StoreError
+from unweave.node import serve
 from unweave.node.codec import decode
+from unweave.node.config import AgentFolder
+from unweave.node.disk import Disk, open_store
 from unweave.node.schema import APPLICATION_ID, MIGRATIONS, OLDEST, latest
 from unweave.node.store import SqliteStore
 from unweave.node.tables import FIELDS
@@ -21,6 +26,7 @@ from unweave.protocol.messages import Pass
 from unweave.protocol.state import DURABLE, Hold, Idle, Out, State
 from unweave.protocol.store import MemoryStore
 from unweave.protocol.token import QUIET
+from unweave.testing.processes import Processes
 from unweave.testing.store import LAWS, ME, TERMS, the_last_commit_is_what_is_loaded
 from unweave.testing.values import same, same_durable, small_terms, state, token
 
@@ -190,11 +196,11 @@ def test_no_row_is_left_behind(tmp_path):
 # ------------------------------------------------------------------------------- what is refused
 
 
-def refused(path: Path, says: str, terms=TERMS, me=ME) -> None:
+def refused(path: Path, says: str, terms=TERMS, me=ME, secret=b"") -> None:
     """Opening raises, names the file, and changes nothing in the directory."""
     before = {f.name: f.read_bytes() for f in path.parent.iterdir()}
     with pytest.raises(StoreError, match=says) as error:
-        SqliteStore.open(path, terms, me)
+        SqliteStore.open(path, terms, me, secret)
     assert str(path) in str(error.value)
     assert {f.name: f.read_bytes() for f in path.parent.iterdir()} == before
 
@@ -234,7 +240,7 @@ def test_an_older_format_is_refused_by_its_name(tmp_path):
     db = sqlite3.connect(path)
     db.execute(f"PRAGMA user_version = {OLDEST - 1}")
     db.close()
-    refused(path, "older unweave.*move it away")
+    refused(path, "older unweave.*move the file away.*never all at once")
 
 
 def test_a_log_left_by_a_crash_is_not_touched_by_a_refusal(tmp_path):
@@ -286,6 +292,140 @@ def test_any_damage_is_noticed_or_harmless(tmp_path):
     for size in range(0, len(good) - 4096, len(good) // 20):
         path.write_bytes(good[:size])
         refused(path, "a.db: (damaged|not an unweave store)")
+
+
+# ---------------------------------------------------------------------- what somebody has changed
+
+SECRET = b"derived from the agent's key".ljust(32)
+CHANGED = "changed by something that does not hold this agent's key"
+TABLES = ("token", "factor", "part", "record", "state")
+
+
+def edit(path: Path, *statements: str) -> None:
+    db = sqlite3.connect(path)
+    with db:
+        for statement in statements:
+            db.execute(statement)
+    db.close()
+
+
+def rows_of(path: Path, table: str) -> list[tuple]:
+    db = sqlite3.connect(path)
+    rows = db.execute(f"SELECT * FROM {table}").fetchall()
+    db.close()
+    return rows
+
+
+def sealed(path: Path, secret: bytes = SECRET) -> State:
+    """A store in which every table has a row, closed; the state it holds."""
+    draw = Random(11)
+    while True:
+        held = state(draw, TERMS, ME)
+        if held.token is not None and held.copy is not None and held.factors and held.tombstones:
+            break
+    with SqliteStore.open(path, TERMS, ME, secret) as store:
+        store.commit(State(TERMS, ME), held)
+    assert all(rows_of(path, table) for table in TABLES)
+    return held
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_rows_sealed_under_another_secret_are_refused(tmp_path, table):
+    """As by somebody who changes a row and computes all that he can without the agent's key."""
+    path, forged = tmp_path / "a.db", tmp_path / "forged"
+    sealed(path)
+    sealed(forged, b"another secret")
+    rows = rows_of(forged, table)
+    forged.unlink()
+    db = sqlite3.connect(path)
+    with db:
+        db.execute(f"DELETE FROM {table}")
+        db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+    db.close()
+    refused(path, CHANGED, secret=SECRET)
+    refused(path, CHANGED)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_row_that_is_missing_is_noticed(tmp_path, table):
+    path = tmp_path / "a.db"
+    held = sealed(path)
+    with SqliteStore.open(path, TERMS, ME, SECRET) as store:
+        assert same_durable(store.load(TERMS, ME), held)
+    key = {"part": "name", "record": "key", "state": "one"}.get(table, "id")
+    edit(path, f"DELETE FROM {table} WHERE {key} = (SELECT {key} FROM {table} LIMIT 1)")
+    refused(path, "the row of state is missing" if table == "state" else CHANGED, secret=SECRET)
+
+
+def test_a_row_of_an_earlier_time_is_noticed(tmp_path):
+    """The agent wrote both, but not together: an erased record, say, is remembered no more."""
+    path = tmp_path / "a.db"
+    held = sealed(path)
+    before = {table: rows_of(path, table) for table in TABLES}
+    with SqliteStore.open(path, TERMS, ME, SECRET) as store:
+        loaded = store.load(TERMS, ME)
+        after = loaded.fork()
+        after.dropped = held.dropped | {b"one more"}
+        store.commit(loaded, after)
+    with SqliteStore.open(path, TERMS, ME, SECRET) as store:
+        assert same_durable(store.load(TERMS, ME), after)
+    db = sqlite3.connect(path)
+    with db:
+        db.executemany("REPLACE INTO part VALUES (?, ?, ?)", before["part"])
+    db.close()
+    refused(path, CHANGED, secret=SECRET)
+
+
+def test_the_values_of_a_row_are_told_apart(tmp_path):
+    """No bytes can be moved from one column to the next one."""
+    path = tmp_path / "a.db"
+    sealed(path)
+    edit(
+        path,
+        "UPDATE record SET raw = substr(raw, 1, length(raw) - 1), "
+        "signature = CAST(substr(raw, -1) || signature AS BLOB)",
+    )
+    refused(path, CHANGED, secret=SECRET)
+
+
+def test_every_seal_is_another(tmp_path):
+    """Its key is used once, also for a row that is what it was before; its length never changes."""
+    path, seen = tmp_path / "a.db", set()
+    for _ in range(2):
+        sealed(path)
+        for table in TABLES:
+            found = [row[{"part": 1, "record": 2}.get(table, 1)] for row in rows_of(path, table)]
+            assert {len(seal) for seal in found} == {32}
+            assert not {seal[:16] for seal in found} & seen
+            seen |= {seal[:16] for seal in found}
+        path.unlink()
+
+
+def test_whoever_opens_an_agents_store_knows_its_secret(tmp_path):
+    net = Processes(tmp_path / "net", agents=2)
+    folder = AgentFolder.read(net.folder("a1"))
+    identity = serve.open_identity(folder)
+    assert identity.store_secret != identity.row_secret
+    records = serve.open_data(folder, identity)
+
+    def openings():
+        async def on_its_thread():
+            disk = Disk(folder, identity)
+            await disk.open()
+            await disk.close()
+
+        yield lambda: serve._look_at(folder, records, identity)
+        yield lambda: preflight._state(folder)
+        yield lambda: asyncio.run(on_its_thread())
+
+    with open_store(folder, identity) as store:
+        store.commit(State(folder.terms, 0), state(Random(1), folder.terms, 0))
+    for opening in openings():
+        opening()
+    edit(folder.store, "UPDATE state SET counter = counter + 1")
+    for opening in openings():
+        with pytest.raises(Exception, match=CHANGED):
+            opening()
 
 
 def test_one_writer(tmp_path):

@@ -1,4 +1,4 @@
-"""The agent's store, on a thread of its own: a slow disk holds up nothing but the steps."""
+"""The agent's store, and a thread of its own for it: a slow disk holds up nothing but the steps."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from unweave.node.config import AgentFolder
+from unweave.node.identity import Identity
 from unweave.node.store import SqliteStore
 from unweave.protocol.state import State
 
-__all__ = ["Disk"]
+__all__ = ["Disk", "open_store"]
 
 T = TypeVar("T")
+
+
+def open_store(folder: AgentFolder, identity: Identity) -> SqliteStore:
+    """The store in an agent's folder, sealed with its key. It is created if there is none."""
+    return SqliteStore.open(folder.store, folder.terms, folder.me, identity.store_secret)
 
 
 class Disk:
     """Opens, reads and writes one agent's file, one thing at a time."""
 
-    def __init__(self, folder: AgentFolder) -> None:
-        self._path = folder.store
+    def __init__(self, folder: AgentFolder, identity: Identity) -> None:
+        self._folder = folder
+        self._identity = identity
         self._terms = folder.terms
         self._me = folder.me
         self._store: SqliteStore | None = None
@@ -49,7 +56,7 @@ class Disk:
         return asyncio.get_running_loop().run_in_executor(self._thread, do, *args)
 
     def _open(self) -> None:
-        self._store = SqliteStore.open(self._path, self._terms, self._me)
+        self._store = open_store(self._folder, self._identity)
 
     def _load(self) -> State:
         assert self._store is not None

@@ -88,8 +88,16 @@ class Identity:
     @cached_property
     def row_secret(self) -> bytes:
         """What keys the commitments: derived from the private key, so it need not be stored."""
+        return self._derive(b"unweave row commitments v1")
+
+    @cached_property
+    def store_secret(self) -> bytes:
+        """What seals the rows of this agent's store, derived likewise."""
+        return self._derive(b"unweave store seals v1")
+
+    def _derive(self, label: bytes) -> bytes:
         secret = self.key.private_numbers().private_value.to_bytes(32, "big")
-        return HKDF(hashes.SHA256(), 32, None, b"unweave row commitments v1").derive(secret)
+        return HKDF(hashes.SHA256(), 32, None, label).derive(secret)
 
     # ---------------------------------------------------------------------------- public
 

@@ -1,4 +1,4 @@
-"""Rows as a state. Whatever cannot be one is a `WireError`."""
+"""Rows as a state. Whatever cannot be one is a `WireError`; nothing is read before its seal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from unweave.errors import WireError
 from unweave.node.codec import decode
 from unweave.node.durable import decode_stamp
 from unweave.node.parts import pb, read_ids, read_record, read_vector
-from unweave.node.tables import COLUMNS, PARTS, RECORDS, ROLES, Rows, checksum
+from unweave.node.seals import Seals
+from unweave.node.tables import COLUMNS, PARTS, RECORDS, ROLES, Rows
 from unweave.protocol.chapters import tombs_of
 from unweave.protocol.ids import Revision
 from unweave.protocol.messages import Pass
@@ -25,21 +26,25 @@ __all__ = ["read_state"]
 _REVISION = struct.Struct("<QQ")
 
 
-def _intact(crc: bytes, *values: Any) -> None:
-    if crc != checksum(*values):
-        raise WireError("a row that is not what was written")
-
-
-def read_state(db: sqlite3.Connection, terms: Terms, me: int) -> tuple[State, Rows] | None:
-    """The stored state and where its rows are. Raises `WireError` for what cannot be a state."""
+def read_state(
+    db: sqlite3.Connection, terms: Terms, me: int, secret: bytes
+) -> tuple[State, Rows] | None:
+    """The stored state and where its rows are; None: nothing was ever stored. Raises `WireError`
+    for what cannot be a state, `Unsealed` for one that was not written under this secret."""
+    seals = Seals(secret)
+    s = State(terms, me)
+    tokens = _read_tokens(db, seals, terms)
+    factors = _read_factors(db, seals, terms)
+    parts = _read_parts(db, seals)
+    for name, kind in RECORDS.items():
+        setattr(s, name, _read_records(db, seals, name, kind, terms))
     row = db.execute(f"SELECT {', '.join(COLUMNS)} FROM state").fetchone()
     if row is None:
+        if seals.touched:
+            raise WireError("the row of state is missing")
         return None
-    crc, *small = row
-    _intact(crc, *small)
-    tokens = _read_tokens(db, terms)
-    factors = _read_factors(db, terms)
-    s = State(terms, me)
+    seal, *small = row
+    seals.check(seal, *small)
     counter, solved_for, last, fence, wake, rows, data, detached, order, role, held, to, copy = (
         small
     )
@@ -52,16 +57,12 @@ def read_state(db: sqlite3.Connection, terms: Terms, me: int) -> tuple[State, Ro
         s.role = _read_role(ROLES[role], None if held is None else tokens[held], to)
     except KeyError as error:
         raise WireError(f"row {error} is missing") from None
-    parts = {name: (crc, value) for name, crc, value in db.execute("SELECT * FROM part")}
     for name, (_, read) in PARTS.items():
         if name not in parts:
             raise WireError(f"part {name} is missing")
-        _intact(parts[name][0], name, parts[name][1])
-        setattr(s, name, read(parts[name][1], terms))
-    for name, kind in RECORDS.items():
-        setattr(s, name, _read_records(db, name, kind, terms))
+        setattr(s, name, read(parts[name], terms))
     s.tombs = join(s.tombs, tombs_of(s.chapters.values()))
-    return s, Rows(tokens, factors)
+    return s, Rows(tokens, factors, seals)
 
 
 def _read_role(kind: type[Role], token: Token | None, to: int | None) -> Role:
@@ -72,10 +73,10 @@ def _read_role(kind: type[Role], token: Token | None, to: int | None) -> Role:
     return Parked(token) if kind is Parked else Hold(token)
 
 
-def _read_tokens(db: sqlite3.Connection, terms: Terms) -> dict[int, Token]:
+def _read_tokens(db: sqlite3.Connection, seals: Seals, terms: Terms) -> dict[int, Token]:
     tokens = {}
-    for at, crc, data in db.execute("SELECT id, crc, message FROM token"):
-        _intact(crc, at, data)
+    for at, seal, data in db.execute("SELECT id, seal, message FROM token"):
+        seals.read(seal, "token", at, data)
         message = decode(data, terms)
         if not isinstance(message, Pass):
             raise WireError("a message that is no token")
@@ -83,12 +84,12 @@ def _read_tokens(db: sqlite3.Connection, terms: Terms) -> dict[int, Token]:
     return tokens
 
 
-def _read_factors(db: sqlite3.Connection, terms: Terms) -> dict[int, Factor]:
+def _read_factors(db: sqlite3.Connection, seals: Seals, terms: Terms) -> dict[int, Factor]:
     factors = {}
-    for at, crc, *columns in db.execute(
-        "SELECT id, crc, revision, rows, data, generation, units FROM factor"
+    for at, seal, *columns in db.execute(
+        "SELECT id, seal, revision, rows, data, generation, units FROM factor"
     ):
-        _intact(crc, at, *columns)
+        seals.read(seal, "factor", at, *columns)
         revision, rows, data, generation, units = columns
         vector = read_vector(units, terms)
         name = Revision(*_REVISION.unpack(revision))
@@ -96,11 +97,21 @@ def _read_factors(db: sqlite3.Connection, terms: Terms) -> dict[int, Factor]:
     return factors
 
 
-def _read_records(db: sqlite3.Connection, name: str, kind: type[Record], terms: Terms) -> Any:
+def _read_parts(db: sqlite3.Connection, seals: Seals) -> dict[str, bytes]:
+    parts = {}
+    for name, seal, value in db.execute("SELECT name, seal, value FROM part"):
+        seals.read(seal, "part", name, value)
+        parts[name] = value
+    return parts
+
+
+def _read_records(
+    db: sqlite3.Connection, seals: Seals, name: str, kind: type[Record], terms: Terms
+) -> Any:
     read: list[Any] = []
-    sql = "SELECT key, crc, author, raw, signature FROM record WHERE field = ? ORDER BY key"
-    for key, crc, author, raw, signature in db.execute(sql, (name,)):
-        _intact(crc, name, key, author, raw, signature)
+    sql = "SELECT key, seal, author, raw, signature FROM record WHERE field = ? ORDER BY key"
+    for key, seal, author, raw, signature in db.execute(sql, (name,)):
+        seals.read(seal, name, key, author, raw, signature)
         record = pb.Record(raw=raw, author=author, signature=signature)
         read.append(read_record(kind, record, terms))
     if name == "receipts":

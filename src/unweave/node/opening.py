@@ -18,6 +18,7 @@ from pathlib import Path
 from unweave.errors import StoreError, WireError
 from unweave.node.loading import read_state
 from unweave.node.schema import APPLICATION_ID, OLDEST, Migration, latest, migrate, version
+from unweave.node.seals import Unsealed
 from unweave.protocol.terms import Terms
 
 __all__ = [
@@ -34,9 +35,16 @@ __all__ = [
 
 _OPEN: set[tuple[int, int]] = set()  # files that this process has open
 _MAGIC = b"SQLite format 3\0"
-_RESTORE = (
-    "restore a backup, or move the file away: the agent then starts anew and the network rebuilds "
-    "what it lacks"
+# A comma and no semicolon: whoever shows the problem and its fix apart cuts at the last semicolon.
+_ANEW = (
+    "move the file away while the other agents run: this one then learns anew from its data, and "
+    "its neighbours tell it what was erased. One agent at a time, never all at once, for then "
+    "nobody remembers what was erased, and it comes back"
+)
+_RESTORE = f"restore a backup of this agent, or {_ANEW}"
+_CHANGED = (
+    "is not what this agent wrote: damaged, or changed by something that does not hold this "
+    "agent's key. Find out what did it"
 )
 _IN_USE = "in use by another agent; stop that one, or give this one its own file"
 _LOG_LIMIT = 4 * 2**20  # bytes that the write-ahead log keeps after a checkpoint
@@ -102,8 +110,11 @@ def create(path: Path, terms: Terms, me: int, migrations: Sequence[Migration]) -
 # ---------------------------------------------------------------------------------- looking only
 
 
-def inspect(path: Path, terms: Terms, me: int, migrations: Sequence[Migration]) -> None:
-    """Refuse a file that is damaged, foreign, newer, or somebody else's; change nothing."""
+def inspect(
+    path: Path, terms: Terms, me: int, secret: bytes, migrations: Sequence[Migration]
+) -> None:
+    """Refuse a file that is damaged, foreign, newer, somebody else's, or that something else than
+    this agent has written to; change nothing."""
     if _inode(path) in _OPEN:
         raise StoreError(f"{path}: {_IN_USE}")
     with path.open("rb") as file:
@@ -124,8 +135,7 @@ def inspect(path: Path, terms: Terms, me: int, migrations: Sequence[Migration]) 
         if found < OLDEST:
             raise StoreError(
                 f"{path}: written by an older unweave (schema {found}, this one reads from "
-                f"{OLDEST} on); move it away: the agent learns anew from its data, and its "
-                "neighbours tell it what was erased"
+                f"{OLDEST} on); {_ANEW}"
             )
         problem = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if problem != "ok":
@@ -133,7 +143,9 @@ def inspect(path: Path, terms: Terms, me: int, migrations: Sequence[Migration]) 
         _check_owner(db, path, terms, me)
         if found == newest:
             try:
-                read_state(db, terms, me)
+                read_state(db, terms, me, secret)
+            except Unsealed as error:
+                raise StoreError(f"{path}: {error} {_CHANGED}; {_RESTORE}") from None
             except (WireError, TypeError, AttributeError) as error:  # a column of another type
                 raise StoreError(f"{path}: damaged ({error}); {_RESTORE}") from None
 

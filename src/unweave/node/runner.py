@@ -68,7 +68,7 @@ class Node:
         self._sooner = asyncio.Event()  # than the timer thinks
         self._due = math.inf
         self._seen: State | None = None  # what the journal has told
-        self._disk = Disk(folder)
+        self._disk = Disk(folder, identity)
         self._steps = Steps(self._disk, identity.sign, self._moved)
         self._post = Post(folder, identity, transport, log, self.counts)
         self._desk = Desk(worker, folder.terms, log, self.counts, folder.config.solve_limit)

@@ -3,7 +3,8 @@
 A migration is a tuple of statements: the first creates everything in version OLDEST, each further
 one leads to the next version. They run in one transaction. Older files are refused: before 1.0 a
 format may change in ways that cannot be carried over. `identity` keeps its columns in every
-version: it is read before the version is known to be ours.
+version: it is read before the version is known to be ours. Whoever changes what a row holds needs
+the agent's secret, since rows are sealed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ APPLICATION_ID = 0x756E7776  # "unwv": SQLite's mark of whose file this is
 Migration = Sequence[str]
 
 _FIRST = (
-    # Whose store this is; written once.
+    # Whose store this is; written once. Every other table has a seal in each row (seals.py).
     """CREATE TABLE identity (
         one INTEGER PRIMARY KEY CHECK (one = 1),
         run BLOB NOT NULL,
@@ -37,13 +38,13 @@ _FIRST = (
     # `room` is zeros, which keep the row's length while the message's varies by a few bytes.
     """CREATE TABLE token (
         id INTEGER PRIMARY KEY,
-        crc BLOB NOT NULL,
+        seal BLOB NOT NULL,
         message BLOB NOT NULL,
         room BLOB NOT NULL
     )""",
     """CREATE TABLE factor (
         id INTEGER PRIMARY KEY,
-        crc BLOB NOT NULL,
+        seal BLOB NOT NULL,
         revision BLOB NOT NULL,
         rows INTEGER NOT NULL,
         data INTEGER NOT NULL,
@@ -53,7 +54,7 @@ _FIRST = (
     # The state's small fields. `factors` lists ids, the current one first.
     """CREATE TABLE state (
         one INTEGER PRIMARY KEY CHECK (one = 1),
-        crc BLOB NOT NULL,
+        seal BLOB NOT NULL,
         counter INTEGER NOT NULL,
         solved_for BLOB NOT NULL,
         last BLOB NOT NULL,
@@ -71,7 +72,7 @@ _FIRST = (
     # The state's fields that are one value of any size.
     """CREATE TABLE part (
         name TEXT PRIMARY KEY,
-        crc BLOB NOT NULL,
+        seal BLOB NOT NULL,
         value BLOB NOT NULL
     ) WITHOUT ROWID""",
     # Signed records: tombstones, chapters, intents, votes, halts, receipts. With row ids: without
@@ -79,7 +80,7 @@ _FIRST = (
     """CREATE TABLE record (
         field TEXT NOT NULL,
         key BLOB NOT NULL,
-        crc BLOB NOT NULL,
+        seal BLOB NOT NULL,
         author INTEGER NOT NULL,
         raw BLOB NOT NULL,
         signature BLOB NOT NULL,

@@ -4,6 +4,9 @@ One step is one transaction, synced to the disk before `commit` returns. What is
 overwritten with zeros (`secure_delete`). When an erasure deletes, the zeros go to their place in
 the file and the log, which still holds what was there, is cut, before `commit` returns; if the
 process dies in between, the next `open` does it.
+
+All rows are sealed with a secret of the agent (`seals` says what that shows, and what it does not);
+a file whose seals do not hold is refused and left as it is.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from unweave.node.opening import (
     sync_directory,
 )
 from unweave.node.schema import MIGRATIONS, Migration
+from unweave.node.seals import Seals
 from unweave.node.tables import Rows, write_state
 from unweave.protocol.state import DURABLE, Out, State
 from unweave.protocol.terms import Terms
@@ -38,15 +42,18 @@ __all__ = ["SqliteStore"]
 
 
 class SqliteStore:
-    """`with SqliteStore.open("a1.db", terms, me) as store: …`"""
+    """`with SqliteStore.open("a1.db", terms, me, secret) as store: …`"""
 
-    def __init__(self, path: Path, db: sqlite3.Connection, terms: Terms, me: int) -> None:
+    def __init__(
+        self, path: Path, db: sqlite3.Connection, terms: Terms, me: int, secret: bytes
+    ) -> None:
         self.path = path
         self._db = db
         self._terms = terms
         self._me = me
+        self._secret = secret
         self._stored: Mapping[str, Any] | None = None  # the fields as they were last written
-        self._rows = Rows({}, {})
+        self._rows = Rows({}, {}, Seals(secret))
         self._failed = False
         self._claim = claim(path)
 
@@ -56,16 +63,21 @@ class SqliteStore:
         path: str | os.PathLike[str],
         terms: Terms,
         me: int,
+        secret: bytes = b"",
         *,
         migrations: Sequence[Migration] = MIGRATIONS,
     ) -> Self:
-        """Open the store of agent `me`, or create it. A file that is not that is left as it is."""
+        """Open the store of agent `me`, or create it. A file that is not that is left as it is.
+
+        `secret` seals the rows: an agent's own is `Identity.store_secret` (`disk.open_store`).
+        Without one, as in tests, the seals show damage, and nothing else.
+        """
         file = Path(path)
         with explained(file):
             if not file.exists():
                 create(file, terms, me, migrations)
-            inspect(file, terms, me, migrations)
-            store = cls(file, connect(file), terms, me)
+            inspect(file, terms, me, secret, migrations)
+            store = cls(file, connect(file), terms, me, secret)
             try:
                 settle(store._db, file, migrations)
                 store._remember()
@@ -159,7 +171,7 @@ class SqliteStore:
     # --------------------------------------------------------------------------------- internal
 
     def _remember(self) -> State | None:
-        found = read_state(self._db, self._terms, self._me)
+        found = read_state(self._db, self._terms, self._me, self._secret)
         if found is None:
             return None
         state, self._rows = found

@@ -1,8 +1,7 @@
 """A state as rows.
 
 Only what changed is written: a state's fields are never modified, so a field that is the same
-object has the same value. Every row carries a CRC over its content, because SQLite does not notice
-a bit that flipped inside a value.
+object has the same value. Every row carries a seal (`seals`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import hashlib
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
-from zlib import crc32
 
 from unweave.node.codec import encode
 from unweave.node.durable import (
@@ -24,6 +22,7 @@ from unweave.node.durable import (
     encode_tombs,
 )
 from unweave.node.parts import write_ids, write_revisions, write_vector
+from unweave.node.seals import Seals
 from unweave.protocol.chapters import Chapter
 from unweave.protocol.messages import Pass
 from unweave.protocol.records import Halt, Intent, Record, Tombstone, Vote
@@ -39,7 +38,6 @@ __all__ = [
     "RECORDS",
     "ROLES",
     "Rows",
-    "checksum",
     "write_state",
 ]
 
@@ -49,6 +47,7 @@ class Rows(NamedTuple):
 
     tokens: Mapping[int, Token]
     factors: Mapping[int, Factor]
+    seals: Seals
 
 
 # Fields of the one row of `state`.
@@ -80,14 +79,6 @@ ROLES: dict[str, type[Role]] = {"idle": Idle, "hold": Hold, "out": Out, "parked"
 _ROLE_NAMES = {role: name for name, role in ROLES.items()}
 
 
-def checksum(*values: Any) -> bytes:
-    """Four bytes, always: SQLite keeps an integer in as few as it can (`_room` says why)."""
-    crc = 0
-    for value in values:
-        crc = crc32(value if isinstance(value, bytes | memoryview) else repr(value).encode(), crc)
-    return crc.to_bytes(4)
-
-
 # ------------------------------------------------------------------------------------- writing
 
 
@@ -100,6 +91,7 @@ def write_state(
     """Write what differs from `stored` (None: nothing was ever stored); the caller holds the
     transaction. New rows go before those that refer to them, and old ones after."""
     fields = after.__dict__
+    seals = rows.seals.draft()
 
     def changed(name: str) -> bool:
         return stored is None or fields[name] is not stored[name]
@@ -107,39 +99,45 @@ def write_state(
     tokens, token_rows, old_tokens = _place(rows.tokens, _tokens(after))
     for at, token, exists in token_rows:
         message = encode(Pass(token), after.terms)
-        sql = "UPDATE token SET crc = ?, message = ?, room = ? WHERE id = ?"
+        sql = "UPDATE token SET seal = ?, message = ?, room = ? WHERE id = ?"
         if not exists:
-            sql = "INSERT INTO token (crc, message, room, id) VALUES (?, ?, ?, ?)"
-        db.execute(sql, (checksum(at, message), message, _room(message), at))
+            sql = "INSERT INTO token (seal, message, room, id) VALUES (?, ?, ?, ?)"
+        db.execute(sql, (seals.write("token", at, message), message, _room(message), at))
     factors, factor_rows, old_factors = _place(rows.factors, after.factors)
     for at, factor, exists in factor_rows:
         columns = _factor_columns(factor)
         sql = (
-            "UPDATE factor SET crc = ?, revision = ?, rows = ?, data = ?, generation = ?, "
+            "UPDATE factor SET seal = ?, revision = ?, rows = ?, data = ?, generation = ?, "
             "units = ? WHERE id = ?"
         )
         if not exists:
             sql = (
-                "INSERT INTO factor (crc, revision, rows, data, generation, units, id) "
+                "INSERT INTO factor (seal, revision, rows, data, generation, units, id) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)"
             )
-        db.execute(sql, (checksum(at, *columns), *columns, at))
-    if any(changed(name) for name in _SMALL):
+        db.execute(sql, (seals.write("factor", at, *columns), *columns, at))
+    for name, (write, _) in PARTS.items():
+        if changed(name):
+            value = write(fields[name])
+            sealed = seals.write("part", name, value)
+            db.execute("REPLACE INTO part VALUES (?, ?, ?)", (name, sealed, value))
+    for name in RECORDS:
+        if changed(name):
+            old = None if stored is None else stored[name]
+            _write_records(db, seals, name, old, fields[name])
+    for at in old_tokens:
+        seals.delete("token", at)
+    for at in old_factors:
+        seals.delete("factor", at)
+    if seals.touched or any(changed(name) for name in _SMALL):
         small = _small_columns(after, tokens, factors)
         sql = _UPDATE_STATE if stored is not None else _INSERT_STATE
-        db.execute(sql, (checksum(*small), *small))
+        db.execute(sql, (seals.close(*small), *small))
     for at in old_tokens:
         db.execute("DELETE FROM token WHERE id = ?", (at,))
     for at in old_factors:
         db.execute("DELETE FROM factor WHERE id = ?", (at,))
-    for name, (write, _) in PARTS.items():
-        if changed(name):
-            value = write(fields[name])
-            db.execute("REPLACE INTO part VALUES (?, ?, ?)", (name, checksum(name, value), value))
-    for name in RECORDS:
-        if changed(name):
-            _write_records(db, name, None if stored is None else stored[name], fields[name])
-    return Rows(tokens, factors)
+    return Rows(tokens, factors, seals)
 
 
 def _room(message: bytes) -> bytes:
@@ -186,7 +184,7 @@ def _factor_columns(factor: Factor) -> tuple[bytes, int, int, bytes, memoryview]
 
 
 COLUMNS = (
-    *("crc", "counter", "solved_for", "last", "fence", "wake", "rows", "data"),
+    *("seal", "counter", "solved_for", "last", "fence", "wake", "rows", "data"),
     *("detached", "factors", "role", "role_token", "role_to", "copy"),
 )
 _INSERT_STATE = (
@@ -227,13 +225,14 @@ def _keyed(value: Any) -> dict[bytes, Record]:
     }
 
 
-def _write_records(db: sqlite3.Connection, name: str, old: Any, new: Any) -> None:
+def _write_records(db: sqlite3.Connection, seals: Seals, name: str, old: Any, new: Any) -> None:
     before = {} if old is None else _keyed(old)
     after = _keyed(new)
     for key in before.keys() - after.keys():
+        seals.delete(name, key)
         db.execute("DELETE FROM record WHERE field = ? AND key = ?", (name, key))
     for key, record in after.items():
         if before.get(key) is not record:
             columns = (record.author, record.raw, record.signature)
-            crc = checksum(name, key, *columns)
-            db.execute("REPLACE INTO record VALUES (?, ?, ?, ?, ?, ?)", (name, key, crc, *columns))
+            row = (name, key, seals.write(name, key, *columns), *columns)
+            db.execute("REPLACE INTO record VALUES (?, ?, ?, ?, ?, ?)", row)
