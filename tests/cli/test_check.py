@@ -94,12 +94,13 @@ def test_each_problem_has_its_place_and_its_fix(unweave, net, case):
 def stored(home: Path, **changes) -> None:
     """A store, as if the agent had run."""
     from unweave.node.config import AgentFolder
-    from unweave.node.store import SqliteStore
+    from unweave.node.disk import open_store
+    from unweave.node.serve import open_identity
     from unweave.protocol.agent import start
     from unweave.protocol.state import State
 
     folder = AgentFolder.read(home)
-    with SqliteStore.open(folder.store, folder.terms, folder.me) as store:
+    with open_store(folder, open_identity(folder)) as store:
         before = State(folder.terms, folder.me)
         after, _ = start(before, 1, 0.0, lambda raw: b"")
         for name, value in changes.items():

@@ -49,8 +49,10 @@ def look_at_agent(home: Path) -> list[Result]:
         states.append(None if _running(agent) else _state(agent))
         return "" if states[0] is None else f"epoch {states[0].fence.epoch}"
 
+    if results[1]["problem"] is not None:
+        return results  # the store is sealed with the key, and so are the names of erased records
     results.append(_result(name, "store", store, f"look at {agent.store}"))
-    if results[1]["problem"] is None and states:
+    if states:
         mend = f"mend the data, or what {home / AGENT_FILE} says about them ([data])"
         results.append(_result(name, "data", lambda: _data(agent, states[0]), mend))
         if results[-1]["problem"] is None:
@@ -255,7 +257,8 @@ def _records(count: int) -> str:
 
 def _state(agent: AgentFolder) -> State | None:
     from unweave.errors import StoreError
-    from unweave.node.store import SqliteStore
+    from unweave.node.disk import open_store
+    from unweave.node.serve import open_identity
 
     if not os.access(agent.path, os.W_OK):
         raise _Problem(
@@ -265,7 +268,7 @@ def _state(agent: AgentFolder) -> State | None:
     if not agent.store.exists():
         return None
     try:
-        with SqliteStore.open(agent.store, agent.terms, agent.me) as store:
+        with open_store(agent, open_identity(agent)) as store:
             return store.load(agent.terms, agent.me)
     except StoreError as error:
         problem, _, fix = str(error).rpartition("; ")

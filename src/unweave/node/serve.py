@@ -11,13 +11,13 @@ from unweave.errors import ConfigError, UnweaveError
 from unweave.node.config import AgentFolder
 from unweave.node.control import Control
 from unweave.node.data import PrivateData
+from unweave.node.disk import open_store
 from unweave.node.freshness import Freshness
 from unweave.node.identity import Identity, keyid_of, public_key
 from unweave.node.log import Log
 from unweave.node.metrics import Metrics
 from unweave.node.runner import Node, NotReady
 from unweave.node.seconding import keep_votes
-from unweave.node.store import SqliteStore
 from unweave.node.transport import GrpcTransport
 from unweave.node.worker import DataWorker
 from unweave.solvers import default_solver
@@ -52,7 +52,7 @@ async def serve(path: str | Path, *, level: str = "info", leash: int | None = No
     identity = open_identity(folder)
     model = folder.manifest.build_model()
     data = open_data(folder, identity)
-    if (flat := _look_at(folder, data)) is not None:
+    if (flat := _look_at(folder, data, identity)) is not None:
         log.warning("the grid flattens data", why=flat)
     worker = DataWorker(model, default_solver(model), data, folder.terms)
     transport = GrpcTransport(folder.manifest, folder.me, identity, listen=config.listen, log=log)
@@ -91,12 +91,12 @@ async def serve(path: str | Path, *, level: str = "info", leash: int | None = No
         log.info("stopped")
 
 
-def _look_at(folder: AgentFolder, data: PrivateData) -> str | None:
+def _look_at(folder: AgentFolder, data: PrivateData, identity: Identity) -> str | None:
     """Refuse data that cannot be used, before anything else happens; what else there is to say of
     them. An agent that has erased itself needs none: it relays and attests all the same."""
     state = None
     if folder.store.exists():
-        with SqliteStore.open(folder.store, folder.terms, folder.me) as store:
+        with open_store(folder, identity) as store:
             state = store.load(folder.terms, folder.me)
     if state is not None and state.detached:
         return None
