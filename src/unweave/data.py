@@ -46,6 +46,7 @@ def partition(
     n = _length(data)
     if n < len(names):
         raise DataError(f"{n} records cannot be split among {len(names)} agents: one each at least")
+    how = how.replace("-", "_") if isinstance(how, str) else how  # as command lines write it
     if how not in _WAYS:
         raise ConfigError(f"how = {how!r}: choose from {', '.join(_WAYS)}")
     if not number(concentration, "concentration") > 0:
