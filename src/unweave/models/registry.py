@@ -20,11 +20,19 @@ def by_name(name: str, **settings: Any) -> Model:
         hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(names())}"
         raise ConfigError(f"unknown model {name!r}: {hint}")
     cls = REGISTRY[name]
+    known = inspect.signature(cls).parameters
+    for setting in settings:
+        if setting not in known:
+            close = get_close_matches(setting, known, n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise ConfigError(
+                f"model {name!r} has no setting {setting!r}: {hint}its settings are "
+                f"{', '.join(known)}"
+            )
     try:
         inspect.signature(cls).bind(**settings)
     except TypeError as error:
-        known = ", ".join(inspect.signature(cls).parameters)
-        raise ConfigError(f"model {name!r}: {error}; its settings are {known}") from None
+        raise ConfigError(f"model {name!r}: {error}; its settings are {', '.join(known)}") from None
     return cls(**settings)
 
 
