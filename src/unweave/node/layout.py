@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import socket
 import tempfile
@@ -18,6 +19,8 @@ from unweave.node.config import AGENT_FILE
 from unweave.node.identity import Identity
 
 __all__ = ["create_network", "free_ports"]
+
+_PORTS = range(10_000, 32_768)  # below the ephemeral ports of Linux, macOS and Windows
 
 
 def create_network(
@@ -129,11 +132,24 @@ def _write_agent_file(home: Path, name: str, data: Mapping[str, Any], metrics: s
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that are free on loopback now, all different."""
+    """Ports that are free on loopback now, all different.
+
+    They are drawn from those that a system does not hand out by itself: an agent may start long
+    after they were chosen, and another network is unlikely to have drawn them meanwhile.
+    """
+    draws = random.SystemRandom()
     with ExitStack() as stack:
-        ports = []
-        for _ in range(count):
+        ports: list[int] = []
+        tries = 0
+        while len(ports) < count:
+            tries += 1
             probe = stack.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
+            try:
+                # Where hardly any is free, the system knows better.
+                probe.bind(("127.0.0.1", draws.choice(_PORTS) if tries < 20 * count else 0))
+            except OSError:
+                if tries > 40 * count:
+                    raise
+                continue
             ports.append(int(probe.getsockname()[1]))
     return ports
