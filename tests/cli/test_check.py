@@ -46,11 +46,15 @@ BROKEN = {
     "no data": (lambda h: (h / "data.csv").unlink(), "data", "no file 'data.csv'", "put the file"),
     "empty": (data(""), "data", "is empty", "mend the data"),
     "few": (data("id,x\n1,1\n"), "data", "1 record, fewer than min_records", "add records"),
-    "bad cell": (data("id,x\n1,1\n2,no\n"), "data", "record 2", "mend the data"),
+    "bad cell": (data("id,x\n1,1\n2,no\n"), "data", "line 3", "mend the data"),
+    "short line": (data("id,x\n1,1\n2\n"), "data", "line 3: has 1 field", "complete the line"),
+    "line ends": (data("id,x\r\n1,1\n"), "data", "line 2: ends in LF", "dos2unix data.csv"),
+    "delimiter": (data("id;x\n1;1\n"), "data", "column 'x'", 'delimiter = ";"'),
+    "decimal": (data('id,x\n1,"1,5"\n'), "data", "decimal comma", 'decimal = ","'),
     "no record's name": (data("id,x\n" + ",1\n" * 12), "data", "12 records with an empty",
                          "give every"),
     "no column": (data("id,y\n1,1\n"), "data", "column 'x'", "[data]"),
-    "outside": (toml("data.csv", "../data.csv"), "data", "outside", "put the file there"),
+    "outside": (toml("data.csv", "../data.csv"), "data", "outside", "move the data there"),
     "kind": (lambda h: (edit(h / "agent.toml", "data.csv", "key.pem")), "data", "kind", "[data]"),
     "no key": (lambda h: (h / "key.pem").unlink(), "key", "key.pem", "copy key.pem"),
     "open key": (lambda h: (h / "key.pem").chmod(0o644), "key", "others can read", "chmod 600"),
@@ -59,12 +63,14 @@ BROKEN = {
     "foreign identity": (lambda h: [shutil.copy(h.parent / "a2" / f, h) for f in
                                     ("key.pem", "certificate.pem")], "key", "not the one", "copy"),
     "no store": (lambda h: (h / "store.db").write_text("x"), "store", "store.db", "move"),
-    "unknown key": (toml("min_records", "min_record"), "settings", "did you mean min_records?", ""),
-    "unknown data key": (toml("key =", "kee ="), "settings", "did you mean key?", ""),
-    "no name": (toml('name = "a1"\n', ""), "settings", "name is missing: add it", ""),
+    "unknown key": (toml("min_records", "min_record"), "settings", "unknown key",
+                    "did you mean min_records?"),
+    "unknown data key": (toml("key =", "kee ="), "settings", "unknown key",
+                         "did you mean key?"),
+    "no name": (toml('name = "a1"\n', ""), "settings", "name is missing", "add it"),
     "not toml": (toml('"a1"', "a1"), "settings", "not TOML", "mend"),
     "no manifest": (lambda h: (h / "network.toml").unlink(), "settings", "network.toml: no such",
-                    "mend"),
+                    "copy the network's manifest"),
     "no port": (setting('listen = "127.0.0.1"'), "address", "not an address",
                 "host:port"),
     "no host": (setting('listen = "no host:1"'), "address", "cannot be found",
@@ -85,6 +91,8 @@ def test_each_problem_has_its_place_and_its_fix(unweave, net, case):
     assert problem in ours[0]["problem"]
     assert ours[0]["fix"]
     assert fix in ours[0]["fix"]
+    said = ours[0]["problem"].lower()
+    assert not any(way in said for way in ("put ", "mend ", "copy ", "move ", "add ")), "told twice"
     shown = unweave("check", net / "agents/a1", width=60)
     assert shown.code == 1
     assert ours[0]["problem"] in shown.out, "not wrapped"
@@ -201,3 +209,44 @@ def test_a_port_that_is_taken(unweave, net):
         found = unweave("check", net)
     assert "something else listens there" in found.out
     assert "fix: stop it, or choose another port" in found.out
+
+
+def test_a_network_whose_sum_leaves_the_grid(unweave, tmp_path):
+    """Each agent's own sum fits, but they could never all be included."""
+    words = ("--agents", "4", "--model", "normal-unknown")
+    assert unweave("init", tmp_path / "net", *words).code == 0
+    homes = sorted((tmp_path / "net/agents").iterdir())
+    text = "x\n" + "".join(f"{7000 + k}\n" for k in range(12))
+    for home in homes:
+        (home / "data.csv").write_text(text)
+    found = unweave("check", tmp_path / "net", "--json")
+    (problem,) = [c for c in found.json["checks"] if c["problem"]]
+    assert (problem["agent"], problem["what"]) == ("network", "data")
+    assert "the sum over all 4 agents here leaves the grid" in problem["problem"]
+    assert "1.1 times what fits with 32 fractional bits" in problem["problem"]
+    bits = problem["fix"].split("--set bits=")[1].split()[0]
+    data = tmp_path / "shards"
+    data.mkdir()
+    for home in homes:
+        (data / f"{home.name}.csv").write_text(text)
+    told = unweave("init", tmp_path / "two", *words, "--data", data)
+    assert told.code == 2
+    assert "the sum over all 4 agents leaves the grid" in told.err
+    assert f"--set bits={bits} would do" in told.err
+    done = unweave("init", tmp_path / "fine", *words, "--data", data, "--set", f"bits={bits}")
+    assert done.code == 0, done.err
+    assert unweave("check", tmp_path / "fine", "--json").json["ok"]
+    (homes[0] / "data.csv").write_text("x\n" + "1\n" * 12)
+    assert unweave("check", tmp_path / "net", "--json").json["ok"]
+
+
+def test_who_has_contributed_may_become_small(unweave, net):
+    home = net / "agents/a1"
+    (home / "data.csv").write_text("id,x\n1,1\n2,0\n")
+    stored(home)
+    found = unweave("check", net, "--json")
+    (problem,) = [c for c in found.json["checks"] if c["problem"]]
+    assert "2 records, fewer than min_records = 10" in problem["problem"]
+    (home / "store.db").unlink()
+    stored(home, counter=1)
+    assert unweave("check", net, "--json").json["ok"]

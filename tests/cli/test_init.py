@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -189,12 +190,14 @@ UNFIT = {
     "age.csv": ("id,x\np1,1\np2,44\n", "line 3, column 'x': the value is above 1; expected 0 or"),
     "text.csv": ("id,x\n\np1,1\np2,no\n", "line 4, column 'x': the value is not a number"),
     "blank.csv": ('id,x\n"p\n1",1\np2,\n', "line 4, column 'x': the value is missing"),
-    "short.csv": ("id,x\np1,1\np2\n", "line 3: is malformed there: too few"),
-    "long.csv": ("id,x\np1,1\np2,1,1\n", "line 3: is malformed there: too few or too many"),
+    "short.csv": ("id,x\np1,1\np2\n", "line 3: has 1 field, but the header has 2"),
+    "long.csv": ("id,x\np1,1\np2,1,1\n", "line 3: has 3 fields, but the header has 2"),
+    "ends.csv": ("id,x\r\np1,1\np2,0\n", "line 2: ends in LF, but the lines before it in CRLF"),
+    "comma.csv": ("id;x\np1;1\np2;0,5\n", "line 3, column 'x': the value is not a number; it"),
     "key.csv": ("id,x\np1,1\n,1\n,0\n", "line 3, and 1 more: the key 'id' is empty"),
     "v.json": ('[{"id": 1, "x": 1},\n {"id": 2, "x": "1"}]', "line 2, column 'x': the value is"),
     "v.ndjson": ('{"id": 1, "x": 1}\n{"id": 2}\n', "line 2, column 'x': the value is missing"),
-    "v.parquet": (None, "record 2, column 'x': the value is above 1"),
+    "v.parquet": (None, "record 2 (counted from 1), column 'x': the value is above 1"),
 }  # fmt: skip
 
 
@@ -211,7 +214,7 @@ def test_records_that_the_model_refuses_are_told_by_their_line(unweave, tmp_path
         with duckdb.connect() as engine:
             engine.execute(f"COPY (SELECT unnest([1, 2]) AS x, 7 AS id) TO '{file}'")
     else:
-        file.write_text(text)
+        file.write_bytes(text.encode())
     words = ("--agents", "1", "--data", data if own else file, "--key", "id")
     done = unweave("init", tmp_path / "net", *words)
     assert done.code == 2, done.out
@@ -263,3 +266,116 @@ def test_few_records_are_told_at_once(unweave, tmp_path):
     words = ("--data", data, "--column", "x=ill")
     assert "min_records" in unweave("init", tmp_path / "few", "--agents", "5", *words).out
     assert "min_records" not in unweave("init", tmp_path / "net", "--agents", "3", *words).out
+
+
+def test_all_bad_files_are_told_at_once(unweave, tmp_path):
+    data = tmp_path / "shards"
+    data.mkdir()
+    for k in range(14):
+        (data / f"n{k:02}.csv").write_text("id,x\n1,1\n2,no\n" if k else "id,x\n1,1\n")
+    (data / "n13.csv").write_text("id,y\n1,1\n")
+    (data / "notes.txt").write_text("not an agent")
+    done = unweave("init", tmp_path / "net", "--data", data)
+    assert done.code == 2
+    assert "13 files cannot be used" in done.err
+    assert done.err.count("line 3, column 'x': the value is not a number") == 10
+    assert "… and 3 more" in done.err
+    for k in range(2, 14):
+        (data / f"n{k:02}.csv").unlink()
+    (data / "n02.csv").write_text("id,y\n1,1\n")
+    done = unweave("init", tmp_path / "net", "--agents", "n01,n02,n03", "--data", data)
+    for said in ("n01.csv, line 3", "n02.csv: there is no column 'x'", "no file for agent 'n03'"):
+        assert said in done.err
+    assert not (tmp_path / "net").exists()
+
+
+def test_names_come_from_the_files(unweave, tmp_path):
+    data = tmp_path / "shards"
+    data.mkdir()
+    for name in ("oslo.csv", "7.csv.gz", "st.olav.ndjson"):
+        os.rename(write(data, "v.ndjson" if "json" in name else "t.csv.gz"
+                        if "gz" in name else "t.csv"), data / name)  # fmt: skip
+    (data / "README.md").write_text("not data")
+    words = ("--data", data, "--column", "x=ill", "--json")
+    done = unweave("init", tmp_path / "net", *words)
+    assert done.code == 0, done.err
+    assert {n: a["records"] for n, a in done.json["agents"].items()} == {
+        "7": 36, "oslo": 36, "st.olav": 36}  # fmt: skip
+    (data / "7.csv.gz").rename(data / "one.gz")
+    for path in (data / "oslo.csv", data / "st.olav.ndjson"):
+        path.unlink()
+    assert "no data file in it" in unweave("init", tmp_path / "two", *words).err
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_what_the_grid_cannot_hold_is_refused_at_once(unweave, tmp_path, own):
+    data = tmp_path / "data"
+    data.mkdir()
+    rows = [30_000 + 300 * k for k in range(12)]
+    (data / "a1.csv").write_text("x\n" + "".join(f"{r}\n" for r in rows))
+    given = data if own else data / "a1.csv"
+    words = ("--agents", "1", "--model", "normal-unknown", "--data", given)
+    done = unweave("init", tmp_path / "net", *words)
+    assert done.code == 2
+    assert f"{data / 'a1.csv'}, line 12: normal-unknown, x: a record is too large" in done.err
+    assert "up to ±3.28e+04" in done.err
+    bits = done.err.split("--set bits=")[1].split()[0]
+    done = unweave("init", tmp_path / "net", *words, "--set", f"bits={bits}")
+    assert "leaves the grid" in done.err, "single records fit, their sum does not"
+    bits = done.err.split("--set bits=")[1].split()[0]
+    done = unweave("init", tmp_path / "net", *words, "--set", f"bits={bits}")
+    assert done.code == 0, done.err
+    assert unweave("check", tmp_path / "net", "--json").json["ok"]
+
+
+def test_a_decimal_comma(unweave, tmp_path):
+    data = tmp_path / "weights.csv"
+    data.write_text("id;x\n" + "".join(f"{k};{k},5\n" for k in range(24)))
+    words = ("--agents", "2", "--model", "normal-unknown", "--data", data, "--split", "sorted")
+    assert "--decimal ," in unweave("init", tmp_path / "net", *words).err
+    assert unweave("init", tmp_path / "net", *words, "--decimal", ",").code == 0
+    assert unweave("check", tmp_path / "net", "--json").json["ok"]
+    first = (tmp_path / "net/agents/a1/data.csv").read_text().split()
+    assert first == ["id;x", *(f"{k};{k},5" for k in range(12))], "sorted as numbers"
+    assert "choose . or ," in unweave("init", tmp_path / "two", *words, "--decimal", ";").err
+
+
+def test_an_unknown_setting_is_named_before_a_missing_one(unweave, tmp_path):
+    for words, said in (
+        (("--set", "foo=3"), "has no setting 'foo': its settings are features"),
+        (("--set", "feature=3"), "has no setting 'feature': did you mean features?"),
+        ((), "features"),
+    ):
+        done = unweave("init", tmp_path / "net", "--model", "linear-regression", *words)
+        assert done.code == 2
+        assert said in done.err
+
+
+def test_ports_are_not_those_that_a_system_hands_out():
+    drawn = [layout.free_ports(5) for _ in range(6)]
+    assert all(10_000 <= port < 32_768 for ports in drawn for port in ports)
+    assert all(len(set(ports)) == 5 for ports in drawn)
+    assert len({port for ports in drawn for port in ports}) > 20, "drawn at random"
+
+
+def test_ports_where_none_is_free(monkeypatch):
+    """The system's own choice, then."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(layout, "_PORTS", [taken.getsockname()[1]])
+        assert len(set(layout.free_ports(2))) == 2
+
+
+def test_one_agent_learns_alone(unweave, tmp_path):
+    assert "a1 is alone" in unweave("init", tmp_path / "one", "--agents", "1").out
+    assert "is alone" not in unweave("init", tmp_path / "two", "--agents", "2").out
+
+
+def test_splits_are_spelled_either_way(unweave, tmp_path):
+    from unweave import partition
+
+    data = write(tmp_path, "visits.csv")
+    words = ("--agents", "2", "--data", data, "--column", "x=ill", "--split")
+    for how in ("by-label", "by_label"):
+        assert unweave("init", tmp_path / how, *words, how).code == 0
+        assert partition([0, 1, 0, 1], 2, how=how) == {"a1": [0, 0], "a2": [1, 1]}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sqlite3
+import tomllib
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from unweave.errors import ConfigError, DataError
+from unweave.errors import ConfigError, DataError, GridOverflow
 from unweave.models import (
     BetaBernoulli,
     BetaBinomial,
@@ -76,7 +78,13 @@ def rows_of(folder: Path, kind: str, values: list[object], name: str = "x") -> D
     return DataSource(path=file.name)
 
 
-@pytest.mark.parametrize("kind", ["csv", "ndjson", "sqlite", "parquet", "duckdb"])
+# Where record 6 is: a file with lines is opened at a line.
+SIXTH = {"csv": "d.csv, line 7", "ndjson": "d.ndjson, line 6"} | dict.fromkeys(
+    ("sqlite", "parquet", "duckdb"), "record 6 (counted from 1)"
+)
+
+
+@pytest.mark.parametrize("kind", SIXTH)
 @pytest.mark.parametrize(
     ("value", "why"),
     [
@@ -96,7 +104,7 @@ def test_a_bad_value_is_told_by_record_and_column(
         pytest.skip("its column of numbers cannot hold text")
     source = rows_of(tmp_path, kind, [value, value])
     text = refused(private(tmp_path, source, BetaBernoulli()), "check", "statistics", "shard")
-    assert "record 6 (counted from 1), column 'x'" in text
+    assert f"{SIXTH[kind]}, column 'x'" in text
     assert f"the value {why}" in text
     assert text.endswith("expected 0 or 1")
 
@@ -106,7 +114,7 @@ def test_streamed_models_tell_the_same(tmp_path: Path, kind: str) -> None:
     source = rows_of(tmp_path, kind, [None], name="y")
     model = LinearRegression(["id"])
     text = refused(private(tmp_path, source, model), "check", "statistics", "shard")
-    assert "record 6 (counted from 1), column 'y': the value is missing; expected a finite" in text
+    assert f"{SIXTH[kind]}, column 'y': the value is missing; expected a finite" in text
 
 
 def test_the_first_bad_record_of_a_large_file_is_found(tmp_path: Path) -> None:
@@ -115,7 +123,7 @@ def test_the_first_bad_record_of_a_large_file_is_found(tmp_path: Path) -> None:
     lines[250_001] = lines[299_000] = f"1,{SENTINEL}"
     (tmp_path / "d.csv").write_text("\n".join(["id,x", *lines]))
     data = private(tmp_path, DataSource(path="d.csv", key="id"), BetaBernoulli(), chunk=1000)
-    assert "record 250002 " in refused(data, "check")
+    assert "line 250003, " in refused(data, "check")
     dropped, _ = data.commit_keys([1])
     assert data.check(dropped) == 299_997
 
@@ -123,17 +131,17 @@ def test_the_first_bad_record_of_a_large_file_is_found(tmp_path: Path) -> None:
 def test_a_rule_between_columns(tmp_path: Path) -> None:
     (tmp_path / "d.csv").write_text(f"successes,trials\n1,2\n3,3\n{SENTINEL},5\n")
     text = refused(private(tmp_path, DataSource(path="d.csv"), BetaBinomial()))
-    assert "record 3 " in text
+    assert "line 4, " in text
     assert "is above the row's trials" in text
     (tmp_path / "e.csv").write_text("x0,x1\n1,2\n0,0\n")
     text = refused(private(tmp_path, DataSource(path="e.csv"), DirichletMultinomial(2)))
-    assert "record 2 " in text
+    assert "line 3, " in text
 
 
 def test_a_value_that_rounds_to_a_good_one_is_still_bad(tmp_path: Path) -> None:
     (tmp_path / "d.csv").write_text("x\n1\n-1e-30\n")
     text = refused(private(tmp_path, DataSource(path="d.csv"), GammaExponential()))
-    assert "record 2 " in text
+    assert "line 3, " in text
     assert "is below 0" in text
 
 
@@ -141,25 +149,107 @@ def test_a_bad_file_among_several_is_named(tmp_path: Path) -> None:
     for name, rows in (("a", "0\n1"), ("b", f"0\n{SENTINEL}"), ("c", f"{SENTINEL}\n0")):
         (tmp_path / f"{name}.csv").write_text(f"x\n{rows}\n")
     data = private(tmp_path, DataSource(path="*.csv"), BetaBernoulli())
-    assert "b.csv, record 2 " in refused(data)
+    assert "b.csv, line 3, " in refused(data)
     (tmp_path / "c.csv").unlink()
     (tmp_path / "b.csv").write_text(f'x\n0\n1\n"{SENTINEL}" 1\n')
-    assert "b.csv, line 4: is malformed" in refused(data)
+    assert "b.csv, line 4: has a stray quotation mark" in refused(data)
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("body", "line", "why"),
     [
-        f"x,id\n0,1\n1,{SENTINEL},3\n",
-        f"x,id\n0,1\n{SENTINEL}\n",
-        f'x,id\n0,1\n1,"{SENTINEL}\n0,2\n',
-        f"x,id\n0,1\n{SENTINEL}\xff,1\n",
+        (f"x,id\n0,1\n1,{SENTINEL},3\n", 3, "has 3 fields, but the header has 2; take out"),
+        (f"x,id\n0,1\n{SENTINEL}\n", 3, "has 1 field, but the header has 2; complete"),
+        (f"x,id\r\n0,1\r\n\r\n{SENTINEL}", 4, "has 1 field, but the header has 2"),
+        (f'x,id\n0,"a\nb"\n{SENTINEL}\n', 4, "has 1 field, but the header has 2"),
+        (f'x,id\n0,1\n1,"{SENTINEL}\n0,2\n', 3, "has a stray quotation mark"),
+        (f'x,id\n0,1\n1,"{SENTINEL}" a\n0,2\n', 3, "has a stray quotation mark"),
+        (f"x,id\n0,1\n{SENTINEL}\xff,1\n", 3, "is not UTF-8; save"),
+        (f"x,id\r\n0,1\r\n1,{SENTINEL}\n", 3, "ends in LF, but the lines before it in CRLF"),
+        (f"x,id\n0,1\r\n1,{SENTINEL}\n", 2, "ends in CRLF, but the lines before it in LF"),
+        (f'x,id\n0,"a\r\nb"\n1,{SENTINEL}\r\n', 4, "ends in CRLF, but the lines before it in"),
+        (f"x,id\n0,1\n{SENTINEL}\r1,1\n", 3, "ends in CR, but the lines before it in LF"),
     ],
 )
-def test_malformed_lines_of_csv(tmp_path: Path, body: str) -> None:
-    (tmp_path / "d.csv").write_bytes(body.encode("latin-1"))
-    text = refused(private(tmp_path, DataSource(path="d.csv"), BetaBernoulli()))
-    assert "d.csv, line 3: is malformed there" in text
+@pytest.mark.parametrize("zipped", [False, True])
+def test_malformed_lines_of_csv(
+    tmp_path: Path, body: str, line: int, why: str, zipped: bool
+) -> None:
+    name = "d.csv.gz" if zipped else "d.csv"
+    raw = body.encode("latin-1")
+    (tmp_path / name).write_bytes(gzip.compress(raw) if zipped else raw)
+    text = refused(private(tmp_path, DataSource(path=name), BetaBernoulli()))
+    assert f"{name}, line {line}: {why}" in text
+
+
+def test_line_endings_inside_of_fields_are_not_those_of_lines(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_bytes(b'x,id\r\n1,"a\nb"\r\n0,"c\rd"\r\n1,"e\r\nf"\r\n')
+    assert private(tmp_path, DataSource(path="d.csv"), BetaBernoulli()).check() == 3
+
+
+@pytest.mark.parametrize("text", ["x\n1\n\n0\n", "x,y\n1,1\n\n,1\n", 'y,x\n"a\n",1\n1,\n'])
+def test_lines_are_counted_as_the_engine_counts_records(tmp_path: Path, text: str) -> None:
+    """An empty line is a record of one column, and none of two."""
+    (tmp_path / "d.csv").write_text(text)
+    line = {"x\n": 3, "x,": 4, "y,": 4}[text[:2]]
+    told = refused(private(tmp_path, DataSource(path="d.csv"), BetaBernoulli()))
+    assert f"line {line}, column 'x': the value is missing" in told
+
+
+def test_a_decimal_comma(tmp_path: Path) -> None:
+    def read(body: str, **more: str) -> PrivateData:
+        (tmp_path / "d.csv").write_text(body)
+        return private(tmp_path, DataSource(path="d.csv", **more), NormalUnknown())
+
+    weights = f"id;x\n1;82\n2;8,{SENTINEL}\n"
+    text = refused(read(weights, delimiter=";"))
+    assert "line 3, column 'x': the value is not a number; it looks like one with a decimal" in text
+    assert 'decimal = ","' in text
+    points = f"id;x\n1;82\n2;8.{SENTINEL}\n"
+    given = read(weights, delimiter=";", decimal=",").shard().rows
+    assert given.tolist() == read(points, delimiter=";").shard().rows.tolist()
+    quoted = 'id,x\n1,"82,5"\n'
+    assert read(quoted, decimal=",").shard().rows.tolist() == [[82.5]]
+    # 1.234 is a thousand and more for one reader and little more than one for the other.
+    for thousands in ("1.234", "1.234,5", "1,234,567"):
+        told = refused(read(f"id;x\n1;{thousands}\n", delimiter=";", decimal=","))
+        assert "is not a number; expected" in told
+    assert "decimal" not in refused(read(f"id;x\n1;{SENTINEL},a\n", delimiter=";"))
+
+
+@pytest.mark.parametrize(("mark", "shown"), [(";", ";"), ("\t", r"\t"), ("|", "|"), (",", ",")])
+def test_another_delimiter_is_recognised(tmp_path: Path, mark: str, shown: str) -> None:
+    name = "d.tsv" if mark == "," else "d.csv"
+    (tmp_path / name).write_text(f"id{mark}x{mark}age\n1{mark}1{mark}{SENTINEL}\n")
+    text = refused(private(tmp_path, DataSource(path=name), BetaBernoulli()))
+    assert f'write delimiter = "{shown}" in agent.toml' in text
+    right = DataSource(path=name, delimiter=tomllib.loads(f'd = "{shown}"')["d"])
+    assert private(tmp_path, right, BetaBernoulli()).check() == 1
+    elsewhere = DataSource(path=name, columns={"x": "ill"})
+    assert "delimiter" not in refused(private(tmp_path, elsewhere, BetaBernoulli()))
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson", "sqlite", "parquet", "duckdb"])
+def test_a_record_that_the_grid_cannot_hold_is_told_by_its_place(tmp_path: Path, kind: str) -> None:
+    source = rows_of(tmp_path, kind, [float(SENTINEL), 1.5 * float(SENTINEL)])
+    with pytest.raises(GridOverflow) as caught:
+        private(tmp_path, source, NormalUnknown(), chunk=100).check()
+    text = str(caught.value)
+    assert SENTINEL not in text
+    assert SIXTH[kind] in text
+    assert "up to ±3.28e+04" in text
+    bits = int(text.split("--set bits=")[1].split()[0])
+    assert private(tmp_path, source, NormalUnknown(bits=bits)).check() == 12
+    with pytest.raises(GridOverflow):
+        private(tmp_path, source, NormalUnknown(bits=bits + 2)).check()
+
+
+def test_a_sum_that_the_grid_cannot_hold_says_which_bits_would(tmp_path: Path) -> None:
+    source = rows_of(tmp_path, "csv", [3e4] * 4)
+    with pytest.raises(GridOverflow, match="the sum over the 14 records of agent 'north'") as found:
+        private(tmp_path, source, NormalUnknown()).check()
+    bits = int(str(found.value).split("--set bits=")[1].split()[0])
+    assert private(tmp_path, source, NormalUnknown(bits=bits)).check() == 14
 
 
 def test_one_early_bad_row_leaves_its_column_numbers(tmp_path: Path) -> None:
@@ -167,7 +257,7 @@ def test_one_early_bad_row_leaves_its_column_numbers(tmp_path: Path) -> None:
     lines = [f"text {SENTINEL}", *("1" for _ in range(50))]
     (tmp_path / "d.csv").write_text("\n".join(["x", *lines]))
     data = private(tmp_path, DataSource(path="d.csv"), GammaPoisson())
-    assert "record 1 " in refused(data)
+    assert "line 2, " in refused(data)
 
 
 @pytest.mark.parametrize(

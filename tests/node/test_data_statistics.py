@@ -437,7 +437,7 @@ def test_an_erased_record_is_not_even_checked(tmp_path: Path) -> None:
     here = private(tmp_path, source, BetaBernoulli())
     dropped, _ = here.commit_keys([1])
     assert here.check(dropped) == 1
-    with pytest.raises(DataError, match="record 1 "):
+    with pytest.raises(DataError, match="line 2, "):
         here.check()
 
 

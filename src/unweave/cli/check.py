@@ -25,10 +25,16 @@ def check(
         unweave check clinics
     """
     from unweave.cli.common import console, emit_json, errors
-    from unweave.cli.preflight import look_at_agent, look_at_manifests, look_at_network
+    from unweave.cli.preflight import (
+        Factors,
+        look_at_agent,
+        look_at_manifests,
+        look_at_network,
+    )
     from unweave.node.config import agent_name, find_agents
 
     results: list[dict[str, Any]] = []
+    factors: Factors = {}
     homes = find_agents(folder)
     if homes != [folder]:
         results += look_at_manifests(folder)
@@ -37,9 +43,9 @@ def check(
         for home in homes:
             bar.update(f"looking at {agent_name(home)} …")
             if agent_name(home) not in other:
-                results += look_at_agent(home)
+                results += look_at_agent(home, factors)
     if homes != [folder]:
-        results += look_at_network(folder)
+        results += look_at_network(folder, factors)
     problems = [r for r in results if r["problem"] is not None]
     if json:
         emit_json({"ok": not problems, "checks": results})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -18,7 +18,7 @@ def init(
             "--agents",
             "-k",
             help="A number (a1 … aK), or names: north,east,south.",
-            show_default="5, or those of --edges",
+            show_default="5, or those of --edges, or of the files of a folder",
         ),
     ] = None,
     graph: Annotated[
@@ -76,6 +76,10 @@ def init(
             "--column", help="model column=data column, e.g. --column x=diagnosis (repeatable)."
         ),
     ] = None,
+    decimal: Annotated[
+        str,
+        typer.Option("--decimal", metavar="SIGN", help="The decimal sign of CSV files: . or ,"),
+    ] = ".",
     hosts: Annotated[
         str | None,
         typer.Option(
@@ -109,7 +113,7 @@ def init(
         unweave init clinics --edges consortium.txt --data shards/
     """
     from unweave.cli.common import command, console, emit_json, quote
-    from unweave.cli.shares import Columns, shares
+    from unweave.cli.shares import Columns, agents_of, shares
     from unweave.errors import ConfigError, UnweaveError
     from unweave.models import by_name
     from unweave.node.data import MIN_RECORDS
@@ -118,7 +122,12 @@ def init(
     if not place.strip():
         raise ConfigError("DIR is empty: name the folder of the new network (. is this one)")
     folder = Path(place)
-    names, own_edges = _graph(agents, graph, edges)
+    if decimal not in (".", ","):
+        raise ConfigError(f"--decimal {decimal}: choose . or ,")
+    if agents is None and edges is None and data is not None and data.is_dir():
+        names, own_edges = agents_of(data), None
+    else:
+        names, own_edges = _graph(agents, graph, edges)
     try:
         chosen = by_name(model, **_settings(settings or []))
     except (TypeError, ValueError) as error:
@@ -133,7 +142,8 @@ def init(
             f"--column {wrong}={columns[wrong]}: {chosen.name} has no column {wrong!r}; its "
             f"columns are {', '.join(chosen.columns)}"
         )
-    given = shares(data, names, Columns(chosen, columns, key), split, seed)
+    sign: Literal[".", ","] = "," if decimal == "," else "."
+    given = shares(data, names, Columns(chosen, columns, key, sign), split, seed)
     manifest = create_network(
         folder,
         name=name or folder.resolve().name[:64],
@@ -177,6 +187,13 @@ def init(
         highlight=False,
         soft_wrap=True,
     )
+    if len(names) == 1:
+        console.print(
+            f"[yellow]{names[0]} is alone[/yellow]: with nobody beside it, it learns from its own "
+            "data only; --agents gives it company.",
+            highlight=False,
+            soft_wrap=True,
+        )
     if data is None:
         wanted = ", ".join([*([key] if key else []), *(columns.get(c, c) for c in chosen.columns)])
         console.print(

@@ -12,17 +12,23 @@ from pathlib import Path
 from shlex import quote as shell
 from typing import TYPE_CHECKING, Any
 
+from unweave.node.mending import Mendable
+
 if TYPE_CHECKING:
+    from unweave.grid import Ints
+    from unweave.models import Model
     from unweave.node.config import AgentFolder
     from unweave.protocol.state import State
 
 __all__ = ["look_at_agent", "look_at_manifests", "look_at_network"]
 
 Result = dict[str, Any]
+Factors = dict[str, "tuple[Model, Ints]"]
 
 
-def look_at_agent(home: Path) -> list[Result]:
-    """Settings first: without them nothing else can be looked at."""
+def look_at_agent(home: Path, factors: Factors) -> list[Result]:
+    """Settings first: without them nothing else can be looked at. What the agent would contribute
+    is added to `factors`."""
     from unweave.node.config import AGENT_FILE, AgentFolder, agent_name
 
     name = agent_name(home)
@@ -54,8 +60,8 @@ def look_at_agent(home: Path) -> list[Result]:
     results.append(_result(name, "store", store, f"look at {agent.store}"))
     if states:
         mend = f"mend the data, or what {home / AGENT_FILE} says about them ([data])"
-        results.append(_result(name, "data", lambda: _data(agent, states[0]), mend))
-        if results[-1]["problem"] is None:
+        results.append(_result(name, "data", lambda: _data(agent, states[0], factors), mend))
+        if results[-1]["problem"] is None and not results[-1]["note"].startswith("none"):
             results[-1]["warning"] = _rounding(agent, states[0]) or ""
     return results
 
@@ -85,9 +91,10 @@ def look_at_manifests(folder: Path) -> list[Result]:
     ]
 
 
-def look_at_network(folder: Path) -> list[Result]:
-    """Every folder must be an agent's."""
+def look_at_network(folder: Path, factors: Factors) -> list[Result]:
+    """Every folder must be an agent's, and the grid must hold the sum of what they contribute."""
     from unweave.manifest import load
+    from unweave.models.headroom import sum_problem
     from unweave.node.config import AGENT_FILE, agent_name
 
     results, here = [], set()
@@ -97,10 +104,18 @@ def look_at_network(folder: Path) -> list[Result]:
             fix = "copy it from where `unweave init` wrote it, or remove the folder"
             results.append(_found(home.name, "settings", missing, fix))
         here.add(agent_name(home))
-    for name in load(folder / "network.toml").topology.agents:
+    manifest = load(folder / "network.toml")
+    for name in manifest.topology.agents:
         if name not in here:
             note = "no folder here"  # it runs elsewhere
             results.append(_well(name, "settings", note))
+    if factors:
+        model = next(model for model, _ in factors.values())
+        each = (units.tolist() for _, units in factors.values())
+        total = [sum(part) for part in zip(*each, strict=True)]
+        problem = sum_problem(model, total, f"all {len(factors)} agents here")
+        if problem is not None:
+            results.append(_found("network", "data", *problem))
     return results
 
 
@@ -116,22 +131,14 @@ def _quote(path: Path) -> str:
     return shell(str(path))
 
 
-class _Problem(Exception):
-    """A problem with a fix of its own."""
-
-    def __init__(self, problem: str, fix: str) -> None:
-        super().__init__(problem)
-        self.fix = fix
-
-
 def _result(agent: str, what: str, probe: Callable[[], str], fix: str) -> Result:
     """`fix` is for problems that do not bring one."""
     from unweave.errors import UnweaveError
 
     try:
         note = probe()
-    except _Problem as problem:
-        return _found(agent, what, str(problem), problem.fix)
+    except Mendable as error:
+        return _found(agent, what, error.problem, error.fix)
     except UnweaveError as error:
         return _found(agent, what, str(error), fix)
     except OSError as error:
@@ -145,7 +152,7 @@ def _identity(agent: AgentFolder) -> str:
 
     key = agent.path / "key.pem"
     if key.is_file() and (mode := key.stat().st_mode & 0o777) & 0o077:
-        raise _Problem(f"{key}: others can read this key (mode {mode:04o})", f"chmod 600 {key}")
+        raise Mendable(f"{key}: others can read this key (mode {mode:04o})", f"chmod 600 {key}")
     return open_identity(agent).keyid[:8]
 
 
@@ -153,7 +160,7 @@ def _address(agent: AgentFolder) -> str:
     listen = agent.config.listen or agent.manifest.agent(agent.config.name).address
     where = agent.path / "agent.toml"
     if listen is None:
-        raise _Problem(
+        raise Mendable(
             f'agent "{agent.config.name}" has no address',
             f"add address to its table in network.toml, or listen to {where}",
         )
@@ -175,15 +182,29 @@ def _running(agent: AgentFolder) -> bool:
         return False
 
 
+def _status(agent: AgentFolder) -> dict[str, Any]:
+    """What a running agent says of itself; nothing if none runs."""
+    from unweave.errors import UnweaveError
+    from unweave.node.client import AgentDown, Operator
+
+    try:
+        with Operator(agent.path, 2.0) as operator:
+            return operator.ask("status")
+    except AgentDown:
+        return {}
+    except UnweaveError:
+        return {"phase": "running"}
+
+
 def _free(listen: str, setting: str) -> str:
     """Whether somebody could listen there."""
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
-        raise _Problem(f'"{listen}" is not an address', f'write "host:port": {setting}')
+        raise Mendable(f'"{listen}" is not an address', f'write "host:port": {setting}')
     try:
         info = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise _Problem(
+        raise Mendable(
             f"{listen}: the host cannot be found ({error})", f"mend the name: {setting}"
         ) from None
     family, kind, proto, _, where = info[0]
@@ -192,49 +213,41 @@ def _free(listen: str, setting: str) -> str:
         try:
             probe.bind(where)
         except PermissionError:
-            raise _Problem(
+            raise Mendable(
                 f"{listen}: ports below 1024 need root", f"choose another port: {setting}"
             ) from None
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:  # another machine's: nothing to try here
                 return "on another machine"
-            raise _Problem(
+            raise Mendable(
                 f"{listen}: something else listens there",
                 f"stop it, or choose another port: {setting}",
             ) from None
     return "free"
 
 
-def _data(agent: AgentFolder, state: State | None) -> str:
+def _data(agent: AgentFolder, state: State | None, factors: Factors) -> str:
     """As the agent will look at them when it starts."""
-    from unweave.errors import DataError
+    from unweave.models import ConjugateModel
+    from unweave.node.freshness import admit
     from unweave.node.serve import open_data, open_identity
 
-    if state is not None and state.detached:
+    name = agent.config.name
+    status = _status(agent)
+    if name in status.get("erased", ()) if state is None else state.detached:
         return "none needed: all erased"
-    try:
-        agent.config.data.files(agent.path, agent.config.name)
-    except DataError as error:
-        raise _Problem(
-            str(error),
-            f"put the file there, or name another in {agent.path / 'agent.toml'} ([data])",
-        ) from None
     data = open_data(agent, open_identity(agent))
     dropped = frozenset[bytes]() if state is None else state.dropped
-    count = data.check(dropped)
+    # Who runs was admitted when it started, and may have erased since.
+    count = data.check() if status else admit(data, agent.config.min_records, state)
+    if isinstance(data.model, ConjugateModel) and not status:
+        factors[name] = data.model, data.factor(dropped)
     nameless, repeated = data.named()
     if nameless:
         key, rest = agent.config.data.key, agent.path / "agent.toml"
-        raise _Problem(
+        raise Mendable(
             f"{_records(nameless)} with an empty key ({key!r}), which could never be erased alone",
             f"give every record a key of its own, or name another column in {rest} ([data] key)",
-        )
-    least = agent.config.min_records
-    if count < least and (state is None or state.current is None):
-        raise _Problem(
-            f"{_records(count)}, fewer than min_records = {least}: neighbours can see the sum of "
-            "its statistics, which tells much about so few",
-            f"add records, or set min_records in {agent.path / 'agent.toml'} if that is acceptable",
         )
     if repeated:
         return f"{_records(count)}, {repeated} with the key of another: erased together"
@@ -245,8 +258,6 @@ def _rounding(agent: AgentFolder, state: State | None) -> str | None:
     """What the grid leaves of the data, if that is nothing: the agent would learn from it."""
     from unweave.node.serve import open_data, open_identity
 
-    if state is not None and state.detached:
-        return None
     dropped = frozenset[bytes]() if state is None else state.dropped
     return open_data(agent, open_identity(agent)).rounding(dropped)
 
@@ -261,7 +272,7 @@ def _state(agent: AgentFolder) -> State | None:
     from unweave.node.serve import open_identity
 
     if not os.access(agent.path, os.W_OK):
-        raise _Problem(
+        raise Mendable(
             f"{agent.path}: this user may not write there, and the agent must",
             f"check and run it as the user who owns it, or: chmod u+w {_quote(agent.path)}",
         )
@@ -275,4 +286,4 @@ def _state(agent: AgentFolder) -> State | None:
         if "belongs to the network" in problem:
             manifest = agent.path / agent.config.network
             fix = f"copy {manifest} again from another agent's folder: every agent has the same"
-        raise _Problem(problem, fix) from None
+        raise Mendable(problem, fix) from None

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from unweave.errors import UnweaveError
     from unweave.models import Model
     from unweave.node.dealing import Records
     from unweave.node.trial import Trial
 
-__all__ = ["SPLITS", "Columns", "Shares", "shares"]
+__all__ = ["SPLITS", "Columns", "Shares", "agents_of", "shares"]
 
 SPLITS = ("iid", "quantity", "dirichlet", "by-label", "sorted")
+_SHOWN = 10  # bad files that are told of at once
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,13 @@ class Columns:
     model: Model
     names: dict[str, str]
     key: str | None
+    decimal: Literal[".", ","] = "."
 
     def table(self, path: str, delimiter: str | None = None) -> dict[str, Any]:
         """The [data] table of agent.toml."""
         found = {"path": path, "key": self.key, "columns": self.names, "delimiter": delimiter}
+        if self.decimal != ".":
+            found["decimal"] = self.decimal
         return {name: value for name, value in found.items() if value}
 
     def check(self, path: Path, records: Records) -> None:
@@ -45,10 +50,26 @@ class Columns:
 
     def try_on(self, path: Path, records: Records) -> Trial:
         """Every record must be one that the model can use."""
+        from unweave.node.data_source import DataSource
         from unweave.node.trial import try_records
 
         self.check(path, records)
-        return try_records(path, records, self.model, self.names, self.key)
+        source = DataSource(
+            path=path.name, key=self.key, delimiter=records.delimiter, decimal=self.decimal
+        )
+        return try_records(path, source, records, self.model, self.names)
+
+    def fit(self, trials: Mapping[str, Trial], whose: str) -> None:
+        """The sum over all agents must fit the grid, or they could never all be included."""
+        from unweave.errors import ConfigError
+        from unweave.models.headroom import sum_problem
+
+        model = self.model
+        factors = [[round(s * model.weight(t.size)) for s in t.sums] for t in trials.values()]
+        if not all(factors):
+            return  # the model has no such sums
+        if problem := sum_problem(model, [sum(part) for part in zip(*factors, strict=True)], whose):
+            raise ConfigError("--data: " + ": ".join(problem))
 
 
 @dataclass(frozen=True)
@@ -89,8 +110,10 @@ def _dealt(path: Path, agents: Sequence[str], columns: Columns, split: str, seed
 
     records = read_records(path)
     trial = columns.try_on(path, records)
+    if columns.model.reduction == "sum":  # else it depends on who gets what
+        columns.fit({"": trial}, f"all {trial.size} records")
     last = columns.model.columns[-1]
-    labels = _labels(records.column(columns.names.get(last, last)))
+    labels = _labels(records.column(columns.names.get(last, last)), columns.decimal)
     try:
         rows = partition(np.arange(records.size), list(agents), how=split, seed=seed, labels=labels)
     except DataError as error:
@@ -105,27 +128,40 @@ def _dealt(path: Path, agents: Sequence[str], columns: Columns, split: str, seed
     )
 
 
-def _labels(values: list[Any]) -> Any:
+def _labels(values: list[Any], decimal: str) -> Any:
     """Numbers where they are numbers, so that 10 comes after 9; else text."""
     import numpy as np
 
     try:
+        if decimal != ".":
+            values = [value.replace(decimal, ".") for value in values]
         return np.array([float(value) for value in values])
-    except (TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         return np.array([str(value) for value in values])
 
 
 def _own_files(folder: Path, agents: Sequence[str], columns: Columns) -> Shares:
+    from unweave.errors import UnweaveError
     from unweave.models.resolution import rounding_problem
     from unweave.node.dealing import read_records
 
-    files = {agent: _file_of(folder, agent) for agent in agents}
+    files: dict[str, Path] = {}
     tables, counts, trials = {}, {}, {}
-    for agent, path in files.items():
-        records = read_records(path)
-        trials[agent] = columns.try_on(path, records)
+    wrong: list[UnweaveError] = []
+    for agent in agents:
+        try:
+            files[agent] = path = _file_of(folder, agent)
+            records = read_records(path)
+            trials[agent] = columns.try_on(path, records)
+            columns.fit({agent: trials[agent]}, f"the records of {path}")
+        except UnweaveError as error:
+            wrong.append(error)
+            continue
         tables[agent] = columns.table(f"data{_ending(path, agent)}", records.delimiter)
         counts[agent] = records.size
+    if wrong:
+        raise _all_of(wrong)
+    columns.fit(trials, f"all {len(agents)} agents")
 
     def fill(agent: str, home: Path) -> None:
         shutil.copyfile(files[agent], home / str(tables[agent]["path"]))
@@ -135,8 +171,51 @@ def _own_files(folder: Path, agents: Sequence[str], columns: Columns) -> Shares:
     return Shares(tables, counts, fill, repeated, rounding_problem(columns.model, extremes))
 
 
+def _all_of(wrong: list[UnweaveError]) -> UnweaveError:
+    """One error that tells of all files, so that they can be mended together."""
+    from unweave.errors import ConfigError
+
+    if len(wrong) == 1:
+        return wrong[0]
+    shown = [f"  {error}" for error in wrong[:_SHOWN]]
+    if len(wrong) > _SHOWN:
+        shown.append(f"  … and {len(wrong) - _SHOWN} more")
+    return ConfigError("\n".join([f"--data: {len(wrong)} files cannot be used", *shown]))
+
+
 def _ending(path: Path, agent: str) -> str:
     return path.name[len(agent) :].lower()
+
+
+def agents_of(folder: Path) -> list[str]:
+    """The agents that have a file in the folder: NAME.csv is one of NAME."""
+    from unweave.errors import ConfigError, DataError
+    from unweave.node.data_source import format_of
+
+    names = []
+    for path in _files(folder):
+        try:
+            format_of(path, "")
+        except DataError:
+            continue
+        plain = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+        names.append(plain.stem)
+    if not names:
+        raise ConfigError(
+            f"--data {folder}: there is no data file in it: add one for each agent (NAME.csv, or "
+            ".tsv, .json, .ndjson, .parquet)"
+        )
+    return list(dict.fromkeys(names))
+
+
+def _files(folder: Path) -> list[Path]:
+    from unweave.errors import ConfigError
+
+    try:
+        found = [path for path in folder.iterdir() if path.is_file() and path.name[0] != "."]
+    except OSError as error:
+        raise ConfigError(f"--data {folder}: cannot be read: {error.strerror or error}") from None
+    return sorted(found)
 
 
 def _file_of(folder: Path, agent: str) -> Path:
@@ -145,9 +224,9 @@ def _file_of(folder: Path, agent: str) -> Path:
     from unweave.node.data_source import format_of
 
     found = []
-    for path in sorted(folder.iterdir()):
+    for path in _files(folder):
         ending = _ending(path, agent)
-        if path.is_file() and path.name.startswith(agent) and ending.startswith("."):
+        if path.name.startswith(agent) and ending.startswith("."):
             try:
                 format_of(Path(f"data{ending}"), agent)
             except DataError:
@@ -156,7 +235,7 @@ def _file_of(folder: Path, agent: str) -> Path:
     if not found:
         raise ConfigError(
             f"--data {folder}: there is no file for agent {agent!r}: add {agent}.csv (or .tsv, "
-            ".json, .ndjson, .parquet), or name the agents as the files with --agents"
+            ".json, .ndjson, .parquet), or leave --agents out to take the names of the files"
         )
     if len(found) > 1:
         names = ", ".join(path.name for path in found)

@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from unweave.errors import ConfigError
 from unweave.manifest import Manifest, load
 from unweave.node.data_source import DataSource
+from unweave.node.mending import BadSetting
 from unweave.protocol.terms import Terms
 
 __all__ = ["AGENT_FILE", "AgentConfig", "AgentFolder", "agent_name", "find_agents"]
@@ -85,22 +86,21 @@ class AgentFolder:
         try:
             values = tomllib.loads(file.read_text())
         except OSError as error:
-            raise ConfigError(
-                f"{file}: cannot be read ({error.strerror}): {_instead(path)}"
-            ) from None
+            raise BadSetting(f"{file}: cannot be read ({error.strerror})", _instead(path)) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{file}: not TOML: {error}; mend that line") from None
+            raise BadSetting(f"{file}: not TOML: {error}", "mend that line", "; ") from None
         config = _validated(values, file)
         if not (path / config.network).is_file():
-            raise ConfigError(
-                f"{path / config.network}: no such file: copy the network's manifest there (every "
-                f"agent has the same one), or name it in {file} (network = …)"
+            raise BadSetting(
+                f"{path / config.network}: no such file",
+                "copy the network's manifest there (every agent has the same one), or name it in "
+                f"{file} (network = …)",
             )
         manifest = load(path / config.network)
         if config.name not in manifest.topology.agents:
-            raise ConfigError(
-                f'{file}: name = "{config.name}", but the manifest has no such agent: mend the '
-                f"name; the agents are {_some(manifest.topology.agents)}"
+            raise BadSetting(
+                f'{file}: name = "{config.name}", but the manifest has no such agent',
+                f"mend the name; the agents are {_some(manifest.topology.agents)}",
             )
         return cls(path, config, manifest, manifest.terms())
 
@@ -120,9 +120,9 @@ def _validated(values: dict[str, Any], file: Path) -> AgentConfig:
             known = list(table.model_fields)
             near = get_close_matches(str(first["loc"][-1]), known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(known)}"
-            raise ConfigError(f"{file}: {place}: unknown key; {hint}") from None
+            raise BadSetting(f"{file}: {place}: unknown key", hint, "; ") from None
         if first["type"] == "missing":
-            raise ConfigError(f"{file}: {place} is missing: add it") from None
+            raise BadSetting(f"{file}: {place} is missing", "add it") from None
         text = first["msg"].removeprefix("Value error, ")
         raise ConfigError(f"{file}: {place}: {text[0].lower()}{text[1:]}") from None
 

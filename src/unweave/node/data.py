@@ -15,16 +15,19 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.errors import ConfigError, DataError
+from unweave.errors import ConfigError, DataError, GridOverflow, UnweaveError
 from unweave.grid import Ints
 from unweave.models import ConjugateModel, Model, Shard
+from unweave.models.headroom import sum_problem
 from unweave.models.resolution import rounding_problem
 from unweave.node.commitments import Key, canonical, commitment
 from unweave.node.data_duck import open_duck
-from unweave.node.data_records import Reader, Wanted, checked, first_problem, listed
+from unweave.node.data_problems import refusal
+from unweave.node.data_records import Reader, Wanted, checked, listed
 from unweave.node.data_source import DataSource, is_sqlite
 from unweave.node.data_sql import form
 from unweave.node.data_sqlite import open_sqlite
+from unweave.node.mending import BadData, BadSum
 
 __all__ = ["MIN_RECORDS", "DataSource", "PrivateData", "check_records"]
 
@@ -85,9 +88,10 @@ class PrivateData:
         else:
             n = self._steady(self._sound, dropped)
         if n == 0 and not dropped:
-            raise DataError(
-                f"agent {self.agent!r} has no records: give it at least one, or leave it out of "
-                "the network"
+            raise BadData(
+                f"agent {self.agent!r} has no records",
+                "give it at least one, or leave it out of the network; if it has contributed, "
+                f"erase that: unweave forget … {self.agent}",
             )
         return n
 
@@ -120,11 +124,12 @@ class PrivateData:
         """A shard without records."""
         return Shard(self.agent, np.empty((0, len(self.model.columns))))
 
-    def admit(self, least: int = MIN_RECORDS, dropped: frozenset[bytes] = _NOTHING) -> None:
-        """Sound, and not so few (whether dropped or not) that their statistics would tell about
-        single records; else DataError."""
-        n = self.check(dropped)
-        check_records(self.agent, self.count() if dropped else n, least)
+    def admit(self, least: int = MIN_RECORDS) -> int:
+        """The number of records, sound and not so few that their statistics would tell about
+        single ones; else DataError."""
+        n = self.check()
+        check_records(self.agent, n, least)
+        return n
 
     def rounding(self, dropped: frozenset[bytes] = _NOTHING) -> str | None:
         """Which columns of these records the grid flattens, if it does."""
@@ -205,12 +210,18 @@ class PrivateData:
         sql = form(model)
         found = None if sql is None else reader.totals(sql, gone)
         if sql is not None and found is not None:
-            n, sums = found
-            return n, model.grid.units(sql.units(n, sums))
-        n, units = 0, [0] * model.grid.dim
-        for rows in self._chunks(reader, gone):
-            n += len(rows)
-            units = [u + int(s) for u, s in zip(units, model.sums(rows), strict=True)]
+            n, units = found[0], sql.units(*found)
+        else:
+            n, units = 0, [0] * model.grid.dim
+            try:
+                for rows in self._chunks(reader, gone):
+                    n += len(rows)
+                    units = [u + int(s) for u, s in zip(units, model.sums(rows), strict=True)]
+            except GridOverflow:
+                raise self._refusal(reader, gone) from None
+        problem = sum_problem(model, units, f"the {n} records of agent {self.agent!r}")
+        if problem is not None:
+            raise BadSum(*problem, "; ")
         return n, model.grid.units(units)
 
     def _sound(self, reader: Reader, gone: frozenset[str]) -> int:
@@ -230,18 +241,22 @@ class PrivateData:
                 yield batch.rows
             else:
                 return
-        with closing(reader.told(gone, self._chunk)) as batches:
-            problem = first_problem(self._wanted, batches)
-        raise DataError(problem or f"agent {self.agent!r}: the data change while they are read")
+        raise self._refusal(reader, gone)
+
+    def _refusal(self, reader: Reader, gone: frozenset[str]) -> UnweaveError:
+        changing = f"agent {self.agent!r}: the data change while they are read"
+        return refusal(reader, self._wanted, gone, self._chunk) or DataError(changing)
 
 
 def check_records(agent: str, n: int, least: int = MIN_RECORDS) -> None:
     """DataError if `n` records are fewer than `least`: neighbours can see an agent's statistics."""
     if n < least:
-        raise DataError(
+        raise BadData(
             f"agent {agent!r} has {n} record{'s' if n != 1 else ''}, fewer than min_records = "
             f"{least}: its neighbours can see the sum of its statistics, which tells much "
-            "about so few; add records, or set min_records in agent.toml if that is acceptable"
+            "about so few",
+            "add records, or set min_records in agent.toml if that is acceptable",
+            "; ",
         )
 
 

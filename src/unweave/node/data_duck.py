@@ -95,7 +95,8 @@ class DuckReader:
             one = records([part], self._wanted, told=True, numbered=True)
             sql = f"SELECT {', '.join(cells)}, number FROM {self._left(one, gone)}"
             for rows in self._stream(sql, chunk):
-                yield Batch(rows[:, :c], part.place, rows[:, -1], rows[:, c : 2 * c])
+                faults = rows[:, c : 2 * c]
+                yield Batch(rows[:, :c], part.place, rows[:, -1], faults, part.where)
 
     def totals(self, form: Form, gone: frozenset[str]) -> tuple[int, list[int]] | None:
         return form.read(self._rows(form.query(self._all(gone)))[0])
@@ -183,14 +184,14 @@ class DuckReader:
     @contextmanager
     def _private(self) -> Iterator[None]:
         """Engine errors name one part: with several, the first that cannot be read on its own."""
-        place = self._parts[0].place
+        first, several = self._parts[0], len(self._parts) > 1
         try:
-            with private(self._wanted.agent, place):
+            with private(self._wanted.agent, first.place, part=None if several else first):
                 yield
         except DataError:
-            for part in self._parts if len(self._parts) > 1 else ():
+            for part in self._parts if several else ():
                 columns = ", ".join(f"MAX(c{j})" for j in range(self._size))
-                with private(self._wanted.agent, part.place):
+                with private(self._wanted.agent, part.place, part=part):
                     scan = records([part], self._wanted)
                     self._connection.execute(f"SELECT {columns}, MAX(key) FROM {scan}").fetchall()
             raise

@@ -7,16 +7,18 @@ row makes one bad cell, not a column of text.
 from __future__ import annotations
 
 import csv
-import gzip
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from unweave.errors import DataError, MissingExtra
+from unweave.node.data_csv import csv_lines, csv_problem, likely_delimiter, read_header
 from unweave.node.data_records import (
+    COMMA,
     FINE,
     MISSING,
     NO_NUMBER,
@@ -27,6 +29,8 @@ from unweave.node.data_records import (
 )
 from unweave.node.data_source import DataSource, FileFormat, format_of
 from unweave.node.data_sql import double
+from unweave.node.dealing import read_records
+from unweave.node.mending import BadData
 
 try:
     import duckdb
@@ -38,6 +42,7 @@ __all__ = ["Part", "parts_of", "private", "quoted", "records"]
 _REAL = re.compile(r"FLOAT|DOUBLE|DECIMAL\(.*\)")
 _WHOLE = re.compile(r"BOOLEAN|U?(TINY|SMALL)?INT(EGER)?")
 _WIDE = re.compile(r"U?(BIG|HUGE)INT|BIGNUM")
+_IN_MEMORY = 1 << 26  # bytes of JSON that are read again to count lines
 _UNREADABLE = "cannot be read: damaged, or not of the kind that its name says"
 
 # All that is taken of an engine's error: a number that follows the engine's own words.
@@ -54,6 +59,20 @@ class Part:
     types: tuple[tuple[str, str], ...]
     text: str  # the file's path, or the query
     delimiter: str = ","
+    decimal: str = "."
+
+    def where(self, number: int) -> str:
+        """Where a record is, for people: the line where it begins, if the file has lines."""
+        file = Path(self.text)
+        try:
+            if self.format == "csv":
+                lines = csv_lines(file, self.delimiter)
+                return f"line {next(islice(lines, number - 1, None))}"
+            if self.format == "json" and file.stat().st_size < _IN_MEMORY:
+                return read_records(file).place(number - 1)
+        except (OSError, EOFError, StopIteration, IndexError, DataError, csv.Error):
+            pass  # it changes meanwhile: the number of the record is true all the same
+        return f"record {number} (counted from 1)"
 
 
 def quoted(name: str, mark: str = '"') -> str:
@@ -78,7 +97,10 @@ def parts_of(
         names = [name for name, _ in part.types]
         for name in (*wanted.names, *([wanted.key] if wanted.key else [])):
             if name not in names:
-                raise missing_column(wanted, name, part.place, names)
+                mark = None
+                if part.format == "csv":
+                    mark = likely_delimiter(names, name, part.delimiter)
+                raise missing_column(wanted, name, part.place, names, mark)
             if names.count(name) > 1:
                 raise DataError(
                     f"agent {wanted.agent!r}, {part.place}: {names.count(name)} columns are called "
@@ -130,9 +152,9 @@ def _file(
     if kind == "csv":
         tabs = file.name.lower().removesuffix(".gz").endswith(".tsv")
         delimiter = source.delimiter or ("\t" if tabs else ",")
-        names = _header(file, delimiter, wanted.agent)
+        names = read_header(file, delimiter, wanted.agent)
         types = tuple((name, "TEXT") for name in names)
-        return Part(file.name, "csv", types, str(file), delimiter)
+        return Part(file.name, "csv", types, str(file), delimiter, source.decimal)
     with private(wanted.agent, file.name, f"is not a readable {kind} file"):
         if kind == "parquet":
             return Part(
@@ -147,34 +169,22 @@ def _described(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[tuple
     return tuple((str(row[0]), str(row[1])) for row in rows)
 
 
-def _header(file: Path, delimiter: str, agent: str) -> list[str]:
-    try:
-        opened = gzip.open if file.suffix.lower() == ".gz" else open
-        # The lines that follow are decoded too, and are none of a header's business.
-        with opened(
-            file, "rt", encoding="utf-8-sig", errors="surrogateescape", newline=""
-        ) as lines:
-            names = next(csv.reader(lines, delimiter=delimiter), [])
-        "".join(names).encode()
-    except (OSError, UnicodeError, csv.Error, EOFError):
-        raise DataError(
-            f"agent {agent!r}, {file.name}: its first line cannot be read as a header in UTF-8"
-        ) from None
-    if not names:
-        raise DataError(
-            f"agent {agent!r}, {file.name}: the file is empty; expected a first line with the "
-            "names of the columns"
-        )
-    return names
-
-
 @contextmanager
-def private(agent: str, place: str, why: str = _UNREADABLE) -> Iterator[None]:
-    """Turn an engine's error into one without the engine's text, which quotes raw records."""
+def private(
+    agent: str, place: str, why: str = _UNREADABLE, part: Part | None = None
+) -> Iterator[None]:
+    """Turn an engine's error into one without the engine's text, which quotes raw records; a CSV
+    file is read again to say what is wrong with it."""
     try:
         yield
     except (duckdb.Error, RuntimeError) as error:
         where = ""
+        if part is not None and part.format == "csv":
+            found = csv_problem(Path(part.text), part.delimiter)
+            if found is not None:
+                number, wrong, fix = found
+                wrong = f"agent {agent!r}, {place}, line {number}: {wrong}"
+                raise BadData(wrong, fix, "; ") from None
         if line := _CSV_LINE.match(str(error)):
             where = f", line {line[1]}"
             why = "is malformed there: too few or too many fields, a stray quote, or not UTF-8"
@@ -202,9 +212,12 @@ def records(
         cells.append(f"{number} AS c{j}")
         if told:
             column = _column(part, name)
+            comma = ""
+            if part.format == "csv" and part.decimal == ".":
+                comma = f"WHEN {_with_comma(column)} IS NOT NULL THEN {double(COMMA)} "
             cells.append(
-                f"CASE WHEN {column} IS NULL THEN {double(MISSING)} WHEN {number} IS NULL "
-                f"THEN {double(fault)} ELSE {double(FINE)} END AS f{j}"
+                f"CASE WHEN {column} IS NULL THEN {double(MISSING)} WHEN {number} IS NOT NULL "
+                f"THEN {double(FINE)} {comma}ELSE {double(fault)} END AS f{j}"
             )
     cells.append(f"{_key(part, wanted.key)} AS key")
     if numbered:
@@ -247,7 +260,8 @@ def _number(part: Part, name: str, wanted: Wanted) -> tuple[str, float]:
     column = _column(part, name)
     kind = dict(part.types)[name]
     if part.format == "csv":
-        return f"TRY_CAST({column} AS DOUBLE)", NO_NUMBER
+        text = _with_comma(column) if part.decimal == "," else f"TRY_CAST({column} AS DOUBLE)"
+        return text, NO_NUMBER
     if part.format == "json":
         numeric = f"json_type({column}) IN ('DOUBLE', 'BIGINT', 'UBIGINT', 'BOOLEAN')"
         return f"CASE WHEN {numeric} THEN TRY_CAST({column} AS DOUBLE) END", NO_NUMBER
@@ -260,6 +274,15 @@ def _number(part: Part, name: str, wanted: Wanted) -> tuple[str, float]:
         return f"CASE WHEN {safe} THEN CAST({column} AS BIGINT) END", TOO_LARGE
     raise DataError(
         f"agent {wanted.agent!r}, {part.place}: column {name!r} holds {kind}; expected numbers"
+    )
+
+
+def _with_comma(column: str) -> str:
+    """A number with a decimal comma. A point in it would separate thousands, or be the decimal
+    point: 1.234 could mean either, so it is none."""
+    return (
+        f"CASE WHEN NOT contains({column}, '.') THEN "
+        f"TRY_CAST(replace({column}, ',', '.') AS DOUBLE) END"
     )
 
 

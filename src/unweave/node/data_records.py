@@ -1,12 +1,8 @@
-"""Records on their way from a source to a model, in batches, and what can be wrong with them.
-
-A problem is told by agent, place, record number and column, with what the model expected. A value
-is never quoted, and neither is what an engine says about it: those texts contain raw records.
-"""
+"""Records on their way from a source to a model, in batches."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,11 +11,12 @@ from numpy.typing import NDArray
 
 from unweave.errors import DataError
 from unweave.models import Model
-from unweave.models.columns import Column
 from unweave.models.resolution import Extremes
 from unweave.node.data_sql import Form
+from unweave.node.mending import BadData
 
 __all__ = [
+    "COMMA",
     "FINE",
     "MISSING",
     "NO_NUMBER",
@@ -29,7 +26,6 @@ __all__ = [
     "Reader",
     "Wanted",
     "checked",
-    "first_problem",
     "listed",
     "missing_column",
 ]
@@ -37,13 +33,7 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 # Why a cell is not a number; as floats, because they travel beside numbers.
-FINE, MISSING, NO_NUMBER, TOO_LARGE = 0.0, 1.0, 2.0, 3.0
-
-_FAULTS = {
-    MISSING: "is missing",
-    NO_NUMBER: "is not a number",
-    TOO_LARGE: "is a whole number above 2^53, which cannot be represented",
-}
+FINE, MISSING, NO_NUMBER, TOO_LARGE, COMMA = 0.0, 1.0, 2.0, 3.0, 4.0
 
 
 @dataclass(frozen=True)
@@ -68,6 +58,7 @@ class Batch:
     place: str = ""
     numbers: Floats | None = None
     faults: Floats | None = None
+    where: Callable[[int], str] = "record {} (counted from 1)".format
 
 
 Batches = Generator[Batch]
@@ -112,65 +103,25 @@ def checked(model: Model, rows: Floats) -> bool:
     return model.row_problem(rows) is None
 
 
-def first_problem(wanted: Wanted, batches: Iterable[Batch]) -> str | None:
-    """The problem of the record with the smallest number, in the first place that has one."""
-    found: tuple[float, str] | None = None
-    place = None
-    for batch in batches:
-        if found is not None and batch.place != place:
-            break
-        place = batch.place
-        problem = _problem(wanted, batch)
-        if problem is not None and (found is None or problem[0] < found[0]):
-            found = problem
-    return None if found is None else found[1]
-
-
-def _problem(wanted: Wanted, batch: Batch) -> tuple[float, str] | None:
-    """The smallest number of a bad record in a batch, and its text."""
-    assert batch.numbers is not None
-    assert batch.faults is not None
-    order = np.argsort(batch.numbers, kind="stable")
-    rows, numbers, faults = batch.rows[order], batch.numbers[order], batch.faults[order]
-    candidates: list[tuple[int, str, str, str]] = []
-    for j, column in enumerate(wanted.model.schema):
-        found = column.problem(rows[:, j])
-        if found is not None:
-            row, why = found
-            why = _FAULTS.get(float(faults[row, j]), why)
-            candidates.append((row, _called(column, wanted.names[j]), why, column.expects))
-    # A rule between columns can only be asked of records that are sound before it.
-    sound = rows[: min((c[0] for c in candidates), default=len(rows))]
-    between = wanted.model.row_problem(sound) if len(sound) else None
-    if between is not None:
-        row, name, why, expects = between
-        candidates = [(row, name, why, expects)]
-    if not candidates:
-        return None
-    row, name, why, expects = min(candidates, key=lambda c: c[0])
-    number = int(numbers[row])
-    return number, (
-        f"agent {wanted.agent!r}, {batch.place}, record {number} (counted from 1), column {name}: "
-        f"the value {why}; expected {expects}"
-    )
-
-
-def _called(column: Column, name: str) -> str:
-    return repr(name) if name == column.name else f"{name!r} (the model's {column.name!r})"
-
-
-def missing_column(wanted: Wanted, name: str, place: str, found: Sequence[str]) -> DataError:
+def missing_column(
+    wanted: Wanted, name: str, place: str, found: Sequence[str], mark: str | None = None
+) -> DataError:
+    """`mark` is what seems to separate the names, if that is not what they were split at."""
     for column, source in zip(wanted.model.schema, wanted.names, strict=True):
         if source == name:
             role = f"the model's {column.name!r}, {column.expects}"
             break
     else:
         role = "the key of its records"
-    return DataError(
+    problem = (
         f"agent {wanted.agent!r}, {place}: column {name!r} ({role}) is missing; its columns are "
-        f"{listed(found)}; name the right one in agent.toml ([data] columns = "
-        "{ … } or key = …)"
+        f"{listed(found)}"
     )
+    if mark is not None:
+        fix = f'write delimiter = "{mark}" in agent.toml ([data]): that seems to separate them'
+        return BadData(problem, fix, "; ")
+    fix = "name the right one in agent.toml ([data] columns = { … } or key = …)"
+    return BadData(problem, fix, "; ")
 
 
 def listed(names: Sequence[str]) -> str:

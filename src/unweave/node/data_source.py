@@ -6,6 +6,8 @@
     sql = "SELECT age, dose FROM visits"
     key = "patient"                  # names records, so that single ones can be erased
     columns = { x = "dose" }         # the model's column x is called dose here
+    delimiter = ";"                  # CSV: between the fields
+    decimal = ","                    # CSV: 1,5 is one and a half
 
 Paths are relative to the agent's folder and stay inside it.
 """
@@ -20,6 +22,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from unweave.errors import DataError
+from unweave.node.mending import BadData
 
 __all__ = ["DataSource", "FileFormat", "format_of", "is_sqlite"]
 
@@ -50,6 +53,7 @@ class DataSource(BaseModel):
     key: str | None = None
     columns: dict[str, str] = Field(default_factory=dict)
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
+    decimal: Literal[".", ","] = "."
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -70,18 +74,19 @@ class DataSource(BaseModel):
         folder = folder.absolute()
         inside = Path(os.path.relpath(place, folder) if os.path.isabs(place) else place)
         if ".." in inside.parts:
-            raise DataError(
-                f"agent {agent!r}: {place!r} is outside of the agent's folder: move the data there"
+            raise BadData(
+                f"agent {agent!r}: {place!r} is outside of the agent's folder ({folder})",
+                "move the data there, and name them in agent.toml ([data])",
             )
         if self.path is not None and _WILD & set(place):
             found = tuple(sorted(f for f in folder.glob(str(inside)) if f.is_file()))
         else:
             found = (folder / inside,) if (folder / inside).is_file() else ()
         if not found:
-            raise DataError(
+            raise BadData(
                 f"agent {agent!r}: no file {place!r} in the agent's folder ({folder}); "
-                f"{_nearby(folder / inside.parent)}. Put it there, or name another one in "
-                "agent.toml ([data] path = …)"
+                f"{_nearby(folder / inside.parent)}",
+                "put the file there, or name another one in agent.toml ([data])",
             )
         return found
 

@@ -16,8 +16,21 @@ from pathlib import Path
 from unweave.node.data import PrivateData
 from unweave.node.runner import Node, NotReady
 from unweave.protocol.events import DataChanged
+from unweave.protocol.state import State
 
-__all__ = ["Freshness"]
+__all__ = ["Freshness", "admit"]
+
+
+def admit(data: PrivateData, least: int, state: State | None) -> int:
+    """The number of records that are left, all sound; DataError if they may not be used.
+
+    `least` protects the first contribution. From then on neighbours see every change as a
+    difference, so a minimum would hide nothing any more: it would only keep rows in the posterior
+    that were erased, or taken out of the file.
+    """
+    if state is None or not (state.counter or state.dropped):
+        return data.admit(least)
+    return data.check(state.dropped)
 
 
 class Freshness:
@@ -51,7 +64,7 @@ class Freshness:
             if self._read() == f"{found} {state.data}":
                 return False
             least = self.node.folder.config.min_records
-            await loop.run_in_executor(None, self.data.admit, least, state.dropped)
+            await loop.run_in_executor(None, admit, self.data, least, state)
             flat = await loop.run_in_executor(None, self.data.rounding, state.dropped)
             if flat is not None:
                 self.node.log.warning("the grid flattens data", why=flat)

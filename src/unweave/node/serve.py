@@ -7,14 +7,15 @@ import contextlib
 import signal
 from pathlib import Path
 
-from unweave.errors import ConfigError, UnweaveError
+from unweave.errors import UnweaveError
 from unweave.node.config import AgentFolder
 from unweave.node.control import Control
 from unweave.node.data import PrivateData
 from unweave.node.disk import open_store
-from unweave.node.freshness import Freshness
+from unweave.node.freshness import Freshness, admit
 from unweave.node.identity import Identity, keyid_of, public_key
 from unweave.node.log import Log
+from unweave.node.mending import BadSetting
 from unweave.node.metrics import Metrics
 from unweave.node.runner import Node, NotReady
 from unweave.node.seconding import keep_votes
@@ -30,9 +31,10 @@ def open_identity(folder: AgentFolder) -> Identity:
     identity = Identity.load(folder.path)
     pinned = keyid_of(public_key(folder.manifest.pems()[folder.me]))
     if identity.keyid != pinned:
-        raise ConfigError(
+        raise BadSetting(
             f"{folder.path}: the key here is not the one that the manifest pins for "
-            f'"{folder.config.name}": copy the right folder to this host, or make a new network'
+            f'"{folder.config.name}"',
+            "copy the right folder to this host, or make a new network",
         )
     return identity
 
@@ -100,12 +102,8 @@ def _look_at(folder: AgentFolder, data: PrivateData, identity: Identity) -> str 
             state = store.load(folder.terms, folder.me)
     if state is not None and state.detached:
         return None
-    dropped = frozenset() if state is None else state.dropped
-    if state is None or state.current is None:
-        data.admit(folder.config.min_records, dropped)
-    else:
-        data.check(dropped)  # it may have shrunk below the minimum: that is what erasing does
-    return data.rounding(dropped)
+    admit(data, folder.config.min_records, state)
+    return data.rounding(frozenset() if state is None else state.dropped)
 
 
 async def _until_open(node: Node, running: asyncio.Task[None]) -> None:

@@ -6,24 +6,23 @@ record in somebody's share would tell its user nothing.
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from unweave.errors import DataError
-from unweave.models import Model
+from unweave.errors import DataError, GridOverflow, UnweaveError
+from unweave.models import ConjugateModel, Model
 from unweave.models.resolution import Extremes
 from unweave.node.data_duck import open_duck
-from unweave.node.data_records import Wanted, checked, first_problem
+from unweave.node.data_problems import refusal
+from unweave.node.data_records import Reader, Wanted, checked
 from unweave.node.data_source import DataSource
 from unweave.node.dealing import Records
 
 __all__ = ["Trial", "try_records"]
 
-_RECORD = re.compile(r", record (\d+) \(counted from 1\)")
 _CELLS = 1 << 18
 _ALL: frozenset[str] = frozenset()
 
@@ -31,43 +30,56 @@ _ALL: frozenset[str] = frozenset()
 class Trial(NamedTuple):
     """What is worth saying of records that can be used."""
 
+    size: int
     repeated: int  # with the key of another
     extremes: Extremes
+    sums: list[int]  # Σ of their statistics in units of the grid; empty if the model has none
 
 
 def try_records(
-    path: Path, records: Records, model: Model, names: Mapping[str, str], key: str | None
+    path: Path, source: DataSource, records: Records, model: Model, names: Mapping[str, str]
 ) -> Trial:
     """DataError if a record cannot be used, or has no key though the others have."""
-    source = DataSource(path=path.name, key=key, delimiter=records.delimiter)
-    wanted = Wanted("", model, tuple(names.get(name, name) for name in model.columns), key)
+    wanted = Wanted("", model, tuple(names.get(name, name) for name in model.columns), source.key)
     chunk = max(1, _CELLS // len(model.columns))
     try:
         with open_duck(Path(tempfile.gettempdir()), source, [path.absolute()], wanted, 2) as reader:
-            with closing(reader.batches(_ALL, chunk)) as batches:
-                sound = all(checked(model, batch.rows) for batch in batches)
-            if not sound:
-                with closing(reader.told(_ALL, chunk)) as batches:
-                    raise DataError(first_problem(wanted, batches) or "it changes while it is read")
+            size, sums = _sums(reader, wanted, chunk)
             nameless, repeated = reader.named()
             extremes = reader.extremes(_ALL)
-    except DataError as error:
-        raise DataError(_here(str(error), path, records)) from None
-    if key is not None and nameless:
-        values = enumerate(records.column(key))
+    except UnweaveError as error:
+        raise DataError(_here(str(error), path)) from None
+    if source.key is not None and nameless:
+        values = enumerate(records.column(source.key))
         first = next((i for i, value in values if value in (None, "") or value != value), 0)
         more = f", and {nameless - 1} more" if nameless > 1 else ""
         raise DataError(
-            f"{path}, {records.place(first)}{more}: the key {key!r} is empty, so this record could "
-            "never be erased alone: give it one, or leave --key away"
+            f"{path}, {records.place(first)}{more}: the key {source.key!r} is empty, so this "
+            "record could never be erased alone: give it one, or leave --key away"
         )
-    return Trial(repeated, extremes)
+    return Trial(size, repeated, extremes, sums)
 
 
-def _here(text: str, path: Path, records: Records) -> str:
+def _sums(reader: Reader, wanted: Wanted, chunk: int) -> tuple[int, list[int]]:
+    """The number of records and the sum of their statistics."""
+    model = wanted.model
+    size, sums = 0, [0] * model.grid.dim if isinstance(model, ConjugateModel) else []
+    try:
+        with closing(reader.batches(_ALL, chunk)) as batches:
+            for batch in batches:
+                if not checked(model, batch.rows):
+                    break
+                size += len(batch.rows)
+                if isinstance(model, ConjugateModel):
+                    found = model.sums(batch.rows)
+                    sums = [a + int(b) for a, b in zip(sums, found, strict=True)]
+            else:
+                return size, sums
+    except GridOverflow:
+        pass
+    raise refusal(reader, wanted, _ALL, chunk) or DataError("it changes while it is read")
+
+
+def _here(text: str, path: Path) -> str:
     """The words of an agent about its file, about the user's."""
-    text = text.removeprefix("agent '', ").replace(path.name, str(path), 1)
-    if found := _RECORD.search(text):
-        place = records.place(int(found[1]) - 1)
-        text = text[: found.start()] + f", {place}" + text[found.end() :]
-    return text
+    return text.removeprefix("agent '', ").replace(path.name, str(path), 1)
