@@ -3,7 +3,7 @@
 network = "network.toml"
 name = "north"
 listen = "0.0.0.0:7400"          # default: the address in the manifest
-min_records = 10                 # a smaller shard is refused
+min_records = 10                 # a first contribution from fewer is refused
 auto_vote = false                # vote for every agent that is asked about and not heard
 watch = 0                        # seconds between looks at the data; 0: only `unweave learn`
 solve_limit = 3600               # seconds for one solve; then the token goes on without it
