@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import tracemalloc
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,14 +32,13 @@ class _Ones(Tally):
         return Solution(np.ones(2, dtype=np.int64))
 
 
-def _terms(topology: Topology) -> Terms:
+def _terms(topology: Topology, **settings: Any) -> Terms:
     return Terms(
         run=bytes(32),
         topology=topology,
         grid=Grid((0, 0)),
         eta0=np.ones(2, dtype=np.int64),
-        schedule="metropolis",
-        rest=False,
+        **{"schedule": "metropolis", "rest": False} | settings,
     )
 
 
@@ -137,3 +137,26 @@ def memory() -> float:
     used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     return used / 10_000 / 1e3
+
+
+def _at_rest(size: int) -> float:
+    """Bytes per agent when everybody has learned and attested."""
+    terms = _terms(graphs.ring(size), schedule="sweep", rest=True)
+    tracemalloc.start()
+    world = World(terms, [_Ones(k) for k in range(size)])
+    world.start()
+    while world.parked is None:
+        world.step()
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return used / size
+
+
+@benchmark(
+    "World: memory per agent at rest, K=1,000 against K=250 (ring; 4 would be quadratic in all)",
+    target=2,
+    unit="×",
+    at_most=True,
+)
+def memory_at_rest() -> float:
+    return _at_rest(1_000) / _at_rest(250)

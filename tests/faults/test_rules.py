@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from unweave.protocol.events import Continue, Done, Received, Solution, Solve, Tick, VoteCast
-from unweave.protocol.ids import NEVER, OUT, Stamp, request_id
+from unweave.protocol.ids import NEVER, Stamp, request_id
 from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
 from unweave.protocol.state import Hold, Idle, Out, Parked
 from unweave.protocol.terms import Patience
@@ -342,14 +342,16 @@ def test_a_network_without_one_agent_is_idle_until_it_comes() -> None:
 
 
 def test_somebody_outside_the_domain_ends_as_not_converged() -> None:
-    """A solver that never finds the domain cannot keep the network awake for ever."""
+    """A solver that never finds the domain cannot keep the network awake for ever: its agent says
+    nothing, and the others do not wait for it."""
     wire = Wire(3, COMPLETE, conjugate=False, max_passes=4)
     wire.workers[1].solve = lambda work: Solution(None)
     wire.settle()
     assert wire.resting
     assert wire.token.quiet.agents == 7
     assert not wire.token.quiet.converged
-    assert wire.token.included[1] == OUT
+    assert wire.inside == 7
+    assert not wire.disks[1].current.units.any()
 
 
 @pytest.mark.parametrize("conjugate", [True, False])
@@ -748,13 +750,14 @@ class Outside(Tally):
 
 @pytest.mark.parametrize("schedule", ["sweep", "metropolis"])
 def test_agents_outside_the_domain_do_not_hold_up_a_certificate(schedule: str) -> None:
-    """Two agents cannot get in while the other is not in: no pass will change that, so the token is
-    attested as it is, and the certificate says that it has not converged."""
+    """Two agents cannot be solved for while the other is not in: no pass will change that, so they
+    say nothing, and the certificate says that it has not converged."""
     wire = Wire(4, RING, conjugate=False, schedule=schedule, max_passes=5)
     wire.workers[1], wire.workers[2] = Outside(1, False), Outside(2, False)
     wire.wait(30.0)
     assert wire.resting
-    assert wire.inside == 0b1001
+    assert wire.inside == 0b1111
+    assert not any(wire.disks[k].current.units.any() for k in (1, 2))
     asked = wire.erase(0, rows=[3])
     wire.wait(60.0)
     assert wire.resting
@@ -768,7 +771,7 @@ def test_agents_outside_the_domain_do_not_hold_up_a_certificate(schedule: str) -
     wire.change_data(2)
     wire.wait(60.0)
     assert wire.resting
-    assert wire.inside == 0b1101
+    assert wire.disks[2].current.units.any()
 
 
 def test_a_holder_that_was_woken_gives_signs_of_life() -> None:

@@ -130,7 +130,7 @@ class Refusing(Tally):
 
 @pytest.mark.parametrize(
     ("conjugate", "answer"),
-    [(False, Solution(None)), (True, Solution(None, failed=True))],
+    [(False, Solution(None, failed=True)), (True, Solution(None, failed=True))],
 )
 def test_a_solver_that_refuses_new_data_does_not_keep_the_network_awake(
     conjugate: bool, answer: Solution
@@ -170,7 +170,7 @@ def test_new_data_are_looked_at_though_older_ones_were_refused() -> None:
     worker = wire.workers[1] = Refusing(1, False)
     wire.settle()
     before = wire.token.included[1]
-    worker.answer = Solution(None)
+    worker.answer = Solution(None, failed=True)
     wire.change_data(1)
     wire.wait(30.0)
     worker.answer = None

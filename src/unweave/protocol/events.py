@@ -187,7 +187,8 @@ class Opened(NamedTuple):
 
 class Solution(NamedTuple):
     """A solver's answer: a factor; None with keep (the current one is good enough), or None
-    without (the cavity is outside the domain: stay out)."""
+    without: there is no q to start from, with the own factor or without it (stay out, or, if that
+    does not change by itself, say nothing)."""
 
     units: Ints | None
     keep: bool = False

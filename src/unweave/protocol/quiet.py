@@ -23,6 +23,7 @@ from unweave.protocol.hearing import unresolved
 from unweave.protocol.ids import bit
 from unweave.protocol.records import Halt
 from unweave.protocol.route import park
+from unweave.protocol.signed import OneMore
 from unweave.protocol.state import Hold, State
 from unweave.protocol.token import QUIET, Quiet, Token, digest, missing
 from unweave.protocol.turn import Turn
@@ -87,6 +88,8 @@ def attest(
     statement = attestation(s.terms, token)
     if quiet.agents and quiet.statement != statement:
         quiet = Quiet()  # somebody wrote a statement that is not about this token: start again
+    elif quiet.agents:
+        statement = quiet.statement  # the same bytes: in one process, one object for all
     restart = not quiet.agents and s.terms.schedule == "metropolis" and s.terms.attest == "sweep"
     out = s.tomb.out or s.detached
     solved = s.terms.conjugate or out or is_solved(s, token, cavity)
@@ -96,7 +99,7 @@ def attest(
         audit=audited(s, token, quiet),
         frozen=None if isinstance(total, Unknown) else total,
         statement=statement,
-        signatures={**quiet.signatures, s.me: sign_statement(statement, turn.sign)},
+        signatures=OneMore(quiet.signatures, s.me, sign_statement(statement, turn.sign)),
         converged=quiet.converged and solved,
         unknown=isinstance(total, Unknown),
     )

@@ -35,6 +35,7 @@ class Wanted(NamedTuple):
     factor: Factor | None  # None: nothing
     fresh: bool = False  # a new revision, to be made durable with the token
     solved: bool = False  # a solver has looked at this cavity
+    anew: bool = False  # what was learned is taken back: passes are counted from here
 
 
 class Receipt(Record):
@@ -131,12 +132,22 @@ def choose(s: State, turn: Turn, token: Token, cavity: Ints) -> Wanted | None:
         return None
     if answer.units is not None:
         return Wanted(new_factor(s, answer.units), fresh=True, solved=True)
-    if current is not None and current.rows == s.rows:
-        if not answer.keep:
-            s.baulked = token.included  # new data wait until something else has changed
-        return Wanted(current, solved=answer.keep)
+    usable = current if current is not None and current.rows == s.rows else None
+    if answer.keep:
+        return Wanted(usable, solved=True)
+    if s.baulked == token.included and not answer.failed and (not usable or usable.units.any()):
+        return say_nothing(s)
     s.baulked = token.included
-    return Wanted(None)  # outside the domain, and nothing that may be kept: try in a later pass
+    return Wanted(
+        usable
+    )  # outside the domain: try in a later pass, when something else has changed
+
+
+def say_nothing(s: State) -> Wanted:
+    """The sum is outside the domain without this agent, and nothing has changed since it was here
+    before. Nobody can be solved for from there, so somebody has to take back what it said: t_k = 1,
+    eta_k = 0, is always a factor. If everybody does, the prior is left, and all learn anew."""
+    return Wanted(new_factor(s, s.terms.grid.zeros()), fresh=True, anew=True)
 
 
 def must_solve(s: State, token: Token, cavity: Ints, stale: bool) -> bool:
@@ -202,7 +213,7 @@ def commit(
 ) -> None:
     """Factor, eta, intent → tombstone and wipe, receipt and route: all or nothing."""
     before = token.included[s.me]
-    external = bool(intents) or (wanted.factor is not None and not before.counter)
+    external = bool(intents) or wanted.anew or (wanted.factor is not None and not before.counter)
     if wanted.fresh and wanted.factor is not None:
         external = external or not s.factors or s.factors[0].data != wanted.factor.data
         s.counter += 1
@@ -212,7 +223,8 @@ def commit(
         s.factors = (wanted.factor._replace(data=s.data), *s.factors[1:])
     after = OUT if wanted.factor is None else wanted.factor.revision
     if wanted.solved:
-        s.solved_for = digest(cavity)
+        # A solver goes a few steps at a time: it has solved when it would keep what it has.
+        s.solved_for = b"" if wanted.fresh else digest(cavity)
     if before != after or intents:
         included = (*token.included[: s.me], after, *token.included[s.me + 1 :])
         inside = token.inside | bit(s.me) if after.counter else token.inside & ~bit(s.me)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.draws import Purpose, Stream, derive
-from unweave.errors import DataError, GridOverflow, SolverError
+from unweave.errors import DataError, GridOverflow
 from unweave.grid import Ints
 from unweave.models import LossModel, Model, Shard
 from unweave.protocol.events import UNKNOWN, Appraise, Freeze, Judge, Solution, Solve, Unknown
@@ -81,15 +81,18 @@ class ModelWorker:
             return self._nothing(work)
         model, stream = self.model, Stream(derive(self.seed, work.epoch, work.hop, Purpose.SOLVE))
         cavity = model.eta0 if work.cavity is None else work.cavity
-        try:
-            units = self.solver.solve(model, shard, cavity, work.current, stream).factor
-        except SolverError:
-            # A rebuilt token may lie outside the domain until the others are in: stay out of it.
-            if self.tolerance is None or self.inside(cavity):
-                raise
-            return Solution(None)
-        if work.cavity is not None and work.current is not None and self.tolerance is not None:
-            before = model.grid.decode(cavity + work.current)
+        start = work.current
+        if self.tolerance is not None and not self.inside(
+            cavity if start is None else cavity + start
+        ):
+            # The sum may lie outside the domain until the others are in (a rebuilt token), or since
+            # somebody left: start from the cavity alone, or stay out.
+            if not self.inside(cavity):
+                return Solution(None)
+            start = None
+        units = self.solver.solve(model, shard, cavity, start, stream).factor
+        if work.cavity is not None and start is not None and self.tolerance is not None:
+            before = model.grid.decode(cavity + start)
             after = model.grid.decode(cavity + units)
             if float(model.family.kl(after, before)) <= self.tolerance:
                 return Solution(None, keep=True)

@@ -326,14 +326,14 @@ def same(a: object, b: object) -> bool:
     """Equality of protocol values: types, numbers, arrays, bytes and signatures."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.array_equal(a, b)
+    if isinstance(a, Mapping) and isinstance(b, Mapping):  # signatures are kept in two ways
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     if type(a) is not type(b):
         return False
     if isinstance(a, Record) and isinstance(b, Record):
         return (a.raw, a.author, a.signature) == (b.raw, b.author, b.signature)
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     return a == b
 
 
