@@ -33,12 +33,13 @@ class _Ones(Tally):
 
 
 def _terms(topology: Topology, **settings: Any) -> Terms:
+    chosen: dict[str, Any] = {"schedule": "metropolis", "rest": False}
     return Terms(
         run=bytes(32),
         topology=topology,
         grid=Grid((0, 0)),
         eta0=np.ones(2, dtype=np.int64),
-        **{"schedule": "metropolis", "rest": False} | settings,
+        **chosen | settings,
     )
 
 
