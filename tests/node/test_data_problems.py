@@ -245,11 +245,11 @@ def test_a_record_that_the_grid_cannot_hold_is_told_by_its_place(tmp_path: Path,
 
 
 def test_a_sum_that_the_grid_cannot_hold_says_which_bits_would(tmp_path: Path) -> None:
-    source = rows_of(tmp_path, "csv", [3e4] * 4)
-    with pytest.raises(GridOverflow, match="the sum over the 14 records of agent 'north'") as found:
+    source = rows_of(tmp_path, "csv", [3e4] * 40)
+    with pytest.raises(GridOverflow, match="the sum over the 50 records of agent 'north'") as found:
         private(tmp_path, source, NormalUnknown()).check()
     bits = int(str(found.value).split("--set bits=")[1].split()[0])
-    assert private(tmp_path, source, NormalUnknown(bits=bits)).check() == 14
+    assert private(tmp_path, source, NormalUnknown(bits=bits)).check() == 50
 
 
 def test_one_early_bad_row_leaves_its_column_numbers(tmp_path: Path) -> None:
