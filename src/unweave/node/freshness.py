@@ -9,10 +9,15 @@ units. A store that is older than the file (a restored backup) has another versi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from pathlib import Path
 
+import numpy as np
+
+from unweave.errors import UnweaveError
+from unweave.models import ConjugateModel
 from unweave.node.data import PrivateData
 from unweave.node.runner import Node, NotReady
 from unweave.protocol.events import DataChanged
@@ -43,13 +48,40 @@ class Freshness:
         self._lock = asyncio.Lock()
 
     async def begin(self) -> bool:
-        """At the start: whether rows came or went since the store was written."""
+        """At the start: whether rows came or went since the store was written. A stored factor that
+        is not what the same data give now is learned anew, and said."""
         state = self.node.state
         if state is not None and state.current is None and not state.detached:
             async with self._lock:  # nothing was learned yet: whatever is there is new
                 self._write(self.data.fingerprint(), state.data)
             return False
-        return await self.look()
+        changed = await self.look()
+        if not changed:
+            await self._compare()
+        return changed
+
+    async def _compare(self) -> None:
+        """A conjugate factor is a function of the records, and the look at the start has computed
+        it already. The store is sealed, but whoever holds the agent's key could write another."""
+        state = self.node.state
+        current = None if state is None or state.detached else state.current
+        if state is None or current is None or not isinstance(self.data.model, ConjugateModel):
+            return
+        if (current.rows, current.data) != (state.rows, state.data):
+            return  # it will be learned anew
+        loop = asyncio.get_running_loop()
+        async with self._lock:
+            with contextlib.suppress(UnweaveError):  # data that cannot be read now change nothing
+                units = await loop.run_in_executor(None, self.data.factor, state.dropped)
+                found = await loop.run_in_executor(None, self.data.fingerprint)
+                if np.array_equal(units, current.units) or self._read() != f"{found} {state.data}":
+                    return
+                self.node.log.error(
+                    "the stored factor is not what these data give: learning anew",
+                    look_at="who can write to this folder and read key.pem; `unweave audit`",
+                )
+                await self.node.tell(DataChanged(time.monotonic()))
+                self._write(found, state.data + 1)
 
     async def look(self) -> bool:
         """If the data have changed, and are sound, let them travel as a new revision."""
