@@ -9,10 +9,11 @@ import numpy as np
 
 from unweave.manifest import Manifest
 from unweave.models import BetaBernoulli
-from unweave.node.journal import journal, news
+from unweave.node.journal import MISMATCH, journal, news
 from unweave.node.log import Log
 from unweave.protocol.events import EraseRequested
 from unweave.protocol.ids import request_id
+from unweave.protocol.records import Halt
 from unweave.protocol.tombs import NOTHING
 from unweave.simulate.checks import Checker
 from unweave.simulate.crew import ride_out
@@ -108,6 +109,25 @@ def test_bad_weather_is_told():
 
 def erasure(rng, agent):
     return rng.random() < 0.15, frozenset({record_key(rng.randrange(100))})
+
+
+def test_an_audit_that_failed_is_an_error_that_names_who_found_it():
+    diary = Diary()
+    world, _ = world_of(diary, Storm(CLEAR, 4, 1))
+    first = world.state(0)
+    halts = [Halt.write(author, lambda raw: b"", run="", stamp=[author]) for author in (2, 1)]
+    before = first
+    for number, halt in enumerate(halts, 1):
+        after = before.fork()
+        after.halts = before.halts | {halt}
+        entries = list(news(before, after))
+        assert entries[0] == (MISMATCH, {"found_at": f"a{halt.author + 1}"}, "error")
+        assert len(entries) == number  # the second one halts
+        before = after
+    log = io.StringIO()
+    journal(Log("a1", stream=log), first, before)
+    assert "ERROR" in log.getvalue().upper()
+    assert "found_at=a2" in log.getvalue()
 
 
 def test_a_token_that_was_not_lost_is_not_called_so():

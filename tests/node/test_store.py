@@ -346,6 +346,12 @@ def test_rows_sealed_under_another_secret_are_refused(tmp_path, table):
     refused(path, CHANGED)
 
 
+def test_a_file_sealed_under_another_secret_is_refused(tmp_path):
+    path = tmp_path / "a.db"
+    sealed(path, b"another secret")
+    refused(path, CHANGED, secret=SECRET)
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_a_row_that_is_missing_is_noticed(tmp_path, table):
     path = tmp_path / "a.db"

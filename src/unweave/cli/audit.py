@@ -19,7 +19,8 @@ def audit(
 ) -> None:
     """One quiet cover: a second sum of all factors must equal the token, bit for bit.
 
-    Exit code 1 if it does not come about in time; the message names who has not attested.
+    Exit code 1 if it does not add up, or not in time; the message says where that was found, or who
+    has not attested.
 
     Example:
 
@@ -29,12 +30,14 @@ def audit(
     from unweave.cli.status import staying_out
     from unweave.cli.telling import telling
     from unweave.node.fleet import fleet
+    from unweave.node.mismatches import on_record
     from unweave.node.operations import audit_and_wait
 
     check_timeout(timeout)
     with fleet(folder, min(10.0, timeout)) as agents, telling("auditing", quiet=json) as tell:
         last = audit_and_wait(agents, timeout, tell=tell)
-        out = staying_out(agents.statuses())
+        statuses = agents.statuses()
+        out = staying_out(statuses)
     result = {
         "digest": last["digest"],
         "attested": last["attested"],
@@ -42,7 +45,8 @@ def audit(
         "erased": last["erased"],
         "left": last["left"],
         "missing": last["missing"],
-        "equal": True,
+        "equal": True,  # else there was an error
+        "mismatches": on_record([last, *statuses.values()]),
     }
     if json:
         emit_json(result)
@@ -55,6 +59,12 @@ def audit(
         if result["missing"]:
             console.print(
                 f"Not in the sum: {', '.join(result['missing'])}", highlight=False, markup=False
+            )
+        if result["mismatches"]:
+            out.append(
+                f"Before this one an audit did not add up (found at "
+                f"{', '.join(result['mismatches'])}); the network rebuilt its token then. If that "
+                "was never looked into: the agents' logs tell when it was. A second time it halts."
             )
         for line in out:
             console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)

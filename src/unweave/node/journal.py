@@ -1,7 +1,7 @@
 """An agent's life in words: one line for what an operator would tell a colleague.
 
     joined · learned · asked to erase · taken out · certified · the token rests · a neighbour does
-    not answer · a new token, and why if that is known here · a vote · gone
+    not answer · a new token, and why if that is known here · a vote · gone · an audit that failed
 
 The lines follow from the states before and after a step, so that no step is told twice and none is
 left out, whatever caused it.
@@ -20,7 +20,10 @@ from unweave.protocol.state import State
 from unweave.protocol.token import digest
 from unweave.protocol.tombs import NOTHING, Tomb
 
-__all__ = ["Entry", "journal", "news"]
+__all__ = ["MISMATCH", "Entry", "journal", "news"]
+
+
+MISMATCH = "an audit did not add up: the factors of all agents are not the token"
 
 
 class Entry(NamedTuple):
@@ -72,6 +75,9 @@ def news(before: State, after: State) -> Iterator[Entry]:
         yield from _learned(before, after)
     if after.rest is not before.rest and after.rest is not None:
         yield from _rested(before, after)
+    if after.halts is not before.halts:
+        for author in sorted(halt.author for halt in after.halts - before.halts):
+            yield Entry(MISMATCH, {"found_at": name(author)}, "error")
     if after.halted and not before.halted:
         yield Entry("halted: two audits did not add up", {}, "error")
 

@@ -83,6 +83,7 @@ def exposition(node: Node) -> str:
         "hop": status.get("hop", 0),
         "included_agents": len(status.get("included", [])),
         "erasures": status.get("erasures", 0),
+        "mismatches": len(status.get("mismatches", [])),
         "complete": int(status.get("complete", False)),
         "confirmed": int(status.get("confirmed", False)),
         "up_seconds": status["up_seconds"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from unweave.errors import UnweaveError
@@ -14,6 +14,7 @@ from unweave.node.config import AgentFolder
 from unweave.node.cut import cut_apart
 from unweave.node.fleet import GONE, Fleet, TimedOut, patiently
 from unweave.node.identity import verifier
+from unweave.node.mismatches import did_not_add_up, on_record
 from unweave.protocol.verify import verify
 
 __all__ = ["audit_and_wait", "erase_and_wait"]
@@ -204,8 +205,20 @@ def _few(names: list[str]) -> str:
 
 
 def audit_and_wait(agents: Fleet, timeout: float, *, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Rouse the token, and wait until everybody has attested it anew; returns the status then."""
+    """Rouse the token, and wait until everybody has attested it anew; returns the status then.
+
+    An audit that does not add up is an error at once, and also if it is heard of only at the end:
+    the network rebuilds its token, and everybody would attest that one.
+    """
     agent = _insider(agents)
+    statuses = agents.statuses().values()
+    known = on_record(statuses)
+
+    def check(statuses: Iterable[dict[str, Any]]) -> None:
+        if (error := did_not_add_up(agents.root, known, on_record(statuses))) is not None:
+            raise error
+
+    check(statuses)
     before = agents.agents[agent].ask("rouse")["before"]
     last: dict[str, Any] = {}
     size, anew = len(_topology(agents)), 0
@@ -214,6 +227,7 @@ def audit_and_wait(agents: Fleet, timeout: float, *, tell: Callable[[str], None]
         if answer is None or "rest" not in answer["status"]:
             continue  # it is starting again
         last = answer["status"]
+        check([last])
         if agent in last["left"]:
             raise UnweaveError(f"{agent}: {GONE}")
         fresh = last["rest"] is not None and (before is None or last["rest"] > before)
@@ -222,8 +236,10 @@ def audit_and_wait(agents: Fleet, timeout: float, *, tell: Callable[[str], None]
         # A pending rest has fewer attestations than there are agents.
         number = size - len(last["left"])
         if anew and anew >= number:
+            check(agents.statuses().values())
             return last
         tell(f"auditing: {anew} of {number} have attested")
+    check(agents.statuses().values())
     raise TimedOut(_who_attests(agents, last, anew, size - len(last.get("left", ()))))
 
 

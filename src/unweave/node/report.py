@@ -61,6 +61,7 @@ def status_report(node: Node) -> dict[str, Any]:
         "attested": 0 if s.rest is None else s.rest.quiet.bit_count(),
         "rest": None if s.rest is None else list(s.rest.stamp),
         "suspects": sorted(name(k) for k in s.suspects),
+        "mismatches": sorted(name(halt.author) for halt in s.halts),
         "others": {name(k): _other(node, s, token, k) for k in range(node.terms.size) if k != s.me},
         "votes": {
             name(t): sorted(name(v) for u, v in s.votes if u == t) for t in {t for t, _ in s.votes}

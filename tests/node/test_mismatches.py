@@ -1,0 +1,163 @@
+"""An audit that does not add up is told, and ends the command that asked for it."""
+
+import urllib.request
+
+import pytest
+
+from unweave.errors import UnweaveError
+from unweave.node import serve
+from unweave.node.config import AgentFolder
+from unweave.node.disk import open_store
+from unweave.node.journal import MISMATCH
+from unweave.node.mismatches import did_not_add_up, on_record
+from unweave.node.operations import audit_and_wait
+from unweave.protocol.state import Parked
+from unweave.testing.commands import run_command as unweave
+from unweave.testing.processes import Processes
+
+
+class Net:
+    """Two agents that rest; `heard` says who knows of which mismatches at the nth question."""
+
+    def __init__(self, root, heard):
+        made = Processes(root / "net", agents=2)
+        self.root, self.folders = made.root, {name: made.folder(name) for name in made.names}
+        self.heard, self.asked, self.down = heard, 0, []
+        self.agents = dict.fromkeys(made.names, self)
+        self.name = "a1"
+
+    def any(self):
+        return self
+
+    def ask(self, do):
+        assert do == "rouse"
+        return {"before": [1]}
+
+    def status(self, name):
+        rest = {"left": [], "rest": [2], "resting": "a1", "attested": 2}
+        return {"name": name, "others": {}, **rest, "mismatches": self.heard(name, self.asked)}
+
+    def statuses(self):
+        self.asked += 1
+        return {name: self.status(name) for name in self.folders}
+
+    def again(self, name, do):
+        self.asked += 1
+        return {"status": self.status(name)}
+
+
+def audited(net, said=None):
+    return audit_and_wait(net, 0.3, tell=[].append if said is None else said.append)
+
+
+def test_a_mismatch_while_the_audit_waits_is_an_error(tmp_path):
+    assert audited(Net(tmp_path / "1", lambda name, asked: []))["attested"] == 2
+    old = Net(tmp_path / "2", lambda name, asked: ["a2"])
+    assert audited(old)["mismatches"] == ["a2"]  # it was there before
+    for heard in (
+        lambda name, asked: ["a2"] * (asked > 2),
+        lambda name, asked: ["a2"] * (asked > 2 and name == "a2"),  # who waits has not heard of it
+    ):
+        net = Net(tmp_path / str(id(heard)), heard)
+        with pytest.raises(UnweaveError, match=r"did NOT add up.*found at a2.*rebuilds") as caught:
+            audited(net)
+        assert caught.value.exit_code == 1
+    with pytest.raises(UnweaveError, match=r"found at a1, where.*halted"):
+        audited(Net(tmp_path / "5", lambda name, asked: ["a2", "a1"] if asked > 2 else ["a2"]))
+    halted = Net(tmp_path / "6", lambda name, asked: ["a2", "a2"])
+    with pytest.raises(UnweaveError, match="halted"):
+        audited(halted)
+
+
+def test_a_mismatch_that_is_not_in_time_is_still_no_timeout(tmp_path):
+    net = Net(tmp_path, lambda name, asked: ["a2"] * (asked > 2 and name == "a2"))
+    net.ask = lambda do: {"before": [9]}
+    with pytest.raises(UnweaveError, match="did NOT add up"):
+        audited(net)
+    net.asked, net.heard, said = 0, lambda name, asked: ["a2"] * (asked > 2), []
+    with pytest.raises(UnweaveError, match="did NOT add up"):
+        audited(net, said)
+    assert said == []  # at once, if who is asked has heard of it
+
+
+def test_records_are_counted_once():
+    assert on_record([{"mismatches": ["a1"]}, {"mismatches": ["a1", "a2"]}, {}]) == ["a1", "a2"]
+    assert on_record([{"mismatches": ["a1", "a1"]}, {"mismatches": ["a1"]}]) == ["a1", "a1"]
+    assert did_not_add_up("net", ["a1"], ["a1"]) is None
+
+
+def changed_by_a_holder_of_the_key(path, change) -> None:
+    """Another state in the store, rightly sealed."""
+    folder = AgentFolder.read(path)
+    with open_store(folder, serve.open_identity(folder)) as store:
+        before = store.load(folder.terms, folder.me)
+        after = before.fork()
+        change(after)
+        store.commit(before, after)
+
+
+def another_token(state):
+    token = state.role.token._replace(eta=state.role.token.eta + 2**40)
+    state.role, state.copy = Parked(token), token
+
+
+def another_factor(state):
+    current, *older = state.factors
+    state.factors = (current._replace(units=current.units + 2**40), *older)
+
+
+def true_sum(net):
+    def wrong():
+        return [n for n, s in net.statuses().items() if s.get("digest") != net.expected()]
+
+    net.wait("the true sum", wrong)
+    net.rest()
+
+
+def test_an_audit_that_does_not_add_up_ends_with_an_error(tmp_path):
+    with Processes(tmp_path / "net", agents=3, metrics=True) as net:
+        net.start()
+        net.rest()
+        holder = net.statuses()["a1"]["resting"]
+        net.stop(holder)
+        changed_by_a_holder_of_the_key(net.folder(holder), another_token)
+        net.start(holder)
+        net.ready(holder)
+        found = unweave("audit", net.root)
+        assert found.code == 1
+        assert "did NOT add up" in found.err
+        true_sum(net)
+        (name,) = net.statuses()["a1"]["mismatches"]
+        assert f"found at {name}, where" in " ".join(found.err.split())
+        again = unweave("audit", net.root)
+        assert again.code == 0
+        assert "The audit holds" in again.out
+        assert f"did not add up (found at {name})" in " ".join(again.out.split())
+        shown = unweave("audit", net.root, "--json").json
+        assert (shown["mismatches"], shown["digest"]) == ([name], net.expected())
+        assert all(f"{MISMATCH} " in net.log(agent) for agent in net.names)
+        with urllib.request.urlopen(f"http://127.0.0.1:{net.metrics[0]}/metrics") as page:
+            assert 'unweave_mismatches{agent="a1"} 1\n' in page.read().decode()
+
+
+def test_a_factor_that_is_not_that_of_the_data_is_learned_anew(tmp_path):
+    """Also if it was written under the agent's own key. What is taken out of the token with the
+    wrong one shows in the audit, and the network rebuilds itself from what was learned anew."""
+    with Processes(tmp_path / "net", agents=3) as net:
+        net.start()
+        net.rest()
+        net.stop("a2")
+        changed_by_a_holder_of_the_key(net.folder("a2"), another_factor)
+        net.start("a2")
+        net.wait(
+            "a mismatch", lambda: [n for n, s in net.statuses().items() if not s.get("mismatches")]
+        )
+        true_sum(net)
+        assert "the stored factor is not what these data give" in net.log("a2")
+        assert "the stored factor is not what" not in net.log("a1")
+        before = net.statuses("a2")["a2"]["revision"]
+        net.stop("a2")
+        net.start("a2")
+        net.rest()
+        assert net.statuses("a2")["a2"]["revision"] == before  # once, and no more
+        assert net.log("a2").count("the stored factor is not what these data give") == 1
