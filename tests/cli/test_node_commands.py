@@ -91,7 +91,7 @@ def test_check_names_each_problem(tmp_path, table):
     problems = {(c["agent"], c["what"]): c["problem"] for c in found.json["checks"] if c["problem"]}
     assert "others can read" in problems["a1", "key"]
     assert "something else listens" in problems["a1", "address"]
-    assert "record 2" in problems["a2", "data"]
+    assert "line 3" in problems["a2", "data"]
     assert "differs" in problems["a3", "same manifest"]
     text = unweave("check", net)
     assert text.code == 1
