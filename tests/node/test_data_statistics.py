@@ -448,3 +448,18 @@ def test_without_a_key_nothing_can_come_back(tmp_path: Path) -> None:
     for ask in (lambda: here.count(frozenset([bytes(16)])), lambda: here.commit_keys([1])):
         with pytest.raises(DataError, match="names no key column"):
             ask()
+
+
+def test_another_key_column_does_not_bring_erased_records_back(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("id,no,x\n" + "".join(f"p{k},{k},{k % 2}\n" for k in range(9)))
+
+    def keyed(key: str) -> PrivateData:
+        return private(tmp_path, DataSource(path="d.csv", key=key), BetaBernoulli())
+
+    dropped, _ = keyed("id").commit_keys(["p1", "p2"])
+    assert keyed("no").check() == 9  # nothing was erased yet: any column will do
+    assert keyed("id").count(dropped) == 7
+    for read in (PrivateData.check, PrivateData.count, PrivateData.factor, PrivateData.shard):
+        with pytest.raises(DataError, match=r"known by the column 'id'.*'no'.*would come back"):
+            read(keyed("no"), dropped)
+    assert keyed("id").count(dropped) == 7

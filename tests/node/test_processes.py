@@ -318,3 +318,41 @@ def test_what_cannot_start_says_why(net, tmp_path):
             time.sleep(0.1)
     else:
         raise AssertionError((deep / "a1" / "agent.log").read_text())
+
+
+def test_certificates_remember_what_every_store_has_forgotten(net):
+    """All disks are lost at once: nobody could tell what was erased, but for the owners' files."""
+    net.start()
+    gone = {"a2": list(net.rows["a2"])[:3]}
+    erase(net, "a2", gone["a2"])
+    erase(net, "a3")
+    net.out.add("a3")
+    assert net.settled() == {net.expected(gone)}
+    net.stop(*net.names)
+    for name in net.names:
+        net.lose(name)
+    net.start()
+    net.wait("to forget again", lambda: [] if net.settled() == {net.expected(gone)} else ["a2"])
+    assert "asked for again" in net.log("a2")
+    assert net.ask("a3", "status")["status"]["erased"] == ["a3"]
+
+
+def test_without_its_data_an_agent_still_takes_part_and_can_be_forgotten(net):
+    """Whoever deletes records first and asks for their erasure then does nothing wrong."""
+    net.start()
+    assert net.settled() == {net.expected()}
+    net.kill("a2")
+    (net.folder("a2") / "data.csv").unlink()
+    net.start("a2")
+    assert net.settled() == {net.expected()}
+    assert "the data cannot be used" in net.log("a2")
+    erase(net, "a2")
+    net.out.add("a2")
+    assert net.settled() == {net.expected()}
+    # Nobody starts without data that has nothing to say.
+    net.stop("a1")
+    net.lose("a1")
+    (net.folder("a1") / "data.csv").unlink()
+    code, said = agent(net.folder("a1"))
+    assert code == 2
+    assert "no file 'data.csv'" in said

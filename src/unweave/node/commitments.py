@@ -4,7 +4,8 @@
 
 The secret is derived from the owner's identity, so nobody else can find a key by trying them all.
 A key has one canonical text whatever file it is read from: the number 17 in Parquet is the text
-"17" in CSV, so records stay erased when their owner changes the format.
+"17" in CSV, so records stay erased when their owner changes the format. The text "017" is another
+key, as it may be another person's: whoever turns it into a number makes a new record.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from unweave.node.data_records import Reader, Wanted, checked, listed
 from unweave.node.data_source import DataSource, is_sqlite
 from unweave.node.data_sql import form
 from unweave.node.data_sqlite import open_sqlite
+from unweave.node.key_column import check_key
 from unweave.node.mending import BadData, BadSum
 
 __all__ = ["MIN_RECORDS", "DataSource", "PrivateData", "check_records"]
@@ -189,19 +190,20 @@ class PrivateData:
         """The keys behind the commitments, found by hashing every key of the files once."""
         if not dropped:
             return frozenset()
-        self._need_key()
+        check_key(self._folder, self._need_key(), self.agent)
         known = self._resolved
         if known is None or known[:2] != (state, dropped):
             known = (state, dropped, reader.committed(dropped, self._secret))
             self._resolved = known
         return known[2]
 
-    def _need_key(self) -> None:
+    def _need_key(self) -> str:
         if self.source.key is None:
             raise DataError(
                 f"agent {self.agent!r}: single records are erased by their key, but [data] in "
                 'agent.toml names no key column (key = "…")'
             )
+        return self.source.key
 
     def _totals(self, reader: Reader, gone: frozenset[str]) -> tuple[int, Ints]:
         model = self.model

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import time
 from pathlib import Path
+from typing import NamedTuple
 
-from unweave.errors import UnweaveError
+from unweave.errors import DataError, GridOverflow, UnweaveError
 from unweave.node.config import AgentFolder
 from unweave.node.control import Control
 from unweave.node.data import PrivateData
@@ -17,10 +19,12 @@ from unweave.node.identity import Identity, keyid_of, public_key
 from unweave.node.log import Log
 from unweave.node.mending import BadSetting
 from unweave.node.metrics import Metrics
+from unweave.node.remembering import unremembered
 from unweave.node.runner import Node, NotReady
 from unweave.node.seconding import keep_votes
 from unweave.node.transport import GrpcTransport
 from unweave.node.worker import DataWorker
+from unweave.protocol.events import EraseRequested
 from unweave.solvers import default_solver
 
 __all__ = ["open_data", "open_identity", "serve"]
@@ -54,8 +58,11 @@ async def serve(path: str | Path, *, level: str = "info", leash: int | None = No
     identity = open_identity(folder)
     model = folder.manifest.build_model()
     data = open_data(folder, identity)
-    if (flat := _look_at(folder, data, identity)) is not None:
-        log.warning("the grid flattens data", why=flat)
+    said = _look_at(folder, data, identity)
+    if said.flat is not None:
+        log.warning("the grid flattens data", why=said.flat)
+    if said.problem is not None:
+        log.error("the data cannot be used; what was learned of them stays", why=said.problem)
     worker = DataWorker(model, default_solver(model), data, folder.terms)
     transport = GrpcTransport(folder.manifest, folder.me, identity, listen=config.listen, log=log)
     node = Node(folder, identity, transport, worker, model, log)
@@ -74,8 +81,9 @@ async def serve(path: str | Path, *, level: str = "info", leash: int | None = No
         helpers.append(asyncio.create_task(_watch(freshness, config.watch, log)))
     try:
         await _until_open(node, running)
+        await _remember(node, log)
         with contextlib.suppress(NotReady):  # the disk fails again; the next look will see them
-            if await freshness.begin():
+            if said.problem is None and await freshness.begin():
                 log.info("the data have changed since this agent last ran")
         await control.start()
         if metrics is not None:
@@ -93,17 +101,44 @@ async def serve(path: str | Path, *, level: str = "info", leash: int | None = No
         log.info("stopped")
 
 
-def _look_at(folder: AgentFolder, data: PrivateData, identity: Identity) -> str | None:
-    """Refuse data that cannot be used, before anything else happens; what else there is to say of
-    them. An agent that has erased itself needs none: it relays and attests all the same."""
+class _Said(NamedTuple):
+    """What there is to say of the data."""
+
+    flat: str | None = None
+    problem: str | None = None
+
+
+def _look_at(folder: AgentFolder, data: PrivateData, identity: Identity) -> _Said:
+    """Refuse data that cannot be used, before anything else happens. Whoever has contributed needs
+    them no more, or not now: it relays, attests and erases all the same."""
     state = None
     if folder.store.exists():
         with open_store(folder, identity) as store:
             state = store.load(folder.terms, folder.me)
     if state is not None and state.detached:
-        return None
-    admit(data, folder.config.min_records, state)
-    return data.rounding(frozenset() if state is None else state.dropped)
+        return _Said()
+    try:
+        admit(data, folder.config.min_records, state)
+        return _Said(flat=data.rounding(frozenset() if state is None else state.dropped))
+    except (DataError, GridOverflow) as error:
+        if state is None or state.current is None:
+            raise
+        return _Said(problem=str(error))
+
+
+async def _remember(node: Node, log: Log) -> None:
+    """Ask again for what certificates prove and the store does not know."""
+    while (state := node.state) is not None:
+        again = list(unremembered(node.folder.certificates, state))
+        try:
+            for one in again:
+                why = "this store does not know an erasure that a certificate proves"
+                log.warning("asked for again", why=why, file=one.file, request=one.request.hex())
+                now = time.monotonic()
+                await node.tell(EraseRequested(one.request, one.whole, one.rows, now))
+            return
+        except NotReady:  # the disk fails again
+            await asyncio.sleep(0.5)
 
 
 async def _until_open(node: Node, running: asyncio.Task[None]) -> None:
