@@ -102,7 +102,7 @@ def test_bit_for_bit_as_in_memory_through_frost_loss_and_an_old_backup(net, tmp_
 
     # Rows that cannot be used are refused, and change nothing.
     net.append("a3", [7.0])
-    with pytest.raises(Exception, match=r"a3.*record 18.*column"):
+    with pytest.raises(Exception, match=r"a3.*line 19.*column"):
         net.ask("a3", "learn")
     net.rows["a3"].popitem()
     net.append("a3", [])
