@@ -78,6 +78,69 @@ def test_a_model_that_is_not_conjugate_comes_close(run, network):
     assert report["kl_to_fault_free"] < 1e-3
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_somebody_is_gone_if_that_is_the_weather(run, network, seed):
+    """Also halfway, when it was there at first."""
+    model = 'name = "beta-exponential"\na = 3.0\nb = 3.0' if seed % 2 else 'name = "beta-binomial"'
+    path = network(model)
+    _, out, _ = run(path, "--faults", "gone", "--seed", seed, "--hops", 40, "--json")
+    report = json.loads(out)
+    assert report["ok"], report
+    assert report["agents_gone"] == 1
+    assert report["agents_left_with_records"] <= 3
+
+
+# An agent that calls itself solved after a step; one that never finds back into the domain.
+EASILY_PLEASED = {
+    "patch": [
+        {
+            "function": "unweave.protocol.visit.commit",
+            "old": 's.solved_for = b"" if wanted.fresh else digest(cavity)',
+            "new": "s.solved_for = digest(cavity)",
+        }
+    ]
+}
+LOST = {
+    "patch": [
+        {
+            "function": "unweave.protocol.visit.choose",
+            "old": "if s.baulked == token.included and",
+            "new": "if False and",
+        }
+    ]
+}
+
+
+def test_a_fit_that_ends_elsewhere_is_no_success(run, tmp_path, monkeypatch):
+    """Pulling in two directions: what is left without one of them is no posterior."""
+    agents = ""
+    for k, (mean, n) in enumerate(((3.0, 300), (0.05, 1000), (0.02, 1000))):
+        values = np.random.default_rng(k).exponential(mean, n)
+        (tmp_path / f"n{k}.csv").write_text("z\n" + "".join(f"{v!r}\n" for v in values.tolist()))
+        agents += f'[[agents]]\nname = "n{k}"\ndata = "n{k}.csv"\n'
+    path = tmp_path / "network.toml"
+    model = '[model]\nname = "beta-exponential"\na = 3.0\nb = 3.0\n'
+    path.write_text(f'name = "opposed"\nseed = 3\ngraph = "complete"\n{model}{agents}')
+    arguments = (path, "--faults", "gone", "--json", "--seed", "8")
+    assert json.loads(run(*arguments)[1])["ok"]
+    with seeded(LOST):
+        told = json.loads(run(*arguments)[1])["violation"]
+    assert "is no posterior" in told
+    monkeypatch.setattr(rehearsal, "_settled", lambda world, calm: 2 * world.terms.eta0)
+    told = json.loads(run(*arguments)[1])["violation"]
+    assert "from where a run without faults settles" in told
+
+
+def test_an_agent_that_would_still_move_is_not_converged(run, network):
+    path = network('name = "beta-exponential"\na = 1.2\nb = 3.0', agents="agents = 1")
+    assert run(path)[0] == 0
+    with seeded(EASILY_PLEASED):
+        code, _, err = run(path)
+    assert code == 1
+    assert "I9" in err
+    assert "would still move" in err
+
+
 def test_a_table_for_people(run, network):
     code, out, _ = run(network(), "--faults", "lossy", "--seed", 1)
     assert code == 0

@@ -14,7 +14,9 @@ from unweave.protocol.ids import NEVER, Stamp, request_id
 from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
 from unweave.protocol.state import Hold, Idle, Out, Parked
 from unweave.protocol.terms import Patience
+from unweave.protocol.token import QUIET
 from unweave.protocol.tombs import Tomb
+from unweave.protocol.visit import merge_tombs
 from unweave.testing.tally import ROWS, Tally, contains, row_key
 from unweave.testing.wire import Flight, Wire
 
@@ -772,6 +774,18 @@ def test_agents_outside_the_domain_do_not_hold_up_a_certificate(schedule: str) -
     wire.wait(60.0)
     assert wire.resting
     assert wire.disks[2].current.units.any()
+
+
+def test_when_somebody_has_left_passes_are_counted_anew() -> None:
+    """While it was missing the last pass came and went: the others must be allowed to solve."""
+    wire = rested(4, RING, conjugate=False)
+    token = wire.token._replace(passes=wire.terms.max_passes)
+    s = wire.disks[0].fork()
+    assert merge_tombs(s, token) is token
+    s.tombs = {2: Tomb(frozenset({request_id(2, b"r" * 12)}), left=True)}
+    after = merge_tombs(s, token)
+    assert after.tombs == s.tombs
+    assert (after.passes, after.busy, after.quiet) == (0, True, QUIET)
 
 
 def test_a_holder_that_was_woken_gives_signs_of_life() -> None:

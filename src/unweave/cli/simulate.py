@@ -64,6 +64,7 @@ def simulate(
         unweave simulate network.toml --faults hurricane --seed 7 --json
     """
     from unweave.cli.common import console, emit_json, errors, quote
+    from unweave.errors import SolverError
     from unweave.manifest import load
     from unweave.simulate.checks import Violation
     from unweave.simulate.rehearsal import rehearse
@@ -79,11 +80,11 @@ def simulate(
     try:
         with errors.status("rehearsing …"):
             report = rehearse(model, terms, shards, faults, seed, hops).report()
-    except Violation as violation:
+    except (Violation, SolverError) as broken:
         if json:
-            emit_json({"ok": False, "violation": str(violation), "seed": seed, "repeat": again})
+            emit_json({"ok": False, "violation": str(broken), "seed": seed, "repeat": again})
         else:
-            errors.print(f"broken: {violation}", markup=False, style="red")
+            errors.print(f"broken: {broken}", markup=False, style="red")
             errors.print(f"repeat it: {again}", markup=False, soft_wrap=True)
         raise typer.Exit(1) from None
     report = {"ok": True, "network": manifest.name, "data": data, **report, "repeat": again}
@@ -167,6 +168,7 @@ def _show(console: Any, report: dict[str, Any]) -> None:
         "restored_backups",
         "partitions",
         "power_cuts",
+        "agents_gone",
         "erasures_asked",
         "erasures_certified",
         "certificates",

@@ -103,13 +103,13 @@ def without(s: State, token: Token, held: Factor | None) -> Ints:
 
 def merge_tombs(s: State, token: Token) -> Token:
     """The token learns what the agent knows. It is not dead, so this only adds ids of agents that
-    it does not include, and a generation only while it is empty."""
+    it does not include, and a generation only while it is empty. Passes are counted anew: nobody
+    is waited for any longer who has left."""
     tombs = join(token.tombs, s.tombs)
     if tombs is token.tombs and s.generation <= token.generation:
         return token
-    return token._replace(
-        tombs=tombs, generation=token.generation | s.generation, quiet=QUIET, busy=True
-    )
+    generation = token.generation | s.generation
+    return token._replace(tombs=tombs, generation=generation, quiet=QUIET, busy=True, passes=0)
 
 
 # ------------------------------------------------------------------------------ what is wanted

@@ -164,13 +164,16 @@ def ride_out(
     *,
     events: int,
     enough: Callable[[], bool] = lambda: False,
+    halfway: Callable[[], bool] | None = None,
     patience: float = 4000.0,
     patience_events: int = 60_000,
 ) -> Crew:
     """Bad weather for `events` events or until there was `enough` of it, then clear sky until the
-    network rests; checks liveness."""
+    network rests; checks liveness. An agent that goes for good does so `halfway`: default, at half
+    of the events."""
     crew = Crew(world, storm, draw_erasure, new_data)
     dispensable = _dispensable(world)
+    due = halfway or (lambda: world.events > events // 2)
     if storm.profile.gone and crew.rng.random() < storm.profile.stillborn:
         if world.terms.genesis in dispensable:
             crew.gone = world.terms.genesis
@@ -179,7 +182,7 @@ def ride_out(
             world.boot(k)
     while world.events < events and not enough():
         crew.between_events()
-        if crew.gone is None and storm.profile.gone and world.events > events // 2:
+        if crew.gone is None and storm.profile.gone and due():
             crew.gone = crew.rng.choice(dispensable)
             world.crash(crew.gone)
         if not world.step():
