@@ -20,6 +20,7 @@ from unweave.node.codec import decode
 from unweave.node.config import AgentFolder
 from unweave.node.disk import Disk, open_store
 from unweave.node.schema import APPLICATION_ID, MIGRATIONS, OLDEST, latest
+from unweave.node.seals import Seals, Unsealed
 from unweave.node.store import SqliteStore
 from unweave.node.tables import FIELDS
 from unweave.protocol.messages import Pass
@@ -394,17 +395,23 @@ def test_the_values_of_a_row_are_told_apart(tmp_path):
     refused(path, CHANGED, secret=SECRET)
 
 
-def test_every_seal_is_another(tmp_path):
-    """Its key is used once, also for a row that is what it was before; its length never changes."""
-    path, seen = tmp_path / "a.db", set()
-    for _ in range(2):
-        sealed(path)
-        for table in TABLES:
-            found = [row[{"part": 1, "record": 2}.get(table, 1)] for row in rows_of(path, table)]
-            assert {len(seal) for seal in found} == {32}
-            assert not {seal[:16] for seal in found} & seen
-            seen |= {seal[:16] for seal in found}
-        path.unlink()
+def test_long_values_have_a_key_that_is_used_once():
+    seals, long = Seals(SECRET), bytes(1000)
+    made = [seals.write("token", 1, long) for _ in range(2)]
+    assert made[0][:16] != made[1][:16]
+    for seal in made:
+        Seals(SECRET).read(seal, "token", 1, long)
+        for values in ((2, long), (1, long[1:]), (1, b"\1" + long[1:]), (1, long, b"")):
+            with pytest.raises(Unsealed):
+                Seals(SECRET).read(seal, "token", *values)
+        with pytest.raises(Unsealed):
+            Seals(b"another").read(seal, "token", 1, long)
+    two = seals.write("factor", 1, long, long + b"\0")
+    with pytest.raises(Unsealed):
+        Seals(SECRET).read(two, "factor", 1, long + b"\0", long)
+    short = seals.write("part", "tombs", long[:10])
+    assert {len(seal) for seal in (*made, two, short, seals.close(1, "2", None))} == {32}
+    Seals(SECRET).read(short, "part", "tombs", memoryview(long[:10]))
 
 
 def test_whoever_opens_an_agents_store_knows_its_secret(tmp_path):
