@@ -776,6 +776,20 @@ def test_agents_outside_the_domain_do_not_hold_up_a_certificate(schedule: str) -
     assert wire.disks[2].current.units.any()
 
 
+def test_who_has_just_started_votes_nobody_out() -> None:
+    """It has heard nobody yet, the living no more than the dead."""
+    wire = rested(3, COMPLETE)
+    for k in range(3):
+        wire.crash(k)
+    for k in (0, 1):
+        wire.boot(k)
+        wire.tell(k, VoteCast(2, request_id(2, b"v" * 12), wire.now))
+    assert len([why for why in wire.refused if "heard nobody yet" in why]) == 2
+    wire.boot(2)
+    wire.settle()
+    at_rest(wire)
+
+
 def test_when_somebody_has_left_passes_are_counted_anew() -> None:
     """While it was missing the last pass came and went: the others must be allowed to solve."""
     wire = rested(4, RING, conjugate=False)

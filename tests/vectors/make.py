@@ -104,6 +104,7 @@ def build() -> dict[str, bytes]:
     )
     for k in (NORTH, SOUTH, EAST):  # east is no neighbour of west: it seconds the others
         voter = State(terms, k)
+        voter.synced = True
         voter.votes = s.votes
         cast = VoteCast(WEST, request_id(WEST, fixed_request("west")), 0.0)
         voter, _ = handle(voter, cast, people[k].sign)

@@ -88,7 +88,8 @@ class EraseRequested(NamedTuple):
 
 
 class VoteCast(NamedTuple):
-    """The operator of this agent says that `target` is gone for good."""
+    """The operator of this agent says that `target` is gone for good. The driver has called it just
+    before, if it is a neighbour: after a start, that nobody was heard means nothing."""
 
     target: int
     request: bytes

@@ -106,6 +106,8 @@ def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
     last_heard = s.heard.get(target)
     if target == s.me:
         turn.do(Refused("an agent cannot vote itself gone: ask it to erase itself instead"))
+    elif not s.synced:
+        turn.do(Refused(f"{s.terms.name(s.me)} has just started, and heard nobody yet: wait"))
     elif last_heard is not None and turn.now - last_heard < s.terms.patience.loss:
         turn.do(Refused(f"{name} was heard {turn.now - last_heard:.0f} s ago: it is not gone"))
     elif blind(s, target):

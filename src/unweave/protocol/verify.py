@@ -1,9 +1,9 @@
 """Reading a certificate offline: does it prove what it says, under this manifest?
 
 `verify` believes nothing but the manifest and the signatures of the agents that it pins. It takes
-the certificate's bytes apart strictly, so that every byte of it is either covered by a signature or
-has one legal value, and refuses with the first reason it finds. What it proves, and what it cannot,
-is written in `docs/security.md`.
+the certificate apart strictly, so that every value in it is either covered by a signature or has
+one legal form (how the JSON around it is spaced does not matter), and refuses with the first reason
+it finds. What it proves, and what it cannot, is written in `docs/security.md`.
 """
 
 from __future__ import annotations
