@@ -776,6 +776,16 @@ def test_agents_outside_the_domain_do_not_hold_up_a_certificate(schedule: str) -
     assert wire.disks[2].current.units.any()
 
 
+def test_a_vote_that_can_never_succeed_is_refused() -> None:
+    """A majority is one of the manifest: of two agents, both."""
+    wire = rested(2, [(0, 1)])
+    wire.crash(1)
+    wire.wait(30.0)
+    wire.vote([0], 1)
+    assert any("2 of 2 agents must vote, and 1 other is left" in why for why in wire.refused)
+    assert not wire.disks[0].votes
+
+
 def test_who_has_just_started_votes_nobody_out() -> None:
     """It has heard nobody yet, the living no more than the dead."""
     wire = rested(3, COMPLETE)

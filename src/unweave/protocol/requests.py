@@ -106,6 +106,14 @@ def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
     last_heard = s.heard.get(target)
     if target == s.me:
         turn.do(Refused("an agent cannot vote itself gone: ask it to erase itself instead"))
+    elif (voters := s.terms.size - (s.left | bit(target)).bit_count()) < s.terms.quorum:
+        turn.do(
+            Refused(
+                f"{name} can never be voted out: {s.terms.quorum} of {s.terms.size} agents must "
+                f"vote, and {voters} other{'s are' if voters != 1 else ' is'} left; start it again, "
+                "or make a new network"
+            )
+        )
     elif not s.synced:
         turn.do(Refused(f"{s.terms.name(s.me)} has just started, and heard nobody yet: wait"))
     elif last_heard is not None and turn.now - last_heard < s.terms.patience.loss:
