@@ -127,6 +127,7 @@ def posterior_report(node: Node) -> dict[str, Any]:
         "state": "incomplete" if absent else "complete" if _confirmed(s) else "unconfirmed",
         "missing": absent,
         "included": [name(k) for k in members(token.inside)],
+        "stamp": list(token.stamp),
         "digest": digest(token.eta).hex(),
         "units": [int(v) for v in token.eta],
         "model": model.name,
