@@ -68,6 +68,31 @@ def test_the_dead_are_started_again(tmp_path):
     assert not list(net.root.glob("agents/*/agent.sock"))
 
 
+def test_one_that_cannot_come_back_does_not_stop_the_others(tmp_path):
+    """Its folder went wrong while it ran: that shows when it starts again."""
+    net = Processes(tmp_path / "net", agents=3, graph="ring")
+    with Supervisor([net.folder(name) for name in net.names]) as agents:
+        agents.ready(60.0)
+        net.children = agents.children
+        assert net.settled() == {net.expected()}
+        others = {name: agents.children[name].pid for name in ("a1", "a3")}
+        key = net.folder("a2") / "key.pem"
+        key.chmod(0o644)
+        os.kill(agents.children["a2"].pid or 0, signal.SIGKILL)
+        watch(agents, lambda: "chmod 600" in agents.children["a2"].trouble)
+        why = agents.troubles(["a2"])["a2"]
+        assert why.startswith("cannot start: ")
+        assert "unweave check" in why
+        assert agents.troubles([]) == {}
+        tries = agents.children["a2"].restarts
+        watch(agents, lambda: agents.children["a2"].restarts > tries)  # it is tried again
+        assert {name: agents.children[name].pid for name in others} == others
+        key.chmod(0o600)
+        agents.children["a2"].not_before = 0.0
+        watch(agents, lambda: "a2" in net.statuses("a2"))
+        assert net.settled() == {net.expected()}
+
+
 def test_what_cannot_start_is_given_up(tmp_path):
     net = Processes(tmp_path / "net", agents=2, graph="path")
     (net.folder("a2") / "key.pem").chmod(0o644)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -21,6 +22,8 @@ __all__ = ["Child", "Process", "Supervisor"]
 
 _STARTS = 3  # how often an agent that never answered is started again
 _BAD_INPUT = 2  # an agent that exits so will not start until somebody mends its folder
+_PAUSE, _LONG_PAUSE = 10.0, 60.0  # seconds between starts at most; and of those that are wrong
+_TAIL = 64 * 1024  # bytes of a log in which its last line is looked for
 
 
 class Process(Protocol):
@@ -49,6 +52,7 @@ class Child:
         self.process: Process | None = None
         self.restarts = -1
         self.not_before = 0.0
+        self.trouble = ""  # why it last went away, or what keeps it from starting
         self._leash: int | None = None
 
     def start(self) -> None:
@@ -87,10 +91,21 @@ class Child:
     def last_words(self) -> str:
         """The last line of its log."""
         try:
-            lines = (self.folder / "agent.log").read_text(errors="replace").strip().splitlines()
+            with (self.folder / "agent.log").open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
+                lines = log.read().decode(errors="replace").strip().splitlines()
         except OSError:
             return ""
         return lines[-1].removeprefix("unweave: ") if lines else ""
+
+
+def _trouble(child: Child, code: int) -> str:
+    if code == 0:
+        return "was stopped"
+    if code < 0:
+        return f"was ended by signal {-code}"
+    words = child.last_words() or f"exit code {code}"
+    return f"cannot start: {words}; `unweave check {child.folder}` looks for more"
 
 
 class Supervisor:
@@ -101,6 +116,7 @@ class Supervisor:
         children = [Child(folder, nursery=self.nursery) for folder in folders]
         self.children = {child.name: child for child in children}
         self.restart = restart
+        self._opened = False  # whether everybody was ready once
 
     def __enter__(self) -> Self:
         try:
@@ -120,20 +136,25 @@ class Supervisor:
         self.stop()
 
     def look(self) -> None:
-        """Start again what has died, with growing pauses; give up on folders that are wrong."""
+        """Start again what has died, with growing pauses. A folder that is wrong ends a beginning;
+        once everybody has been ready, it is one agent's trouble, and the others go on."""
         for child in self.children.values():
             code = child.exit_code
             if code is None:
                 continue
-            if code == _BAD_INPUT:
-                raise UnweaveError(
-                    f"{child.name} cannot start: {child.last_words()}; `unweave check "
-                    f"{child.folder}` looks for more"
-                )
+            child.trouble = _trouble(child, code)
+            if code == _BAD_INPUT and not self._opened:
+                raise UnweaveError(f"{child.name} {child.trouble}")
             now = time.monotonic()
             if self.restart and code != 0 and now >= child.not_before:
-                child.not_before = now + min(10.0, 0.25 * 2.0 ** min(child.restarts, 6))
+                most = _LONG_PAUSE if code == _BAD_INPUT else _PAUSE
+                child.not_before = now + min(most, 0.25 * 2.0 ** min(child.restarts, 8))
                 child.start()
+
+    def troubles(self, down: Iterable[str]) -> dict[str, str]:
+        """Of those that do not answer: why."""
+        found = {name: self.children[name].trouble for name in down if name in self.children}
+        return {name: why for name, why in found.items() if why}
 
     def ready(self, timeout: float) -> None:
         """Wait until every agent answers its operator."""
@@ -160,6 +181,7 @@ class Supervisor:
                 f"{', '.join(sorted(waiting))} did not start within {timeout:g} s; the last line "
                 f"of {first.folder / 'agent.log'}: {first.last_words() or 'nothing'}"
             )
+        self._opened = True
 
     def stop(self, patience: float = 10.0) -> None:
         """SIGTERM to everybody at once, then wait; SIGKILL to those who do not listen."""
