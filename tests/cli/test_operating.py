@@ -15,6 +15,8 @@ from unweave.node.fleet import Fleet
 class Agent:
     """Answers from a table; an error is raised."""
 
+    pid = None
+
     def __init__(self, name, answers):
         self.name, self.answers = name, answers
 
@@ -31,7 +33,7 @@ class Net(Fleet):
     def __init__(self, root, answers, folders=("a1", "a2", "a3", "a4", "a5")):
         self.root = root
         self.folders = {name: root / "agents" / name for name in folders}
-        self.silent = set()
+        self.silent = {}
         self.agents = {name: Agent(name, of) for name, of in answers.items()}
 
     def _connect(self, name):
@@ -50,7 +52,7 @@ STATUS = {
 
 @pytest.fixture
 def run(unweave, monkeypatch):
-    def run(command, answers, *words, root=Path("net"), **how):
+    def run(command, answers, *words, root=Path("net"), width=200, **how):
         net = Net(root, answers, **how)
 
         @contextmanager
@@ -58,7 +60,7 @@ def run(unweave, monkeypatch):
             yield net
 
         monkeypatch.setattr(fleets, "fleet", fleet)
-        return unweave(command, "net", *words)
+        return unweave(command, "net", *words, width=width)
 
     return run
 
@@ -154,6 +156,48 @@ def test_a_fit_is_waited_for(run, monkeypatch):
     answers["a1"]["posterior"]["posterior"]["fitting"] = 9
     done = run("posterior", answers, "--wait", "1", folders=("a1",))
     assert "still fitting: pass 9" in done.out
+
+
+def test_the_newest_whole_sum_is_shown(run):
+    """By the stamp of its token, whoever has it, and in whatever order they are asked."""
+    row = {"name": "x", "mean": 1.0, "sd": 1.0, "low": 0.0, "high": 2.0}
+    base = {"missing": [], "included": ["a1", "a2"], "model": "m", "fitting": None}
+    base |= {"marginals": [row], "state": "complete"}
+    old = base | {"digest": "old" * 20, "stamp": [1, 0, 7, 90, 1], "included": ["a1", "a2", "a3"]}
+    new = base | {"digest": "new" * 20, "stamp": [1, 0, 7, 101, 1]}
+    part = new | {"digest": "part" * 20, "stamp": [2, 0, 7, 1, 1], "state": "incomplete"}
+    for order in ((old, new, part), (part, new, old), (new, old, part)):
+        answers = {f"a{k}": {"posterior": {"posterior": r}} for k, r in enumerate(order, 1)}
+        for agent in answers.values():
+            agent["status"] = {"status": STATUS}
+        done = run("posterior", answers, "--json", folders=tuple(answers))
+        assert (done.code, done.json["digest"]) == (0, new["digest"])
+        assert done.json["agreed"] is False
+        (holder,) = done.json["known_to"]
+        text = run("posterior", answers, folders=tuple(answers)).out
+        assert f"known to {holder}: the newest; not everybody has heard of it" in text
+        assert "another one, oldoldoldold" in text
+    waits = new | {"stamp": [1, 0, 7, 102, 1], "state": "unconfirmed", "digest": "next" * 16}
+    answers = {"a1": {"posterior": {"posterior": new}}, "a2": {"posterior": {"posterior": waits}}}
+    assert run("posterior", answers, "--json").json["digest"] == waits["digest"]
+    same = {name: {"posterior": {"posterior": new}} for name in ("a1", "a2")}
+    assert "not everybody" not in run("posterior", same).out
+
+
+def test_addresses_are_shown_in_a_narrow_terminal_and_of_those_that_are_down(
+    run, unweave, tmp_path
+):
+    root = tmp_path / "net"
+    assert unweave("init", root, "--agents", "5").code == 0
+    entries = Manifest.parse((root / "network.toml").read_bytes()).entries
+    alive = {"status": {"status": STATUS | {"address": "somewhere:7400", "pid": 4711}}}
+    for width in (80, 160):
+        done = run("status", {"a1": alive}, root=root, width=width)
+        assert "somewhere:7400" in done.out
+        assert "4711" in done.out
+        for entry in entries[1:]:
+            assert entry.address in done.out
+        assert max(map(len, done.out.splitlines())) <= width
 
 
 def test_who_opens_the_first_token_is_named(run, unweave, tmp_path):

@@ -1,6 +1,7 @@
 """Whom `up` waits for."""
 
-from unweave.cli.up import _line, _missing, _pids, _why
+from unweave.cli.glance import Look, line, missing, why
+from unweave.cli.up import _pids
 
 
 def known(**changes):
@@ -8,12 +9,39 @@ def known(**changes):
     return here | changes
 
 
+def seen(found, down=(), troubles=()):
+    return Look(found, list(down), ("a1", "a2", "a3"), dict(troubles))
+
+
 def test_nobody_waits_for_one_who_is_gone():
     found = {"a1": known(), "a2": known()}
-    assert _missing(found, ["a3"]) == ""
-    assert _missing({**found, "a3": known(resting=None)}, []) == ""
-    assert _missing({**found, "a2": known(resting=None)}, ["a3"]) == "a2"
-    assert _missing({"a1": known(left=[]), "a2": known(left=[])}, ["a3"]) == "a3"
+    assert missing(seen(found, ["a3"])) == ""
+    assert missing(seen({**found, "a3": known(resting=None)})) == ""
+    assert missing(seen({**found, "a2": known(resting=None)}, ["a3"])) == "a2"
+    assert missing(seen({"a1": known(left=[]), "a2": known(left=[])}, ["a3"])) == "a3"
+
+
+def test_who_is_elsewhere_is_named_and_counts():
+    """Its folder is not here; the others wait for it, and it must have attested, too."""
+    out = {"missing": ["a3"], "complete": False, "left": []}
+    two = {name: known(**out) for name in ("a1", "a2")}
+    assert missing(seen(two)) == "a3"
+    assert why(seen(two), "a3").startswith("waiting for a3, elsewhere and not in or not heard: ask")
+    assert "elsewhere, not in or not heard: a3" in line(seen(two))
+    silent = {"others": {"a3": {"neighbour": True, "heard_seconds_ago": None}}, "left": []}
+    two = {name: known(**silent, resting=None) for name in ("a1", "a2")}
+    assert missing(seen(two)) == "a3"
+    rested = {name: known(left=[], attested=2) for name in ("a1", "a2")}
+    assert missing(seen(rested)) == "a1, a2"  # two of three have attested: that is no rest
+    rested = {name: known(left=[], attested=3) for name in ("a1", "a2")}
+    assert missing(seen(rested)) == ""
+
+
+def test_why_one_is_down_is_told():
+    found = {name: look() for name in ("a1", "a3")}
+    told = seen(found, ["a2"], {"a2": "cannot start: row 3 is no number"})
+    assert line(told).endswith("; down: a2; a2: cannot start: row 3 is no number")
+    assert why(told, "a2") == "a2: cannot start: row 3 is no number"
 
 
 WHY = "component c leaves the grid"
@@ -25,29 +53,30 @@ def look(**changes):
 
 def test_a_line_says_what_is_the_case():
     three = {name: look() for name in ("a1", "a2", "a3")}
-    assert _line(three, []) == "3 agents answer, 3 included, at rest with dddddddddddd"
+    assert line(seen(three)) == "3 agents answer, 3 included, at rest with dddddddddddd"
     two = {name: three[name] for name in ("a1", "a2")}
-    said = _line(two, ["a3"])
+    said = line(seen(two, ["a3"]))
     assert said == "2 agents answer, 3 included, at rest with dddddddddddd; down: a3"
-    assert _line({}, ["a1", "a2"]) == "nobody answers; down: a1, a2"
+    assert line(seen({}, ["a1", "a2"])) == "nobody answers; down: a1, a2"
     gone = {name: look(left=["a3"]) for name in ("a1", "a2")}
-    assert _line(gone, ["a3"]).endswith("dddd; gone: a3")
+    assert line(seen(gone, ["a3"])).endswith("dddd; gone: a3")
     walking = three | {"a2": look(resting=None)}
-    assert _line(walking, []) == "3 agents answer, 3 included, learning"
+    assert line(seen(walking)) == "3 agents answer, 3 included, learning"
 
 
 def test_who_stays_out_is_said_with_the_reason():
     out = look(complete=False, included=["a1"], stays_out=WHY)
     found = {"a1": look(complete=False, included=["a1"]), "a2": out, "a3": out}
-    said = _line(found, [])
+    said = line(seen(found))
     assert said.startswith("3 agents answer, 1 included, at rest with dddddddddddd, incomplete; ")
     assert said.endswith(f"a2, a3 stay out: {WHY}")
-    assert _why(found, "a2") == f"a2, a3 stay out: {WHY}"
-    assert _why({"a1": look()}, "a1").startswith("waiting for a1; look at agent.log")
+    assert why(seen(found), "a2") == f"a2, a3 stay out: {WHY}"
+    assert why(seen({"a1": look()}), "a1").startswith("waiting for a1; look at agent.log")
 
 
 def test_whoever_started_agents_is_to_be_stopped():
     """It would start them again."""
     found = {"a1": {"pid": 11, "supervisor": 7}, "a2": {"pid": 12, "supervisor": 7}}
-    assert _pids(found) == "7"
-    assert _pids(found | {"a3": {"pid": 13, "supervisor": None}}) == "7 13"
+    assert _pids(found, {}) == "7"
+    assert _pids(found | {"a3": {"pid": 13, "supervisor": None}}, {}) == "7 13"
+    assert _pids({}, {"a1": 14, "a2": None}) == "14"

@@ -29,7 +29,7 @@ class Net:
     def any(self):
         return self
 
-    def ask(self, do):
+    def ask(self, do, within=None):
         assert do == "rouse"
         return {"before": [1]}
 
@@ -37,11 +37,11 @@ class Net:
         rest = {"left": [], "rest": [2], "resting": "a1", "attested": 2}
         return {"name": name, "others": {}, **rest, "mismatches": self.heard(name, self.asked)}
 
-    def statuses(self):
+    def statuses(self, within=None):
         self.asked += 1
         return {name: self.status(name) for name in self.folders}
 
-    def again(self, name, do):
+    def again(self, name, do, within=None):
         self.asked += 1
         return {"status": self.status(name)}
 
@@ -71,7 +71,7 @@ def test_a_mismatch_while_the_audit_waits_is_an_error(tmp_path):
 
 def test_a_mismatch_that_is_not_in_time_is_still_no_timeout(tmp_path):
     net = Net(tmp_path, lambda name, asked: ["a2"] * (asked > 2 and name == "a2"))
-    net.ask = lambda do: {"before": [9]}
+    net.ask = lambda do, within=None: {"before": [9]}
     with pytest.raises(UnweaveError, match="did NOT add up"):
         audited(net)
     net.asked, net.heard, said = 0, lambda name, asked: ["a2"] * (asked > 2), []

@@ -17,6 +17,8 @@ from unweave.testing.processes import Processes
 class Agent:
     """Answers as it is told; a vote is noted, or refused."""
 
+    pid = None
+
     def __init__(self, net, name, **status):
         self.net, self.name = net, name
         self.status = status
@@ -59,7 +61,7 @@ class Net(Fleet):
         self.status = {"others": {name: {} for name in made.names}, "left": [], "suspects": []}
         self.status |= {"rest": None, "resting": None, "attested": 0}
         self.asked = []
-        self.silent = set()
+        self.silent = {}
         self.before = None
         self.agents = {name: Agent(self, name) for name in answering}
 
@@ -112,7 +114,7 @@ def test_voters_do_not_wait_for_each_other(tmp_path):
 
     for agent in net.agents.values():
         agent.now = status
-    forgotten(net, "a4", gone=True)
+    forgotten(net, "a4", gone=True, timeout=1.5)
     voters = [voter for voter, _ in net.votes["a4"]]
     assert sorted(voters[:2]) == ["a3", "a5"]
     assert sorted(voters[2:]) == ["a1", "a2"]
@@ -162,7 +164,7 @@ def test_all_refuse(tmp_path):
         (["a2", "a3"], "waiting for a3 (start"),  # a2 runs: it is not the one to look for
         (["a2"], "waiting for a2, which runs, but has not seen the token yet"),
         (["a9"], "waiting for a9 (elsewhere: ask the operator of a9)"),
-        ([], "waiting for the token."),
+        ([], "waiting for a3, a4, a5 (start it with `unweave agent {a3}`"),
     ],
 )
 def test_who_is_waited_for_and_what_to_do(tmp_path, waiting, said):
@@ -208,6 +210,89 @@ def test_an_audit_counts_the_attestations_of_the_rest_it_waits_for(tmp_path):
         audit_and_wait(net, 0.05, tell=said.append)
     net.status["attested"] = 5
     assert audit_and_wait(net, 0.05, tell=said.append)["attested"] == 5
+
+
+class Stopped(Agent):
+    """Takes every call, and answers none; notes how long it was waited for."""
+
+    def __init__(self, net, name):
+        super().__init__(net, name)
+        self.waits = []
+
+    def ask(self, do, *, within=None, **request):
+        assert within is not None, "a wait without a limit"
+        self.waits.append(within)
+        time.sleep(within)
+        raise AgentDown(self.name)
+
+
+@pytest.mark.parametrize("ask", ["audit", "forget", "gone"])
+def test_a_limit_is_kept_although_somebody_is_frozen(tmp_path, ask):
+    """It answers nobody: all the waits for it together are within the limit, and one last look."""
+    net = Net(tmp_path, ["a1", "a3", "a4", "a5"])
+    frozen = net.agents["a2"] = Stopped(net, "a2")
+    net._connect = lambda name: net.agents.setdefault(name, frozen)
+    net.report = {"state": "removed", "waiting_for": ["a1", "a2"]}
+    with pytest.raises(TimedOut) as caught:
+        if ask == "audit":
+            audit_and_wait(net, 1.0, tell=lambda _: None)
+        else:
+            gone = ask == "gone"
+            name = "a3" if gone else "a1"
+            if gone:
+                del net.agents["a3"]
+                net._connect = lambda n: net.agents.setdefault(n, frozen) if n == "a2" else down(n)
+            how = {"keys": None, "gone": gone, "tell": lambda _: None}
+            erase_and_wait(net, name, timeout=1.0, **how)
+    assert sum(frozen.waits) <= 1.0 + 1.0 + 1.5
+    assert "waiting for a2 (it runs, but does not answer: frozen, or very busy" in str(caught.value)
+
+
+def down(name):
+    raise AgentDown(name)
+
+
+def test_what_the_others_know_of_one_elsewhere(tmp_path):
+    """At the limit everybody is asked: one of them suspects the one that the asker does not."""
+    net = Net(tmp_path, ["a1", "a2", "a3", "a4"])
+    del net.folders["a5"]
+    net.agents["a4"].status |= {
+        "suspects": ["a5"],
+        "others": {"a5": {"heard_seconds_ago": 53.2, "neighbour": True}},
+    }
+    net.report = {"state": "removed", "waiting_for": ["a1", "a2", "a5"]}
+    error, _ = forgotten(net, "a2")
+    assert "waiting for a5 (elsewhere, not heard by a4 for 53 s: ask the operator of a5" in error
+    net.report = {"state": "asked", "agent": "a2"}
+    error, _ = forgotten(net, "a2")
+    assert "waiting for a5 (elsewhere, not heard by a4 for 53 s" in error
+    net.agents["a4"].status["suspects"] = ["a1"]
+    error, _ = forgotten(net, "a2")
+    assert "waiting for a1 (answers here, but is not heard by a4)" in error
+
+
+def test_who_has_come_back_meanwhile_is_not_to_be_started(tmp_path):
+    net = Net(tmp_path, ["a1", "a2", "a4", "a5"])
+    net._connect = lambda name: net.agents.setdefault(name, Agent(net, name))
+    net.report = {"state": "removed", "waiting_for": ["a3"]}
+    error, _ = forgotten(net, "a1")
+    assert "waiting for a3, which runs, but has not seen the token yet." in error
+
+
+def test_a_door_that_opens_is_no_answer(tmp_path):
+    """Who is frozen is not called alive, and its process is not to be started once more."""
+    net = Net(tmp_path, ["a1", "a2", "a3", "a5"])
+    net.agents["a4"] = Stopped(net, "a4")
+    net.status["votes"] = {"a4": ["a1", "a2", "a3", "a5"]}
+    error, said = forgotten(net, "a4", gone=True)
+    assert len(net.votes["a4"]) == 4
+    assert said[0].startswith("forgetting a4: a4 may come back: it runs, but does not answer")
+    assert "answers here" not in error
+    net.agents["a4"] = Stopped(net, "a4")
+    net.silent.clear()
+    error, _ = forgotten(net, "a4")
+    assert error.startswith("a4: it runs, but does not answer: frozen")
+    assert error.endswith("nothing was asked of it")
 
 
 def test_who_is_voted_out_does_not_audit(tmp_path):

@@ -34,7 +34,7 @@ def audit(
     from unweave.node.operations import audit_and_wait
 
     check_timeout(timeout)
-    with fleet(folder, min(10.0, timeout)) as agents, telling("auditing", quiet=json) as tell:
+    with fleet(folder, timeout) as agents, telling("auditing", quiet=json) as tell:
         last = audit_and_wait(agents, timeout, tell=tell)
         statuses = agents.statuses()
         out = staying_out(statuses)

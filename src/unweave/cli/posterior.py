@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from unweave.node.fleet import Fleet
 
-__all__ = ["posterior"]
+__all__ = ["newest", "posterior"]
 
 
 def posterior(
@@ -43,26 +44,27 @@ def posterior(
     from unweave.cli.common import check_timeout, console, emit_json, progress
     from unweave.cli.status import staying_out
     from unweave.errors import UnweaveError
-    from unweave.node.fleet import TimedOut, fleet, patiently
+    from unweave.node.asleep import asleep, lives
+    from unweave.node.fleet import LOOK, TimedOut, fleet, patiently
 
     if wait:
         check_timeout(wait, "--wait")
+    began = time.monotonic()
     with progress(quiet=json or not wait, counted=False) as bar:
         task = bar.add_task("waiting for the agents", total=None)
-        for _ in patiently(wait, 0.2):
-            with fleet(folder) as agents:
+        for left in patiently(wait, 0.2):
+            with fleet(folder, min(LOOK, left)) as agents:
                 found = _answers(agents)
-            states = {report["state"] for report in found.values()}
-            fitting = [one["fitting"] for one in found.values() if one["state"] == "complete"]
-            if None in fitting or states == {"left"}:
+            best = newest(found)
+            if best["state"] == "left" or (best["state"] == "complete" and best["fitting"] is None):
                 break
-            if fitting:
-                bar.update(task, description=f"fitting, pass {max(fitting)}")
+            if best["state"] == "complete":
+                bar.update(task, description=f"fitting, pass {best['fitting']}")
                 continue
-            missing = {name for one in found.values() for name in one.get("missing", [])}
-            late = ", ".join(sorted(missing)) or "the agents"
+            late = ", ".join(best.get("missing", ())) or "the agents"
             bar.update(task, description=f"waiting for {late}")
-    with fleet(folder) as agents:
+    left = began + wait - time.monotonic() if wait else LOOK
+    with fleet(folder, max(1.0, min(LOOK, left))) as agents:
         agents.any()
         found = _answers(agents)
         if found and all(report["state"] == "unknown" for report in found.values()):
@@ -70,12 +72,10 @@ def posterior(
             found = {name: report | reason for name, report in found.items()}
         lacking = any(report["state"] == "incomplete" for report in found.values())
         out = staying_out(agents.statuses()) if lacking else []
+        frozen = [f"{name}: {asleep(pid)}" for name, pid in agents.silent.items() if lives(pid)]
     if not found:
-        raise TimedOut(
-            f"{', '.join(agents.down)} of {folder} did not answer: frozen, or very busy; look at "
-            "agent.log in its folder, or ask again"
-        )
-    best = max(found.values(), key=_worth)
+        raise TimedOut("; ".join(frozen) or f"{', '.join(agents.down)} of {folder} did not answer")
+    best = newest(found)
     digests = {report.get("digest") for report in found.values() if report["state"] == "complete"}
     best = best | {"agreed": len(digests) == 1, "known_to": _known(found, best)}
     if json:
@@ -84,13 +84,35 @@ def posterior(
         raise UnweaveError(f"{', '.join(found)}: {best['why']}")
     else:
         _show(console, best)
-        for line in out:
+        for line in (*_behind(found, best), *out, *frozen):
             console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
-    if best["state"] not in ("complete", "unconfirmed"):
+    if best["state"] not in _WHOLE:
         raise typer.Exit(1)
 
 
 _ORDER = ("left", "unknown", "incomplete", "unconfirmed", "complete")
+_WHOLE = ("unconfirmed", "complete")
+
+
+def newest(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The newest report that is whole, by the stamp of its token; else the one that says most."""
+    return max(found.values(), key=_worth, default={"state": "unknown"})
+
+
+def _behind(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]:
+    """Who has another sum than the one that is shown."""
+    if "digest" not in best:
+        return []
+    others: dict[str, list[str]] = {}
+    for name, report in found.items():
+        if report.get("digest") not in (None, best["digest"]):
+            others.setdefault(report["digest"], []).append(name)
+    if not others:
+        return []
+    lines = [f"known to {', '.join(best['known_to'])}: the newest; not everybody has heard of it:"]
+    return lines + [
+        f"{', '.join(names)}: another one, {digest[:12]}" for digest, names in others.items()
+    ]
 
 
 def _answers(agents: Fleet) -> dict[str, dict[str, Any]]:
@@ -122,9 +144,13 @@ def _why_no_token(agents: Fleet) -> dict[str, Any]:
     return {"why": f"no token has been here yet: {why}", "missing": sorted(unheard)}
 
 
-def _worth(report: dict[str, Any]) -> tuple[int, int, bool]:
-    included = len(report.get("included", []))
-    return _ORDER.index(report["state"]), included, report.get("fitting") is None
+def _worth(report: dict[str, Any]) -> tuple[bool, list[int], bool, int]:
+    """Whole ones by their age; of the others a nearly whole one tells most."""
+    whole = report["state"] in _WHOLE
+    place = _ORDER.index(report["state"])
+    count = [] if whole else [place, len(report.get("included", ()))]
+    fitted = report.get("fitting") is None
+    return whole, count + list(report.get("stamp", ())), fitted, place
 
 
 def _known(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]:

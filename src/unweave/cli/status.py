@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,9 +31,10 @@ def status(
         unweave status clinics/agents/a1 --json
     """
     from unweave.cli.common import command, console, emit_json, errors, quote
-    from unweave.node.fleet import fleet
+    from unweave.node.asleep import asleep, lives
+    from unweave.node.fleet import LOOK, fleet
 
-    with fleet(folder) as agents, errors.status("asking …"):
+    with fleet(folder, LOOK) as agents, errors.status("asking …"):
         found = agents.statuses()
         left = gone_agents(found)
         gone = [name for name in agents.down if name in left]
@@ -40,15 +42,15 @@ def status(
     if json:
         emit_json({"agents": found, "down": down, "gone": gone})
     else:
-        console.print(status_table(found, agents.down))
-        if agents.silent:
-            console.print(
-                f"{', '.join(sorted(agents.silent))} did not answer in time: frozen, very busy or "
-                "just stopped; agent.log in its folder may say more",
-                highlight=False,
-                markup=False,
-            )
-        elif not found:
+        places = _places(agents.folders, found)
+        console.print(status_table(found, agents.down, places))
+        if not _wide():
+            console.print(_places_table(found, agents.down, places))
+        for name, pid in sorted(agents.silent.items()):
+            how = asleep(pid) if lives(pid) else "it has just stopped; agent.log may say why"
+            said = f"{name} did not answer in time: {how}"
+            console.print(said, style="yellow", highlight=False, markup=False, soft_wrap=True)
+        if not found and not agents.silent:
             how = "agent" if folder in agents.folders.values() else "up"
             console.print("Nobody answers. Start with", highlight=False)
             command(f"unweave {how} {quote(folder)}")
@@ -77,14 +79,48 @@ def gone_agents(found: dict[str, dict[str, Any]]) -> set[str]:
     return {name for s in found.values() for name in s.get("left", [])}
 
 
-def status_table(found: dict[str, dict[str, Any]], down: list[str]) -> Table:
-    from rich.table import Table
-
+def _wide() -> bool:
+    """Whether there is room for addresses: without them the table fits 80 columns."""
     from unweave.cli.common import console
 
+    return console.width >= 110
+
+
+def _places(folders: dict[str, Path], found: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Where each agent listens, or would, if it ran."""
+    from unweave.errors import UnweaveError
+    from unweave.node.config import AgentFolder
+
+    places = {name: str(s.get("address") or "") for name, s in found.items()}
+    for name in folders.keys() - found.keys():
+        try:
+            home = AgentFolder.read(folders[name])
+        except UnweaveError:
+            continue  # `unweave check` says what is wrong with it
+        places[name] = home.config.listen or home.manifest.agent(name).address or ""
+    return places
+
+
+def _places_table(
+    found: dict[str, dict[str, Any]], down: list[str], places: Mapping[str, str]
+) -> Table:
+    from rich.table import Table
+
+    table = Table()
+    for name in ("agent", "address", "pid"):
+        table.add_column(name, overflow="fold")
+    for name in (*found, *down):
+        table.add_row(name, places.get(name, ""), str(found.get(name, {}).get("pid", "")))
+    return table
+
+
+def status_table(
+    found: dict[str, dict[str, Any]], down: list[str], places: Mapping[str, str] | None = None
+) -> Table:
+    from rich.table import Table
+
     table = Table(title="Agents")
-    # Without these two the table fits a terminal of 80 columns.
-    wide = console.width >= 110
+    wide = _wide()
     for name in ("agent", *(("address", "pid") if wide else ()), "phase"):
         table.add_column(name, no_wrap=True)
     for name in ("epoch", "hop", "rev.", "in"):
@@ -107,7 +143,8 @@ def status_table(found: dict[str, dict[str, Any]], down: list[str]) -> Table:
     gone = gone_agents(found)
     for name in down:
         phase = "gone" if name in gone else "[red]down[/red]"
-        table.add_row(name, *(("", "") if wide else ()), phase, *[""] * 6)
+        where = ((places or {}).get(name, ""), "") if wide else ()
+        table.add_row(name, *where, phase, *[""] * 6)
     return table
 
 

@@ -11,6 +11,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Group
 
+    from unweave.cli.glance import Look
+    from unweave.node.fleet import Fleet
     from unweave.node.supervisor import Supervisor
 
 __all__ = ["up"]
@@ -57,7 +59,7 @@ def up(
     from unweave.cli.common import check_timeout, console
     from unweave.errors import ConfigError, UnweaveError
     from unweave.node.config import find_agents
-    from unweave.node.fleet import TimedOut, fleet
+    from unweave.node.fleet import LOOK, TimedOut, fleet
     from unweave.node.supervisor import Supervisor
 
     check_timeout(timeout)
@@ -67,11 +69,12 @@ def up(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    with fleet(folder) as running:
-        if running.agents:
+    with fleet(folder, LOOK) as running:
+        if here := list(running.agents):
+            pids = _pids(running.statuses(), running.silent)
             raise UnweaveError(
-                f"{', '.join(running.agents)} of {folder} already run: look at them with `unweave "
-                f"status {folder}`, or stop them first: kill {_pids(running.statuses())}"
+                f"{', '.join(here)} of {folder} already run: look at them with `unweave "
+                f"status {folder}`, or stop them first: kill {pids}"
             )
     signal.signal(signal.SIGTERM, stop)
     homes = find_agents(folder)
@@ -121,9 +124,11 @@ def _number(homes: list[Path]) -> str:
     return "1 agent" if len(homes) == 1 else f"{len(homes)} agents"
 
 
-def _pids(found: dict[str, dict[str, Any]]) -> str:
-    """Of those to stop: another `unweave up` would start its agents again."""
+def _pids(found: dict[str, dict[str, Any]], silent: dict[str, int | None]) -> str:
+    """Of those to stop: another `unweave up` would start its agents again. One that is frozen
+    does not say who started it."""
     pids = [status.get("supervisor") or status["pid"] for status in found.values()]
+    pids += [pid for pid in silent.values() if pid is not None]
     return " ".join(map(str, dict.fromkeys(pids)))
 
 
@@ -147,11 +152,16 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
 
     from rich.live import Live
 
+    from unweave.cli import glance
     from unweave.cli.common import console
+    from unweave.node.asleep import asleep, lives
+    from unweave.node.config import AgentFolder
     from unweave.node.fleet import fleet
 
     previous: tuple[float, int] | None = None
-    found: dict[str, dict[str, Any]] = {}
+    home = next(iter(agents.children.values())).folder
+    everybody = AgentFolder.read(home).manifest.topology.agents
+    look = glance.Look({}, list(agents.children), everybody)
     missing, said = "everybody", ""
     with ExitStack() as stack:
         live = None
@@ -162,108 +172,55 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
             with fleet(folder, timeout=2.0) as reached:
                 found, down = reached.statuses(), reached.down
                 posterior = _posterior(reached)
+            frozen = {name: asleep(pid) for name, pid in reached.silent.items() if lives(pid)}
+            look = glance.Look(found, down, everybody, agents.troubles(down) | frozen)
             sent = sum(s["counts"].get("tokens sent", 0) for s in found.values())
             now = time.monotonic()
             speed = 0.0 if previous is None else (sent - previous[1]) / (now - previous[0])
             previous = (now, sent)
-            missing = _missing(found, down)
+            missing = glance.missing(look)
             if json:
-                look = {"agents": found, "down": down, "hops_per_second": round(speed, 1)}
-                sys.stdout.write(jsonlib.dumps(look) + "\n")
+                told = {
+                    "agents": found,
+                    "down": down,
+                    "troubles": look.troubles,
+                    "hops_per_second": round(speed, 1),
+                }
+                sys.stdout.write(jsonlib.dumps(told) + "\n")
                 sys.stdout.flush()
             elif live is not None:
                 if _in_front():  # it may have been sent to the background (Ctrl-Z, bg)
-                    live.update(_view(found, down, posterior, speed), refresh=True)
-            elif (line := _line(found, down)) != said:
-                console.print(line, highlight=False, soft_wrap=True)
+                    live.update(_view(look, posterior, speed), refresh=True)
+            elif (line := glance.line(look)) != said:
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
                 said = line
+            if console.quiet:  # whoever read this has gone: so do we, in order
+                raise BrokenPipeError
             if end is not None and not missing:
                 break
             time.sleep(0.5 if end is None else 0.1)
-    return "" if not missing else _why(found, missing)
+    return "" if not missing else glance.why(look, missing)
 
 
-def _why(found: dict[str, dict[str, Any]], missing: str) -> str:
-    from unweave.cli.status import staying_out
+def _posterior(reached: Fleet) -> dict[str, Any]:
+    from unweave.cli.posterior import newest
 
-    if out := staying_out(found):
-        return "; ".join(out)
-    return f"waiting for {missing}; look at agent.log in its folder, or wait longer (--timeout)"
-
-
-def _missing(found: dict[str, dict[str, Any]], down: list[str]) -> str:
-    """Who does not know the place of rest, with a sum that is complete and attested by all."""
-    rests = [s["rest"] for s in found.values() if s.get("rest")]
-    size = len(found) + len(down)
-    left = {gone for s in found.values() for gone in s.get("left", ())}
-    down = [name for name in down if name not in left]
-    late = [
-        name
-        for name, s in found.items()
-        if name not in left
-        and (
-            not s.get("complete")
-            or s["resting"] is None
-            or s["rest"] != max(rests)
-            or s["attested"] < size - len(s["left"])
-        )
-    ]
-    return ", ".join(down or late)
+    answers = reached.ask_all("posterior", 2.0)
+    return newest({name: answer["posterior"] for name, answer in answers.items()})
 
 
-def _posterior(reached: Any) -> dict[str, Any]:
-    for name in list(reached.agents):
-        answer = reached.again(name, "posterior")
-        if answer is not None and "marginals" in answer["posterior"]:
-            report: dict[str, Any] = answer["posterior"]
-            return report
-    return {}
-
-
-def _view(
-    found: dict[str, dict[str, Any]], down: list[str], posterior: dict[str, Any], speed: float
-) -> Group:
+def _view(look: Look, posterior: dict[str, Any], speed: float) -> Group:
     from rich.console import Group
     from rich.text import Text
 
+    from unweave.cli import glance
     from unweave.cli.status import status_table, staying_out
 
     lines = [Text(f"{speed:.0f} hops/s · Ctrl-C stops all agents", style="dim")]
-    lines += [Text(line, style="yellow") for line in staying_out(found)]
+    lines += [
+        Text(line, style="yellow") for line in (*staying_out(look.found), *glance.absent(look))
+    ]
     for row in posterior.get("marginals", [])[:6]:
         if row["mean"] is not None and row["sd"] is not None:
             lines.append(Text(f"{row['name']} = {row['mean']:.5g} ± {row['sd']:.2g}"))
-    return Group(status_table(found, down), *lines)
-
-
-def _line(found: dict[str, dict[str, Any]], down: list[str]) -> str:
-    """The network in one line, for a log or a pipe."""
-    from unweave.cli.status import gone_agents, staying_out
-
-    gone = gone_agents(found)
-    inside = {name: s for name, s in found.items() if name not in gone}
-    if inside:
-        included = max(len(s.get("included", [])) for s in inside.values())
-        answer = "1 agent answers" if len(inside) == 1 else f"{len(inside)} agents answer"
-        parts = [f"{answer}, {included} included, {_state(inside)}"]
-    else:
-        parts = ["nobody answers"]
-    parts += staying_out(found)
-    if dead := [name for name in down if name not in gone]:
-        parts.append(f"down: {', '.join(dead)}")
-    if gone:
-        parts.append(f"gone: {', '.join(sorted(gone))}")
-    return "; ".join(parts)
-
-
-def _state(found: dict[str, dict[str, Any]]) -> str:
-    """At rest, when all who answer know the same place and sum; a missing attestation is none of
-    their business."""
-    rests = {
-        (s.get("resting"), s.get("digest"), tuple(s.get("rest") or ())) for s in found.values()
-    }
-    resting, digest, _ = next(iter(rests))
-    if len(rests) > 1 or resting is None or not digest:
-        return "learning"
-    complete = all(s.get("complete") for s in found.values())
-    return f"at rest with {digest[:12]}" + ("" if complete else ", incomplete")
+    return Group(status_table(look.found, look.down), *lines)

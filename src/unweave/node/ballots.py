@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 
 from unweave.errors import UnweaveError
 from unweave.graph.topology import Topology
+from unweave.node.asleep import asleep, lives
 from unweave.node.config import AgentFolder
-from unweave.node.fleet import Fleet, TimedOut, patiently
+from unweave.node.fleet import LOOK, Fleet, TimedOut, patiently
 from unweave.protocol.ids import request_id
 
 __all__ = ["Ballot", "hold_ballot", "told"]
 
 _NEWS = 10.0  # seconds for a vote to get around
+_LEAST = 1.0  # seconds for a voter to answer, however late it is
 _MARGIN = 0.2  # a status rounds its seconds
 
 
@@ -35,11 +37,14 @@ def hold_ballot(
     """Every agent here votes that `name` is gone, unless it hears it. Who has heard it a moment ago
     is asked again when that is long enough ago, as long as votes are missing and there is time."""
     agents.any()
-    if name in agents.agents:
+    end = time.monotonic() + timeout
+    statuses = agents.statuses(min(LOOK, timeout))
+    if name in statuses:
         raise UnweaveError(
             f"{name} answers here: it is not gone. Ask it: `unweave forget {agents.root} {name}`"
         )
-    statuses = agents.statuses()
+    if name in agents.silent and lives(agents.silent[name]):
+        tell(f"{name} may come back: {asleep(agents.silent[name])}; with enough votes it is out")
     left = {gone for status in statuses.values() for gone in status.get("left", ())}
     voters = [voter for voter in statuses if voter not in left]
     if not voters:
@@ -50,11 +55,11 @@ def hold_ballot(
     manifest = AgentFolder.read(next(iter(agents.folders.values()))).manifest
     quorum = len(manifest.topology) // 2 + 1
     request = _request(manifest.topology.index(name), name, [statuses[voter] for voter in voters])
-    end = time.monotonic() + timeout
     refused: dict[str, str] = {}
     began = time.monotonic()
     while True:
-        refused = _round(agents, manifest.topology, list(refused or voters), name, request)
+        asked = list(refused or voters)
+        refused = _round(agents, manifest.topology, asked, name, request, end)
         if not refused or len(voters) - len(refused) >= quorum:
             break
         early = _early(agents, list(refused), name, began, manifest.patience.loss)
@@ -81,7 +86,7 @@ def hold_ballot(
 
 
 def _round(
-    agents: Fleet, topology: Topology, voters: list[str], name: str, request: str
+    agents: Fleet, topology: Topology, voters: list[str], name: str, request: str, end: float
 ) -> dict[str, str]:
     """Who refuses, and why. The neighbours of `name` are asked at the same time (each of them calls
     it first, and waits for its patience), then the others."""
@@ -92,8 +97,8 @@ def _round(
         [voter for voter in voters if voter not in near],
     ):
         if group and any(not why for why in answers.values()):
-            _tell_the_others(agents, name, group)
-        answers |= _votes(agents, group, name, request)
+            _tell_the_others(agents, name, group, end)
+        answers |= _votes(agents, group, name, request, end)
     return {voter: why for voter, why in answers.items() if why}
 
 
@@ -104,7 +109,7 @@ def _early(
     is of no use: whoever has heard it since the votes began will hear it again."""
     early = {}
     for voter in voters:
-        status = (agents.again(voter, "status") or {}).get("status", {})
+        status = (agents.again(voter, "status", within=LOOK) or {}).get("status", {})
         ago = status.get("others", {}).get(name, {}).get("heard_seconds_ago")
         if ago is None or ago >= loss:
             continue
@@ -114,18 +119,19 @@ def _early(
     return early
 
 
-def _votes(agents: Fleet, voters: list[str], name: str, request: str) -> dict[str, str]:
+def _votes(agents: Fleet, voters: list[str], name: str, request: str, end: float) -> dict[str, str]:
     if not voters:
         return {}
     with ThreadPoolExecutor(min(32, len(voters))) as voting:
-        words = voting.map(lambda voter: _word(agents, voter, name, request), voters)
+        words = voting.map(lambda voter: _word(agents, voter, name, request, end), voters)
         return dict(zip(voters, words, strict=True))
 
 
-def _tell_the_others(agents: Fleet, name: str, voters: list[str]) -> None:
+def _tell_the_others(agents: Fleet, name: str, voters: list[str], end: float) -> None:
     """Who is no neighbour seconds a neighbour's vote: wait until it has heard of one."""
-    for _ in patiently(_NEWS):
-        known = [(agents.again(voter, "status") or {}).get("status", {}) for voter in voters]
+    for left in patiently(min(_NEWS, end - time.monotonic())):
+        answers = [agents.again(voter, "status", within=min(LOOK, left)) for voter in voters]
+        known = [(answer or {}).get("status", {}) for answer in answers]
         if all(status.get("votes", {}).get(name) for status in known):
             return
 
@@ -147,10 +153,11 @@ def _request(index: int, name: str, statuses: list[dict[str, Any]]) -> str:
     return request_id(index, secrets.token_bytes(12)).hex()
 
 
-def _word(agents: Fleet, voter: str, name: str, request: str) -> str:
+def _word(agents: Fleet, voter: str, name: str, request: str, end: float) -> str:
     """Empty if it votes; otherwise why it does not."""
     try:
-        answer = agents.again(voter, "vote", agent=name, request=request)
+        within = max(_LEAST, end - time.monotonic())
+        answer = agents.again(voter, "vote", within=within, agent=name, request=request)
     except UnweaveError as error:
         return str(error).removeprefix(f"{voter}: ")
     return "" if answer is not None else "it has stopped answering"

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from unweave.errors import UnweaveError
+from unweave.node.asleep import asleep, lives
 from unweave.node.config import AGENT_FILE, agent_name
 from unweave.node.doors import short
 
 __all__ = ["AgentDown", "Operator"]
+
+
+_CONNECT = 3.0  # seconds; a frozen process takes calls until its queue is full
 
 
 class AgentDown(UnweaveError):
@@ -27,7 +32,8 @@ class Operator:
         self.name = agent_name(self.folder)
         path = self.folder / "agent.sock"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(timeout)
+        self._socket.settimeout(min(timeout, _CONNECT))
+        self._timeout = timeout
         try:
             with short(path) as where:
                 self._socket.connect(where)
@@ -39,16 +45,26 @@ class Operator:
             ) from None
         self._lines = self._socket.makefile("rb")
 
-    def ask(self, do: str, **request: Any) -> dict[str, Any]:
-        """One request, one answer; a refusal is raised as the error it is."""
+    @property
+    def pid(self) -> int | None:
+        """The process behind the door, also if it never answers; None where nobody can tell."""
+        option = getattr(socket, "SO_PEERCRED", None)
+        if option is None:
+            return None
+        form = struct.Struct("3i")
+        pid, _, _ = form.unpack(self._socket.getsockopt(socket.SOL_SOCKET, option, form.size))
+        return int(pid) or None
+
+    def ask(self, do: str, *, within: float | None = None, **request: Any) -> dict[str, Any]:
+        """One request, one answer, in the time there is; a refusal is raised as the error it is."""
+        self._socket.settimeout(self._timeout if within is None else min(within, self._timeout))
         try:
             self._socket.sendall(json.dumps({"do": do, **request}).encode() + b"\n")
             line = self._lines.readline()
         except OSError as error:
             late = "" if do == "status" else "; if it only slept, it will do what was asked"
-            raise AgentDown(
-                f"{self.name}: does not answer ({error}); is it stopped?{late}"
-            ) from None
+            how = asleep(pid) if lives(pid := self.pid) else "it has stopped; start it again"
+            raise AgentDown(f"{self.name}: does not answer ({error}): {how}{late}") from None
         if not line:
             raise AgentDown(f"{self.name}: stopped before it answered; start it again")
         answer: dict[str, Any] = json.loads(line)

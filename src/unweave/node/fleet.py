@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from unweave.errors import ConfigError, UnweaveError
+from unweave.node.asleep import asleep, lives
 from unweave.node.client import AgentDown, Operator
 from unweave.node.config import AgentFolder, agent_name, find_agents
 
-__all__ = ["GONE", "Fleet", "TimedOut", "fleet", "patiently"]
+__all__ = ["GONE", "LOOK", "Fleet", "TimedOut", "fleet", "patiently"]
 
+LOOK = 3.0  # seconds to look at agents: one that lives says at once how it is
 
 GONE = "was declared gone by a quorum: it takes part no more"
 
@@ -31,7 +33,7 @@ class Fleet:
         self.root = root
         self.folders = {agent_name(folder): folder for folder in folders}
         self.agents: dict[str, Operator] = {}
-        self.silent: set[str] = set()  # took a call and did not answer: frozen, or very busy
+        self.silent: dict[str, int | None] = {}  # took a call and did not answer, with the pid
         self._stack = stack
         self._timeout = timeout
         for name in self.folders:
@@ -49,14 +51,20 @@ class Fleet:
         self.agents[name] = operator
         return operator
 
-    def again(self, name: str, do: str, **request: Any) -> dict[str, Any] | None:
+    def again(
+        self, name: str, do: str, *, within: float | None = None, **request: Any
+    ) -> dict[str, Any] | None:
         """Ask an agent that may be starting again meanwhile; None: it does not answer now."""
         try:
-            return (self.agents.get(name) or self._connect(name)).ask(do, **request)
+            answer = (self.agents.get(name) or self._connect(name)).ask(
+                do, within=within, **request
+            )
         except AgentDown:
-            if self.agents.pop(name, None) is not None:
-                self.silent.add(name)
+            if (operator := self.agents.pop(name, None)) is not None:
+                self.silent[name] = operator.pid
             return None
+        self.silent.pop(name, None)
+        return answer
 
     @property
     def down(self) -> list[str]:
@@ -65,6 +73,9 @@ class Fleet:
     def any(self) -> Operator:
         """One agent that answers."""
         if not self.agents:
+            for name, pid in self.silent.items():
+                if lives(pid):
+                    raise AgentDown(f"{name}: {asleep(pid)}")
             alone = self.root in self.folders.values()
             raise AgentDown(
                 f"no agent runs in {self.root}: start it with `unweave agent {self.root}`"
@@ -87,6 +98,8 @@ class Fleet:
                 f"the folder of {name!r} is not here: its owner must ask, at its own agent; the "
                 f"folders here are {', '.join(self.folders)}"
             )
+        if name in self.silent and lives(self.silent[name]):
+            raise AgentDown(f"{name}: {asleep(self.silent[name])}; nothing was asked of it")
         if name not in self.agents:
             raise AgentDown(
                 f"{name} does not run: start it with `unweave agent {self.folders[name]}`, or, if "
@@ -94,35 +107,38 @@ class Fleet:
             )
         return self.agents[name]
 
-    def ask_all(self, do: str) -> dict[str, dict[str, Any]]:
+    def ask_all(self, do: str, within: float | None = None) -> dict[str, dict[str, Any]]:
         """Everybody's answer, all asked at once: those that are frozen share one wait, and count as
         down from then on."""
         answers: dict[str, dict[str, Any]] = {}
-        for name, answer in self.ask_each(do).items():
+        for name, answer in self.ask_each(do, within).items():
             if isinstance(answer, UnweaveError):
                 raise answer
             answers[name] = answer
         return answers
 
-    def ask_each(self, do: str) -> dict[str, dict[str, Any] | UnweaveError]:
-        """As `ask_all`, but one agent's refusal does not keep the answers of the others away."""
+    def ask_each(
+        self, do: str, within: float | None = None, *, anew: bool = False
+    ) -> dict[str, dict[str, Any] | UnweaveError]:
+        """As `ask_all`, but one agent's refusal does not keep the answers of the others away.
+        `anew`: also those that did not answer before."""
 
         def one(name: str) -> dict[str, Any] | UnweaveError | None:
             try:
-                return self.again(name, do)
+                return self.again(name, do, within=within)
             except UnweaveError as error:
                 return error
 
-        names = list(self.agents)
+        names = list(self.folders if anew else self.agents)
         if not names:
             return {}
         with ThreadPoolExecutor(min(32, len(names))) as asking:
             answers = zip(names, asking.map(one, names), strict=True)
             return {name: answer for name, answer in answers if answer is not None}
 
-    def statuses(self) -> dict[str, dict[str, Any]]:
+    def statuses(self, within: float = LOOK) -> dict[str, dict[str, Any]]:
         """Everybody's status."""
-        return {name: answer["status"] for name, answer in self.ask_all("status").items()}
+        return {name: answer["status"] for name, answer in self.ask_all("status", within).items()}
 
 
 @contextmanager

@@ -9,10 +9,12 @@ from typing import Any
 
 from unweave.errors import UnweaveError
 from unweave.graph.topology import Topology
+from unweave.node.asleep import asleep, lives
 from unweave.node.ballots import hold_ballot, told
 from unweave.node.config import AgentFolder
 from unweave.node.cut import cut_apart
-from unweave.node.fleet import GONE, Fleet, TimedOut, patiently
+from unweave.node.fleet import GONE, LOOK, Fleet, TimedOut, patiently
+from unweave.node.hindrance import few, hindrance
 from unweave.node.identity import verifier
 from unweave.node.mismatches import did_not_add_up, on_record
 from unweave.protocol.verify import verify
@@ -36,7 +38,7 @@ def erase_and_wait(
     the options that ask for the same once more; without them the whole agent would be forgotten."""
     subject = _subject(name, keys)
     refused: dict[str, str] = {}
-    began = time.monotonic()
+    end = time.monotonic() + timeout
     topology = _topology(agents)
     if gone:
         request, asker, refused = hold_ballot(
@@ -46,17 +48,19 @@ def erase_and_wait(
             tell(f"forgetting {subject}: not everybody votes: {told(refused)}")
     else:
         what: dict[str, Any] = {"whole": True} if keys is None else {"keys": keys}
-        asked = agents.of(name).ask("erase", **what)
+        if name in agents.agents:  # a door that opens is no answer yet
+            agents.again(name, "status", within=min(LOOK, timeout))
+        asked = agents.of(name).ask("erase", within=max(_LEAST, end - time.monotonic()), **what)
         request, asker = asked["request"], name
         before = asked.get("before", 0)
         if before:
             tell(f"forgetting {name}: {before} of {len(keys or ())} were asked for before")
     last: dict[str, Any] = {}
     status: dict[str, Any] = {}
-    left = max(timeout - (time.monotonic() - began), min(timeout, _LEAST))
     apart, said = "", False
-    for _ in patiently(left):
-        answer = agents.again(asker, "erasure", request=request)
+    for left in patiently(max(end - time.monotonic(), min(timeout, _LEAST))):
+        limit = max(_LEAST, min(LOOK, left))
+        answer = agents.again(asker, "erasure", within=limit, request=request)
         if answer is None:
             tell(f"forgetting {subject}: {asker} does not answer; the request stands")
             continue
@@ -64,7 +68,7 @@ def erase_and_wait(
         if last["state"] == "certified":
             text = json.dumps(last["certificate"], sort_keys=True, separators=(",", ":"))
             return _verified(text.encode(), agents), request
-        status = (agents.again(asker, "status") or {"status": status})["status"]
+        status = (agents.again(asker, "status", within=limit) or {"status": status})["status"]
         apart = _apart(agents, topology, name, status) if gone else ""
         if apart and not said:
             tell(f"forgetting {subject}: {apart}")
@@ -81,7 +85,7 @@ def erase_and_wait(
         )
     if last.get("state") == "voting":
         raise TimedOut(_who_votes(name, last, status, refused, again))
-    raise TimedOut(_who_erases(agents, name, keys, request, last, status, again))
+    raise TimedOut(_who_erases(agents, name, keys, request, last, again))
 
 
 def _topology(agents: Fleet) -> Topology:
@@ -91,7 +95,9 @@ def _topology(agents: Fleet) -> Topology:
 def _apart(agents: Fleet, topology: Topology, name: str, status: dict[str, Any]) -> str:
     """Whether those who are dead cut the others from each other; those elsewhere may well live."""
     down = {name, *agents.down}
-    return cut_apart(topology, set(status.get("left", ())), down, agents.folders)
+    text = cut_apart(topology, set(status.get("left", ())), down, agents.folders)
+    frozen = [one for one in agents.silent if lives(agents.silent[one])] if text else []
+    return "; ".join([text, *(f"{one}: {asleep(agents.silent[one])}" for one in frozen)])
 
 
 def _subject(name: str, keys: list[str] | None) -> str:
@@ -118,7 +124,7 @@ def _progress(
     if state == "removed":
         waiting = report["waiting_for"]
         number = "1 attestation" if len(waiting) == 1 else f"{len(waiting)} attestations"
-        return f"taken out; {number} to come: {_few(waiting)}"
+        return f"taken out; {number} to come: {few(waiting)}"
     return "the token is on its way"
 
 
@@ -127,7 +133,7 @@ def _votes(
 ) -> str:
     """How many, whose, and who refused."""
     voted = status.get("votes", {}).get(name, [])
-    text = f"{report['votes']} of {report['quorum']} votes that {name} is gone ({_few(voted)})"
+    text = f"{report['votes']} of {report['quorum']} votes that {name} is gone ({few(voted)})"
     return f"{text}; not by {told(refused)}" if refused else text
 
 
@@ -136,7 +142,7 @@ def _who_votes(
 ) -> str:
     silent = _silent(name, status, refused)
     return (
-        f"only {_votes(name, report, status, refused)}. Not heard of: {_few(silent)}; their "
+        f"only {_votes(name, report, status, refused)}. Not heard of: {few(silent)}; their "
         f"operators vote with `unweave vote AGENT_DIR {name}`, and the request stands: then "
         f"ask again with {again}"
     )
@@ -148,16 +154,14 @@ def _who_erases(
     keys: list[str] | None,
     request: str,
     report: dict[str, Any],
-    status: dict[str, Any],
     again: str,
 ) -> str:
-    missing = _missing(agents, report, status)
     many = keys is not None and len(set(keys)) > 1
     if report.get("state") == "removed":
         done = f"{'were' if many else 'was'} taken out, but not everybody has attested"
     else:
         done = f"{'are' if many else 'is'} not out"
-    who = (_few(missing) or "the token") + _how(agents, missing)
+    who = hindrance(agents, report.get("waiting_for")) or "the token"
     return (
         f"{_subject(name, keys)} {done} in time: waiting for {who}. The request ({request}) stands "
         f"and goes on by itself: ask again with {again}, or wait longer (--timeout)"
@@ -171,36 +175,6 @@ def _silent(name: str, status: dict[str, Any], refused: dict[str, str]) -> list[
     return [agent for agent in everybody if agent not in heard]
 
 
-def _missing(agents: Fleet, report: dict[str, Any], status: dict[str, Any]) -> list[str]:
-    """Who is waited for: never somebody who has left, and those that do not run before others."""
-    left = status.get("left", ())
-    down = [agent for agent in agents.down if agent not in left]
-    waiting = report.get("waiting_for")
-    if waiting is None:
-        return down or list(status.get("suspects", ()))
-    return [a for a in waiting if a in down] or list(waiting)
-
-
-def _how(agents: Fleet, missing: list[str]) -> str:
-    """How to get the first of them to answer."""
-    if not missing:
-        return ""
-    agent = missing[0]
-    if agent in agents.agents:
-        return ", which runs, but has not seen the token yet"
-    if agent not in agents.folders:
-        return f" (elsewhere: ask the operator of {agent})"
-    return (
-        f" (start it with `unweave agent {agents.folders[agent]}`, or, if it is gone for good, "
-        f"`unweave forget {agents.root} {agent} --gone`)"
-    )
-
-
-def _few(names: list[str]) -> str:
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more
-
-
 # ---------------------------------------------------------------------------------------- audit
 
 
@@ -210,8 +184,9 @@ def audit_and_wait(agents: Fleet, timeout: float, *, tell: Callable[[str], None]
     An audit that does not add up is an error at once, and also if it is heard of only at the end:
     the network rebuilds its token, and everybody would attest that one.
     """
-    agent = _insider(agents)
-    statuses = agents.statuses().values()
+    end = time.monotonic() + timeout
+    agent = _insider(agents, min(LOOK, timeout))
+    statuses = agents.statuses(min(LOOK, timeout)).values()
     known = on_record(statuses)
 
     def check(statuses: Iterable[dict[str, Any]]) -> None:
@@ -219,11 +194,11 @@ def audit_and_wait(agents: Fleet, timeout: float, *, tell: Callable[[str], None]
             raise error
 
     check(statuses)
-    before = agents.agents[agent].ask("rouse")["before"]
+    before = agents.agents[agent].ask("rouse", within=LOOK)["before"]
     last: dict[str, Any] = {}
     size, anew = len(_topology(agents)), 0
-    for _ in patiently(timeout):
-        answer = agents.again(agent, "status")
+    for left in patiently(max(end - time.monotonic(), min(timeout, _LEAST))):
+        answer = agents.again(agent, "status", within=max(_LEAST, min(LOOK, left)))
         if answer is None or "rest" not in answer["status"]:
             continue  # it is starting again
         last = answer["status"]
@@ -239,23 +214,21 @@ def audit_and_wait(agents: Fleet, timeout: float, *, tell: Callable[[str], None]
             check(agents.statuses().values())
             return last
         tell(f"auditing: {anew} of {number} have attested")
-    check(agents.statuses().values())
-    raise TimedOut(_who_attests(agents, last, anew, size - len(last.get("left", ()))))
+    check(agents.statuses(_LEAST).values())
+    raise TimedOut(_who_attests(agents, anew, size - len(last.get("left", ()))))
 
 
-def _insider(agents: Fleet) -> str:
+def _insider(agents: Fleet, within: float) -> str:
     """An agent that answers and has not left: the others are told nothing any more."""
     agents.any()
-    statuses = agents.statuses()
+    statuses = agents.statuses(within)
     left = {gone for status in statuses.values() for gone in status.get("left", ())}
     inside = [name for name in statuses if name not in left]
     return inside[0] if inside else agents.any().name
 
 
-def _who_attests(agents: Fleet, status: dict[str, Any], anew: int, number: int) -> str:
-    missing = _missing(agents, {}, status)
+def _who_attests(agents: Fleet, anew: int, number: int) -> str:
     return (
-        f"the audit was not complete in time: {anew} of {number} agents have "
-        f"attested; waiting for {_few(missing) or 'an agent that is not here'}"
-        f"{_how(agents, missing)}. Or wait longer (--timeout)"
+        f"the audit was not complete in time: {anew} of {number} agents have attested; waiting "
+        f"for {hindrance(agents) or 'the token'}. Or wait longer (--timeout)"
     )

@@ -1,0 +1,98 @@
+"""Who keeps a network waiting, and what to do: everybody here is asked, when a limit is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from unweave.node.asleep import asleep, lives
+from unweave.node.config import AgentFolder
+from unweave.node.fleet import Fleet
+
+__all__ = ["few", "hindrance"]
+
+_LAST = 1.5  # seconds for the last question: the limit has been reached already
+
+
+class _Trouble(NamedTuple):
+    """Why an agent does not do its part; those with the same are told together."""
+
+    kind: str
+    what: str  # of this one, and what to do about it
+
+
+def hindrance(agents: Fleet, waiting: list[str] | None = None, within: float = _LAST) -> str:
+    """Whom everybody waits for; empty if nobody here can tell. `waiting`: whose attestations are
+    missing, if that is known: of those the ones in trouble are named, before the others."""
+    found = {
+        name: answer["status"]
+        for name, answer in agents.ask_each("status", within, anew=True).items()
+        if isinstance(answer, dict)
+    }
+    left = {gone for status in found.values() for gone in status.get("left", ())}
+    manifest = AgentFolder.read(next(iter(agents.folders.values()))).manifest
+    everybody = dict.fromkeys((*manifest.topology.agents, *(waiting or ())))
+    trouble = {
+        name: one
+        for name in everybody
+        if name not in left and (one := _trouble(agents, name, found, waiting)) is not None
+    }
+    if not waiting:
+        return _told(trouble)
+    named = {name: trouble[name] for name in waiting if name in trouble}
+    if named:
+        return _told(named)
+    living = f"{few(waiting)}, which {_run(waiting)}, but {_have(waiting)} not seen the token yet"
+    return f"{living}; and for {_told(trouble)}" if trouble else living
+
+
+def few(names: Iterable[str]) -> str:
+    """The first names of many."""
+    names = list(names)
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
+
+
+def _trouble(
+    agents: Fleet, name: str, found: dict[str, dict[str, Any]], waiting: list[str] | None
+) -> _Trouble | None:
+    gone = f"or, if it is gone for good, `unweave forget {agents.root} {name} --gone`"
+    unheard = _unheard(name, found)
+    if name in found:
+        return None if not unheard else _Trouble("apart", f"answers here, but is {unheard}")
+    if name in agents.folders:
+        pid = agents.silent.get(name)
+        if name in agents.silent and lives(pid):
+            return _Trouble(f"frozen {name}", f"{asleep(pid)}; {gone}")
+        return _Trouble("down", f"start it with `unweave agent {agents.folders[name]}`, {gone}")
+    if unheard:
+        ask = f"ask the operator of {name} whether it runs, {gone}"
+        return _Trouble("elsewhere", f"elsewhere, {unheard}: {ask}")
+    if waiting is not None and name in waiting:
+        return _Trouble("far", f"elsewhere: ask the operator of {name}")
+    return None
+
+
+def _unheard(name: str, found: dict[str, dict[str, Any]]) -> str:
+    """Who suspects it, and since when nobody has heard it."""
+    by = [one for one, status in found.items() if name in status.get("suspects", ())]
+    if not by:
+        return ""
+    others = [status.get("others", {}).get(name, {}) for status in found.values()]
+    ago = [o["heard_seconds_ago"] for o in others if o.get("heard_seconds_ago") is not None]
+    return f"not heard by {few(by)}" + (f" for {min(ago):.0f} s" if ago else "")
+
+
+def _told(trouble: dict[str, _Trouble]) -> str:
+    kinds: dict[str, list[str]] = {}
+    for name, one in trouble.items():
+        kinds.setdefault(one.kind, []).append(name)
+    return "; ".join(f"{few(names)} ({trouble[names[0]].what})" for names in kinds.values())
+
+
+def _run(names: list[str]) -> str:
+    return "runs" if len(names) == 1 else "run"
+
+
+def _have(names: list[str]) -> str:
+    return "has" if len(names) == 1 else "have"
