@@ -12,6 +12,7 @@ import unweave.demo
 from unweave.cli import common, main
 from unweave.datasets import load, names
 from unweave.demo import tell
+from unweave.demo.pictures import CAPTION
 from unweave.errors import ConfigError
 from unweave.models import BetaBernoulli
 
@@ -50,7 +51,11 @@ def test_json_tells_the_whole_story(run, tmp_path, monkeypatch):
     certificates = {name for name in files if name.startswith("certificate-")}
     assert files - certificates == {"posteriors.png", "token.png", "report.md", "network.toml"}
     assert all((place / name).stat().st_size > 500 for name in files)
-    assert "equal, bit for bit" in (place / "report.md").read_text(encoding="utf-8")
+    page = (place / "report.md").read_text(encoding="utf-8")
+    assert "equal, bit for bit" in page
+    # The picture of a walk beside the number of hops: it is another walk, and says so.
+    assert page.index("![token](token.png)") < page.index(f"*{CAPTION}*")
+    assert "in memory" in CAPTION
 
     # The processes: killed on the way, and still exactly what one memory gives.
     network = report["network"]

@@ -11,7 +11,7 @@ import typer
 from unweave.cli.agent import agent
 from unweave.cli.audit import audit
 from unweave.cli.check import check
-from unweave.cli.common import errors
+from unweave.cli.common import errors, hush
 from unweave.cli.demo import demo
 from unweave.cli.forget import forget
 from unweave.cli.influence import influence
@@ -83,6 +83,7 @@ def main() -> None:
         raise SystemExit(130) from None
     except BrokenPipeError:
         # `unweave … | head` closes our output; that is not an error of ours.
+        hush()
         raise SystemExit(0) from None
     except OSError as error:
         place = "" if error.filename is None else f"{error.filename}: "

@@ -27,6 +27,7 @@ __all__ = [
     "console",
     "emit_json",
     "errors",
+    "hush",
     "program",
     "progress",
     "quote",
@@ -35,7 +36,23 @@ __all__ = [
 # In a pipe nobody knows a width, and a table that was folded for 80 columns is hard to search.
 _PIPE = 160
 
-console = Console(
+
+class _Console(Console):
+    """A console whose reader may go (`… | head`): the command goes on to its own exit code."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        hush()
+
+
+def hush() -> None:
+    """Nobody reads standard output any more: what is written there from now on goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+console = _Console(
     soft_wrap=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE
 )
 errors = Console(stderr=True, highlight=False)
@@ -76,7 +93,12 @@ def check_timeout(seconds: float, option: str = "--timeout") -> None:
 
 def emit_json(value: object) -> None:
     """One JSON document on standard output, and nothing else there."""
-    sys.stdout.write(json.dumps(value, indent=2, default=_plain, allow_nan=False) + "\n")
+    text = json.dumps(value, indent=2, default=_plain, allow_nan=False)
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        hush()
 
 
 def _plain(value: Any) -> Any:

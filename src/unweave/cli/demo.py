@@ -50,6 +50,8 @@ def demo(
     from unweave.demo.report import as_dict, as_markdown
     from unweave.errors import ConfigError
 
+    if not 0 <= seed < 2**63:
+        raise ConfigError(f"--seed {seed}: give a whole number from 0 on, below 2⁶³")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from unweave.node.fleet import Fleet
 
-__all__ = ["forget"]
+__all__ = ["forget", "read_keys"]
 
 
 def forget(
@@ -58,15 +58,15 @@ def forget(
     """
     from unweave.cli.common import check_timeout, command, console, emit_json, quote
     from unweave.cli.telling import telling
-    from unweave.errors import ConfigError
+    from unweave.errors import ConfigError, UnweaveError
     from unweave.node.fleet import fleet
     from unweave.node.operations import erase_and_wait
 
     check_timeout(timeout)
     if gone and records is not None:
         raise ConfigError("--gone takes the whole agent out: leave --records away")
-    keys = None if records is None else _keys(records)
-    with fleet(folder, min(10.0, timeout)) as agents, telling("forgetting", quiet=json) as tell:
+    keys = None if records is None else read_keys(records)
+    with fleet(folder, timeout) as agents, telling("forgetting", quiet=json) as tell:
         _check_place(out, folder)
         name = agent or (next(iter(agents.folders)) if len(agents.folders) == 1 else None)
         if name is None:
@@ -78,6 +78,7 @@ def forget(
         warning = _few(agents, name, keys)
         if warning:
             tell(warning)
+        words = f"--records {quote(records)}" if records is not None else "--gone" * gone
         certificate, request = erase_and_wait(
             agents,
             name,
@@ -85,11 +86,20 @@ def forget(
             gone=gone,
             timeout=timeout,
             tell=tell,
-            repeat="" if records is None else f"--records {quote(records)}",
+            repeat=words if records is not None else "",
         )
     # The first half of an id names the agent; what tells requests apart comes after it.
     target = out or folder / f"certificate-{name}-{request[8:16]}.json"
-    target.write_bytes(certificate)
+    try:
+        _write(target, certificate)
+    except OSError as error:
+        again = " ".join(filter(None, [f"unweave forget {quote(folder)} {name}", words]))
+        raise UnweaveError(
+            f"{_subject(name, keys)} forgotten, and certified; but the certificate cannot be "
+            f"written to {target} ({error.strerror or error}). "
+            f"{_copies(agents, certificate)}; `{again} --out ELSEWHERE` writes the same "
+            "certificate again, and erases nothing twice"
+        ) from None
     if json:
         told = {"warning": warning} if warning else {}
         emit_json({"request": request, "agent": name, "certificate": str(target)} | told)
@@ -115,6 +125,48 @@ def _few(agents: Fleet, name: str, keys: list[str] | None) -> str:
     )
 
 
+def _subject(name: str, keys: list[str] | None) -> str:
+    if keys is None:
+        return f"{name} is"
+    number = len(set(keys))
+    return f"1 record of {name} is" if number == 1 else f"{number} records of {name} are"
+
+
+def _copies(agents: Fleet, certificate: bytes) -> str:
+    """Where an agent keeps the same bytes."""
+    import hashlib
+
+    name = f"certificates/certificate-*-{hashlib.sha256(certificate).hexdigest()[:8]}.json"
+    for folder in agents.folders.values():
+        for path in folder.glob(name):
+            return f"The agent keeps its own copy: {path}"
+    return "The agents keep their own copies, in certificates/ of their folders"
+
+
+def _write(target: Path, certificate: bytes) -> None:
+    """All of it or nothing: half a certificate would only look like a forged one."""
+    import os
+    import tempfile
+
+    target = target.resolve()  # the file that a link means, not the link
+    if target.exists() and not target.is_file():  # a pipe, a terminal: nothing to put in its place
+        target.write_bytes(certificate)
+        return
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(certificate)
+            file.flush()
+            os.fsync(file.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
 def _check_place(out: Path | None, folder: Path) -> None:
     """Before anything is asked: the certificate must have a place."""
     import os
@@ -130,7 +182,8 @@ def _check_place(out: Path | None, folder: Path) -> None:
         )
 
 
-def _keys(path: Path) -> list[str]:
+def read_keys(path: Path) -> list[str]:
+    """One key per line."""
     from unweave.errors import ConfigError
 
     try:

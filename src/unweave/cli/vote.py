@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 __all__ = ["vote"]
+
+_HEX = re.compile("[0-9a-fA-F]{32}")
 
 
 def vote(
@@ -31,6 +34,11 @@ def vote(
     from unweave.errors import ConfigError
     from unweave.node.fleet import fleet
 
+    if request is not None and not _HEX.fullmatch(request):
+        raise ConfigError(
+            f"--request {request}: not an id of a request: give the 32 hexadecimal digits that "
+            "`unweave vote … --json` shows, or leave it out"
+        )
     with fleet(folder) as agents:
         if len(agents.folders) > 1:
             raise ConfigError(

@@ -18,7 +18,12 @@ from unweave.history import Step
 from unweave.models import Posterior
 from unweave.paper.style import BLUE, GREEN, GREY, ORANGE, RED, canvas, look, panel
 
-__all__ = ["coefficients", "densities", "draw", "network", "timeline"]
+__all__ = ["CAPTION", "coefficients", "densities", "draw", "network", "timeline"]
+
+CAPTION = (
+    "The walk in memory, for the share of malignant diagnoses; the processes, which learn the "
+    "regression, took a walk of their own."
+)
 
 _BEFORE, _AFTER, _NEVER = GREY, BLUE, ORANGE
 _ACTIONS = {
@@ -40,6 +45,7 @@ def draw(story: Story, out: Path) -> list[str]:
         panel(axes[0, 1], "", "Diagnosis from cell features: coefficients, 95%")
         figure.savefig(out / "posteriors.png", dpi=150, metadata={"Software": None})
         figure, axes = canvas(7.2, 2.9, 1, 2, width_ratios=[1, 1.6])
+        figure.suptitle(CAPTION, fontsize=7, color="#666666", x=0.01, ha="left")
         network(axes[0, 0], story.graph, share.steps, story.patients, story.forgotten)
         panel(axes[0, 0], "", "The hospitals, and the token's way")
         timeline(axes[0, 1], story.graph, share.steps)

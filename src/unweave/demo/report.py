@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unweave.demo.network import Run
+from unweave.demo.pictures import CAPTION
 from unweave.demo.story import Chapter, Story
 from unweave.models import Posterior
 from unweave.protocol.verify import Erased
@@ -96,7 +97,11 @@ def as_markdown(story: Story, run: Run, pictures: list[str]) -> str:
     for chapter in story.chapters:
         lines += ["", f"## {chapter.title[0].upper()}{chapter.title[1:]}", "", *_table(chapter)]
     lines += ["", *_network(story, run)]
-    lines += ["", *[f"![{name.removesuffix('.png')}]({name})\n" for name in pictures]]
+    for name in pictures:
+        lines += ["", f"![{name.removesuffix('.png')}]({name})"]
+        if name == "token.png":
+            lines += ["", f"*{CAPTION}*"]
+    lines.append("")
     return "\n".join(lines)
 
 

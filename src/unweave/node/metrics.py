@@ -18,18 +18,22 @@ class Metrics:
     def __init__(self, node: Node, where: str) -> None:
         self.node = node
         host, _, port = where.rpartition(":")
-        if not host or not port.isdigit():
-            raise ConfigError(f'metrics = "{where}": expected "host:port", or "" to turn it off')
-        self.host, self.port = host, int(port)
+        if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+            raise ConfigError(
+                f'metrics = "{where}": expected "host:port" with a port up to 65535, or "" to turn '
+                "it off: mend it in agent.toml"
+            )
+        self.host, self.port = host.removeprefix("[").removesuffix("]"), int(port)
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
         try:
             self._server = await asyncio.start_server(self._serve, self.host, self.port, limit=8192)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
             raise ConfigError(
-                f"metrics: cannot listen on {self.host}:{self.port} ({error.strerror}): choose "
-                "another port in agent.toml"
+                f"metrics: cannot listen on {self.host}:{self.port} ({why}): choose another "
+                "address in agent.toml"
             ) from None
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -68,7 +72,8 @@ class Metrics:
 def exposition(node: Node) -> str:
     """The counters and gauges in Prometheus' text format."""
     status = status_report(node)
-    label = f'{{agent="{status["name"]}"}}'
+    me = _label(status["name"])
+    label = f'{{agent="{me}"}}'
     lines = []
     for name, count in sorted(node.counts.items()):
         metric = f"unweave_{name.replace(' ', '_')}_total"
@@ -76,7 +81,7 @@ def exposition(node: Node) -> str:
     if node.transport.refusals:
         lines.append("# TYPE unweave_refused_total counter")
     for (who, why), count in sorted(node.transport.refusals.items()):
-        where = f'{{agent="{status["name"]}",sender="{who}",reason="{why}"}}'
+        where = f'{{agent="{me}",sender="{_label(who)}",reason="{_label(why)}"}}'
         lines.append(f"unweave_refused_total{where} {count}")
     gauges = {
         "epoch": status.get("epoch", 0),
@@ -92,6 +97,11 @@ def exposition(node: Node) -> str:
         lines += [f"# TYPE unweave_{name} gauge", f"unweave_{name}{label} {value}"]
     lines += [
         "# TYPE unweave_phase gauge",
-        f'unweave_phase{{agent="{status["name"]}",phase="{status["phase"]}"}} 1',
+        f'unweave_phase{{agent="{me}",phase="{status["phase"]}"}} 1',
     ]
     return "\n".join(lines) + "\n"
+
+
+def _label(value: str) -> str:
+    """A label's value as Prometheus reads it back."""
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

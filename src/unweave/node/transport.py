@@ -17,6 +17,7 @@ from unweave.node.identity import Identity
 from unweave.node.inbox import Deliver, Inbox
 from unweave.node.limits import CHUNK, Limits
 from unweave.node.link import DELIVER, SERVICE, Imposter, Link, grpc
+from unweave.node.listening import too_high, why_not
 from unweave.node.log import Log
 from unweave.node.parts import parsed, pb
 from unweave.node.pins import Pins
@@ -86,11 +87,12 @@ class GrpcTransport:
         )
         health_pb2_grpc.add_HealthServicer_to_server(_Health(self._arrivals.admit), server)
         try:
+            if too_high(self._listen):  # gRPC would listen on another port, without a word
+                raise RuntimeError
             self.port = server.add_secure_port(self._listen, self._credentials())
         except RuntimeError:
             raise TransportError(
-                f"cannot listen on {self._listen}: the port is taken (is the agent running "
-                "already?) or the address is not this machine's"
+                f"cannot listen on {self._listen}: {why_not(self._listen)}"
             ) from None
         self._arrivals.start(self.port)
         self._server = server

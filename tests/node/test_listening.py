@@ -1,0 +1,71 @@
+"""Where an agent cannot listen, the true cause is said, and the fix."""
+
+import asyncio
+import errno
+import io
+import socket
+
+import pytest
+
+from unweave.errors import ConfigError, TransportError
+from unweave.node.listening import why_not
+from unweave.node.log import Log
+from unweave.node.metrics import Metrics, _label
+from unweave.node.transport import GrpcTransport
+from unweave.testing.transport import LocalNetwork, running
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("nowhere", "mend listen in agent.toml"),
+        ("127.0.0.1:99999", "port from 1 to 65535"),
+        ("127.0.0.1:x", "port from 1 to 65535"),
+        ("no.such.host.invalid:7400", "does not know the host no.such.host.invalid"),
+        ("192.0.2.1:7400", "192.0.2.1 is no address of this machine: set listen"),
+    ],
+)
+def test_an_address_that_cannot_be(address, said):
+    assert said in why_not(address)
+    network = LocalNetwork()
+    log = Log("a1", stream=io.StringIO())
+    transport = GrpcTransport(network.manifest, 0, network.identities[0], log=log, listen=address)
+
+    async def start():
+        async with running(transport):
+            pass
+
+    with pytest.raises(TransportError, match="cannot listen on") as caught:
+        asyncio.run(start())
+    assert said in str(caught.value)
+    assert "taken" not in str(caught.value)
+
+
+def test_a_port_that_is_taken():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = why_not(f"127.0.0.1:{taken.getsockname()[1]}")
+    assert "the port is taken: is the agent running already?" in said
+
+
+def test_a_port_that_is_not_for_us(monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    assert "from 1024 on" in why_not("127.0.0.1:80")
+
+
+@pytest.mark.parametrize("where", ["0.0.0.0:99999", "0.0.0.0:", ":80", "80", "host:-1", "host:²"])
+def test_metrics_need_a_port(where):
+    with pytest.raises(ConfigError, match=r"port up to 65535.*mend it in agent\.toml"):
+        Metrics(None, where)
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "x" * 70, "192.0.2.1"])
+def test_metrics_need_a_host(host):
+    with pytest.raises(ConfigError, match=r"choose another address in agent\.toml"):
+        asyncio.run(Metrics(None, f"{host}:0").start())
+
+
+def test_labels_are_read_back_as_they_were():
+    assert _label('a\\b"c\nd') == r"a\\b\"c\nd"
