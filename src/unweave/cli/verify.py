@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from unweave.manifest import Manifest
+    from unweave.node.identity import Identity
     from unweave.protocol.terms import Terms
     from unweave.protocol.verify import Account, Check, Erased
 
@@ -35,6 +37,20 @@ def verify(
             help="The network's manifest, with pinned keys; or its folder.",
         ),
     ] = Path("network.toml"),
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            "--records",
+            metavar="KEYS",
+            help="For the owner: are these records erased? A file with one key per line.",
+        ),
+    ] = None,
+    agent: Annotated[
+        Path | None,
+        typer.Option(
+            "--agent", metavar="AGENT_DIR", help="With --records: the folder with the owner's key."
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Check certificates of erasure against the manifest: nothing else is needed or trusted.
@@ -43,11 +59,16 @@ def verify(
     was signed by the wrong key, and the reason is printed. 2: the file is no certificate, or cannot
     be read. Of several files each is looked at, and the worst decides; `--json` then prints a list.
 
+    A certificate names records by keyed hashes. Whoever has the owner's key can find its records
+    there: with `--records` the exit code is 1, too, if some are in none of the certificates.
+
     Examples:
 
         unweave verify certificate.json --network network.toml
 
         unweave verify certificate-a3-*.json --network network.toml --json
+
+        unweave verify c.json -n network.toml --records keys.txt --agent a1
     """
     from unweave.cli.common import console, emit_json, errors
     from unweave.errors import ConfigError, UnweaveError
@@ -62,11 +83,13 @@ def verify(
         raise ConfigError(f"{network}: there is no such manifest{hint}")
     manifest = load(network)
     terms, signed = manifest.terms(), verifier(manifest.pems())
+    owner, keys = _owner(manifest, agent, records)
+    sought = set(keys)
     reports, worst = [], 0
     for file in certificates:
         about = {} if len(certificates) == 1 else {"certificate": str(file)}
         try:
-            account = _verified(file, terms, signed)
+            raw, account = _verified(file, terms, signed)
         except UnweaveError as error:
             worst = max(worst, error.exit_code)
             reports.append(about | {"valid": False, "reason": str(error)})
@@ -74,7 +97,13 @@ def verify(
                 errors.print("unweave:", style="red", end=" ")
                 errors.print(f"{file}: {error}", markup=False, soft_wrap=True)
             continue
-        reports.append(about | {"valid": True, **account.to_dict()})
+        report = about | {"valid": True, **account.to_dict()}
+        if owner is not None:
+            here = _erased(raw, account, owner, keys)
+            sought -= set(here)
+            lacking = [key for key in keys if key not in set(here)]
+            report["records"] = {"agent": owner.name, "erased": here, "not_erased": lacking}
+        reports.append(report)
         if not json:
             if about:
                 console.print(f"{file}:", highlight=False, markup=False, soft_wrap=True)
@@ -82,11 +111,60 @@ def verify(
                 console.print(part, highlight=False)
     if json:
         emit_json(reports if len(reports) > 1 else reports[0])
+    elif owner is not None:
+        for line in _found(owner.name, keys, [key for key in keys if key in sought]):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+    worst = max(worst, int(bool(sought)))
     if worst:
         raise typer.Exit(worst)
 
 
-def _verified(file: Path, terms: Terms, signed: Check) -> Account:
+def _owner(
+    manifest: Manifest, agent: Path | None, records: Path | None
+) -> tuple[Identity | None, list[str]]:
+    """Whose records are looked for, and their keys."""
+    from unweave.cli.forget import read_keys
+    from unweave.errors import ConfigError
+    from unweave.node.identity import Identity, keyid_of, public_key
+
+    if agent is None and records is None:
+        return None, []
+    if agent is None or records is None:
+        raise ConfigError(
+            "--records KEYS and --agent AGENT_DIR belong together: a certificate names records by "
+            "hashes that only their owner's key can compute"
+        )
+    owner = Identity.load(agent)
+    pinned = dict(zip(manifest.topology.agents, manifest.pems(), strict=True))
+    if owner.name not in pinned or keyid_of(public_key(pinned[owner.name])) != owner.keyid:
+        raise ConfigError(
+            f"--agent {agent}: its key is none that this manifest pins: give the folder of an "
+            "agent of this network"
+        )
+    return owner, list(dict.fromkeys(read_keys(records)))
+
+
+def _erased(raw: bytes, account: Account, owner: Identity, keys: list[str]) -> list[str]:
+    """Those of the keys that the certificate erases: all, if it erases their owner."""
+    from unweave.node.erased import erased_keys
+
+    if any(one.agent == owner.name and one.scope == "agent" for one in account.erasures):
+        return keys
+    return erased_keys(raw, owner, keys)
+
+
+def _found(name: str, keys: list[str], lacking: list[str]) -> list[str]:
+    number = f"{len(keys)} key{'s' * (len(keys) != 1)}"
+    if not lacking:
+        return [f"Erased: all {number}, as records of {name}."]
+    shown = ", ".join(lacking[:10]) + (" …" if len(lacking) > 10 else "")
+    return [
+        f"{len(lacking)} of {number} not found among the erased records of {name}: {shown}",
+        "An earlier certificate may have them (give all of them), or they were never erased.",
+    ]
+
+
+def _verified(file: Path, terms: Terms, signed: Check) -> tuple[bytes, Account]:
     from unweave.errors import ConfigError
     from unweave.protocol.verify import verify as check
 
@@ -96,14 +174,18 @@ def _verified(file: Path, terms: Terms, signed: Check) -> Account:
         raise ConfigError(
             f"cannot be read ({error.strerror or error}): give a certificate's file"
         ) from None
-    return check(raw, terms, signed)
+    return raw, check(raw, terms, signed)
 
 
 def _account(account: Account, network: str) -> list[Any]:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=f"Erased from {escape(network)}")
+    agents = {one.agent for one in account.erasures}
+    several = f": {len(account.erasures)} erasures, of {len(agents)} agent{'s' * (len(agents) > 1)}"
+    table = Table(
+        title=f"Erased from {escape(network)}{several if len(account.erasures) > 1 else ''}"
+    )
     for column in ("agent", "what", "kind", "by the word of", "request"):
         table.add_column(column, overflow="fold")
     for one in account.erasures:
