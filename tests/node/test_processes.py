@@ -325,9 +325,14 @@ def test_certificates_remember_what_every_store_has_forgotten(net):
     net.start()
     gone = {"a2": list(net.rows["a2"])[:3]}
     erase(net, "a2", gone["a2"])
+    assert (net.folder("a3") / "data.seen").exists()
+    erase(net, "a3", list(net.rows["a3"])[:1])
+    assert (net.folder("a3") / "data.key").read_text() == "id"
     erase(net, "a3")
     net.out.add("a3")
     assert net.settled() == {net.expected(gone)}
+    # Nothing is kept of its data, not even what the files looked like.
+    assert not {"data.seen", "data.key"} & {file.name for file in net.folder("a3").iterdir()}
     net.stop(*net.names)
     for name in net.names:
         net.lose(name)

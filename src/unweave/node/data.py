@@ -8,7 +8,7 @@ records behind `dropped` (commitments to keys) do not exist, however often they 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,15 +27,16 @@ from unweave.node.data_records import Reader, Wanted, checked, listed
 from unweave.node.data_source import DataSource, is_sqlite
 from unweave.node.data_sql import form
 from unweave.node.data_sqlite import open_sqlite
-from unweave.node.key_column import check_key
+from unweave.node.key_column import KEY_FILE, check_key
 from unweave.node.mending import BadData, BadSum
 
-__all__ = ["MIN_RECORDS", "DataSource", "PrivateData", "check_records"]
+__all__ = ["MIN_RECORDS", "SEEN_FILE", "DataSource", "PrivateData", "check_records"]
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
 
 MIN_RECORDS = 10
+SEEN_FILE = "data.seen"  # which version of the files was learned from (`freshness`)
 
 _NOTHING: frozenset[bytes] = frozenset()
 _CELLS = 1 << 18  # per chunk: what a batch holds in memory, whatever its number of columns
@@ -164,6 +165,15 @@ class PrivateData:
         """Whether the files have changed since they were checked, or this was last asked."""
         before, self._seen = self._seen, self.fingerprint()
         return self._seen != before
+
+    def let_go(self, *, whole: bool) -> None:
+        """Keep nothing of records that were erased: neither sums nor keys in memory, nor (of all of
+        them) what the files looked like."""
+        self._ready = self._resolved = None
+        if whole:
+            for name in (SEEN_FILE, KEY_FILE):
+                with suppress(OSError):
+                    (self._folder / name).unlink()
 
     # -- how --------------------------------------------------------------------------------------
 

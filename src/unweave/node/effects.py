@@ -81,6 +81,7 @@ class Hands:
                     self._log.warning("stays out", why=effect.why)
                 self.stays_out = effect.why
             elif isinstance(effect, Detach):
+                self._desk.let_go(whole=effect.whole)
                 what = "its data" if effect.whole else "the erased records"
                 self._log.info(f"forgot what it kept of {what}")
             else:

@@ -18,7 +18,7 @@ import numpy as np
 
 from unweave.errors import UnweaveError
 from unweave.models import ConjugateModel
-from unweave.node.data import PrivateData
+from unweave.node.data import SEEN_FILE, PrivateData
 from unweave.node.runner import Node, NotReady
 from unweave.protocol.events import DataChanged
 from unweave.protocol.state import State
@@ -44,7 +44,7 @@ class Freshness:
     def __init__(self, node: Node, data: PrivateData) -> None:
         self.node = node
         self.data = data
-        self._path: Path = node.folder.path / "data.seen"
+        self._path: Path = node.folder.path / SEEN_FILE
         self._lock = asyncio.Lock()
 
     async def begin(self) -> bool:

@@ -22,6 +22,10 @@ class DataWorker(ModelWorker):
         super().__init__(model, solver, data.empty(), terms.seed, tolerance=tolerance)
         self.data = data
 
+    def let_go(self, *, whole: bool) -> None:
+        """Of records that were erased, nothing is kept here."""
+        self.data.let_go(whole=whole)
+
     def shard(self, dropped: frozenset[bytes]) -> Shard:
         return self.data.shard(dropped)
 

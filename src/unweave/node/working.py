@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,9 +23,16 @@ from unweave.protocol.events import UNKNOWN, Done, Freeze, Judge, Solution, Solv
 from unweave.protocol.terms import Terms
 from unweave.simulate.world import Worker
 
-__all__ = ["Desk"]
+__all__ = ["Desk", "Forgetful"]
 
 _ATTEMPTS = 3  # of a piece of work that fails, before the token goes on without it
+
+
+@runtime_checkable
+class Forgetful(Protocol):
+    """A worker that keeps something of its records."""
+
+    def let_go(self, *, whole: bool) -> None: ...
 
 
 class Desk:
@@ -53,6 +60,11 @@ class Desk:
             if not wanted():
                 return None
         return self.without(work)
+
+    def let_go(self, *, whole: bool) -> None:
+        """The worker keeps nothing of what was erased, if it keeps anything at all."""
+        if isinstance(self._worker, Forgetful):
+            self._worker.let_go(whole=whole)
 
     def complain(self, error: Exception) -> None:
         """In the log and, by its number, in the status; an exception that is not ours may quote
