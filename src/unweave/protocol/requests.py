@@ -110,8 +110,8 @@ def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
         turn.do(
             Refused(
                 f"{name} can never be voted out: {s.terms.quorum} of {s.terms.size} agents must "
-                f"vote, and {voters} other{'s are' if voters != 1 else ' is'} left; start it again, "
-                "or make a new network"
+                f"vote, and {voters} other{'s are' if voters != 1 else ' is'} left; start it "
+                "again, or make a new network"
             )
         )
     elif not s.synced:
