@@ -379,3 +379,80 @@ def test_splits_are_spelled_either_way(unweave, tmp_path):
     for how in ("by-label", "by_label"):
         assert unweave("init", tmp_path / how, *words, how).code == 0
         assert partition([0, 1, 0, 1], 2, how=how) == {"a1": [0, 0], "a2": [1, 1]}
+
+
+@pytest.mark.parametrize("agents", ["-3", "2.5", "3,", "+3", "1e3", ".5", "²", "-1,", ""])
+def test_what_is_neither_a_number_nor_a_name(unweave, tmp_path, agents):
+    done = unweave("init", tmp_path / "net", f"--agents={agents}")
+    if agents == "²":  # a name, if a strange one
+        assert done.code == 0
+        return
+    assert done.code == 2
+    assert f"--agents {agents}: give a whole number above 0 (a1, a2, …), or names" in done.err
+    assert not (tmp_path / "net").exists()
+
+
+def test_names_that_are_numbers(unweave, tmp_path):
+    done = unweave("init", tmp_path / "net", "--agents", "1,2,3", "--json")
+    assert set(done.json["agents"]) == {"1", "2", "3"}
+    refused = unweave("init", tmp_path / "two", "--agents", "north,-south")
+    assert refused.code == 2
+    assert "agent '-south': commands would take the name for an option" in refused.err
+
+
+def test_more_agents_than_folders_make_sense_for(unweave, tmp_path, monkeypatch):
+    def never(*_):
+        raise AssertionError("nothing is made of so many")
+
+    monkeypatch.setattr(layout.Identity, "create", never)
+    monkeypatch.setattr(layout.socket, "socket", never)
+    edges = tmp_path / "edges.txt"
+    edges.write_text("".join(f"n{k} n{k + 1}\n" for k in range(2001)))
+    for words in (("-k", "2001"), ("-k", "1000000"), ("-k", "9" * 5000), ("--edges", edges)):
+        done = unweave("init", tmp_path / "net", *words)
+        assert done.code == 2
+        assert "has at most 2000, because every agent's folder holds the certif" in done.err
+        assert "unweave simulate" in done.err
+
+
+def test_many_ports_without_holding_them(monkeypatch):
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 200), hard))
+    try:
+        ports = layout.free_ports(2000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(set(ports)) == 2000
+    monkeypatch.setattr(layout, "_PORTS", ports[:4])
+    assert set(layout.free_ports(2, ports[:2])) == set(ports[2:4])
+
+
+def test_hosts_from_a_file(unweave, tmp_path):
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("# ours\nn.example:7400  # in the cellar\n\ne.example:7400\n")
+    words = ("--agents", "north,east", "--hosts", hosts, "--json")
+    done = unweave("init", tmp_path / "net", *words)
+    assert done.code == 0, done.err
+    assert [a["address"] for a in done.json["agents"].values()] == ["n.example:7400",
+                                                                    "e.example:7400"]  # fmt: skip
+
+
+def test_every_agent_has_a_port_for_its_metrics(unweave, tmp_path, monkeypatch):
+    from unweave.node.config import AgentFolder
+
+    monkeypatch.setattr(layout, "_PORTS", layout.free_ports(8))
+    done = unweave("init", tmp_path / "net", "--agents", "4", "--json")
+    own = [a["address"] for a in done.json["agents"].values()]
+    metrics = [AgentFolder.read(a["folder"]).config.metrics for a in done.json["agents"].values()]
+    assert all(one.startswith("127.0.0.1:") for one in metrics)
+    assert len({*own, *metrics}) == 8, "all different"
+    # Also from those that are given.
+    taken = layout.free_ports(2)
+    monkeypatch.setattr(layout, "_PORTS", [*taken, *layout.free_ports(2, taken)])
+    hosts = ",".join(f"127.0.0.1:{port}" for port in taken)
+    unweave("init", tmp_path / "two", "--agents", "2", "--hosts", hosts)
+    for home in (tmp_path / "two/agents").iterdir():
+        port = int(AgentFolder.read(home).config.metrics.rpartition(":")[2])
+        assert port in layout._PORTS
+        assert port not in taken

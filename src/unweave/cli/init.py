@@ -84,8 +84,8 @@ def init(
         str | None,
         typer.Option(
             "--hosts",
-            help="host:port of each agent, comma-separated in order, or a file with one per line. "
-            "Default: free ports of this machine's loopback.",
+            help="host:port of each agent, comma-separated in order, or a file with one per line "
+            "(# starts a comment). Default: free ports of this machine's loopback.",
         ),
     ] = None,
     schedule: Annotated[
@@ -98,7 +98,8 @@ def init(
     """Write a new network: network.toml, and one folder per agent, ready to be copied to its host.
 
     Each folder holds a private key (mode 0600), a self-signed certificate that network.toml pins,
-    and agent.toml. **Neighbours can compute an agent's sufficient statistics** (sums over its
+    and agent.toml, which names a free loopback port for /metrics and /healthz. **Neighbours can
+    compute an agent's sufficient statistics** (sums over its
     records) from two tokens in a row; an agent with fewer than `min_records` records (agent.toml,
     default 10) therefore refuses to start.
 
@@ -112,12 +113,13 @@ def init(
 
         unweave init clinics --edges consortium.txt --data shards/
     """
-    from unweave.cli.common import command, console, emit_json, quote
+    from unweave.cli.agents import addresses_of, check_number, graph_of
+    from unweave.cli.common import command, console, emit_json, progress, quote
     from unweave.cli.shares import Columns, agents_of, shares
     from unweave.errors import ConfigError, UnweaveError
     from unweave.models import by_name
     from unweave.node.data import MIN_RECORDS
-    from unweave.node.layout import create_network
+    from unweave.node.layout import create_network, free_ports
 
     if not place.strip():
         raise ConfigError("DIR is empty: name the folder of the new network (. is this one)")
@@ -127,7 +129,8 @@ def init(
     if agents is None and edges is None and data is not None and data.is_dir():
         names, own_edges = agents_of(data), None
     else:
-        names, own_edges = _graph(agents, graph, edges)
+        names, own_edges = graph_of(agents, graph, edges)
+    check_number(len(names))
     try:
         chosen = by_name(model, **_settings(settings or []))
     except (TypeError, ValueError) as error:
@@ -144,19 +147,25 @@ def init(
         )
     sign: Literal[".", ","] = "," if decimal == "," else "."
     given = shares(data, names, Columns(chosen, columns, key, sign), split, seed)
-    manifest = create_network(
-        folder,
-        name=name or folder.resolve().name[:64],
-        model=chosen,
-        agents=names,
-        addresses=_addresses(hosts, len(names)),
-        data=given.tables,
-        graph=None if own_edges is not None else graph or "ring",
-        edges=own_edges,
-        fill=given.fill,
-        schedule=schedule,
-        seed=seed,
-    )
+    addresses = addresses_of(hosts, len(names))
+    taken = {int(port) for one in addresses if (port := one.rpartition(":")[2]).isdecimal()}
+    with progress(quiet=json) as bar:
+        task = bar.add_task("making the agents' folders", total=len(names))
+        manifest = create_network(
+            folder,
+            name=name or folder.resolve().name[:64],
+            model=chosen,
+            agents=names,
+            addresses=addresses,
+            data=given.tables,
+            graph=None if own_edges is not None else graph or "ring",
+            edges=own_edges,
+            metrics=[f"127.0.0.1:{port}" for port in free_ports(len(names), taken)],
+            fill=given.fill,
+            tell=lambda _: bar.advance(task),
+            schedule=schedule,
+            seed=seed,
+        )
     homes = {agent: folder / "agents" / agent for agent in names}
     if json:
         emit_json(
@@ -224,48 +233,6 @@ def init(
     command(f"unweave check {quote(folder)}", f"unweave up {quote(folder)}")
 
 
-def _graph(
-    agents: str | None, graph: str | None, edges: Path | None
-) -> tuple[list[str], list[tuple[str, str]] | None]:
-    """The agents' names, and the edges if there is a file of them."""
-    from unweave.errors import ConfigError
-    from unweave.graph import graphs
-
-    if edges is None:
-        return _names("5" if agents is None else agents), None
-    if graph is not None:
-        raise ConfigError(f"--graph {graph} and --edges {edges} name two graphs: give one of them")
-    topology = graphs.from_edges(edges)
-    found = list(topology.agents)
-    if agents is not None:
-        names = _names(agents)
-        if agents.isdigit() and len(names) != len(found):
-            raise ConfigError(
-                f"--agents {agents}, but {edges} has {len(found)} agents: leave --agents out"
-            )
-        if not agents.isdigit():
-            for one in sorted(set(names) ^ set(found)):
-                where = (edges, "--agents") if one in found else ("--agents", edges)
-                raise ConfigError(
-                    f"{where[0]} names {one!r}, {where[1]} does not: leave --agents out to take "
-                    "the names of the file"
-                )
-            found = names
-    return found, list(topology.edges)
-
-
-def _names(agents: str) -> list[str]:
-    from unweave.errors import ConfigError
-
-    if agents.isdigit():
-        names = [f"a{k}" for k in range(1, int(agents) + 1)]
-    else:
-        names = [name.strip() for name in agents.split(",") if name.strip()]
-    if not names:
-        raise ConfigError(f"--agents {agents}: give a number above 0, or names: north,east,south")
-    return names
-
-
 def _settings(items: list[str]) -> dict[str, Any]:
     import json as jsonlib
 
@@ -289,20 +256,3 @@ def _pair(item: str, option: str) -> tuple[str, str]:
     if not sign or not key:
         raise ConfigError(f"{option} {item}: expected name=value")
     return key.strip(), value.strip()
-
-
-def _addresses(hosts: str | None, count: int) -> list[str]:
-    from unweave.errors import ConfigError
-    from unweave.node.layout import free_ports
-
-    if hosts is None:
-        return [f"127.0.0.1:{port}" for port in free_ports(count)]
-    path = Path(hosts)
-    try:
-        text = path.read_text() if path.is_file() else hosts.replace(",", "\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--hosts {hosts}: cannot be read: {error}") from None
-    found = [line.strip() for line in text.splitlines() if line.strip()]
-    if len(found) != count:
-        raise ConfigError(f"--hosts: {len(found)} addresses for {count} agents; give one for each")
-    return found

@@ -7,7 +7,7 @@ min_records = 10                 # a first contribution from fewer is refused
 auto_vote = false                # vote for every agent that is asked about and not heard
 watch = 0                        # seconds between looks at the data; 0: only `unweave learn`
 solve_limit = 3600               # seconds for one solve; then the token goes on without it
-metrics = "127.0.0.1:0"          # /metrics and /healthz; "" turns them off
+metrics = "127.0.0.1:9400"       # /metrics and /healthz; "" or absent: off
 
 [data]
 path = "north.csv"

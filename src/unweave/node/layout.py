@@ -7,8 +7,8 @@ import random
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +35,14 @@ def create_network(
     edges: Sequence[tuple[str, str]] | None = None,
     metrics: Sequence[str] = (),
     fill: Callable[[str, Path], None] | None = None,
+    tell: Callable[[str], None] = lambda name: None,
     **settings: Any,
 ) -> Manifest:
     """Write DIR/network.toml and DIR/agents/NAME/ with key, certificate, agent.toml and manifest.
 
-    `data` holds each agent's [data] table, `fill(name, folder)` puts its file there. The network
-    appears when it is complete, or not at all. An existing one is never overwritten: its keys are
-    somebody's identity.
+    `data` holds each agent's [data] table, `fill(name, folder)` puts its file there, `tell(name)`
+    is called when a folder is ready. The network appears when it is complete, or not at all. An
+    existing one is never overwritten: its keys are somebody's identity.
     """
     root = Path(folder)
     if (root / "network.toml").exists() or (root / "agents").exists():
@@ -54,6 +55,10 @@ def create_network(
         if agent in (".", ".."):
             raise ConfigError(
                 f"agent {agent!r}: a name must be usable as a folder's: choose another"
+            )
+        if agent.startswith("-"):
+            raise ConfigError(
+                f"agent {agent!r}: commands would take the name for an option: choose another"
             )
     identities = [Identity.create(agent) for agent in agents]
     entries = [
@@ -79,6 +84,7 @@ def create_network(
             _write_agent_file(home, identity.name, table, metrics[k] if metrics else "")
             if fill is not None:
                 fill(identity.name, home)
+            tell(identity.name)
         manifest.write(place / "network.toml")
     return manifest
 
@@ -131,25 +137,25 @@ def _write_agent_file(home: Path, name: str, data: Mapping[str, Any], metrics: s
     (home / AGENT_FILE).write_text(head + write_toml(values))
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that are free on loopback now, all different.
+def free_ports(count: int, but: Collection[int] = ()) -> list[int]:
+    """Ports that are free on loopback now, all different, and none of `but`.
 
     They are drawn from those that a system does not hand out by itself: an agent may start long
     after they were chosen, and another network is unlikely to have drawn them meanwhile.
     """
-    draws = random.SystemRandom()
-    with ExitStack() as stack:
-        ports: list[int] = []
-        tries = 0
-        while len(ports) < count:
-            tries += 1
-            probe = stack.enter_context(socket.socket())
+    drawn = iter(random.SystemRandom().sample(_PORTS, len(_PORTS)))
+    ports: dict[int, None] = {}
+    misses = 0
+    while len(ports) < count:
+        with socket.socket() as probe:
             try:
                 # Where hardly any is free, the system knows better.
-                probe.bind(("127.0.0.1", draws.choice(_PORTS) if tries < 20 * count else 0))
+                probe.bind(("127.0.0.1", next(drawn, 0)))
             except OSError:
-                if tries > 40 * count:
-                    raise
                 continue
-            ports.append(int(probe.getsockname()[1]))
-    return ports
+            port = int(probe.getsockname()[1])
+        if port not in ports and port not in but:
+            ports[port] = None
+        elif (misses := misses + 1) > 1000:
+            raise ConfigError(f"{count} ports are not free on this machine: give addresses")
+    return list(ports)
