@@ -1,11 +1,15 @@
 """`unweave check`: each problem with its place and its fix."""
 
 import os
+import re
 import shutil
 import socket
+import threading
 from pathlib import Path
 
 import pytest
+
+from unweave.cli import reaching
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +79,7 @@ BROKEN = {
                 "host:port"),
     "no host": (setting('listen = "no host:1"'), "address", "cannot be found",
                 "mend the name"),
-    "metrics": (setting('metrics = "here"'), "address", "not an address", "metrics"),
+    "metrics": (toml('"127.0.0.1:', '"'), "address", "not an address", "metrics"),
 }  # fmt: skip
 
 
@@ -250,3 +254,101 @@ def test_who_has_contributed_may_become_small(unweave, net):
     (home / "store.db").unlink()
     stored(home, counter=1)
     assert unweave("check", net, "--json").json["ok"]
+
+
+def named(net: Path, hosts: str) -> None:
+    """Other hosts for a2 and a3, in every copy of the manifest; a3 is not here."""
+    shutil.rmtree(net / "agents/a3")
+    for file in net.rglob("network.toml"):
+        for name, host in zip(("a2", "a3"), hosts.split(), strict=True):
+            found = re.search(rf'name = "{name}"\naddress = "([^"]*)"', file.read_text())
+            edit(file, found[1], host)
+
+
+def test_neighbours_that_cannot_be_found(unweave, net, monkeypatch):
+    named(net, "nohost.invalid:7400 nohost.invalid:7401")
+    asked, before = [], socket.getaddrinfo
+
+    def look(host, *more, **named):
+        asked.append(host)
+        if host == "nohost.invalid":
+            raise socket.gaierror(-2, "Name or service not known")
+        return before(host, *more, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look)
+    found = unweave("check", net / "agents/a1", "--json")
+    assert found.code == 1
+    problems = [c for c in found.json["checks"] if c["problem"]]
+    assert [(c["agent"], c["what"]) for c in problems] == [("a1", "neighbours")] * 2
+    assert "a2 at nohost.invalid:7400: the host cannot be found (" in problems[0]["problem"]
+    assert "Name or service not known" in problems[0]["problem"]
+    assert "DNS, or /etc/hosts" in problems[0]["fix"]
+    assert asked.count("nohost.invalid") == 1
+    assert "a2 at nohost.invalid:7400" in unweave("check", net / "agents/a1").out
+    # For all agents here: each host once.
+    edit(net / "agents/a2/agent.toml", 'name = "a2"', 'name = "a2"\nlisten = "127.0.0.1:0"')
+    asked.clear()
+    found = unweave("check", net, "--json")
+    (problem,) = [c for c in found.json["checks"] if c["problem"]]
+    assert (problem["agent"], problem["what"]) == ("a2", "neighbours")
+    assert asked.count("nohost.invalid") == 1
+
+
+def test_a_resolver_that_hangs(unweave, net, monkeypatch):
+    named(net, "slow.example:7400 slow.example:7401")
+    before, end = socket.getaddrinfo, threading.Event()
+
+    def look(host, *more, **named):
+        if host == "slow.example":
+            end.wait(60.0)
+        return before("127.0.0.1", *more, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look)
+    monkeypatch.setattr(reaching, "_LIMIT", 0.2)
+    try:
+        found = unweave("check", net, "--json")
+    finally:
+        end.set()
+    problems = [c for c in found.json["checks"] if c["problem"]]
+    assert {c["agent"] for c in problems} == {"a2"}
+    assert all("the name server did not answer within 0.2 s" in c["problem"] for c in problems)
+
+
+def test_whether_neighbours_answer_is_only_told(unweave, net):
+    with socket.create_server(("127.0.0.1", 0)) as door, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        there, nobody = (f"127.0.0.1:{one.getsockname()[1]}" for one in (door, closed))
+        named(net, f"{there} {nobody}")
+        found = unweave("check", net / "agents/a1", "--json")
+        assert found.json["ok"], found.out
+        (told,) = [c["note"] for c in found.json["checks"] if c["what"] == "neighbours"]
+        assert told == "a2 answers, a3 does not answer yet"
+        assert "a3 does not answer yet" in unweave("check", net / "agents/a1").out
+        # Agents that run elsewhere, for whoever looks at several.
+        edit(net / "agents/a2/agent.toml", 'name = "a2"', 'name = "a2"\nlisten = "127.0.0.1:0"')
+        found = unweave("check", net, "--json")
+        assert found.json["ok"], found.out
+        told = {c["agent"]: c["note"] for c in found.json["checks"] if c["what"] == "neighbours"}
+        assert told == {"a3": "does not answer yet"}
+
+
+def test_a_taken_port_of_the_metrics_is_no_problem(unweave, net):
+    text = (net / "agents/a1/agent.toml").read_text()
+    port = int(text.split('metrics = "127.0.0.1:')[1].split('"')[0])
+    with socket.create_server(("127.0.0.1", port)):
+        found = unweave("check", net)
+    assert found.code == 0
+    assert f"no metrics: 127.0.0.1:{port}: something else listens there" in found.out
+    assert "choose another port: metrics in" in found.out
+
+
+def test_another_key_column_after_an_erasure(unweave, net):
+    home = net / "agents/a1"
+    stored(home, counter=1, dropped=frozenset([b"x" * 16]))
+    assert unweave("check", home, "--json").json["ok"]
+    assert (home / "data.key").read_text() == "id"
+    edit(home / "agent.toml", 'key = "id"', 'key = "x"')
+    (problem,) = [c for c in unweave("check", home, "--json").json["checks"] if c["problem"]]
+    assert problem["what"] == "data"
+    assert "its erased records are known by the column 'id'" in problem["problem"]
+    assert problem["fix"] == "write key = 'id' again, and keep that column as it was"

@@ -16,23 +16,27 @@ def check(
     ],
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Look at a network before it runs: manifest, model, graph, keys, addresses, data.
+    """Look at a network before it runs: manifest, model, graph, keys, addresses, data, hosts.
 
-    Every problem is named with its place and its fix. Exit code 1 if there is any.
+    Every problem is named with its place and its fix. Exit code 1 if there is any. Neighbours whose
+    host cannot be found are a problem; whether they answer already is only told.
 
     Example:
 
         unweave check clinics
     """
     from unweave.cli.common import console, emit_json, errors
+    from unweave.cli.neighbours import look_at_hosts, look_at_neighbours
     from unweave.cli.preflight import (
         Factors,
         look_at_agent,
         look_at_manifests,
         look_at_network,
     )
+    from unweave.cli.reaching import host_problem
     from unweave.node.config import agent_name, find_agents
 
+    host_problem.cache_clear()
     results: list[dict[str, Any]] = []
     factors: Factors = {}
     homes = find_agents(folder)
@@ -44,6 +48,12 @@ def check(
             bar.update(f"looking at {agent_name(home)} …")
             if agent_name(home) not in other:
                 results += look_at_agent(home, factors)
+        bar.update("looking for the hosts …")
+        if homes == [folder]:
+            results += look_at_neighbours(folder)
+        else:
+            told = {r["agent"] for r in results if r["problem"] and r["what"] == "address"}
+            results += look_at_hosts(folder, told)
     if homes != [folder]:
         results += look_at_network(folder, factors)
     problems = [r for r in results if r["problem"] is not None]
@@ -63,7 +73,9 @@ def _show(
 
     from unweave.cli.common import command, quote
 
-    what = ("settings", "key", "address", "data")
+    what = ["settings", "key", "address", "data"]
+    if any(r["what"] == "neighbours" for r in results):
+        what.append("neighbours")
     table = Table()
     for name in ("agent", *what):
         table.add_column(name, overflow="fold")

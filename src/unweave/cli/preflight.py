@@ -1,5 +1,4 @@
-"""What `unweave check` looks at. A result names the agent, what was looked at, the problem with its
-place, and the fix; `problem` is None where all is well, and `warning` says what may surprise."""
+"""What `unweave check` looks at, but for the neighbours: manifest, settings, key, store, data."""
 
 from __future__ import annotations
 
@@ -12,6 +11,8 @@ from pathlib import Path
 from shlex import quote as shell
 from typing import TYPE_CHECKING, Any
 
+from unweave.cli.findings import Result, found, well
+from unweave.cli.reaching import host_problem
 from unweave.node.mending import Mendable
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["look_at_agent", "look_at_manifests", "look_at_network"]
 
-Result = dict[str, Any]
 Factors = dict[str, "tuple[Model, Ints]"]
 
 
@@ -32,16 +32,16 @@ def look_at_agent(home: Path, factors: Factors) -> list[Result]:
     from unweave.node.config import AGENT_FILE, AgentFolder, agent_name
 
     name = agent_name(home)
-    found: list[AgentFolder] = []
+    read: list[AgentFolder] = []
 
     def settings() -> str:
-        found.append(AgentFolder.read(home))
-        return found[0].manifest.model.name
+        read.append(AgentFolder.read(home))
+        return read[0].manifest.model.name
 
     results = [_result(name, "settings", settings, f"mend {home / AGENT_FILE}, or what it names")]
-    if not found:
+    if not read:
         return results
-    agent = found[0]
+    agent = read[0]
     again = (
         f"copy key.pem and certificate.pem of {name} from where `unweave init` wrote them to "
         f"{home}; a lost identity cannot be made again, only a new network"
@@ -49,6 +49,8 @@ def look_at_agent(home: Path, factors: Factors) -> list[Result]:
     results.append(_result(name, "key", lambda: _identity(agent), again))
     settle = f"mend listen in {home / AGENT_FILE}, or the address in network.toml"
     results.append(_result(name, "address", lambda: _address(agent), settle))
+    if results[-1]["problem"] is None:
+        results[-1]["warning"] = _metrics(agent)
     states: list[State | None] = []
 
     def store() -> str:
@@ -80,7 +82,7 @@ def look_at_manifests(folder: Path) -> list[Result]:
     right = max(copies, key=lambda path: count[copies[path]])  # the network's own among equals
     more = count[copies[right]] - 1
     return [
-        _found(
+        found(
             names[path],
             "same manifest",
             f"{path} differs from {right}" + ("" if not more else f" and {more} more"),
@@ -102,29 +104,21 @@ def look_at_network(folder: Path, factors: Factors) -> list[Result]:
         if not (home / AGENT_FILE).is_file():
             missing = f"{home}: there is no {AGENT_FILE} in it"
             fix = "copy it from where `unweave init` wrote it, or remove the folder"
-            results.append(_found(home.name, "settings", missing, fix))
+            results.append(found(home.name, "settings", missing, fix))
         here.add(agent_name(home))
     manifest = load(folder / "network.toml")
     for name in manifest.topology.agents:
         if name not in here:
             note = "no folder here"  # it runs elsewhere
-            results.append(_well(name, "settings", note))
+            results.append(well(name, "settings", note))
     if factors:
         model = next(model for model, _ in factors.values())
         each = (units.tolist() for _, units in factors.values())
         total = [sum(part) for part in zip(*each, strict=True)]
         problem = sum_problem(model, total, f"all {len(factors)} agents here")
         if problem is not None:
-            results.append(_found("network", "data", *problem))
+            results.append(found("network", "data", *problem))
     return results
-
-
-def _found(agent: str, what: str, problem: str, fix: str) -> Result:
-    return _well(agent, what, "") | {"problem": problem, "fix": fix}
-
-
-def _well(agent: str, what: str, note: str) -> Result:
-    return {"agent": agent, "what": what, "problem": None, "note": note, "warning": "", "fix": ""}
 
 
 def _quote(path: Path) -> str:
@@ -138,13 +132,13 @@ def _result(agent: str, what: str, probe: Callable[[], str], fix: str) -> Result
     try:
         note = probe()
     except Mendable as error:
-        return _found(agent, what, error.problem, error.fix)
+        return found(agent, what, error.problem, error.fix)
     except UnweaveError as error:
-        return _found(agent, what, str(error), fix)
+        return found(agent, what, str(error), fix)
     except OSError as error:
         place = error.filename or "a file"
-        return _found(agent, what, f"{place}: cannot be read ({error.strerror or error})", fix)
-    return _well(agent, what, note)
+        return found(agent, what, f"{place}: cannot be read ({error.strerror or error})", fix)
+    return well(agent, what, note)
 
 
 def _identity(agent: AgentFolder) -> str:
@@ -168,8 +162,19 @@ def _address(agent: AgentFolder) -> str:
         return f"{listen}, running"
     here = _free(listen, f"listen in {where}, or the address in network.toml")
     if agent.config.metrics:
-        _free(agent.config.metrics, f"metrics in {where}")
+        _where(agent.config.metrics, f"metrics in {where}")
     return f"{listen}, {here}"
+
+
+def _metrics(agent: AgentFolder) -> str:
+    """Why nobody could look at its metrics: it would take part all the same."""
+    if not agent.config.metrics or _running(agent):
+        return ""
+    try:
+        _free(agent.config.metrics, f"metrics in {agent.path / 'agent.toml'}")
+    except Mendable as error:
+        return f"no metrics: {error.problem}: {error.fix}"
+    return ""
 
 
 def _running(agent: AgentFolder) -> bool:
@@ -196,18 +201,21 @@ def _status(agent: AgentFolder) -> dict[str, Any]:
         return {"phase": "running"}
 
 
+def _where(listen: str, setting: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise Mendable(f'"{listen}" is not an address', f'write "host:port": {setting}')
+    return host.strip("[]"), int(port)
+
+
 def _free(listen: str, setting: str) -> str:
     """Whether somebody could listen there."""
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise Mendable(f'"{listen}" is not an address', f'write "host:port": {setting}')
-    try:
-        info = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
+    host, port = _where(listen, setting)
+    if problem := host_problem(host):
         raise Mendable(
-            f"{listen}: the host cannot be found ({error})", f"mend the name: {setting}"
-        ) from None
-    family, kind, proto, _, where = info[0]
+            f"{listen}: the host cannot be found ({problem})", f"mend the name: {setting}"
+        )
+    family, kind, proto, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, proto) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

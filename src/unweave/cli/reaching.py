@@ -1,0 +1,96 @@
+"""Whether the hosts of a network can be found from here, and whether somebody answers there.
+
+A resolver may hang for minutes, and nothing can interrupt it: it is asked in threads that nobody
+waits for longer than a few seconds in all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
+
+__all__ = ["Reached", "host_problem", "reach"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_LIMIT = 4.0  # seconds to find all hosts
+_ANSWER = 1.5  # seconds for somebody to answer, and at most twice that for all
+_THREADS = 32
+
+
+@dataclass(frozen=True)
+class Reached:
+    """`problem` says why the host cannot be found, if it cannot."""
+
+    problem: str = ""
+    answers: bool = False
+
+
+def reach(addresses: Iterable[str]) -> dict[str, Reached]:
+    """What each address comes to; every host is looked for once."""
+    wanted = list(dict.fromkeys(addresses))
+    problems = _at_once(_find, dict.fromkeys(map(_host, wanted)), _LIMIT)
+    late = f"the name server did not answer within {_LIMIT:g} s"
+    found = {one: Reached(problems.get(_host(one), late)) for one in wanted}
+    there = [one for one in wanted if not found[one].problem]
+    heard = _at_once(_answers, there, 2 * _ANSWER)
+    return found | {one: Reached(answers=True) for one in there if heard.get(one)}
+
+
+@cache
+def host_problem(host: str) -> str:
+    """Why a host cannot be found; nothing if it can."""
+    return reach([f"{host}:0"])[f"{host}:0"].problem
+
+
+def _at_once(ask: Callable[[K], V], keys: Iterable[K], limit: float) -> dict[K, V]:
+    """The answers that are there in time."""
+    left: queue.SimpleQueue[K] = queue.SimpleQueue()
+    for key in keys:
+        left.put(key)
+    count, end = left.qsize(), time.monotonic() + limit
+    answers: queue.SimpleQueue[tuple[K, V]] = queue.SimpleQueue()
+
+    def work() -> None:
+        with contextlib.suppress(queue.Empty):
+            while time.monotonic() < end:
+                key = left.get_nowait()
+                answers.put((key, ask(key)))
+
+    for _ in range(min(_THREADS, count)):
+        threading.Thread(target=work, daemon=True).start()
+    found: dict[K, V] = {}
+    with contextlib.suppress(queue.Empty):
+        while len(found) < count:
+            key, value = answers.get(timeout=max(0.0, end - time.monotonic()))
+            found[key] = value
+    return found
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
+
+
+def _find(host: str) -> str:
+    try:
+        socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        return str(error)
+    return ""
+
+
+def _answers(address: str) -> bool:
+    port = int(address.rpartition(":")[2])
+    try:
+        socket.create_connection((_host(address), port), _ANSWER).close()
+    except (OSError, UnicodeError):
+        return False
+    return True
