@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from unweave.errors import ConfigError
 from unweave.manifest import Manifest, load
 from unweave.manifest.toml import write_toml
-from unweave.models import BetaBernoulli, LinearRegression, by_name, names
+from unweave.models import BetaBernoulli, DirichletCategorical, LinearRegression, by_name, names
 from unweave.node.identity import Identity
 from unweave.testing.certificates import fixed_identity, signed_manifest
 
@@ -103,6 +103,25 @@ def test_a_model_is_recorded_with_all_its_settings() -> None:
     again = Manifest.parse(manifest.raw).build_model()
     assert again == model
     assert again.settings() == model.settings()
+
+
+def test_the_file_does_not_grow_with_the_number_of_components() -> None:
+    sizes = set()
+    for classes in (1000, 9000):
+        model = DirichletCategorical(classes=classes)
+        manifest = Manifest.make(name="n", graph="ring", agents=3, model=model)
+        assert "bits = 24\n" in manifest.to_toml()
+        assert Manifest.parse(manifest.raw).build_model() == model
+        sizes.add(len(manifest.raw))
+    assert len(sizes) == 1
+    # Different ones are written out, and a file that has them all is the network that it was.
+    unlike = Manifest.make(name="n", agents=1, model=BetaBernoulli(bits=(20, 30)))
+    assert "bits = [20, 30]\n" in unlike.to_toml()
+    assert Manifest.parse(unlike.raw).build_model() == BetaBernoulli(bits=(20, 30))
+    raw = unlike.raw.replace(b"[20, 30]", b"[24, 24]")
+    old = Manifest.parse(raw)
+    assert old.raw == raw
+    assert old.build_model() == BetaBernoulli()
 
 
 def test_every_model_survives_the_file() -> None:

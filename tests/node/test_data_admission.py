@@ -4,6 +4,7 @@ erasure."""
 from __future__ import annotations
 
 import asyncio
+import io
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,8 @@ from unweave.errors import DataError
 from unweave.models import BetaBernoulli
 from unweave.node.data import DataSource, PrivateData
 from unweave.node.freshness import Freshness, admit
+from unweave.node.log import Log
+from unweave.node.serve import _watch
 
 
 def rows(folder: Path, *keys: int) -> None:
@@ -83,3 +86,90 @@ def test_rows_that_are_taken_out_travel(tmp_path: Path, data: PrivateData, ask: 
     node.state = state(0)
     with pytest.raises(DataError, match="fewer than min_records"):
         asyncio.run(Freshness(node, data).look())
+
+
+def test_refused_data_are_read_and_told_once(tmp_path: Path, data: PrivateData) -> None:
+    """Whoever watches a file with a bad row reads it again when it changes; an operator's question
+    is answered every time."""
+    read: list[int] = []
+    check = data.check
+    data.check = lambda *args: read.append(1) or check(*args)  # type: ignore[method-assign, func-returns-value]
+    told: list[object] = []
+    stream = io.StringIO()
+    config = SimpleNamespace(name="north", min_records=10)
+
+    def put(text: str) -> None:
+        """As a whole: somebody may be reading."""
+        (tmp_path / "part").write_text("id,x\n" + text)
+        (tmp_path / "part").replace(tmp_path / "d.csv")
+
+    async def tell(event: object) -> list[object]:
+        told.append(event)
+        return []
+
+    node: Any = SimpleNamespace(
+        folder=SimpleNamespace(path=tmp_path, config=config), state=state(1), tell=tell
+    )
+
+    async def play() -> None:
+        fresh = Freshness(node, data)
+        put("1,1\n2,no\n")
+        looks = 0
+        look = fresh.look
+
+        async def counted(**how: bool) -> bool:
+            nonlocal looks
+            looks += 1
+            return await look(**how)
+
+        fresh.look = counted  # type: ignore[method-assign, assignment]
+        watching = asyncio.ensure_future(_watch(fresh, 0.001, Log("north", stream=stream)))
+
+        async def more(reads: int) -> None:
+            goal = looks + 4
+            while (looks < goal or len(read) < reads) and not watching.done():
+                await asyncio.sleep(0.001)
+
+        await more(1)
+        assert (len(read), stream.getvalue().count("line 3")) == (1, 1)
+        with pytest.raises(DataError, match="line 3"):
+            await look()
+        await more(2)
+        assert (len(read), stream.getvalue().count("line 3")) == (2, 1)
+        (tmp_path / "d.csv").unlink()
+        await more(2)
+        assert stream.getvalue().count("no file 'd.csv'") == 1
+        put("1,1\n2,1\n3,no\n")
+        await more(3)
+        assert (len(read), stream.getvalue().count("line 4")) == (3, 1)
+        assert not told
+        put("1,1\n2,1\n3,0\n")
+        await more(4)
+        assert told
+        watching.cancel()
+
+    asyncio.run(play())
+
+
+def test_keys_that_are_not_there_any_more(tmp_path: Path, data: PrivateData) -> None:
+    """They were deleted from the file, and must not come back with a backup of it."""
+    known, unknown = data.commit_keys(["3", "99"])
+    assert (len(known), unknown) == (1, ("99",))
+    both, unknown = data.commit_keys(["3", "99", "bad\udcff"], missing_ok=True)
+    assert (len(both), unknown) == (2, ("bad\udcff",))
+    assert known < both
+    rows(tmp_path, *range(14), 99)
+    assert data.commit_keys(["3", "99"])[0] == both
+    assert data.count(both) == 13
+    (tmp_path / "d.csv").unlink()
+    assert data.commit_keys(["3", "99"], missing_ok=True)[0] == both, "not even a file is needed"
+
+
+def test_keys_of_another_column_are_not_taken(tmp_path: Path, data: PrivateData) -> None:
+    dropped, _ = data.commit_keys(["3"])
+    assert data.count(dropped) == 13
+    source = DataSource(path="d.csv", key="x")
+    other = PrivateData(tmp_path, source, BetaBernoulli(), "north", b"secret")
+    for missing_ok in (False, True):
+        with pytest.raises(DataError, match="known by the column 'id'"):
+            other.commit_keys(["1"], missing_ok)

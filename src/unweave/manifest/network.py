@@ -31,6 +31,7 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from unweave.errors import ConfigError, GraphError, UnweaveError
 from unweave.graph import Topology, graphs
+from unweave.manifest.brief import brief_settings
 from unweave.manifest.entries import NAME, AgentEntry, Entry, GraphEntry, ModelEntry, PatienceEntry
 from unweave.manifest.errors import explain
 from unweave.protocol.terms import Patience, Terms
@@ -71,7 +72,7 @@ class Manifest(Entry):
         """A manifest in memory. `model` may be a Model: all its settings are then recorded."""
         model = values.get("model")
         if model is not None and not isinstance(model, ModelEntry | dict):
-            values["model"] = {"name": model.name, **model.settings()}
+            values["model"] = {"name": model.name, **brief_settings(model)}
         return _validated(values, Path("network.toml"), None)
 
     @classmethod

@@ -105,7 +105,10 @@ class Control:
         return {"status": status_report(self.node)}
 
     async def _posterior(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"posterior": posterior_report(self.node)}
+        """{"everything": true}: also what is left out of a large one."""
+        everything = bool(request.get("everything"))
+        report = await asyncio.to_thread(posterior_report, self.node, everything)
+        return {"posterior": report}
 
     async def _influence(self, request: dict[str, Any]) -> dict[str, Any]:
         await self.node.publish()
@@ -116,9 +119,10 @@ class Control:
 
     async def _erase(self, request: dict[str, Any]) -> dict[str, Any]:
         """{"whole": true} or {"keys": […]}; answers with the request's id, and of how many records
-        an earlier request has been asked already. It may be repeated."""
-        whole = bool(request.get("whole"))
-        rows = frozenset() if whole else await self._rows_of(request["keys"])
+        an earlier request has been asked already. It may be repeated. With {"missing_ok": true}
+        keys that the data do not have (any more) can never come back either."""
+        whole, missing_ok = bool(request.get("whole")), bool(request.get("missing_ok"))
+        rows = frozenset() if whole else await self._rows_of(request["keys"], missing_ok)
         state, before = self.node.state, 0
         if state is not None and request.get("request") is None:
             asked, fresh = asked_before(state, rows)
@@ -136,10 +140,11 @@ class Control:
         self._raise_refusal(await self.node.tell(event))
         return {"request": ident.hex(), "before": before}
 
-    async def _rows_of(self, keys: list[Any]) -> frozenset[bytes]:
+    async def _rows_of(self, keys: list[Any], missing_ok: bool) -> frozenset[bytes]:
         """The commitments of the records with these keys."""
         loop = asyncio.get_running_loop()
-        rows, unknown = await loop.run_in_executor(None, self.data.commit_keys, keys)
+        commit = self.data.commit_keys
+        rows, unknown = await loop.run_in_executor(None, commit, keys, missing_ok)
         if unknown:
             lines = sorted(n for n, key in enumerate(keys, 1) if key in set(unknown))
             shown = ", ".join(map(str, lines[:5])) + (", …" if len(lines) > 5 else "")

@@ -142,12 +142,17 @@ class PrivateData:
 
     # -- keys and changes -------------------------------------------------------------------------
 
-    def commit_keys(self, keys: Iterable[Key]) -> tuple[frozenset[bytes], tuple[Key, ...]]:
-        """The commitments of the keys that the records have, and the keys that they do not."""
+    def commit_keys(
+        self, keys: Iterable[Key], missing_ok: bool = False
+    ) -> tuple[frozenset[bytes], tuple[Key, ...]]:
+        """The commitments of the keys that the records have, and the keys that they do not. With
+        `missing_ok` the data are not asked: what was deleted from them is not to come back."""
         texts = {key: canonical(key) for key in keys}
         asked = frozenset(text for text in texts.values() if text is not None and _plain(text))
-        self._need_key()
-        known = self._steady(lambda reader, _: reader.known(asked), _NOTHING)
+        column = self._need_key()
+        if (self._folder / KEY_FILE).exists():
+            check_key(self._folder, column, self.agent)
+        known = asked if missing_ok else self._steady(lambda r, _: r.known(asked), _NOTHING)
         unknown = tuple(key for key, text in texts.items() if text not in known)
         return frozenset(commitment(self._secret, text) for text in known), unknown
 

@@ -46,6 +46,7 @@ class Freshness:
         self.data = data
         self._path: Path = node.folder.path / SEEN_FILE
         self._lock = asyncio.Lock()
+        self._refused = ""
 
     async def begin(self) -> bool:
         """At the start: whether rows came or went since the store was written. A stored factor that
@@ -83,8 +84,9 @@ class Freshness:
                 await self.node.tell(DataChanged(time.monotonic()))
                 self._write(found, state.data + 1)
 
-    async def look(self) -> bool:
-        """If the data have changed, and are sound, let them travel as a new revision."""
+    async def look(self, *, anew: bool = True) -> bool:
+        """If the data have changed, and are sound, let them travel as a new revision. Data that
+        were refused are read again only if they changed since, or `anew`."""
         loop = asyncio.get_running_loop()
         async with self._lock:
             state = self.node.state
@@ -95,8 +97,13 @@ class Freshness:
             found = await loop.run_in_executor(None, self.data.fingerprint)
             if self._read() == f"{found} {state.data}":
                 return False
+            this = f"{found} {state.data} {len(state.dropped)}"
+            if this == self._refused and not anew:
+                return False
             least = self.node.folder.config.min_records
+            self._refused = this
             await loop.run_in_executor(None, admit, self.data, least, state)
+            self._refused = ""
             flat = await loop.run_in_executor(None, self.data.rounding, state.dropped)
             if flat is not None:
                 self.node.log.warning("the grid flattens data", why=flat)

@@ -8,6 +8,7 @@ import os
 import time
 from typing import Any
 
+from unweave.manifest.brief import brief_settings
 from unweave.node.fleet import GONE
 from unweave.node.nursery import SUPERVISOR
 from unweave.node.runner import Node
@@ -18,6 +19,8 @@ from unweave.protocol.token import Token, digest, missing
 from unweave.protocol.tombs import NOTHING
 
 __all__ = ["erasure_report", "posterior_report", "status_report"]
+
+_SHOWN = 10_000  # numbers of a posterior that are told unasked
 
 
 def status_report(node: Node) -> dict[str, Any]:
@@ -111,8 +114,12 @@ def _confirmed(s: State) -> bool:
     return all(s.welcomed & bit(n) or left & bit(n) for n in s.neighbours)
 
 
-def posterior_report(node: Node) -> dict[str, Any]:
-    """The posterior as this agent knows it, and how much that is worth."""
+def posterior_report(node: Node, everything: bool = False) -> dict[str, Any]:
+    """The posterior as this agent knows it, and how much that is worth.
+
+    Of a large one only the first marginals and no units are told, unless `everything` is wanted.
+    The state is taken once, so that a thread may do this.
+    """
     s = node.state
     token = None if s is None else latest(s)
     if s is not None and s.tomb.left:  # what it has is old, and nobody will tell it more
@@ -129,15 +136,19 @@ def posterior_report(node: Node) -> dict[str, Any]:
         "included": [name(k) for k in members(token.inside)],
         "stamp": list(token.stamp),
         "digest": digest(token.eta).hex(),
-        "units": [int(v) for v in token.eta],
+        "units_total": len(token.eta),
         "model": model.name,
-        "settings": model.settings(),
+        "settings": brief_settings(model),
         "fitting": _fitting(s, token),
     }
+    most = math.inf if everything else _SHOWN
+    if len(token.eta) <= most:
+        report["units"] = token.eta.tolist()
     if not model.family.margin(eta) > 0.0:
         return report | {"state": "incomplete", "why": "the sum is not a proper posterior yet"}
     rows = []
-    for marginal in model.marginals(eta):
+    laws = model.marginals(eta)
+    for marginal in laws if everything else laws[:_SHOWN]:
         low, high = (float(v) for v in marginal.interval(0.95))
         rows.append(
             {
@@ -148,7 +159,7 @@ def posterior_report(node: Node) -> dict[str, Any]:
                 "high": _finite(high),
             }
         )
-    return report | {"marginals": rows}
+    return report | {"marginals": rows, "marginals_total": len(laws)}
 
 
 def _fitting(s: State, token: Token) -> int | None:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from unweave.errors import DataError, GridOverflow, UnweaveError
+from unweave.errors import ConfigError, DataError, GridOverflow, UnweaveError
 from unweave.node.config import AgentFolder
 from unweave.node.control import Control
 from unweave.node.data import PrivateData
@@ -87,8 +87,7 @@ async def serve(path: str | Path, *, level: str = "info", leash: int | None = No
                 log.info("the data have changed since this agent last ran")
         await control.start()
         if metrics is not None:
-            await metrics.start()
-            log.info("metrics", url=f"http://{metrics.host}:{metrics.port}/metrics")
+            await _measure(metrics, log)
         await running
     finally:
         node.stop()
@@ -99,6 +98,16 @@ async def serve(path: str | Path, *, level: str = "info", leash: int | None = No
         if metrics is not None:
             await metrics.stop()
         log.info("stopped")
+
+
+async def _measure(metrics: Metrics, log: Log) -> None:
+    """Whoever cannot be watched takes part all the same."""
+    try:
+        await metrics.start()
+    except ConfigError as error:
+        log.error("no metrics", why=str(error))
+    else:
+        log.info("metrics", url=f"http://{metrics.host}:{metrics.port}/metrics")
 
 
 class _Said(NamedTuple):
@@ -150,11 +159,16 @@ async def _until_open(node: Node, running: asyncio.Task[None]) -> None:
 
 
 async def _watch(freshness: Freshness, every: float, log: Log) -> None:
-    """Look at the data from time to time; new rows travel as a new revision."""
+    """Look at the data from time to time; new rows travel as a new revision. What is wrong with
+    them is said once."""
+    said = ""
     while True:
         await asyncio.sleep(every)
         try:
-            if await freshness.look():
+            if await freshness.look(anew=False):
                 log.info("the data have changed")
+            said = ""
         except UnweaveError as error:
-            log.error("cannot read the data", why=str(error))
+            if str(error) != said:
+                log.error("cannot use the data; what was learned of them stays", why=str(error))
+            said = str(error)

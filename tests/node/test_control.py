@@ -1,0 +1,119 @@
+"""What an operator's questions cost an agent, and what they may ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unweave.models import DirichletCategorical
+from unweave.node import control, report
+from unweave.node.control import Control
+from unweave.node.serve import open_data
+from unweave.testing.nodes import QUICK, nodes, until
+from unweave.testing.processes import Processes
+
+
+def at_rest(agents: dict[str, Any]) -> bool:
+    """Everybody knows the same rest, and has attested it."""
+    states = [node.state for node in agents.values()]
+    if not all(s is not None and s.rest is not None for s in states):
+        return False
+    attested = all(s.rest.quiet == s.terms.everybody and s.wake < s.rest.stamp for s in states)
+    return attested and len({s.rest.stamp for s in states}) == 1
+
+
+def test_a_posterior_keeps_nobody_waiting(tmp_path, monkeypatch):
+    """The marginals of many components take seconds: meanwhile the token must go on."""
+    begun, go = threading.Event(), threading.Event()
+    told = report.posterior_report
+
+    def slowly(*args):
+        begun.set()
+        assert go.wait(60.0)
+        return told(*args)
+
+    monkeypatch.setattr(control, "posterior_report", slowly)
+
+    async def play():
+        net = Processes(tmp_path / "net", agents=2, graph="path", patience=QUICK)
+        async with nodes(net) as agents:
+            await until(lambda: at_rest(agents))
+            door: Any = Control(agents["a1"], None, None)
+            asked = asyncio.ensure_future(door._answer(b'{"do": "posterior"}'))
+            try:
+                await until(begun.is_set)
+                async with asyncio.timeout(60.0):
+                    status = await door._answer(b'{"do": "status"}')
+                assert status["status"]["name"] == "a1"
+                assert not asked.done()
+            finally:
+                go.set()
+            assert (await asked)["posterior"]["state"] == "complete"
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_large_posterior_is_told_in_part(tmp_path, monkeypatch, everything):
+    monkeypatch.setattr(report, "_SHOWN", 4)
+
+    async def play():
+        net = Processes(
+            tmp_path / "net",
+            agents=2,
+            graph="path",
+            model=DirichletCategorical(classes=6),
+            patience=QUICK,
+        )
+        async with nodes(net) as agents:
+            await until(lambda: at_rest(agents))
+            door: Any = Control(agents["a1"], None, None)
+            answer = await door._posterior({"everything": everything})
+        found = answer["posterior"]
+        assert (found["marginals_total"], found["units_total"]) == (6, 6)
+        assert len(found["marginals"]) == (6 if everything else 4)
+        assert found["settings"]["bits"] == 24
+        if not everything:
+            assert "units" not in found, "half of them would be another posterior"
+            return
+        eta = net.model.grid.units(found["units"])
+        assert net.model.posterior(np.array(eta)).digest == found["digest"]
+
+    asyncio.run(play())
+
+
+def test_records_that_were_deleted_are_erased_for_good(tmp_path):
+    async def play():
+        net = Processes(tmp_path / "net", agents=2, graph="path", patience=QUICK)
+        gone = net.rows["a1"].pop("a1-0")
+        async with nodes(net) as agents:
+            net.append("a1", [])
+            await until(lambda: at_rest(agents))
+            node = agents["a1"]
+            data = open_data(node.folder, node.identity)
+            door: Any = Control(node, data, None)
+            ask = {"keys": ["a1-0", "a1-1"]}
+            refused = await door._answer(_line(ask))
+            assert "1 of 2 keys are not in the data of a1" in refused["error"]
+            asked = await door._answer(_line(ask | {"missing_ok": True}))
+            assert asked["ok"], asked
+            await until(lambda: len(node.state.dropped) == 2 and at_rest(agents))
+            # A backup of the file brings it back, and it does not count.
+            net.rows["a1"]["a1-0"] = gone
+            net.append("a1", [])
+            without = net.expected({"a1": ["a1-0", "a1-1"]})
+            again = await door._answer(_line(ask | {"missing_ok": True}))
+            assert again["before"] == 2
+            assert data.count(node.state.dropped) == len(net.rows["a1"]) - 2
+            assert report.status_report(node)["digest"] == without
+
+    asyncio.run(play())
+
+
+def _line(request: dict[str, Any]) -> bytes:
+    return json.dumps({"do": "erase", **request}).encode()
