@@ -19,6 +19,7 @@ import pytest
 
 from unweave.grid import digest
 from unweave.models import BetaBernoulli
+from unweave.node.fleet import Fleet
 from unweave.testing.commands import run_command as unweave
 from unweave.testing.processes import Processes
 
@@ -354,3 +355,39 @@ def _watched(net: Processes) -> None:
     lines = [json.loads(line) for line in net.log("a1").splitlines()]
     assert {"time", "level", "agent", "event"} <= set(lines[0])
     assert lines[0]["agent"] == "a1"
+
+
+def test_a_taken_port_of_the_metrics_stops_nobody(tmp_path):
+    with Processes(tmp_path / "net", 2, graph="path", metrics=True) as net:
+        with socket.create_server(("127.0.0.1", net.metrics[0])):
+            net.start()
+            assert net.settled() == {net.expected()}
+        assert "error   a1  no metrics  why=metrics: cannot listen on" in net.log("a1")
+        assert "no metrics" not in net.log("a2")
+
+
+def test_learn_names_who_does_not_answer(tmp_path, monkeypatch):
+    with Processes(tmp_path / "net", 3, graph="path") as net:
+        net.start()
+        assert net.settled() == {net.expected()}
+        net.freeze("a3")
+        net.append("a1", [1.0])
+        done = unweave("learn", net.root, "--timeout", "20")
+        assert done.code == 1
+        assert "a1: new data, on their way" in done.out
+        assert "a2: nothing has changed" in done.out
+        wake = f"its process is stopped: `kill -CONT {net.process('a3').pid}` wakes it"
+        assert f"a3: was not asked: {wake}; then ask again" in done.out
+        told = unweave("learn", net.root, "--timeout", "20", "--json").json
+        assert list(told["silent"]) == ["a3"]
+        assert told["changed"] == {"a1": False, "a2": False}
+        # One that answers, and reads for longer than there is time.
+        net.thaw("a3")
+        monkeypatch.setattr(Fleet, "statuses", lambda agents, *_: {n: {} for n in agents.agents})
+        net.freeze("a3")
+        late = unweave("learn", net.folder("a3"), "--timeout", "1")
+        assert late.code == 1
+        assert "a3: did not answer within 1 s: its process is stopped" in late.out
+        assert "will look when it can (--timeout waits longer)" in late.out
+        net.thaw("a3")
+    assert unweave("learn", net.root, "--timeout", "0").code == 2

@@ -14,30 +14,49 @@ def learn(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="An agent's folder, or a network's.")
     ],
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds for all agents to read their data.")
+    ] = 120.0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Pick up new rows: what changed travels as a new revision. Erased records stay erased.
 
-    Exit code 2 (or 1) if an agent's data are refused; the others learn nevertheless.
+    Exit code 2 (or 1) if an agent's data are refused, 1 if one runs and does not answer; the others
+    learn nevertheless.
 
     Example:
 
         unweave learn clinics/agents/a1
     """
-    from unweave.cli.common import console, emit_json, errors
-    from unweave.errors import UnweaveError
-    from unweave.node.fleet import GONE, fleet
+    import time
 
-    with fleet(folder, timeout=600.0) as agents, errors.status("reading the data …"):
+    from unweave.cli.common import check_timeout, console, emit_json, errors
+    from unweave.errors import UnweaveError
+    from unweave.node.asleep import asleep, lives
+    from unweave.node.fleet import GONE, LOOK, fleet
+
+    check_timeout(timeout)
+    end = time.monotonic() + timeout
+    with fleet(folder, timeout) as agents, errors.status("reading the data …"):
         agents.any()
-        answers = agents.ask_each("learn")
-        statuses = agents.statuses()
+        statuses = agents.statuses(min(LOOK, timeout))  # whoever is frozen costs no more than that
+        answers = agents.ask_each("learn", max(0.1, end - time.monotonic()))
+    silent = {
+        name: f"did not answer within {timeout:g} s: {asleep(pid)}; it is asked, and will look "
+        "when it can (--timeout waits longer)"
+        if name in statuses
+        else f"was not asked: {asleep(pid)}; then ask again"
+        for name, pid in agents.silent.items()
+        if lives(pid)
+    }
     wrong = {name: why for name, why in answers.items() if isinstance(why, UnweaveError)}
     changed = {name: a["changed"] for name, a in answers.items() if isinstance(a, dict)}
     gone = {name for s in statuses.values() for name in s.get("left", ())}
     erased = {name for s in statuses.values() for name in s.get("erased", ())}
     if json:
-        emit_json({"changed": changed, "refused": {name: str(wrong[name]) for name in wrong}})
+        emit_json(
+            {"changed": changed, "refused": {k: str(wrong[k]) for k in wrong}, "silent": silent}
+        )
     for name in () if json else agents.folders:
         if name in gone:
             said = GONE
@@ -45,10 +64,12 @@ def learn(
             said = "was forgotten, and stays out: its data are not looked at"
         elif name in wrong:
             said = f"refused: {str(wrong[name]).removeprefix(f'{name}: ')}"
+        elif name in silent:
+            said = silent[name]
         elif name not in changed:
             said = "does not answer; it will look at its data when it starts"
         else:
             said = "new data, on their way" if changed[name] else "nothing has changed"
         console.print(f"{name}: {said}", highlight=False, markup=False, soft_wrap=True)
-    if wrong:
-        raise typer.Exit(max(error.exit_code for error in wrong.values()))
+    if wrong or silent:
+        raise typer.Exit(max([1, *(error.exit_code for error in wrong.values())]))
