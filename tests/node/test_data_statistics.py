@@ -389,6 +389,7 @@ def test_a_key_is_the_same_in_every_format(tmp_path: Path) -> None:
             "CREATE TABLE t AS SELECT * FROM (VALUES (1, 17.0::DOUBLE, '\\x11'::BLOB), "
             "(0, 'nan'::DOUBLE, NULL)) v(x, f, b)"
         )
+    (tmp_path / "data.key").unlink()  # it holds the name of the column above
     floats = DataSource(database="f.db", sql="FROM t", key="f")
     assert private(tmp_path, floats, model).shard(dropped).rows.tolist() == [[0.0]]
     blobs = private(tmp_path, DataSource(database="f.db", sql="FROM t", key="b"), model)
