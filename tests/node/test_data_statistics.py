@@ -392,6 +392,7 @@ def test_a_key_is_the_same_in_every_format(tmp_path: Path) -> None:
     (tmp_path / "data.key").unlink()  # it holds the name of the column above
     floats = DataSource(database="f.db", sql="FROM t", key="f")
     assert private(tmp_path, floats, model).shard(dropped).rows.tolist() == [[0.0]]
+    (tmp_path / "data.key").unlink()
     blobs = private(tmp_path, DataSource(database="f.db", sql="FROM t", key="b"), model)
     assert blobs.commit_keys([b"\x11", b"\x12"])[1] == (b"\x12",)
     assert canonical(17) == canonical("17") == canonical(17.0) == "t:17"
