@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from unweave import Federation
+from unweave.errors import UnweaveError
 from unweave.node.__main__ import main
 from unweave.node.client import AgentDown, Operator
 from unweave.node.log import Log
@@ -351,9 +352,20 @@ def test_without_its_data_an_agent_still_takes_part_and_can_be_forgotten(net):
     net.start("a2")
     assert net.settled() == {net.expected()}
     assert "the data cannot be used" in net.log("a2")
+    assert "no file 'data.csv'" in net.ask("a2", "status")["status"]["data_problem"]
     erase(net, "a2")
     net.out.add("a2")
     assert net.settled() == {net.expected()}
+    assert net.ask("a2", "status")["status"]["data_problem"] is None  # it needs none any more
+    # Data that are bad for a while.
+    good = (net.folder("a3") / "data.csv").read_text()
+    (net.folder("a3") / "data.csv").write_text(good + "x,2\n")
+    with pytest.raises(UnweaveError):
+        net.ask("a3", "learn")
+    assert "column 'x'" in net.ask("a3", "status")["status"]["data_problem"]
+    (net.folder("a3") / "data.csv").write_text(good)
+    net.ask("a3", "learn")
+    assert net.ask("a3", "status")["status"]["data_problem"] is None
     # Nobody starts without data that has nothing to say.
     net.stop("a1")
     net.lose("a1")

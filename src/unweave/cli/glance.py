@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from unweave.cli.status import gone_agents, staying_out
+from unweave.cli.status import data_problems, gone_agents, staying_out
 
 __all__ = ["Look", "absent", "line", "missing", "why"]
 
@@ -78,7 +78,7 @@ def line(look: Look) -> str:
         parts = [f"{answer}, {included} included, {_state(inside)}"]
     else:
         parts = ["nobody answers"]
-    parts += staying_out(look.found)
+    parts += [*staying_out(look.found), *data_problems(look.found)]
     if dead := [name for name in look.down if name not in gone]:
         parts.append(f"down: {', '.join(dead)}")
     parts += absent(look)

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["gone_agents", "status", "status_table", "staying_out"]
+__all__ = ["data_problems", "gone_agents", "status", "status_table", "staying_out"]
 
 
 def status(
@@ -54,7 +54,7 @@ def status(
             how = "agent" if folder in agents.folders.values() else "up"
             console.print("Nobody answers. Start with", highlight=False)
             command(f"unweave {how} {quote(folder)}")
-        for line in staying_out(found):
+        for line in (*staying_out(found), *data_problems(found)):
             console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
         if len(agents.folders) == 1 and found:
             console.print(_others_table(next(iter(found.values()))))
@@ -71,6 +71,15 @@ def staying_out(found: dict[str, dict[str, Any]]) -> list[str]:
     return [
         f"{', '.join(names)} {'stay' if len(names) > 1 else 'stays'} out: {why}"
         for why, names in reasons.items()
+    ]
+
+
+def data_problems(found: dict[str, dict[str, Any]]) -> list[str]:
+    """Whose data could not be used at the last look; what was learned of them stays in the sum."""
+    return [
+        f"{name} goes on with what it has learned: {status['data_problem']}"
+        for name, status in found.items()
+        if status.get("data_problem")
     ]
 
 

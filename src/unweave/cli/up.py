@@ -214,11 +214,16 @@ def _view(look: Look, posterior: dict[str, Any], speed: float) -> Group:
     from rich.text import Text
 
     from unweave.cli import glance
-    from unweave.cli.status import status_table, staying_out
+    from unweave.cli.status import data_problems, status_table, staying_out
 
     lines = [Text(f"{speed:.0f} hops/s · Ctrl-C stops all agents", style="dim")]
     lines += [
-        Text(line, style="yellow") for line in (*staying_out(look.found), *glance.absent(look))
+        Text(line, style="yellow")
+        for line in (
+            *staying_out(look.found),
+            *data_problems(look.found),
+            *glance.absent(look),
+        )
     ]
     for row in posterior.get("marginals", [])[:6]:
         if row["mean"] is not None and row["sd"] is not None:

@@ -12,7 +12,9 @@ import asyncio
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +26,8 @@ from unweave.protocol.events import DataChanged
 from unweave.protocol.state import State
 
 __all__ = ["Freshness", "admit"]
+
+T = TypeVar("T")
 
 
 def admit(data: PrivateData, least: int, state: State | None) -> int:
@@ -94,22 +98,32 @@ class Freshness:
                 raise NotReady(f"{self.node.folder.config.name} is starting: try again")
             if state.detached:
                 return False  # the link to the data is erased
-            found = await loop.run_in_executor(None, self.data.fingerprint)
+            found = await self._try(self.data.fingerprint)
             if self._read() == f"{found} {state.data}":
+                self.node.data_problem = None
                 return False
             this = f"{found} {state.data} {len(state.dropped)}"
             if this == self._refused and not anew:
                 return False
             least = self.node.folder.config.min_records
             self._refused = this
-            await loop.run_in_executor(None, admit, self.data, least, state)
+            await self._try(admit, self.data, least, state)
             self._refused = ""
+            self.node.data_problem = None
             flat = await loop.run_in_executor(None, self.data.rounding, state.dropped)
             if flat is not None:
                 self.node.log.warning("the grid flattens data", why=flat)
             await self.node.tell(DataChanged(time.monotonic()))
             self._write(found, state.data + 1)
             return True
+
+    async def _try(self, work: Callable[..., T], *about: object) -> T:
+        """On another thread; what is wrong with the data is remembered for whoever asks."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(None, work, *about)
+        except UnweaveError as error:
+            self.node.data_problem = str(error)
+            raise
 
     def _read(self) -> str:
         try:

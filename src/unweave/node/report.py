@@ -52,6 +52,7 @@ def status_report(node: Node) -> dict[str, Any]:
         "revision": current.revision.counter if current is not None else 0,
         "included": [] if token is None else [name(k) for k in members(token.inside)],
         "stays_out": _stays_out(node, s, token),
+        "data_problem": None if s.detached else node.data_problem,
         "missing": [name(k) for k in absent],
         "complete": token is not None and not absent,
         "digest": None if token is None else digest(token.eta).hex(),

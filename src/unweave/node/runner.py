@@ -63,6 +63,7 @@ class Node:
         self.transport = transport
         self.log = log
         self.counts: Counter[str] = Counter()
+        self.data_problem: str | None = None  # why the data could not be used at the last look
         self.started = time.time()
         self._stopping = asyncio.Event()
         self._sooner = asyncio.Event()  # than the timer thinks

@@ -66,6 +66,7 @@ async def serve(path: str | Path, *, level: str = "info", leash: int | None = No
     worker = DataWorker(model, default_solver(model), data, folder.terms)
     transport = GrpcTransport(folder.manifest, folder.me, identity, listen=config.listen, log=log)
     node = Node(folder, identity, transport, worker, model, log)
+    node.data_problem = said.problem
     freshness = Freshness(node, data)
     control = Control(node, data, freshness)
     metrics = Metrics(node, config.metrics) if config.metrics else None
