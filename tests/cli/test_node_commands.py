@@ -249,6 +249,7 @@ def _day(net: Path, a1: Path, tmp_path: Path) -> None:
     refused = unweave("forget", net, owner.name, "--records", keys)
     assert refused.code == 2
     assert "1 of 2 keys" in refused.err
+    assert "--missing-ok erases them for good" in refused.err
     for key in ("p1", "p2"):
         home = next(h for h in (net / "agents").iterdir() if f"\n{key}," in
                     (h / "data.csv").read_text())  # fmt: skip
@@ -257,7 +258,16 @@ def _day(net: Path, a1: Path, tmp_path: Path) -> None:
             "forget", home, "--records", keys, "--json", "--out", tmp_path / f"{key}.json"
         )
         assert done.code == 0, done.err
-    assert unweave("audit", net, "--json").json["digest"] == expected(net, {"p1", "p2"})
+    # One that was deleted from the file before: a backup does not bring it back.
+    keys.write_text("nobody\n")
+    both = unweave("forget", owner, "--records", keys, "--missing-ok", "--json")
+    assert both.code == 0, both.err
+    data = owner / "data.csv"
+    data.write_text(data.read_text() + "nobody,1\n")
+    assert unweave("learn", owner).code == 0
+    assert unweave("audit", net, "--json").json["digest"] == expected(net, {"p1", "p2", "nobody"})
+    data.write_text(data.read_text().replace("nobody,1\n", ""))
+    assert "name them by --records" in unweave("forget", owner, "--missing-ok").err
     verified = unweave("verify", tmp_path / "p2.json", "--network", net / "network.toml", "--json")
     assert len(verified.json["erasures"]) == 2
 

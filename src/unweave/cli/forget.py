@@ -27,6 +27,14 @@ def forget(
         Path | None,
         typer.Option("--records", help="Only these records: a file with one key per line."),
     ] = None,
+    missing_ok: Annotated[
+        bool,
+        typer.Option(
+            "--missing-ok",
+            help="With --records: records that were already deleted from the file are erased for "
+            "good too.",
+        ),
+    ] = False,
     gone: Annotated[
         bool,
         typer.Option("--gone", help="AGENT is gone for good: collect votes instead of asking it."),
@@ -65,6 +73,8 @@ def forget(
     check_timeout(timeout)
     if gone and records is not None:
         raise ConfigError("--gone takes the whole agent out: leave --records away")
+    if missing_ok and records is None:
+        raise ConfigError("--missing-ok is about single records: name them by --records FILE")
     keys = None if records is None else read_keys(records)
     with fleet(folder, timeout) as agents, telling("forgetting", quiet=json) as tell:
         _check_place(out, folder)
@@ -79,10 +89,12 @@ def forget(
         if warning:
             tell(warning)
         words = f"--records {quote(records)}" if records is not None else "--gone" * gone
+        words += " --missing-ok" * missing_ok
         certificate, request = erase_and_wait(
             agents,
             name,
             keys=keys,
+            missing_ok=missing_ok,
             gone=gone,
             timeout=timeout,
             tell=tell,

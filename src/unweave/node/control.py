@@ -151,7 +151,8 @@ class Control:
             raise DataError(
                 f"{len(unknown)} of {len(keys)} keys are not in the data of "
                 f"{self.node.folder.config.name}: check the keys file (one key per line; "
-                f"key number {shown})"
+                f"key number {shown}); if they were deleted from the data already, --missing-ok "
+                "erases them for good"
             )
         return rows
 

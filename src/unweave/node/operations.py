@@ -33,9 +33,11 @@ def erase_and_wait(
     timeout: float,
     tell: Callable[[str], None],
     repeat: str = "",
+    missing_ok: bool = False,
 ) -> tuple[bytes, str]:
     """Ask, wait until certified, and return the certificate's bytes and the request's id. `repeat`:
-    the options that ask for the same once more; without them the whole agent would be forgotten."""
+    the options that ask for the same once more; without them the whole agent would be forgotten.
+    `missing_ok`: also keys that are not in the data any more."""
     subject = _subject(name, keys)
     refused: dict[str, str] = {}
     end = time.monotonic() + timeout
@@ -48,6 +50,7 @@ def erase_and_wait(
             tell(f"forgetting {subject}: not everybody votes: {told(refused)}")
     else:
         what: dict[str, Any] = {"whole": True} if keys is None else {"keys": keys}
+        what |= {"missing_ok": True} if missing_ok else {}
         if name in agents.agents:  # a door that opens is no answer yet
             agents.again(name, "status", within=min(LOOK, timeout))
         asked = agents.of(name).ask("erase", within=max(_LEAST, end - time.monotonic()), **what)
