@@ -87,6 +87,34 @@ def test_a_large_posterior_is_told_in_part(tmp_path, monkeypatch, everything):
     asyncio.run(play())
 
 
+def test_the_marginals_of_a_sum_are_computed_once(tmp_path, monkeypatch):
+    async def play():
+        net = Processes(tmp_path / "net", agents=2, graph="path", patience=QUICK)
+        async with nodes(net) as agents:
+            await until(lambda: at_rest(agents))
+            node = agents["a1"]
+            data = open_data(node.folder, node.identity)
+            door: Any = Control(node, data, None)
+            computed: list[object] = []
+            kind, marginals = type(node.model), type(node.model).marginals
+            monkeypatch.setattr(
+                kind, "marginals", lambda self, eta: computed.append(eta) or marginals(self, eta)
+            )
+            first = (await door._posterior({}))["posterior"]
+            assert (await door._posterior({}))["posterior"] == first
+            assert len(computed) == 1
+            await door._answer(_line({"keys": ["a1-0"]}))
+            await until(lambda: len(node.state.dropped) == 1 and at_rest(agents))
+            second = (await door._posterior({}))["posterior"]
+            assert second["digest"] != first["digest"]
+            assert second["marginals"] != first["marginals"]
+            monkeypatch.setattr(control, "_KEPT", 0.0)
+            await door._posterior({})
+            await until(lambda: door._told is None)  # nothing is kept of what is erased later
+
+    asyncio.run(play())
+
+
 def test_records_that_were_deleted_are_erased_for_good(tmp_path):
     async def play():
         net = Processes(tmp_path / "net", agents=2, graph="path", patience=QUICK)

@@ -28,6 +28,7 @@ from unweave.protocol.ids import request_id, requested_of
 __all__ = ["Control"]
 
 _LINE = 64 * 1024 * 1024  # the longest request: a list of keys to erase
+_KEPT = 5.0  # seconds that a posterior is kept for whoever asks again
 _ROWS = 100_000  # records in one erasure; they travel as one message
 
 
@@ -39,6 +40,7 @@ class Control:
         self.data = data
         self.freshness = freshness
         self._inode = 0
+        self._told: dict[str, Any] | None = None
         self._server: asyncio.Server | None = None
         self._commands: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
             "status": self._status,
@@ -107,8 +109,17 @@ class Control:
     async def _posterior(self, request: dict[str, Any]) -> dict[str, Any]:
         """{"everything": true}: also what is left out of a large one."""
         everything = bool(request.get("everything"))
-        report = await asyncio.to_thread(posterior_report, self.node, everything)
+        before = None if everything else self._told
+        report = await asyncio.to_thread(posterior_report, self.node, everything, before)
+        if not everything:
+            self._told = report
+            asyncio.get_running_loop().call_later(_KEPT, self._let_go, report)
         return {"posterior": report}
+
+    def _let_go(self, report: dict[str, Any]) -> None:
+        """What was told a while ago may have records in it that are erased since."""
+        if self._told is report:
+            self._told = None
 
     async def _influence(self, request: dict[str, Any]) -> dict[str, Any]:
         await self.node.publish()
