@@ -233,7 +233,8 @@ class Machine(RuleBasedStateMachine):
             for k in self.stay:
                 self._vote(k, self.gone)
             wire.wait(2.0)
-        if self.spoiled is not None:  # what its disk may have forgotten is asked for again
+        if self.spoiled not in (None, self.gone):
+            # What its disk may have forgotten is asked for again.
             for request, rows, whole in self.asked.get(self.spoiled, ()):
                 wire.erase(self.spoiled, rows, whole=whole, request=request)
         wire.wait(400.0, until=lambda: self._finished())
