@@ -581,7 +581,7 @@ def recover(states, point: Point, run: Scenario, absent: frozenset[int], *, agai
 # -------------------------------------------------------------------------------- being killed
 
 
-def two_transactions(db, stored, after, rows):
+def two_transactions(db, stored, after, changed, rows):
     """The seeded bug: the store syncs the parts of a step one after the other."""
 
     class Halved:
@@ -592,7 +592,7 @@ def two_transactions(db, stored, after, rows):
                 db.execute("BEGIN IMMEDIATE")
             return result
 
-    return write_state(Halved(), stored, after, rows)
+    return write_state(Halved(), stored, after, changed, rows)
 
 
 def forgetful(self, boot):

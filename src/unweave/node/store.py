@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -99,14 +99,16 @@ class SqliteStore:
         stored, fields = self._stored, after.__dict__
         if self._failed:
             raise StoreError(f"{self.path}: an earlier write failed; start the agent again")
+        changed: Collection[str] = DURABLE
         if stored is not None:
-            lost = [name for name in DURABLE if before.__dict__[name] is not stored[name]]
-            if lost:
+            known = before.__dict__
+            if lost := [name for name in DURABLE if known[name] is not stored[name]]:
                 raise StoreError(
                     f"{self.path}: the step begins with {', '.join(lost)} that were not committed; "
                     "commit every step, in order"
                 )
-            if all(fields[name] is stored[name] for name in DURABLE):
+            changed = {name for name in DURABLE if fields[name] is not stored[name]}
+            if not changed:
                 return
         wipe = self._erases(after)
         db = self._db
@@ -114,7 +116,7 @@ class SqliteStore:
         with explained(self.path):
             try:
                 db.execute("BEGIN IMMEDIATE")
-                rows = write_state(db, stored, after, self._rows)
+                rows = write_state(db, stored, after, changed, self._rows)
                 db.execute("COMMIT")
             except BaseException:
                 with suppress(sqlite3.Error):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from unweave.node.codec import encode
@@ -86,16 +86,13 @@ def write_state(
     db: sqlite3.Connection,
     stored: Mapping[str, Any] | None,
     after: State,
+    changed: Collection[str],
     rows: Rows,
 ) -> Rows:
-    """Write what differs from `stored` (None: nothing was ever stored); the caller holds the
-    transaction. New rows go before those that refer to them, and old ones after."""
+    """Write the fields that differ from `stored` (None: nothing was ever stored); the caller holds
+    the transaction. New rows go before those that refer to them, and old ones after."""
     fields = after.__dict__
     seals = rows.seals.draft()
-
-    def changed(name: str) -> bool:
-        return stored is None or fields[name] is not stored[name]
-
     tokens, token_rows, old_tokens = _place(rows.tokens, _tokens(after))
     for at, token, exists in token_rows:
         message = encode(Pass(token), after.terms)
@@ -117,19 +114,19 @@ def write_state(
             )
         db.execute(sql, (seals.write("factor", at, *columns), *columns, at))
     for name, (write, _) in PARTS.items():
-        if changed(name):
+        if name in changed:
             value = write(fields[name])
             sealed = seals.write("part", name, value)
             db.execute("REPLACE INTO part VALUES (?, ?, ?)", (name, sealed, value))
     for name in RECORDS:
-        if changed(name):
+        if name in changed:
             old = None if stored is None else stored[name]
             _write_records(db, seals, name, old, fields[name])
     for at in old_tokens:
         seals.delete("token", at)
     for at in old_factors:
         seals.delete("factor", at)
-    if seals.touched or any(changed(name) for name in _SMALL):
+    if seals.touched or any(name in changed for name in _SMALL):
         small = _small_columns(after, tokens, factors)
         sql = _UPDATE_STATE if stored is not None else _INSERT_STATE
         db.execute(sql, (seals.close(*small), *small))
