@@ -26,9 +26,8 @@ class Recorder:
         self.stays_out: dict[int, str] = {}  # agent → why its factor last could not be in the token
 
     def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, StaysOut):
-                self.stays_out[agent] = effect.why
+        if after.baulked is not before.baulked:  # else nobody was refused: this is run often
+            self.stays_out |= {agent: e.why for e in effects if isinstance(e, StaysOut)}
         token = after.copy
         if token is None or token is before.copy:
             return
