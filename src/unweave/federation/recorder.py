@@ -27,7 +27,9 @@ class Recorder:
 
     def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None:
         if after.baulked is not before.baulked:  # else nobody was refused: this is run often
-            self.stays_out |= {agent: e.why for e in effects if isinstance(e, StaysOut)}
+            for effect in effects:
+                if isinstance(effect, StaysOut):
+                    self.stays_out[agent] = effect.why
         token = after.copy
         if token is None or token is before.copy:
             return
