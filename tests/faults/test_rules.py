@@ -786,6 +786,26 @@ def test_a_vote_that_can_never_succeed_is_refused() -> None:
     assert not wire.disks[0].votes
 
 
+def test_votes_count_though_their_voters_have_left() -> None:
+    wire = rested(5, [(a, b) for a in range(5) for b in range(a)])
+    wire.crash(2)
+    wire.wait(40.0)
+    wire.vote([4], 2)
+    wire.settle()
+    wire.boot(2)
+    wire.wait(40.0)
+    for gone in (3, 4):
+        wire.crash(gone)
+        wire.wait(60.0)
+        wire.vote([0, 1, 2], gone)
+        wire.wait(30.0)
+    wire.crash(2)
+    wire.wait(60.0)
+    wire.vote([0, 1], 2)  # two that are left, and one that was cast: three of five
+    wire.wait(30.0)
+    assert wire.disks[0].left == 0b11100
+
+
 def test_who_has_just_started_votes_nobody_out() -> None:
     """It has heard nobody yet, the living no more than the dead."""
     wire = rested(3, COMPLETE)

@@ -212,6 +212,20 @@ def test_what_cannot_be_meant_is_refused_at_once(build, kind, message):
     caught.match(plain.replace('forget("a1")', r'forget\("a1"\)'))
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_an_erasure_that_makes_room_is_not_refused(seed):
+    """Nor while those who do not fit are visited before it."""
+    shards = {name: np.full(20, 9e3) for name in ("north", "south", "west")}
+    network = Federation(
+        NormalUnknown(), shards, "ring", schedule="metropolis", seed=seed, forget="walk"
+    )
+    with pytest.raises(GridOverflow):
+        network.learn()
+    (alone,) = network.included
+    network.forget(alone)
+    assert network.forgotten == (alone,)
+
+
 def test_factors_that_do_not_fit_together_are_refused_with_the_reason():
     """Each agent's sum fits the grid; a network that silently leaves some out would mislead."""
     shards = {name: np.full(20, 9e3) for name in ("north", "south", "west")}

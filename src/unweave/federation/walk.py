@@ -75,6 +75,8 @@ class Walk:
         token, why = self._recorder.token, self._recorder.stays_out
         if token is None or not why:
             return False
+        if any(self.world.state(k).intents for k in range(len(self.workers))):
+            return False  # an erasure may make room
         absent = [k for k in members(missing(token, self.terms.everybody)) if self._has_rows(k)]
         return bool(absent) and all(k in why for k in absent)
 

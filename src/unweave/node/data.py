@@ -150,9 +150,9 @@ class PrivateData:
         texts = {key: canonical(key) for key in keys}
         asked = frozenset(text for text in texts.values() if text is not None and _plain(text))
         column = self._need_key()
-        if (self._folder / KEY_FILE).exists():
-            check_key(self._folder, column, self.agent)
         known = asked if missing_ok else self._steady(lambda r, _: r.known(asked), _NOTHING)
+        if known:  # from now on they are known by this column
+            check_key(self._folder, column, self.agent)
         unknown = tuple(key for key, text in texts.items() if text not in known)
         return frozenset(commitment(self._secret, text) for text in known), unknown
 

@@ -99,8 +99,10 @@ class Freshness:
             if state.detached:
                 return False  # the link to the data is erased
             found = await self._try(self.data.fingerprint)
-            if self._read() == f"{found} {state.data}":
-                self.node.data_problem = None
+            # Data that were away are looked at anew though they came back as they were: whoever
+            # asked for them meanwhile was told that there are none.
+            away = self.node.data_problem is not None or (anew and state.current is None)
+            if self._read() == f"{found} {state.data}" and not away:
                 return False
             this = f"{found} {state.data} {len(state.dropped)}"
             if this == self._refused and not anew:

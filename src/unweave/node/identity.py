@@ -69,6 +69,10 @@ class Identity:
 
     # --------------------------------------------------------------------------- signing
 
+    def signed(self, payload: bytes, signature: bytes) -> bool:
+        """Whether this key signed exactly these bytes."""
+        return check_signature(self.key.public_key(), payload, signature)
+
     def sign(self, payload: bytes) -> bytes:
         """The one signature of these bytes under this key.
 

@@ -26,7 +26,10 @@ def check_key(folder: Path, key: str, agent: str) -> None:
     except FileNotFoundError:
         with contextlib.suppress(PermissionError):  # somebody else's look at the folder
             part = path.with_suffix(".part")
-            part.write_text(key, encoding="utf-8")
+            with part.open("w", encoding="utf-8") as file:
+                file.write(key)
+                file.flush()
+                os.fsync(file.fileno())
             os.replace(part, path)
         return
     if known != key:

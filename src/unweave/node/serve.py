@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,12 +19,12 @@ from unweave.node.identity import Identity, keyid_of, public_key
 from unweave.node.log import Log
 from unweave.node.mending import BadSetting
 from unweave.node.metrics import Metrics
-from unweave.node.remembering import unremembered
+from unweave.node.remembering import Remembered, remember
 from unweave.node.runner import Node, NotReady
 from unweave.node.seconding import keep_votes
 from unweave.node.transport import GrpcTransport
 from unweave.node.worker import DataWorker
-from unweave.protocol.events import EraseRequested
+from unweave.protocol.state import State
 from unweave.solvers import default_solver
 
 __all__ = ["open_data", "open_identity", "serve"]
@@ -59,6 +59,9 @@ async def serve(path: str | Path, *, level: str = "info", leash: int | None = No
     model = folder.manifest.build_model()
     data = open_data(folder, identity)
     said = _look_at(folder, data, identity)
+    for one in said.again:
+        why = "this store does not know an erasure that a certificate proves"
+        log.warning("asked for again", why=why, file=one.file, request=one.request.hex())
     if said.flat is not None:
         log.warning("the grid flattens data", why=said.flat)
     if said.problem is not None:
@@ -82,7 +85,6 @@ async def serve(path: str | Path, *, level: str = "info", leash: int | None = No
         helpers.append(asyncio.create_task(_watch(freshness, config.watch, log)))
     try:
         await _until_open(node, running)
-        await _remember(node, log)
         with contextlib.suppress(NotReady):  # the disk fails again; the next look will see them
             if said.problem is None and await freshness.begin():
                 log.info("the data have changed since this agent last ran")
@@ -112,43 +114,34 @@ async def _measure(metrics: Metrics, log: Log) -> None:
 
 
 class _Said(NamedTuple):
-    """What there is to say of the data."""
+    """What there is to say of the data, and of erasures that the store had forgotten."""
 
     flat: str | None = None
     problem: str | None = None
+    again: Sequence[Remembered] = ()
 
 
 def _look_at(folder: AgentFolder, data: PrivateData, identity: Identity) -> _Said:
     """Refuse data that cannot be used, before anything else happens. Whoever has contributed needs
     them no more, or not now: it relays, attests and erases all the same."""
-    state = None
-    if folder.store.exists():
+    state: State | None = None
+    again: list[Remembered] = []
+    if folder.store.exists() or folder.certificates.is_dir():
         with open_store(folder, identity) as store:
             state = store.load(folder.terms, folder.me)
-    if state is not None and state.detached:
-        return _Said()
+            at = State(folder.terms, folder.me) if state is None else state
+            at, again = remember(folder.certificates, store, at, identity.sign, identity.signed)
+            state = at if again else state
+    if state is not None and (state.detached or any(i.whole for i in state.own_intents())):
+        return _Said(again=again)
+    dropped = frozenset[bytes]() if state is None else state.dropped
     try:
         admit(data, folder.config.min_records, state)
-        return _Said(flat=data.rounding(frozenset() if state is None else state.dropped))
+        return _Said(flat=data.rounding(dropped), again=again)
     except (DataError, GridOverflow) as error:
-        if state is None or state.current is None:
+        if state is None or not (state.counter or dropped or state.tomb.ids):
             raise
-        return _Said(problem=str(error))
-
-
-async def _remember(node: Node, log: Log) -> None:
-    """Ask again for what certificates prove and the store does not know."""
-    while (state := node.state) is not None:
-        again = list(unremembered(node.folder.certificates, state))
-        try:
-            for one in again:
-                why = "this store does not know an erasure that a certificate proves"
-                log.warning("asked for again", why=why, file=one.file, request=one.request.hex())
-                now = time.monotonic()
-                await node.tell(EraseRequested(one.request, one.whole, one.rows, now))
-            return
-        except NotReady:  # the disk fails again
-            await asyncio.sleep(0.5)
+        return _Said(problem=str(error), again=again)
 
 
 async def _until_open(node: Node, running: asyncio.Task[None]) -> None:

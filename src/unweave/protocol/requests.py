@@ -13,11 +13,11 @@ from unweave.protocol.events import (
 )
 from unweave.protocol.ids import bit
 from unweave.protocol.joining import elect
-from unweave.protocol.records import Figure, Intent, Vote
+from unweave.protocol.records import Figure, Intent, Sign, Vote
 from unweave.protocol.state import Hold, State
 from unweave.protocol.turn import Turn
 
-__all__ = ["UNPROVED", "on_data", "on_erase", "on_figured", "on_roused", "on_vote"]
+__all__ = ["UNPROVED", "intend", "on_data", "on_erase", "on_figured", "on_roused", "on_vote"]
 
 # Bytes of evidence that may wait for a certificate before further requests must wait too.
 UNPROVED = 8 << 20
@@ -40,21 +40,26 @@ def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
             )
         )
     else:
-        intent = Intent.write(
-            s.me,
-            turn.sign,
-            run=s.terms.run.hex(),
-            request=event.request.hex(),
-            agent=s.me,
-            whole=event.whole,
-            rows=sorted(row.hex() for row in event.rows),
-        )
-        s.intents = {**s.intents, event.request: intent}
-        s.gossip = None
-        if not event.rows <= s.dropped:
-            s.dropped |= event.rows
-            s.rows += 1
+        intend(s, turn.sign, event.request, event.whole, event.rows)
         revisit(s, turn)
+
+
+def intend(s: State, sign: Sign, request: bytes, whole: bool, rows: frozenset[bytes]) -> None:
+    """From now on nothing of these rows is learned, and the token is awaited to take them out."""
+    intent = Intent.write(
+        s.me,
+        sign,
+        run=s.terms.run.hex(),
+        request=request.hex(),
+        agent=s.me,
+        whole=whole,
+        rows=sorted(row.hex() for row in rows),
+    )
+    s.intents = {**s.intents, request: intent}
+    s.gossip = None
+    if not rows <= s.dropped:
+        s.dropped |= rows
+        s.rows += 1
 
 
 def unproved_bytes(s: State) -> int:
@@ -100,13 +105,19 @@ def revisit(s: State, turn: Turn) -> None:
         turn.do(Again())
 
 
+def _possible_votes(s: State, target: int) -> int:
+    """Of all who are left, and those that were cast before their voters left."""
+    cast = sum(1 for t, voter in s.votes if t == target and s.left & bit(voter))
+    return s.terms.size - (s.left | bit(target)).bit_count() + cast
+
+
 def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
     target = event.target
     name = s.terms.name(target)
     last_heard = s.heard.get(target)
     if target == s.me:
         turn.do(Refused("an agent cannot vote itself gone: ask it to erase itself instead"))
-    elif (voters := s.terms.size - (s.left | bit(target)).bit_count()) < s.terms.quorum:
+    elif (voters := _possible_votes(s, target)) < s.terms.quorum:
         turn.do(
             Refused(
                 f"{name} can never be voted out: {s.terms.quorum} of {s.terms.size} agents must "

@@ -225,6 +225,8 @@ def commit(
     if wanted.solved:
         # A solver goes a few steps at a time: it has solved when it would keep what it has.
         s.solved_for = b"" if wanted.fresh else digest(cavity)
+    elif wanted.anew:
+        s.solved_for = b""  # nothing was solved, and it will be again
     if before != after or intents:
         included = (*token.included[: s.me], after, *token.included[s.me + 1 :])
         inside = token.inside | bit(s.me) if after.counter else token.inside & ~bit(s.me)
