@@ -77,7 +77,10 @@ def test_rows_that_are_taken_out_travel(tmp_path: Path, data: PrivateData, ask: 
 
     config = SimpleNamespace(name="north", min_records=10)
     node: Any = SimpleNamespace(
-        state=state(1), folder=SimpleNamespace(path=tmp_path, config=config), tell=tell
+        state=state(1),
+        folder=SimpleNamespace(path=tmp_path, config=config),
+        tell=tell,
+        data_problem=None,
     )
     rows(tmp_path, *range(7))
     assert asyncio.run(getattr(Freshness(node, data), ask)())
@@ -86,6 +89,24 @@ def test_rows_that_are_taken_out_travel(tmp_path: Path, data: PrivateData, ask: 
     node.state = state(0)
     with pytest.raises(DataError, match="fewer than min_records"):
         asyncio.run(Freshness(node, data).look())
+
+
+def test_data_that_were_away_are_learned_again(tmp_path: Path, data: PrivateData) -> None:
+    """They came back as they were; meanwhile a solver was told that there are none."""
+    told = []
+
+    async def tell(event: object) -> None:
+        told.append(event)
+
+    folder = SimpleNamespace(path=tmp_path, config=SimpleNamespace(name="north", min_records=10))
+    node: Any = SimpleNamespace(state=state(1), folder=folder, tell=tell, data_problem=None)
+    fresh = Freshness(node, data)
+    fresh._write(data.fingerprint(), 0)
+    assert not asyncio.run(fresh.look(anew=False))
+    node.data_problem = "no file"
+    assert asyncio.run(fresh.look(anew=False))
+    assert len(told) == 1
+    assert node.data_problem is None
 
 
 def test_refused_data_are_read_and_told_once(tmp_path: Path, data: PrivateData) -> None:
@@ -108,7 +129,10 @@ def test_refused_data_are_read_and_told_once(tmp_path: Path, data: PrivateData) 
         return []
 
     node: Any = SimpleNamespace(
-        folder=SimpleNamespace(path=tmp_path, config=config), state=state(1), tell=tell
+        folder=SimpleNamespace(path=tmp_path, config=config),
+        state=state(1),
+        tell=tell,
+        data_problem=None,
     )
 
     async def play() -> None:
