@@ -18,11 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError, DataError, GridOverflow
 
-__all__ = ["Grid", "Ints", "digest", "exact_sum"]
+__all__ = ["LIMIT", "Grid", "Ints", "digest", "exact_sum"]
 
 Ints = NDArray[np.int64]
 
-_LIMIT = 2**63 - 1
+LIMIT = 2**63 - 1
 
 
 def digest(units: Ints) -> bytes:
@@ -121,7 +121,7 @@ class Grid:
     def units(self, integers: Sequence[int]) -> Ints:
         """Unbounded integers as grid units, refusing what does not fit."""
         for j, v in enumerate(integers):
-            if abs(v) > _LIMIT:
+            if abs(v) > LIMIT:
                 raise GridOverflow(self._overflow(j))
         return np.array(integers, dtype=np.int64)
 

@@ -6,9 +6,10 @@ exist is inf (it diverges) or NaN (it is undefined), never a made-up number.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +24,7 @@ __all__ = [
     "Marginal",
     "NormalMarginal",
     "StudentTMarginal",
+    "finite",
 ]
 
 Floats = NDArray[np.float64]
@@ -266,3 +268,9 @@ class StudentTMarginal(Marginal):
     def _quantile(self, p: Floats) -> Floats:
         result: Floats = self.loc + self.scale * special.stdtrit(self.df, p)
         return result
+
+
+def finite(value: Any) -> float | None:
+    """A moment as JSON has it: one that does not exist (a prior's, say) is null."""
+    number = float(value)
+    return number if math.isfinite(number) else None

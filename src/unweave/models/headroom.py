@@ -10,12 +10,11 @@ from fractions import Fraction
 import numpy as np
 
 from unweave.errors import GridOverflow, UnweaveError
+from unweave.grid import LIMIT
 from unweave.models.base import ConjugateModel, Model
 from unweave.models.resolution import Extremes
 
 __all__ = ["bits_for_records", "enough_bits", "fewer_bits", "sum_problem"]
-
-_LIMIT = 2**63 - 1
 
 
 def enough_bits(model: Model, fits: Callable[[Model], bool]) -> int | None:
@@ -50,20 +49,20 @@ def sum_problem(model: Model, units: Sequence[int], whose: str) -> tuple[str, st
     the grid."""
     total = [int(a) + int(b) for a, b in zip(model.eta0, units, strict=True)]
     j = max(range(len(total)), key=lambda i: abs(total[i]))
-    if abs(total[j]) <= _LIMIT:
+    if abs(total[j]) <= LIMIT:
         return None
     values = [Fraction(t, 2**q) for t, q in zip(total, model.grid.bits, strict=True)]
 
     def fits(candidate: Model) -> bool:
         """With as much room again, for records that are still to come."""
         pairs = zip(values, candidate.grid.bits, strict=True)
-        return all(2 * abs(value) * 2**q <= _LIMIT for value, q in pairs)
+        return all(2 * abs(value) * 2**q <= LIMIT for value, q in pairs)
 
     bits = enough_bits(model, fits)
     q = model.grid.bits[j]
     problem = (
         f"the sum over {whose} leaves the grid of {model.name}: {model.grid.names[j]} is "
-        f"{float(abs(values[j])):.3g}, {abs(total[j]) / _LIMIT:.3g} times what fits with {q} "
+        f"{float(abs(values[j])):.3g}, {abs(total[j]) / LIMIT:.3g} times what fits with {q} "
         f"fractional bits (±{2.0 ** (63 - q):.3g} over the whole network)"
     )
     return problem, fewer_bits(bits)

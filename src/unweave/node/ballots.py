@@ -53,7 +53,7 @@ def hold_ballot(
             f"network itself; other operators vote with `unweave vote AGENT_DIR {name}`"
         )
     manifest = AgentFolder.read(next(iter(agents.folders.values()))).manifest
-    quorum = len(manifest.topology) // 2 + 1
+    quorum = manifest.terms().quorum
     request = _request(manifest.topology.index(name), name, [statuses[voter] for voter in voters])
     refused: dict[str, str] = {}
     began = time.monotonic()

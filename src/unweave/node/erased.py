@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable
 
 from unweave.node.identity import Identity
+from unweave.protocol.certificate import tombstones_of
 
 __all__ = ["erased_keys"]
 
@@ -15,6 +15,6 @@ def erased_keys(certificate: bytes, owner: Identity, keys: Iterable[str]) -> lis
     """Those of `keys` whose records this certificate, which must have been verified, erases one by
     one. A tombstone names records by commitments that the owner alone can compute."""
     rows: set[str] = set()
-    for envelope in json.loads(certificate)["tombstones"]:
-        rows.update(json.loads(base64.b64decode(envelope["payload"]))["rows"])
+    for payload, _ in tombstones_of(certificate):
+        rows.update(json.loads(payload)["rows"])
     return [key for key in keys if owner.commit(key).hex() in rows]

@@ -8,12 +8,12 @@ its first word.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from unweave.protocol.certificate import tombstones_of
 from unweave.protocol.ids import requested_of
 from unweave.protocol.records import Sign, Tombstone, pae
 from unweave.protocol.requests import intend
@@ -70,8 +70,7 @@ def unremembered(folder: Path, s: State, mine: Mine) -> Iterator[Remembered]:
 
 
 def _removals(path: Path, s: State, mine: Mine) -> Iterator[Remembered]:
-    for envelope in json.loads(path.read_bytes())["tombstones"]:
-        payload = base64.b64decode(envelope["payload"])
+    for payload, signatures in tombstones_of(path.read_bytes()):
         body = json.loads(payload)
         request = bytes.fromhex(body["request"])
         if body["run"] != s.terms.run.hex() or body["agent"] != s.me:
@@ -79,6 +78,6 @@ def _removals(path: Path, s: State, mine: Mine) -> Iterator[Remembered]:
         if len(request) != _REQUEST or requested_of(request) != s.me:
             continue
         signed = pae(Tombstone.kind, payload)
-        if any(mine(signed, base64.b64decode(one["sig"])) for one in envelope["signatures"]):
+        if any(mine(signed, signature) for signature in signatures):
             rows = frozenset(bytes.fromhex(row) for row in body["rows"])
             yield Remembered(request, bool(body["whole"]), rows, path.name)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from unweave.families.marginals import finite
 from unweave.manifest.brief import brief_settings
 from unweave.node.fleet import GONE
 from unweave.node.nursery import SUPERVISOR
@@ -160,10 +161,10 @@ def posterior_report(
         rows.append(
             {
                 "name": marginal.name,
-                "mean": _finite(marginal.mean),
-                "sd": _finite(marginal.sd),
-                "low": _finite(low),
-                "high": _finite(high),
+                "mean": finite(marginal.mean),
+                "sd": finite(marginal.sd),
+                "low": finite(low),
+                "high": finite(high),
             }
         )
     return report | {"marginals": rows, "marginals_total": len(laws)}
@@ -176,11 +177,6 @@ def _fitting(s: State, token: Token) -> int | None:
         return None
     rested = s.rest is not None and s.rest.included == token.included
     return None if rested else token.passes
-
-
-def _finite(value: Any) -> float | None:
-    number = float(value)
-    return number if math.isfinite(number) else None
 
 
 def erasure_report(node: Node, request: bytes) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -39,6 +39,7 @@ __all__ = [
     "proved_by",
     "record_envelope",
     "sign_statement",
+    "tombstones_of",
 ]
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -105,6 +106,13 @@ def closing_of(certificate: bytes) -> dict[str, Any]:
     payload = base64.b64decode(json.loads(certificate)["closing"]["payload"])
     predicate: dict[str, Any] = json.loads(payload)["predicate"]
     return predicate
+
+
+def tombstones_of(certificate: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
+    """The bytes of each tombstone in a certificate, and their signatures; nothing is checked."""
+    for envelope in json.loads(certificate)["tombstones"]:
+        signatures = [base64.b64decode(one["sig"]) for one in envelope["signatures"]]
+        yield base64.b64decode(envelope["payload"]), signatures
 
 
 def proved_by(certificate: bytes) -> frozenset[bytes]:

@@ -129,8 +129,8 @@ def end_pass(s: State, turn: Turn, token: Token, skip: frozenset[int]) -> None:
 def next_pass(s: State, token: Token, skip: frozenset[int]) -> int | None:
     """The number of the next pass; None: this one changed nothing, so rest.
 
-    Agents that were visited and stay out, because what is there is outside their domain, would wait
-    for each other for ever. If nobody else is waited for, no further pass can change anything:
+    Agents that were visited and stay out, because their data cannot be read or do not fit, would be
+    waited for for ever. If nobody else is waited for, no further pass can change anything:
     the last one comes now, in which everybody attests the token as it is, not converged.
     """
     if token.busy or not s.terms.rest:

@@ -8,7 +8,6 @@ records that are left: equal bit for bit for a conjugate model, close for the ot
 
 from __future__ import annotations
 
-import math
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from unweave.errors import ConfigError
+from unweave.families.marginals import finite
 from unweave.grid import Ints
 from unweave.models import Model, Shard
 from unweave.models.posterior import Posterior
@@ -106,7 +106,7 @@ class Rehearsal:
         """Everything, for machines."""
         decode, kl = self.model.grid.decode, self.model.family.kl
         counts, records = self.crew.counts, self.records_left
-        far = _finite(kl(decode(self.units), decode(self.reference))) if records else None
+        far = finite(kl(decode(self.units), decode(self.reference))) if records else None
         return {
             "model": self.model.name,
             "agents": len(self.world.agents),
@@ -134,7 +134,7 @@ class Rehearsal:
             "agents_left_with_records": sum(shard.n > 0 for shard in self.left),
             "records_left": records,
             "posterior": {
-                m.name: {"mean": _finite(m.mean), "sd": _finite(m.sd)}
+                m.name: {"mean": finite(m.mean), "sd": finite(m.sd)}
                 for m in self.model.marginals(decode(self.units))
             },
             "digest": self.posterior.digest,
@@ -271,12 +271,6 @@ def _among(terms: Terms, weather: Profile) -> tuple[Profile, list[str]]:
 
 def _never(rng: random.Random, agent: int) -> tuple[bool, frozenset[bytes]]:
     raise AssertionError("in a rehearsal the owners ask, not the crew")
-
-
-def _finite(value: Any) -> float | None:
-    """JSON has no infinity: a prior may have no standard deviation."""
-    number = float(value)
-    return number if math.isfinite(number) else None
 
 
 def _fault_free(model: Any, shards: Sequence[Shard]) -> Ints:
