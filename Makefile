@@ -49,7 +49,7 @@ test-slow: $(STAMP)  ## the full counts of the heavy tests
 SEEDS ?= 10000
 START ?= 0
 swarm: $(STAMP)  ## SEEDS=… fault runs of the protocol; a failing seed is printed with its command
-	$(BIN)/python -m unweave.testing.swarm --seeds $(SEEDS) --start $(START)
+	$(BIN)/python -m tests.support.swarm --seeds $(SEEDS) --start $(START)
 
 bench: $(STAMP)  ## speed, as ratios within one run: a table and benchmarks/results.json
 	$(BIN)/python -m benchmarks
@@ -78,7 +78,7 @@ lock:  ## resolve pyproject.toml into requirements.lock (needs uv)
 	  pyproject.toml -o requirements.lock
 
 wire: $(STAMP)  ## regenerate node/wire_pb2.py from wire.proto
-	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/unweave/node/wire.proto
+	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/unweave/node/wire/wire.proto
 
 clean:  ## remove what the commands above made
 	rm -rf $(VENV) $(PEERS) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache demo-out paper-out

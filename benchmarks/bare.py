@@ -15,7 +15,8 @@ from typing import Any
 
 import grpc
 
-from unweave.node.identity import Identity, tls_name
+from unweave.keys import tls_name
+from unweave.node.identity import Identity
 
 CHUNK = 1 << 20
 METHOD = "/bare.Bare/Take"

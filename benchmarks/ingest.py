@@ -9,7 +9,8 @@ import duckdb
 
 from benchmarks.harness import benchmark, ratio
 from unweave.models import Model, by_name
-from unweave.node.data import DataSource, PrivateData
+from unweave.node.data.private import PrivateData
+from unweave.node.data.source import DataSource
 
 RECORDS = 10_000_000
 

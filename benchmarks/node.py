@@ -19,20 +19,21 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from tests.support.processes import Processes
+
 from benchmarks import bare
 from benchmarks.harness import benchmark
 from unweave.models import BetaBernoulli
+from unweave.node.agent import open_data, open_identity
+from unweave.node.compute import DataWorker
 from unweave.node.config import AgentFolder
+from unweave.node.driver import Node
 from unweave.node.identity import Identity
 from unweave.node.log import Log
-from unweave.node.opening import connect
-from unweave.node.runner import Node
-from unweave.node.serve import open_data, open_identity
-from unweave.node.supervisor import Supervisor
-from unweave.node.transport import GrpcTransport
-from unweave.node.worker import DataWorker
+from unweave.node.storage.file import connect
+from unweave.node.transport.server import GrpcTransport
+from unweave.operations.supervisor import Supervisor
 from unweave.solvers import default_solver
-from unweave.testing.processes import Processes
 
 HOPS = 600
 BYTES = 1_500  # of a token of this model between two agents, with its envelope

@@ -6,10 +6,10 @@ import numpy as np
 
 from benchmarks import plain
 from benchmarks.harness import benchmark, ratio
+from unweave.experiments.replicas import simulate
 from unweave.graph import Topology, graphs
 from unweave.models import by_name
 from unweave.models.beta_exponential import BetaExponential
-from unweave.simulate import simulate
 
 AGENTS, RECORDS, ITERATIONS, REPLICAS = 10, 100, 100, 1000
 

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import benchmark
-from unweave.node.opening import connect
-from unweave.node.store import SqliteStore
-from unweave.protocol.agent import handle, start
+from unweave.node.storage.file import connect
+from unweave.node.storage.sqlite import SqliteStore
+from unweave.protocol.config import Terms
 from unweave.protocol.events import Event, Received, Solution, Solve
+from unweave.protocol.machine import handle, start
 from unweave.protocol.messages import Pass
 from unweave.protocol.state import State
-from unweave.protocol.terms import Terms
-from unweave.simulate.world import World
+from unweave.simulator.world import World
 from unweave.testing.store import Tally
 from unweave.testing.values import small_terms
 

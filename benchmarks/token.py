@@ -19,19 +19,19 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+from tests.support.peer import memory, peak_memory
 
 from unweave.grid import Grid
 from unweave.manifest import load
 from unweave.node.config import AgentConfig, AgentFolder
-from unweave.node.data_source import DataSource
+from unweave.node.data.source import DataSource
 from unweave.node.identity import Identity
-from unweave.node.limits import Limits
 from unweave.node.log import Log
-from unweave.node.post import Post
-from unweave.node.transport import GrpcTransport
+from unweave.node.transport.framing import Limits
+from unweave.node.transport.server import GrpcTransport
+from unweave.node.wire.channel import Post
 from unweave.protocol.messages import Ack, Pass
 from unweave.protocol.token import Token
-from unweave.testing.peer import memory, peak_memory
 from unweave.testing.transport import LocalNetwork
 from unweave.testing.values import small_terms, token
 

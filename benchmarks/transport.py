@@ -15,12 +15,13 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from tests.support.peer import MESSAGE_LIMIT, peer
+
 from benchmarks import bare
 from benchmarks.harness import benchmark
-from unweave.node.limits import Limits
 from unweave.node.log import Log
-from unweave.node.transport import GrpcTransport
-from unweave.testing.peer import MESSAGE_LIMIT, peer
+from unweave.node.transport.framing import Limits
+from unweave.node.transport.server import GrpcTransport
 from unweave.testing.transport import LocalNetwork
 
 LARGE = b"\x5a" * 50_000_000

@@ -12,14 +12,16 @@ import numpy as np
 from benchmarks.harness import benchmark
 from unweave.graph import Topology, graphs
 from unweave.grid import Grid
-from unweave.node.codec import decode, encode
-from unweave.node.envelope import seal, unseal
-from unweave.node.identity import Identity, check_signature
+from unweave.keys import check_signature
+from unweave.node.identity import Identity
+from unweave.node.wire.codec import decode, encode
+from unweave.node.wire.envelope import seal, unseal
+from unweave.protocol.config import Terms
 from unweave.protocol.events import Effect, Send, Solution, Solve
 from unweave.protocol.messages import Pass
+from unweave.protocol.ports import Worker
 from unweave.protocol.records import pae
-from unweave.protocol.terms import Terms
-from unweave.simulate.world import Worker, World
+from unweave.simulator.world import World
 from unweave.testing.store import Tally
 
 HOPS = 4_000

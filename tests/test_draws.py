@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from unweave.draws import GOLDEN, Purpose, Stream, derive, mix64, uniform
+from unweave.rng import GOLDEN, Purpose, Stream, derive, mix64, uniform
 
 
 def test_splitmix64_reference_outputs() -> None:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.certificates import fixed_identity, signed_manifest
 from unweave.errors import ConfigError
 from unweave.manifest import Manifest, load
 from unweave.manifest.toml import write_toml
 from unweave.models import BetaBernoulli, DirichletCategorical, LinearRegression, by_name, names
 from unweave.node.identity import Identity
-from unweave.testing.certificates import fixed_identity, signed_manifest
 
 MODEL = '[model]\nname = "beta-bernoulli"\n'
 SMALL = f'name = "n"\ngraph = "ring"\nagents = 3\n{MODEL}'

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unweave.data import partition
 from unweave.errors import ConfigError, DataError
+from unweave.sharding import partition
 
 HOW = ["iid", "dirichlet", "by_label", "quantity", "sorted"]
 

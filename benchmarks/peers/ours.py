@@ -13,8 +13,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.support.processes import Processes
+
 from unweave.models import DirichletCategorical
-from unweave.testing.processes import Processes
 
 __all__ = ["hop"]
 

@@ -39,15 +39,15 @@ _HOMES = {
     "families": "unweave",
     "graphs": "unweave.graph",
     "models": "unweave",
-    "partition": "unweave.data",
-    "simulate": "unweave",
+    "partition": "unweave.sharding",
+    "simulate": "unweave.experiments.replicas",
     "solvers": "unweave",
 }
 
 if TYPE_CHECKING:
     from unweave import families, models, solvers
-    from unweave.data import partition
     from unweave.errors import UnweaveError
+    from unweave.experiments.replicas import simulate
     from unweave.federation import Audit, Erasure, Federation
     from unweave.graph import Topology, graphs
     from unweave.models import (
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
         NormalUnknown,
     )
     from unweave.models.posterior import Posterior
-    from unweave.simulate import simulate
+    from unweave.sharding import partition
     from unweave.solvers import NaturalGradient
 
 __all__ = [

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from unweave import BetaExponential, Federation, NaturalGradient, graphs
-from unweave.simulate import Forget, simulate
+from unweave.experiments.replicas import Forget, simulate
 from unweave.solvers import ESTIMATORS
 from unweave.testing.models import CASES
 

@@ -1,8 +1,7 @@
 """The command line in this process, as a fixture."""
 
 import pytest
-
-from unweave.testing.commands import run_command
+from tests.support.commands import run_command
 
 
 @pytest.fixture(scope="session")

@@ -105,10 +105,10 @@ def test_each_problem_has_its_place_and_its_fix(unweave, net, case):
 
 def stored(home: Path, **changes) -> None:
     """A store, as if the agent had run."""
+    from unweave.node.agent import open_identity
     from unweave.node.config import AgentFolder
-    from unweave.node.disk import open_store
-    from unweave.node.serve import open_identity
-    from unweave.protocol.agent import start
+    from unweave.node.storage.sqlite import open_store
+    from unweave.protocol.machine import start
     from unweave.protocol.state import State
 
     folder = AgentFolder.read(home)

@@ -18,10 +18,10 @@ import typer
 
 from unweave.cli import app, common
 from unweave.errors import ConfigError
-from unweave.node import fleet as fleets
-from unweave.node import operations
-from unweave.node.client import Operator
-from unweave.protocol.ids import request_id
+from unweave.node.api.client import Operator
+from unweave.operations import cluster as fleets
+from unweave.operations import erase as operations
+from unweave.protocol.token import request_id
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,7 @@ SPEAK = """
 import sys
 from unweave.cli import main
 from unweave.protocol import verify
-from unweave.protocol.verify import Account, Erased
+from unweave.protocol.certificate.verify import Account, Erased
 names = tuple(f"a{k}" for k in range(1, 4))
 erased = tuple(Erased(f"{k:032x}", "a1", "records", "exact", "owner", 1) for k in range(3))
 good = Account("m", "e", (1, 0, 0, 9, 0), erased, names, (), names, "a1", True, None)
@@ -279,8 +279,8 @@ def test_a_frozen_agent_is_not_called_down_without_a_word(unweave, net):
 def test_several_certificates(unweave, net, monkeypatch, tmp_path):
     """Each is looked at, and the worst decides."""
     from unweave.errors import NotCertified
-    from unweave.protocol import verify
-    from unweave.protocol.verify import Account, Erased
+    from unweave.protocol.certificate import verify
+    from unweave.protocol.certificate.verify import Account, Erased
 
     whole = Erased("ab", "a1", "agent", "refined", "owner", None)
     part = Erased("cd", "a2", "records", "refined", "owner", 1)

@@ -1,11 +1,10 @@
 """A process that is stopped takes calls and answers none: it is named, and keeps nobody waiting."""
 
 import pytest
+from tests.support.processes import Processes
 
-from unweave.node import fleet as fleets
-from unweave.node.asleep import asleep, lives
-from unweave.node.client import Operator
-from unweave.testing.processes import Processes
+from unweave.node.api.client import Operator, asleep, lives
+from unweave.operations import cluster as fleets
 
 
 def rest_at_an_end(net: Processes) -> str:

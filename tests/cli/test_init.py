@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unweave.node import layout
+from unweave.operations import create as layout
 
 ROWS = [{"id": f"p{k}", "ill": int(k % 3 == 0)} for k in range(36)]
 
@@ -56,8 +56,8 @@ def test_one_file_is_dealt_out(unweave, tmp_path, name):
     assert checked.json["ok"], checked.json
     assert [c["note"] for c in checked.json["checks"] if c["what"] == "data"] == ["12 records"] * 3
     # By the model's last column: nobody of the first agent is ill, everybody of the last one is.
+    from unweave.node.agent import open_data, open_identity
     from unweave.node.config import AgentFolder
-    from unweave.node.serve import open_data, open_identity
 
     ill, keys = [], []
     for agent in ("a1", "a2", "a3"):

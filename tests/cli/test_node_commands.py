@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.commands import run_command as unweave
+from tests.support.processes import Processes
 
 from unweave.grid import digest
 from unweave.models import BetaBernoulli
-from unweave.node.fleet import Fleet
-from unweave.testing.commands import run_command as unweave
-from unweave.testing.processes import Processes
+from unweave.operations.cluster import Fleet
 
 
 @pytest.fixture

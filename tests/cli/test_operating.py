@@ -7,9 +7,9 @@ import pytest
 
 from unweave.errors import DataError
 from unweave.manifest import Manifest
-from unweave.node import fleet as fleets
-from unweave.node.client import AgentDown
-from unweave.node.fleet import Fleet
+from unweave.node.api.client import AgentDown
+from unweave.operations import cluster as fleets
+from unweave.operations.cluster import Fleet
 
 
 class Agent:

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.seeded import read_bug, seeded
 
 from unweave.cli import main
 from unweave.cli.simulate import shards_of, verdict
 from unweave.manifest import load
 from unweave.models import names
-from unweave.simulate import rehearsal, shards
-from unweave.simulate.faults import PROFILES
-from unweave.simulate.owners import DOWN, NOTHING_LEFT, spared
-from unweave.testing.seeded import read_bug, seeded
+from unweave.simulator import run as rehearsal
+from unweave.simulator import run as shards
+from unweave.simulator.faults import PROFILES
+from unweave.simulator.workload import DOWN, NOTHING_LEFT, spared
 
 MUTANTS = Path(__file__).parents[1] / "faults" / "mutants"
 

@@ -1,6 +1,6 @@
 """The owner of erased records finds them in the certificates; nobody else can."""
 
-from unweave.testing.processes import Processes
+from tests.support.processes import Processes
 
 
 def test_the_owner_finds_its_records(unweave, tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from unweave.manifest import AgentEntry, GraphEntry, Manifest, PatienceEntry
 from unweave.node.config import AgentConfig
-from unweave.node.data_source import DataSource
+from unweave.node.data.source import DataSource
 
 TEXT = (Path(__file__).parents[2] / "docs" / "files.md").read_text(encoding="utf-8")
 NETWORK, AGENT = re.findall(r"^```toml\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)

@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 from unweave import families
-from unweave.draws import Stream
 from unweave.errors import ConfigError, DomainError
 from unweave.families import (
     Beta,
@@ -27,6 +26,7 @@ from unweave.families import (
     NormalInverseGammaFamily,
     NormalInverseWishart,
 )
+from unweave.rng import Stream
 from unweave.testing.families import CASES
 
 

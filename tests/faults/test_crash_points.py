@@ -41,11 +41,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from tests.support.seeded import read_bug, seeded
 
-import unweave.node.store as store_module
+import unweave.node.storage.sqlite as store_module
 from unweave.errors import StoreError
-from unweave.node.store import SqliteStore
-from unweave.protocol.certificate import proved_by
+from unweave.node.storage.sqlite import SqliteStore
+from unweave.protocol.certificate.write import proved_by
+from unweave.protocol.config import Terms
 from unweave.protocol.events import (
     DataChanged,
     EraseRequested,
@@ -55,14 +57,11 @@ from unweave.protocol.events import (
     Solution,
     VoteCast,
 )
-from unweave.protocol.hearing import settled, unresolved
-from unweave.protocol.ids import bit, members, request_id
+from unweave.protocol.merge import settled, unresolved
 from unweave.protocol.messages import Ack, Pass
 from unweave.protocol.state import Parked, State
-from unweave.protocol.terms import Terms
-from unweave.protocol.tombs import NOTHING, dead
-from unweave.simulate.world import Fate, World
-from unweave.testing.seeded import read_bug, seeded
+from unweave.protocol.token import NOTHING, bit, dead, members, request_id
+from unweave.simulator.world import Fate, World
 from unweave.testing.store import Tally
 from unweave.testing.values import same_durable, small_terms, state
 
@@ -606,7 +605,7 @@ def forgetful(self, boot):
 HASTY = {
     "patch": [
         {
-            "function": "unweave.protocol.archive.keep_certificate",
+            "function": "unweave.protocol.compaction.keep_certificate",
             "old": "turn.do(Keep(rest.certificate))",
             "new": "turn.do(Keep(rest.certificate))\n        s.proved |= asked",
         }

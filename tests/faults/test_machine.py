@@ -22,14 +22,14 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.support.seeded import read_bug, seeded
+from tests.support.tally import ROWS, row_key
+from tests.support.wire import Wire
 
 from unweave.protocol.events import DataChanged, VoteCast
-from unweave.protocol.ids import bit, request_id
 from unweave.protocol.state import State
-from unweave.simulate.checks import Violation
-from unweave.testing.seeded import read_bug, seeded
-from unweave.testing.tally import ROWS, row_key
-from unweave.testing.wire import Wire
+from unweave.protocol.token import bit, request_id
+from unweave.simulator.invariants import Violation
 
 GRAPHS = {
     "path": (3, [(0, 1), (1, 2)]),

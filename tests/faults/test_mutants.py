@@ -13,11 +13,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.support.seeded import read_bug, seeded
+from tests.support.tally import run_storm
 
-from unweave.simulate.checks import Violation
-from unweave.simulate.faults import PROFILES
-from unweave.testing.seeded import read_bug, seeded
-from unweave.testing.tally import run_storm
+from unweave.simulator.faults import PROFILES
+from unweave.simulator.invariants import Violation
 
 HERE = Path(__file__).parent
 BUGS = sorted((HERE / "mutants").glob("*.toml"))

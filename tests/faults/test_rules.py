@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.support.tally import ROWS, Tally, contains, row_key
+from tests.support.wire import Flight, Wire
 
+from unweave.protocol.config import Patience
 from unweave.protocol.events import Continue, Done, Received, Solution, Solve, Tick, VoteCast
-from unweave.protocol.ids import NEVER, Stamp, request_id
 from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
 from unweave.protocol.state import Hold, Idle, Out, Parked
-from unweave.protocol.terms import Patience
-from unweave.protocol.token import QUIET
-from unweave.protocol.tombs import Tomb
+from unweave.protocol.token import NEVER, QUIET, Stamp, Tomb, request_id
 from unweave.protocol.visit import merge_tombs
-from unweave.testing.tally import ROWS, Tally, contains, row_key
-from unweave.testing.wire import Flight, Wire
 
 PATH = [(0, 1), (1, 2)]
 RING = [(0, 1), (1, 2), (2, 3), (3, 0)]

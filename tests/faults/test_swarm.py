@@ -7,11 +7,11 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
+from tests.support.swarm import counts, main, run_seed, swarm
+from tests.support.tally import run_storm
 
-from unweave.simulate.checks import Violation
-from unweave.simulate.faults import PROFILES, Storm, profile
-from unweave.testing.swarm import counts, main, run_seed, swarm
-from unweave.testing.tally import run_storm
+from unweave.simulator.faults import PROFILES, Storm, profile
+from unweave.simulator.invariants import Violation
 
 CHUNKS = 16
 PER_CHUNK = 64  # 1,024 runs; eight profiles in turn, so each chunk has eight of each
@@ -69,11 +69,11 @@ def test_a_failing_seed_is_named(
     def broken(seed: int, profile: str | None = None) -> None:
         raise Violation("I1 at a1: the sum")
 
-    monkeypatch.setattr("unweave.testing.swarm.run_seed", broken)
+    monkeypatch.setattr("tests.support.swarm.run_seed", broken)
     assert main(["--start", "7", "--seeds", "1", "--profile", "calm"]) == 1
     printed = capsys.readouterr().out
     assert "seed 7 fails: I1 at a1: the sum" in printed
-    assert "python -m unweave.testing.swarm --start 7 --seeds 1 --profile calm" in printed
+    assert "python -m tests.support.swarm --start 7 --seeds 1 --profile calm" in printed
 
 
 def test_a_swarm_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:

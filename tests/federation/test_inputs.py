@@ -17,12 +17,12 @@ from unweave import (
     UnweaveError,
     graphs,
     partition,
-    simulate,
     solvers,
 )
 from unweave.errors import ConfigError, DataError, GraphError, GridOverflow
+from unweave.experiments import replicas as simulate
+from unweave.experiments.replicas import PerReplica
 from unweave.families import Beta, DiagonalNormal
-from unweave.simulate import PerReplica
 
 COINS = [[0, 1, 1], [1, 0], [1, 1, 0]]
 NAMED = {"a1": [0, 1, 1], "a2": [1, 0], "a3": [1, 1, 0]}

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from unweave.draws import Purpose, derive, uniform
 from unweave.graph import (
     Topology,
     first_agent,
@@ -18,6 +17,7 @@ from unweave.graph import (
     sweep_order,
 )
 from unweave.graph.times import transition_matrix
+from unweave.rng import Purpose, derive, uniform
 
 
 @st.composite

@@ -6,7 +6,6 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from unweave.draws import Purpose, derive
 from unweave.errors import GraphError
 from unweave.graph import Topology, first_agent, graphs, metropolis_next, route_key
 from unweave.graph.cover import (
@@ -24,6 +23,7 @@ from unweave.graph.times import (
     move_probabilities,
     transition_matrix,
 )
+from unweave.rng import Purpose, derive
 
 LOLLIPOP = Topology(list("abcdefg"), [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (4, 5), (4, 6)])
 SMALL = [LOLLIPOP, graphs.grid(6), graphs.star(5), graphs.path(5), graphs.barabasi_albert(7, 2)]

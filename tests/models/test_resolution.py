@@ -5,8 +5,9 @@ import warnings
 import numpy as np
 import pytest
 
-from unweave import Federation, simulate
+from unweave import Federation
 from unweave.errors import RoundingWarning
+from unweave.experiments import replicas as simulate
 from unweave.models import (
     BetaBernoulli,
     GammaExponential,

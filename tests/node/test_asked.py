@@ -1,8 +1,9 @@
 """Asking twice for the same erasure is asking once."""
 
-from unweave.node.asked import asked_before, erased_before
-from unweave.testing.tally import row_key
-from unweave.testing.wire import Wire
+from tests.support.tally import row_key
+from tests.support.wire import Wire
+
+from unweave.node.erasures import asked_before, erased_before
 
 RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
 

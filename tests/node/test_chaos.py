@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.support.processes import Processes
 
 from unweave.errors import UnweaveError
+from unweave.keys import verifier
 from unweave.manifest import load
 from unweave.node.config import AgentFolder
-from unweave.node.identity import Identity, verifier
-from unweave.node.store import SqliteStore
-from unweave.protocol.ids import request_id
+from unweave.node.identity import Identity
+from unweave.node.storage.sqlite import SqliteStore
+from unweave.protocol.certificate.verify import verify
 from unweave.protocol.state import State
-from unweave.protocol.verify import verify
-from unweave.testing.processes import Processes
+from unweave.protocol.token import request_id
 
 STAGES = ("pending", "removed", "certified", "put away")
 COVERED = "it has erased itself already"

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 import unweave.node
 from unweave.errors import WireError
-from unweave.node.codec import decode, encode
-from unweave.node.durable import (
+from unweave.node.storage.rows import (
     decode_rest,
     decode_set,
     decode_stamp,
@@ -25,10 +24,9 @@ from unweave.node.durable import (
     encode_stamp,
     encode_tombs,
 )
-from unweave.node.envelope import PAYLOAD_TYPE, seal, unseal
-from unweave.node.parts import pb
-from unweave.protocol.chapters import tombs_of
-from unweave.protocol.ids import NEVER, Revision, Stamp
+from unweave.node.wire.codec import decode, encode
+from unweave.node.wire.envelope import PAYLOAD_TYPE, seal, unseal
+from unweave.node.wire.primitives import pb
 from unweave.protocol.messages import (
     Ack,
     Alive,
@@ -40,8 +38,8 @@ from unweave.protocol.messages import (
     Pass,
     Share,
 )
-from unweave.protocol.records import Intent, Vote, pae
-from unweave.protocol.tombs import join
+from unweave.protocol.records import Intent, Vote, pae, tombs_of
+from unweave.protocol.token import NEVER, Revision, Stamp, join
 from unweave.testing.values import MESSAGES, gossip, same, small_terms, state, token
 
 TERMS = small_terms()

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.nodes import QUICK, nodes, until
+from tests.support.processes import Processes
 
 from unweave.models import DirichletCategorical
-from unweave.node import control, report
-from unweave.node.control import Control
-from unweave.node.serve import open_data
-from unweave.testing.nodes import QUICK, nodes, until
-from unweave.testing.processes import Processes
+from unweave.node.agent import open_data
+from unweave.node.api import control, report
+from unweave.node.api.control import Control
 
 
 def at_rest(agents: dict[str, Any]) -> bool:

@@ -13,10 +13,11 @@ import pytest
 
 from unweave.errors import DataError
 from unweave.models import BetaBernoulli
-from unweave.node.data import DataSource, PrivateData
-from unweave.node.freshness import Freshness, admit
+from unweave.node.agent import _watch
+from unweave.node.data.private import PrivateData
+from unweave.node.data.source import DataSource
+from unweave.node.data.watch import Freshness, admit
 from unweave.node.log import Log
-from unweave.node.serve import _watch
 
 
 def rows(folder: Path, *keys: int) -> None:

@@ -26,7 +26,8 @@ from unweave.models import (
     Model,
     NormalUnknown,
 )
-from unweave.node.data import DataSource, PrivateData, check_records
+from unweave.node.data.private import PrivateData, check_records
+from unweave.node.data.source import DataSource
 
 SENTINEL = "7770777"  # a value that must not show up anywhere
 

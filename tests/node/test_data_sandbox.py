@@ -11,9 +11,10 @@ import pytest
 
 from unweave.errors import DataError
 from unweave.models import BetaBernoulli
-from unweave.node import data_duck
-from unweave.node.data import DataSource, PrivateData
-from unweave.node.data_records import Wanted
+from unweave.node.data import duckdb_reader as data_duck
+from unweave.node.data.private import PrivateData
+from unweave.node.data.reader import Wanted
+from unweave.node.data.source import DataSource
 
 WANTED = Wanted("north", BetaBernoulli(), ("x",), None)
 

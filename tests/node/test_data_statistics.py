@@ -38,9 +38,10 @@ from unweave.models import (
     NormalKnownVariance,
     NormalUnknown,
 )
-from unweave.node.commitments import canonical, commitment, pads
-from unweave.node.data import DataSource, PrivateData
-from unweave.node.data_sql import form
+from unweave.node.data.commitments import canonical, commitment, pads
+from unweave.node.data.duckdb_sql import form
+from unweave.node.data.private import PrivateData
+from unweave.node.data.source import DataSource
 
 SECRET = b"a secret of this test"
 FORMATS = ("csv", "parquet", "ndjson", "json", "csv.gz", "duckdb", "sqlite")
@@ -241,7 +242,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     program = """
 import resource, sys
 from unweave.models import LinearRegression
-from unweave.node.data import DataSource, PrivateData
+from unweave.node.data.private import DataSource, PrivateData
 
 source = DataSource(path=sys.argv[2])
 PrivateData(sys.argv[1], source, LinearRegression(10), "north", b"").factor()

@@ -7,15 +7,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from tests.support.nodes import QUICK, nodes, until
+from tests.support.processes import Processes
 
 from unweave.errors import DataError
-from unweave.node import steps
+from unweave.node import commits as steps
+from unweave.node.compute import Desk
 from unweave.node.log import Log
-from unweave.node.working import Desk
+from unweave.protocol.config import Patience
 from unweave.protocol.events import UNKNOWN, Appraise, Done, Freeze, Judge, Solution, Solve
-from unweave.protocol.terms import Patience
-from unweave.testing.nodes import QUICK, nodes, until
-from unweave.testing.processes import Processes
 from unweave.testing.values import small_terms
 
 TERMS = small_terms(patience=Patience(ack=0.01))

@@ -5,9 +5,9 @@ from random import Random
 import pytest
 
 from unweave.errors import WireError
-from unweave.node.chunks import Assembly, split
-from unweave.node.codec import decode, encode
-from unweave.node.envelope import PAYLOAD_TYPE, seal, unseal
+from unweave.node.transport.framing import Assembly, split
+from unweave.node.wire.codec import decode, encode
+from unweave.node.wire.envelope import PAYLOAD_TYPE, seal, unseal
 from unweave.protocol.records import pae
 from unweave.testing.values import MESSAGES, small_terms
 

@@ -15,20 +15,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, utils
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.certificates import fixed_identity
 
 from unweave.errors import ConfigError
+from unweave.keys import check_signature, keyid_of, public_key, tls_name, verifier
 from unweave.node import identity as identity_room
-from unweave.node.identity import (
-    CERTIFICATE_FILE,
-    KEY_FILE,
-    Identity,
-    check_signature,
-    keyid_of,
-    public_key,
-    tls_name,
-    verifier,
-)
-from unweave.testing.certificates import fixed_identity
+from unweave.node.identity import CERTIFICATE_FILE, KEY_FILE, Identity
 
 ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 # RFC 6979, appendix A.2.5: P-256 with SHA-256.

@@ -16,15 +16,16 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from unweave.errors import ConfigError, TransportError, WireError
-from unweave.node.codec import decode, encode
-from unweave.node.envelope import seal, unseal
-from unweave.node.identity import Identity, tls_name, verifier
-from unweave.node.limits import Limits
-from unweave.node.link import DELIVER, SERVICE
+from unweave.keys import tls_name, verifier
+from unweave.node.identity import Identity
 from unweave.node.log import Log
-from unweave.node.parts import pb
-from unweave.node.pins import Pins
-from unweave.node.transport import GrpcTransport
+from unweave.node.transport.client import DELIVER, SERVICE
+from unweave.node.transport.framing import Limits
+from unweave.node.transport.pinning import Pins
+from unweave.node.transport.server import GrpcTransport
+from unweave.node.wire.codec import decode, encode
+from unweave.node.wire.envelope import seal, unseal
+from unweave.node.wire.primitives import pb
 from unweave.protocol.messages import Ack
 from unweave.testing.transport import LocalNetwork, running
 from unweave.testing.values import MESSAGES

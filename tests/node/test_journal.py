@@ -9,19 +9,18 @@ import numpy as np
 
 from unweave.manifest import Manifest
 from unweave.models import BetaBernoulli
-from unweave.node.journal import MISMATCH, journal, news
+from unweave.node.activity import MISMATCH, journal, news
 from unweave.node.log import Log
 from unweave.protocol.events import EraseRequested
-from unweave.protocol.ids import request_id
 from unweave.protocol.records import Halt
-from unweave.protocol.tombs import NOTHING
-from unweave.simulate.checks import Checker
-from unweave.simulate.crew import ride_out
-from unweave.simulate.faults import Storm, profile
-from unweave.simulate.rehearsal import CLEAR, draw_shards
-from unweave.simulate.worker import ModelWorker, record_key
-from unweave.simulate.world import World
+from unweave.protocol.token import NOTHING, request_id
+from unweave.simulator.faults import Storm, profile
+from unweave.simulator.invariants import Checker
+from unweave.simulator.run import CLEAR, draw_shards
+from unweave.simulator.workload import ride_out
+from unweave.simulator.world import World
 from unweave.solvers import default_solver
+from unweave.solvers.worker import ModelWorker, record_key
 
 RENEWED = "a new token in place of the last one"
 

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unweave.errors import WireError
-from unweave.node import envelope, post
-from unweave.node.envelope import PAYLOAD_TYPE, seal, unseal
-from unweave.node.fields import last_field
-from unweave.node.hashed import Hashed
-from unweave.node.identity import Identity, check_signature, verifier
+from unweave.keys import Hashed, check_signature, verifier
+from unweave.node.identity import Identity
 from unweave.node.log import Log
-from unweave.node.parts import pb
+from unweave.node.wire import channel as post
+from unweave.node.wire import envelope
+from unweave.node.wire.envelope import PAYLOAD_TYPE, seal, unseal
+from unweave.node.wire.primitives import last_field, pb
 from unweave.protocol.messages import Ack
 from unweave.protocol.records import pae
 from unweave.testing.values import small_terms, token

@@ -8,10 +8,9 @@ import socket
 import pytest
 
 from unweave.errors import ConfigError, TransportError
-from unweave.node.listening import why_not
+from unweave.node.api.metrics import Metrics, _label
 from unweave.node.log import Log
-from unweave.node.metrics import Metrics, _label
-from unweave.node.transport import GrpcTransport
+from unweave.node.transport.server import GrpcTransport, why_not
 from unweave.testing.transport import LocalNetwork, running
 
 

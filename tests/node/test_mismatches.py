@@ -3,17 +3,16 @@
 import urllib.request
 
 import pytest
+from tests.support.commands import run_command as unweave
+from tests.support.processes import Processes
 
 from unweave.errors import UnweaveError
-from unweave.node import serve
+from unweave.node import agent as serve
+from unweave.node.activity import MISMATCH
 from unweave.node.config import AgentFolder
-from unweave.node.disk import open_store
-from unweave.node.journal import MISMATCH
-from unweave.node.mismatches import did_not_add_up, on_record
-from unweave.node.operations import audit_and_wait
+from unweave.node.storage.sqlite import open_store
+from unweave.operations.erase import audit_and_wait, did_not_add_up, on_record
 from unweave.protocol.state import Parked
-from unweave.testing.commands import run_command as unweave
-from unweave.testing.processes import Processes
 
 
 class Net:

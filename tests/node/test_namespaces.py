@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-
-from unweave.testing.processes import Processes, erase
+from tests.support.processes import Processes, erase
 
 REQUEST = "00" * 4 + "11" * 12  # about a1, the first agent
 

@@ -5,20 +5,23 @@ import csv
 import io
 from types import SimpleNamespace
 
+from tests.support.nodes import QUICK, nodes, until
+from tests.support.processes import Processes
+
 from unweave.errors import StoreError
 from unweave.models import NormalUnknown
-from unweave.node import data, seconding, serve
+from unweave.node import agent as seconding
+from unweave.node import agent as serve
+from unweave.node.api.control import Control
+from unweave.node.api.report import status_report
+from unweave.node.compute import DataWorker
 from unweave.node.config import AgentFolder
-from unweave.node.control import Control
-from unweave.node.data_duck import open_duck
+from unweave.node.data import private as data
+from unweave.node.data.duckdb_reader import open_duck
+from unweave.node.driver import NotReady
 from unweave.node.log import Log
-from unweave.node.report import status_report
-from unweave.node.runner import NotReady
-from unweave.node.worker import DataWorker
 from unweave.protocol.events import Solve
 from unweave.solvers import default_solver
-from unweave.testing.nodes import QUICK, nodes, until
-from unweave.testing.processes import Processes
 
 
 def at_rest(agents):

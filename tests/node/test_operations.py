@@ -4,14 +4,14 @@ import threading
 import time
 
 import pytest
+from tests.support.processes import Processes
 
 from unweave.errors import UnweaveError
 from unweave.graph import Topology
-from unweave.node.client import AgentDown
-from unweave.node.cut import cut_apart, parts_without
-from unweave.node.fleet import Fleet, TimedOut
-from unweave.node.operations import audit_and_wait, erase_and_wait
-from unweave.testing.processes import Processes
+from unweave.node.api.client import AgentDown
+from unweave.operations.cluster import Fleet, TimedOut
+from unweave.operations.diagnose import cut_apart, parts_without
+from unweave.operations.erase import audit_and_wait, erase_and_wait
 
 
 class Agent:

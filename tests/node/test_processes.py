@@ -14,13 +14,13 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.processes import Processes, erase
 
 from unweave import Federation
 from unweave.errors import UnweaveError
 from unweave.node.__main__ import main
-from unweave.node.client import AgentDown, Operator
+from unweave.node.api.client import AgentDown, Operator
 from unweave.node.log import Log
-from unweave.testing.processes import Processes, erase
 
 
 @pytest.fixture

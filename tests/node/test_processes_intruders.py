@@ -12,22 +12,23 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from tests.support.processes import Processes, erase
 
 from unweave.errors import TransportError
+from unweave.keys import verifier
 from unweave.manifest import load
-from unweave.node.codec import decode, encode
+from unweave.node.agent import open_data, open_identity
+from unweave.node.compute import DataWorker
 from unweave.node.config import AgentFolder
-from unweave.node.envelope import seal, unseal
-from unweave.node.identity import Identity, verifier
+from unweave.node.driver import Node
+from unweave.node.identity import Identity
 from unweave.node.log import Log
-from unweave.node.runner import Node
-from unweave.node.serve import open_data, open_identity
-from unweave.node.transport import GrpcTransport
-from unweave.node.worker import DataWorker
+from unweave.node.transport.server import GrpcTransport
+from unweave.node.wire.codec import decode, encode
+from unweave.node.wire.envelope import seal, unseal
 from unweave.protocol.messages import Ack, Pass
 from unweave.protocol.state import Parked
 from unweave.solvers import default_solver
-from unweave.testing.processes import Processes, erase
 
 
 class Recorder(GrpcTransport):

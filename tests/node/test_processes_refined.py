@@ -6,13 +6,13 @@ import json
 
 import numpy as np
 import pytest
+from tests.support.processes import Processes, erase
 
 from unweave import Federation
+from unweave.keys import verifier
 from unweave.manifest import load
 from unweave.models import BetaExponential
-from unweave.node.identity import verifier
-from unweave.protocol.verify import verify
-from unweave.testing.processes import Processes, erase
+from unweave.protocol.certificate.verify import verify
 
 
 def moments(net: Processes, name: str) -> tuple[float, float]:

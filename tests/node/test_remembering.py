@@ -4,14 +4,14 @@ import base64
 import json
 
 import pytest
+from tests.support.tally import row_key
+from tests.support.wire import Wire
 
-from unweave.node.remembering import remember, unremembered
+from unweave.node.erasures import remember, unremembered
 from unweave.protocol import requests
-from unweave.protocol.ids import request_id
+from unweave.protocol.ports import MemoryStore
 from unweave.protocol.records import Tombstone, pae
-from unweave.protocol.store import MemoryStore
-from unweave.testing.tally import row_key
-from unweave.testing.wire import Wire
+from unweave.protocol.token import request_id
 
 PATH = [(0, 1), (1, 2)]
 

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 from unweave.cli.posterior import _show
 from unweave.manifest import Manifest
 from unweave.models import BetaExponential, LinearRegressionUnknownNoise
-from unweave.node.report import posterior_report
-from unweave.protocol.tombs import Tomb
-from unweave.simulate.faults import Storm
-from unweave.simulate.rehearsal import CLEAR, draw_shards
-from unweave.simulate.worker import ModelWorker
-from unweave.simulate.world import World
+from unweave.node.api.report import posterior_report
+from unweave.protocol.token import Tomb
+from unweave.simulator.faults import Storm
+from unweave.simulator.run import CLEAR, draw_shards
+from unweave.simulator.world import World
 from unweave.solvers import default_solver
+from unweave.solvers.worker import ModelWorker
 
 
 def test_coefficients_have_their_features_names():

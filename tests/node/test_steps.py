@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from unweave.errors import StoreError
-from unweave.node import steps as room
-from unweave.node.steps import Steps
+from unweave.node import commits as room
+from unweave.node.commits import Steps
 from unweave.protocol.events import Again, Tick
 from unweave.protocol.state import DURABLE, IDLE, Out, State
 from unweave.testing.values import small_terms, token

@@ -12,22 +12,21 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.processes import Processes
 
 from unweave.cli import preflight
 from unweave.errors import StoreError
-from unweave.node import serve
-from unweave.node.codec import decode
+from unweave.node import agent as serve
 from unweave.node.config import AgentFolder
-from unweave.node.disk import Disk, open_store
-from unweave.node.schema import APPLICATION_ID, MIGRATIONS, OLDEST, latest
-from unweave.node.seals import Seals, Unsealed
-from unweave.node.store import SqliteStore
-from unweave.node.tables import FIELDS
+from unweave.node.storage.integrity import Seals, Unsealed
+from unweave.node.storage.rows import FIELDS
+from unweave.node.storage.schema import APPLICATION_ID, MIGRATIONS, OLDEST, latest
+from unweave.node.storage.sqlite import Disk, SqliteStore, open_store
+from unweave.node.wire.codec import decode
 from unweave.protocol.messages import Pass
+from unweave.protocol.ports import MemoryStore
 from unweave.protocol.state import DURABLE, Hold, Idle, Out, State
-from unweave.protocol.store import MemoryStore
 from unweave.protocol.token import QUIET
-from unweave.testing.processes import Processes
 from unweave.testing.store import LAWS, ME, TERMS, the_last_commit_is_what_is_loaded
 from unweave.testing.values import same, same_durable, small_terms, state, token
 
@@ -249,7 +248,7 @@ def test_a_log_left_by_a_crash_is_not_touched_by_a_refusal(tmp_path):
     path = tmp_path / "a.db"
     code = (
         "import os, sys; from random import Random\n"
-        "from unweave.node.store import SqliteStore\n"
+        "from unweave.node.storage.sqlite import SqliteStore\n"
         "from unweave.protocol.state import State\n"
         "from unweave.testing.store import ME, TERMS\n"
         "from unweave.testing.values import state\n"
@@ -447,7 +446,7 @@ def test_one_writer(tmp_path):
     path = tmp_path / "a.db"
     filled(path)
     code = (
-        "import sys; from unweave.node.store import SqliteStore\n"
+        "import sys; from unweave.node.storage.sqlite import SqliteStore\n"
         "from unweave.testing.store import ME, TERMS\n"
         "SqliteStore.open(sys.argv[1], TERMS, ME)"
     )

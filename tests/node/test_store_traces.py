@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unweave.node.store import SqliteStore
+from unweave.node.storage.sqlite import SqliteStore
 from unweave.protocol.events import DataChanged, EraseRequested, Solution
-from unweave.protocol.ids import request_id
 from unweave.protocol.messages import Pass
-from unweave.simulate.world import World
+from unweave.protocol.token import request_id
+from unweave.simulator.world import World
 from unweave.testing.store import Tally
 from unweave.testing.values import same_durable, small_terms
 

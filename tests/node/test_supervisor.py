@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.processes import Processes
 
 from unweave.errors import UnweaveError
-from unweave.node.supervisor import Supervisor
-from unweave.testing.processes import Processes
+from unweave.operations.supervisor import Supervisor
 
 
 def watch(agents: Supervisor, done, limit: float = 60.0) -> None:

@@ -7,12 +7,12 @@ import signal
 import socket
 
 import pytest
+from tests.support.peer import MESSAGE_LIMIT, peer
 
 from unweave.errors import ConfigError, TransportError
-from unweave.node.limits import Limits
 from unweave.node.log import Log
-from unweave.node.transport import GrpcTransport
-from unweave.testing.peer import MESSAGE_LIMIT, peer
+from unweave.node.transport.framing import Limits
+from unweave.node.transport.server import GrpcTransport
 from unweave.testing.transport import LAWS, LocalNetwork, eventually, running
 
 

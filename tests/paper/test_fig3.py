@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from scipy.special import betaln, digamma
 
+from unweave.experiments.paper import FIGURES
+from unweave.experiments.paper.experiment import bernoulli
+from unweave.experiments.replicas import simulate
+from unweave.experiments.replicas.paths import paths, replica_seeds
 from unweave.graph import graphs
 from unweave.models import BetaBernoulli
-from unweave.paper import FIGURES
-from unweave.paper.experiment import bernoulli
-from unweave.simulate import simulate
-from unweave.simulate.paths import paths, replica_seeds
 
 REPLICAS, SEED = 300, 5
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
+from unweave.experiments.paper import FIGURES
+from unweave.experiments.paper.experiment import columns, exponential, kl_at
+from unweave.experiments.paper.fig4 import BUDGET, Method, floor, run
 from unweave.models import BetaExponential
-from unweave.paper import FIGURES
-from unweave.paper.experiment import columns, exponential, kl_at
-from unweave.paper.fig4 import BUDGET, Method, floor, run
 
 REPLICAS, SEED = 12, 3
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from unweave.experiments.paper import FIGURES
+from unweave.experiments.paper.experiment import THETA_OTHER, exponential
+from unweave.experiments.paper.fig4 import Method, floor, run
+from unweave.experiments.replicas import Forget
 from unweave.models import BetaExponential
-from unweave.paper import FIGURES
-from unweave.paper.experiment import THETA_OTHER, exponential
-from unweave.paper.fig4 import Method, floor, run
-from unweave.simulate import Forget
 
 REPLICAS, SEED = 40, 2
 REDUCTIONS = ["mean", "sum"]

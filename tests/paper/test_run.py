@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from unweave.errors import ConfigError, MissingExtra
-from unweave.paper import FIGURES, choose, run, style
-from unweave.paper.report import Table
+from unweave.experiments.paper import FIGURES, choose, run, style
+from unweave.experiments.paper.report import Table
 
 REPLICAS = 3
 _ALL = ["K", "schedule"]

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from unweave.experiments.paper import FIGURES
+from unweave.experiments.paper.theory import forget_formula, simulated_times, without_last
 from unweave.graph import graphs
 from unweave.graph.times import first_visit
-from unweave.paper import FIGURES
-from unweave.paper.theory import forget_formula, simulated_times, without_last
 
 REPLICAS, SEED = 4000, 1
 TIMES = [(g, t) for g in ("star", "ring", "complete") for t in ("learn", "forget", "retrain")]

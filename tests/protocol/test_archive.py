@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.tally import row_key
+from tests.support.wire import Wire
 
 from unweave.errors import WireError
-from unweave.node.authentic import check_records
-from unweave.node.codec import decode, encode
-from unweave.protocol.agent import handle
-from unweave.protocol.chapters import Chapter
+from unweave.node.wire.channel import check_records
+from unweave.node.wire.codec import decode, encode
 from unweave.protocol.events import EraseRequested, Received, Refused
-from unweave.protocol.ids import Stamp, request_id
+from unweave.protocol.machine import handle
 from unweave.protocol.messages import Digests, Erasures, Gossip, Pass, Share
-from unweave.protocol.records import Tombstone
+from unweave.protocol.records import Chapter, Tombstone
 from unweave.protocol.requests import UNPROVED
-from unweave.protocol.tombs import Tomb
-from unweave.testing.tally import row_key
-from unweave.testing.wire import Wire
+from unweave.protocol.token import Stamp, Tomb, request_id
 
 RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
 

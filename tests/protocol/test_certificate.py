@@ -13,20 +13,20 @@ import pytest
 from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import SSlibKey
+from tests.support.certificates import OTHER, Bench, fixed_identity, fixed_request
+from tests.support.tally import Tally, draw_erasure, tally_terms
 
 from unweave.graph.random_graphs import erdos_renyi
-from unweave.node.identity import verifier
+from unweave.keys import verifier
+from unweave.protocol.certificate.verify import Account, verify
+from unweave.protocol.config import Patience
 from unweave.protocol.events import Certified, Effect, Refused, Send
 from unweave.protocol.messages import Pass, Share
 from unweave.protocol.state import State
-from unweave.protocol.terms import Patience
-from unweave.protocol.verify import Account, verify
-from unweave.simulate.checks import Checker
-from unweave.simulate.crew import ride_out
-from unweave.simulate.faults import PROFILES, Storm
-from unweave.simulate.world import World
-from unweave.testing.certificates import OTHER, Bench, fixed_identity, fixed_request
-from unweave.testing.tally import Tally, draw_erasure, tally_terms
+from unweave.simulator.faults import PROFILES, Storm
+from unweave.simulator.invariants import Checker
+from unweave.simulator.workload import ride_out
+from unweave.simulator.world import World
 
 
 def account(bench: Bench, raw: bytes) -> Account:

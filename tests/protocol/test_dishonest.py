@@ -2,19 +2,18 @@
 
 import numpy as np
 import pytest
+from tests.support.tally import Tally, tally_terms
 
 from unweave.errors import WireError
 from unweave.graph import graphs
-from unweave.node.authentic import check_attestations
-from unweave.node.codec import decode, encode
-from unweave.protocol.agent import handle
+from unweave.node.wire.channel import check_attestations
+from unweave.node.wire.codec import decode, encode
 from unweave.protocol.events import Opened, Received, Refused, Solution, StaysOut
-from unweave.protocol.ids import NEVER, Stamp, request_id, requested_of
+from unweave.protocol.machine import handle
 from unweave.protocol.messages import Alive, Digests, Erasures, Gossip, Hello, News, Pass, Share
 from unweave.protocol.records import Intent, Vote
-from unweave.protocol.token import Quiet
-from unweave.simulate.world import World
-from unweave.testing.tally import Tally, tally_terms
+from unweave.protocol.token import NEVER, Quiet, Stamp, request_id, requested_of
+from unweave.simulator.world import World
 
 
 class Quietly(Tally):

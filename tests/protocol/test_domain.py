@@ -6,16 +6,15 @@ import pytest
 from scipy.optimize import minimize
 
 from unweave.manifest import Manifest
-from unweave.protocol.certificate import closing_of
+from unweave.protocol.certificate.write import closing_of
 from unweave.protocol.events import EraseRequested, Solve, VoteCast
-from unweave.protocol.ids import request_id
-from unweave.simulate.checks import Checker
-from unweave.simulate.faults import Storm
-from unweave.simulate.liveness import check_liveness
-from unweave.simulate.rehearsal import CLEAR
-from unweave.simulate.worker import ModelWorker
-from unweave.simulate.world import World
+from unweave.protocol.token import request_id
+from unweave.simulator.faults import Storm
+from unweave.simulator.invariants import Checker, check_liveness
+from unweave.simulator.run import CLEAR
+from unweave.simulator.world import World
 from unweave.solvers import default_solver
+from unweave.solvers.worker import ModelWorker
 
 REQUEST = b"r" * 12
 EDGE = np.array([1.0, 0.0])  # the search stays where the loss has an expectation

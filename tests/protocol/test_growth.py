@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.support.tally import Tally, tally_checker, tally_signers, tally_terms
+
 from unweave.graph import graphs
-from unweave.node.codec import encode
-from unweave.node.store import SqliteStore
+from unweave.node.storage.sqlite import SqliteStore
+from unweave.node.wire.codec import encode
 from unweave.protocol.events import EraseRequested
 from unweave.protocol.gossip import current_gossip
-from unweave.protocol.ids import request_id
 from unweave.protocol.messages import Pass, Welcome
 from unweave.protocol.state import State
-from unweave.simulate.world import World
-from unweave.testing.tally import Tally, tally_checker, tally_signers, tally_terms
+from unweave.protocol.token import request_id
+from unweave.simulator.world import World
 
 ID, ROW = 16, 16  # bytes: of a request, of a row's commitment
 

@@ -2,20 +2,19 @@
 
 import numpy as np
 import pytest
+from tests.support.wire import Flight, Wire
 
 import unweave.protocol.requests as where
 from unweave.models.beta_exponential import BetaExponential
-from unweave.node.cabinet import Cabinet
-from unweave.protocol.agent import handle
-from unweave.protocol.certificate import encode, envelope
+from unweave.node.erasures import Cabinet
+from unweave.protocol.certificate.verify import verify
+from unweave.protocol.certificate.write import encode, envelope
 from unweave.protocol.events import Freeze, Keep, Received, Send, Solution, VoteCast
-from unweave.protocol.ids import request_id
+from unweave.protocol.machine import handle
 from unweave.protocol.messages import Pass, Share
-from unweave.protocol.tombs import NOTHING
-from unweave.protocol.verify import verify
-from unweave.simulate.worker import ModelWorker
+from unweave.protocol.token import NOTHING, request_id
 from unweave.solvers import default_solver
-from unweave.testing.wire import Flight, Wire
+from unweave.solvers.worker import ModelWorker
 
 RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
 COMPLETE = [(0, 1), (0, 2), (1, 2)]

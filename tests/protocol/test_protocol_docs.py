@@ -9,7 +9,9 @@ from typing import Any, get_args
 
 import pytest
 
-from unweave.protocol import agent, chapters, records, state, visit
+from unweave.protocol import machine as agent
+from unweave.protocol import records, state, visit
+from unweave.protocol import records as chapters
 from unweave.protocol.messages import Message
 from unweave.protocol.token import Token
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.support.tally import Tally
+from tests.support.wire import Flight, Wire
 
 from unweave.models.beta_exponential import BetaExponential
-from unweave.protocol.agent import handle
+from unweave.protocol.certificate.verify import verify
 from unweave.protocol.events import Appraise, Received, Refused, Solution, Solve, Tick
 from unweave.protocol.gossip import current_gossip
-from unweave.protocol.ids import request_id
+from unweave.protocol.machine import handle
 from unweave.protocol.messages import Digests, Erasures, Gossip, Pass, Share
 from unweave.protocol.records import Tombstone
 from unweave.protocol.state import Out, State
-from unweave.protocol.tombs import Tomb
-from unweave.protocol.verify import verify
-from unweave.simulate.worker import ModelWorker
+from unweave.protocol.token import Tomb, request_id
 from unweave.solvers import default_solver
-from unweave.testing.tally import Tally
-from unweave.testing.wire import Flight, Wire
+from unweave.solvers.worker import ModelWorker
 
 RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
 DEAD = "the token included what a tombstone forbids"

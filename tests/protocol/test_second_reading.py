@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.support.tally import row_key
+from tests.support.wire import Flight, Wire
 
 from unweave.errors import WireError
-from unweave.node.authentic import check_rest
+from unweave.node.wire.channel import check_rest
+from unweave.protocol.certificate.verify import verify
 from unweave.protocol.events import Figured, Tick
 from unweave.protocol.gossip import current_gossip
 from unweave.protocol.messages import Digests, Gossip, Heard, Hello, Pass, Rest, Share, Welcome
 from unweave.protocol.state import State
-from unweave.protocol.tombs import Tomb
-from unweave.protocol.verify import verify
-from unweave.testing.tally import row_key
-from unweave.testing.wire import Flight, Wire
+from unweave.protocol.token import Tomb
 
 RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
 

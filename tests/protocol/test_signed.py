@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from unweave.protocol.signed import OneMore
+from unweave.protocol.audit import OneMore
 
 
 def test_one_more_is_a_mapping_like_any_other():

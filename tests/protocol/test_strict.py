@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from unweave.errors import NotCertified
-from unweave.protocol.strict import Node, load_json
+from unweave.protocol.certificate.read import Node, load_json
 
 
 @pytest.mark.parametrize(

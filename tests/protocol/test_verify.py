@@ -15,17 +15,17 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import utils
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.support.certificates import OTHER, Bench, fixed_identity
 from typer.testing import CliRunner
 
 from unweave.cli import app
 from unweave.errors import NotACertificate, NotCertified
+from unweave.keys import verifier
 from unweave.manifest import Manifest
-from unweave.node.identity import Identity, verifier
-from unweave.protocol.certificate import PAYLOAD_TYPE
-from unweave.protocol.records import Tombstone, Vote, pae
-from unweave.protocol.verify import Account, verify
-from unweave.protocol.visit import Receipt
-from unweave.testing.certificates import OTHER, Bench, fixed_identity
+from unweave.node.identity import Identity
+from unweave.protocol.certificate.verify import Account, verify
+from unweave.protocol.certificate.write import PAYLOAD_TYPE
+from unweave.protocol.records import Receipt, Tombstone, Vote, pae
 
 Json = Any
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from unweave.draws import Stream
 from unweave.errors import ConfigError
 from unweave.families import BetaFamily
 from unweave.models.beta_exponential import BetaExponential
+from unweave.rng import Stream
 from unweave.solvers import ESTIMATORS
 from unweave.solvers.estimators import Point, choose
 

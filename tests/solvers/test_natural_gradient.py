@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unweave.draws import Stream
 from unweave.errors import ConfigError, SolverError
 from unweave.models import by_name
 from unweave.models.beta_exponential import BetaExponential
+from unweave.rng import Stream
 from unweave.solvers import Exact, NaturalGradient, default_solver, optimum
 from unweave.solvers.estimators import Point
 from unweave.solvers.steps import Move

@@ -6,14 +6,14 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from unweave.draws import Stream
 from unweave.errors import ConfigError
+from unweave.experiments.replicas import simulate
 from unweave.families import Distribution, Gamma
 from unweave.graph import graphs
 from unweave.models import LossModel, by_name
 from unweave.models.base import REGISTRY
 from unweave.models.columns import Column, count
-from unweave.simulate import simulate
+from unweave.rng import Stream
 from unweave.solvers import NaturalGradient
 
 

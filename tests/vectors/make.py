@@ -11,31 +11,37 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.support.certificates import fixed_identity, fixed_request, signed_manifest
 
-from unweave.node.codec import encode
-from unweave.node.envelope import PAYLOAD_TYPE as MESSAGE_TYPE
-from unweave.node.envelope import seal
 from unweave.node.identity import Identity
-from unweave.protocol.agent import handle
-from unweave.protocol.certificate import (
+from unweave.node.wire.codec import encode
+from unweave.node.wire.envelope import PAYLOAD_TYPE as MESSAGE_TYPE
+from unweave.node.wire.envelope import seal
+from unweave.protocol.certificate.write import (
     PAYLOAD_TYPE,
     attestation,
     certificate,
     closing,
     sign_statement,
 )
-from unweave.protocol.chapters import Chapter
-from unweave.protocol.epochs import empty_token
 from unweave.protocol.events import EraseRequested, VoteCast
-from unweave.protocol.ids import OUT, Revision, Stamp, request_id
+from unweave.protocol.machine import handle
 from unweave.protocol.messages import Ack
-from unweave.protocol.records import Figure, Halt, Record, pae
-from unweave.protocol.state import State
-from unweave.protocol.token import Quiet, Token, digest
-from unweave.protocol.tombs import Tomb, join
-from unweave.protocol.turn import Turn
+from unweave.protocol.records import Chapter, Figure, Halt, Record, pae
+from unweave.protocol.recovery import empty_token
+from unweave.protocol.state import State, Turn
+from unweave.protocol.token import (
+    OUT,
+    Quiet,
+    Revision,
+    Stamp,
+    Token,
+    Tomb,
+    digest,
+    join,
+    request_id,
+)
 from unweave.protocol.visit import carry_out, chain, write_receipt
-from unweave.testing.certificates import fixed_identity, fixed_request, signed_manifest
 
 NAMES = ("north", "east", "south", "west")
 NORTH, EAST, SOUTH, WEST = range(4)

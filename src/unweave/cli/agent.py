@@ -28,7 +28,7 @@ def agent(
     import asyncio
 
     from unweave.errors import ConfigError
-    from unweave.node.serve import serve
+    from unweave.node.agent import serve
 
     if log_level not in ("debug", "info", "warning", "error"):
         raise ConfigError(f"--log-level {log_level}: choose debug, info, warning or error")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from unweave.errors import ConfigError
 from unweave.graph import graphs
-from unweave.node.layout import free_ports
+from unweave.operations.create import free_ports
 
 __all__ = ["addresses_of", "check_number", "graph_of"]
+
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _MOST = 2000  # agents: each folder has all certificates, which makes 3 GB of so many

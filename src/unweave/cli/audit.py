@@ -29,9 +29,8 @@ def audit(
     from unweave.cli.common import check_timeout, console, emit_json
     from unweave.cli.status import staying_out
     from unweave.cli.telling import telling
-    from unweave.node.fleet import fleet
-    from unweave.node.mismatches import on_record
-    from unweave.node.operations import audit_and_wait
+    from unweave.operations.cluster import fleet
+    from unweave.operations.erase import audit_and_wait, on_record
 
     check_timeout(timeout)
     with fleet(folder, timeout) as agents, telling("auditing", quiet=json) as tell:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from unweave.node.fleet import Fleet
+    from unweave.operations.cluster import Fleet
 
 __all__ = ["forget", "read_keys"]
 
@@ -67,8 +67,8 @@ def forget(
     from unweave.cli.common import check_timeout, command, console, emit_json, quote
     from unweave.cli.telling import telling
     from unweave.errors import ConfigError, UnweaveError
-    from unweave.node.fleet import fleet
-    from unweave.node.operations import erase_and_wait
+    from unweave.operations.cluster import fleet
+    from unweave.operations.erase import erase_and_wait
 
     check_timeout(timeout)
     if gone and records is not None:

@@ -32,7 +32,7 @@ def influence(
     from rich.table import Table
 
     from unweave.cli.common import console, emit_json
-    from unweave.node.fleet import fleet
+    from unweave.operations.cluster import fleet
 
     with fleet(folder) as agents:
         agents.any()

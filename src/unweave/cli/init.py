@@ -118,8 +118,8 @@ def init(
     from unweave.cli.shares import Columns, agents_of, shares
     from unweave.errors import ConfigError, UnweaveError
     from unweave.models import by_name
-    from unweave.node.data import MIN_RECORDS
-    from unweave.node.layout import create_network, free_ports
+    from unweave.node.data.private import MIN_RECORDS
+    from unweave.operations.create import create_network, free_ports
 
     if not place.strip():
         raise ConfigError("DIR is empty: name the folder of the new network (. is this one)")

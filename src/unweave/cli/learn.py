@@ -32,8 +32,9 @@ def learn(
 
     from unweave.cli.common import check_timeout, console, emit_json, errors
     from unweave.errors import UnweaveError
-    from unweave.node.asleep import asleep, lives
-    from unweave.node.fleet import GONE, LOOK, fleet
+    from unweave.node.api.client import asleep, lives
+    from unweave.node.api.report import GONE
+    from unweave.operations.cluster import LOOK, fleet
 
     check_timeout(timeout)
     end = time.monotonic() + timeout

@@ -47,8 +47,8 @@ def paper(
         unweave paper fig5 --replicas 50 --out out --json
     """
     from unweave.cli.common import console, emit_json, errors, progress
-    from unweave.paper import FIGURES, choose, run
-    from unweave.simulate.jit import COMPILED
+    from unweave.experiments.paper import FIGURES, choose, run
+    from unweave.experiments.replicas.jit import COMPILED
 
     names = choose(figure)
     if not COMPILED and names != ["theory"]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from unweave.node.fleet import Fleet
+    from unweave.operations.cluster import Fleet
 
 __all__ = ["newest", "posterior"]
 
@@ -44,8 +44,8 @@ def posterior(
     from unweave.cli.common import check_timeout, console, emit_json, progress
     from unweave.cli.status import staying_out
     from unweave.errors import UnweaveError
-    from unweave.node.asleep import asleep, lives
-    from unweave.node.fleet import LOOK, TimedOut, fleet, patiently
+    from unweave.node.api.client import asleep, lives
+    from unweave.operations.cluster import LOOK, TimedOut, fleet, patiently
 
     if wait:
         check_timeout(wait, "--wait")

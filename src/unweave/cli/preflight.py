@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from unweave.cli.findings import Result, found, well
 from unweave.cli.reaching import host_problem
-from unweave.node.mending import Mendable
+from unweave.node.errors import Mendable
 
 if TYPE_CHECKING:
     from unweave.grid import Ints
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from unweave.protocol.state import State
 
 __all__ = ["look_at_agent", "look_at_manifests", "look_at_network"]
+
 
 Factors = dict[str, "tuple[Model, Ints]"]
 
@@ -142,7 +143,7 @@ def _result(agent: str, what: str, probe: Callable[[], str], fix: str) -> Result
 
 
 def _identity(agent: AgentFolder) -> str:
-    from unweave.node.serve import open_identity
+    from unweave.node.agent import open_identity
 
     key = agent.path / "key.pem"
     if key.is_file() and (mode := key.stat().st_mode & 0o777) & 0o077:
@@ -178,7 +179,7 @@ def _metrics(agent: AgentFolder) -> str:
 
 
 def _running(agent: AgentFolder) -> bool:
-    from unweave.node.client import AgentDown, Operator
+    from unweave.node.api.client import AgentDown, Operator
 
     try:
         with Operator(agent.path, 2.0):
@@ -190,7 +191,7 @@ def _running(agent: AgentFolder) -> bool:
 def _status(agent: AgentFolder) -> dict[str, Any]:
     """What a running agent says of itself; nothing if none runs."""
     from unweave.errors import UnweaveError
-    from unweave.node.client import AgentDown, Operator
+    from unweave.node.api.client import AgentDown, Operator
 
     try:
         with Operator(agent.path, 2.0) as operator:
@@ -237,8 +238,8 @@ def _free(listen: str, setting: str) -> str:
 def _data(agent: AgentFolder, state: State | None, factors: Factors) -> str:
     """As the agent will look at them when it starts."""
     from unweave.models import ConjugateModel
-    from unweave.node.freshness import admit
-    from unweave.node.serve import open_data, open_identity
+    from unweave.node.agent import open_data, open_identity
+    from unweave.node.data.watch import admit
 
     name = agent.config.name
     status = _status(agent)
@@ -264,7 +265,7 @@ def _data(agent: AgentFolder, state: State | None, factors: Factors) -> str:
 
 def _rounding(agent: AgentFolder, state: State | None) -> str | None:
     """What the grid leaves of the data, if that is nothing: the agent would learn from it."""
-    from unweave.node.serve import open_data, open_identity
+    from unweave.node.agent import open_data, open_identity
 
     dropped = frozenset[bytes]() if state is None else state.dropped
     return open_data(agent, open_identity(agent)).rounding(dropped)
@@ -276,8 +277,8 @@ def _records(count: int) -> str:
 
 def _state(agent: AgentFolder) -> State | None:
     from unweave.errors import StoreError
-    from unweave.node.disk import open_store
-    from unweave.node.serve import open_identity
+    from unweave.node.agent import open_identity
+    from unweave.node.storage.sqlite import open_store
 
     if not os.access(agent.path, os.W_OK):
         raise Mendable(

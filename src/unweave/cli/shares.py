@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from unweave.errors import UnweaveError
     from unweave.models import Model
-    from unweave.node.dealing import Records
-    from unweave.node.trial import Trial
+    from unweave.node.data.record_files import Records
+    from unweave.operations.split import Trial
 
 __all__ = ["SPLITS", "Columns", "Shares", "agents_of", "shares"]
 
@@ -50,8 +50,8 @@ class Columns:
 
     def try_on(self, path: Path, records: Records) -> Trial:
         """Every record must be one that the model can use."""
-        from unweave.node.data_source import DataSource
-        from unweave.node.trial import try_records
+        from unweave.node.data.source import DataSource
+        from unweave.operations.split import try_records
 
         self.check(path, records)
         source = DataSource(
@@ -103,10 +103,10 @@ def shares(
 def _dealt(path: Path, agents: Sequence[str], columns: Columns, split: str, seed: int) -> Shares:
     import numpy as np
 
-    from unweave.data import partition
     from unweave.errors import ConfigError, DataError
     from unweave.models.resolution import rounding_problem
-    from unweave.node.dealing import data_name, read_records
+    from unweave.node.data.record_files import data_name, read_records
+    from unweave.sharding import partition
 
     records = read_records(path)
     trial = columns.try_on(path, records)
@@ -143,7 +143,7 @@ def _labels(values: list[Any], decimal: str) -> Any:
 def _own_files(folder: Path, agents: Sequence[str], columns: Columns) -> Shares:
     from unweave.errors import UnweaveError
     from unweave.models.resolution import rounding_problem
-    from unweave.node.dealing import read_records
+    from unweave.node.data.record_files import read_records
 
     files: dict[str, Path] = {}
     tables, counts, trials = {}, {}, {}
@@ -190,7 +190,7 @@ def _ending(path: Path, agent: str) -> str:
 def agents_of(folder: Path) -> list[str]:
     """The agents that have a file in the folder: NAME.csv is one of NAME."""
     from unweave.errors import ConfigError, DataError
-    from unweave.node.data_source import format_of
+    from unweave.node.data.source import format_of
 
     names = []
     for path in _files(folder):
@@ -221,7 +221,7 @@ def _files(folder: Path) -> list[Path]:
 def _file_of(folder: Path, agent: str) -> Path:
     """NAME.csv, or any other kind of file that agents read."""
     from unweave.errors import ConfigError, DataError
-    from unweave.node.data_source import format_of
+    from unweave.node.data.source import format_of
 
     found = []
     for path in _files(folder):

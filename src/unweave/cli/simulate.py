@@ -66,8 +66,8 @@ def simulate(
     from unweave.cli.common import console, emit_json, errors, quote
     from unweave.errors import SolverError
     from unweave.manifest import load
-    from unweave.simulate.checks import Violation
-    from unweave.simulate.rehearsal import rehearse
+    from unweave.simulator.invariants import Violation
+    from unweave.simulator.run import rehearse
 
     if network.is_dir():
         network /= "network.toml"
@@ -100,7 +100,7 @@ def shards_of(
     """Every agent's data, and where they are from: "manifest" (the files that it names), "agents"
     (their folders below `folder`), or "synthetic" and why."""
     from unweave.errors import ConfigError
-    from unweave.simulate.shards import draw_shards, read_csv
+    from unweave.simulator.run import draw_shards, read_csv
 
     paths = {name: manifest.data_path(name) for name in manifest.topology.agents}
     if not any(paths.values()):
@@ -124,8 +124,8 @@ def shards_of(
 def _private(manifest: Manifest, folder: Path) -> tuple[list[Shard], str]:
     """The records in the agents' folders, as the agents would read them; or why not."""
     from unweave.errors import UnweaveError
+    from unweave.node.agent import open_data, open_identity
     from unweave.node.config import AgentFolder, agent_name, find_agents
-    from unweave.node.serve import open_data, open_identity
 
     shards: list[Shard] = []
     try:

@@ -31,8 +31,8 @@ def status(
         unweave status clinics/agents/a1 --json
     """
     from unweave.cli.common import command, console, emit_json, errors, quote
-    from unweave.node.asleep import asleep, lives
-    from unweave.node.fleet import LOOK, fleet
+    from unweave.node.api.client import asleep, lives
+    from unweave.operations.cluster import LOOK, fleet
 
     with fleet(folder, LOOK) as agents, errors.status("asking …"):
         found = agents.statuses()

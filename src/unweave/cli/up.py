@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from unweave.cli.glance import Look
-    from unweave.node.fleet import Fleet
-    from unweave.node.supervisor import Supervisor
+    from unweave.operations.cluster import Fleet
+    from unweave.operations.supervisor import Supervisor
 
 __all__ = ["up"]
 
@@ -59,8 +59,8 @@ def up(
     from unweave.cli.common import check_timeout, console
     from unweave.errors import ConfigError, UnweaveError
     from unweave.node.config import find_agents
-    from unweave.node.fleet import LOOK, TimedOut, fleet
-    from unweave.node.supervisor import Supervisor
+    from unweave.operations.cluster import LOOK, TimedOut, fleet
+    from unweave.operations.supervisor import Supervisor
 
     check_timeout(timeout)
     if until not in ("forever", "ready", "rest"):
@@ -154,9 +154,9 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
 
     from unweave.cli import glance
     from unweave.cli.common import console
-    from unweave.node.asleep import asleep, lives
+    from unweave.node.api.client import asleep, lives
     from unweave.node.config import AgentFolder
-    from unweave.node.fleet import fleet
+    from unweave.operations.cluster import fleet
 
     previous: tuple[float, int] | None = None
     home = next(iter(agents.children.values())).folder

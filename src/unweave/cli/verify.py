@@ -11,8 +11,9 @@ import typer
 if TYPE_CHECKING:
     from unweave.manifest import Manifest
     from unweave.node.identity import Identity
-    from unweave.protocol.terms import Terms
-    from unweave.protocol.verify import Account, Check, Erased
+    from unweave.protocol.certificate.read import Check
+    from unweave.protocol.certificate.verify import Account, Erased
+    from unweave.protocol.config import Terms
 
 __all__ = ["verify"]
 
@@ -72,8 +73,8 @@ def verify(
     """
     from unweave.cli.common import console, emit_json, errors
     from unweave.errors import ConfigError, UnweaveError
+    from unweave.keys import verifier
     from unweave.manifest import load
-    from unweave.node.identity import verifier
 
     if network.is_dir():
         network /= "network.toml"
@@ -125,7 +126,8 @@ def _owner(
     """Whose records are looked for, and their keys."""
     from unweave.cli.forget import read_keys
     from unweave.errors import ConfigError
-    from unweave.node.identity import Identity, keyid_of, public_key
+    from unweave.keys import keyid_of, public_key
+    from unweave.node.identity import Identity
 
     if agent is None and records is None:
         return None, []
@@ -146,7 +148,7 @@ def _owner(
 
 def _erased(raw: bytes, account: Account, owner: Identity, keys: list[str]) -> list[str]:
     """Those of the keys that the certificate erases: all, if it erases their owner."""
-    from unweave.node.erased import erased_keys
+    from unweave.operations.erase import erased_keys
 
     if any(one.agent == owner.name and one.scope == "agent" for one in account.erasures):
         return keys
@@ -166,7 +168,7 @@ def _found(name: str, keys: list[str], lacking: list[str]) -> list[str]:
 
 def _verified(file: Path, terms: Terms, signed: Check) -> tuple[bytes, Account]:
     from unweave.errors import ConfigError
-    from unweave.protocol.verify import verify as check
+    from unweave.protocol.certificate.verify import verify as check
 
     try:
         raw = file.read_bytes()

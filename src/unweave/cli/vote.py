@@ -32,7 +32,7 @@ def vote(
     """
     from unweave.cli.common import console, emit_json
     from unweave.errors import ConfigError
-    from unweave.node.fleet import fleet
+    from unweave.operations.cluster import fleet
 
     if request is not None and not _HEX.fullmatch(request):
         raise ConfigError(

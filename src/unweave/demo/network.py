@@ -19,15 +19,16 @@ from typing import Any
 
 from unweave.demo.story import Chapter, Story
 from unweave.errors import ConfigError, UnweaveError
+from unweave.keys import verifier
 from unweave.manifest import Manifest, load
-from unweave.node.fleet import Fleet, fleet, patiently
-from unweave.node.identity import verifier
-from unweave.node.layout import create_network, free_ports
-from unweave.node.operations import audit_and_wait, erase_and_wait
-from unweave.node.supervisor import Supervisor
-from unweave.protocol.verify import Account, verify
+from unweave.operations.cluster import Fleet, fleet, patiently
+from unweave.operations.create import create_network, free_ports
+from unweave.operations.erase import audit_and_wait, erase_and_wait
+from unweave.operations.supervisor import Supervisor
+from unweave.protocol.certificate.verify import Account, verify
 
 __all__ = ["Run", "check_place", "run_network"]
+
 
 _NAME = "hospitals"
 

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from unweave.demo.story import Story
+from unweave.experiments.paper.style import BLUE, GREEN, GREY, ORANGE, RED, canvas, look, panel
+from unweave.federation.history import Step
 from unweave.graph import Topology
-from unweave.history import Step
 from unweave.models import Posterior
-from unweave.paper.style import BLUE, GREEN, GREY, ORANGE, RED, canvas, look, panel
 
 __all__ = ["CAPTION", "coefficients", "densities", "draw", "network", "timeline"]
+
 
 CAPTION = (
     "The walk in memory, for the share of malignant diagnoses; the processes, which learn the "

@@ -8,7 +8,7 @@ from unweave.demo.network import Run
 from unweave.demo.pictures import CAPTION
 from unweave.demo.story import Chapter, Story
 from unweave.models import Posterior
-from unweave.protocol.verify import Erased
+from unweave.protocol.certificate.verify import Erased
 
 __all__ = ["as_dict", "as_markdown"]
 

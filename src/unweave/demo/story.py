@@ -9,19 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.data import partition
 from unweave.datasets import load
 from unweave.federation import Audit, Erasure, Federation
+from unweave.federation.history import Step
 from unweave.graph import Topology, graphs
-from unweave.history import Step
-from unweave.models import (
-    BetaBernoulli,
-    LinearRegressionUnknownNoise,
-    Model,
-    Posterior,
-)
+from unweave.models import BetaBernoulli, LinearRegressionUnknownNoise, Model, Posterior
+from unweave.sharding import partition
 
 __all__ = ["FEATURES", "HOSPITALS", "Chapter", "Story", "models", "tell"]
+
 
 HOSPITALS = ("harbour", "hillside", "lakeview", "old town", "university")
 _ROADS = (  # a ring with one short cut

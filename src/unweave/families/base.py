@@ -21,11 +21,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unweave.arguments import is_whole, shown
-from unweave.draws import Rng
 from unweave.errors import ConfigError, DomainError
 from unweave.families.marginals import Marginal
+from unweave.rng import Rng
 
 __all__ = ["Family", "Floats", "Params"]
+
 
 Floats = NDArray[np.float64]
 Params = dict[str, Floats]

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from unweave.draws import Rng
 from unweave.families.base import Floats, Params
 from unweave.families.dirichlet import DirichletFamily
 from unweave.families.marginals import BetaMarginal, Marginal
 from unweave.families.special import binet1, digamma_excess
+from unweave.rng import Rng
 
 __all__ = ["BetaFamily"]
 

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from unweave.draws import Rng
 from unweave.errors import DomainError
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import BetaMarginal, Marginal
@@ -21,6 +20,7 @@ from unweave.families.special import (
     trigamma,
     trigamma_drop,
 )
+from unweave.rng import Rng
 
 __all__ = ["DirichletFamily"]
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from unweave.arguments import floats, share, whole_number
-from unweave.draws import Rng
 from unweave.errors import ConfigError
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import Marginal
+from unweave.rng import Rng
 
 __all__ = ["Distribution"]
 

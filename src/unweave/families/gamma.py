@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from unweave.draws import Rng
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import GammaMarginal, Marginal
 from unweave.families.positive import Positive
@@ -18,6 +17,7 @@ from unweave.families.special import (
     inverse_log_minus_digamma,
     trigamma,
 )
+from unweave.rng import Rng
 
 __all__ = ["GammaFamily"]
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.draws import Rng
 from unweave.families.base import Floats
 from unweave.families.gamma import GammaFamily
 from unweave.families.marginals import InverseGammaMarginal, Marginal
+from unweave.rng import Rng
 
 __all__ = ["InverseGammaFamily"]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unweave.draws import Rng
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import Marginal, NormalMarginal
 from unweave.families.packed import (
@@ -33,6 +32,7 @@ from unweave.families.packed import (
     unpack,
 )
 from unweave.families.special import HALF_LOG_2PI
+from unweave.rng import Rng
 
 __all__ = ["MultivariateNormalFamily"]
 

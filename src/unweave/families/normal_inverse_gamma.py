@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from unweave.draws import Rng
 from unweave.errors import DomainError
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import InverseGammaMarginal, Marginal, StudentTMarginal
@@ -48,6 +47,7 @@ from unweave.families.special import (
     inverse_log_minus_digamma,
     trigamma,
 )
+from unweave.rng import Rng
 
 __all__ = ["NormalInverseGammaFamily"]
 

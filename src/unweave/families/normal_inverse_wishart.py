@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from unweave.draws import Rng
 from unweave.errors import DomainError
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import InverseGammaMarginal, Marginal, StudentTMarginal
@@ -49,6 +48,7 @@ from unweave.families.wishart import (
     trigamma_excess,
     wishart_kl,
 )
+from unweave.rng import Rng
 
 __all__ = ["NormalInverseWishartFamily"]
 

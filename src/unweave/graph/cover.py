@@ -14,10 +14,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.draws import Purpose, Stream, derive
 from unweave.errors import GraphError
 from unweave.graph.times import move_probabilities, transition_matrix
 from unweave.graph.topology import Topology
+from unweave.rng import Purpose, Stream, derive
 
 __all__ = [
     "EXACT_LIMIT",
@@ -28,6 +28,7 @@ __all__ = [
     "expected_cover",
     "harmonic",
 ]
+
 
 EXACT_LIMIT = 14  # 2^K subsets: milliseconds at 14 agents, seconds at 20
 _Z95 = 1.959963984540054

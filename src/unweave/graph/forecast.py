@@ -9,14 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unweave.draws import Purpose, Stream, derive
 from unweave.errors import GraphError
 from unweave.graph.cover import Expected, expected_cover, harmonic
 from unweave.graph.schedules import sweep_order
 from unweave.graph.times import first_visit
 from unweave.graph.topology import Topology
+from unweave.rng import Purpose, Stream, derive
 
 __all__ = ["Forecast", "forecast", "paper_formulas", "seek_forecast", "sweep_forecast"]
+
 
 _SWEEP_BUDGET = 10_000_000  # neighbours looked at over all simulated sweeps
 

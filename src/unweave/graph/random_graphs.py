@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.arguments import number, seed_number, whole_number
-from unweave.draws import Purpose, Stream, derive, uniform
 from unweave.errors import GraphError
 from unweave.graph.parts import Disconnected
 from unweave.graph.topology import Topology, agent_names
+from unweave.rng import Purpose, Stream, derive, uniform
 
 __all__ = ["barabasi_albert", "connecting_p", "erdos_renyi", "watts_strogatz"]
+
 
 _ATTEMPTS = 100
 _MOST_EDGES = 20_000_000

@@ -15,8 +15,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from unweave.draws import Purpose, derive, uniform
 from unweave.graph.topology import Topology
+from unweave.rng import Purpose, derive, uniform
 
 __all__ = [
     "SCHEDULES",
@@ -28,6 +28,7 @@ __all__ = [
     "sweep_next",
     "sweep_order",
 ]
+
 
 SCHEDULES = ("metropolis", "sweep", "seek")
 _NOBODY: frozenset[int] = frozenset()

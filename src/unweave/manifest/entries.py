@@ -7,9 +7,10 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from unweave.errors import ConfigError
-from unweave.protocol.terms import Patience
+from unweave.protocol.config import Patience
 
 __all__ = ["NAME", "AgentEntry", "Entry", "GraphEntry", "ModelEntry", "PatienceEntry"]
+
 
 NAME = r"^[^\x00-\x20\x7f/\\\"](?:[^\x00-\x1f\x7f/\\\"]*[^\x00-\x20\x7f/\\\"])?$"
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -34,7 +34,7 @@ from unweave.graph import Topology, graphs
 from unweave.manifest.brief import brief_settings
 from unweave.manifest.entries import NAME, AgentEntry, Entry, GraphEntry, ModelEntry, PatienceEntry
 from unweave.manifest.errors import explain
-from unweave.protocol.terms import Patience, Terms
+from unweave.protocol.config import Patience, Terms
 
 if TYPE_CHECKING:
     from unweave.models import Model
@@ -168,7 +168,7 @@ class Manifest(Entry):
         if entry.pem is None:
             assert entry.keyid is not None
             return entry.keyid
-        from unweave.node.identity import keyid_of, public_key
+        from unweave.keys import keyid_of, public_key
 
         try:
             found = keyid_of(public_key(entry.pem))

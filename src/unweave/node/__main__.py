@@ -9,7 +9,7 @@ import asyncio
 import sys
 
 from unweave.errors import UnweaveError
-from unweave.node.serve import serve
+from unweave.node.agent import serve
 
 __all__ = ["main"]
 

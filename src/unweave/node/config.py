@@ -27,11 +27,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from unweave.errors import ConfigError
 from unweave.manifest import Manifest, load
-from unweave.node.data_source import DataSource
-from unweave.node.mending import BadSetting
-from unweave.protocol.terms import Terms
+from unweave.node.data.source import DataSource
+from unweave.node.errors import BadSetting
+from unweave.protocol.config import Terms
 
 __all__ = ["AGENT_FILE", "AgentConfig", "AgentFolder", "agent_name", "find_agents"]
+
 
 AGENT_FILE = "agent.toml"
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -11,20 +11,29 @@ its name, valid for ever (a wrong clock cannot stop a network; leaving it is a m
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import os
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from unweave.errors import ConfigError, MissingExtra
-from unweave.node.commitments import Key, canonical, commitment
-from unweave.node.hashed import Hashed
+from unweave.keys import (
+    _ORDER,
+    PublicKey,
+    _scheme,
+    check_signature,
+    keyid_of,
+    public_key,
+    tls_name,
+)
+from unweave.node.data.commitments import Key, canonical, commitment
+
+__all__ = ["CERTIFICATE_FILE", "KEY_FILE", "Identity"]
+
 
 try:
     from cryptography import x509
-    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec, utils
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -32,25 +41,11 @@ try:
 except ImportError:
     raise MissingExtra("cryptography", "node", "signing and verifying") from None
 
-__all__ = [
-    "CERTIFICATE_FILE",
-    "KEY_FILE",
-    "Identity",
-    "check_signature",
-    "keyid_of",
-    "public_key",
-    "tls_name",
-    "verifier",
-]
 
 KEY_FILE = "key.pem"
 CERTIFICATE_FILE = "certificate.pem"
 
-PublicKey = ec.EllipticCurvePublicKey
 
-_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of P-256
-_ECDSA = ec.ECDSA(hashes.SHA256(), deterministic_signing=True)
-_OF_HASH = ec.ECDSA(utils.Prehashed(hashes.SHA256()), deterministic_signing=True)
 _SINCE = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)  # where a clock without a battery begins
 _EVER = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)  # RFC 5280: no expiry
 
@@ -236,57 +231,3 @@ def _certificate_of(path: Path, public: PublicKey) -> x509.Certificate:
 
 
 # --------------------------------------------------------------------------------- public keys
-
-
-def public_key(pem: str) -> PublicKey:
-    """The P-256 key in a certificate, or the public key itself."""
-    raw = pem.strip().encode()
-    try:
-        if b"BEGIN CERTIFICATE" in raw:
-            key: object = x509.load_pem_x509_certificate(raw).public_key()
-        else:
-            key = serialization.load_pem_public_key(raw)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise ConfigError("not a certificate or public key in PEM form") from None
-    if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
-        raise ConfigError("not a P-256 key: agents sign with P-256 keys only")
-    return key
-
-
-def keyid_of(key: PublicKey) -> str:
-    """SHA-256 of the DER SubjectPublicKeyInfo, in hex."""
-    der = key.public_bytes(
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    return hashlib.sha256(der).hexdigest()
-
-
-def tls_name(keyid: str) -> str:
-    """The host name in an agent's certificate: its key's name, whatever its address is."""
-    return f"{keyid[:40]}.unweave.invalid"
-
-
-def _scheme(payload: bytes) -> ec.ECDSA:
-    return _OF_HASH if isinstance(payload, Hashed) else _ECDSA
-
-
-def check_signature(key: PublicKey, payload: bytes, signature: bytes) -> bool:
-    """Whether `signature` is the one that `Identity.sign` could have made for `payload`."""
-    try:
-        _, s = utils.decode_dss_signature(signature)
-        if s > _ORDER // 2:
-            return False
-        key.verify(signature, payload, _scheme(payload))
-    except (InvalidSignature, ValueError):
-        return False
-    return True
-
-
-def verifier(pems: Sequence[str]) -> Callable[[int, bytes, bytes], bool]:
-    """`check(agent, payload, signature)` against the keys that a manifest pins, in its order."""
-    keys = [public_key(pem) for pem in pems]
-
-    def check(agent: int, payload: bytes, signature: bytes) -> bool:
-        return check_signature(keys[agent], payload, signature)
-
-    return check

@@ -11,16 +11,35 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 
-from unweave.protocol.certificate import evident
-from unweave.protocol.chapters import Chapter
-from unweave.protocol.ids import NEVER, bit, requested_of
-from unweave.protocol.messages import Digests, Erasures, Gossip, News, Pass, Rest, Share
-from unweave.protocol.state import State
-from unweave.protocol.token import Token
-from unweave.protocol.tombs import NOTHING, Tombs, open_tombs
-from unweave.protocol.turn import Turn
+from unweave.protocol.certificate.write import evident
+from unweave.protocol.merge import hear, listen
+from unweave.protocol.messages import (
+    Digests,
+    Erasures,
+    Gossip,
+    Heard,
+    Hello,
+    News,
+    Pass,
+    Rest,
+    Share,
+    Welcome,
+)
+from unweave.protocol.records import Chapter
+from unweave.protocol.state import State, Turn
+from unweave.protocol.token import NEVER, NOTHING, Token, Tombs, bit, open_tombs, requested_of
 
-__all__ = ["attest_ready", "current_gossip", "handover", "news_for", "share", "silent"]
+__all__ = [
+    "attest_ready",
+    "current_gossip",
+    "handover",
+    "hello",
+    "on_heard",
+    "on_hello",
+    "share",
+    "silent",
+    "welcomed",
+]
 
 
 def current_gossip(s: State) -> Gossip:
@@ -162,3 +181,67 @@ def _news(part: News) -> bytes:
     for agent in sorted(part.figures):
         h.update(part.figures[agent].raw)
     return h.digest()
+
+
+# ------------------------------------------------------------------------------
+# Who is there? Lives of an agent, and which of them a neighbour's word belongs to (rule 1).
+#
+# An agent that starts again may have lost its disk or have an old one: it has acknowledged
+# nothing, whatever its earlier lives have said. Lives are not ordered, and their words can arrive
+# late. So an acknowledgement counts only if it comes from the life that has answered the latest
+# question; and a word of another life is a reason to ask again.
+
+
+def hello(s: State, neighbour: int) -> Hello:
+    """The latest question to a neighbour; repeated, it stays the same. It only names what this
+    agent knows: it is repeated to neighbours that are down, and those who answer are told."""
+    said = Gossip(current_gossip(s).digests)
+    return Hello(s.fence, said, s.boot, s.questions.get(neighbour, 0))
+
+
+def on_hello(s: State, turn: Turn, sender: int, message: Hello) -> None:
+    hear(s, message.fence)
+    listen(s, turn, message.gossip)
+    if s.peers.get(sender) != message.boot:
+        if sender in s.peers or s.claims.get(sender, message.boot) != message.boot:
+            doubt(s, turn, sender)
+        s.claims = {**s.claims, sender: message.boot}
+    gossip = current_gossip(s)
+    turn.send(sender, Welcome(s.fence, gossip, s.boot, message.boot, message.question))
+
+
+def welcomed(s: State, turn: Turn, sender: int, message: Welcome) -> bool:
+    """Take an answer in; whether it is the one to the latest question."""
+    hear(s, message.fence)
+    listen(s, turn, message.gossip)
+    if (message.asker, message.question) != (s.boot, s.questions.get(sender, 0)):
+        return False
+    if s.peers.get(sender) != message.boot:
+        if s.claims.get(sender, message.boot) != message.boot:
+            doubt(s, turn, sender)  # it answered, and then another life of it said Hello, or before
+            return False
+        s.peers = {**s.peers, sender: message.boot}
+    s.welcomed |= bit(sender)
+    return True
+
+
+def on_heard(s: State, turn: Turn, sender: int, message: Heard) -> None:
+    hear(s, message.fence)
+    if s.alone or s.peers.get(sender) == message.boot:
+        s.acked = {**s.acked, sender: message.digests}
+        if s.chapters and message.digests.chapters == current_gossip(s).digests.chapters:
+            s.told = {**s.told, sender: s.chapters}
+    elif sender in s.peers:
+        doubt(s, turn, sender)
+
+
+def doubt(s: State, turn: Turn, sender: int) -> None:
+    """Two lives have spoken: which of them goes on? A new question; ask it until it is answered."""
+    s.acked = {n: digests for n, digests in s.acked.items() if n != sender}
+    s.told = {n: chapters for n, chapters in s.told.items() if n != sender}
+    s.peers = {n: boot for n, boot in s.peers.items() if n != sender}
+    s.claims = {n: boot for n, boot in s.claims.items() if n != sender}
+    s.questions = {**s.questions, sender: s.questions.get(sender, 0) + 1}
+    s.welcomed &= ~bit(sender)
+    turn.send(sender, hello(s, sender))
+    s.alarms = {**s.alarms, "hello": turn.now + s.terms.patience.resend}

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from unweave.protocol.chapters import Chapter
-from unweave.protocol.ids import Revision, Stamp
-from unweave.protocol.records import Figure, Halt, Intent, Tombstone, Vote
-from unweave.protocol.token import Token
-from unweave.protocol.tombs import Tombs
+from unweave.protocol.records import Chapter, Figure, Halt, Intent, Tombstone, Vote
+from unweave.protocol.token import Revision, Stamp, Token, Tombs
 
 __all__ = [
     "Ack",

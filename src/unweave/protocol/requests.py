@@ -11,13 +11,13 @@ from unweave.protocol.events import (
     Roused,
     VoteCast,
 )
-from unweave.protocol.ids import bit
-from unweave.protocol.joining import elect
+from unweave.protocol.merge import elect
 from unweave.protocol.records import Figure, Intent, Sign, Vote
-from unweave.protocol.state import Hold, State
-from unweave.protocol.turn import Turn
+from unweave.protocol.state import Hold, State, Turn
+from unweave.protocol.token import bit
 
 __all__ = ["UNPROVED", "intend", "on_data", "on_erase", "on_figured", "on_roused", "on_vote"]
+
 
 # Bytes of evidence that may wait for a certificate before further requests must wait too.
 UNPROVED = 8 << 20

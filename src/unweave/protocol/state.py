@@ -6,16 +6,26 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 from unweave.grid import Ints
-from unweave.protocol.chapters import Chapter
-from unweave.protocol.events import Key
-from unweave.protocol.ids import NEVER, Revision, Stamp, bit
-from unweave.protocol.messages import Digests, Gossip, Rest
-from unweave.protocol.records import Figure, Halt, Intent, Record, Tombstone, Vote
-from unweave.protocol.terms import Terms
-from unweave.protocol.token import Token
-from unweave.protocol.tombs import NOTHING, Tomb, Tombs
+from unweave.protocol.config import Terms
+from unweave.protocol.events import Effect, Key, Send, Work
+from unweave.protocol.messages import Digests, Gossip, Message, Rest
+from unweave.protocol.records import Chapter, Figure, Halt, Intent, Record, Sign, Tombstone, Vote
+from unweave.protocol.token import NEVER, NOTHING, Revision, Stamp, Token, Tomb, Tombs, bit
 
-__all__ = ["DURABLE", "IDLE", "Factor", "Hold", "Idle", "Out", "Parked", "Role", "State"]
+__all__ = [
+    "DURABLE",
+    "IDLE",
+    "Factor",
+    "Hold",
+    "Idle",
+    "Out",
+    "Parked",
+    "Role",
+    "State",
+    "Turn",
+    "ask",
+    "unsigned",
+]
 
 
 class Factor(NamedTuple):
@@ -240,3 +250,44 @@ class State:
         if not self.intents:
             return []
         return [intent for intent in self.intents.values() if intent.agent == self.me]
+
+
+# ------------------------------------------------------------------------------
+# One turn of one agent: the clock, the pen, and the effects gathered so far.
+
+
+def unsigned(payload: bytes) -> bytes:
+    """The null signer, for simulations in which nobody lies."""
+    return b""
+
+
+class Turn:
+    """What a rule may use beside the state: the time and the agent's signature are arguments."""
+
+    __slots__ = ("effects", "now", "sign")
+
+    def __init__(self, now: float, sign: Sign) -> None:
+        self.now = now
+        self.sign = sign
+        self.effects: list[Effect] = []
+
+    def do(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def send(self, to: int, message: Message) -> None:
+        self.effects.append(Send(to, message))
+
+
+# ------------------------------------------------------------------------------
+# Asking the driver for work: once per question, until the question changes.
+
+
+def ask(s: State, turn: Turn, work: Work) -> Any:
+    """The answer to `work`, or None after asking for it."""
+    key: Key = work.key
+    if key in s.memo:
+        return s.memo[key]
+    if s.pending != key:
+        s.pending = key
+        turn.do(work)
+    return None

@@ -1,7 +1,7 @@
-"""The token: an immutable sum of factors that walks the graph.
+"""Names that are never used twice: stamps of tokens, revisions of factors.
 
-I1. Every token ever sent satisfies eta = eta_0 + Σ_k factor_k[included_k], and factor_k[r] was
-durable at agent k before any token with included_k = r left it.
+A boot nonce is fresh entropy at every start of an agent. It is part of every name that the agent
+makes, so an agent that was restored from a backup, or lost its disk, cannot reuse an old name.
 """
 
 from __future__ import annotations
@@ -10,10 +10,205 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from unweave.grid import Ints, digest
-from unweave.protocol.ids import Revision, Stamp
-from unweave.protocol.tombs import Tombs, whole_bitmap
 
-__all__ = ["QUIET", "Quiet", "Token", "digest", "missing"]
+__all__ = [
+    "FAR",
+    "ID_BYTES",
+    "NEVER",
+    "NOTHING",
+    "OUT",
+    "QUIET",
+    "Quiet",
+    "Revision",
+    "Stamp",
+    "Token",
+    "Tomb",
+    "Tombs",
+    "bit",
+    "dead",
+    "digest",
+    "entomb",
+    "includes",
+    "join",
+    "members",
+    "missing",
+    "open_tombs",
+    "request_id",
+    "requested_of",
+    "whole_bitmap",
+]
+
+
+class Stamp(NamedTuple):
+    """When a token was made: (epoch number, initiator, its boot), hop, sender's boot. Totally
+    ordered; a larger stamp supersedes a smaller one."""
+
+    epoch: int
+    initiator: int
+    boot: int
+    hop: int
+    sender: int
+
+    def next(self, sender: int) -> Stamp:
+        """The same epoch, one hop on."""
+        return Stamp(self.epoch, self.initiator, self.boot, self.hop + 1, sender)
+
+    def __str__(self) -> str:
+        return f"{self.epoch}.{self.initiator}/{self.hop}"
+
+
+class Revision(NamedTuple):
+    """Which factor of an agent a token includes; matched exactly, never by order."""
+
+    counter: int
+    boot: int
+
+
+NEVER = Stamp(0, 0, 0, 0, 0)  # before every token
+OUT = Revision(0, 0)  # not included
+
+
+# An epoch so far ahead of everything heard is a lie: believed, it would use up the numbers.
+FAR = 2**32
+
+
+ID_BYTES = 16  # of a request
+
+
+def request_id(agent: int, entropy: bytes) -> bytes:
+    """The id of a request about `agent`: its number, and 12 random bytes. An id that names its
+    agent cannot be taken by another one's record."""
+    return agent.to_bytes(4, "big") + entropy[:12]
+
+
+def requested_of(request: bytes) -> int:
+    """Whom a request is about."""
+    return int.from_bytes(request[:4], "big")
+
+
+def bit(agent: int) -> int:
+    """Sets of agents are bitmaps: Python integers of any width."""
+    return 1 << agent
+
+
+def members(bitmap: int) -> list[int]:
+    """The agents in a bitmap, in order."""
+    return [k for k in range(bitmap.bit_length()) if bitmap >> k & 1]
+
+
+# ------------------------------------------------------------------------------
+# Tombstones: what is known to be erased, and which tokens that kills.
+#
+# A tombstone is a grow-only set of random 16-byte request ids per agent, plus two marks: `whole`
+# (the agent erased itself) and `left` (a quorum declared it gone). They are joined by union, in
+# any order, any number of times, and are kept for ever. An id is *open* until its agent holds the
+# certificate and has filed it in a chapter (`archive`); the signed evidence is kept for open ids
+# only.
+
+
+class Tomb(NamedTuple):
+    """What is erased of one agent."""
+
+    ids: frozenset[bytes] = frozenset()
+    whole: bool = False
+    left: bool = False
+    filed: frozenset[bytes] = frozenset()  # ⊆ ids: certified, and put away by the agent itself
+
+    @property
+    def open(self) -> frozenset[bytes]:
+        """What the next certificate has to prove."""
+        if not self.filed:
+            return self.ids
+        return self.ids - self.filed if len(self.filed) < len(self.ids) else frozenset()
+
+    @property
+    def out(self) -> bool:
+        """Nothing of this agent may ever be included again."""
+        return self.whole or self.left
+
+    def covers(self, other: Tomb) -> bool:
+        return (
+            other.ids <= self.ids
+            and self.whole >= other.whole
+            and self.left >= other.left
+            and other.filed <= self.filed
+        )
+
+    def union(self, other: Tomb) -> Tomb:
+        return Tomb(
+            self.ids | other.ids,
+            self.whole or other.whole,
+            self.left or other.left,
+            self.filed | other.filed,
+        )
+
+
+NOTHING = Tomb()
+Tombs = Mapping[int, Tomb]
+
+
+def join(a: Tombs, b: Tombs) -> Tombs:
+    """The union; returns `a` itself when `b` adds nothing, so that growth is `is not`."""
+    if a is b or not b:
+        return a
+    grown: dict[int, Tomb] | None = None
+    for agent, tomb in b.items():
+        mine = a.get(agent, NOTHING)
+        if not mine.covers(tomb):
+            grown = dict(a) if grown is None else grown
+            grown[agent] = mine.union(tomb)
+    return a if grown is None else grown
+
+
+def entomb(tombs: Tombs, agent: int, tomb: Tomb) -> Tombs:
+    """`tombs` with `tomb` added for one agent."""
+    return join(tombs, {agent: tomb})
+
+
+def dead(token: Token, tombs: Tombs, generation: frozenset[bytes]) -> bool:
+    """Whether somebody who knows `tombs` and `generation` must refuse `token`.
+
+    Dead iff it includes k and (k is whole or left, or an id of k is missing on the token), or it is
+    not empty and misses an id of the generation.
+    """
+    for agent, tomb in tombs.items():
+        if token.inside >> agent & 1 and (
+            tomb.out or not tomb.ids <= token.tombs.get(agent, NOTHING).ids
+        ):
+            return True
+    return bool(token.inside) and not generation <= token.generation
+
+
+def open_tombs(tombs: Tombs) -> Tombs:
+    """Without the ids that were filed: what is still to be told and proved. The marks stay."""
+    if not any(tomb.filed for tomb in tombs.values()):
+        return tombs
+    return {agent: Tomb(tomb.open, tomb.whole, tomb.left) for agent, tomb in tombs.items()}
+
+
+def includes(large: Tombs, small: Tombs) -> bool:
+    """Whether `large` knows every open erasure of `small`."""
+    for agent, tomb in small.items():
+        known = large.get(agent, NOTHING)
+        if not tomb.open <= known.ids or tomb.whole > known.whole or tomb.left > known.left:
+            return False
+    return True
+
+
+def left_bitmap(tombs: Tombs) -> int:
+    return sum(1 << agent for agent, tomb in tombs.items() if tomb.left)
+
+
+def whole_bitmap(tombs: Tombs) -> int:
+    """Agents that will never be included again: erased or gone."""
+    return sum(1 << agent for agent, tomb in tombs.items() if tomb.out)
+
+
+# ------------------------------------------------------------------------------
+# The token: an immutable sum of factors that walks the graph.
+#
+# I1. Every token ever sent satisfies eta = eta_0 + Σ_k factor_k[included_k], and factor_k[r] was
+# durable at agent k before any token with included_k = r left it.
 
 
 class Quiet(NamedTuple):

@@ -13,20 +13,27 @@ from typing import NamedTuple
 
 from unweave.errors import GridOverflow
 from unweave.grid import Ints
-from unweave.protocol.asking import ask
-from unweave.protocol.epochs import rebuild
+from unweave.protocol.audit import consider_quiet
 from unweave.protocol.events import Detach, Judge, Solution, Solve, StaysOut
-from unweave.protocol.hearing import unresolved
-from unweave.protocol.ids import OUT, Revision, bit
-from unweave.protocol.quiet import consider_quiet
-from unweave.protocol.records import Intent, Record, Sign, Tombstone
-from unweave.protocol.route import leave
-from unweave.protocol.state import Factor, Hold, State
-from unweave.protocol.token import QUIET, Token, digest, missing
-from unweave.protocol.tombs import Tomb, entomb, join
-from unweave.protocol.turn import Turn
+from unweave.protocol.merge import unresolved
+from unweave.protocol.records import Intent, Receipt, Sign, Tombstone
+from unweave.protocol.recovery import rebuild
+from unweave.protocol.routing import leave
+from unweave.protocol.state import Factor, Hold, State, Turn, ask
+from unweave.protocol.token import (
+    OUT,
+    QUIET,
+    Revision,
+    Token,
+    Tomb,
+    bit,
+    digest,
+    entomb,
+    join,
+    missing,
+)
 
-__all__ = ["Receipt", "visit"]
+__all__ = ["visit"]
 
 
 class Wanted(NamedTuple):
@@ -36,12 +43,6 @@ class Wanted(NamedTuple):
     fresh: bool = False  # a new revision, to be made durable with the token
     solved: bool = False  # a solver has looked at this cavity
     anew: bool = False  # what was learned is taken back: passes are counted from here
-
-
-class Receipt(Record):
-    """One agent's signed word on one change of the token; receipts form a hash chain."""
-
-    kind = "application/vnd.unweave.receipt+json"
 
 
 def visit(s: State, turn: Turn) -> None:

@@ -14,11 +14,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.draws import Stream
 from unweave.grid import Ints
 from unweave.models import Model, Shard
+from unweave.rng import Stream
 
 __all__ = ["HasExactGradient", "HasExpectedLoss", "HasNodes", "HasPath", "Solution", "Solver"]
+
 
 Floats = NDArray[np.float64]
 

@@ -25,12 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.arguments import shown
-from unweave.draws import Rng
 from unweave.errors import ConfigError
 from unweave.models import LossModel
+from unweave.rng import Rng
 from unweave.solvers.base import HasExactGradient, HasNodes, HasPath
 
 __all__ = ["ESTIMATORS", "Estimator", "Point", "choose", "named"]
+
 
 Floats = NDArray[np.float64]
 

@@ -7,10 +7,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from unweave.draws import Stream
 from unweave.errors import ConfigError
 from unweave.grid import Ints
 from unweave.models import ConjugateModel, Model, Shard
+from unweave.rng import Stream
 from unweave.solvers.base import Solution, Solver
 
 __all__ = ["Exact"]

@@ -17,15 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.arguments import number, whole_number
-from unweave.draws import Rng, Stream
 from unweave.errors import ConfigError, DataError, GridOverflow, SolverError
 from unweave.grid import Ints
 from unweave.models import LossModel, Model, Shard
+from unweave.rng import Rng, Stream
 from unweave.solvers.base import Solution, Solver
 from unweave.solvers.estimators import Estimator, Point, choose, named
 from unweave.solvers.steps import Move, cautious, descend, fixed
 
 __all__ = ["DIVERGED", "NaturalGradient", "outside"]
+
 
 Floats = NDArray[np.float64]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.draws import Stream
 from unweave.errors import SolverError
 from unweave.models import LossModel
+from unweave.rng import Stream
 from unweave.solvers.natural_gradient import NaturalGradient
 from unweave.solvers.steps import CONVERGED
 
 __all__ = ["optimum"]
+
 
 Floats = NDArray[np.float64]
 

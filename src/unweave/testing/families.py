@@ -15,9 +15,9 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.draws import Rng
 from unweave.errors import DomainError
 from unweave.families import Distribution, Family
+from unweave.rng import Rng
 from unweave.testing.family_cases import CASES, FamilyCase
 from unweave.testing.family_densities import (
     entropy_equals_scipy_and_the_mean_surprise,
@@ -45,6 +45,7 @@ from unweave.testing.family_geometry import (
 )
 
 __all__ = ["CASES", "LAWS", "FamilyCase", "Law", "laws_for"]
+
 
 Floats = NDArray[np.float64]
 Law = Callable[[FamilyCase], None]

@@ -8,8 +8,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.draws import Rng, Stream
 from unweave.families import Family
+from unweave.rng import Rng, Stream
 from unweave.testing.family_cases import FamilyCase
 from unweave.testing.family_geometry import DRAWS, EPS, all_points, close, ordinary_points
 
@@ -20,6 +20,7 @@ __all__ = [
     "marginals_equal_scipy",
     "samples_have_the_right_moments",
 ]
+
 
 Floats = NDArray[np.float64]
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import integrate
 
-from unweave.draws import Rng
 from unweave.families import Family
+from unweave.rng import Rng
 from unweave.testing.family_cases import FamilyCase
 from unweave.testing.family_geometry import DRAWS, all_points, close, ordinary_points, steps
 
@@ -21,6 +21,7 @@ __all__ = [
     "kl_is_the_bregman_divergence_of_the_log_partition",
     "kl_is_the_integral_of_the_fisher_information",
 ]
+
 
 Floats = NDArray[np.float64]
 

@@ -22,13 +22,14 @@ from unweave.protocol.events import (
     Solution,
     Solve,
 )
-from unweave.protocol.ids import request_id
+from unweave.protocol.ports import Store
 from unweave.protocol.state import DURABLE, State
-from unweave.protocol.store import Store
-from unweave.simulate.world import World
+from unweave.protocol.token import request_id
+from unweave.simulator.world import World
 from unweave.testing.values import same, same_durable, small_terms, state
 
 __all__ = ["LAWS", "ME", "TERMS", "Law", "Reopen", "Tally", "the_last_commit_is_what_is_loaded"]
+
 
 TERMS = small_terms(agents=3, dim=2)
 ME = 1

@@ -22,7 +22,7 @@ from unweave.manifest import Manifest
 from unweave.node.identity import Identity
 
 if TYPE_CHECKING:
-    from unweave.node.runner import Transport
+    from unweave.protocol.ports import Transport
 
 __all__ = ["LAWS", "Law", "LocalNetwork", "Make", "eventually", "running"]
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from unweave.graph import Topology
 from unweave.grid import Grid, Ints
-from unweave.protocol.chapters import Chapter, tombs_of
-from unweave.protocol.ids import OUT, Revision, Stamp, request_id
+from unweave.protocol.config import Terms
 from unweave.protocol.messages import (
     Ack,
     Alive,
@@ -32,14 +31,22 @@ from unweave.protocol.messages import (
     Share,
     Welcome,
 )
-from unweave.protocol.records import Figure, Halt, Intent, Record, Tombstone, Vote
+from unweave.protocol.records import (
+    Chapter,
+    Figure,
+    Halt,
+    Intent,
+    Receipt,
+    Record,
+    Tombstone,
+    Vote,
+    tombs_of,
+)
 from unweave.protocol.state import DURABLE, Factor, Hold, Idle, Out, Parked, Role, State
-from unweave.protocol.terms import Terms
-from unweave.protocol.token import Quiet, Token
-from unweave.protocol.tombs import Tomb, join
-from unweave.protocol.visit import Receipt
+from unweave.protocol.token import OUT, Quiet, Revision, Stamp, Token, Tomb, join, request_id
 
 __all__ = ["MESSAGES", "gossip", "same", "same_durable", "small_terms", "state", "token"]
+
 
 _EDGE_INTS = (0, 1, -1, 2**63 - 1, -(2**63))
 

@@ -1,0 +1,94 @@
+"""The experiments of Gong, Simeone, Kang 2021 by one command, and what they look like done better.
+
+    from unweave.experiments.paper import run
+    run(["fig3"], out="paper-out", replicas=200)
+
+One module per figure: `compute` gives a tidy table, settings with reasons and numbers to quote;
+`draw` makes the picture from that table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from unweave.errors import ConfigError
+from unweave.experiments.paper import overview, style
+from unweave.experiments.paper.fig3 import FIG3
+from unweave.experiments.paper.fig4 import FIG4
+from unweave.experiments.paper.fig5 import FIG5
+from unweave.experiments.paper.report import Figure, Report, Tick
+from unweave.experiments.paper.summary import as_json, as_markdown
+from unweave.experiments.paper.theory import THEORY
+
+__all__ = ["FIGURES", "choose", "run"]
+
+
+FIGURES = {figure.name: figure for figure in (FIG3, FIG4, FIG5, THEORY)}
+
+
+def choose(name: str) -> list[str]:
+    """The figures that a word on the command line means."""
+    if name == "all":
+        return list(FIGURES)
+    if name in FIGURES:
+        return [name]
+    near = get_close_matches(name, [*FIGURES, "all"], n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise ConfigError(f"no figure is called {name!r}: {hint}Choose {', '.join(FIGURES)} or all")
+
+
+def run(
+    names: Sequence[str],
+    out: str | Path = "paper-out",
+    *,
+    replicas: int | None = None,
+    seed: int = 0,
+    tick: Tick = lambda done: None,
+) -> dict[str, Any]:
+    """Compute and draw figures; PNG, SVG and CSV each, and one summary. Returns the summary.
+
+    `replicas` overrides every figure's own number; `tick` is called after each piece of work.
+    """
+    if replicas is not None and replicas < 2:
+        raise ConfigError(f"replicas = {replicas}: a mean with a band needs at least 2")
+    style.need()
+    folder = _folder(Path(out))
+    parts: list[tuple[Figure, Report]] = []
+    files: dict[str, list[str]] = {}
+    for name in names:
+        figure = FIGURES[name]
+        report = figure.compute(replicas or figure.replicas, seed, tick)
+        with style.look():
+            files[name] = style.save(figure.draw(report), folder / name)
+        (folder / f"{name}.csv").write_text(report.table.csv(), encoding="utf-8")
+        files[name].append(f"{name}.csv")
+        parts.append((figure, report))
+    reports = {figure.name: report for figure, report in parts}
+    if {"fig3", "fig5"} <= reports.keys():
+        with style.look():
+            picture = overview.draw(reports["fig3"], reports["fig5"])
+            style.save(picture, folder / "overview", dpi=150)
+    summary = as_json(seed, parts, files)
+    text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
+    (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
+    (folder / "summary.md").write_text(as_markdown(seed, parts, files), encoding="utf-8")
+    return summary
+
+
+def _folder(path: Path) -> Path:
+    """The folder, made and tried before anything is computed."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / ".unweave-probe"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot write there ({error.strerror or error}): choose another folder with "
+            "--out"
+        ) from None
+    return path

@@ -1,0 +1,114 @@
+"""What a figure is made of: tidy rows, settings with their reasons, and the numbers to quote.
+
+A figure is drawn from its `Table` alone, and the same table is written as CSV: picture and data
+cannot disagree.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Figure", "Report", "Setting", "Table", "Tick", "ours", "paper"]
+
+
+Tick = Callable[[str], None]  # called after each piece of work, with what was done
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of an experiment, who chose it, and why where it was us."""
+
+    name: str
+    value: Any
+    source: str  # "paper", or "ours" where the paper does not say or we add something
+    why: str = ""
+
+
+def paper(name: str, value: Any, why: str = "") -> Setting:
+    """A setting that the paper states."""
+    return Setting(name, value, "paper", why)
+
+
+def ours(name: str, value: Any, why: str) -> Setting:
+    """A setting that the paper leaves open: our choice, with its reason."""
+    return Setting(name, value, "ours", why)
+
+
+@dataclass
+class Table:
+    """Tidy rows: one observation per row, one variable per column."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Cell, ...]] = field(default_factory=list)
+
+    def add(self, *cells: Any) -> None:
+        if len(cells) != len(self.columns):
+            raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
+        self.rows.append(tuple(_plain(cell) for cell in cells))
+
+    def where(self, **wanted: Cell) -> Table:
+        """The rows whose columns have the wanted values."""
+        at = [(self.columns.index(name), value) for name, value in wanted.items()]
+        return Table(self.columns, [r for r in self.rows if all(r[j] == v for j, v in at)])
+
+    def values(self, column: str) -> NDArray[np.float64]:
+        """A column of numbers; an empty cell is NaN."""
+        j = self.columns.index(column)
+        return np.array([np.nan if row[j] is None else row[j] for row in self.rows], dtype=float)
+
+    def csv(self) -> str:
+        """Ten digits: more than any conclusion needs, fewer than platforms differ in."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows([_shown(cell) for cell in row] for row in self.rows)
+        return text.getvalue()
+
+
+def _plain(cell: Any) -> Cell:
+    value: Cell = cell.item() if isinstance(cell, np.generic) else cell
+    return value
+
+
+def _shown(cell: Cell) -> str | int:
+    if isinstance(cell, float):
+        return f"{cell:.10g}"
+    return "" if cell is None else cell
+
+
+@dataclass(frozen=True)
+class Report:
+    """One experiment, computed: what it shows, how it was set, and its data."""
+
+    replicas: int
+    table: Table
+    settings: tuple[Setting, ...]
+    results: dict[str, Any]  # the numbers to quote, JSON values
+    notes: tuple[str, ...] = ()  # what the figure shows, in words
+    markdown: str = ""  # a table for the summary, where the data are few
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An experiment that can be run and drawn: `steps` ticks, `replicas` by default."""
+
+    name: str
+    title: str
+    replicas: int
+    steps: int
+    compute: Callable[[int, int, Tick], Report]  # (replicas, seed, tick)
+    draw: Callable[[Report], Any]  # a matplotlib Figure
+
+    def settings_of(self, seed: int, report: Report) -> Iterable[Setting]:
+        """The experiment's own settings, and those of every run."""
+        yield from report.settings
+        yield ours("replicas", report.replicas, "enough for smooth means; --replicas changes it")
+        yield ours("seed", seed, "every draw follows from it; --seed changes it")

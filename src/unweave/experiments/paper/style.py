@@ -1,0 +1,153 @@
+"""One look for all figures: fits an IEEE column, readable in grey, the same bytes every time.
+
+matplotlib is imported here, when a figure is drawn, and nowhere else in the room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unweave.errors import MissingExtra
+from unweave.experiments.paper.report import Table
+
+__all__ = [
+    "COLUMN",
+    "PAGE",
+    "Line",
+    "band_line",
+    "canvas",
+    "floor_line",
+    "look",
+    "need",
+    "numbers",
+    "panel",
+    "save",
+]
+
+
+COLUMN, PAGE = 3.5, 7.16  # inches: one column, and both with the gap between them
+
+# Okabe and Ito's palette: distinct for all kinds of colour vision, and of different lightness.
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, RED, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#666666"
+
+_RC: dict[str, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica"],
+    "font.size": 7.5,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.grid.which": "major",
+    "grid.color": "#e3e3e3",
+    "grid.linewidth": 0.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.minor.width": 0.4,
+    "ytick.minor.width": 0.4,
+    "xtick.minor.size": 1.6,
+    "ytick.minor.size": 1.6,
+    "lines.linewidth": 1.3,
+    "legend.frameon": False,
+    "legend.handlelength": 2.6,
+    "legend.borderaxespad": 0.3,
+    "legend.labelspacing": 0.3,
+    "figure.dpi": 100,
+    "savefig.dpi": 300,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "unweave",  # element ids are random otherwise
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """How one curve looks; line style and marker tell it apart where colour does not."""
+
+    label: str
+    color: str
+    style: Any = "-"
+    marker: str = ""
+    width: float = 1.3
+
+
+def need() -> Any:
+    """matplotlib, or an error that says how to get it."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise MissingExtra("matplotlib", "plot", "drawing the paper's figures") from None
+    return matplotlib
+
+
+@contextmanager
+def look() -> Iterator[None]:
+    """Inside, matplotlib makes things look as they should here, and nothing leaks out."""
+    matplotlib = need()
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # whatever the user's matplotlibrc says
+        matplotlib.rcParams.update(_RC)
+        yield
+
+
+def canvas(width: float, height: float, rows: int = 1, cols: int = 1, **kwargs: Any) -> Any:
+    """A figure on the Agg backend (no display, no global state), and its axes [rows, cols]."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    spacing = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.03)
+    figure = Figure(figsize=(width, height), layout=spacing)
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, cols, squeeze=False, **kwargs)
+
+
+def panel(axes: Any, letter: str, title: str) -> None:
+    axes.set_title(f"({letter}) {title}" if letter else title, loc="left", pad=4)
+
+
+def numbers(axis: Any, ticks: list[float]) -> None:
+    """Plain numbers on a logarithmic axis that spans little more than a decade."""
+    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_ticks([], minor=True)
+
+
+def band_line(axes: Any, rows: Table, x: str, line: Line, every: Any = None, z: int = 3) -> None:
+    """The mean as a line over its 75% band, both straight from the table's rows."""
+    at, mean = rows.values(x), rows.values("kl_mean")
+    low, high = rows.values("kl_low"), rows.values("kl_high")
+    axes.fill_between(at, low, high, color=line.color, alpha=0.15, linewidth=0, zorder=z - 1)
+    axes.plot(
+        at,
+        mean,
+        color=line.color,
+        linestyle=line.style,
+        linewidth=line.width,
+        marker=line.marker,
+        markersize=3.2,
+        markeredgewidth=0,
+        markevery=every,
+        label=line.label,
+        zorder=z,
+    )
+
+
+def floor_line(axes: Any, value: float, label: str = "best Beta (floor)") -> None:
+    axes.axhline(value, color=BLACK, linestyle=(0, (1, 1.4)), linewidth=0.9, label=label, zorder=2)
+
+
+def save(figure: Any, stem: Path, dpi: int = 300) -> list[str]:
+    """PNG and SVG beside each other, without dates; the names of the files."""
+    figure.savefig(stem.with_suffix(".png"), dpi=dpi, metadata={"Software": None})
+    figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
+    return [stem.with_suffix(".png").name, stem.with_suffix(".svg").name]

@@ -1,0 +1,124 @@
+"""Thousands of replicas of one federation, on arrays.
+
+Replica r has the seed derive(seed, Purpose.REPLICA, r) and equals a Federation with that seed: bit
+for bit for conjugate models, to 1e-12 for the others. Paths are made first; learning and forgetting
+run along them in kernels (numba where it is installed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.arguments import seed_number, whole_number
+from unweave.errors import ConfigError
+from unweave.experiments.replicas.engines import Phase, choose_engine
+from unweave.experiments.replicas.inputs import Forget, read_shards
+from unweave.experiments.replicas.paths import paths, replica_seeds
+from unweave.experiments.replicas.result import Replicas
+from unweave.graph import Topology
+from unweave.grid import Ints
+from unweave.models import Model, as_model
+from unweave.solvers import NaturalGradient, Solver, as_solver
+
+__all__ = ["simulate"]
+
+
+_Array = TypeVar("_Array", bound=NDArray[Any])
+
+
+def simulate(
+    model: Model | str,
+    shards: Any,
+    graph: Topology | str | Iterable[tuple[Any, Any]],
+    schedule: str = "metropolis",
+    *,
+    iterations: int = 100,
+    replicas: int = 1000,
+    seed: int = 0,
+    start: str | int | None = None,
+    solver: Solver | str | None = None,
+    estimator: str | None = None,
+    rho: float | None = None,
+    steps: int = 5,
+    samples: int = 30,
+    c: float = 0.0,
+    forget: Forget | Mapping[str, Any] | str | Sequence[str] | None = None,
+    kernels: bool = True,
+) -> Replicas:
+    """Run `replicas` independent federations and keep every iteration of each.
+
+    `model` and `graph` are what a `Federation` takes. `shards` is one data set per agent (a
+    sequence in the graph's order, or a mapping by name), shared by all replicas, or
+    `PerReplica(array)`. For a model that is not conjugate `estimator`, `rho`, `steps` (L),
+    `samples` (S) and `c` make its `NaturalGradient`, unless `solver` is given. `forget` (an agent's
+    name, several, or `Forget`) adds iterations in which agents are forgotten.
+    `kernels=False` runs the general code, one visit at a time: slow, for any solver.
+    """
+    iterations = whole_number(iterations, "iterations", 1)
+    replicas = whole_number(replicas, "replicas", 1)
+    model, forget = as_model(model), Forget.read(forget)
+    if solver is None and not model.conjugate:
+        solver = NaturalGradient(estimator, rho=rho, steps=steps, samples=samples, c=c)
+    elif estimator is not None or rho is not None:
+        raise ConfigError(
+            f"estimator and rho belong to the default solver of a model that is not conjugate: "
+            f"leave them out for {'a solver of your own' if solver else model.name}"
+        )
+    solver = as_solver(solver, model)
+    seeds = replica_seeds(seed_number(seed), replicas)
+    graph, data = read_shards(model, shards, graph, replicas)
+    first = None if start is None else graph.index(start)
+    engine = choose_engine(model, solver, data, kernels)
+    forgotten = np.zeros(len(graph), dtype=bool)
+    phases = []
+    if forget is None:
+        phases.append(Phase(1, paths(graph, schedule, seeds, iterations, first), iterations))
+    elif forget.how == "retrain":
+        forgotten = forget.mask(graph)
+        left, index = _without(graph, forgotten)
+        again = index[paths(left, schedule, seeds, forget.iterations, epoch=2)]
+        phases.append(Phase(1, paths(graph, schedule, seeds, iterations, first), iterations))
+        phases.append(Phase(2, again, forget.iterations))
+    else:
+        forgotten = forget.mask(graph)
+        whole = paths(graph, schedule, seeds, iterations + forget.iterations, first)
+        phases.append(Phase(1, whole, iterations, refine=forget.how == "refine"))
+    runs = [engine.run(graph, seeds, phase, forgotten) for phase in phases]
+    return Replicas(
+        model=model,
+        topology=graph,
+        seeds=seeds,
+        path=_joined([phase.path for phase in phases]),
+        units=_joined([run.units for run in runs]),
+        changed=_joined([run.changed for run in runs]),
+        shortened=cast(Ints, sum(run.shortened for run in runs)),
+        find_target=lambda: engine.target(~forgotten),
+        settings={
+            "model": model.name,
+            **model.settings(),
+            "schedule": schedule,
+            "iterations": iterations,
+            "replicas": replicas,
+            "seed": seed,
+            "solver": repr(solver),
+            "forget": None if forget is None else vars(forget),
+        },
+    )
+
+
+def _joined(parts: list[_Array]) -> _Array:
+    """One array over all iterations; a single phase is not copied."""
+    return parts[0] if len(parts) == 1 else cast(_Array, np.concatenate(parts, axis=1))
+
+
+def _without(graph: Topology, forgotten: NDArray[np.bool_]) -> tuple[Topology, NDArray[np.int32]]:
+    """The graph without some agents, and the old index of each that is left."""
+    index = np.flatnonzero(~forgotten).astype(np.int32)
+    names = [graph.agents[k] for k in index]
+    kept = set(names)
+    edges = [edge for edge in graph.edges if edge[0] in kept and edge[1] in kept]
+    return Topology(names, edges), index

@@ -1,0 +1,280 @@
+"""Engines: learn and forget along given paths. Two run kernels; the general one runs any solver."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.errors import DomainError, SolverError
+from unweave.experiments.replicas.inputs import Shards, factors, summaries
+from unweave.experiments.replicas.result import Target
+from unweave.graph import Topology
+from unweave.grid import Ints
+from unweave.models import ConjugateModel, Model
+from unweave.models.beta_exponential import BetaExponential
+from unweave.rng import Purpose, Stream, derive
+from unweave.solvers import Exact, NaturalGradient, Solver
+from unweave.solvers.estimators import choose
+from unweave.solvers.natural_gradient import DIVERGED, outside
+
+__all__ = ["Engine", "Phase", "Run", "choose_engine"]
+
+
+Bools = NDArray[np.bool_]
+
+# Below this much work (in visits, weighted by their cost) a second thread is not worth starting.
+_WORTH_A_THREAD = 200_000
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """A stretch of iterations from the prior; from column `learn` on, agents are forgotten."""
+
+    epoch: int
+    path: NDArray[np.int32]  # [R, I]
+    learn: int
+    refine: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    units: Ints  # [R, I, D]
+    changed: Bools  # [R, I]
+    shortened: Ints  # [R]
+
+    @classmethod
+    def empty(cls, phase: Phase, dim: int) -> Run:
+        shape = phase.path.shape
+        return cls(
+            np.empty((*shape, dim), dtype=np.int64),
+            np.ones(shape, dtype=bool),
+            np.zeros(shape[0], dtype=np.int64),
+        )
+
+
+class Engine(ABC):
+    """How one model and one solver learn along paths."""
+
+    @abstractmethod
+    def run(
+        self, graph: Topology, seeds: NDArray[np.uint64], phase: Phase, forgotten: Bools
+    ) -> Run: ...
+
+    @abstractmethod
+    def target(self, remaining: Bools) -> Ints | Target | None:
+        """The exact posterior of the remaining agents' data, one per data set: [R or 1, 1]."""
+
+
+def choose_engine(model: Model, solver: Solver, shards: Shards, kernels: bool) -> Engine:
+    if kernels and isinstance(model, ConjugateModel) and isinstance(solver, Exact):
+        return _Conjugate(model, shards)
+    if kernels and isinstance(model, BetaExponential) and isinstance(solver, NaturalGradient):
+        return _BetaExponential(model, solver, shards)
+    return _General(model, solver, shards)
+
+
+class _Conjugate(Engine):
+    def __init__(self, model: ConjugateModel, shards: Shards) -> None:
+        self.model = model
+        self.factors = factors(model, shards)
+
+    def run(
+        self, graph: Topology, seeds: NDArray[np.uint64], phase: Phase, forgotten: Bools
+    ) -> Run:
+        from unweave.experiments.replicas import kernels
+
+        run = Run.empty(phase, self.model.grid.dim)
+        mode = kernels.REFINE if phase.refine else kernels.SUBTRACT
+
+        def part(rows: slice) -> None:
+            kernels.conjugate(
+                phase.path[rows],
+                self.model.eta0,
+                self.factors if len(self.factors) == 1 else self.factors[rows],
+                forgotten,
+                phase.learn,
+                mode,
+                run.units[rows],
+                run.changed[rows],
+            )
+
+        _spread(part, len(seeds), phase.path.size // 10)
+        _check_domain(self.model, graph, forgotten, run)
+        return run
+
+    def target(self, remaining: Bools) -> Ints:
+        total: Ints = self.model.eta0 + self.factors[:, remaining].sum(axis=1)
+        return total[:, None, :]
+
+
+class _BetaExponential(Engine):
+    def __init__(self, model: BetaExponential, solver: NaturalGradient, shards: Shards) -> None:
+        self.model = model
+        self.solver = solver
+        self.estimator = choose(solver.estimator, model)
+        self.data = summaries(model, shards)
+
+    def run(
+        self, graph: Topology, seeds: NDArray[np.uint64], phase: Phase, forgotten: Bools
+    ) -> Run:
+        from unweave.experiments.replicas import beta_exact, beta_exponential, kernels
+        from unweave.experiments.replicas.beta_gradients import ESTIMATORS
+
+        model, solver = self.model, self.solver
+        run = Run.empty(phase, 2)
+        mode = kernels.REFINE if phase.refine else kernels.SUBTRACT
+
+        # The exact gradient at a fixed rho has a kernel of its own, for learning alone.
+        plain = self.estimator.name == "exact" and phase.learn >= phase.path.shape[1]
+
+        def part(rows: slice) -> None:
+            if plain and solver.rho is not None:
+                beta_exact.learn_exact(
+                    phase.path[rows],
+                    model.eta0,
+                    self.data if len(self.data) == 1 else self.data[rows],
+                    solver.rho,
+                    solver.steps,
+                    model.alpha,
+                    model.grid.scale,
+                    run.units[rows],
+                    run.shortened[rows],
+                )
+                return
+            beta_exponential.learn(
+                seeds[rows],
+                phase.epoch,
+                1,
+                phase.path[rows],
+                model.eta0,
+                self.data if len(self.data) == 1 else self.data[rows],
+                forgotten,
+                phase.learn,
+                mode,
+                ESTIMATORS[self.estimator.name],
+                0.0 if solver.rho is None else solver.rho,
+                solver.steps,
+                solver.samples,
+                solver.c,
+                model.alpha,
+                model.grid.scale,
+                run.units[rows],
+                run.shortened[rows],
+            )
+
+        cost = 20 if self.estimator.noisy else 1
+        _spread(part, len(seeds), phase.path.size * solver.steps * cost)
+        _check_domain(model, graph, forgotten, run)
+        self._check(graph, phase, run)
+        return run
+
+    def _check(self, graph: Topology, phase: Phase, run: Run) -> None:
+        failed = np.flatnonzero(run.shortened < 0)
+        if not failed.size:
+            return
+        r = int(failed[0])
+        i = int(-1 - run.shortened[r])
+        eta = self.model.grid.decode(run.units[r, i])
+        margin = self.model.margin(eta, 2 if self.estimator.noisy else 1)
+        if margin > 0.0:
+            why = DIVERGED
+        else:
+            why = outside(self.model, self.estimator, eta, margin)
+        agent = graph.agents[phase.path[r, i]]
+        raise SolverError(f"replica {r}, iteration {i + 1}, agent {agent!r}: {why}")
+
+    def target(self, remaining: Bools) -> Target:
+        return self.model.exact(self.model.combine(self.data[:, remaining])[:, None, :])
+
+
+class _General(Engine):
+    """One visit at a time, through the solver: the reference for the kernels."""
+
+    def __init__(self, model: Model, solver: Solver, shards: Shards) -> None:
+        self.model = model
+        self.solver = solver
+        self.shards = shards
+
+    def run(
+        self, graph: Topology, seeds: NDArray[np.uint64], phase: Phase, forgotten: Bools
+    ) -> Run:
+        run = Run.empty(phase, self.model.grid.dim)
+        for r, seed in enumerate(seeds.tolist()):
+            shards = self.shards[r if len(self.shards) > 1 else 0]
+            eta: Ints = self.model.eta0
+            held: dict[int, Ints] = {}
+            for i, k in enumerate(phase.path[r].tolist()):
+                forgetting = i >= phase.learn
+                pending = forgetting and any(forgotten[j] for j in held)
+                before = eta
+                if forgetting and forgotten[k]:
+                    if k in held:
+                        eta = self.model.grid.subtract(eta, held.pop(k))
+                elif not forgetting or (phase.refine and not pending):
+                    cavity = self.model.grid.subtract(eta, held[k]) if k in held else eta
+                    stream = Stream(derive(seed, phase.epoch, i + 1, Purpose.SOLVE))
+                    solution = self.solver.solve(self.model, shards[k], cavity, held.get(k), stream)
+                    run.shortened[r] += solution.info.get("shortened", 0)
+                    held[k] = solution.factor
+                    eta = self.model.grid.add(cavity, solution.factor)
+                run.units[r, i] = eta
+                run.changed[r, i] = not np.array_equal(before, eta)
+                if forgetting:
+                    _check_domain(self.model, graph, forgotten, run, r, i)
+        return run
+
+    def target(self, remaining: Bools) -> Ints | Target | None:
+        if isinstance(self.model, ConjugateModel):
+            return _Conjugate(self.model, self.shards).target(remaining)
+        if isinstance(self.model, BetaExponential):
+            data = summaries(self.model, self.shards)[:, remaining]
+            return self.model.exact(self.model.combine(data)[:, None, :])
+        return None
+
+
+def _check_domain(
+    model: Model,
+    graph: Topology,
+    forgotten: Bools,
+    run: Run,
+    replica: int | slice = slice(None),
+    iteration: int | slice = slice(None),
+) -> None:
+    """The others' factors were fitted with the forgotten present: without it q may not exist."""
+    if not forgotten.any():
+        return
+    margin = model.family.margin(model.grid.decode(run.units[replica, iteration]))
+    if np.all(margin > 0.0):
+        return
+    names = ", ".join(graph.agents[k] for k in np.flatnonzero(forgotten))
+    share = "" if margin.ndim == 0 else f" in {int((margin <= 0).any(axis=-1).sum())} replicas"
+    raise DomainError(
+        f"taking out {names} leaves natural parameters outside the domain of "
+        f"{model.family.name}{share}: the other factors were fitted with it present; forget with "
+        f"how='retrain'"
+    )
+
+
+def _spread(part: Callable[[slice], None], rows: int, work: int) -> None:
+    """Run `part` over all rows, in as many threads as are worth it; rows do not interact."""
+    from unweave.experiments.replicas.jit import COMPILED
+
+    with np.errstate(over="ignore"):
+        threads = min(len(os.sched_getaffinity(0)), 1 + work // _WORTH_A_THREAD, rows)
+        if threads == 1 or not COMPILED:
+            part(slice(0, rows))
+            return
+        # The first rows compile alone: threads that meet an uncompiled kernel would wait anyway.
+        cuts = np.linspace(0, rows, 4 * threads + 1).astype(int)
+        slices = [slice(int(a), int(b)) for a, b in pairwise(cuts) if b > a]
+        part(slices[0])
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(part, slices[1:]):
+                pass

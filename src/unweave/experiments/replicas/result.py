@@ -1,0 +1,153 @@
+"""What a simulation returns: trajectories of all replicas, and curves with bands over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unweave.arguments import share, shown, whole_number
+from unweave.errors import ConfigError
+from unweave.families import Distribution
+from unweave.graph import Topology
+from unweave.grid import Ints
+from unweave.models import Model, Posterior
+
+__all__ = ["Curves", "Replicas", "Target"]
+
+
+Floats = NDArray[np.float64]
+
+
+@runtime_checkable
+class Target(Protocol):
+    """Anything that knows KL(q‖it) for eta [..., D]."""
+
+    def kl_from(self, eta: Floats) -> Floats: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """One curve per replica, values [R, I]."""
+
+    values: Floats
+
+    @property
+    def mean(self) -> Floats:
+        """Mean over replicas [I]."""
+        result: Floats = self.values.mean(axis=0)
+        return result
+
+    def band(self, p: float = 0.75) -> tuple[Floats, Floats]:
+        """The central band [I] that holds a share p of the replicas at each iteration."""
+        p = share(p, "band: p")
+        low, high = np.quantile(self.values, [0.5 - p / 2, 0.5 + p / 2], axis=0)
+        return low, high
+
+
+@dataclass(frozen=True, eq=False)
+class Replicas:
+    """R replicas over I iterations. Column i − 1 is the state after iteration i.
+
+    `mean` and `band(p)` are those of `kl()`: KL(q‖target), where the target is the exact posterior
+    of the data of all agents that are not forgotten.
+    """
+
+    model: Model
+    topology: Topology
+    seeds: NDArray[np.uint64]  # [R]; replica r equals a Federation with seed=seeds[r]
+    path: NDArray[np.int32]  # [R, I] index of the scheduled agent
+    units: Ints  # [R, I, D] eta on the grid
+    changed: NDArray[np.bool_]  # [R, I] whether the visit changed eta
+    shortened: Ints  # [R] steps that were shortened
+    find_target: Callable[[], Ints | Target | None]
+    settings: dict[str, Any]
+
+    def __repr__(self) -> str:
+        replicas, iterations = self.path.shape
+        return (
+            f"Replicas({self.model.name}: {replicas} replicas, {iterations} iterations, "
+            f"{len(self.topology)} agents)"
+        )
+
+    @property
+    def eta(self) -> Floats:
+        """Natural parameters [R, I, D]."""
+        return self.model.grid.decode(self.units)
+
+    def posterior(self, replica: int, iteration: int = -1) -> Posterior:
+        """The state of one replica after the column `iteration` (default: the last)."""
+        replicas, iterations = self.path.shape
+        for value, count, what in (
+            (replica, replicas, "replica"),
+            (iteration, iterations, "column"),
+        ):
+            if not -count <= whole_number(value, what) < count:
+                raise ConfigError(f"{what} = {value}: there are {count}, from 0 to {count - 1}")
+        return self.model.posterior(self.units[replica, iteration])
+
+    @cached_property
+    def first_visits(self) -> NDArray[np.int64]:
+        """The iteration [R, K] at which each agent is first scheduled; 0 where it never is."""
+        replicas, iterations = self.path.shape
+        first = np.zeros((replicas, len(self.topology)), dtype=np.int64)
+        rows = np.arange(replicas)
+        # Backwards, so that the earliest iteration is written last.
+        for i in range(iterations - 1, -1, -1):
+            first[rows, self.path[:, i]] = i + 1
+        return first
+
+    def kl(self, target: Target | Posterior | Distribution | ArrayLike | None = None) -> Curves:
+        """KL(q‖target) along every trajectory; the default target is the exact posterior."""
+        if target is None:
+            return self._default_kl
+        if isinstance(target, Posterior | Distribution):
+            return Curves(self._kl(np.asarray(target.eta)))
+        if isinstance(target, Target):
+            return Curves(self._kl(target))
+        try:
+            point = np.asarray(target, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ConfigError(
+                f"kl: target = {shown(target)}: expected a posterior, a distribution, natural "
+                "parameters, or anything with kl_from(eta)"
+            ) from None
+        return Curves(self._kl(point))
+
+    @cached_property
+    def target(self) -> Ints | Target | None:
+        """The exact posterior without the forgotten: a grid point [R or 1, 1, D], or its like."""
+        return self.find_target()
+
+    @cached_property
+    def _default_kl(self) -> Curves:
+        if self.target is None:
+            raise ConfigError(
+                f"{self.model.name} has no exact posterior to compare with: give kl(target=…)"
+            )
+        if isinstance(self.target, np.ndarray):
+            return Curves(self._kl(self.model.grid.decode(self.target)))
+        return Curves(self._kl(self.target))
+
+    def _kl(self, target: Target | Floats) -> Floats:
+        if not isinstance(target, np.ndarray):
+            return target.kl_from(self.eta)
+        # Most visits of a conjugate model change nothing: evaluate where eta changes, carry on.
+        fresh = self.changed.copy()
+        fresh[:, 0] = True
+        goal = np.broadcast_to(target, self.units.shape)[fresh]
+        values = self.model.family.kl(self.model.grid.decode(self.units[fresh]), goal)
+        latest = np.cumsum(fresh.ravel()) - 1
+        result: Floats = values[latest].reshape(fresh.shape)
+        return result
+
+    @property
+    def mean(self) -> Floats:
+        return self.kl().mean
+
+    def band(self, p: float = 0.75) -> tuple[Floats, Floats]:
+        return self.kl().band(p)

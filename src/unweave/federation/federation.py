@@ -1,0 +1,412 @@
+"""The terms of a network in memory: what its agents would agree on in a manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from unweave.arguments import is_whole, number, seed_number, shown, whole_number
+from unweave.errors import ConfigError, DataError
+from unweave.federation.history import History
+from unweave.federation.results import Audit, Erasure
+from unweave.federation.walk import Walk
+from unweave.graph import Topology, match
+from unweave.grid import Ints
+from unweave.models import Model, as_model
+from unweave.models.posterior import Posterior
+from unweave.models.resolution import warn_if_flattened
+from unweave.protocol.config import Terms
+from unweave.protocol.events import DataChanged, EraseRequested
+from unweave.protocol.token import NOTHING, Token, members, request_id, whole_bitmap
+from unweave.rng import Purpose, derive
+from unweave.solvers import Solver, as_solver
+from unweave.solvers.worker import ModelWorker, influence, record_key
+
+__all__ = ["Federation"]
+
+
+Schedule = Literal["metropolis", "sweep"]
+Forgetting = Literal["seek", "walk"]
+
+
+def terms_of(
+    model: Model, graph: Topology, schedule: Schedule, forget: Forgetting, seed: int
+) -> Terms:
+    """Terms under which every visit solves and nothing rests: somebody asks for every step."""
+    if schedule not in ("metropolis", "sweep"):
+        raise ConfigError(f'schedule = {schedule!r}: choose "metropolis" or "sweep"')
+    if forget not in ("seek", "walk"):
+        raise ConfigError(f'forget = {forget!r}: choose "seek" or "walk"')
+    return Terms(
+        run=_run_id(model, graph, schedule, seed),
+        topology=graph,
+        grid=model.grid,
+        eta0=model.eta0,
+        seed=seed,
+        conjugate=model.conjugate,
+        schedule=schedule,
+        forget=forget,
+        attest="sweep",
+        solve="visit",
+        rest=False,
+    )
+
+
+def _run_id(model: Model, graph: Topology, schedule: str, seed: int) -> bytes:
+    """Names this network: a digest of everything its agents agree on."""
+    what = {
+        "model": model.name,
+        "settings": model.settings(),
+        "agents": graph.agents,
+        "edges": graph.edges,
+        "schedule": schedule,
+        "seed": seed,
+    }
+    return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).digest()
+
+
+# ------------------------------------------------------------------------------
+# How it is known that what was asked for has happened: the one place that reads it off a token.
+
+# The ids of the requests that each agent was told of.
+Asked = Mapping[int, frozenset[bytes]]
+
+
+def erased(token: Token | None, asked: Asked) -> bool:
+    """Whether the token carries the tombstone of every request: what it asked for has left."""
+    return token is not None and all(
+        ids <= token.tombs.get(k, NOTHING).ids for k, ids in asked.items()
+    )
+
+
+def retrained(token: Token, asked: Asked) -> bool:
+    """Whether one of the requests made everybody start from zero."""
+    return bool(frozenset().union(*asked.values()) & token.generation)
+
+
+def attested(walk: Walk) -> Token | None:
+    """The token at rest that everybody has attested, or None while it is under way."""
+    holder = walk.world.parked
+    token = None if holder is None else walk.world.state(holder).token
+    complete = token is not None and token.quiet.agents == walk.terms.everybody
+    return token if complete else None
+
+
+# ------------------------------------------------------------------------------
+# Erasure requests: what a user asks for, how agents are told, and what came of it.
+
+_EXAMPLES = 'forget("a1"), forget(["a1", "a2"]) or forget(records={"a1": [0, 3]})'
+
+
+def agent_index(graph: Topology, agent: Any) -> int:
+    """The index of an agent that is given by its name."""
+    if is_whole(agent):
+        known = 0 <= agent < len(graph)
+        meant = f": write {graph.agents[agent]!r}" if known else ""
+        raise ConfigError(
+            f"agent {int(agent)}: agents are known by their names, not by numbers{meant}"
+        )
+    return graph.index(agent)
+
+
+def chosen_agents(graph: Topology, agents: Any) -> tuple[str, ...]:
+    """The names of whole agents, each once."""
+    if isinstance(agents, str) or is_whole(agents):
+        agents = [agents]
+    if isinstance(agents, Mapping):
+        raise ConfigError(
+            "forget: a mapping names records, not agents: write forget(records={agent: rows})"
+        )
+    if not isinstance(agents, Iterable):
+        raise ConfigError(f"forget: agents = {shown(agents)}: write {_EXAMPLES}")
+    return tuple(dict.fromkeys(graph.agents[agent_index(graph, agent)] for agent in agents))
+
+
+def chosen_records(walk: Walk, records: Any) -> dict[str, frozenset[bytes]]:
+    """The keys of single records by agent, checked against its data."""
+    if records is None:
+        return {}
+    if not isinstance(records, Mapping):
+        raise ConfigError(
+            f"forget: records = {shown(records)}: say whose they are, records={{agent: rows}}"
+        )
+    return {name: _rows(walk, name, rows) for name, rows in records.items()}
+
+
+def _rows(walk: Walk, name: Any, chosen: Any) -> frozenset[bytes]:
+    """Row numbers of a mask or of indices."""
+    worker = walk.workers[agent_index(walk.terms.topology, name)]
+    if worker.whole.n == worker.whole.drop(chosen).n:  # raises if the choice makes no sense
+        raise DataError(f"agent {name!r}: no record is chosen; nothing would be forgotten")
+    array = np.asarray(list(chosen) if isinstance(chosen, set | frozenset) else chosen)
+    rows = np.flatnonzero(array) if array.dtype == bool else np.atleast_1d(array)
+    return frozenset(record_key(int(row), worker.version) for row in rows)
+
+
+class Requests:
+    """Asks agents to erase, each request under an id of its own."""
+
+    def __init__(self, walk: Walk) -> None:
+        self._walk = walk
+        self._count = 0
+
+    def ask(self, k: int, rows: frozenset[bytes] | None) -> bytes:
+        """Tell agent k to erase these records, or (None) everything; the id of the request."""
+        self._count += 1
+        seed = self._walk.terms.seed
+        words = [derive(seed, Purpose.NONCE, 1 << 32, self._count, i) for i in (0, 1)]
+        request = request_id(k, b"".join(word.to_bytes(8, "big") for word in words))
+        event = EraseRequested(request, rows is None, rows or frozenset(), 0.0)
+        self._walk.tell(k, event)
+        return request
+
+
+# ------------------------------------------------------------------------------
+# K agents that learn one model over a graph, and can forget: what a user holds in hand.
+
+
+class Federation:
+    """K agents that learn one model over a graph, and can forget.
+
+    `model` is a model, or the name of one. `shards` is one data set per agent: a mapping by name or
+    a sequence in the graph's order. `graph` is a `Topology`, a name such as "ring", pairs of agents
+    or a networkx graph. `schedule` is "metropolis" (the paper's random walk) or "sweep". `forget`
+    says how the token reaches an agent that is to be forgotten: "seek" takes the shortest path,
+    "walk" keeps to the schedule (the paper). A removal that moves the posterior by more than
+    `retrain_above` in KL makes everybody start from zero (models that are not conjugate; refining
+    might lose there).
+    """
+
+    def __init__(
+        self,
+        model: Model | str,
+        shards: Mapping[str, Any] | Sequence[Any],
+        graph: Topology | str | Iterable[tuple[Any, Any]] = "complete",
+        schedule: Schedule = "metropolis",
+        seed: int = 0,
+        *,
+        solver: Solver | str | None = None,
+        forget: Forgetting = "seek",
+        retrain_above: float = 3.0,
+    ) -> None:
+        self.model = as_model(model)
+        self.seed = seed_number(seed)
+        self.solver = as_solver(solver, self.model)
+        self.graph, data = match(graph, shards)
+        self.model.check_agents(len(self.graph.agents))
+        terms = terms_of(self.model, self.graph, schedule, forget, self.seed)
+        parts = [
+            self.model.shard(part, name) for name, part in zip(self.graph.agents, data, strict=True)
+        ]
+        warn_if_flattened(self.model, parts)
+        far = _threshold(retrain_above)
+        workers = [
+            ModelWorker(self.model, self.solver, part, self.seed, retrain_above=far)
+            for part in parts
+        ]
+        self.erasures: list[Erasure] = []
+        self._walk = Walk(self.model, terms, workers)
+        self._requests = Requests(self._walk)
+
+    # --------------------------------------------------------------------------------- reading
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return self.graph.agents
+
+    @property
+    def history(self) -> History:
+        """What happened, one row per iteration."""
+        return self._walk.history
+
+    @property
+    def included(self) -> tuple[str, ...]:
+        """The agents whose contribution is in the token now."""
+        token = self._walk.token
+        return () if token is None else self._names(token.inside)
+
+    @property
+    def forgotten(self) -> tuple[str, ...]:
+        """The agents that were erased as a whole."""
+        token = self._walk.token
+        return () if token is None else self._names(whole_bitmap(token.tombs))
+
+    @property
+    def units(self) -> Ints:
+        """The token's natural parameter on the grid."""
+        token = self._walk.token
+        return self.model.eta0 if token is None else token.eta
+
+    @property
+    def posterior(self) -> Posterior:
+        """What the network knows now; the prior before anything was learned."""
+        return self.model.posterior(self.units)
+
+    def factor(self, agent: str) -> Ints:
+        """An agent's current contribution; zero if it is not in the token."""
+        k = agent_index(self.graph, agent)
+        token = self._walk.token
+        held = None if token is None else self._walk.world.state(k).factor(token.included[k])
+        return self.model.grid.zeros() if held is None else held.units
+
+    def influence(self) -> dict[str, float]:
+        """KL of the posterior with and without each agent, the most influential first."""
+        units = self.units
+        found = {name: influence(self.model, units, self.factor(name)) for name in self.included}
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    def __repr__(self) -> str:
+        return (
+            f"Federation({self.model.name}, {len(self.agents)} agents, "
+            f"{self._walk.terms.schedule}: {len(self.included)} included, "
+            f"{len(self.forgotten)} forgotten, {len(self.history)} iterations)"
+        )
+
+    # -------------------------------------------------------------------------------- learning
+
+    def learn(
+        self,
+        iterations: int | None = None,
+        *,
+        tol: float = 1e-4,
+        max_iterations: int | None = None,
+        progress: bool | None = None,
+    ) -> Self:
+        """Let the token walk: for `iterations`, or until the work is done.
+
+        Conjugate models are done when everybody is in. The others go on until a whole pass (a
+        cover of all agents) has moved the posterior by less than `tol` in KL.
+        """
+        tol, limit = number(tol, "tol", least=0.0), _limit(max_iterations)
+        if iterations is not None:
+            self._walk.visits(whole_number(iterations, "iterations", 0), "learning", progress)
+        elif self.model.conjugate:
+            self._walk.until(self._walk.complete, "learning", progress, limit)
+        else:
+            self._walk.converge(tol, "learning", progress, limit)
+        return self
+
+    def refine(
+        self,
+        *,
+        tol: float = 1e-4,
+        max_iterations: int | None = None,
+        progress: bool | None = None,
+    ) -> Self:
+        """After forgetting in a model that is not conjugate: the others' factors were fitted with
+        the forgotten data present, so let them settle without it. Exact models need none."""
+        tol, limit = number(tol, "tol", least=0.0), _limit(max_iterations)
+        if not self.model.conjugate:
+            self._walk.converge(tol, "refining", progress, limit)
+            if self.erasures and self.erasures[-1].kind == "subtracted":
+                self.erasures[-1] = replace(self.erasures[-1], kind="refined")
+        return self
+
+    def update(self, agent: str, data: Any) -> Self:
+        """Replace an agent's data; the next visit corrects the token."""
+        k = agent_index(self.graph, agent)
+        if self._gone(k):
+            raise DataError(f"agent {agent!r} was forgotten: it cannot contribute again")
+        shard = self.model.shard(data, agent)
+        warn_if_flattened(self.model, [shard])
+        self._walk.workers[k].replace(shard)
+        self._walk.tell(k, DataChanged(0.0))
+        return self
+
+    # ------------------------------------------------------------------------------- forgetting
+
+    def forget(
+        self,
+        agents: str | Iterable[str] = (),
+        *,
+        records: Mapping[str, ArrayLike] | None = None,
+        max_iterations: int | None = None,
+        progress: bool | None = None,
+    ) -> Self:
+        """Take out whole agents, single records, or both.
+
+        `records` maps an agent to a boolean mask over its records or to their row numbers, counted
+        in the data as they were given. On return the contributions have left the token; for a
+        model that is not conjugate call `refine()` next. See `erasures` for what was earned.
+        """
+        limit = _limit(max_iterations)
+        names, wanted = chosen_agents(self.graph, agents), chosen_records(self._walk, records)
+        if not names and not wanted:
+            raise ConfigError("forget: name an agent, several agents, or records={agent: rows}")
+        for name in (*names, *wanted):
+            if self._gone(agent_index(self.graph, name)):
+                raise DataError(f"agent {name!r} was forgotten before")
+        before, first = self.units, len(self.history)
+        # Of an agent that is forgotten as a whole no record needs a request of its own.
+        parts = {name: rows for name, rows in wanted.items() if name not in names}
+        asked = {
+            (k := self.graph.index(name)): frozenset({self._requests.ask(k, rows)})
+            for name, rows in {**dict.fromkeys(names), **parts}.items()
+        }
+        walk = self._walk
+        walk.until(lambda: erased(walk.token, asked), "forgetting", progress, limit)
+        iterations = len(self.history) - first
+        again = retrained(walk.current_token(), asked)
+        if again:
+            walk.until(walk.complete, "retraining", progress, limit)
+            walk.converge(1e-4, "retraining", progress, limit)
+        self.erasures.append(
+            Erasure(
+                names,
+                {name: len(rows) for name, rows in wanted.items()},
+                iterations,
+                self._moved(before),
+                "exact" if self.model.conjugate else "retrained" if again else "subtracted",
+            )
+        )
+        return self
+
+    def audit(self, *, progress: bool | None = None) -> Audit:
+        """One quiet cover: every agent adds its factor to a second sum and attests the result. The
+        protocol requires the two sums to be equal, bit for bit."""
+        first, walk = len(self.history), self._walk
+        walk.begin()
+        walk.world.amend(replace(walk.terms, rest=True, solve="pass", max_passes=0))
+        try:
+            walk.until(lambda: attested(walk) is not None, "auditing", progress, None)
+            token = attested(walk)
+            assert token is not None
+        finally:
+            walk.world.amend(walk.terms)
+            walk.wake()
+        return Audit(
+            self.model.posterior(token.eta).digest,
+            self._names(token.quiet.agents),
+            self._names(token.inside),
+            len(self.history) - first,
+        )
+
+    # --------------------------------------------------------------------------------- internal
+
+    def _names(self, bitmap: int) -> tuple[str, ...]:
+        return tuple(self.agents[k] for k in members(bitmap))
+
+    def _gone(self, k: int) -> bool:
+        return self._walk.started and self._walk.world.state(k).tomb.out
+
+    def _moved(self, before: Ints) -> float:
+        family, decode = self.model.family, self.model.grid.decode
+        old, new = decode(before), decode(self.units)
+        if not (family.margin(old) > 0.0 and family.margin(new) > 0.0):
+            return float("nan")
+        return float(family.kl(old, new))
+
+
+def _limit(max_iterations: int | None) -> int | None:
+    return None if max_iterations is None else whole_number(max_iterations, "max_iterations", 1)
+
+
+def _threshold(retrain_above: float) -> float:
+    """KL ≥ 0; infinity never retrains."""
+    return np.inf if retrain_above == np.inf else number(retrain_above, "retrain_above", least=0.0)

@@ -1,0 +1,208 @@
+"""Put one agent together from its folder, and run it until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from unweave.errors import ConfigError, DataError, GridOverflow, UnweaveError
+from unweave.keys import keyid_of, public_key
+from unweave.node.api.control import Control
+from unweave.node.api.metrics import Metrics
+from unweave.node.compute import DataWorker
+from unweave.node.config import AgentFolder
+from unweave.node.data.private import PrivateData
+from unweave.node.data.watch import Freshness, admit
+from unweave.node.driver import Node, NotReady
+from unweave.node.erasures import Remembered, remember
+from unweave.node.errors import BadSetting
+from unweave.node.identity import Identity
+from unweave.node.log import Log
+from unweave.node.storage.sqlite import open_store
+from unweave.node.transport.server import GrpcTransport
+from unweave.protocol.events import VoteCast
+from unweave.protocol.state import State
+from unweave.solvers import default_solver
+
+__all__ = ["open_data", "open_identity", "serve"]
+
+
+def open_identity(folder: AgentFolder) -> Identity:
+    """The key in the folder, if it is the one that the manifest pins for this name."""
+    identity = Identity.load(folder.path)
+    pinned = keyid_of(public_key(folder.manifest.pems()[folder.me]))
+    if identity.keyid != pinned:
+        raise BadSetting(
+            f"{folder.path}: the key here is not the one that the manifest pins for "
+            f'"{folder.config.name}"',
+            "copy the right folder to this host, or make a new network",
+        )
+    return identity
+
+
+def open_data(folder: AgentFolder, identity: Identity) -> PrivateData:
+    """The agent's private data, not looked at yet."""
+    config, model = folder.config, folder.manifest.build_model()
+    return PrivateData(folder.path, config.data, model, config.name, identity.row_secret)
+
+
+async def serve(path: str | Path, *, level: str = "info", leash: int | None = None) -> None:
+    """Run the agent in this folder; returns after SIGTERM, SIGINT, `stop`, or the end of `leash` (a
+    descriptor)."""
+    folder = AgentFolder.read(path)
+    config = folder.config
+    log = Log(config.name, config.log, level)
+    identity = open_identity(folder)
+    model = folder.manifest.build_model()
+    data = open_data(folder, identity)
+    said = _look_at(folder, data, identity)
+    for one in said.again:
+        why = "this store does not know an erasure that a certificate proves"
+        log.warning("asked for again", why=why, file=one.file, request=one.request.hex())
+    if said.flat is not None:
+        log.warning("the grid flattens data", why=said.flat)
+    if said.problem is not None:
+        log.error("the data cannot be used; what was learned of them stays", why=said.problem)
+    worker = DataWorker(model, default_solver(model), data, folder.terms)
+    transport = GrpcTransport(folder.manifest, folder.me, identity, listen=config.listen, log=log)
+    node = Node(folder, identity, transport, worker, model, log)
+    node.data_problem = said.problem
+    freshness = Freshness(node, data)
+    control = Control(node, data, freshness)
+    metrics = Metrics(node, config.metrics) if config.metrics else None
+
+    loop = asyncio.get_running_loop()
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(sign, node.stop)
+    if leash is not None:
+        loop.add_reader(leash, node.stop)
+    running = asyncio.create_task(node.run())
+    helpers = [asyncio.create_task(keep_votes(node))]
+    if config.watch:
+        helpers.append(asyncio.create_task(_watch(freshness, config.watch, log)))
+    try:
+        await _until_open(node, running)
+        with contextlib.suppress(NotReady):  # the disk fails again; the next look will see them
+            if said.problem is None and await freshness.begin():
+                log.info("the data have changed since this agent last ran")
+        await control.start()
+        if metrics is not None:
+            await _measure(metrics, log)
+        await running
+    finally:
+        node.stop()
+        for task in helpers:
+            task.cancel()
+        await asyncio.gather(running, *helpers, return_exceptions=True)
+        await control.stop()
+        if metrics is not None:
+            await metrics.stop()
+        log.info("stopped")
+
+
+async def _measure(metrics: Metrics, log: Log) -> None:
+    """Whoever cannot be watched takes part all the same."""
+    try:
+        await metrics.start()
+    except ConfigError as error:
+        log.error("no metrics", why=str(error))
+    else:
+        log.info("metrics", url=f"http://{metrics.host}:{metrics.port}/metrics")
+
+
+class _Said(NamedTuple):
+    """What there is to say of the data, and of erasures that the store had forgotten."""
+
+    flat: str | None = None
+    problem: str | None = None
+    again: Sequence[Remembered] = ()
+
+
+def _look_at(folder: AgentFolder, data: PrivateData, identity: Identity) -> _Said:
+    """Refuse data that cannot be used, before anything else happens. Whoever has contributed needs
+    them no more, or not now: it relays, attests and erases all the same."""
+    state: State | None = None
+    again: list[Remembered] = []
+    if folder.store.exists() or folder.certificates.is_dir():
+        with open_store(folder, identity) as store:
+            state = store.load(folder.terms, folder.me)
+            at = State(folder.terms, folder.me) if state is None else state
+            at, again = remember(folder.certificates, store, at, identity.sign, identity.signed)
+            state = at if again else state
+    if state is not None and (state.detached or any(i.whole for i in state.own_intents())):
+        return _Said(again=again)
+    dropped = frozenset[bytes]() if state is None else state.dropped
+    try:
+        admit(data, folder.config.min_records, state)
+        return _Said(flat=data.rounding(dropped), again=again)
+    except (DataError, GridOverflow) as error:
+        if state is None or not (state.counter or dropped or state.tomb.ids):
+            raise
+        return _Said(problem=str(error), again=again)
+
+
+async def _until_open(node: Node, running: asyncio.Task[None]) -> None:
+    """Until the store is open, and so known to be ours, or the start has failed."""
+    while node.state is None and not running.done():
+        await asyncio.sleep(0.01)
+    if running.done():
+        running.result()
+
+
+async def _watch(freshness: Freshness, every: float, log: Log) -> None:
+    """Look at the data from time to time; new rows travel as a new revision. What is wrong with
+    them is said once."""
+    said = ""
+    while True:
+        await asyncio.sleep(every)
+        try:
+            if await freshness.look(anew=False):
+                log.info("the data have changed")
+            said = ""
+        except UnweaveError as error:
+            if str(error) != said:
+                log.error("cannot use the data; what was learned of them stays", why=str(error))
+            said = str(error)
+
+
+# ------------------------------------------------------------------------------
+# With `auto_vote`, an agent seconds the votes of others by itself.
+
+_LOOK = 30.0  # seconds, if nothing happens
+
+
+async def keep_votes(node: Node) -> None:
+    """Second a vote about an agent that is not heard from here. Who is no neighbour of it cannot
+    know: it waits until most of the neighbours have voted."""
+    while True:
+        await node.changed(_LOOK)
+        try:
+            await _second(node)
+        except UnweaveError as error:
+            # The vote was not cast; a disk that refuses today may take it tomorrow.
+            node.log.warning("cannot vote", why=str(error))
+
+
+async def _second(node: Node) -> None:
+    state = node.state
+    if state is None or not node.folder.config.auto_vote:
+        return
+    for (target, _), vote in list(state.votes.items()):
+        unknown = target != node.me and (target, node.me) not in state.votes
+        if unknown and _may_second(node, target):
+            await node.probe(target)
+            await node.tell(VoteCast(target, vote.request, time.monotonic()))
+
+
+def _may_second(node: Node, target: int) -> bool:
+    neighbours = node.terms.topology.adjacency[target]
+    state = node.state
+    if state is None or node.me in neighbours:
+        return state is not None
+    voted = sum(1 for n in neighbours if (target, n) in state.votes)
+    return 2 * voted > len(neighbours)

@@ -1,0 +1,127 @@
+"""Talking to an agent through its operator's socket. Every call is bounded in time."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from unweave.errors import UnweaveError
+from unweave.node.api.control import short
+from unweave.node.config import AGENT_FILE, agent_name
+
+__all__ = ["AgentDown", "Operator", "asleep", "lives"]
+
+
+_CONNECT = 3.0  # seconds; a frozen process takes calls until its queue is full
+
+
+class AgentDown(UnweaveError):
+    """No process answers in this agent's folder."""
+
+
+class Operator:
+    """`with Operator(folder) as agent: agent.ask("status")`."""
+
+    def __init__(self, folder: str | Path, timeout: float = 10.0) -> None:
+        self.folder = Path(folder)
+        self.name = agent_name(self.folder)
+        path = self.folder / "agent.sock"
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(min(timeout, _CONNECT))
+        self._timeout = timeout
+        try:
+            with short(path) as where:
+                self._socket.connect(where)
+        except OSError:
+            self._socket.close()
+            raise AgentDown(
+                f"{self.name}: no agent runs in {self.folder}: start it with "
+                f"`unweave agent {self.folder}` (its settings are in {AGENT_FILE})"
+            ) from None
+        self._lines = self._socket.makefile("rb")
+
+    @property
+    def pid(self) -> int | None:
+        """The process behind the door, also if it never answers; None where nobody can tell."""
+        option = getattr(socket, "SO_PEERCRED", None)
+        if option is None:
+            return None
+        form = struct.Struct("3i")
+        pid, _, _ = form.unpack(self._socket.getsockopt(socket.SOL_SOCKET, option, form.size))
+        return int(pid) or None
+
+    def ask(self, do: str, *, within: float | None = None, **request: Any) -> dict[str, Any]:
+        """One request, one answer, in the time there is; a refusal is raised as the error it is."""
+        self._socket.settimeout(self._timeout if within is None else min(within, self._timeout))
+        try:
+            self._socket.sendall(json.dumps({"do": do, **request}).encode() + b"\n")
+            line = self._lines.readline()
+        except OSError as error:
+            late = "" if do == "status" else "; if it only slept, it will do what was asked"
+            how = asleep(pid) if lives(pid := self.pid) else "it has stopped; start it again"
+            raise AgentDown(f"{self.name}: does not answer ({error}): {how}{late}") from None
+        if not line:
+            raise AgentDown(f"{self.name}: stopped before it answered; start it again")
+        answer: dict[str, Any] = json.loads(line)
+        if not answer.pop("ok"):
+            refused = UnweaveError(f"{self.name}: {answer['error']}")
+            refused.exit_code = int(answer.get("exit", 1))
+            raise refused
+        return answer
+
+    def close(self) -> None:
+        self._lines.close()
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+# ------------------------------------------------------------------------------
+# A process that takes a call and does not answer: stopped, very busy, or gone meanwhile.
+
+
+def lives(pid: int | None) -> bool:
+    """Whether there is such a process; where nobody can tell its number, somebody took the call."""
+    if pid is None:
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return _state(pid) != "Z"
+
+
+def asleep(pid: int | None) -> str:
+    """How it is with a process that lives and does not answer, and what to do."""
+    if pid is None:
+        return "it runs, but does not answer: frozen, or very busy; agent.log in its folder tells"
+    if _state(pid) in ("T", "t"):
+        return f"its process is stopped: `kill -CONT {pid}` wakes it"
+    return (
+        f"its process {pid} runs, but does not answer: frozen, or very busy; agent.log in its "
+        f"folder may say more, and `kill -9 {pid}` costs nothing but a new start"
+    )
+
+
+def _state(pid: int) -> str:
+    """The letter that the system has for it, where it has one."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""

@@ -1,0 +1,213 @@
+"""What an agent tells its operator, as plain values."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from unweave.families.marginals import finite
+from unweave.manifest.brief import brief_settings
+from unweave.node.driver import Node
+from unweave.protocol.certificate.write import proved_by
+from unweave.protocol.state import State
+from unweave.protocol.token import NOTHING, Token, bit, digest, members, missing
+
+__all__ = ["GONE", "SUPERVISOR", "erasure_report", "posterior_report", "status_report"]
+
+
+_SHOWN = 10_000  # numbers of a posterior that are told unasked
+
+
+def status_report(node: Node) -> dict[str, Any]:
+    """Everything about this agent that is worth a row in a table."""
+    name = node.terms.name
+    entry = node.folder.manifest.agent(node.folder.config.name)
+    base: dict[str, Any] = {
+        "name": node.folder.config.name,
+        "address": node.folder.config.listen or entry.address,
+        "pid": node.pid,
+        "supervisor": int(os.environ.get(SUPERVISOR, 0)) or None,
+        "phase": node.phase,
+        "up_seconds": round(time.time() - node.started, 1),
+        "counts": dict(node.counts),
+        "refused": {
+            f"{who}: {why}": n for (who, why), n in sorted(node.transport.refusals.items())
+        },
+    }
+    s = node.state
+    if s is None:
+        return base
+    token = latest(s)
+    absent = members(missing(token, node.terms.everybody)) if token is not None else ()
+    current = s.current
+    return base | {
+        "confirmed": _confirmed(s),
+        "epoch": s.fence.epoch,
+        "hop": s.fence.hop,
+        "revision": current.revision.counter if current is not None else 0,
+        "included": [] if token is None else [name(k) for k in members(token.inside)],
+        "stays_out": _stays_out(node, s, token),
+        "data_problem": None if s.detached else node.data_problem,
+        "missing": [name(k) for k in absent],
+        "complete": token is not None and not absent,
+        "digest": None if token is None else digest(token.eta).hex(),
+        "erased": sorted(name(k) for k, tomb in s.tombs.items() if tomb.whole),
+        "left": sorted(name(k) for k, tomb in s.tombs.items() if tomb.left),
+        "erasures": sum(len(tomb.ids) for tomb in s.tombs.values()),
+        "erased_records": len(s.dropped),
+        "pending": sorted({name(i.agent) for i in s.intents.values()}),
+        "resting": None if s.rest is None or s.wake >= s.rest.stamp else name(s.rest.holder),
+        "attested": 0 if s.rest is None else s.rest.quiet.bit_count(),
+        "rest": None if s.rest is None else list(s.rest.stamp),
+        "suspects": sorted(name(k) for k in s.suspects),
+        "mismatches": sorted(name(halt.author) for halt in s.halts),
+        "others": {name(k): _other(node, s, token, k) for k in range(node.terms.size) if k != s.me},
+        "votes": {
+            name(t): sorted(name(v) for u, v in s.votes if u == t) for t in {t for t, _ in s.votes}
+        },
+        "gone_requests": {
+            name(t): s.votes[t, v].request.hex() for t, v in sorted(s.votes, reverse=True)
+        },
+    }
+
+
+def _stays_out(node: Node, s: State, token: Token | None) -> str | None:
+    """Why this agent is not in the token, if it has tried."""
+    out = s.tomb.out or s.detached or token is None or token.inside & bit(s.me)
+    return None if out or s.baulked is None else node.stays_out or None
+
+
+def _other(node: Node, s: State, token: Token | None, k: int) -> dict[str, Any]:
+    """What this agent knows of another one."""
+    tomb = s.tombs.get(k, NOTHING)
+    heard = s.heard.get(k)
+    figure = s.figures.get(k)
+    return {
+        "address": node.folder.manifest.entries[k].address,
+        "neighbour": k in s.neighbours,
+        "heard_seconds_ago": None if heard is None else round(time.monotonic() - heard, 1),
+        "suspect": k in s.suspects,
+        "revision": 0 if token is None else token.included[k].counter,
+        "attested": s.rest is not None and bool(s.rest.quiet & bit(k)),
+        "erased": tomb.whole,
+        "left": tomb.left,
+        "erasures": len(tomb.ids),
+        "influence": None if figure is None else figure.influence,
+    }
+
+
+def latest(s: State) -> Token | None:
+    """The newest token this agent has seen."""
+    token = s.token
+    if token is None or (s.copy is not None and s.copy.stamp > token.stamp):
+        return s.copy
+    return token
+
+
+def _confirmed(s: State) -> bool:
+    """Whether every neighbour has answered since this process started."""
+    left = s.left
+    return all(s.welcomed & bit(n) or left & bit(n) for n in s.neighbours)
+
+
+def posterior_report(
+    node: Node, everything: bool = False, before: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The posterior as this agent knows it, and how much that is worth.
+
+    Of a large one only the first marginals and no units are told, unless `everything` is wanted.
+    The state is taken once, so that a thread may do this. `before` is an earlier report of the same
+    kind: the marginals of the same sum are not computed again.
+    """
+    s = node.state
+    token = None if s is None else latest(s)
+    if s is not None and s.tomb.left:  # what it has is old, and nobody will tell it more
+        return {"state": "left", "why": GONE}
+    if s is None or token is None:
+        return {"state": "unknown", "why": "no token has been here yet"}
+    name = node.terms.name
+    absent = [name(k) for k in members(missing(token, node.terms.everybody))]
+    model = node.model
+    eta = model.grid.decode(token.eta)
+    report: dict[str, Any] = {
+        "state": "incomplete" if absent else "complete" if _confirmed(s) else "unconfirmed",
+        "missing": absent,
+        "included": [name(k) for k in members(token.inside)],
+        "stamp": list(token.stamp),
+        "digest": digest(token.eta).hex(),
+        "units_total": len(token.eta),
+        "model": model.name,
+        "settings": brief_settings(model),
+        "fitting": _fitting(s, token),
+    }
+    most = math.inf if everything else _SHOWN
+    if len(token.eta) <= most:
+        report["units"] = token.eta.tolist()
+    if not model.family.margin(eta) > 0.0:
+        return report | {"state": "incomplete", "why": "the sum is not a proper posterior yet"}
+    if before is not None and before.get("digest") == report["digest"] and "marginals" in before:
+        return report | {name: before[name] for name in ("marginals", "marginals_total")}
+    rows = []
+    laws = model.marginals(eta)
+    for marginal in laws if everything else laws[:_SHOWN]:
+        low, high = (float(v) for v in marginal.interval(0.95))
+        rows.append(
+            {
+                "name": marginal.name,
+                "mean": finite(marginal.mean),
+                "sd": finite(marginal.sd),
+                "low": finite(low),
+                "high": finite(high),
+            }
+        )
+    return report | {"marginals": rows, "marginals_total": len(laws)}
+
+
+def _fitting(s: State, token: Token) -> int | None:
+    """The pass, while the factors of a model that is not conjugate still change each other; None
+    if these very revisions have come to rest, or none ever do (solving at every visit)."""
+    if s.terms.conjugate or s.terms.solve != "pass":
+        return None
+    rested = s.rest is not None and s.rest.included == token.included
+    return None if rested else token.passes
+
+
+def erasure_report(node: Node, request: bytes) -> dict[str, Any]:
+    """How far one erasure is: asked, removed, certified; and who has not attested."""
+    s = node.state
+    if s is None:
+        return {"state": "starting"}
+    name = node.terms.name
+    if request in s.intents:
+        return {"state": "asked", "agent": name(s.intents[request].agent)}
+    known = any(request in tomb.ids for tomb in s.tombs.values())
+    by_vote = {t for (t, _), vote in s.votes.items() if vote.request == request}
+    gone = any(s.tombs.get(t, NOTHING).left for t in by_vote)
+    if not known and not by_vote:
+        return {"state": "unknown"}
+    if not known and not gone:
+        votes = max(sum(1 for t, _ in s.votes if t == target) for target in by_vote)
+        return {"state": "voting", "votes": votes, "quorum": node.terms.quorum}
+    rest = s.rest
+    everybody = node.terms.everybody & ~s.left
+    certificate = node.cabinet.find(request)
+    if certificate is None and rest is not None and rest.certificate:
+        certificate = rest.certificate if request in proved_by(rest.certificate) else None
+    if certificate is not None:
+        return {"state": "certified", "certificate": json.loads(certificate)}
+    quiet = 0 if rest is None or s.wake >= rest.stamp else rest.quiet
+    return {
+        "state": "removed",
+        "waiting_for": [name(k) for k in members(everybody & ~quiet)],
+        "suspects": sorted(name(k) for k in s.suspects),
+    }
+
+
+GONE = "was declared gone by a quorum: it takes part no more"
+
+
+SUPERVISOR = "UNWEAVE_SUPERVISOR"  # whoever started an agent, and starts it again when it dies

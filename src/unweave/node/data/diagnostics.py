@@ -1,0 +1,132 @@
+"""What can be wrong with records, told so that it can be mended.
+
+A problem is told by agent, place, line (or number) and column, with what the model expected. A
+value is never quoted, and neither is what an engine says about it: those texts contain raw records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.errors import DataError, GridOverflow
+from unweave.models import ConjugateModel
+from unweave.models.columns import Column
+from unweave.models.headroom import bits_for_records, fewer_bits
+from unweave.node.data.reader import COMMA, MISSING, NO_NUMBER, TOO_LARGE, Batch, Reader, Wanted
+from unweave.node.errors import BadData, BadSum
+
+__all__ = ["refusal"]
+
+
+Floats = NDArray[np.float64]
+
+_FAULTS = {
+    MISSING: "is missing",
+    NO_NUMBER: "is not a number",
+    TOO_LARGE: "is a whole number above 2^53, which cannot be represented",
+    COMMA: "is not a number",
+}
+_DECIMAL = 'if so, write decimal = "," in agent.toml ([data]; --decimal , for unweave init)'
+
+
+def refusal(
+    reader: Reader, wanted: Wanted, gone: frozenset[str], chunk: int
+) -> DataError | BadSum | None:
+    """Why a model cannot use these records: the first one that is not sound, else the first one
+    that its grid cannot hold."""
+    with closing(reader.told(gone, chunk)) as batches:
+        problem = _first_problem(wanted, batches)
+    model = wanted.model
+    if problem is not None or not isinstance(model, ConjugateModel):
+        return problem
+    with closing(reader.told(gone, chunk)) as batches:
+        place = _too_large(model, wanted.agent, batches)
+    if place is None:
+        return None
+    return BadSum(place, fewer_bits(bits_for_records(model, reader.extremes(gone))), "; ")
+
+
+def _first_problem(wanted: Wanted, batches: Iterable[Batch]) -> DataError | None:
+    """The problem of the record with the smallest number, in the first place that has one."""
+    found: tuple[int, Batch, _Cell] | None = None
+    for batch in batches:
+        if found is not None and batch.place != found[1].place:
+            break
+        problem = _problem(wanted, batch)
+        if problem is not None and (found is None or problem[0] < found[0]):
+            found = (problem[0], batch, problem[1])
+    if found is None:
+        return None
+    number, batch, (name, why, expects) = found
+    text = (
+        f"agent {wanted.agent!r}, {batch.place}, {batch.where(number)}, column {name}: the value "
+        f"{_FAULTS.get(why, why) if isinstance(why, float) else why}"
+    )
+    if why == COMMA:
+        return BadData(f"{text}; it looks like one with a decimal comma", _DECIMAL)
+    return DataError(f"{text}; expected {expects}")
+
+
+def _too_large(model: ConjugateModel, agent: str, batches: Iterable[Batch]) -> str | None:
+    """Where the first record is that the model's grid cannot hold, and why, in the order read."""
+    for batch in batches:
+        assert batch.numbers is not None
+        rows = batch.rows[np.argsort(batch.numbers, kind="stable")]
+        if (error := _overflow(model, rows)) is None:
+            continue
+        fine, bad = 0, len(rows)  # so many of the first rows fit, and so many do not
+        while bad - fine > 1:
+            middle = (fine + bad) // 2
+            if _overflow(model, rows[:middle]) is None:
+                fine = middle
+            else:
+                bad = middle
+        number = int(np.sort(batch.numbers)[bad - 1])
+        why = str(error).partition(";")[0]  # its fix does not know these records
+        return f"agent {agent!r}, {batch.place}, {batch.where(number)}: {why}"
+    return None
+
+
+def _overflow(model: ConjugateModel, rows: Floats) -> GridOverflow | None:
+    try:
+        model.sums(rows)
+    except GridOverflow as error:
+        return error
+    return None
+
+
+_Cell = tuple[str, "str | float", str]  # the column, what is wrong (or a fault), what was expected
+
+
+def _problem(wanted: Wanted, batch: Batch) -> tuple[int, _Cell] | None:
+    """The smallest number of a bad record in a batch, and its worst cell."""
+    assert batch.numbers is not None
+    assert batch.faults is not None
+    order = np.argsort(batch.numbers, kind="stable")
+    rows, numbers, faults = batch.rows[order], batch.numbers[order], batch.faults[order]
+    candidates: list[tuple[int, _Cell]] = []
+    for j, column in enumerate(wanted.model.schema):
+        found = column.problem(rows[:, j])
+        if found is not None:
+            row, why = found
+            fault = float(faults[row, j])
+            wrong = fault if fault in _FAULTS else why
+            candidates.append((row, (_called(column, wanted.names[j]), wrong, column.expects)))
+    # A rule between columns can only be asked of records that are sound before it.
+    sound = rows[: min((c[0] for c in candidates), default=len(rows))]
+    between = wanted.model.row_problem(sound) if len(sound) else None
+    if between is not None:
+        row, name, why, expects = between
+        candidates = [(row, (name, why, expects))]
+    if not candidates:
+        return None
+    row, cell = min(candidates, key=lambda c: c[0])
+    return int(numbers[row]), cell
+
+
+def _called(column: Column, name: str) -> str:
+    return repr(name) if name == column.name else f"{name!r} (the model's {column.name!r})"

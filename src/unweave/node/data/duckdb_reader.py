@@ -1,0 +1,498 @@
+"""The parts of a source, a file or a query each, as SQL that gives typed records.
+
+Types are never guessed from values: a CSV column is text that is cast cell by cell, so that one bad
+row makes one bad cell, not a column of text.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.errors import DataError, MissingExtra
+from unweave.models.resolution import Extremes
+from unweave.node.data.commitments import COMMITMENT_SIZE, pads
+from unweave.node.data.csv_lines import csv_lines, csv_problem, likely_delimiter, read_header
+from unweave.node.data.duckdb_sql import Form, double
+from unweave.node.data.reader import (
+    COMMA,
+    FINE,
+    MISSING,
+    NO_NUMBER,
+    TOO_LARGE,
+    Batch,
+    Batches,
+    Wanted,
+    listed,
+    missing_column,
+)
+from unweave.node.data.record_files import read_records
+from unweave.node.data.source import DataSource, FileFormat, format_of
+from unweave.node.errors import BadData
+
+__all__ = ["open_duck", "quoted"]
+
+
+try:
+    import duckdb
+except ImportError:
+    raise MissingExtra("duckdb", "node", "reading an agent's data") from None
+
+
+_REAL = re.compile(r"FLOAT|DOUBLE|DECIMAL\(.*\)")
+_WHOLE = re.compile(r"BOOLEAN|U?(TINY|SMALL)?INT(EGER)?")
+_WIDE = re.compile(r"U?(BIG|HUGE)INT|BIGNUM")
+_IN_MEMORY = 1 << 26  # bytes of JSON that are read again to count lines
+_UNREADABLE = "cannot be read: damaged, or not of the kind that its name says"
+
+# All that is taken of an engine's error: a number that follows the engine's own words.
+_CSV_LINE = re.compile(r"^[^\n]*CSV Error on Line: (\d+)")
+_JSON_LINE = re.compile(r"^[^\n]*JSON[^\n]*? in line (\d+)")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file or a query: its columns with their types, and how it is scanned."""
+
+    place: str
+    format: FileFormat | Literal["query"]
+    types: tuple[tuple[str, str], ...]
+    text: str  # the file's path, or the query
+    delimiter: str = ","
+    decimal: str = "."
+
+    def where(self, number: int) -> str:
+        """Where a record is, for people: the line where it begins, if the file has lines."""
+        file = Path(self.text)
+        try:
+            if self.format == "csv":
+                lines = csv_lines(file, self.delimiter)
+                return f"line {next(islice(lines, number - 1, None))}"
+            if self.format == "json" and file.stat().st_size < _IN_MEMORY:
+                return read_records(file).place(number - 1)
+        except (OSError, EOFError, StopIteration, IndexError, DataError, csv.Error):
+            pass  # it changes meanwhile: the number of the record is true all the same
+        return f"record {number} (counted from 1)"
+
+
+def quoted(name: str, mark: str = '"') -> str:
+    return mark + name.replace(mark, mark * 2) + mark
+
+
+# -- opening ----------------------------------------------------------------------------------
+
+
+def parts_of(
+    connection: duckdb.DuckDBPyConnection,
+    source: DataSource,
+    files: Sequence[Path],
+    wanted: Wanted,
+) -> list[Part]:
+    """The parts of a source, each checked to have the columns that are wanted."""
+    if source.sql is not None:
+        parts = [_query(connection, source.sql, wanted)]
+    else:
+        parts = [_file(connection, file, source, wanted) for file in files]
+    for part in parts:
+        names = [name for name, _ in part.types]
+        for name in (*wanted.names, *([wanted.key] if wanted.key else [])):
+            if name not in names:
+                mark = None
+                if part.format == "csv":
+                    mark = likely_delimiter(names, name, part.delimiter)
+                raise missing_column(wanted, name, part.place, names, mark)
+            if names.count(name) > 1:
+                raise DataError(
+                    f"agent {wanted.agent!r}, {part.place}: {names.count(name)} columns are called "
+                    f"{name!r}: rename all but one"
+                )
+        for name in wanted.names:
+            _number(part, name, wanted)
+    return parts
+
+
+def _query(connection: duckdb.DuckDBPyConnection, sql: str, wanted: Wanted) -> Part:
+    text = sql.strip().rstrip(";")
+    place = "the result of its sql"
+    wrapped = f"SELECT * FROM (\n{text}\n)"
+    try:
+        for statement in (text, wrapped):
+            (one,) = connection.extract_statements(statement)
+            if one.type != duckdb.StatementType.SELECT:
+                raise ValueError
+    except (duckdb.Error, ValueError):
+        raise DataError(
+            f"agent {wanted.agent!r}: sql is not one SELECT statement; correct it in agent.toml"
+        ) from None
+    try:
+        types = _described(connection, wrapped)
+    except duckdb.PermissionException:
+        raise DataError(
+            f"agent {wanted.agent!r}: sql reaches for something other than the agent's database, "
+            "which is refused"
+        ) from None
+    except duckdb.Error:
+        tables = connection.execute(
+            "SELECT table_name FROM duckdb_tables() WHERE database_name = 'source' UNION ALL "
+            "SELECT view_name FROM duckdb_views() WHERE database_name = 'source' AND NOT internal "
+            "ORDER BY 1"
+        ).fetchall()
+        raise DataError(
+            f"agent {wanted.agent!r}: sql does not fit the database: a table, column or function "
+            f"does not exist or has another type; its tables are {listed([t for (t,) in tables])}"
+        ) from None
+    return Part(place, "query", types, text)
+
+
+def _file(
+    connection: duckdb.DuckDBPyConnection, file: Path, source: DataSource, wanted: Wanted
+) -> Part:
+    kind = format_of(file, wanted.agent)
+    path = quoted(str(file), "'")
+    if kind == "csv":
+        tabs = file.name.lower().removesuffix(".gz").endswith(".tsv")
+        delimiter = source.delimiter or ("\t" if tabs else ",")
+        names = read_header(file, delimiter, wanted.agent)
+        types = tuple((name, "TEXT") for name in names)
+        return Part(file.name, "csv", types, str(file), delimiter, source.decimal)
+    with private(wanted.agent, file.name, f"is not a readable {kind} file"):
+        if kind == "parquet":
+            return Part(
+                file.name, kind, _described(connection, f"FROM read_parquet({path})"), str(file)
+            )
+        seen = _described(connection, f"FROM read_json({path}, maximum_depth = 1)")
+        return Part(file.name, kind, tuple((name, "JSON") for name, _ in seen), str(file))
+
+
+def _described(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[tuple[str, str], ...]:
+    rows = connection.execute(f"DESCRIBE {query}").fetchall()
+    return tuple((str(row[0]), str(row[1])) for row in rows)
+
+
+@contextmanager
+def private(
+    agent: str, place: str, why: str = _UNREADABLE, part: Part | None = None
+) -> Iterator[None]:
+    """Turn an engine's error into one without the engine's text, which quotes raw records; a CSV
+    file is read again to say what is wrong with it."""
+    try:
+        yield
+    except (duckdb.Error, RuntimeError) as error:
+        where = ""
+        if part is not None and part.format == "csv":
+            found = csv_problem(Path(part.text), part.delimiter)
+            if found is not None:
+                number, wrong, fix = found
+                wrong = f"agent {agent!r}, {place}, line {number}: {wrong}"
+                raise BadData(wrong, fix, "; ") from None
+        if line := _CSV_LINE.match(str(error)):
+            where = f", line {line[1]}"
+            why = "is malformed there: too few or too many fields, a stray quote, or not UTF-8"
+        elif line := _JSON_LINE.match(str(error)):
+            where, why = f", near line {line[1]}", "is not readable JSON there"
+        raise DataError(f"agent {agent!r}, {place}{where}: {why}") from None
+
+
+# -- scanning ---------------------------------------------------------------------------------
+
+
+def records(
+    parts: Sequence[Part],
+    wanted: Wanted,
+    *,
+    told: bool = False,
+    numbered: bool = False,
+    place: int = 0,
+) -> str:
+    """Parts that look alike as (c0, c1, …, key[, f0, f1, …][, place, number])."""
+    part = parts[0]
+    cells = []
+    for j, name in enumerate(wanted.names):
+        number, fault = _number(part, name, wanted)
+        cells.append(f"{number} AS c{j}")
+        if told:
+            column = _column(part, name)
+            comma = ""
+            if part.format == "csv" and part.decimal == ".":
+                comma = f"WHEN {_with_comma(column)} IS NOT NULL THEN {double(COMMA)} "
+            cells.append(
+                f"CASE WHEN {column} IS NULL THEN {double(MISSING)} WHEN {number} IS NOT NULL "
+                f"THEN {double(FINE)} {comma}ELSE {double(fault)} END AS f{j}"
+            )
+    cells.append(f"{_key(part, wanted.key)} AS key")
+    if numbered:
+        cells.append(f"{place} AS place")
+        cells.append("CAST(row_number() OVER () AS DOUBLE) AS number")
+    return f"(SELECT {', '.join(cells)} FROM {_scan(parts, wanted)})"
+
+
+def _scan(parts: Sequence[Part], wanted: Wanted) -> str:
+    part = parts[0]
+    if part.format == "query":
+        return f"(\n{part.text}\n)"
+    files = ", ".join(quoted(p.text, "'") for p in parts)
+    if part.format == "parquet":
+        return f"read_parquet([{files}])"
+    if part.format == "json":
+        asked = dict.fromkeys((*wanted.names, *([wanted.key] if wanted.key else [])), "JSON")
+        return f"read_json([{files}], columns = {_struct(asked)})"
+    # Columns by position: the header has been read, and may hold any names.
+    columns = {f"s{i}": "VARCHAR" for i in range(len(part.types))}
+    return (
+        f"read_csv([{files}], columns = {_struct(columns)}, auto_detect = false, header = true, "
+        f"delim = {quoted(part.delimiter, chr(39))}, quote = '\"', escape = '\"')"
+    )
+
+
+def _struct(values: dict[str, str]) -> str:
+    cells = (f"{quoted(key, chr(39))}: {quoted(value, chr(39))}" for key, value in values.items())
+    return "{" + ", ".join(cells) + "}"
+
+
+def _column(part: Part, name: str) -> str:
+    if part.format == "csv":
+        return f"s{[n for n, _ in part.types].index(name)}"
+    return quoted(name)
+
+
+def _number(part: Part, name: str, wanted: Wanted) -> tuple[str, float]:
+    """A cell as DOUBLE or as BIGINT up to 2^53, else NULL; and why it is NULL, if not missing."""
+    column = _column(part, name)
+    kind = dict(part.types)[name]
+    if part.format == "csv":
+        text = _with_comma(column) if part.decimal == "," else f"TRY_CAST({column} AS DOUBLE)"
+        return text, NO_NUMBER
+    if part.format == "json":
+        numeric = f"json_type({column}) IN ('DOUBLE', 'BIGINT', 'UBIGINT', 'BOOLEAN')"
+        return f"CASE WHEN {numeric} THEN TRY_CAST({column} AS DOUBLE) END", NO_NUMBER
+    if _REAL.fullmatch(kind):
+        return f"CAST({column} AS DOUBLE)", NO_NUMBER  # DECIMAL too: it rounds half away from 0
+    if _WHOLE.fullmatch(kind):
+        return f"CAST({column} AS BIGINT)", NO_NUMBER
+    if _WIDE.fullmatch(kind):
+        safe = f"{column} BETWEEN {-(2**53)} AND {2**53}"
+        return f"CASE WHEN {safe} THEN CAST({column} AS BIGINT) END", TOO_LARGE
+    raise DataError(
+        f"agent {wanted.agent!r}, {part.place}: column {name!r} holds {kind}; expected numbers"
+    )
+
+
+def _with_comma(column: str) -> str:
+    """A number with a decimal comma. A point in it would separate thousands, or be the decimal
+    point: 1.234 could mean either, so it is none."""
+    return (
+        f"CASE WHEN NOT contains({column}, '.') THEN "
+        f"TRY_CAST(replace({column}, ',', '.') AS DOUBLE) END"
+    )
+
+
+def _key(part: Part, name: str | None) -> str:
+    """The canonical text of a key, as in `commitments.canonical`."""
+    if name is None:
+        return "CAST(NULL AS VARCHAR)"
+    column, kind = _column(part, name), dict(part.types)[name]
+    if part.format == "json":
+        return f"'t:' || ({column} ->> '$')"
+    if kind == "BLOB":
+        return f"'b:' || lower(hex({column}))"
+    if kind in ("FLOAT", "DOUBLE"):
+        whole = f"{column} = trunc({column}) AND abs({column}) < {double(2.0**53)}"
+        number = f"CASE WHEN {whole} THEN CAST(CAST({column} AS BIGINT) AS VARCHAR)"
+        return (
+            f"CASE WHEN NOT isnan({column}) THEN 't:' || {number} "
+            f"ELSE CAST({column} AS VARCHAR) END END"
+        )
+    return f"'t:' || CAST({column} AS VARCHAR)"
+
+
+# ------------------------------------------------------------------------------
+# DuckDB as the reader of an agent's files: sandboxed, typed, streaming.
+#
+# The connection sees the agent's own files and nothing else: no other path, no extension, no
+# network, no Python variable, and its settings are locked. Numbers arrive as columns c0, c1, …,
+# NULL where a cell is no number; the key as its canonical text.
+
+try:
+    import duckdb
+    import nanoarrow
+except ImportError:
+    raise MissingExtra("nanoarrow", "node", "reading an agent's data") from None
+
+
+Floats = NDArray[np.float64]
+
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "python_enable_replacements": "false",  # a query must not find Python's variables
+    "preserve_insertion_order": "true",  # records are numbered
+    "memory_limit": "1GiB",
+    # It would move TRY_CAST into the CSV reader as a cast that fails (duckdb/duckdb#23818).
+    "disabled_optimizers": "type_pushdown",
+}
+_TEMPORARY = ".duckdb-tmp"  # in the agent's folder; the engine removes it
+
+
+@contextmanager
+def open_duck(
+    folder: Path, source: DataSource, files: Sequence[Path], wanted: Wanted, threads: int
+) -> Iterator[DuckReader]:
+    """A reader of `files` (or of `sql` on the one database file) until the block ends."""
+    settings = _SETTINGS | {"threads": threads, "temp_directory": str(folder / _TEMPORARY)}
+    with duckdb.connect(":memory:", config=settings) as connection:
+        connection.execute("SET enable_progress_bar = false")  # belongs to a connection
+        names = ", ".join(quoted(str(file), "'") for file in files)
+        if source.sql is not None:
+            with private(wanted.agent, files[0].name, "is in use, damaged or too new"):
+                connection.execute(f"ATTACH {names} AS source (READ_ONLY)")
+                connection.execute("USE source")
+        else:
+            connection.execute(f"SET allowed_paths = [{names}]")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        yield DuckReader(connection, parts_of(connection, source, files, wanted), wanted)
+
+
+class DuckReader:
+    """Reads the records of some parts; see `Reader`."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], wanted: Wanted
+    ) -> None:
+        self._connection = connection
+        self._parts = parts
+        self._wanted = wanted
+        self._size = len(wanted.names)
+
+    def batches(self, gone: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
+        cells = ", ".join(_whole_number(j) for j in range(self._size))
+        # Only a join can change the order.
+        sort = ordered and bool(gone)
+        order = " ORDER BY place, number" if sort else ""
+        for rows in self._stream(f"SELECT {cells} FROM {self._all(gone, sort)}{order}", chunk):
+            yield Batch(rows)
+
+    def told(self, gone: frozenset[str], chunk: int) -> Batches:
+        self._set_gone(gone)
+        c = self._size
+        cells = [_whole_number(j) for j in range(c)] + [f"f{j}" for j in range(c)]
+        for part in self._parts:
+            one = records([part], self._wanted, told=True, numbered=True)
+            sql = f"SELECT {', '.join(cells)}, number FROM {self._left(one, gone)}"
+            for rows in self._stream(sql, chunk):
+                faults = rows[:, c : 2 * c]
+                yield Batch(rows[:, :c], part.place, rows[:, -1], faults, part.where)
+
+    def totals(self, form: Form, gone: frozenset[str]) -> tuple[int, list[int]] | None:
+        return form.read(self._rows(form.query(self._all(gone)))[0])
+
+    def count(self, gone: frozenset[str]) -> int:
+        return int(self._rows(f"SELECT COUNT(*) FROM {self._all(gone)}")[0][0])
+
+    def extremes(self, gone: frozenset[str]) -> Extremes:
+        cells = ", ".join(f"MIN(c{j}), MAX(c{j})" for j in range(self._size))
+        found = self._rows(f"SELECT {cells} FROM {self._all(gone)}")[0]
+        return [] if None in found else list(zip(found[::2], found[1::2], strict=True))
+
+    def committed(self, dropped: frozenset[bytes], secret: bytes) -> frozenset[str]:
+        self._set("dropped", [digest.hex() for digest in dropped])
+        outer, inner = pads(secret)
+        hashed = (
+            "left(sha256(CAST(? AS BLOB) || unhex(sha256(CAST(? AS BLOB) || encode(key)))), "
+            f"{2 * COMMITMENT_SIZE})"
+        )
+        found = self._rows(
+            f"SELECT DISTINCT r.key FROM (SELECT key, {hashed} AS digest FROM {self._all()} "
+            "WHERE key IS NOT NULL) AS r SEMI JOIN dropped ON r.digest = dropped.key",
+            [outer, inner],
+        )
+        return frozenset(key for (key,) in found)
+
+    def known(self, keys: frozenset[str]) -> frozenset[str]:
+        self._set("asked", sorted(keys))
+        found = self._rows(
+            f"SELECT asked.key FROM asked SEMI JOIN {self._all()} AS r ON asked.key = r.key"
+        )
+        return frozenset(key for (key,) in found)
+
+    def named(self) -> tuple[int, int]:
+        key = "CASE WHEN key <> 't:' THEN key END"
+        nameless, repeated = self._rows(
+            f"SELECT COUNT(*) - COUNT({key}), COUNT({key}) - COUNT(DISTINCT {key}) "
+            f"FROM {self._all()}"
+        )[0]
+        return int(nameless), int(repeated)
+
+    # -- SQL ----------------------------------------------------------------------------------
+
+    def _all(self, gone: frozenset[str] = frozenset(), numbered: bool = False) -> str:
+        """All records but those that are gone: one scan for parts that look alike."""
+        self._set_gone(gone)
+        alike = groupby(self._parts, key=lambda part: (part.format, part.types))
+        scans = [
+            records(list(parts), self._wanted, numbered=numbered, place=place)
+            for place, (_, parts) in enumerate(alike)
+        ]
+        union = " UNION ALL ".join(f"SELECT * FROM {scan}" for scan in scans)
+        return self._left(f"({union})", gone)
+
+    def _left(self, scan: str, gone: frozenset[str]) -> str:
+        # ANTI JOIN keeps records without a key; NOT IN would drop them.
+        return f"(SELECT * FROM {scan} AS r ANTI JOIN gone ON r.key = gone.key)" if gone else scan
+
+    def _set_gone(self, gone: frozenset[str]) -> None:
+        if gone:
+            self._set("gone", sorted(gone))
+
+    def _set(self, table: str, keys: list[str]) -> None:
+        self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} (key VARCHAR)")
+        self._connection.execute(f"INSERT INTO {table} SELECT unnest(CAST(? AS VARCHAR[]))", [keys])
+
+    def _rows(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
+        with self._private():
+            return self._connection.execute(sql, values or []).fetchall()
+
+    def _stream(self, sql: str, chunk: int) -> Iterator[Floats]:
+        """The result as float64 rows, `chunk` at a time; the engine waits while they are used."""
+        with self._private():
+            for array in nanoarrow.c_array_stream(self._connection.sql(sql)):
+                start, n = array.offset, array.length
+                columns = [
+                    np.frombuffer(child.view().buffer(1), dtype=np.float64)[
+                        start + child.offset : start + child.offset + n
+                    ]
+                    for child in array.children
+                ]
+                for first in range(0, n, chunk):
+                    yield np.column_stack([column[first : first + chunk] for column in columns])
+
+    @contextmanager
+    def _private(self) -> Iterator[None]:
+        """Engine errors name one part: with several, the first that cannot be read on its own."""
+        first, several = self._parts[0], len(self._parts) > 1
+        try:
+            with private(self._wanted.agent, first.place, part=None if several else first):
+                yield
+        except DataError:
+            for part in self._parts if several else ():
+                columns = ", ".join(f"MAX(c{j})" for j in range(self._size))
+                with private(self._wanted.agent, part.place, part=part):
+                    scan = records([part], self._wanted)
+                    self._connection.execute(f"SELECT {columns}, MAX(key) FROM {scan}").fetchall()
+            raise
+
+
+def _whole_number(j: int) -> str:
+    """NULL travels as NaN: Arrow would carry it beside the numbers."""
+    return f"coalesce(c{j}, CAST('nan' AS DOUBLE)) AS c{j}"

@@ -1,0 +1,202 @@
+"""Grid statistics as SQL: the engine's own sums, bit for bit those of `ConjugateModel.statistics`.
+
+The records are numeric columns c0, c1, …, NULL where a cell is no number. Casting a DOUBLE
+to BIGINT rounds half to even, as `numpy.rint` does, and the sum of BIGINTs is an exact integer of
+128 bits. TRY_CAST gives NULL for NaN, infinity and overflow, which COUNT then shows.
+
+A model without a form here is summed in batches instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+
+from unweave.models import (
+    BetaBernoulli,
+    BetaBinomial,
+    BetaGeometric,
+    BetaNegativeBinomial,
+    DirichletCategorical,
+    DirichletMultinomial,
+    GammaExponential,
+    GammaPoisson,
+    Model,
+    NormalKnownVariance,
+    NormalUnknown,
+)
+
+__all__ = ["Form", "double", "form"]
+
+
+# More classes than this are counted in batches: each would be an aggregate of its own.
+_MOST_CLASSES = 64
+
+
+@dataclass(frozen=True)
+class Form:
+    """SELECT COUNT(*), COUNT(`whole`)…, `checks`…, `sums`… FROM (SELECT `columns`… FROM records).
+
+    All records are sound when no value of `whole` is NULL and every check lies in its range; then
+    `units` makes the grid's sums of the number of records and the engine's sums. Range checks are
+    extremes: they cost the engine less than a condition on every record.
+    """
+
+    columns: tuple[str, ...]
+    whole: tuple[str, ...]
+    checks: tuple[tuple[str, float, float], ...]  # aggregate, lowest, highest
+    sums: tuple[str, ...]
+    units: Callable[[int, Sequence[int]], list[int]]
+
+    def query(self, records: str) -> str:
+        counts = [f"COUNT({column})" for column in self.whole]
+        chosen = ["COUNT(*)", *counts, *(check[0] for check in self.checks), *self.sums]
+        return f"SELECT {', '.join(chosen)} FROM (SELECT {', '.join(self.columns)} FROM {records})"
+
+    def read(self, row: Sequence[Any]) -> tuple[int, list[int]] | None:
+        """(records, sums) of the query's result, or None if a record is not sound."""
+        n, a = row[0], 1 + len(self.whole)
+        b = a + len(self.checks)
+        if any(count != n for count in row[1:a]):
+            return None
+        for value, (_, low, high) in zip(row[a:b], self.checks, strict=True):
+            if value is not None and not low <= value <= high:  # NULL: there are no records
+                return None
+        return n, [int(s or 0) for s in row[b:]]
+
+
+def double(value: float) -> str:
+    """A DOUBLE literal with exactly this value: with an exponent, it is never read as DECIMAL."""
+    return f"CAST({value:.17e} AS DOUBLE)"
+
+
+def form(model: Model) -> Form | None:
+    """The model's statistics as SQL, or None. A subclass may count differently: it has no form."""
+    make = _form.registry.get(type(model))
+    return None if make is None else make(model)
+
+
+@singledispatch
+def _form(model: Model) -> Form | None:
+    return None
+
+
+def _counts(
+    model: Model,
+    units: Callable[[int, Sequence[int]], list[int]],
+    *,
+    rule: str | None = None,
+    sums: tuple[str, ...] | None = None,
+) -> Form:
+    """Whole numbers within the bounds of their columns; by default the sum of each column."""
+    columns, checks = [], []
+    cells = range(len(model.schema))
+    for j, column in enumerate(model.schema):
+        columns += [f"c{j}", f"TRY_CAST(c{j} AS BIGINT) AS z{j}"]
+        # A sum of distances is 0 only if each is: all values are whole.
+        checks.append((f"SUM(abs(c{j} - z{j}))", 0.0, 0.0))
+        checks += [(f"MIN(z{j})", column.low, np.inf), (f"MAX(z{j})", -np.inf, column.high)]
+    if rule is not None:
+        checks.append((f"bool_and({rule})", 1, 1))
+    return Form(
+        tuple(columns),
+        tuple(f"z{j}" for j in cells),
+        tuple(checks),
+        sums or tuple(f"SUM(z{j})" for j in cells),
+        units,
+    )
+
+
+def _shifted(model: Model, values: Sequence[int]) -> list[int]:
+    return [int(v) << q for v, q in zip(values, model.grid.bits, strict=True)]
+
+
+@_form.register
+def _(model: BetaBernoulli) -> Form:
+    return _counts(model, lambda n, s: _shifted(model, (s[0], n - s[0])))
+
+
+@_form.register
+def _(model: BetaBinomial) -> Form:
+    trials = model.trials
+    if trials is not None:
+        return _counts(model, lambda n, s: _shifted(model, (s[0], n * trials - s[0])))
+    return _counts(model, lambda n, s: _shifted(model, (s[0], s[1] - s[0])), rule="c0 <= c1")
+
+
+@_form.register
+def _(model: BetaGeometric) -> Form:
+    return _counts(model, lambda n, s: _shifted(model, (n, s[0] - n)))
+
+
+@_form.register
+def _(model: BetaNegativeBinomial) -> Form:
+    return _counts(model, lambda n, s: _shifted(model, (model.successes * n, s[0])))
+
+
+@_form.register
+def _(model: DirichletCategorical) -> Form | None:
+    if model.classes > _MOST_CLASSES:
+        return None
+    each = tuple(f"COUNT(*) FILTER (WHERE z0 = {k})" for k in range(model.classes))
+    return _counts(model, lambda n, s: _shifted(model, s), sums=each)
+
+
+@_form.register
+def _(model: DirichletMultinomial) -> Form:
+    some = " OR ".join(f"c{j} > 0" for j in range(model.classes))
+    return _counts(model, lambda n, s: _shifted(model, s), rule=some)
+
+
+@_form.register
+def _(model: GammaPoisson) -> Form:
+    return _counts(model, lambda n, s: _shifted(model, (s[0], n)))
+
+
+@_form.register
+def _(model: GammaExponential) -> Form:
+    bits = model.grid.bits
+    return Form(
+        ("c0", f"TRY_CAST(c0 * {double(2.0 ** bits[1])} AS BIGINT) AS z0"),
+        ("z0",),
+        (("MIN(c0)", 0.0, np.inf),),
+        ("SUM(z0)",),
+        lambda n, s: [n << bits[0], int(s[0])],
+    )
+
+
+@_form.register
+def _(model: NormalKnownVariance) -> Form:
+    # round(w·x)·2^q = round(x·(w·2^q)): scaling by a power of two is exact.
+    _, w = model.sums(np.zeros((1, 1)))  # a record adds (w·x, w)
+    scale = float(np.ldexp(float(w) * 2.0 ** -model.grid.bits[1], model.grid.bits[0]))
+    return Form(
+        (f"TRY_CAST(c0 * {double(scale)} AS BIGINT) AS z0",),
+        ("z0",),
+        (("MIN(z0)", -(2**63 - 1), np.inf),),
+        ("SUM(z0)",),
+        lambda n, s: [int(s[0]), n * w],
+    )
+
+
+@_form.register
+def _(model: NormalUnknown) -> Form:
+    p = model.feature_bits
+    shifts = [q - 2 * p for q in model.grid.bits]
+
+    def units(n: int, s: Sequence[int]) -> list[int]:
+        parts = (int(s[0]) << p, n << (2 * p), int(s[1]), n << (2 * p))
+        return [v << k for v, k in zip(parts, shifts, strict=True)]
+
+    # 32 bits hold exactly the features that the model takes, but for the smallest number.
+    return Form(
+        (f"TRY_CAST(c0 * {double(2.0**p)} AS INTEGER) AS z0",),
+        ("z0",),
+        (("MIN(z0)", -(2**31 - 1), np.inf),),
+        ("SUM(z0)", "SUM(CAST(z0 AS BIGINT) * z0)"),
+        units,
+    )

@@ -1,0 +1,145 @@
+"""Where an agent's private records are: the `[data]` table of agent.toml.
+
+    [data]
+    path = "visits/*.parquet"        # CSV, Parquet or JSON files, or
+    database = "clinic.duckdb"       # a DuckDB or SQLite file, with
+    sql = "SELECT age, dose FROM visits"
+    key = "patient"                  # names records, so that single ones can be erased
+    columns = { x = "dose" }         # the model's column x is called dose here
+    delimiter = ";"                  # CSV: between the fields
+    decimal = ","                    # CSV: 1,5 is one and a half
+
+Paths are relative to the agent's folder and stay inside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from unweave.errors import DataError
+from unweave.node.errors import BadData
+
+__all__ = ["DataSource", "FileFormat", "format_of", "is_sqlite"]
+
+
+FileFormat = Literal["csv", "parquet", "json"]
+
+_FORMATS: dict[str, FileFormat] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+}
+_WILD = frozenset("*?[")
+_SQLITE = b"SQLite format 3\0"
+# What a database keeps beside its file: changes that have not reached it yet.
+_JOURNALS = ("-wal", ".wal")
+
+
+class DataSource(BaseModel):
+    """Files by `path` (one, or a pattern), or a SELECT by `sql` on a `database` file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str | None = None
+    database: str | None = None
+    sql: str | None = None
+    key: str | None = None
+    columns: dict[str, str] = Field(default_factory=dict)
+    delimiter: str | None = Field(default=None, min_length=1, max_length=1)
+    decimal: Literal[".", ","] = "."
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.path is None) == (self.database is None):
+            raise ValueError("data needs either a path or a database with sql")
+        if (self.database is None) != (self.sql is None):
+            raise ValueError("a database needs sql, a SELECT on it, and sql needs a database")
+        return self
+
+    def column(self, name: str) -> str:
+        """What the model's column `name` is called in the source."""
+        return self.columns.get(name, name)
+
+    def files(self, folder: Path, agent: str) -> tuple[Path, ...]:
+        """The files of the source, in the order of their names."""
+        place = self.path if self.path is not None else self.database
+        assert place is not None  # one of them is set, by validation
+        folder = folder.absolute()
+        inside = Path(os.path.relpath(place, folder) if os.path.isabs(place) else place)
+        if ".." in inside.parts:
+            raise BadData(
+                f"agent {agent!r}: {place!r} is outside of the agent's folder ({folder})",
+                "move the data there, and name them in agent.toml ([data])",
+            )
+        if self.path is not None and _WILD & set(place):
+            found = tuple(sorted(f for f in folder.glob(str(inside)) if f.is_file()))
+        else:
+            found = (folder / inside,) if (folder / inside).is_file() else ()
+        if not found:
+            raise BadData(
+                f"agent {agent!r}: no file {place!r} in the agent's folder ({folder}); "
+                f"{_nearby(folder / inside.parent)}",
+                "put the file there, or name another one in agent.toml ([data])",
+            )
+        return found
+
+    def fingerprint(self, folder: Path, agent: str) -> str:
+        """Changes when a file does: a digest of names, sizes and times, without reading them."""
+        digest = hashlib.sha256(self.model_dump_json().encode())
+        for file in self.files(folder, agent):
+            beside = [file]
+            if self.database is not None:
+                beside += [file.with_name(file.name + journal) for journal in _JOURNALS]
+            for path in beside:
+                try:
+                    stat = path.stat()
+                except OSError:
+                    continue
+                about = (path.name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+                digest.update(repr((str(file.parent), *about)).encode())
+        return digest.hexdigest()
+
+
+def format_of(file: Path, agent: str) -> FileFormat:
+    """By the file's ending; `.gz` may follow it (Parquet compresses by itself)."""
+    suffixes = [s.lower() for s in file.suffixes]
+    if suffixes and suffixes[-1] == ".gz":
+        suffixes.pop()
+    kind = _FORMATS.get(suffixes[-1] if suffixes else "")
+    if kind is None:
+        raise DataError(
+            f"agent {agent!r}: {file.name}: unknown kind of file; expected one that ends in "
+            f"{', '.join(_FORMATS)} (or .csv.gz, .json.gz), or a database with sql"
+        )
+    return kind
+
+
+def is_sqlite(file: Path, agent: str) -> bool:
+    """Tell SQLite from DuckDB by the file's first bytes."""
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(16)
+    except OSError as error:
+        raise DataError(f"agent {agent!r}: {file.name} cannot be read: {error.strerror}") from None
+    if start == _SQLITE:
+        return True
+    if start[8:12] == b"DUCK":
+        return False
+    raise DataError(f"agent {agent!r}: {file.name} is neither a DuckDB nor a SQLite database")
+
+
+def _nearby(folder: Path) -> str:
+    try:
+        names = sorted(f.name for f in folder.iterdir() if f.is_file() and f.name[0] != ".")
+    except OSError:
+        return f"there is no folder {folder.name!r} either"
+    shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    return f"the files there are {shown}" if names else "there are no files there"

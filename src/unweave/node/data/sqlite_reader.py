@@ -1,0 +1,178 @@
+"""SQLite as a reader: DuckDB's own reader of SQLite files is an extension that must be downloaded.
+
+The file is opened read-only, and the query may select and call functions: nothing else.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from unweave.errors import DataError
+from unweave.models.resolution import Extremes
+from unweave.node.data.commitments import canonical, commitment
+from unweave.node.data.duckdb_sql import Form
+from unweave.node.data.reader import (
+    FINE,
+    MISSING,
+    NO_NUMBER,
+    TOO_LARGE,
+    Batch,
+    Batches,
+    Wanted,
+    listed,
+    missing_column,
+)
+
+__all__ = ["SqliteReader", "open_sqlite"]
+
+
+_PLACE = "the result of its sql"
+_ALLOWED = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+}
+_ROWS = 1 << 14
+
+
+@contextmanager
+def open_sqlite(file: Path, sql: str, wanted: Wanted) -> Iterator[SqliteReader]:
+    """A reader of `sql` on one SQLite file until the block ends."""
+    try:
+        opened = sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)
+    except sqlite3.Error:
+        raise DataError(f"agent {wanted.agent!r}: {file.name} cannot be opened") from None
+    with closing(opened) as connection:
+        try:
+            tables = connection.execute(
+                "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') "
+                "AND name NOT LIKE 'sqlite_%' ORDER BY name"
+            ).fetchall()
+        except sqlite3.Error:
+            raise DataError(f"agent {wanted.agent!r}: {file.name} is damaged, or in use") from None
+        connection.set_authorizer(_authorize)
+        yield SqliteReader(connection, sql, wanted, [name for (name,) in tables])
+
+
+def _authorize(action: int, first: str | None, second: str | None, *_: object) -> int:
+    if action not in _ALLOWED or (action == sqlite3.SQLITE_FUNCTION and second == "load_extension"):
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK
+
+
+class SqliteReader:
+    """Reads the result of a query; see `Reader`. Sums are made in batches."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, sql: str, wanted: Wanted, tables: Sequence[str]
+    ) -> None:
+        self._connection = connection
+        self._wanted = wanted
+        text = sql.strip().rstrip(";")
+        self._query = f"SELECT * FROM (\n{text}\n)"
+        try:
+            connection.execute(f"EXPLAIN {text}").close()
+            names = [d[0] for d in connection.execute(f"{self._query} LIMIT 0").description]
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            refused = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH
+            why = (
+                "reaches for more than the rows of the agent's database, which is refused"
+                if refused
+                else "is not one SELECT statement that fits the database"
+            )
+            raise DataError(
+                f"agent {wanted.agent!r}: sql {why}; its tables are {listed(tables)}"
+            ) from None
+        for name in (*wanted.names, *([wanted.key] if wanted.key else [])):
+            if name not in names:
+                raise missing_column(wanted, name, _PLACE, names)
+        self._cells = [names.index(name) for name in wanted.names]
+        self._key = names.index(wanted.key) if wanted.key else None
+
+    def batches(self, gone: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
+        number = 0
+        for rows in self._fetched(chunk):
+            numbers = np.arange(number + 1, number + 1 + len(rows), dtype=np.float64)
+            number += len(rows)
+            if gone:
+                left = [i for i, row in enumerate(rows) if self._canonical(row) not in gone]
+                rows, numbers = [rows[i] for i in left], numbers[left]
+            cells = [_cell(row[j]) for row in rows for j in self._cells]
+            both = np.array(cells, dtype=np.float64).reshape(len(rows), len(self._cells), 2)
+            yield Batch(np.ascontiguousarray(both[..., 0]), _PLACE, numbers, both[..., 1])
+
+    told = batches
+
+    def totals(self, form: Form, gone: frozenset[str]) -> tuple[int, list[int]] | None:
+        return None
+
+    def count(self, gone: frozenset[str]) -> int:
+        if not gone:
+            return int(self._one(f"SELECT COUNT(*) FROM ({self._query})"))
+        return sum(
+            self._canonical(row) not in gone for rows in self._fetched(_ROWS) for row in rows
+        )
+
+    def extremes(self, gone: frozenset[str]) -> Extremes:
+        found = [
+            (batch.rows.min(axis=0), batch.rows.max(axis=0))
+            for batch in self.batches(gone, _ROWS)
+            if len(batch.rows)
+        ]
+        if not found:
+            return []
+        low, high = zip(*found, strict=True)
+        return list(zip(np.min(low, axis=0), np.max(high, axis=0), strict=True))
+
+    def committed(self, dropped: frozenset[bytes], secret: bytes) -> frozenset[str]:
+        return frozenset(key for key in self._keys() if commitment(secret, key) in dropped)
+
+    def known(self, keys: frozenset[str]) -> frozenset[str]:
+        return frozenset(key for key in self._keys() if key in keys)
+
+    def named(self) -> tuple[int, int]:
+        keys = [key for key in self._keys() if key != "t:"]
+        return self.count(frozenset()) - len(keys), len(keys) - len(set(keys))
+
+    def _one(self, sql: str) -> Any:
+        with self._private():
+            return self._connection.execute(sql).fetchone()[0]
+
+    def _keys(self) -> Iterator[str]:
+        for rows in self._fetched(_ROWS):
+            for row in rows:
+                key = self._canonical(row)
+                if key is not None:
+                    yield key
+
+    def _canonical(self, row: tuple[Any, ...]) -> str | None:
+        return canonical(row[self._key]) if self._key is not None else None
+
+    def _fetched(self, chunk: int) -> Iterator[list[tuple[Any, ...]]]:
+        with self._private(), closing(self._connection.execute(self._query)) as cursor:
+            while rows := cursor.fetchmany(min(chunk, _ROWS)):
+                yield rows
+
+    @contextmanager
+    def _private(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error:
+            raise DataError(f"agent {self._wanted.agent!r}: sql failed while it ran") from None
+
+
+def _cell(value: object) -> tuple[float, float]:
+    """(number, why it is none)."""
+    if isinstance(value, float):
+        return value, FINE
+    if isinstance(value, int):
+        return (float(value), FINE) if abs(value) <= 2**53 else (np.nan, TOO_LARGE)
+    return np.nan, MISSING if value is None else NO_NUMBER

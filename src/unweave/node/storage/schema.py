@@ -1,0 +1,106 @@
+"""The tables of a store, and how an older file becomes a current one.
+
+A migration is a tuple of statements: the first creates everything in version OLDEST, each further
+one leads to the next version. They run in one transaction. Older files are refused: before 1.0 a
+format may change in ways that cannot be carried over. `identity` keeps its columns in every
+version: it is read before the version is known to be ours. Whoever changes what a row holds needs
+the agent's secret, since rows are sealed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "OLDEST", "Migration", "latest", "migrate", "version"]
+
+
+APPLICATION_ID = 0x756E7776  # "unwv": SQLite's mark of whose file this is
+
+Migration = Sequence[str]
+
+_FIRST = (
+    # Whose store this is; written once. Every other table has a seal in each row (seals.py).
+    """CREATE TABLE identity (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        run BLOB NOT NULL,
+        agent INTEGER NOT NULL,
+        name TEXT NOT NULL
+    )""",
+    # A token as it is sent; at most two: the one the agent is responsible for, and its read copy.
+    # `room` is zeros, which keep the row's length while the message's varies by a few bytes.
+    """CREATE TABLE token (
+        id INTEGER PRIMARY KEY,
+        seal BLOB NOT NULL,
+        message BLOB NOT NULL,
+        room BLOB NOT NULL
+    )""",
+    """CREATE TABLE factor (
+        id INTEGER PRIMARY KEY,
+        seal BLOB NOT NULL,
+        revision BLOB NOT NULL,
+        rows INTEGER NOT NULL,
+        data INTEGER NOT NULL,
+        generation BLOB NOT NULL,
+        units BLOB NOT NULL
+    )""",
+    # The state's small fields. `factors` lists ids, the current one first.
+    """CREATE TABLE state (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        seal BLOB NOT NULL,
+        counter INTEGER NOT NULL,
+        solved_for BLOB NOT NULL,
+        last BLOB NOT NULL,
+        fence BLOB NOT NULL,
+        wake BLOB NOT NULL,
+        rows INTEGER NOT NULL,
+        data INTEGER NOT NULL,
+        detached INTEGER NOT NULL,
+        factors TEXT NOT NULL,
+        role TEXT NOT NULL,
+        role_token INTEGER REFERENCES token (id),
+        role_to INTEGER,
+        copy INTEGER REFERENCES token (id)
+    )""",
+    # The state's fields that are one value of any size.
+    """CREATE TABLE part (
+        name TEXT PRIMARY KEY,
+        seal BLOB NOT NULL,
+        value BLOB NOT NULL
+    ) WITHOUT ROWID""",
+    # Signed records: tombstones, chapters, intents, votes, halts, receipts. With row ids: without
+    # them a chapter, which is longer than a quarter of a page, would fill a whole one.
+    """CREATE TABLE record (
+        field TEXT NOT NULL,
+        key BLOB NOT NULL,
+        seal BLOB NOT NULL,
+        author INTEGER NOT NULL,
+        raw BLOB NOT NULL,
+        signature BLOB NOT NULL,
+        PRIMARY KEY (field, key)
+    )""",
+)
+
+MIGRATIONS: tuple[Migration, ...] = (_FIRST,)
+
+# 1 had request ids that did not name their agent, 2 rows that changed their length.
+OLDEST = 3
+
+
+def latest(migrations: Sequence[Migration]) -> int:
+    """The version that these migrations lead to."""
+    return OLDEST + len(migrations) - 1
+
+
+def version(db: sqlite3.Connection) -> int:
+    """Of the file; 0: it is empty."""
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(db: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
+    """Bring the file to the last version; the caller holds the transaction."""
+    done = max(0, version(db) - OLDEST + 1)
+    for migration in migrations[done:]:
+        for statement in migration:
+            db.execute(statement)
+    db.execute(f"PRAGMA user_version = {latest(migrations)}")

@@ -1,0 +1,258 @@
+"""An agent's durable state in one SQLite file.
+
+One step is one transaction, synced to the disk before `commit` returns. What is deleted is
+overwritten with zeros (`secure_delete`). When an erasure deletes, the zeros go to their place in
+the file and the log, which still holds what was there, is cut, before `commit` returns; if the
+process dies in between, the next `open` does it.
+
+All rows are sealed with a secret of the agent (`seals` says what that shows, and what it does not);
+a file whose seals do not hold is refused and left as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from unweave.errors import StoreError
+from unweave.node.config import AgentFolder
+from unweave.node.identity import Identity
+from unweave.node.storage.file import (
+    claim,
+    connect,
+    create,
+    empty_log,
+    explained,
+    inspect,
+    release,
+    settle,
+    sync_directory,
+)
+from unweave.node.storage.integrity import Seals
+from unweave.node.storage.rows import Rows, read_state, write_state
+from unweave.node.storage.schema import MIGRATIONS, Migration
+from unweave.protocol.config import Terms
+from unweave.protocol.state import DURABLE, Out, State
+from unweave.protocol.token import dead
+
+__all__ = ["Disk", "SqliteStore", "open_store"]
+
+
+class SqliteStore:
+    """`with SqliteStore.open("a1.db", terms, me, secret) as store: …`"""
+
+    def __init__(
+        self, path: Path, db: sqlite3.Connection, terms: Terms, me: int, secret: bytes
+    ) -> None:
+        self.path = path
+        self._db = db
+        self._terms = terms
+        self._me = me
+        self._secret = secret
+        self._stored: Mapping[str, Any] | None = None  # the fields as they were last written
+        self._rows = Rows({}, {}, Seals(secret))
+        self._failed = False
+        self._claim = claim(path)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        terms: Terms,
+        me: int,
+        secret: bytes = b"",
+        *,
+        migrations: Sequence[Migration] = MIGRATIONS,
+    ) -> Self:
+        """Open the store of agent `me`, or create it. A file that is not that is left as it is.
+
+        `secret` seals the rows: an agent's own is `Identity.store_secret` (`disk.open_store`).
+        Without one, as in tests, the seals show damage, and nothing else.
+        """
+        file = Path(path)
+        with explained(file):
+            if not file.exists():
+                create(file, terms, me, migrations)
+            inspect(file, terms, me, secret, migrations)
+            store = cls(file, connect(file), terms, me, secret)
+            try:
+                settle(store._db, file, migrations)
+                store._remember()
+            except BaseException:
+                store.close()
+                raise
+        return store
+
+    # --------------------------------------------------------------------------------- the Store
+
+    def load(self, terms: Terms, me: int) -> State | None:
+        if terms.run != self._terms.run or me != self._me:
+            raise StoreError(f"{self.path}: was opened for {self._terms.name(self._me)}")
+        with explained(self.path):
+            return self._remember()
+
+    def commit(self, before: State, after: State) -> None:
+        """Write what changed since the last commit, in one transaction."""
+        stored, fields = self._stored, after.__dict__
+        if self._failed:
+            raise StoreError(f"{self.path}: an earlier write failed; start the agent again")
+        changed: Collection[str] = DURABLE
+        if stored is not None:
+            known = before.__dict__
+            if lost := [name for name in DURABLE if known[name] is not stored[name]]:
+                raise StoreError(
+                    f"{self.path}: the step begins with {', '.join(lost)} that were not committed; "
+                    "commit every step, in order"
+                )
+            changed = {name for name in DURABLE if fields[name] is not stored[name]}
+            if not changed:
+                return
+        wipe = self._erases(after)
+        db = self._db
+        self._failed = True  # until it has worked
+        with explained(self.path):
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                rows = write_state(db, stored, after, changed, self._rows)
+                db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+                raise
+            self._rows = rows
+            self._stored = {name: fields[name] for name in DURABLE}
+            if wipe:
+                empty_log(db, self.path)
+        self._failed = False
+
+    def close(self) -> None:
+        self._db.close()
+        release(self._claim)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------- more
+
+    @property
+    def outbox(self) -> tuple[int, bytes] | None:
+        """To whom the token was sent that is not acknowledged yet, and its bytes: a message without
+        the evidence that goes with it, which grows."""
+        role = None if self._stored is None else self._stored["role"]
+        if not isinstance(role, Out):
+            return None
+        at = next(at for at, token in self._rows.tokens.items() if token is role.token)
+        with explained(self.path):
+            (message,) = self._db.execute(
+                "SELECT message FROM token WHERE id = ?", (at,)
+            ).fetchone()
+        return role.to, message
+
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy the store, as it is now, to a new file that can be opened in its place."""
+        target = Path(path)
+        with explained(target):
+            handle = os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+            try:
+                with closing(sqlite3.connect(target)) as copy:
+                    self._db.backup(copy)
+                os.fsync(handle)
+            except BaseException:
+                target.unlink()
+                raise
+            finally:
+                os.close(handle)
+            sync_directory(target)
+
+    # --------------------------------------------------------------------------------- internal
+
+    def _remember(self) -> State | None:
+        found = read_state(self._db, self._terms, self._me, self._secret)
+        if found is None:
+            return None
+        state, self._rows = found
+        self._stored = {name: state.__dict__[name] for name in DURABLE}
+        return state
+
+    def _erases(self, after: State) -> bool:
+        """Whether this step deletes something because of a tombstone; then no trace may stay."""
+        stored = self._stored
+        if stored is None:
+            return False
+        if after.tombs is not stored["tombs"] or after.generation is not stored["generation"]:
+            return True
+        if len(after.factors) < len(stored["factors"]):
+            return True
+        # In quarantine a tombstone is learned before the token that it kills is dropped.
+        return any(
+            dead(token, after.tombs, after.generation)
+            for token in self._rows.tokens.values()
+            if token is not after.token and token is not after.copy
+        )
+
+
+# ------------------------------------------------------------------------------
+# The agent's store, and a thread of its own for it: a slow disk holds up nothing but the steps.
+
+T = TypeVar("T")
+
+
+def open_store(folder: AgentFolder, identity: Identity) -> SqliteStore:
+    """The store in an agent's folder, sealed with its key. It is created if there is none."""
+    return SqliteStore.open(folder.store, folder.terms, folder.me, identity.store_secret)
+
+
+class Disk:
+    """Opens, reads and writes one agent's file, one thing at a time."""
+
+    def __init__(self, folder: AgentFolder, identity: Identity) -> None:
+        self._folder = folder
+        self._identity = identity
+        self._terms = folder.terms
+        self._me = folder.me
+        self._store: SqliteStore | None = None
+        self._thread = ThreadPoolExecutor(1, "disk")
+
+    async def open(self) -> None:
+        if self._store is None:
+            await self._there(self._open)
+
+    async def load(self) -> State:
+        return await self._there(self._load)
+
+    def commit(self, before: State, after: State) -> asyncio.Future[None]:
+        assert self._store is not None
+        return self._there(self._store.commit, before, after)
+
+    async def close(self) -> None:
+        await self._there(self._close)
+
+    def end(self) -> None:
+        self._thread.shutdown()
+
+    # ----------------------------------------------------------------------- in the disk's thread
+
+    def _there(self, do: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, do, *args)
+
+    def _open(self) -> None:
+        self._store = open_store(self._folder, self._identity)
+
+    def _load(self) -> State:
+        assert self._store is not None
+        loaded = self._store.load(self._terms, self._me)
+        return State(self._terms, self._me) if loaded is None else loaded
+
+    def _close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None

@@ -1,0 +1,513 @@
+"""Neighbours talk gRPC over mutual TLS, and to nobody else.
+
+Each side shows its own certificate and trusts its neighbours' alone: a stranger fails in the
+handshake, and the receiver knows from the connection itself who speaks. There is no plaintext port
+and no way around the identity. One message is one call: `stream Chunk` there, `Answers` back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import unquote
+
+from unweave.errors import MissingExtra, TransportError, WireError
+from unweave.manifest import Manifest
+from unweave.node.identity import Identity
+from unweave.node.log import Log
+from unweave.node.transport.client import DELIVER, SERVICE, Imposter, Link, grpc
+from unweave.node.transport.framing import CHUNK, Assembly, Limits, Oversize
+from unweave.node.transport.pinning import Pins
+from unweave.node.wire.primitives import parsed, pb
+
+__all__ = ["GrpcTransport", "why_not"]
+
+
+try:
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+except ImportError:
+    raise MissingExtra("grpcio-health-checking", "node", "talking to neighbours") from None
+
+
+class GrpcTransport:
+    """Carries sealed messages between `me` and its neighbours in the manifest."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        me: int,
+        identity: Identity,
+        *,
+        log: Log,
+        listen: str | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.limits = Limits.of(manifest.terms()) if limits is None else limits
+        self.refusals = Refusals(log)  # by (neighbour or "unknown", reason)
+        self.port = 0  # where it listens, once it does
+        self._log = log
+        self._identity = identity
+        self._pins = Pins(manifest, me, identity)
+        self._listen = self._pins.me.address if listen is None else listen
+        self._arrivals = Arrivals(self._stranger)
+        self._links: dict[int, Link] = {}
+        self._inbox: Inbox | None = None
+        self._server: Any = None
+
+    # ------------------------------------------------------------------------------------- life
+
+    async def start(self, deliver: Deliver) -> None:
+        """Listen. `deliver(sender, data)` gets every complete message of a neighbour."""
+        if self._inbox is not None:
+            raise TransportError("a transport starts once: make a new one")
+        self._inbox = Inbox(
+            self._pins, self.limits, self.refusals, self._log, deliver, self._admitted
+        )
+        if not self._pins.neighbours:
+            return  # an agent on its own has nobody to open a port for
+        self._links = {
+            index: Link(pin, self._identity, self.limits)
+            for index, pin in self._pins.neighbours.items()
+        }
+        server = grpc.aio.server(
+            options=[
+                ("grpc.so_reuseport", 0),  # else a second agent could share the port unnoticed
+                ("grpc.max_allowed_incoming_connections", self._connections()),
+                ("grpc.max_receive_message_length", CHUNK + 64),
+                ("grpc.per_message_decompression", 0),  # nothing unpacks to more than it was
+                ("grpc.max_concurrent_streams", 2 * self.limits.incoming),
+                ("grpc.server_handshake_timeout_ms", int(1000 * self.limits.handshake)),
+            ]
+        )
+        receive = grpc.stream_unary_rpc_method_handler(self._inbox.receive)
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, {DELIVER: receive}),)
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(_Health(self._arrivals.admit), server)
+        try:
+            if too_high(self._listen):  # gRPC would listen on another port, without a word
+                raise RuntimeError
+            self.port = server.add_secure_port(self._listen, self._credentials())
+        except RuntimeError:
+            raise TransportError(
+                f"cannot listen on {self._listen}: {why_not(self._listen)}"
+            ) from None
+        self._arrivals.start(self.port)
+        self._server = server
+        await server.start()
+
+    async def stop(self) -> None:
+        """Let messages under way finish, for a moment; then close everything."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(self.limits.grace)
+        self._arrivals.stop()
+        if self._inbox is not None:
+            await self._inbox.drain(self.limits.grace)
+        for link in self._links.values():
+            await link.close()
+
+    def _connections(self) -> int:
+        """Two for each neighbour, as a broken one may linger, and some to be refused. Without an
+        end they would take all descriptors, and with them the store's."""
+        return 2 * len(self._pins.neighbours) + self.limits.strangers
+
+    def _credentials(self) -> Any:
+        pair = (self._identity.key_pem, self._identity.certificate_pem.encode())
+        return grpc.dynamic_ssl_server_credentials(
+            grpc.ssl_server_certificate_configuration([pair], self._pins.roots),
+            self._arrivals.knock,
+            require_client_authentication=True,
+        )
+
+    # ---------------------------------------------------------------------------------- sending
+
+    async def send(self, to: int, data: bytes) -> list[bytes]:
+        """One attempt, bounded in time: the neighbour's answers, or a TransportError."""
+        link = self._links.get(to)
+        if link is None:
+            raise TransportError(f"agent number {to} is no neighbour of {self._pins.me.name}")
+        try:
+            answer = await link.send(data)
+        except Imposter as error:
+            self.refusals.note(link.pin.name, "imposter", str(error))
+            raise
+        try:
+            return list(parsed(pb.Answers(), answer, "answer").envelopes)
+        except WireError as error:
+            self.refusals.note(link.pin.name, "answer", str(error))
+            raise TransportError(f"{link.pin.name} answered {error}") from None
+
+    # -------------------------------------------------------------------------------- receiving
+
+    async def _admitted(self, peer: str, sender: int) -> None:
+        self._arrivals.admit(peer)
+        await self._links[sender].heard()
+
+    def _stranger(self, address: str) -> None:
+        self.refusals.note(
+            UNKNOWN,
+            "handshake",
+            "no TLS, no certificate, or none that the manifest pins for a neighbour",
+            address=address,
+        )
+
+
+class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
+    """grpc.health.v1 for neighbours. Watching is not offered: it would hold calls open."""
+
+    def __init__(self, admit: Callable[[str], None]) -> None:
+        self._admit = admit
+
+    async def Check(self, request: Any, context: Any) -> Any:
+        self._admit(context.peer())
+        if request.service not in ("", SERVICE):
+            await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
+        return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+
+    async def Watch(self, request: Any, context: Any) -> Any:
+        self._admit(context.peer())
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "ask with Check")
+
+
+# ------------------------------------------------------------------------------
+# What neighbours send: put together, bounded in size, number and time, and handed over.
+
+Deliver = Callable[[int, bytes], Awaitable[list[bytes]]]
+Code = grpc.StatusCode
+
+
+class _Refusal(Exception):
+    """The caller's fault: `reason` is counted, `why` is logged and told to the caller."""
+
+    def __init__(self, code: Any, reason: str, why: str) -> None:
+        super().__init__(why)
+        self.code, self.reason, self.why = code, reason, why
+
+
+class _Unable(Exception):
+    """Ours: told without details."""
+
+
+class Inbox:
+    """The receiving side of `Neighbour.Deliver`."""
+
+    def __init__(
+        self,
+        pins: Pins,
+        limits: Limits,
+        refusals: Refusals,
+        log: Log,
+        deliver: Deliver,
+        admitted: Callable[[str, int], Awaitable[None]],
+    ) -> None:
+        self._pins = pins
+        self._limits = limits
+        self._refusals = refusals
+        self._log = log
+        self._deliver = deliver
+        self._admitted = admitted
+        self._messages: Counter[int] = Counter()  # under way, of each neighbour
+        self._bytes: Counter[int] = Counter()  # announced by them
+        self._tasks: set[asyncio.Task[list[bytes]]] = set()
+
+    async def receive(self, _: Any, context: Any) -> bytes:
+        """One call: one message in chunks, and the answers to it."""
+        sender, peer = self._pins.owner(context.auth_context()), context.peer()
+        name = UNKNOWN if sender is None else self._pins.neighbours[sender].name
+        try:
+            if sender is None:
+                raise _Refusal(Code.PERMISSION_DENIED, "not a neighbour", "not a neighbour")
+            await self._admitted(peer, sender)
+            answers = await self._message(sender, context)
+            encoded: bytes = pb.Answers(envelopes=answers).SerializeToString()
+            return encoded
+        except _Refusal as refusal:
+            self._refusals.note(name, refusal.reason, refusal.why, address=peer)
+            code, why = refusal.code, refusal.why[:200]
+        except _Unable as unable:
+            code, why = Code.UNAVAILABLE, str(unable)
+        await context.abort(code, why)
+        return b""  # not reached: abort raises
+
+    async def drain(self, grace: float) -> None:
+        """Wait for messages that are being taken in; give up on them after `grace` seconds."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ---------------------------------------------------------------------------------- one call
+
+    async def _message(self, sender: int, context: Any) -> list[bytes]:
+        if self._messages[sender] >= self._limits.incoming:
+            why = f"{self._limits.incoming} messages of yours are under way"
+            raise _Refusal(Code.RESOURCE_EXHAUSTED, "too many", why)
+        self._messages[sender] += 1
+        assembly = Assembly(self._limits.message)
+        task: asyncio.Task[list[bytes]] | None = None
+
+        def release(_: object) -> None:
+            self._messages[sender] -= 1
+            self._bytes[sender] -= assembly.total
+
+        try:
+            await self._read(sender, assembly, context)
+            # In a task of its own: a caller that hangs up does not interrupt a transition.
+            task = asyncio.ensure_future(self._deliver(sender, assembly.take()))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(release)
+        finally:
+            if task is None:
+                release(None)
+        await asyncio.wait({task}, timeout=self._limits.reply)
+        return self._result(task)
+
+    async def _read(self, sender: int, assembly: Assembly, context: Any) -> None:
+        """Chunks until the end of the message. Slow senders are cut off twice: by the time between
+        two chunks, and by the time for a message of the announced size."""
+        clock, limits = asyncio.get_running_loop().time, self._limits
+        begun = clock()
+        try:
+            async with asyncio.timeout_at(begun + limits.idle) as limit:
+                while (raw := await context.read()) is not grpc.aio.EOF:
+                    announced = assembly.total > 0
+                    try:
+                        assembly.add(raw)
+                    finally:
+                        self._bytes[sender] += 0 if announced else assembly.total
+                    if not announced:
+                        self._check_room(sender)
+                    whole = begun + limits.deadline(assembly.total)
+                    limit.reschedule(min(whole, clock() + limits.idle))
+        except TimeoutError:
+            why = f"{assembly.size} of {assembly.total} bytes, and then nothing for too long"
+            raise _Refusal(Code.DEADLINE_EXCEEDED, "slow", why) from None
+        except Oversize as error:
+            raise _Refusal(Code.RESOURCE_EXHAUSTED, "too large", str(error)) from None
+        except WireError as error:
+            raise _Refusal(Code.INVALID_ARGUMENT, "malformed", str(error)) from None
+        if not assembly.complete:
+            why = f"the call ended after {assembly.size} of {assembly.total} bytes"
+            raise _Refusal(Code.INVALID_ARGUMENT, "incomplete", why)
+
+    def _check_room(self, sender: int) -> None:
+        """Two of the largest messages: one, and its repetition after a broken connection."""
+        if self._bytes[sender] > 2 * self._limits.message:
+            why = f"{self._bytes[sender]} bytes of yours are under way"
+            raise _Refusal(Code.RESOURCE_EXHAUSTED, "too many", why)
+
+    def _result(self, task: asyncio.Task[list[bytes]]) -> list[bytes]:
+        if not task.done():
+            raise _Unable("the message was taken in, but not in time to answer")
+        if task.cancelled():
+            raise _Unable("stopping")
+        error = task.exception()
+        if error is None:
+            return task.result()
+        if isinstance(error, WireError):
+            raise _Refusal(Code.INVALID_ARGUMENT, "message", str(error))
+        self._log.error("a message was lost", error=f"{type(error).__name__}: {error}")
+        raise _Unable("messages cannot be taken in now")
+
+
+# ------------------------------------------------------------------------------
+# Why an agent cannot listen where it should: gRPC does not say, so the address is tried again.
+
+_LISTEN = 'listen = "0.0.0.0:PORT" in agent.toml, beside the address in network.toml'
+
+
+def too_high(address: str) -> bool:
+    """Whether its port is none."""
+    port = address.rpartition(":")[2]
+    return port.isascii() and port.isdigit() and int(port) > 65535
+
+
+def why_not(address: str) -> str:
+    """The cause and the fix."""
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) <= 65535:
+        return 'it is not "host:port" with a port from 1 to 65535: mend listen in agent.toml'
+    try:
+        places = socket.getaddrinfo(
+            host.removeprefix("[").removesuffix("]"),
+            int(port),
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )
+    except (OSError, UnicodeError):
+        return f"this machine does not know the host {host}: check the name, or set {_LISTEN}"
+    for family, kind, protocol, _, place in places:
+        try:
+            with socket.socket(family, kind, protocol) as trial:
+                trial.bind(place)
+        except OSError as error:
+            return _told(error, host)
+    return "gRPC refuses it, although the port is free now: start the agent again"
+
+
+def _told(error: OSError, host: str) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the port is taken: is the agent running already? If not, choose another port"
+    if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+        return f"{host} is no address of this machine: set {_LISTEN}"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "this user may not open that port: choose one from 1024 on"
+    return error.strerror or str(error)
+
+
+# ------------------------------------------------------------------------------
+# Who was refused, how often and why.
+
+UNKNOWN = "unknown"
+
+
+class Refusals(Counter[tuple[str, str]]):
+    """Counts by (neighbour or "unknown", reason), and a log line for each.
+
+    Whoever knocks without end must not fill the disk: beyond `lines` per minute and kind, refusals
+    are counted, and the next line says how many had none.
+    """
+
+    def __init__(self, log: Log, lines: int = 30) -> None:
+        super().__init__()
+        self._log = log
+        self._lines = lines
+        self._spoken: Counter[tuple[str, str]] = Counter()
+        self._silent: Counter[tuple[str, str]] = Counter()
+        self._minute = 0
+
+    def note(self, who: str, reason: str, why: str, **facts: Any) -> None:
+        key = (who, reason)
+        self[key] += 1
+        minute = int(time.monotonic() / 60.0)
+        if minute != self._minute:
+            self._minute = minute
+            self._spoken.clear()
+        self._spoken[key] += 1
+        if self._spoken[key] > self._lines:
+            self._silent[key] += 1
+            return
+        if unlogged := self._silent.pop(key, 0):
+            facts["unlogged"] = unlogged
+        self._log.warning("refused", sender=who, reason=reason, why=why, **facts)
+
+
+# ------------------------------------------------------------------------------
+# Who knocks at the port and is not let in.
+#
+# gRPC ends a failed handshake in silence: no callback, no address. But it asks for our certificate
+# before every handshake, and at that moment the new connection is among this process's
+# descriptors. A connection that closes before it has called anything was not a neighbour's.
+
+Peer = tuple[str, int]
+
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
+_LOOK = 0.25  # seconds between looks at connections that have not proved anything yet
+_REMEMBER = 10.0  # seconds; a look by another thread is told much earlier
+
+
+class Arrivals:
+    """Reports each connection to the port that ends without `admit`, by its address."""
+
+    def __init__(self, refused: Callable[[str], None]) -> None:
+        self._port = 0
+        self._refused = refused
+        self._strangers: set[Peer] = set()
+        self._admitted: set[Peer] = set()
+        self._gone: dict[Peer, float] = {}  # when their end was seen
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._look: asyncio.TimerHandle | None = None
+
+    def start(self, port: int) -> None:
+        self._port = port
+        self._loop = asyncio.get_running_loop()
+
+    def stop(self) -> None:
+        self._loop = None
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+
+    def knock(self) -> None:
+        """A handshake begins. Called by gRPC in a thread of its own; returns None: no change."""
+        loop, seen = self._loop, time.monotonic()
+        if loop is None:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop has just been closed
+            loop.call_soon_threadsafe(self._note, seen, _connected(self._port))
+
+    def admit(self, peer: str) -> None:
+        """A neighbour calls over this connection (as gRPC names it)."""
+        found = _parse(peer)
+        if found is not None and found not in self._admitted:
+            self._strangers.discard(found)
+            self._admitted.add(found)
+
+    def _note(self, seen: float, found: set[Peer]) -> None:
+        for peer in found - self._admitted:
+            if self._gone.get(peer, 0.0) < seen:  # else this look is older than its end
+                self._strangers.add(peer)
+        if self._look is None and self._loop is not None:
+            self._look = self._loop.call_later(_LOOK, self._check)
+
+    def _check(self) -> None:
+        self._look = None
+        if self._loop is None:
+            return
+        there = _connected(self._port)
+        now = time.monotonic()
+        gone = self._strangers - there
+        self._gone = {peer: end for peer, end in self._gone.items() if end > now - _REMEMBER}
+        self._gone.update(dict.fromkeys(gone | (self._admitted - there), now))
+        self._strangers -= gone
+        self._admitted &= there  # a port number may come back with somebody else
+        for host, port in gone:
+            self._refused(f"{host}:{port}")
+        if self._strangers:
+            self._look = self._loop.call_later(_LOOK, self._check)
+
+
+def _connected(port: int) -> set[Peer]:
+    """The far ends of this process's connections to `port`."""
+    peers: set[Peer] = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            connection = socket.socket(fileno=int(name))
+        except OSError:
+            continue  # no socket, or closed meanwhile
+        try:
+            if connection.family in _INTERNET and connection.getsockname()[1] == port:
+                host, far = connection.getpeername()[:2]
+                peers.add((_plain(host), far))
+        except OSError:
+            continue  # it listens, or the far end has gone
+        finally:
+            connection.detach()  # the descriptor is gRPC's: only looked at, not even copied
+    return peers
+
+
+def _plain(host: str) -> str:
+    """IPv4 in IPv6's clothes is IPv4."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address)
+
+
+def _parse(peer: str) -> Peer | None:
+    """`ipv4:127.0.0.1:5000` or `ipv6:%5B::1%5D:5000`."""
+    family, _, rest = unquote(peer).partition(":")
+    host, _, port = rest.rpartition(":")
+    if family not in ("ipv4", "ipv6") or not port.isdigit():
+        return None
+    return _plain(host.strip("[]")), int(port)

@@ -1,0 +1,369 @@
+"""Messages and tokens as bytes, and back.
+
+    decode(encode(message, terms), terms) == message
+
+The same value always gives the same bytes, so that what is sent again is what was sent. Bytes that
+are no message of this network raise `WireError`, whatever they are.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from unweave.errors import WireError
+from unweave.node.wire.primitives import (
+    COUNT,
+    UNWRITABLE,
+    AnyRecord,
+    agent_of,
+    large_field,
+    parsed,
+    pb,
+    read_bitmap,
+    read_ids,
+    read_record,
+    read_revisions,
+    read_stamp,
+    read_tombs,
+    read_vector,
+    to_bytes,
+    unwritable,
+    write_bitmap,
+    write_ids,
+    write_record,
+    write_revisions,
+    write_stamp,
+    write_tombs,
+    write_vector,
+)
+from unweave.protocol.config import Terms
+from unweave.protocol.messages import (
+    Ack,
+    Alive,
+    Digests,
+    Erasures,
+    Gossip,
+    Heard,
+    Hello,
+    Message,
+    News,
+    Pass,
+    Rest,
+    Share,
+    Welcome,
+)
+from unweave.protocol.records import Chapter, Figure, Halt, Intent, Record, Tombstone, Vote
+from unweave.protocol.token import QUIET, Quiet, Stamp, Token
+
+__all__ = ["decode", "encode", "read_rest", "write_rest"]
+
+
+def encode(message: Message, terms: Terms) -> bytes:
+    """One message of this network."""
+    name, write = _WRITERS[type(message)]
+    try:
+        if isinstance(message, Pass):
+            written = pb.Message(run=terms.run)
+            _write_pass(written.token, message, terms)
+            return b"".join((to_bytes(written), *_vectors(message.token)))
+        return to_bytes(pb.Message(run=terms.run, **{name: write(message)}))
+    except UNWRITABLE as error:
+        raise unwritable(name, error) from None
+
+
+def decode(data: bytes, terms: Terms) -> Message:
+    """The message in `data`, every number in it checked against the network's size."""
+    message = parsed(pb.Message(), data, "message")
+    if message.run != terms.run:
+        raise WireError(
+            f"a message of network {message.run.hex()[:12]}…, not of {terms.run.hex()[:12]}…: "
+            "both sides need the same manifest"
+        )
+    name = message.WhichOneof("body")
+    if name is None:
+        raise WireError("an empty message, or one of a kind that this version does not know")
+    if name == "token":
+        return _read_pass(message, terms)
+    return _READERS[name](getattr(message, name), terms)
+
+
+# --------------------------------------------------------------------------------------- token
+
+
+_HEAD = struct.Struct("<QIQQQQ?")  # the token's stamp, passes and busy
+
+
+def _write_pass(written: pb.Pass, message: Pass, terms: Terms) -> None:
+    """In place: messages that are put into others are copied. What is empty is not written."""
+    token, place = message.token, written.token
+    if token.run != terms.run:
+        raise WireError("a token of another network")
+    place.head = _HEAD.pack(*token.stamp, token.passes, token.busy)
+    place.included = write_revisions(token.included)
+    place.receipts = token.receipts
+    if token.seen:
+        place.seen = write_bitmap(token.seen)
+    if token.stack:
+        place.stack.extend(token.stack)
+    if token.tombs:
+        place.tombs.extend(write_tombs(token.tombs))
+    if token.generation:
+        place.generation = write_ids(token.generation)
+    if token.quiet is not QUIET:
+        _write_quiet(place.quiet, token.quiet)
+    if message.gossip is not None:
+        written.gossip.CopyFrom(_write_gossip(message.gossip))
+
+
+def _write_quiet(place: pb.Quiet, quiet: Quiet) -> None:
+    place.SetInParent()
+    place.agents = write_bitmap(quiet.agents)
+    place.statement = quiet.statement
+    place.converged = quiet.converged
+    place.unknown = quiet.unknown
+    place.signatures.extend(
+        pb.Signature(agent=agent, signature=signature)
+        for agent, signature in sorted(quiet.signatures.items())
+    )
+
+
+def _read_quiet(message: pb.Message, terms: Terms) -> Quiet:
+    audit, frozen = message.HasField("audit"), message.HasField("frozen")
+    if not (audit or frozen or message.token.token.HasField("quiet")):
+        return QUIET
+    quiet = message.token.token.quiet
+    return Quiet(
+        agents=read_bitmap(quiet.agents, terms),
+        audit=read_vector(message.audit, terms) if audit else None,
+        frozen=read_vector(message.frozen, terms) if frozen else None,
+        statement=quiet.statement,
+        signatures={agent_of(s.agent, terms): s.signature for s in quiet.signatures},
+        converged=quiet.converged,
+        unknown=quiet.unknown,
+    )
+
+
+def _vectors(token: Token) -> Iterator[bytes | memoryview]:
+    """The large fields, each copied once, into the message's bytes."""
+    quiet = token.quiet
+    yield from large_field(pb.Message.ETA_FIELD_NUMBER, write_vector(token.eta))
+    if quiet.audit is not None:
+        yield from large_field(pb.Message.AUDIT_FIELD_NUMBER, write_vector(quiet.audit))
+    if quiet.frozen is not None:
+        yield from large_field(pb.Message.FROZEN_FIELD_NUMBER, write_vector(quiet.frozen))
+
+
+def _read_pass(message: pb.Message, terms: Terms) -> Pass:
+    read = message.token
+    token = read.token
+    try:
+        *numbers, passes, busy = _HEAD.unpack(token.head)
+    except struct.error:
+        raise WireError(f"a token's head of {len(token.head)} bytes") from None
+    stamp = Stamp(*numbers)
+    agent_of(stamp.initiator, terms)
+    if max(stamp.epoch, stamp.hop, passes) >= COUNT:
+        raise WireError("a stamp, or a number of passes, beyond every count")
+    stack = tuple(token.stack)
+    if stack:
+        if len(stack) > terms.size:
+            raise WireError(f"a path of {len(stack)} among {terms.size} agents")
+        agent_of(max(stack), terms)
+    included, inside = read_revisions(token.included, terms)
+    return Pass(
+        Token(
+            message.run,
+            stamp,
+            read_vector(message.eta, terms),
+            included,
+            inside,
+            read_tombs(token.tombs, terms),
+            read_ids(token.generation),
+            passes,
+            read_bitmap(token.seen, terms),
+            stack,
+            busy,
+            _read_quiet(message, terms),
+            token.receipts,
+        ),
+        _read_gossip(read.gossip, terms) if read.HasField("gossip") else None,
+    )
+
+
+# -------------------------------------------------------------------------------------- gossip
+
+
+def write_rest(rest: Rest) -> pb.Rest:
+    return pb.Rest(
+        stamp=write_stamp(rest.stamp),
+        holder=rest.holder,
+        included=write_revisions(rest.included),
+        quiet=write_bitmap(rest.quiet),
+        tombs=write_tombs(rest.tombs),
+        certificate=rest.certificate,
+    )
+
+
+def read_rest(rest: pb.Rest, terms: Terms) -> Rest:
+    return Rest(
+        stamp=read_stamp(rest.stamp, terms),
+        holder=agent_of(rest.holder, terms),
+        included=read_revisions(rest.included, terms)[0],
+        quiet=read_bitmap(rest.quiet, terms),
+        tombs=read_tombs(rest.tombs, terms),
+        certificate=rest.certificate,
+    )
+
+
+def _write_gossip(gossip: Gossip) -> pb.Gossip:
+    chapters, erasures, news = gossip.chapters, gossip.erasures, gossip.news
+    return pb.Gossip(
+        digests=pb.Digests(**gossip.digests._asdict()),
+        chapters=None if chapters is None else pb.Chapters(chapters=_in_order(chapters)),
+        erasures=None if erasures is None else _write_erasures(erasures),
+        rest=None if gossip.rest is None else write_rest(gossip.rest),
+        news=None if news is None else _write_news(news),
+    )
+
+
+def _in_order(records: Mapping[Any, Record]) -> list[pb.Record]:
+    return [write_record(records[key]) for key in sorted(records)]
+
+
+def _write_erasures(part: Erasures) -> pb.Erasures:
+    return pb.Erasures(
+        tombs=write_tombs(part.tombs),
+        generation=write_ids(part.generation),
+        tombstones=_in_order(part.tombstones),
+        votes=_in_order(part.votes),
+    )
+
+
+def _write_news(part: News) -> pb.News:
+    return pb.News(
+        intents=_in_order(part.intents),
+        halts=[write_record(halt) for halt in sorted(part.halts, key=lambda halt: halt.raw)],
+        figures=_in_order(part.figures),
+        wake=write_stamp(part.wake),
+    )
+
+
+def _read_gossip(gossip: pb.Gossip, terms: Terms) -> Gossip:
+    """The keys of the maps are taken from the signed records, so they cannot say something else."""
+    return Gossip(
+        digests=_read_digests(gossip.digests),
+        chapters=(
+            {c.name: c for c in _records(Chapter, gossip.chapters.chapters, terms)}
+            if gossip.HasField("chapters")
+            else None
+        ),
+        erasures=_read_erasures(gossip.erasures, terms) if gossip.HasField("erasures") else None,
+        rest=read_rest(gossip.rest, terms) if gossip.HasField("rest") else None,
+        news=_read_news(gossip.news, terms) if gossip.HasField("news") else None,
+    )
+
+
+def _read_digests(digests: pb.Digests) -> Digests:
+    return Digests(digests.chapters, digests.erasures, digests.rest, digests.news)
+
+
+def _records(kind: type[AnyRecord], records: Iterable[pb.Record], terms: Terms) -> list[AnyRecord]:
+    return [read_record(kind, record, terms) for record in records]
+
+
+def _read_erasures(part: pb.Erasures, terms: Terms) -> Erasures:
+    return Erasures(
+        tombs=read_tombs(part.tombs, terms),
+        generation=read_ids(part.generation),
+        tombstones={r.request: r for r in _records(Tombstone, part.tombstones, terms)},
+        votes={(v.target, v.author): v for v in _records(Vote, part.votes, terms)},
+    )
+
+
+def _read_news(part: pb.News, terms: Terms) -> News:
+    return News(
+        intents={r.request: r for r in _records(Intent, part.intents, terms)},
+        halts=frozenset(_records(Halt, part.halts, terms)),
+        figures={f.author: f for f in _records(Figure, part.figures, terms)},
+        wake=read_stamp(part.wake, terms),
+    )
+
+
+# ------------------------------------------------------------------------------------ messages
+
+
+def _read_alive(message: pb.Alive, terms: Terms) -> Alive:
+    if not math.isfinite(message.beat):
+        raise WireError(f"a sign of life at time {message.beat}")
+    return Alive(read_stamp(message.stamp, terms), message.beat)
+
+
+def _read_ack(message: pb.Ack, terms: Terms) -> Ack:
+    return Ack(read_stamp(message.fence, terms), read_stamp(message.stamp, terms))
+
+
+def _read_heard(message: pb.Heard, terms: Terms) -> Heard:
+    fence = read_stamp(message.fence, terms)
+    return Heard(fence, _read_digests(message.digests), message.boot)
+
+
+def _write_hello(m: Hello) -> pb.Hello:
+    fence, gossip = write_stamp(m.fence), _write_gossip(m.gossip)
+    return pb.Hello(fence=fence, gossip=gossip, boot=m.boot, question=m.question)
+
+
+def _read_hello(m: pb.Hello, terms: Terms) -> Hello:
+    return Hello(read_stamp(m.fence, terms), _read_gossip(m.gossip, terms), m.boot, m.question)
+
+
+def _write_welcome(m: Welcome) -> pb.Welcome:
+    return pb.Welcome(
+        fence=write_stamp(m.fence),
+        gossip=_write_gossip(m.gossip),
+        boot=m.boot,
+        asker=m.asker,
+        question=m.question,
+    )
+
+
+def _read_welcome(m: pb.Welcome, terms: Terms) -> Welcome:
+    fence, gossip = read_stamp(m.fence, terms), _read_gossip(m.gossip, terms)
+    return Welcome(fence, gossip, m.boot, m.asker, m.question)
+
+
+def _write_share(m: Share) -> pb.Share:
+    return pb.Share(fence=write_stamp(m.fence), gossip=_write_gossip(m.gossip))
+
+
+def _read_share(m: pb.Share, terms: Terms) -> Share:
+    return Share(read_stamp(m.fence, terms), _read_gossip(m.gossip, terms))
+
+
+_WRITERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
+    Hello: ("hello", _write_hello),
+    Welcome: ("welcome", _write_welcome),
+    Pass: ("token", lambda m: None),  # written in place
+    Ack: ("ack", lambda m: pb.Ack(fence=write_stamp(m.fence), stamp=write_stamp(m.stamp))),
+    Alive: ("alive", lambda m: pb.Alive(stamp=write_stamp(m.stamp), beat=m.beat)),
+    Share: ("share", _write_share),
+    Heard: (
+        "heard",
+        lambda m: pb.Heard(
+            fence=write_stamp(m.fence),
+            digests=pb.Digests(**m.digests._asdict()),
+            boot=m.boot,
+        ),
+    ),
+}
+
+_READERS: dict[str, Callable[[Any, Terms], Message]] = {
+    "hello": _read_hello,
+    "welcome": _read_welcome,
+    "ack": _read_ack,
+    "alive": _read_alive,
+    "share": _read_share,
+    "heard": _read_heard,
+}

@@ -1,0 +1,62 @@
+"""A message with its sender's signature.
+
+The signature covers DSSE's pre-authentication encoding of the very bytes that travel; the receiver
+checks those bytes and only then reads them, so nothing is ever serialised a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from unweave.errors import WireError
+from unweave.keys import Hashed
+from unweave.node.wire.primitives import (
+    agent_of,
+    large_field,
+    last_field,
+    parsed,
+    pb,
+    to_bytes,
+    writing,
+)
+from unweave.protocol.config import Terms
+from unweave.protocol.records import Sign, pae
+
+__all__ = ["PAYLOAD_TYPE", "Verify", "seal", "unseal"]
+
+
+PAYLOAD_TYPE = "application/vnd.unweave.message+protobuf"
+
+_PAYLOAD = pb.Envelope.PAYLOAD_FIELD_NUMBER
+_LARGE = 1 << 20
+
+Verify = Callable[[int, bytes, bytes], bool]  # agent, signed bytes, signature
+
+
+def seal(payload: bytes, sender: int, sign: Sign) -> bytes:
+    """`payload` in a signed envelope."""
+    signature = sign(_signed(payload))
+    with writing("envelope"):
+        head = to_bytes(pb.Envelope(sender=sender, signature=signature))
+    return b"".join((head, *large_field(_PAYLOAD, payload)))
+
+
+def unseal(data: bytes, terms: Terms, verify: Verify) -> tuple[int, bytes]:
+    """Sender and payload, if the sender's signature covers the payload."""
+    found = last_field(data, _PAYLOAD)
+    envelope = parsed(pb.Envelope(), data if found is None else found[0], "envelope")
+    payload = envelope.payload if found is None else found[1]
+    sender = agent_of(envelope.sender, terms)
+    if not verify(sender, _signed(payload), envelope.signature):
+        raise WireError(
+            f"the signature is not {terms.name(sender)}'s: its key must be the one in the manifest"
+        )
+    return sender, bytes(payload)
+
+
+def _signed(payload: bytes | memoryview) -> bytes:
+    """What is signed, or its hash where it is large: nobody holds a token twice to sign it."""
+    if len(payload) < _LARGE:
+        return pae(PAYLOAD_TYPE, bytes(payload))
+    head = b"DSSEv1 %d %s %d " % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload))
+    return Hashed.of(head, payload)

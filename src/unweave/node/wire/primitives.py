@@ -1,0 +1,341 @@
+"""The one large field of a protobuf message, without a copy of it.
+
+The library copies every field that it reads. A token of 50 MB is in a chunk, in an envelope and in
+a message; what is read here instead costs nothing but a few steps per field.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import chain, repeat
+from typing import Any, TypeVar
+
+import numpy as np
+
+from unweave.errors import MissingExtra, WireError
+from unweave.grid import Ints
+from unweave.protocol.config import Terms
+from unweave.protocol.records import Chapter, Figure, Halt, Intent, Record, Tombstone, Vote
+from unweave.protocol.token import ID_BYTES, Revision, Stamp, Tomb, Tombs, requested_of
+
+__all__ = [
+    "COUNT",
+    "UNWRITABLE",
+    "AnyRecord",
+    "agent_of",
+    "large_field",
+    "last_field",
+    "parsed",
+    "pb",
+    "read_bitmap",
+    "read_ids",
+    "read_record",
+    "read_revisions",
+    "read_stamp",
+    "read_tombs",
+    "read_vector",
+    "to_bytes",
+    "unwritable",
+    "write_bitmap",
+    "write_ids",
+    "write_record",
+    "write_revisions",
+    "write_stamp",
+    "write_tombs",
+    "write_vector",
+    "writing",
+]
+
+
+_VARINT, _BYTES = 0, 2
+_FIXED = {1: 8, 5: 4}
+
+
+def last_field(data: bytes, number: int) -> tuple[bytes, memoryview] | None:
+    """The bytes before field `number`, and what it holds, if it is the last field of `data`, as in
+    everything that is written here. None: it is not, or `data` is no message; ask the library."""
+    at, end, key = 0, len(data), number << 3 | _BYTES
+    while at < end:
+        begun = at
+        found, at = _varint(data, at)
+        kind = found & 7
+        if kind == _VARINT:
+            _, at = _varint(data, at)
+        elif kind in _FIXED:
+            at += _FIXED[kind]
+        elif kind == _BYTES:
+            size, at = _varint(data, at)
+            if found == key and size == end - at:
+                return data[:begun], memoryview(data)[at:]
+            at += size
+        else:
+            return None
+    return None
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number and where it ends; beyond everything if it does not."""
+    value = 0
+    for shift, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return value, at + shift + 1
+    return 0, len(data)
+
+
+# ------------------------------------------------------------------------------
+# The small parts of messages: vectors, revisions, sets of agents, stamps, tombstones, records.
+#
+# Everything that comes from outside is checked here against the network's size, so that the state
+# machine never meets an agent, a vector or a record that cannot exist. A value that does not fit
+# is a `WireError` and nothing else.
+
+try:
+    from google.protobuf.message import DecodeError, EncodeError
+    from google.protobuf.message import Message as Proto
+
+    from unweave.node.wire import wire_pb2 as pb
+except ImportError:
+    raise MissingExtra("protobuf", "node", "the wire format") from None
+
+
+_REVISION_BYTES = 16
+COUNT = 2**62  # no epoch, hop or pass comes near it; what is counted up must still fit 64 bits
+
+AnyProto = TypeVar("AnyProto", bound=Proto)
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+def to_bytes(message: Proto) -> bytes:
+    return message.SerializeToString(deterministic=True)
+
+
+def large_field(number: int, data: bytes | memoryview) -> tuple[bytes, bytes | memoryview]:
+    """A bytes field as protobuf writes it, in two pieces: (key, length) and the data itself."""
+    head, size = bytearray((number << 3 | 2,)), len(data)
+    while size > 0x7F:
+        head.append(size & 0x7F | 0x80)
+        size >>= 7
+    head.append(size)
+    return bytes(head), data
+
+
+def parsed(message: AnyProto, data: bytes, what: str) -> AnyProto:
+    try:
+        message.ParseFromString(data)
+    except DecodeError:
+        raise WireError(f"{len(data)} bytes that are no {what}") from None
+    return message
+
+
+# A number that is too large for its field, or no number, has no bytes.
+UNWRITABLE = (ValueError, TypeError, OverflowError, EncodeError, struct.error)
+
+
+def unwritable(what: str, error: Exception) -> WireError:
+    if isinstance(error, WireError):
+        return error
+    return WireError(f"{what}: a value that cannot be written ({error})")
+
+
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    try:
+        yield
+    except UNWRITABLE as error:
+        raise unwritable(what, error) from None
+
+
+def agent_of(index: int, terms: Terms) -> int:
+    if index >= terms.size:
+        raise WireError(f"agent number {index}: this network has {terms.size} agents")
+    return index
+
+
+# ------------------------------------------------------------------------------------- vectors
+
+
+def write_vector(units: Ints) -> memoryview:
+    return np.ascontiguousarray(units, dtype="<i8").data.cast("B")
+
+
+def read_vector(data: bytes, terms: Terms) -> Ints:
+    if len(data) != 8 * terms.grid.dim:
+        raise WireError(f"a vector of {len(data)} bytes: expected {8 * terms.grid.dim}")
+    return np.frombuffer(data, dtype="<i8").astype(np.int64, copy=False)
+
+
+def write_revisions(included: tuple[Revision, ...]) -> bytes:
+    return struct.pack(f"<{2 * len(included)}Q", *chain.from_iterable(included))
+
+
+def read_revisions(data: bytes, terms: Terms) -> tuple[tuple[Revision, ...], int]:
+    """One revision per agent, and the bitmap of those that are in: it is not sent but derived, so
+    the two cannot disagree."""
+    if len(data) != _REVISION_BYTES * terms.size:
+        raise WireError(f"{len(data)} bytes of revisions: expected {_REVISION_BYTES * terms.size}")
+    return _revisions(data)
+
+
+@lru_cache(maxsize=2)  # most hops change nothing: the next token has the same bytes
+def _revisions(data: bytes) -> tuple[tuple[Revision, ...], int]:
+    # tuple.__new__ instead of Revision: a network of 10⁴ agents is read in C.
+    revisions = map(tuple.__new__, repeat(Revision), struct.iter_unpack("<QQ", data))
+    included: tuple[Revision, ...] = tuple(revisions)
+    counters = np.frombuffer(data, dtype="<u8")[::2]
+    inside = np.packbits(counters != 0, bitorder="little").tobytes()
+    return included, int.from_bytes(inside, "little")
+
+
+# ---------------------------------------------------------------------------------------- sets
+
+
+def write_bitmap(bitmap: int) -> bytes:
+    return bitmap.to_bytes((bitmap.bit_length() + 7) // 8, "little")
+
+
+def read_bitmap(data: bytes, terms: Terms) -> int:
+    bitmap = int.from_bytes(data[: terms.size // 8 + 2], "little")
+    if len(data) > terms.size // 8 + 1 or bitmap > terms.everybody:
+        raise WireError(f"a set of agents beyond number {terms.size - 1}")
+    return bitmap
+
+
+def write_ids(ids: Iterable[bytes]) -> bytes:
+    ordered = sorted(ids)
+    for request in ordered:
+        if len(request) != ID_BYTES:
+            raise WireError(f"request id {request.hex()}: must have {ID_BYTES} bytes")
+    return b"".join(ordered)
+
+
+def read_ids(data: bytes) -> frozenset[bytes]:
+    if not data:
+        return frozenset()
+    if len(data) % ID_BYTES:
+        raise WireError(f"{len(data)} bytes of request ids: not a multiple of {ID_BYTES}")
+    return frozenset(data[at : at + ID_BYTES] for at in range(0, len(data), ID_BYTES))
+
+
+# -------------------------------------------------------------------------------------- stamps
+
+
+def write_stamp(stamp: Stamp) -> pb.Stamp:
+    epoch, initiator, boot, hop, sender = stamp
+    return pb.Stamp(epoch=epoch, initiator=initiator, boot=boot, hop=hop, sender=sender)
+
+
+def read_stamp(stamp: pb.Stamp | Stamp, terms: Terms) -> Stamp:
+    initiator = agent_of(stamp.initiator, terms)
+    if max(stamp.epoch, stamp.hop) >= COUNT:
+        raise WireError("a stamp beyond every count")
+    return Stamp(stamp.epoch, initiator, stamp.boot, stamp.hop, stamp.sender)
+
+
+# ---------------------------------------------------------------------------------- tombstones
+
+
+def write_tombs(tombs: Tombs) -> list[pb.Tomb]:
+    return [
+        pb.Tomb(
+            agent=agent,
+            ids=write_ids(tomb.open),
+            whole=tomb.whole,
+            left=tomb.left,
+            filed=write_ids(tomb.filed),
+        )
+        for agent, tomb in sorted(tombs.items())
+    ]
+
+
+def read_tombs(tombs: Iterable[pb.Tomb], terms: Terms) -> Tombs:
+    read: dict[int, Tomb] = {}
+    for tomb in tombs:
+        agent = agent_of(tomb.agent, terms)
+        filed = read_ids(tomb.filed)
+        known = Tomb(read_ids(tomb.ids) | filed, tomb.whole, tomb.left, filed)
+        read[agent] = known.union(read[agent]) if agent in read else known
+    return read
+
+
+# ------------------------------------------------------------------------------------- records
+
+
+def write_record(record: Record) -> pb.Record:
+    return pb.Record(raw=record.raw, author=record.author, signature=record.signature)
+
+
+def read_record(kind: type[AnyRecord], record: pb.Record, terms: Terms) -> AnyRecord:
+    """A record with the bytes and the signature unchanged. Its JSON is looked at once, here: a
+    record that cannot be read must not be stored and passed on."""
+    read = kind(record.raw, agent_of(record.author, terms), record.signature)
+    try:
+        problem = _CHECKS[kind](read, read.body, terms) if kind in _CHECKS else None
+        problem = problem or _wrong_run(read.body, terms)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise WireError(f"{kind.__name__.lower()}: cannot be read ({error})") from None
+    if problem is not None:
+        raise WireError(f"{kind.__name__.lower()}: {problem}")
+    return read
+
+
+def _wrong_run(body: Mapping[str, Any], terms: Terms) -> str | None:
+    return None if body["run"] == terms.run.hex() else "belongs to another network"
+
+
+def _check_erasure(record: Intent | Tombstone, body: Mapping[str, Any], terms: Terms) -> str | None:
+    if type(body["agent"]) is not int or record.agent != record.author:
+        return "written by somebody else than its agent"
+    if len(record.request) != ID_BYTES:
+        return f"a request id must have {ID_BYTES} bytes"
+    if requested_of(record.request) != record.agent:
+        return "the request id names another agent"
+    if type(body["whole"]) is not bool or not isinstance(body["rows"], list):
+        return "the scope is missing"
+    if isinstance(record, Tombstone) and type(body["retrain"]) is not bool:
+        return "does not say whether everybody starts from zero"
+    assert record.rows is not None  # parses the commitments, once
+    return None
+
+
+def _check_vote(record: Vote, body: Mapping[str, Any], terms: Terms) -> str | None:
+    if type(body["agent"]) is not int or not 0 <= record.target < terms.size:
+        return "about an agent that this network does not have"
+    if len(record.request) != ID_BYTES:
+        return f"a request id must have {ID_BYTES} bytes"
+    if requested_of(record.request) != record.target:
+        return "the request id names another agent"
+    if record.target == record.author:
+        return "an agent cannot declare itself gone"
+    return None
+
+
+def _check_halt(record: Halt, body: Mapping[str, Any], terms: Terms) -> str | None:
+    return None if isinstance(body["eta"], str) else "does not name the sum"
+
+
+def _check_figure(record: Figure, body: Mapping[str, Any], terms: Terms) -> str | None:
+    if body["agent"] != record.author or len(record.stamp) != len(Stamp._fields):
+        return "written by somebody else than its agent, or about no place of rest"
+    influence = record.influence
+    if influence is not None and not math.isfinite(influence):
+        return "the influence is not a number"
+    return None
+
+
+def _check_chapter(record: Chapter, body: Mapping[str, Any], terms: Terms) -> str | None:
+    return None if record.agent == record.author else "written by somebody else than its agent"
+
+
+_CHECKS: dict[type[Record], Callable[[Any, Mapping[str, Any], Terms], str | None]] = {
+    Intent: _check_erasure,
+    Tombstone: _check_erasure,
+    Vote: _check_vote,
+    Halt: _check_halt,
+    Figure: _check_figure,
+    Chapter: _check_chapter,
+}

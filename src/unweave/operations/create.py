@@ -1,0 +1,162 @@
+"""A new network on disk: `network.toml`, and one folder per agent, ready for its host."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from unweave.errors import ConfigError
+from unweave.manifest import Manifest
+from unweave.models import Model
+from unweave.node.config import AGENT_FILE
+from unweave.node.identity import Identity
+
+__all__ = ["create_network", "free_ports"]
+
+
+_PORTS = range(10_000, 32_768)  # below the ephemeral ports of Linux, macOS and Windows
+
+
+def create_network(
+    folder: str | Path,
+    *,
+    name: str,
+    model: Model,
+    agents: Sequence[str],
+    addresses: Sequence[str],
+    data: Mapping[str, Mapping[str, Any]],
+    graph: str | dict[str, Any] | None = None,
+    edges: Sequence[tuple[str, str]] | None = None,
+    metrics: Sequence[str] = (),
+    fill: Callable[[str, Path], None] | None = None,
+    tell: Callable[[str], None] = lambda name: None,
+    **settings: Any,
+) -> Manifest:
+    """Write DIR/network.toml and DIR/agents/NAME/ with key, certificate, agent.toml and manifest.
+
+    `data` holds each agent's [data] table, `fill(name, folder)` puts its file there, `tell(name)`
+    is called when a folder is ready. The network appears when it is complete, or not at all. An
+    existing one is never overwritten: its keys are somebody's identity.
+    """
+    root = Path(folder)
+    if (root / "network.toml").exists() or (root / "agents").exists():
+        raise ConfigError(
+            f"{root}: there is a network already; choose another folder, or move this one away"
+        )
+    if root.exists() and not root.is_dir():
+        raise ConfigError(f"{root}: there is a file of this name: choose another folder")
+    for agent in agents:
+        if agent in (".", ".."):
+            raise ConfigError(
+                f"agent {agent!r}: a name must be usable as a folder's: choose another"
+            )
+        if agent.startswith("-"):
+            raise ConfigError(
+                f"agent {agent!r}: commands would take the name for an option: choose another"
+            )
+    identities = [Identity.create(agent) for agent in agents]
+    entries = [
+        {"name": agent, "address": address, "certificate": identity.certificate_pem}
+        for agent, address, identity in zip(agents, addresses, identities, strict=True)
+    ]
+    manifest = Manifest.make(
+        name=name,
+        model=model,
+        agents=entries,
+        graph=graph,
+        edges=None if edges is None else [list(edge) for edge in edges],
+        **settings,
+    )
+    manifest.terms()  # refuse what cannot run before anything is written
+    with _all_or_nothing(root) as place:
+        for k, identity in enumerate(identities):
+            home = place / "agents" / identity.name
+            home.mkdir(parents=True)
+            identity.save(home)
+            manifest.write(home / "network.toml")
+            table = dict(data.get(identity.name, {"path": "data.csv"}))
+            _write_agent_file(home, identity.name, table, metrics[k] if metrics else "")
+            if fill is not None:
+                fill(identity.name, home)
+            tell(identity.name)
+        manifest.write(place / "network.toml")
+    return manifest
+
+
+@contextmanager
+def _all_or_nothing(root: Path) -> Iterator[Path]:
+    """A folder to build in; what is in it moves to `root` at the end, unless something fails."""
+    try:
+        exists = root.is_dir()
+        if not exists:
+            root.parent.mkdir(parents=True, exist_ok=True)
+        # On the same disk, so that moving is renaming; inside `root` if the user made that.
+        beside = root if exists else root.parent
+        place = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=beside))
+        try:
+            yield place
+            if exists:
+                for part in ("agents", "network.toml"):
+                    os.rename(place / part, root / part)
+            else:
+                place.chmod(0o777 & ~_umask())
+                os.rename(place, root)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{root}: the network cannot be written there ({error.strerror or error}): choose "
+            "another folder, or mend its permissions"
+        ) from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _write_agent_file(home: Path, name: str, data: Mapping[str, Any], metrics: str) -> None:
+    from unweave.manifest.toml import write_toml
+
+    head = (
+        "# One agent. Its neighbours see the tokens it passes on, and from two of them in a row\n"
+        "# they can compute its sufficient statistics (sums over its records, never the records).\n"
+        "# A shard with fewer than min_records records is refused.\n"
+    )
+    values: dict[str, Any] = {"network": "network.toml", "name": name, "min_records": 10}
+    if metrics:
+        values["metrics"] = metrics
+    values["data"] = dict(data)
+    (home / AGENT_FILE).write_text(head + write_toml(values))
+
+
+def free_ports(count: int, but: Collection[int] = ()) -> list[int]:
+    """Ports that are free on loopback now, all different, and none of `but`.
+
+    They are drawn from those that a system does not hand out by itself: an agent may start long
+    after they were chosen, and another network is unlikely to have drawn them meanwhile.
+    """
+    drawn = iter(random.SystemRandom().sample(_PORTS, len(_PORTS)))
+    ports: dict[int, None] = {}
+    misses = 0
+    while len(ports) < count:
+        with socket.socket() as probe:
+            try:
+                # Where hardly any is free, the system knows better.
+                probe.bind(("127.0.0.1", next(drawn, 0)))
+            except OSError:
+                continue
+            port = int(probe.getsockname()[1])
+        if port not in ports and port not in but:
+            ports[port] = None
+        elif (misses := misses + 1) > 1000:
+            raise ConfigError(f"{count} ports are not free on this machine: give addresses")
+    return list(ports)

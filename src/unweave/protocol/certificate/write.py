@@ -1,0 +1,255 @@
+"""What a completed cover proves, as bytes that other tools can read.
+
+Two in-toto statements in DSSE envelopes. The *attestation* is written by the first agent of a
+quiet cover and signed by every agent: this is the sum, this is what it includes, these are the
+tombstones I know (those that were proved before and put away by their number and digest). The
+*closing* is signed by the agent that completes the cover: the audit, and for each erasure how it
+was earned. Beside them travel the owners' signed tombstones with their removal receipts, and the
+votes about agents that are gone. `verify` reads what this file writes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from unweave.protocol.config import Terms
+from unweave.protocol.records import Record, Sign, Tombstone, Vote, pae
+from unweave.protocol.state import State
+from unweave.protocol.token import Stamp, Token, digest
+
+__all__ = [
+    "ATTESTATION",
+    "CLOSING",
+    "FORMAT",
+    "PAYLOAD_TYPE",
+    "STATEMENT",
+    "attestation",
+    "certificate",
+    "closing",
+    "closing_of",
+    "envelope",
+    "evident",
+    "proved_by",
+    "record_envelope",
+    "sign_statement",
+    "tombstones_of",
+]
+
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+STATEMENT = "https://in-toto.io/Statement/v1"
+ATTESTATION = "urn:unweave:attestation:v1"
+CLOSING = "urn:unweave:erasure:v1"
+FORMAT = "unweave certificate 1"
+
+
+def encode(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _statement(kind: str, eta: bytes, predicate: Mapping[str, Any]) -> bytes:
+    return encode(
+        {
+            "_type": STATEMENT,
+            "subject": [{"name": "eta", "digest": {"sha256": eta.hex()}}],
+            "predicateType": kind,
+            "predicate": predicate,
+        }
+    )
+
+
+def attestation(terms: Terms, token: Token) -> bytes:
+    """What every agent of a quiet cover signs: a function of the token alone."""
+    names = terms.topology.agents
+    tombs = {
+        names[agent]: {
+            "requests": sorted(request.hex() for request in tomb.open),
+            "whole": tomb.whole,
+            "left": tomb.left,
+            "filed": {"count": len(tomb.filed), "sha256": _ids_digest(tomb.filed)},
+        }
+        for agent, tomb in token.tombs.items()
+    }
+    unproved = {request for tomb in token.tombs.values() for request in tomb.open}
+    return _statement(
+        ATTESTATION,
+        digest(token.eta),
+        {
+            "manifest": terms.run.hex(),
+            "epoch": list(token.stamp[:3]),
+            "included": {
+                names[agent]: f"{revision.counter}.{revision.boot}"
+                for agent, revision in enumerate(token.included)
+                if revision.counter
+            },
+            "tombstones": tombs,
+            "generation": sorted(request.hex() for request in token.generation & unproved),
+            "receipts": token.receipts.hex(),
+        },
+    )
+
+
+@lru_cache(maxsize=16)  # long ago most of them were put away, and every statement names them
+def _ids_digest(ids: frozenset[bytes]) -> str:
+    """The name of a set of requests: SHA-256 of their bytes in order."""
+    return hashlib.sha256(b"".join(sorted(ids))).hexdigest()
+
+
+def closing_of(certificate: bytes) -> dict[str, Any]:
+    """What the closing agent of a certificate signed; nothing is checked here."""
+    payload = base64.b64decode(json.loads(certificate)["closing"]["payload"])
+    predicate: dict[str, Any] = json.loads(payload)["predicate"]
+    return predicate
+
+
+def tombstones_of(certificate: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
+    """The bytes of each tombstone in a certificate, and their signatures; nothing is checked."""
+    for envelope in json.loads(certificate)["tombstones"]:
+        signatures = [base64.b64decode(one["sig"]) for one in envelope["signatures"]]
+        yield base64.b64decode(envelope["payload"]), signatures
+
+
+def proved_by(certificate: bytes) -> frozenset[bytes]:
+    """The requests that a certificate proves."""
+    return frozenset(bytes.fromhex(request) for request in closing_of(certificate)["erasures"])
+
+
+def sign_statement(statement: bytes, sign: Sign) -> bytes:
+    return sign(pae(PAYLOAD_TYPE, statement))
+
+
+def closing(s: State, token: Token, stamp: Stamp, estimate: Mapping[str, Any] | None) -> bytes:
+    """What the agent that completes the cover signs."""
+    names = s.terms.topology.agents
+    return _statement(
+        CLOSING,
+        digest(token.eta),
+        {
+            "manifest": s.terms.run.hex(),
+            "stamp": list(stamp),
+            "closed_by": names[s.me],
+            "attestation": hashlib.sha256(token.quiet.statement).hexdigest(),
+            "audit": "equal",
+            "converged": token.quiet.converged,
+            "estimate": None if estimate is None else _finite(estimate),
+            "not_attested": [names[k] for k, tomb in sorted(token.tombs.items()) if tomb.left],
+            "erasures": erasures(s, token),
+            "evidence": [
+                hashlib.sha256(record.raw).hexdigest()
+                for records in evidence(s, token)
+                for record in records
+            ],
+        },
+    )
+
+
+def erasures(s: State, token: Token) -> dict[str, dict[str, str]]:
+    """Every request that this cover completes: whose it was, how much of it, and by whose word.
+
+    The word is the owner's tombstone; for an agent that is gone, the quorum's votes, whose request
+    then stands for everything of that agent.
+    """
+    names = s.terms.topology.agents
+    found = {}
+    for agent, tomb in sorted(token.tombs.items()):
+        asked = {vote.request for vote in votes_about(s, agent)} if tomb.left else set()
+        for request in sorted(tomb.open | asked):
+            record = s.tombstones.get(request)
+            signed = record is not None or tomb.whole
+            found[request.hex()] = {
+                "agent": names[agent],
+                "scope": "records" if record is not None and not record.whole else "agent",
+                "kind": kind(s.terms, token, request),
+                "by": "owner" if request in tomb.open and signed else "quorum",
+            }
+    return found
+
+
+def kind(terms: Terms, token: Token, request: bytes) -> str:
+    """Never a stronger word than was earned."""
+    if terms.conjugate:
+        return "exact"
+    return "retrained" if request in token.generation else "refined"
+
+
+def votes_about(s: State, agent: int) -> list[Vote]:
+    return [vote for (target, _), vote in sorted(s.votes.items()) if target == agent]
+
+
+def evidence(s: State, token: Token) -> tuple[list[Tombstone], list[Vote]]:
+    """The records that travel with the statements, in the order of agents."""
+    tombs = sorted(token.tombs.items())
+    return (
+        [s.tombstones[r] for _, tomb in tombs for r in sorted(tomb.open) if r in s.tombstones],
+        [vote for agent, tomb in tombs if tomb.left for vote in votes_about(s, agent)],
+    )
+
+
+def evident(s: State) -> bool:
+    """Whether this agent holds the signed evidence of every open erasure it knows.
+
+    Request ids ride on the token and can arrive before the records behind them, which travel by
+    gossip; whoever attests could be the one to write the certificate, and must have them.
+    """
+    for agent, tomb in s.tombs.items():
+        if tomb.left:
+            if len(votes_about(s, agent)) < s.terms.quorum:
+                return False
+        elif not tomb.open <= s.tombstones.keys():
+            return False
+    return True
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: a bound that does not exist is null."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def envelope(kind: str, payload: bytes, signatures: Mapping[str, bytes]) -> dict[str, Any]:
+    """A DSSE envelope with one signature per key."""
+    return {
+        "payloadType": kind,
+        "payload": base64.b64encode(payload).decode(),
+        "signatures": [
+            {"keyid": keyid, "sig": base64.b64encode(signature).decode()}
+            for keyid, signature in signatures.items()
+        ],
+    }
+
+
+def record_envelope(terms: Terms, record: Record) -> dict[str, Any]:
+    return envelope(record.kind, record.raw, {terms.keyid(record.author): record.signature})
+
+
+def certificate(s: State, token: Token, sign: Sign, estimate: Mapping[str, Any] | None) -> bytes:
+    """The one file. It proves every erasure on the token that its agent has not put away."""
+    terms = s.terms
+    closed = closing(s, token, token.stamp.next(s.boot), estimate)
+    tombstones, votes = evidence(s, token)
+    return encode(
+        {
+            "format": FORMAT,
+            "attestation": envelope(
+                PAYLOAD_TYPE,
+                token.quiet.statement,
+                {terms.keyid(k): sig for k, sig in sorted(token.quiet.signatures.items())},
+            ),
+            "closing": envelope(
+                PAYLOAD_TYPE, closed, {terms.keyid(s.me): sign_statement(closed, sign)}
+            ),
+            "tombstones": [record_envelope(terms, record) for record in tombstones],
+            "votes": [record_envelope(terms, vote) for vote in votes],
+        }
+    )

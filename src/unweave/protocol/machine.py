@@ -1,0 +1,263 @@
+"""The agent's state machine: `handle(state, event) → (state, effects)`, pure.
+
+The driver commits the durable part of the new state, then carries out the effects in order. If it
+dies in between, `start` and `resume` recompute every effect that is still outstanding.
+
+    event            what follows                                                          rule
+    ---------------  --------------------------------------------------------------------  -----
+    start            new boot nonce, quarantine, Hello to every neighbour                  1
+    Hello            hear, join, forget what the neighbour acknowledged, answer Welcome    1
+    Welcome          hear, join; when all have answered: leave quarantine, resume          1
+    Pass (token)     stale: learn only. Else hold it and acknowledge; dead: rebuild        4
+    Continue         visit: cavity, wanted, one transaction, route or rest                 5–7
+    Done             the answer that a visit waits for: visit again from its start         5
+    Ack              the neighbour has it: no longer responsible                           8
+    Share, Heard     join what a neighbour knows; note what it has acknowledged            3
+    Alive            the token lives                                                       10
+    EraseRequested   a durable intent                                                      12
+    VoteCast         a vote; with a quorum the target has left                             13
+    DataChanged      a new version of the data                                             11
+    Roused           a token at rest walks once more                                       11
+    Kept             the certificate of a request is on the disk: put its evidence away
+    Figured          one number about this agent is published
+    Tick             resend, go elsewhere, presume the token lost                          8–10
+
+After each event `settle` compares what the agent has to do with the place of rest (rule 11) and
+spreads what has grown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from unweave.protocol.compaction import keep_certificate, on_kept
+from unweave.protocol.events import (
+    Again,
+    Continue,
+    DataChanged,
+    Detach,
+    Done,
+    Effect,
+    EraseRequested,
+    Event,
+    Figured,
+    Kept,
+    Received,
+    Refused,
+    Roused,
+    Tick,
+    VoteCast,
+)
+from unweave.protocol.gossip import handover, hello, on_heard, on_hello, share, silent, welcomed
+from unweave.protocol.merge import hear, learn, listen, recheck, stamps, unbacked
+from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
+from unweave.protocol.records import Sign
+from unweave.protocol.recovery import drop_role, open_epoch
+from unweave.protocol.requests import on_data, on_erase, on_figured, on_roused, on_vote
+from unweave.protocol.routing import settle, watch
+from unweave.protocol.state import Hold, Out, State, Turn, unsigned
+from unweave.protocol.timers import deadline, pulse, set_loss_alarm, tick
+from unweave.protocol.token import FAR, NEVER, bit, dead
+from unweave.protocol.visit import visit
+
+__all__ = ["deadline", "handle", "resume", "start"]
+
+
+def start(
+    state: State, boot: int, now: float, sign: Sign = unsigned, *, alone: bool = False
+) -> tuple[State, list[Effect]]:
+    """Rule 1: a new process on this durable state. `alone` skips quarantine: nobody else has a past
+    (a network that begins now, in one memory)."""
+    s = state.rebooted(boot)
+    turn = Turn(now, sign)
+    s.alone = alone
+    if alone or not s.neighbours:
+        leave_quarantine(s, turn)
+    else:
+        for n in s.neighbours:
+            turn.send(n, hello(s, n))
+        patience = s.terms.patience
+        s.alarms = {"hello": now + patience.resend, "welcome": now + patience.welcome}
+    return s, turn.effects
+
+
+def handle(state: State, event: Event, sign: Sign = unsigned) -> tuple[State, list[Effect]]:
+    """One transition. `state` is not changed."""
+    s = state.fork()
+    turn = Turn(event.now, sign)
+    _EVENTS[type(event)](s, turn, event)
+    if s.sought and (s.intents is not state.intents or s.wake is not state.wake):
+        s.sought = frozenset()
+    if s.synced:
+        settle(s, turn)
+        watch(s, turn, state)
+        if (s.gossip is None or s.gossip is not state.gossip) and not silent(s):
+            share(s, turn)  # it was written anew: something has grown
+    return s, turn.effects
+
+
+def resume(state: State) -> list[Effect]:
+    """Every effect that is outstanding in this durable state."""
+    turn = Turn(0.0, unsigned)
+    _resume(state.fork(), turn)
+    return turn.effects
+
+
+def _resume(s: State, turn: Turn) -> None:
+    if s.detached or s.dropped:
+        turn.do(Detach(s.detached))
+    keep_certificate(s, turn)
+    if isinstance(s.role, Out):
+        patience = s.terms.patience
+        turn.send(s.role.to, handover(s, s.role.token, s.role.to))
+        s.alarms = {
+            **s.alarms,
+            "resend": turn.now + patience.resend,
+            "ack": turn.now + patience.ack,
+        }
+    elif isinstance(s.role, Hold):
+        turn.do(Again())
+    share(s, turn)
+
+
+# -------------------------------------------------------------------------------- quarantine
+
+
+def leave_quarantine(s: State, turn: Turn) -> None:
+    """Fence, learn, resume; the genesis opens epoch 1 if nobody has heard of any."""
+    s.synced = True
+    s.alarms = {k: at for k, at in s.alarms.items() if k == "hello"}
+    recheck(s, turn)
+    set_loss_alarm(s, turn)
+    s.alarms = {**s.alarms, "alive": turn.now + s.terms.patience.alive}
+    if s.me == s.terms.genesis and max(s.last, s.fence) == NEVER and not s.halted:
+        open_epoch(s, turn, None, "genesis")
+    else:
+        _resume(s, turn)
+
+
+def on_tick(s: State, turn: Turn, event: Tick) -> None:
+    welcome = s.alarms.get("welcome")
+    if not s.synced and welcome is not None and welcome <= turn.now:
+        # Patience has passed: start with those who answered, if there is at least one.
+        s.alarms = {**s.alarms, "welcome": turn.now + s.terms.patience.welcome}
+        if s.welcomed:
+            leave_quarantine(s, turn)
+    tick(s, turn)
+
+
+def on_welcome(s: State, turn: Turn, sender: int, message: Welcome) -> None:
+    if welcomed(s, turn, sender, message) and not s.synced:
+        left = s.left
+        if all(s.welcomed & bit(n) or left & bit(n) for n in s.neighbours):
+            leave_quarantine(s, turn)
+
+
+# ------------------------------------------------------------------------------------ tokens
+
+
+def on_pass(s: State, turn: Turn, sender: int, message: Pass) -> None:
+    """Rule 4. Stamps are compared before tombstones are learned."""
+    token = message.token
+    if token.run != s.terms.run or s.tomb.left or s.halted:
+        return
+    if token.stamp.epoch - s.fence.epoch >= FAR:
+        turn.do(Refused(f"{s.terms.name(sender)} sent a token from an impossible epoch"))
+        return
+    gossip = message.gossip
+    if gossip is not None:
+        stamps(s, gossip)
+    stale = token.stamp <= s.last or token.stamp < s.fence
+    if not stale:
+        s.last = token.stamp
+        hear(s, token.stamp)
+        drop_role(s)
+    if gossip is not None:
+        listen(s, turn, gossip)
+    learn(s, turn, token.tombs, token.generation)
+    if not stale:
+        pulse(s, turn, token.stamp, turn.now)
+        if dead(token, s.tombs, s.generation):
+            open_epoch(s, turn, None, "the token included what a tombstone forbids")
+        else:
+            s.role = Hold(token)
+    turn.send(sender, Ack(s.fence, token.stamp))
+    if not stale and isinstance(s.role, Hold) and s.role.token is token:
+        visit(s, turn)
+
+
+def on_ack(s: State, turn: Turn, sender: int, message: Ack) -> None:
+    hear(s, message.fence)
+    if isinstance(s.role, Out) and s.role.to == sender and s.role.token.stamp == message.stamp:
+        drop_role(s)
+
+
+def on_continue(s: State, turn: Turn, event: Continue) -> None:
+    if s.synced and isinstance(s.role, Hold):
+        visit(s, turn)
+
+
+def on_done(s: State, turn: Turn, event: Done) -> None:
+    """An answer counts only while its question stands."""
+    if event.key == s.pending and s.synced and isinstance(s.role, Hold):
+        s.pending = None
+        s.memo = {**s.memo, event.key: event.result}
+        visit(s, turn)
+
+
+# ------------------------------------------------------------------------------------ gossip
+
+
+def on_share(s: State, turn: Turn, sender: int, message: Share) -> None:
+    hear(s, message.fence)
+    listen(s, turn, message.gossip)
+    turn.send(sender, Heard(s.fence, message.gossip.digests, s.boot))
+
+
+def on_alive(s: State, turn: Turn, sender: int, message: Alive) -> None:
+    hear(s, message.stamp)
+    pulse(s, turn, message.stamp, message.beat)
+
+
+# ------------------------------------------------------------------------------------- table
+
+
+def on_received(s: State, turn: Turn, event: Received) -> None:
+    sender = event.sender
+    if sender in s.suspects:
+        s.suspects -= {sender}
+    if event.now - s.heard.get(sender, float("-inf")) > s.terms.patience.alive:
+        s.heard = {**s.heard, sender: event.now}
+    message = event.message
+    why = unbacked(message, s)
+    if why is not None:
+        turn.do(Refused(f"{s.terms.name(sender)} claims {why}"))
+        return
+    # In quarantine nothing is accepted, but Hello is answered, or a power cut would never heal.
+    if s.synced or isinstance(message, Hello | Welcome):
+        _MESSAGES[type(message)](s, turn, sender, message)
+
+
+_EVENTS: dict[type, Callable[[State, Turn, Any], None]] = {
+    Received: on_received,
+    Done: on_done,
+    Continue: on_continue,
+    Tick: on_tick,
+    EraseRequested: on_erase,
+    VoteCast: on_vote,
+    DataChanged: on_data,
+    Roused: on_roused,
+    Kept: on_kept,
+    Figured: on_figured,
+}
+
+_MESSAGES: dict[type, Callable[[State, Turn, int, Any], None]] = {
+    Hello: on_hello,
+    Welcome: on_welcome,
+    Pass: on_pass,
+    Ack: on_ack,
+    Share: on_share,
+    Heard: on_heard,
+    Alive: on_alive,
+}

@@ -1,0 +1,83 @@
+"""New epochs: how a token that was lost, outrun or killed starts again (rules 0, 14, 15).
+
+A new epoch outranks every stamp its opener has heard of. Nothing is lost by it, because each agent
+corrects a token from the revision that it includes to its current one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from unweave.protocol.events import Again, Opened
+from unweave.protocol.state import IDLE, Hold, State, Turn
+from unweave.protocol.token import OUT, QUIET, Stamp, Token
+
+__all__ = ["drop_role", "empty_token", "first_hash", "hold", "open_epoch", "rebuild"]
+
+
+def drop_role(s: State) -> None:
+    """Stop being responsible; whatever was being computed is no longer wanted."""
+    s.role = IDLE
+    s.pending = None
+    s.memo = {}
+    if "ack" in s.alarms or "resend" in s.alarms:
+        s.alarms = {name: at for name, at in s.alarms.items() if name not in ("resend", "ack")}
+
+
+def hold(s: State, turn: Turn, token: Token) -> None:
+    """Become responsible for `token` and visit it in the next turn."""
+    drop_role(s)
+    s.role = Hold(token)
+    turn.do(Again())
+
+
+def first_hash(run: bytes) -> bytes:
+    """Where the chain of receipts starts."""
+    return hashlib.sha256(b"unweave receipts" + run).digest()
+
+
+def empty_token(s: State, stamp: Stamp) -> Token:
+    """eta = eta_0, nobody included."""
+    return Token(
+        run=s.terms.run,
+        stamp=stamp,
+        eta=s.terms.eta0,
+        included=(OUT,) * s.terms.size,
+        inside=0,
+        tombs=s.tombs,
+        generation=s.generation,
+        passes=0,
+        seen=0,
+        stack=(),
+        busy=True,
+        quiet=QUIET,
+        receipts=first_hash(s.terms.run),
+    )
+
+
+def next_epoch(s: State) -> Stamp:
+    """Above everything heard of; number 1 belongs to the genesis."""
+    number = max(s.last, s.fence).epoch + 1
+    if s.me != s.terms.genesis:
+        number = max(number, 2)
+    return Stamp(number, s.me, s.boot, 1, s.boot)
+
+
+def open_epoch(s: State, turn: Turn, base: Token | None, why: str) -> None:
+    """A new epoch from `base`, or from nothing: each agent then adds its factor when visited."""
+    drop_role(s)
+    if s.halted or s.tomb.left:
+        return
+    stamp = next_epoch(s)
+    if base is None:
+        token = empty_token(s, stamp)
+    else:
+        token = base._replace(stamp=stamp, seen=0, stack=(), busy=True, quiet=QUIET)
+    s.last = s.fence = stamp
+    turn.do(Opened(why))
+    hold(s, turn, token)
+
+
+def rebuild(s: State, turn: Turn, why: str) -> None:
+    """One cover, no retraining, always safe."""
+    open_epoch(s, turn, None, why)

@@ -1,0 +1,243 @@
+"""Where the token goes after a visit, and when a pass is over (rule 7)."""
+
+from __future__ import annotations
+
+from unweave.graph.schedules import metropolis_next, route_key, seek_next, sweep_next, sweep_order
+from unweave.protocol.compaction import keep_certificate
+from unweave.protocol.gossip import attest_ready, handover
+from unweave.protocol.messages import Rest
+from unweave.protocol.recovery import drop_role, hold
+from unweave.protocol.state import Hold, Idle, Out, Parked, State, Turn
+from unweave.protocol.timers import resting, set_loss_alarm
+from unweave.protocol.token import (
+    QUIET,
+    Token,
+    bit,
+    includes,
+    members,
+    missing,
+    open_tombs,
+    whole_bitmap,
+)
+
+__all__ = ["leave", "park", "settle", "watch"]
+
+
+def leave(s: State, turn: Turn) -> None:
+    """Send the token on, keep it for another iteration, or park it."""
+    assert isinstance(s.role, Hold)
+    token = s.role.token
+    skip = s.suspects
+    left = s.left
+    if left:
+        skip = skip | frozenset(members(left))
+    target = seek_target(s, skip)
+    if target is not None:
+        go(s, turn, token._replace(stack=()), target)
+    elif sweeping(s, token):
+        order = sweep_order_of(s)
+        step = sweep_next(s.terms.topology, s.me, token.stack, token.seen, order, skip)
+        if step.done:
+            end_pass(s, turn, token, skip)
+        else:
+            go(s, turn, token._replace(seen=step.visited, stack=step.stack), step.next)
+    else:
+        # An agent that is known not to answer is not waited for: the token rests, and the agent
+        # wakes it when it is back. Otherwise the walk would go on at the network's full speed.
+        waited_for = s.terms.everybody
+        for agent in skip:
+            waited_for &= ~bit(agent)
+        if not waited_for & ~token.seen:
+            passes = next_pass(s, token, skip)
+            if passes is None:
+                park(s, turn, token, b"")
+                return
+            token = token._replace(seen=0, passes=passes, busy=False)
+        key = route_key(s.terms.seed, token.stamp.epoch, token.stamp.hop)
+        go(s, turn, token, metropolis_next(s.terms.topology, s.me, key, skip))
+
+
+def sweeping(s: State, token: Token) -> bool:
+    """Depth first by schedule, or because a complete token is being attested."""
+    if s.terms.schedule == "sweep":
+        return True
+    return (
+        s.terms.attest == "sweep"
+        and bool(token.quiet.agents)
+        and not missing(token, s.terms.everybody)
+    )
+
+
+def sweep_order_of(s: State) -> tuple[int, ...]:
+    orders = s.terms.sweep_orders
+    order = orders.get(s.me)
+    if order is None:
+        order = orders[s.me] = sweep_order(s.terms.topology, s.me, s.terms.seed)
+    return order
+
+
+def seek_target(s: State, skip: frozenset[int]) -> int | None:
+    """The next agent on the way to the nearest pending erasure.
+
+    Each way is tried once: a token that comes back found the target down, and would be sent back
+    and forth for ever. The schedule goes on then, and the target wakes the token when it is back.
+    """
+    if not s.intents or s.terms.forget != "seek":
+        return None
+    assert s.token is not None
+    epoch = s.token.stamp.epoch
+    tried = frozenset(way for way in s.sought if way[0] == epoch)
+    targets = {i.agent for i in s.intents.values() if i.agent != s.me and i.agent not in skip}
+    away = s.terms.topology.distances(s.me)
+    for agent in sorted(targets, key=lambda k: (away[k], k)):
+        without = frozenset(hop for _, target, hop in tried if target == agent)
+        step = seek_next(s.terms.topology, s.me, agent, skip | without)
+        if agent not in without and step != s.me:
+            s.sought = tried | {(epoch, agent, step)}
+            return step
+    return None
+
+
+def go(s: State, turn: Turn, token: Token, to: int) -> None:
+    """Hand over, in the transaction of the visit; a self-loop is one more hop."""
+    token = token._replace(stamp=token.stamp.next(s.boot))
+    s.last = s.fence = max(s.fence, token.stamp)
+    s.copy = token
+    if to == s.me:
+        hold(s, turn, token)
+        return
+    s.role = Out(token, to)
+    s.pending, s.memo = None, {}
+    patience = s.terms.patience
+    s.alarms = {
+        **s.alarms,
+        "resend": turn.now + patience.resend,
+        "ack": turn.now + patience.ack,
+    }
+    turn.send(to, handover(s, token, to))
+
+
+def end_pass(s: State, turn: Turn, token: Token, skip: frozenset[int]) -> None:
+    """At the root with an empty stack: rest if the pass changed nothing, else start another."""
+    passes = next_pass(s, token, skip)
+    if passes is None:
+        park(s, turn, token, b"")
+        return
+    token = token._replace(passes=passes, busy=False, seen=0, stack=())
+    go(s, turn, token, s.me)
+
+
+def next_pass(s: State, token: Token, skip: frozenset[int]) -> int | None:
+    """The number of the next pass; None: this one changed nothing, so rest.
+
+    Agents that were visited and stay out, because their data cannot be read or do not fit, would be
+    waited for for ever. If nobody else is waited for, no further pass can change anything:
+    the last one comes now, in which everybody attests the token as it is, not converged.
+    """
+    if token.busy or not s.terms.rest:
+        return token.passes + 1
+    last = s.terms.max_passes
+    stuck = missing(token, s.terms.everybody)
+    if s.terms.conjugate or s.terms.solve != "pass" or token.passes >= last or not stuck:
+        return None
+    return None if any(stuck & bit(agent) for agent in skip) else last
+
+
+def park(s: State, turn: Turn, token: Token, certificate: bytes) -> None:
+    """Rest here and say so; the rest is pending if somebody has not attested."""
+    token = token._replace(stamp=token.stamp.next(s.boot))
+    s.last = s.fence = max(s.fence, token.stamp)
+    s.copy = token
+    s.role = Parked(token)
+    s.pending, s.memo = None, {}
+    tombs = open_tombs(token.tombs)
+    s.rest = Rest(token.stamp, s.me, token.included, token.quiet.agents, tombs, certificate)
+    s.gossip = None
+    keep_certificate(s, turn)
+    s.alarms = {k: at for k, at in s.alarms.items() if k not in ("resend", "ack", "loss")}
+
+
+def unpark(s: State, turn: Turn) -> None:
+    """Rule 11: somebody has business. The bitmap starts empty, or nobody would be visited."""
+    assert isinstance(s.role, Parked)
+    token = s.role.token
+    # A pending rest was no end: passes go on, or somebody who cannot be solved for would never
+    # reach the last one.
+    pending = bool(s.terms.everybody & ~s.left & ~token.quiet.agents)
+    token = token._replace(
+        stamp=token.stamp.next(s.boot),
+        seen=0,
+        stack=(),
+        quiet=QUIET,
+        busy=True,
+        passes=token.passes if pending else 0,
+    )
+    s.last = s.fence = max(s.fence, token.stamp)
+    hold(s, turn, token)
+
+
+# ------------------------------------------------------------------------------
+# What an agent has to do with a token that rests; who gives signs of life (rules 10 and 11).
+
+
+def settle(s: State, turn: Turn) -> None:
+    """Rule 11, level-triggered: business is durable, so a lost wake-up call is repeated."""
+    if s.halted or s.tomb.left:
+        if not isinstance(s.role, Idle):
+            drop_role(s)
+    elif s.rest is not None:
+        if s.wake < s.rest.stamp and has_business(s):
+            s.wake = s.rest.stamp
+            s.gossip = None
+        if isinstance(s.role, Parked) and (s.wake >= s.role.token.stamp or not s.terms.rest):
+            unpark(s, turn)
+
+
+def has_business(s: State) -> bool:
+    """Whether the token that rests must come here, or this agent must let it go."""
+    rest = s.rest
+    assert rest is not None
+    if rest.holder == s.me and not (
+        isinstance(s.role, Parked) and s.role.token.stamp == rest.stamp
+    ):
+        return True
+    if s.tomb.left:
+        return False
+    if s.own_intents() or not includes(rest.tombs, s.tombs):
+        return True  # an erasure that this rest does not cover
+    current = s.current
+    included = rest.included[s.me]
+    if s.tomb.out or s.detached:
+        return bool(included.counter) or unattested(s)
+    if current is None:
+        # Not in yet: the token must come here, unless it has been here and nothing has changed.
+        return bool(included.counter) or rest.included != s.baulked or unattested(s)
+    stale = current.rows != s.rows or current.data != s.data
+    if stale and rest.included == s.baulked:
+        stale = False  # the solver has looked at them, and refused: not before something changes
+    return stale or current.revision != included or unattested(s)
+
+
+def unattested(s: State) -> bool:
+    """Whether a visit would add this agent's word. Unless the model is conjugate, nobody signs an
+    incomplete token: to wake it before the missing have come would be to wake it for ever."""
+    rest = s.rest
+    if rest is None or rest.quiet & bit(s.me) or not attest_ready(s):
+        return False
+    if s.terms.conjugate or s.tomb.out or s.detached:
+        return True
+    out = whole_bitmap(s.tombs) | bit(s.me)
+    return all(r.counter or out >> k & 1 for k, r in enumerate(rest.included))
+
+
+def watch(s: State, turn: Turn, before: State) -> None:
+    """Rule 10: whoever has the token gives signs of life; everybody else waits for them. The wait
+    starts anew when the token has been handed over or a rest has ended: the silence before counts
+    against nobody."""
+    if isinstance(s.role, Idle):
+        if not isinstance(before.role, Idle) or (
+            before.rest is not None and resting(before) and not resting(s)
+        ):
+            set_loss_alarm(s, turn)
+    elif "alive" not in s.alarms and not isinstance(s.role, Parked):
+        s.alarms = {**s.alarms, "alive": turn.now + s.terms.patience.alive}

@@ -1,0 +1,136 @@
+"""Patience: what an agent does when nothing happens (rules 1, 8, 9, 10).
+
+All timers are safe at any value. They are deadlines in `state.alarms`; the driver feeds a `Tick`
+when `deadline(state)` has come.
+"""
+
+from __future__ import annotations
+
+from unweave.protocol.gossip import handover, hello, share
+from unweave.protocol.messages import Alive
+from unweave.protocol.recovery import open_epoch
+from unweave.protocol.state import Hold, Idle, Out, State, Turn
+from unweave.protocol.token import Stamp, bit, dead
+
+__all__ = ["deadline", "pulse", "resting", "set_loss_alarm", "tick"]
+
+
+_OUTBOX = 1e10  # seconds; more than any clock shows
+
+
+def deadline(s: State) -> float | None:
+    """When the next `Tick` is due."""
+    return min(s.alarms.values(), default=None)
+
+
+def tick(s: State, turn: Turn) -> None:
+    """Run every alarm whose time has come, each once."""
+    due = [name for name, at in s.alarms.items() if at <= turn.now]
+    s.alarms = {name: at for name, at in s.alarms.items() if name not in due}
+    for name in due:
+        if s.synced or name == "hello":
+            _ALARMS[name](s, turn)
+
+
+def _alarm(s: State, name: str, at: float) -> None:
+    s.alarms = {**s.alarms, name: at}
+
+
+def _resend(s: State, turn: Turn) -> None:
+    """Rule 8: the same token to the same neighbour, until acknowledged or superseded."""
+    if isinstance(s.role, Out):
+        turn.send(s.role.to, handover(s, s.role.token, s.role.to))
+        _alarm(s, "resend", turn.now + s.terms.patience.resend)
+
+
+def _ack(s: State, turn: Turn) -> None:
+    """Rule 9: the neighbour does not take the token. Go elsewhere, in a new epoch."""
+    if not isinstance(s.role, Out):
+        return
+    left = s.left
+    blocked = s.suspects | {s.role.to}
+    if any(n not in blocked and not left & bit(n) for n in s.neighbours):
+        s.suspects = frozenset(blocked)
+        open_epoch(s, turn, s.role.token, f"{s.terms.name(s.role.to)} does not answer")
+    else:
+        _alarm(s, "ack", turn.now + s.terms.patience.ack)
+
+
+def _gossip(s: State, turn: Turn) -> None:
+    share(s, turn)
+
+
+def _hello(s: State, turn: Turn) -> None:
+    """Rule 1: repeat Hello to those who have not answered."""
+    left = s.left
+    missing = [n for n in s.neighbours if not s.welcomed & bit(n) and not left & bit(n)]
+    for n in missing:
+        turn.send(n, hello(s, n))
+    if missing:
+        _alarm(s, "hello", turn.now + s.terms.patience.resend)
+
+
+def pulse(s: State, turn: Turn, stamp: Stamp, beat: float) -> None:
+    """A sign of life of the token: pass it on at the next beat, and wait anew."""
+    if (stamp, beat) > s.pulse:
+        s.pulse = (stamp, beat)
+        s.relay = True
+        s.losses = 0
+        set_loss_alarm(s, turn)
+        if "alive" not in s.alarms:
+            _alarm(s, "alive", turn.now + s.terms.patience.alive)
+
+
+def _alive(s: State, turn: Turn) -> None:
+    """The holder says that the token lives; everybody else passes on what is news to them."""
+    if isinstance(s.role, Hold | Out):
+        # An outbox beats below every clock: its receiver may have the token already, under the same
+        # stamp, and two clocks must not compete.
+        beat = turn.now if isinstance(s.role, Hold) else turn.now - _OUTBOX
+        s.pulse = (s.role.token.stamp, beat)
+        s.relay = True
+    if s.relay:
+        for n in s.neighbours:
+            turn.send(n, Alive(*s.pulse))
+        s.relay = False
+        _alarm(s, "alive", turn.now + s.terms.patience.alive)
+
+
+def set_loss_alarm(s: State, turn: Turn) -> None:
+    """Staggered by rank, so that one agent acts first; doubled after every false alarm."""
+    rank = 1.0 + s.me / s.terms.size
+    _alarm(s, "loss", turn.now + s.terms.patience.loss * rank * 2.0 ** min(s.losses, 10))
+
+
+def resting(s: State) -> bool:
+    """Whether a rest is known that nothing has overtaken: silence is then as it should be."""
+    rest = s.rest
+    return (
+        rest is not None
+        and rest.stamp >= max(s.last, s.fence)
+        and s.wake < rest.stamp
+        and not s.left & bit(rest.holder)
+    )
+
+
+def _loss(s: State, turn: Turn) -> None:
+    """Rule 10: no sign of life. A new epoch from the last token seen, or from nothing."""
+    if not isinstance(s.role, Idle) or resting(s) or s.tomb.left or s.halted:
+        set_loss_alarm(s, turn)
+        return
+    s.losses += 1
+    set_loss_alarm(s, turn)
+    copy = s.copy
+    if copy is not None and dead(copy, s.tombs, s.generation):
+        copy = None
+    open_epoch(s, turn, copy, "no sign of life of the token")
+
+
+_ALARMS = {
+    "resend": _resend,
+    "ack": _ack,
+    "gossip": _gossip,
+    "hello": _hello,
+    "alive": _alive,
+    "loss": _loss,
+}

@@ -1,0 +1,218 @@
+"""Splitting one data set into shards: how alike, and how large, the agents' data are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unweave.arguments import is_whole, number, seed_number, shown
+from unweave.errors import ConfigError, DataError
+from unweave.rng import Purpose, Stream, derive
+
+__all__ = ["partition"]
+
+
+Index = NDArray[np.intp]
+
+
+def partition(
+    data: Any,
+    agents: int | Sequence[str],
+    how: str = "iid",
+    seed: int = 0,
+    labels: ArrayLike | None = None,
+    concentration: float = 0.5,
+) -> dict[str, Any]:
+    """Split `data` among `agents` (a number: a1, a2, …); every record goes to exactly one of them.
+
+    * `iid`: at random, in equal numbers.
+    * `quantity`: at random, in numbers drawn from a symmetric Dirichlet(`concentration`).
+    * `dirichlet`: each label's records in shares drawn from Dirichlet(`concentration`); the smaller
+      it is, the more unlike are the agents.
+    * `by_label`: each agent sees as few labels as possible.
+    * `sorted`: in the order of the labels, in equal numbers.
+
+    `labels` defaults to the last column. Shards have the form of `data` (array, list, tuple of
+    arrays, mapping or data frame) and keep its order. Nobody is left empty: an agent that a draw
+    gave nothing takes one record from the agent that has most.
+
+    >>> partition(np.array([0, 1, 0, 1]), 2, how="by_label")
+    {'a1': array([0, 0]), 'a2': array([1, 1])}
+    """
+    names = _names(agents)
+    seed = seed_number(seed)
+    n = _length(data)
+    if n < len(names):
+        raise DataError(f"{n} records cannot be split among {len(names)} agents: one each at least")
+    how = how.replace("-", "_") if isinstance(how, str) else how  # as command lines write it
+    if how not in _WAYS:
+        raise ConfigError(f"how = {how!r}: choose from {', '.join(_WAYS)}")
+    if not number(concentration, "concentration") > 0:
+        raise ConfigError(f"concentration = {concentration}: it must be above 0")
+    draws = Stream(derive(seed, Purpose.PARTITION))
+    needs_labels = how in ("dirichlet", "by_label", "sorted")
+    codes = _codes(_last_column(data) if labels is None else labels, n) if needs_labels else None
+    owner = _WAYS[how](n, len(names), codes, concentration, draws)
+    _fill_empty(owner, len(names))
+    return {name: _take(data, np.flatnonzero(owner == k)) for k, name in enumerate(names)}
+
+
+def _names(agents: int | Sequence[str]) -> list[str]:
+    expected = "give a number of at least 1, or different names"
+    names: list[str]
+    if is_whole(agents):
+        names = [f"a{k + 1}" for k in range(agents)]
+    elif isinstance(agents, str | Set) or not isinstance(agents, Iterable):
+        raise ConfigError(f"agents = {shown(agents)}: {expected}")
+    else:
+        names = [str(name) for name in agents]
+    if not names or len(set(names)) != len(names):
+        raise ConfigError(f"agents: {expected}")
+    return names
+
+
+# -- the ways: each returns the owner of every record ---------------------------------------------
+
+
+def _iid(n: int, k: int, codes: Index | None, c: float, draws: Stream) -> Index:
+    return _deal(_shuffled(np.arange(n), draws), np.full(k, 1.0 / k), n)
+
+
+def _quantity(n: int, k: int, codes: Index | None, c: float, draws: Stream) -> Index:
+    return _deal(_shuffled(np.arange(n), draws), _shares(k, c, draws), n)
+
+
+def _dirichlet(n: int, k: int, codes: Index | None, c: float, draws: Stream) -> Index:
+    assert codes is not None
+    owner = np.zeros(n, dtype=np.intp)
+    for label in range(int(codes.max()) + 1):
+        mine = _shuffled(np.flatnonzero(codes == label), draws)
+        owner[mine] = _cut(mine.size, _shares(k, c, draws))
+    return owner
+
+
+def _by_label(n: int, k: int, codes: Index | None, c: float, draws: Stream) -> Index:
+    """Label l belongs to agent l mod K; with fewer labels than agents, agents k ≡ l share it."""
+    assert codes is not None
+    classes = int(codes.max()) + 1
+    if classes >= k:
+        return codes % k
+    owner = np.zeros(n, dtype=np.intp)
+    for label in range(classes):
+        sharers = np.arange(label, k, classes)
+        mine = _shuffled(np.flatnonzero(codes == label), draws)
+        owner[mine] = sharers[_cut(mine.size, np.full(sharers.size, 1.0 / sharers.size))]
+    return owner
+
+
+def _sorted(n: int, k: int, codes: Index | None, c: float, draws: Stream) -> Index:
+    assert codes is not None
+    return _deal(np.argsort(codes, kind="stable"), np.full(k, 1.0 / k), n)
+
+
+_Way = Callable[[int, int, "Index | None", float, Stream], Index]
+_WAYS: dict[str, _Way] = {
+    "iid": _iid,
+    "dirichlet": _dirichlet,
+    "by_label": _by_label,
+    "quantity": _quantity,
+    "sorted": _sorted,
+}
+
+
+def _deal(order: Index, shares: NDArray[np.float64], n: int) -> Index:
+    owner = np.empty(n, dtype=np.intp)
+    owner[order] = _cut(n, shares)
+    return owner
+
+
+def _cut(n: int, shares: NDArray[np.float64]) -> Index:
+    """0, …, 0, 1, …, 1, 2, …: n records cut in proportion to the shares."""
+    ends = np.rint(np.cumsum(shares) * n)
+    ends[-1] = n
+    return np.searchsorted(ends, np.arange(n), side="right").astype(np.intp)
+
+
+def _shuffled(items: Index, draws: Stream) -> Index:
+    return items[np.argsort(draws.random((items.size,)), kind="stable")]
+
+
+def _shares(k: int, concentration: float, draws: Stream) -> NDArray[np.float64]:
+    gammas = draws.standard_gamma(concentration, (k,))
+    if not gammas.sum() > 0:  # every draw underflowed: one agent takes all
+        gammas[int(draws.random((1,))[0] * k)] = 1.0
+    shares: NDArray[np.float64] = gammas / gammas.sum()
+    return shares
+
+
+def _fill_empty(owner: Index, k: int) -> None:
+    counts = np.bincount(owner, minlength=k)
+    for empty in np.flatnonzero(counts == 0):
+        donor = int(np.argmax(counts))
+        owner[np.flatnonzero(owner == donor)[-1]] = empty
+        counts[donor] -= 1
+        counts[empty] += 1
+
+
+# -- the forms of data ----------------------------------------------------------------------------
+
+
+def _length(data: Any) -> int:
+    expected = "the data must be an array, a list, a tuple of arrays, a mapping or a data frame"
+    if isinstance(data, str | bytes | Set):
+        raise DataError(expected)
+    if isinstance(data, Mapping) or _is_columns(data):
+        single = [str(i) for i, part in _parts(data) if not hasattr(part, "__len__")]
+        if single:
+            raise DataError(f"column {single[0]!r} is a single value: {expected}")
+        lengths = {str(i): len(part) for i, part in _parts(data)}
+        if len(set(lengths.values())) > 1:
+            raise DataError(f"the columns have different lengths {lengths}")
+        return next(iter(lengths.values()), 0)
+    try:
+        return len(data)
+    except TypeError:
+        raise DataError(expected) from None
+
+
+def _is_columns(data: Any) -> bool:
+    """A tuple of columns, as opposed to a tuple of records."""
+    return isinstance(data, tuple) and len(data) > 0 and np.ndim(data[0]) > 0
+
+
+def _parts(data: Any) -> list[tuple[Any, Any]]:
+    return list(data.items()) if isinstance(data, Mapping) else list(enumerate(data))
+
+
+def _last_column(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return data[list(data)[-1]]
+    if hasattr(data, "columns"):
+        return data[data.columns[-1]]
+    if _is_columns(data):
+        return _last_column(data[-1])
+    array = np.asarray(data)
+    return array if array.ndim == 1 else array[:, -1]
+
+
+def _codes(labels: Any, n: int) -> Index:
+    """Labels as 0, 1, … in sorted order."""
+    array = np.asarray(labels)
+    if array.shape != (n,):
+        raise DataError(f"labels: expected one for each of {n} records, found shape {array.shape}")
+    return np.unique(array, return_inverse=True)[1].astype(np.intp)
+
+
+def _take(data: Any, rows: Index) -> Any:
+    if isinstance(data, Mapping):
+        return {name: _take(part, rows) for name, part in data.items()}
+    if hasattr(data, "iloc"):
+        return data.iloc[rows]
+    if _is_columns(data):
+        return tuple(_take(part, rows) for part in data)
+    if isinstance(data, list | tuple):
+        return type(data)(data[i] for i in rows)
+    return np.asarray(data)[rows]

@@ -1,0 +1,145 @@
+"""Bad weather: everything that goes wrong in a network, drawn from a seed.
+
+`Storm` decides the fate of messages and processes: they are dropped, delayed, repeated and
+reordered; links are cut and healed, in one direction or both; processes die before or after a
+commit or between two effects, rather at a bad moment than at a good one; solvers are slow, clocks
+disagree. `crew.ride_out` takes a network through it. The same seed gives the same run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unweave.errors import ConfigError
+from unweave.protocol.events import Certified, Detach, Effect, Opened
+from unweave.simulator.world import LIVES, Fate
+
+__all__ = ["PROFILES", "Profile", "Storm", "profile"]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How bad the weather is. Probabilities are per message, per transition or per event."""
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    delay: float = 0.05  # mean, seconds; exponential, so messages overtake each other
+    crash: float = 0.0  # per transition
+    spite: float = 10.0  # crashes are this much likelier at removals, new epochs and certificates
+    before_commit: float = 0.3  # of the crashes
+    between_effects: float = 0.5  # of the crashes
+    power_cut: float = 0.0  # per event: every process dies at once
+    down: float = 3.0  # mean time until a process is started again
+    lose_disk: float = 0.0  # of the restarts
+    restore: float = 0.0  # of the restarts, from a backup taken earlier
+    partition: float = 0.0  # per event: cut the network in two for a while
+    one_way: float = 0.3  # of the partitions
+    slow: float = 0.0  # of the pieces of work: slower than anybody's patience
+    skew: float = 0.0  # clocks run fast or slow by up to this fraction
+    gone: float = 0.0  # one agent never comes back and is voted out
+    stillborn: float = 0.3  # of those that are gone: the first agent, before its first breath
+    noise: float = 0.0  # per event: a timer that rings for no reason
+    erase: float = 0.012  # per event: an owner asks for an erasure
+    data: float = 0.006  # per event: an owner's data change
+
+    @property
+    def harmless(self) -> bool:
+        """Nothing here can excuse a second epoch."""
+        return not (self.drop or self.crash or self.power_cut or self.partition or self.gone)
+
+
+PROFILES: dict[str, Profile] = {
+    "calm": Profile(),
+    "lossy": Profile(drop=0.15, duplicate=0.1, delay=0.3, noise=0.02),
+    "crashes": Profile(drop=0.03, crash=0.01, delay=0.1, power_cut=0.002),
+    "partitions": Profile(drop=0.02, partition=0.006, delay=0.1),
+    "disks": Profile(drop=0.02, crash=0.012, lose_disk=0.25, restore=0.6),
+    "slow": Profile(slow=0.2, skew=0.3),
+    "gone": Profile(drop=0.05, crash=0.004, gone=1.0),
+    "hurricane": Profile(
+        drop=0.15,
+        duplicate=0.1,
+        delay=0.2,
+        crash=0.008,
+        power_cut=0.001,
+        lose_disk=0.15,
+        restore=0.3,
+        partition=0.003,
+        slow=0.1,
+        skew=0.2,
+        noise=0.02,
+    ),
+}
+
+
+def profile(name: str) -> Profile:
+    """A profile by name."""
+    if name not in PROFILES:
+        raise ConfigError(f"no fault profile {name!r}; choose one of {', '.join(PROFILES)}")
+    return PROFILES[name]
+
+
+class Storm:
+    """The weather of one run. `clear()` ends it; what is in flight still arrives."""
+
+    def __init__(self, profile: Profile, size: int, seed: int) -> None:
+        self.profile = profile
+        self.rng = random.Random(seed)
+        self.size = size
+        self.rates = [1.0 + profile.skew * (2 * self.rng.random() - 1) for _ in range(size)]
+        self.offsets = [100.0 * self.rng.random() for _ in range(size)]
+        self.side: frozenset[int] = frozenset()  # the agents cut off from the others
+        self.one_way = False
+        self.heals_at = 0.0
+        self.lost = 0
+        self.crashes = 0
+        self.raging = True
+
+    def clear(self) -> None:
+        self.raging = False
+        self.side = frozenset()
+
+    def cut(self, side: frozenset[int], until: float, one_way: bool) -> None:
+        """Nothing leaves `side` before `until`; and nothing enters it, unless `one_way`."""
+        self.side, self.heals_at, self.one_way = side, until, one_way
+
+    def flights(self, sender: int, to: int, now: float) -> Sequence[float]:
+        p = self.profile
+        if not self.raging:
+            return (0.001 + 0.01 * self.rng.random(),)
+        if now < self.heals_at and (sender in self.side) != (to in self.side):
+            if sender in self.side or not self.one_way:
+                self.lost += 1
+                return ()
+        if self.rng.random() < p.drop:
+            self.lost += 1
+            return ()
+        copies = 2 if self.rng.random() < p.duplicate else 1
+        return [self.rng.expovariate(1.0 / p.delay) for _ in range(copies)]
+
+    def solving(self, agent: int) -> float:
+        if self.raging and self.rng.random() < self.profile.slow:
+            return 40.0 * self.rng.random()
+        return 0.01
+
+    def fate(self, agent: int, effects: Sequence[Effect]) -> Fate:
+        p = self.profile
+        crash = p.crash
+        if crash and any(isinstance(effect, Certified | Detach | Opened) for effect in effects):
+            crash *= p.spite
+        if not self.raging or self.rng.random() >= crash:
+            return LIVES
+        self.crashes += 1
+        if self.rng.random() < p.before_commit:
+            return Fate(commit=False)
+        if effects and self.rng.random() < p.between_effects:
+            return Fate(effects=self.rng.randrange(len(effects)))
+        return Fate(effects=len(effects))
+
+    def clock(self, agent: int, now: float) -> float:
+        return self.offsets[agent] + self.rates[agent] * now
+
+    def unclock(self, agent: int, shown: float) -> float:
+        return (shown - self.offsets[agent]) / self.rates[agent]

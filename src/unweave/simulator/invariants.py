@@ -1,0 +1,459 @@
+"""The invariants of the protocol, checked after every event.
+
+I1  every token anywhere (held, parked, in an outbox, a copy, in flight) satisfies
+    eta = eta_0 + Σ_k factor_k[included_k]; so each factor is in it exactly once
+I2  durable before sent: every revision that a token includes was committed by its owner before, and
+    a revision names one factor for ever
+I3  a role token is never older than the fence of its agent, nor newer than what it has accepted
+I4  nothing that a tombstone forbids exists where the tombstone is known: no dead token, no dead
+    copy, no factor computed from erased rows, no factor of an older generation; whoever knows that
+    an erasure asked for retraining knows its generation
+I5  after certification every synced agent that has not left knows the erasure and holds nothing
+    of it, at every later moment too
+I6  a certificate that says `retrained` covers no factor that was fitted before the request, and an
+    erasure that asked for retraining is never certified as anything less
+I7  receipts form one hash chain: each names the hash it continues, and the token carries the end
+I8  tombstones, generations and fences of a living process only grow
+I9  a rest that closes a cover was audited: the second sum equals eta, the statement is about this
+    very token, exactly the agents that have not left signed it, the frozen sum is the sum of their
+    vectors at this eta, and if it says "converged", every factor is where its solver wants it
+I10 the newest token has somebody who is responsible for it, up or down, unless a disk was lost, a
+    quorum spoke or the network halted: nobody acknowledges what is not stored, nobody purges
+    silently
+I11 a stamp names one token, on its way to one neighbour, which has not left
+I12 a token that starts an epoch, or is woken, starts a pass: nobody was seen, nobody attested
+I13 in quarantine an agent sends nothing but Hello and Welcome and asks for no work; with a past it
+    leaves quarantine only when at least one neighbour has answered
+I14 an agent that is in the network holds the signed evidence of every open erasure it knows; an
+    erasure is put away only after it was certified, by the agent that asked, which was given the
+    certificate to keep
+
+The checks use none of the protocol's own judgements (dead, left, join): a bug there must not hide
+itself. `liveness` checks what must be true in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import numpy as np
+
+from unweave.grid import Ints
+from unweave.protocol.certificate.write import attestation, closing_of, sign_statement
+from unweave.protocol.config import Terms
+from unweave.protocol.events import Certified, Effect, Opened, Send, Work
+from unweave.protocol.messages import Hello, Pass, Rest, Welcome
+from unweave.protocol.records import Receipt, Sign
+from unweave.protocol.recovery import first_hash
+from unweave.protocol.state import Factor, Hold, Idle, Out, Parked, State
+from unweave.protocol.token import NEVER, NOTHING, Revision, Stamp, Token, Tomb, Tombs, bit, members
+from unweave.protocol.visit import chain
+from unweave.simulator.world import World
+
+__all__ = ["Checker", "Violation", "check_liveness", "gone"]
+
+
+# How a checker looks into the statistics, without which it checks the sums alone.
+Contains = Callable[[int, Ints, frozenset[bytes]], bool]  # a factor has something of these rows
+Frozen = Callable[[int, Ints, Ints], Ints]  # agent, eta, factor → its vector
+Stationary = Callable[[int, Ints, Ints], bool]  # the factor is where its solver wants it
+
+
+class Violation(AssertionError):
+    """An invariant does not hold; the message says which, where and when."""
+
+
+class Checker:
+    """Watches a world; raises `Violation` in the step that breaks an invariant."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        contains: Contains | None = None,
+        *,
+        frozen: Frozen | None = None,
+        signers: Sequence[Sign] | None = None,
+        stationary: Stationary | None = None,
+    ) -> None:
+        self.terms = terms
+        self.contains = contains
+        self.frozen = frozen
+        self.signers = signers  # for signatures that can be made again
+        self.stationary = stationary
+        self.latest: dict[int, State] = {}  # agent → its last committed state
+        self.factors: dict[tuple[int, Revision], Factor] = {}
+        self.hashes = {first_hash(terms.run)}
+        self.erased: dict[bytes, tuple[int, frozenset[bytes]]] = {}  # request → agent, rows
+        self.requests: dict[int, set[bytes]] = {}  # agent → what it durably promised to erase
+        self.certified: set[bytes] = set()
+        self.certificates: list[bytes] = []
+        self.filed: set[bytes] = set()  # put away in a chapter
+        self.kept: dict[int, set[bytes]] = {}  # agent → requests whose certificate is on its disk
+        self.sent: dict[Stamp, tuple[int, Token]] = {}
+        self.newest = NEVER
+        self.excused = NEVER  # the newest token was lost in a way that nobody can prevent
+        self.checked = 0
+        self.opened: list[str] = []  # why epochs were opened
+        self.boots = 0
+
+    def certificate_kept(self, agent: int, requests: frozenset[bytes]) -> None:
+        """The driver has put a certificate on the agent's disk."""
+        self.kept.setdefault(agent, set()).update(requests)
+
+    def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None:
+        self.checked += 1
+        known = self.latest.get(agent)
+        if known is not None and known is not before:
+            self._spoiled(agent)  # another disk than the one that was last written
+        self.latest[agent] = after
+        self.boots += before.boot != after.boot
+        if after.factors is not before.factors:
+            self._factors(agent, after)
+        if after.receipts is not before.receipts and after.receipts:
+            self._receipt(agent, after)
+        if after.tombstones is not before.tombstones or known is not before:
+            self._tombstones(agent, after)
+        if after.intents is not before.intents:
+            own = {r for r, intent in after.intents.items() if intent.agent == agent}
+            self.requests.setdefault(agent, set()).update(own)
+        for token in _tokens(before, after, effects):
+            self._token(agent, token)
+        self._agent(agent, after)
+        self._growth(agent, before, after)
+        self._quarantine(agent, before, after, effects)
+        self._outbox(agent, before, after)
+        self._new_pass(agent, before, after)
+        self._responsible(agent, before, after)
+        if after.rest is not None and after.rest is not before.rest and after.rest.holder == agent:
+            self._rest(agent, after, after.rest)
+        for effect in effects:
+            if isinstance(effect, Certified):
+                self._certificate(agent, after, effect.certificate)
+            elif isinstance(effect, Opened):
+                self.opened.append(effect.why)
+        if after.tombstones is not before.tombstones or after.tombs is not before.tombs:
+            self._evidence(agent, after)
+
+    # ----------------------------------------------------------------------------------- tokens
+
+    def _token(self, agent: int, token: Token) -> None:
+        total = [int(v) for v in self.terms.eta0]
+        inside = 0
+        for k, revision in enumerate(token.included):
+            if not revision.counter:
+                continue
+            inside |= 1 << k
+            factor = self.factors.get((k, revision))
+            if factor is None:
+                self._fail("I2", agent, f"token {token.stamp} includes {k}@{revision}, unknown")
+            for j, v in enumerate(factor.units):
+                total[j] += int(v)
+        if total != [int(v) for v in token.eta]:
+            self._fail("I1", agent, f"token {token.stamp}: eta {token.eta} but the sum is {total}")
+        if inside != token.inside:
+            self._fail("I1", agent, f"token {token.stamp}: bitmap {token.inside:b} of {inside:b}")
+        if token.receipts not in self.hashes:
+            self._fail("I7", agent, f"token {token.stamp}: unknown end of the chain of receipts")
+
+    def _outbox(self, agent: int, before: State, s: State) -> None:
+        role = s.role
+        if not isinstance(role, Out) or role is before.role:
+            return
+        to, token = role.to, role.token
+        if to not in self.terms.topology.adjacency[agent]:
+            self._fail("I11", agent, f"token {token.stamp} goes to {to}, which is no neighbour")
+        if gone(s.tombs) >> to & 1:
+            self._fail("I11", agent, f"token {token.stamp} goes to {to}, which has left")
+        was_to, was = self.sent.setdefault(token.stamp, (to, token))
+        if was_to != to:
+            self._fail("I11", agent, f"token {token.stamp} goes to {was_to} and to {to}")
+        if was is not token and _content(was) != _content(token):
+            self._fail("I11", agent, f"two tokens are named {token.stamp}")
+
+    def _new_pass(self, agent: int, before: State, s: State) -> None:
+        if not isinstance(s.role, Hold) or s.role is before.role:
+            return
+        token, old = s.role.token, before.token
+        started = token.stamp.hop == 1 and (old is None or old.stamp != token.stamp)
+        # A parked token that was outrun is dropped for the newer one: that one is not woken.
+        woken = (
+            isinstance(before.role, Parked)
+            and before.role.token.stamp[:3] == token.stamp[:3]
+            and before.role.token.stamp.hop + 1 == token.stamp.hop
+        )
+        if (started or woken) and (
+            token.seen or token.stack or token.quiet.agents or token.quiet.frozen is not None
+        ):
+            self._fail("I12", agent, f"token {token.stamp} starts in the midst of a pass")
+
+    def _responsible(self, agent: int, before: State, s: State) -> None:
+        self.newest = max(self.newest, s.last, s.fence)
+        if s.halted or gone(s.tombs) >> agent & 1:
+            self.excused = self.newest
+        if self.newest in (self.excused, NEVER):
+            return
+        for state in self.latest.values():
+            token = state.token
+            if token is not None and token.stamp == self.newest:
+                return
+        self._fail("I10", agent, f"nobody is responsible for the newest token {self.newest}")
+
+    # ----------------------------------------------------------------------------------- agents
+
+    def _agent(self, agent: int, s: State) -> None:
+        token, tomb = s.token, s.tombs.get(agent, NOTHING)
+        if s.synced and token is not None:
+            if token.stamp < s.fence or token.stamp > s.last:
+                self._fail("I3", agent, f"role token {token.stamp}, last {s.last}, fence {s.fence}")
+            if _forbidden(token, s):
+                self._fail("I4", agent, f"the role token {token.stamp} is dead")
+        if s.copy is not None and _forbidden(s.copy, s):
+            self._fail("I4", agent, f"the copy {s.copy.stamp} is dead")
+        for factor in s.factors:
+            if not s.generation <= factor.generation:
+                self._fail("I4", agent, f"factor {factor.revision} is of an older generation")
+            if tomb.whole:
+                self._fail("I4", agent, f"factor {factor.revision} of an erased agent")
+            if self.contains is not None:
+                for request in tomb.ids & self.erased.keys():
+                    if self.contains(agent, factor.units, self.erased[request][1]):
+                        self._fail("I4", agent, f"factor {factor.revision} has erased rows")
+        if s.synced and not tomb.left:
+            self._holds_nothing_certified(agent, s)
+
+    def _growth(self, agent: int, before: State, s: State) -> None:
+        if before.boot == s.boot and (
+            not all(_covered(tomb, s.tombs.get(k, NOTHING)) for k, tomb in before.tombs.items())
+            or not before.generation <= s.generation
+            or before.fence > s.fence
+        ):
+            self._fail("I8", agent, "knowledge shrank")
+
+    def _quarantine(self, agent: int, before: State, s: State, effects: Sequence[Effect]) -> None:
+        if s.synced:
+            past = max(before.last, before.fence) > NEVER or before.factors or before.tombs
+            others = [k for k in s.neighbours if not gone(s.tombs) >> k & 1]
+            fresh = before.boot != s.boot or not before.synced
+            if fresh and past and others and not s.welcomed:
+                self._fail("I13", agent, "acts before anybody has told it what it missed")
+            return
+        for effect in effects:
+            message = effect.message if isinstance(effect, Send) else None
+            talks = message is not None and not isinstance(message, Hello | Welcome)
+            if talks or isinstance(effect, Work):
+                self._fail("I13", agent, f"{type(message or effect).__name__} in quarantine")
+
+    def _holds_nothing_certified(self, agent: int, s: State) -> None:
+        for request in self.certified:
+            owner, rows = self.erased[request]
+            tomb = s.tombs.get(owner, NOTHING)
+            if request not in tomb.ids and not tomb.whole and not tomb.left:
+                self._fail("I5", agent, f"does not know the certified erasure of {owner}")
+            if owner == agent and self.contains is not None:
+                for factor in s.factors:
+                    if self.contains(agent, factor.units, rows):
+                        self._fail("I5", agent, "holds a factor with certified-erased rows")
+
+    # ------------------------------------------------------------------------------------- rest
+
+    def _rest(self, agent: int, s: State, rest: Rest) -> None:
+        """The token that rested is the copy: the same transition may have woken it again."""
+        token = s.copy
+        if token is None or token.stamp != rest.stamp:
+            return
+        quiet = token.quiet
+        if self._remaining(token) & ~quiet.agents:
+            if rest.certificate:
+                who = members(self._remaining(token) & ~quiet.agents)
+                self._fail("I9", agent, f"a certificate without the attestations of {who}")
+            return  # pending
+        if not quiet.agents:
+            return
+        if quiet.audit is None or not np.array_equal(quiet.audit, token.eta):
+            self._fail("I9", agent, "rest without a matching audit")
+        if quiet.statement != attestation(self.terms, token):
+            self._fail("I9", agent, "the statement that was signed is not about this token")
+        if set(quiet.signatures) != set(members(quiet.agents)):
+            self._fail("I9", agent, "the signatures are not those of the cover")
+        if self.signers is not None:
+            for k, signature in quiet.signatures.items():
+                if signature != sign_statement(quiet.statement, self.signers[k]):
+                    self._fail("I9", agent, f"{k} has signed something else")
+        factors = {k: self.factors[k, token.included[k]].units for k in members(token.inside)}
+        if self.frozen is not None and not self.terms.conjugate and not quiet.unknown:
+            total = self.terms.grid.zeros()
+            for k, units in factors.items():
+                total = total + self.frozen(k, token.eta, units)
+            if quiet.frozen is None or not np.array_equal(quiet.frozen, total):
+                self._fail("I9", agent, f"the frozen sum is {quiet.frozen}, not {total}")
+        if self.stationary is not None and not self.terms.conjugate and quiet.converged:
+            for k, units in factors.items():
+                if not self.stationary(k, token.eta, units):
+                    self._fail("I9", agent, f"says converged, but {k} would still move")
+
+    def _remaining(self, token: Token) -> int:
+        return self.terms.everybody & ~gone(token.tombs)
+
+    def _certificate(self, agent: int, s: State, certificate: bytes) -> None:
+        token = s.copy
+        assert token is not None
+        self.certificates.append(certificate)
+        requests = {r for tomb in token.tombs.values() for r in tomb.ids - tomb.filed}
+        self.certified |= requests & self.erased.keys()
+        for request in requests & s.tombstones.keys():
+            if s.tombstones[request].retrain and request not in token.generation:
+                self._fail("I6", agent, "an erasure that asked for retraining is called refined")
+        for k in members(token.inside):
+            if not token.generation <= self.factors[k, token.included[k]].generation:
+                self._fail("I6", agent, f"{k}'s factor was fitted before the retraining")
+        predicate = closing_of(certificate)
+        for request, entry in predicate["erasures"].items():
+            earned = "retrained" if bytes.fromhex(request) in token.generation else "refined"
+            if entry["kind"] != ("exact" if self.terms.conjugate else earned):
+                self._fail("I6", agent, f"the certificate says {entry['kind']}")
+        if not requests <= {bytes.fromhex(request) for request in predicate["erasures"]}:
+            self._fail("I9", agent, "the certificate leaves out an erasure")
+        for k, state in self.latest.items():
+            if state.synced and self._remaining(token) >> k & 1:
+                self._holds_nothing_certified(k, state)
+
+    # ------------------------------------------------------------------------------ book-keeping
+
+    def _factors(self, agent: int, s: State) -> None:
+        for factor in s.factors:
+            first = self.factors.setdefault((agent, factor.revision), factor)
+            if first is not factor and not np.array_equal(first.units, factor.units):
+                self._fail("I2", agent, f"revision {factor.revision} names two factors")
+
+    def _receipt(self, agent: int, s: State) -> None:
+        receipt = s.receipts[0]
+        previous = bytes.fromhex(receipt.body["previous"])
+        if previous not in self.hashes:
+            self._fail("I7", agent, "a receipt continues an unknown chain")
+        assert isinstance(receipt, Receipt)
+        self.hashes.add(chain(previous, receipt))
+
+    def _tombstones(self, agent: int, s: State) -> None:
+        for request, record in s.tombstones.items():
+            self.erased.setdefault(request, (record.agent, record.rows))
+            if record.retrain and request not in s.generation:
+                self._fail("I4", agent, "knows an erasure and not that it asked for retraining")
+
+    def _evidence(self, agent: int, s: State) -> None:
+        for k, tomb in s.tombs.items():
+            self.filed |= tomb.filed
+            if not tomb.filed <= self.certified & tomb.ids:
+                self._fail("I14", agent, f"an erasure of {k} was put away and never certified")
+            if s.synced and not tomb.left and not tomb.ids - tomb.filed <= s.tombstones.keys():
+                self._fail("I14", agent, f"an erasure of {k} is known without its evidence")
+        for chapter in s.chapters.values():
+            if not chapter.ids <= self.kept.get(chapter.agent, set()):
+                self._fail("I14", agent, f"{chapter.agent} put away what it has no proof of")
+
+    def _spoiled(self, agent: int) -> None:
+        """A lost or restored disk may forget the token and what was asked, but nothing else."""
+        self.excused = self.newest
+        self.requests.pop(agent, None)
+
+    def _fail(self, invariant: str, agent: int, what: str) -> NoReturn:
+        raise Violation(f"{invariant} at {self.terms.name(agent)}: {what}")
+
+
+def gone(tombs: Tombs) -> int:
+    """Bitmap of the agents that a quorum declared gone."""
+    return sum(1 << k for k, tomb in tombs.items() if tomb.left)
+
+
+def _forbidden(token: Token, s: State) -> bool:
+    """Whether a token includes what this agent knows to be erased."""
+    for k in members(token.inside):
+        known, told = s.tombs.get(k, NOTHING), token.tombs.get(k, NOTHING)
+        if known.whole or known.left or not known.ids <= told.ids:
+            return True
+    return bool(token.inside) and not s.generation <= token.generation
+
+
+def _covered(small: Tomb, large: Tomb) -> bool:
+    return small.ids <= large.ids and small.whole <= large.whole and small.left <= large.left
+
+
+def _content(token: Token) -> tuple[object, ...]:
+    return (*token._replace(eta=token.eta.tobytes(), quiet=token.quiet.agents),)  # type: ignore[arg-type]
+
+
+def _tokens(before: State, after: State, effects: Sequence[Effect]) -> list[Token]:
+    """The tokens that this transition brought forth."""
+    tokens: dict[int, Token] = {}
+    for token, old in ((after.token, before.token), (after.copy, before.copy)):
+        if token is not None and token is not old:
+            tokens[id(token)] = token
+    for effect in effects:
+        if isinstance(effect, Send) and isinstance(effect.message, Pass):
+            tokens[id(effect.message.token)] = effect.message.token
+    return list(tokens.values())
+
+
+# ------------------------------------------------------------------------------
+# What must be true in the end: no more faults, everybody back or gone for good, time has passed.
+#
+# One token, at rest, in one epoch; everybody who should be is included, at the current revision;
+# nobody has unfinished business; every erasure that a disk remembers was carried out and certified.
+
+
+def check_liveness(world: World, checker: Checker) -> None:
+    """Raise `Violation` unless the healed network has done all its work."""
+    left = 0
+    for agent in world.agents:
+        if agent.state is not None:
+            left |= gone(agent.state.tombs)
+    live = [k for k in range(len(world.agents)) if not left & bit(k)]
+    down = [k for k in live if world.agents[k].state is None]
+    if down:
+        _fail(f"{down} are down")
+    states = {k: world.state(k) for k in live}
+    if any(s.halted for s in states.values()):
+        _fail("the network has halted: two audits did not add up")
+    roles = {k: s.role for k, s in states.items() if not isinstance(s.role, Idle)}
+    if len(roles) != 1 or not all(isinstance(role, Parked) for role in roles.values()):
+        _fail(
+            f"expected one parked token, found {[(k, type(r).__name__) for k, r in roles.items()]}"
+        )
+    holder, role = next(iter(roles.items()))
+    assert isinstance(role, Parked)
+    token = role.token
+    if set(live) - set(members(token.quiet.agents)):
+        _fail(f"{set(live) - set(members(token.quiet.agents))} have not attested")
+    for k, s in states.items():
+        _check_agent(k, s, checker)
+        if s.rest is None or s.rest.stamp != token.stamp or s.rest.holder != holder:
+            _fail(f"agent {k} does not know where the token rests")
+        if any(t.ids - t.filed for t in token.tombs.values()) and not s.rest.certificate:
+            _fail(f"agent {k} has no certificate of the erasures it knows")
+        own = s.tombs.get(k, NOTHING).ids
+        if not own <= checker.kept.get(k, set()):
+            _fail(f"agent {k} was never given the certificate of its own erasures")
+        wanted = None if s.current is None else s.current.revision
+        if (token.included[k] if token.inside & bit(k) else None) != wanted:
+            _fail(f"agent {k} is included at {token.included[k]}, not at {wanted}")
+    if members(token.inside & left):
+        _fail("an agent that left is included")
+
+
+def _check_agent(k: int, s: State, checker: Checker) -> None:
+    tomb = s.tombs.get(k, NOTHING)
+    if s.intents:
+        _fail(f"agent {k} still knows an open request")
+    if tomb.whole and s.current is not None:
+        _fail(f"agent {k} was erased and still has a factor")
+    if s.current is not None and (s.current.rows != s.rows or s.current.data != s.data):
+        _fail(f"agent {k} has not learned its current data")
+    known = {request for tomb in s.tombs.values() for request in tomb.ids}
+    if known - checker.certified:
+        _fail(f"{len(known - checker.certified)} erasures known to agent {k} are not certified")
+    if not tomb.whole and checker.requests.get(k, set()) - checker.certified:
+        _fail(f"agent {k} promised an erasure that was not carried out")
+
+
+def _fail(what: str) -> NoReturn:
+    raise Violation(f"liveness: {what}")

@@ -1,0 +1,156 @@
+"""One agent's statistics: what the protocol asks, answered by a model and a solver.
+
+The same worker answers in a Federation, in a simulation with faults and in a real process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.errors import DataError, GridOverflow
+from unweave.grid import Ints
+from unweave.models import LossModel, Model, Shard
+from unweave.protocol.events import UNKNOWN, Appraise, Freeze, Judge, Solution, Solve, Unknown
+from unweave.rng import Purpose, Stream, derive
+from unweave.solvers import HasExactGradient, Solver
+
+__all__ = ["ModelWorker", "influence", "record_key"]
+
+
+Floats = NDArray[np.float64]
+
+
+def record_key(index: int, version: int = 0) -> bytes:
+    """How a record is named where its owner's numbering is all there is: its row, 16 bytes.
+
+    `version` counts the owner's data sets: row 3 of new data is another record than the old row 3.
+    """
+    return (version << 64 | index).to_bytes(16, "big")
+
+
+class ModelWorker:
+    """Answers for one agent.
+
+    `tolerance` is tol/K² of the stop rule: a solve that moves q by less (in KL) keeps the factor;
+    None never keeps (the paper's rule). `retrain_above`: a removal that moves q by more asks
+    everybody to start from zero.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        solver: Solver,
+        shard: Shard,
+        seed: int,
+        *,
+        tolerance: float | None = None,
+        retrain_above: float = 3.0,
+    ) -> None:
+        self.model = model
+        self.solver = solver
+        self.whole = shard
+        self.seed = seed
+        self.tolerance = tolerance
+        self.retrain_above = retrain_above
+        self.version = 0
+        self._dropped: frozenset[bytes] = frozenset()
+        self._shard = shard
+
+    def replace(self, shard: Shard) -> None:
+        """New data. The numbering of records starts anew; what was dropped of the old stays so."""
+        self.whole = self._shard = shard
+        self.version += 1
+        self._dropped = frozenset()
+
+    def shard(self, dropped: frozenset[bytes]) -> Shard:
+        """The rows that are left."""
+        if dropped != self._dropped:
+            keys = [divmod(int.from_bytes(key, "big"), 1 << 64) for key in dropped]
+            here = [i for version, i in keys if version == self.version and i < self.whole.n]
+            self._shard = self.whole.drop(np.array(here, dtype=np.int64))
+            self._dropped = dropped
+        return self._shard
+
+    # ------------------------------------------------------------------------------ the answers
+
+    def solve(self, work: Solve) -> Solution:
+        shard = self.shard(work.dropped)
+        if not shard.n:
+            return self._nothing(work)
+        model, stream = self.model, Stream(derive(self.seed, work.epoch, work.hop, Purpose.SOLVE))
+        cavity = model.eta0 if work.cavity is None else work.cavity
+        start = work.current
+        if self.tolerance is not None and not self.inside(
+            cavity if start is None else cavity + start
+        ):
+            # The sum may lie outside the domain until the others are in (a rebuilt token), or since
+            # somebody left: start from the cavity alone, or stay out.
+            if not self.inside(cavity):
+                return Solution(None)
+            start = None
+        units = self.solver.solve(model, shard, cavity, start, stream).factor
+        if work.cavity is not None and start is not None and self.tolerance is not None:
+            before = model.grid.decode(cavity + start)
+            after = model.grid.decode(cavity + units)
+            if float(model.family.kl(after, before)) <= self.tolerance:
+                return Solution(None, keep=True)
+        return Solution(units)
+
+    def _nothing(self, work: Solve) -> Solution:
+        """No rows are left. A conjugate agent is out; elsewhere its factor is zero (t_k = 1), for
+        the others would wait for one that is out as for one that is late."""
+        if work.cavity is None:
+            return Solution(None)
+        kept = work.current is not None and not work.current.any()
+        return Solution(None, keep=True) if kept else Solution(self.model.grid.zeros())
+
+    def inside(self, units: Ints) -> bool:
+        """Whether q exists here, and the loss has an expectation under it."""
+        eta = self.model.grid.decode(units)
+        margin = self.model.margin(eta) if isinstance(self.model, LossModel) else None
+        return bool(self.model.family.margin(eta) > 0.0 and (margin is None or margin > 0.0))
+
+    def judge(self, work: Judge) -> bool:
+        """False: outside the domain, or KL(before ‖ after) so large that refining may lose."""
+        if not self.inside(work.after):
+            return False
+        decode = self.model.grid.decode
+        moved = float(self.model.family.kl(decode(work.before), decode(work.after)))
+        return moved <= self.retrain_above
+
+    def freeze(self, work: Freeze) -> Ints | Unknown:
+        """r_k = eta_k + (1/alpha) ∇_mu E_q[L_k] at the token's q: zero at a fixed point. Outside
+        the domain, or so near its edge that it does not fit the grid, there is none."""
+        model, grid = self.model, self.model.grid
+        exact = getattr(model, "exact_gradient", None)
+        if exact is None or not isinstance(model, LossModel) or not self.shard(work.dropped).n:
+            return grid.zeros()
+        if not self.inside(work.eta):
+            return UNKNOWN
+        gradient = exact(grid.decode(work.eta), model.summary(self.shard(work.dropped)))
+        try:
+            return grid.encode(grid.decode(work.factor) + gradient / model.alpha)
+        except (DataError, GridOverflow):
+            return UNKNOWN
+
+    def appraise(self, work: Appraise) -> dict[str, Any]:
+        """The estimate that a certificate may state: ½ ‖Σ_k r_k‖² in the Fisher metric."""
+        model = self.model
+        if not isinstance(model, HasExactGradient):
+            return {"kl_to_optimum": None, "method": "none: this model has no exact gradient"}
+        if not self.inside(work.eta):
+            return {"kl_to_optimum": None, "method": "none: the sum is not a proper posterior"}
+        eta, total = model.grid.decode(work.eta), model.grid.decode(work.frozen)
+        kl = 0.5 * float(total @ model.family.fisher_dot(eta, total))
+        return {"kl_to_optimum": kl, "method": "half the squared Fisher norm of Σ r_k"}
+
+
+def influence(model: Model, eta: Ints, factor: Ints) -> float:
+    """KL(q ‖ q without the factor); infinite if nothing proper is left without it."""
+    without = model.grid.decode(model.grid.subtract(eta, factor))
+    if not model.family.margin(without) > 0.0:
+        return float("inf")
+    return float(model.family.kl(model.grid.decode(eta), without))

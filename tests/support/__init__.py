@@ -1,0 +1,1 @@
+"""What the tests share: toy models, hand-carried messages, real processes, fault runs."""

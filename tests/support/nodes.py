@@ -1,0 +1,87 @@
+"""Agents in one event loop, with real disks and a wire that is a function call.
+
+    async with nodes(Processes(tmp_path / "net", agents=3, patience=QUICK)) as agents:
+        await until(lambda: agents["a1"].phase == "resting")
+
+Nothing is started in the `Processes`: it only makes the folders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from tests.support.processes import Processes
+from unweave.errors import TransportError
+from unweave.node.agent import open_data, open_identity
+from unweave.node.compute import DataWorker
+from unweave.node.config import AgentFolder
+from unweave.node.driver import Node
+from unweave.node.log import Log
+from unweave.protocol.ports import Deliver, Worker
+from unweave.solvers import default_solver
+
+__all__ = ["QUICK", "nodes", "until"]
+
+
+QUICK = {"welcome": 0.2, "resend": 0.2, "ack": 0.05, "alive": 0.2, "loss": 5.0}
+_LIMIT = 60.0  # seconds; nothing here takes as long, on any machine
+
+
+class _Call:
+    """A transport whose neighbours are objects in the same process."""
+
+    def __init__(self, me: int, net: dict[int, Deliver]) -> None:
+        self._me = me
+        self._net = net
+        self._refusals: Counter[tuple[str, str]] = Counter()
+
+    async def start(self, deliver: Deliver) -> None:
+        self._net[self._me] = deliver
+
+    async def send(self, to: int, data: bytes) -> list[bytes]:
+        if to not in self._net:
+            raise TransportError("nobody there")
+        return await asyncio.shield(asyncio.ensure_future(self._net[to](self._me, data)))
+
+    async def stop(self) -> None:
+        self._net.pop(self._me, None)
+
+    @property
+    def refusals(self) -> Counter[tuple[str, str]]:
+        return self._refusals
+
+
+@asynccontextmanager
+async def nodes(
+    net: Processes, change: Mapping[str, Callable[[Worker], Worker]] | None = None
+) -> AsyncIterator[dict[str, Node]]:
+    """Run every agent of the network here; `change` puts another worker in an agent's place. What
+    an agent logs is in `node.log.stream`."""
+    wire: dict[int, Deliver] = {}
+    agents = {}
+    for name in net.names:
+        folder = AgentFolder.read(net.folder(name))
+        identity = open_identity(folder)
+        data = open_data(folder, identity)
+        worker: Worker = DataWorker(net.model, default_solver(net.model), data, folder.terms)
+        if change is not None and name in change:
+            worker = change[name](worker)
+        log = Log(name, level="debug", stream=io.StringIO())
+        agents[name] = Node(folder, identity, _Call(folder.me, wire), worker, net.model, log)
+    running = [asyncio.create_task(node.run()) for node in agents.values()]
+    try:
+        yield agents
+    finally:
+        for node in agents.values():
+            node.stop()
+        await asyncio.gather(*running)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(_LIMIT):
+        while not condition():
+            await asyncio.sleep(0.01)

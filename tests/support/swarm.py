@@ -1,0 +1,99 @@
+"""Many storms: `python -m tests.support.swarm --seeds 10000`.
+
+Each seed is one fault run on a small network; its profile is named by the seed, unless one is
+given. A seed that fails is printed with the command that repeats it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from tests.support.tally import Outcome, run_storm
+from unweave.simulator.faults import PROFILES
+from unweave.simulator.invariants import Violation
+
+__all__ = ["main", "run_seed", "swarm"]
+
+
+_EVERY = 8  # every eighth run of a profile sends its messages as bytes
+
+
+def run_seed(seed: int, profile: str | None = None) -> Outcome:
+    """The storm of this seed; raises `Violation`."""
+    names = list(PROFILES)
+    name = names[seed % len(names)] if profile is None else profile
+    return run_storm(seed, PROFILES[name], wire=seed // len(names) % _EVERY == 0)
+
+
+def counts(outcome: Outcome) -> Counter[str]:
+    """What happened in a run."""
+    checker, storm = outcome.checker, outcome.storm
+    found = Counter(outcome.crew.counts)
+    found["runs"] = 1
+    found["events"] = outcome.world.events
+    found["transitions checked"] = checker.checked
+    found["messages lost"] = storm.lost
+    found["crashes"] = storm.crashes
+    found["restarts"] = checker.boots - len(outcome.world.agents)
+    found["epochs"] = len(checker.opened)
+    found["rebuilds"] = sum("no longer kept" in w or "forbids" in w for w in checker.opened)
+    found["retrainings"] = sum("start from zero" in why for why in checker.opened)
+    found["losses"] = sum("no sign of life" in why for why in checker.opened)
+    found["detours"] = sum("does not answer" in why for why in checker.opened)
+    found["certificates"] = len(checker.certificates)
+    found["erasures certified"] = len(checker.certified)
+    found["erasures put away"] = len(checker.filed)
+    found["agents gone"] = outcome.world.state(outcome.world.parked or 0).left.bit_count()
+    found["as bytes"] = type(outcome.world).__name__ == "WireWorld"
+    found["mixed versions"] = any(outcome.crew.versions)
+    return found
+
+
+def swarm(
+    seeds: Iterable[int], profile: str | None = None
+) -> Iterator[tuple[int, Counter[str] | Violation]]:
+    """Each seed with what happened, or with the violation."""
+    for seed in seeds:
+        try:
+            yield seed, counts(run_seed(seed, profile))
+        except Violation as violation:
+            yield seed, violation
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; 1 if a seed failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.support.swarm", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000, help="how many")
+    parser.add_argument("--start", type=int, default=0, help="the first")
+    parser.add_argument("--profile", choices=list(PROFILES), help="default: by seed, all in turn")
+    options = parser.parse_args(arguments)
+    total: Counter[str] = Counter()
+    failed: list[int] = []
+    began = time.monotonic()
+    seeds = range(options.start, options.start + options.seeds)
+    for seed, found in swarm(seeds, options.profile):
+        if isinstance(found, Violation):
+            failed.append(seed)
+            which = f" --profile {options.profile}" if options.profile else ""
+            sys.stdout.write(f"seed {seed} fails: {found}\n")
+            sys.stdout.write(f"  python -m tests.support.swarm --start {seed} --seeds 1{which}\n")
+        else:
+            total += found
+        done = seed + 1 - options.start
+        if done % 500 == 0 and done < options.seeds:
+            seconds = time.monotonic() - began
+            sys.stdout.write(f"{done} runs, {seconds:.0f} s, {len(failed)} failed\n")
+            sys.stdout.flush()
+    for name, number in sorted(total.items()):
+        sys.stdout.write(f"{number:>12,}  {name}\n")
+    sys.stdout.write(f"{options.seeds} seeds in {time.monotonic() - began:.0f} s, ")
+    sys.stdout.write(f"{len(failed)} failed{': ' if failed else ''}{failed or ''}\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,262 @@
+"""A toy model for fault tests: a factor shows which rows, and which version of them, it has.
+
+Row r of agent k contributes 2^(4r) to component 0, so a checker can read the row set off a factor;
+component 1 holds their number and the version of the data. The cavity-dependent variant adds
+component 2: a slow contraction of the cavity, so that agents must be visited in several passes
+before nobody moves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unweave.graph import Topology
+from unweave.graph.random_graphs import erdos_renyi
+from unweave.grid import Grid, Ints
+from unweave.protocol.config import Patience, Terms
+from unweave.protocol.events import Appraise, Effect, Freeze, Judge, Send, Solution, Solve
+from unweave.protocol.records import Sign
+from unweave.protocol.token import NOTHING
+from unweave.simulator.faults import Profile, Storm
+from unweave.simulator.invariants import Checker, Violation, gone
+from unweave.simulator.workload import Crew, check_one_epoch, ride_out
+from unweave.simulator.world import World
+
+__all__ = [
+    "ROWS",
+    "Outcome",
+    "Tally",
+    "WireWorld",
+    "contains",
+    "draw_erasure",
+    "expected_eta",
+    "row_key",
+    "run_storm",
+    "tally_checker",
+    "tally_signers",
+    "tally_terms",
+]
+
+
+ROWS = 12
+# Row r of any agent occupies its own bits of component 0; sums over agents stay below 2^63.
+_SHIFT = 4
+_VERSION = 1000
+PATIENCE = Patience(welcome=2.0, resend=0.5, ack=3.0, alive=1.0, loss=10.0)
+
+
+def row_key(row: int) -> bytes:
+    """The commitment by which a row is named."""
+    return bytes([row]) * 16
+
+
+def contains(agent: int, units: Ints, rows: frozenset[bytes]) -> bool:
+    """Whether a factor was computed from any of these rows."""
+    return any(int(units[0]) >> (_SHIFT * row[0]) & 1 for row in rows)
+
+
+def _pull(agent: int, cavity: Ints) -> int:
+    return 10 * (agent + 1) + int(cavity[2]) // 16
+
+
+def frozen(agent: int, eta: Ints, units: Ints) -> Ints:
+    """A vector that depends on the sum and on the factor, so that a stale one shows."""
+    return np.array([int(eta[2]) + agent, int(units[1]), 1], dtype=np.int64)
+
+
+def stationary(agent: int, eta: Ints, units: Ints) -> bool:
+    """Whether the agent's solver would keep this factor."""
+    return not units[0] or abs(int(units[2]) - _pull(agent, eta - units)) <= 1
+
+
+class Tally:
+    """One agent's worker."""
+
+    def __init__(self, agent: int, conjugate: bool) -> None:
+        self.agent = agent
+        self.conjugate = conjugate
+        self.version = 0  # of the data
+        self.solved = 0
+
+    def factor(self, dropped: frozenset[bytes]) -> list[int] | None:
+        """Components 0 and 1 of the factor of all rows but the dropped ones."""
+        rows = [r for r in range(ROWS) if row_key(r) not in dropped]
+        if not rows:
+            return None
+        return [sum(1 << (_SHIFT * r) for r in rows), len(rows) + _VERSION * self.version]
+
+    def solve(self, work: Solve) -> Solution:
+        self.solved += 1
+        factor = self.factor(work.dropped)
+        if self.conjugate:
+            return Solution(None if factor is None else np.array(factor, dtype=np.int64))
+        assert work.cavity is not None
+        # Without rows the factor is zero: nothing is said, and nobody waits for it.
+        pull = 0 if factor is None else _pull(self.agent, work.cavity)
+        units = np.array([*(factor or (0, 0)), pull], dtype=np.int64)
+        current = work.current
+        if (
+            current is not None
+            and np.array_equal(current[:2], units[:2])
+            and abs(int(current[2]) - pull) <= 1
+        ):
+            return Solution(None, keep=True)
+        return Solution(units)
+
+    def judge(self, work: Judge) -> bool:
+        """Every fourth removal, by its digest, asks for retraining."""
+        return hashlib.sha256(work.after.tobytes()).digest()[0] % 4 != 0
+
+    def freeze(self, work: Freeze) -> Ints:
+        return frozen(self.agent, work.eta, work.factor)
+
+    def appraise(self, work: Appraise) -> dict[str, Any]:
+        return {"agents": int(work.frozen[2])}
+
+
+def tally_terms(topology: Topology, seed: int, *, conjugate: bool = True, **settings: Any) -> Terms:
+    dim = 2 if conjugate else 3
+    return Terms(
+        run=hashlib.sha256(b"tally").digest(),
+        topology=topology,
+        grid=Grid((0,) * dim),
+        eta0=np.full(dim, 1, dtype=np.int64),
+        seed=seed,
+        conjugate=conjugate,
+        **settings,
+    )
+
+
+def tally_signers(terms: Terms) -> list[Sign]:
+    """Signatures for checkers, not for strangers: anybody could make them, no two agents alike."""
+
+    def signer(k: int) -> Sign:
+        return lambda payload: hashlib.sha256(b"%d " % k + payload).digest()[:8]
+
+    return [signer(k) for k in range(terms.size)]
+
+
+def tally_checker(terms: Terms) -> Checker:
+    """A checker that can look into tally factors and signatures."""
+    return Checker(
+        terms, contains, frozen=frozen, stationary=stationary, signers=tally_signers(terms)
+    )
+
+
+def draw_erasure(rng: random.Random, agent: int) -> tuple[bool, frozenset[bytes]]:
+    """One row, or now and then everything."""
+    whole = rng.random() < 0.15
+    return whole, frozenset() if whole else frozenset({row_key(rng.randrange(ROWS))})
+
+
+class WireWorld(World):
+    """A world in which every message becomes bytes and is read again."""
+
+    def _perform(self, k: int, effect: Effect) -> None:
+        from unweave.node.wire.codec import decode, encode
+
+        if isinstance(effect, Send):
+            effect = Send(effect.to, decode(encode(effect.message, self.terms), self.terms))
+        super()._perform(k, effect)
+
+
+def expected_eta(world: World, checker: Checker) -> list[int]:
+    """Components 0 and 1 of what the network must have learned in the end: eta_0, and of everybody
+    who has not left and was not erased the newest version of all rows that were not erased."""
+    total = [int(v) for v in world.terms.eta0[:2]]
+    left = 0
+    for agent in world.agents:
+        if agent.state is not None:
+            left |= gone(agent.state.tombs)
+    for k, agent in enumerate(world.agents):
+        tomb = world.state(k).tombs.get(k, NOTHING)
+        if left >> k & 1 or tomb.whole:
+            continue
+        erased = frozenset(row for r in tomb.ids for row in checker.erased[r][1])
+        worker = agent.worker
+        assert isinstance(worker, Tally)
+        factor = worker.factor(erased)
+        if factor is not None:
+            total = [a + b for a, b in zip(total, factor, strict=True)]
+    return total
+
+
+@dataclass
+class Outcome:
+    """What a storm did to a network that survived it."""
+
+    world: World
+    storm: Storm
+    checker: Checker
+    crew: Crew
+
+
+def run_storm(
+    seed: int,
+    profile: Profile,
+    *,
+    events: int = 260,
+    size: int | None = None,
+    wire: bool = False,
+    patience_events: int = 60_000,
+    **settings: Any,
+) -> Outcome:
+    """One seeded fault run on a small random network; raises `Violation` if a rule is broken."""
+    rng = random.Random(seed)
+    size = size or rng.randrange(3, 7)
+    topology = erdos_renyi(size, 0.6, seed=seed)
+    chosen: dict[str, Any] = {
+        "conjugate": rng.random() < 0.5,
+        "schedule": rng.choice(["sweep", "metropolis"]),
+        "forget": rng.choice(["seek", "walk"]),
+        "attest": rng.choice(["sweep", "sweep", "walk"]),
+        "kept": rng.choice([1, 2, 3]),
+        "chapter": rng.choice([1, 2, 256]),
+        "max_passes": 8,
+        "patience": PATIENCE,
+    } | settings
+    terms = tally_terms(topology, seed, **chosen)
+    storm = Storm(profile, size, seed)
+    checker = tally_checker(terms)
+    workers = [Tally(k, terms.conjugate) for k in range(size)]
+    made = WireWorld if wire else World
+    world = made(
+        terms,
+        workers,
+        seed=seed,
+        weather=storm,
+        signers=tally_signers(terms),
+        observers=[checker],
+    )
+
+    def new_data(k: int, version: int) -> None:
+        workers[k].version = version
+
+    crew = ride_out(
+        world,
+        storm,
+        checker,
+        draw_erasure,
+        new_data,
+        events=events,
+        patience_events=patience_events,
+    )
+    check_sum(world, checker)
+    if profile.harmless:
+        check_one_epoch(checker)
+    return Outcome(world, storm, checker, crew)
+
+
+def check_sum(world: World, checker: Checker) -> None:
+    """The token at rest holds exactly what it should."""
+    assert world.parked is not None
+    token = world.state(world.parked).token
+    assert token is not None
+    found, expected = [int(v) for v in token.eta[:2]], expected_eta(world, checker)
+    if found != expected:
+        raise Violation(f"liveness: the network learned {found}, not {expected}")
