@@ -13,6 +13,7 @@ from unweave.errors import ConfigError, TransportError
 from unweave.node.log import Log
 from unweave.node.transport.framing import Limits
 from unweave.node.transport.server import GrpcTransport
+from unweave.protocol.ports import MemoryTransport
 from unweave.testing.transport import LAWS, LocalNetwork, eventually, running
 
 
@@ -36,6 +37,12 @@ def maker(network, **limits):
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
 def test_law(law):
     asyncio.run(law(maker(LocalNetwork())))
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_law_in_memory(law):
+    network, row = {}, ({1}, {0, 2}, {1})
+    asyncio.run(law(lambda agent: MemoryTransport(agent, row[agent], network, timeout=1.0)))
 
 
 async def fails_in_time(send, says=None):

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from tests.support.processes import Processes
-from unweave.errors import TransportError
 from unweave.node.agent import open_data, open_identity
 from unweave.node.compute import DataWorker
 from unweave.node.config import AgentFolder
 from unweave.node.driver import Node
 from unweave.node.log import Log
-from unweave.protocol.ports import Deliver, Worker
+from unweave.protocol.ports import MemoryTransport, Worker
 from unweave.solvers import default_solver
 
 __all__ = ["QUICK", "nodes", "until"]
@@ -31,37 +29,13 @@ QUICK = {"welcome": 0.2, "resend": 0.2, "ack": 0.05, "alive": 0.2, "loss": 5.0}
 _LIMIT = 60.0  # seconds; nothing here takes as long, on any machine
 
 
-class _Call:
-    """A transport whose neighbours are objects in the same process."""
-
-    def __init__(self, me: int, net: dict[int, Deliver]) -> None:
-        self._me = me
-        self._net = net
-        self._refusals: Counter[tuple[str, str]] = Counter()
-
-    async def start(self, deliver: Deliver) -> None:
-        self._net[self._me] = deliver
-
-    async def send(self, to: int, data: bytes) -> list[bytes]:
-        if to not in self._net:
-            raise TransportError("nobody there")
-        return await asyncio.shield(asyncio.ensure_future(self._net[to](self._me, data)))
-
-    async def stop(self) -> None:
-        self._net.pop(self._me, None)
-
-    @property
-    def refusals(self) -> Counter[tuple[str, str]]:
-        return self._refusals
-
-
 @asynccontextmanager
 async def nodes(
     net: Processes, change: Mapping[str, Callable[[Worker], Worker]] | None = None
 ) -> AsyncIterator[dict[str, Node]]:
     """Run every agent of the network here; `change` puts another worker in an agent's place. What
     an agent logs is in `node.log.stream`."""
-    wire: dict[int, Deliver] = {}
+    wire: dict[int, MemoryTransport] = {}
     agents = {}
     for name in net.names:
         folder = AgentFolder.read(net.folder(name))
@@ -71,7 +45,9 @@ async def nodes(
         if change is not None and name in change:
             worker = change[name](worker)
         log = Log(name, level="debug", stream=io.StringIO())
-        agents[name] = Node(folder, identity, _Call(folder.me, wire), worker, net.model, log)
+        neighbours = folder.terms.topology.adjacency[folder.me]
+        transport = MemoryTransport(folder.me, neighbours, wire, timeout=_LIMIT)
+        agents[name] = Node(folder, identity, transport, worker, net.model, log)
     running = [asyncio.create_task(node.run()) for node in agents.values()]
     try:
         yield agents

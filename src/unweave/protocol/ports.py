@@ -1,32 +1,34 @@
-"""Where an agent's durable state lives between its steps.
+"""The three things that a driver brings, each beside its in-memory implementation.
 
-A driver commits a step before it carries out the step's effects. A commit is all or nothing: after
-a crash at any point `load` returns the state before the step, or the one after it.
+    Store      keeps the durable state between steps       MemoryStore
+    Transport  carries signed messages between neighbours  MemoryTransport
+    Worker     answers the protocol's statistical questions  solvers.worker.ModelWorker
+
+`unweave.testing` holds the laws that every store and every transport obeys.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Protocol
 
+from unweave.errors import TransportError, WireError
 from unweave.grid import Ints
 from unweave.protocol.config import Terms
-from unweave.protocol.events import (
-    Appraise,
-    Freeze,
-    Judge,
-    Solution,
-    Solve,
-    Unknown,
-)
+from unweave.protocol.events import Appraise, Freeze, Judge, Solution, Solve, Unknown
 from unweave.protocol.state import State
 
-__all__ = ["Deliver", "MemoryStore", "Store", "Transport", "Worker"]
+__all__ = ["Deliver", "MemoryStore", "MemoryTransport", "Store", "Transport", "Worker"]
 
 
 class Store(Protocol):
-    """One agent's disk."""
+    """One agent's disk.
+
+    A commit is all or nothing: after a crash at any point `load` returns the state before the step,
+    or the one after it.
+    """
 
     def load(self, terms: Terms, me: int) -> State | None:
         """The last committed state, not booted yet; None if nothing was ever committed."""
@@ -35,11 +37,11 @@ class Store(Protocol):
         """Make `after` durable. `before` is the state that was committed or loaded last."""
 
     def close(self) -> None:
-        """Give the disk back. Nothing is lost without it."""
+        """Release the disk. Nothing is lost without it."""
 
 
 class MemoryStore:
-    """A disk for simulations: states never change, so keeping one is keeping a reference."""
+    """A disk for simulations. States never change, so the store keeps a reference."""
 
     def __init__(self, state: State | None = None) -> None:
         self.state = state
@@ -58,17 +60,81 @@ class MemoryStore:
         pass
 
 
-Deliver = Callable[[int, bytes], Awaitable[list[bytes]]]
+Deliver = Callable[[int, bytes], Awaitable[list[bytes]]]  # (sender, message) → answers
 
 
 class Transport(Protocol):
-    """Carries sealed messages between neighbours; both ends know who the other one is."""
+    """Carries signed messages between neighbours; both ends know who the other one is.
+
+    `send` raises `TransportError` if the message was not delivered and answered in time. A receiver
+    that has begun to handle a message is not interrupted.
+    """
 
     async def start(self, deliver: Deliver) -> None: ...
     async def send(self, to: int, data: bytes) -> list[bytes]: ...
     async def stop(self) -> None: ...
     @property
     def refusals(self) -> Counter[tuple[str, str]]: ...  # by (neighbour or "unknown", reason)
+
+
+class MemoryTransport:
+    """The neighbours are objects of one process; `network` holds those that have started."""
+
+    def __init__(
+        self,
+        me: int,
+        neighbours: Collection[int],
+        network: dict[int, MemoryTransport],
+        timeout: float = 10.0,
+    ) -> None:
+        self._me = me
+        self._neighbours = neighbours
+        self._network = network
+        self._timeout = timeout
+        self._deliver: Deliver | None = None
+        self._stopped: asyncio.Future[None] | None = None
+        self._handling: set[asyncio.Future[list[bytes]]] = set()
+        self.refusals: Counter[tuple[str, str]] = Counter()
+
+    async def start(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        self._stopped = asyncio.get_running_loop().create_future()
+        self._network[self._me] = self
+
+    async def send(self, to: int, data: bytes) -> list[bytes]:
+        receiver = self._network.get(to)
+        stopped = self._stopped
+        if to not in self._neighbours or receiver is None or stopped is None:
+            raise TransportError(f"agent {to} cannot be reached")
+        answer = receiver._handle(self._me, data)
+        ends: set[asyncio.Future[Any]] = {answer, stopped}
+        first = asyncio.FIRST_COMPLETED
+        await asyncio.wait(ends, timeout=self._timeout, return_when=first)
+        if not answer.done() or answer.cancelled():
+            raise TransportError(f"agent {to} does not answer")
+        error = answer.exception()
+        if isinstance(error, WireError):
+            raise TransportError(f"agent {to} refused the message: {error}")
+        if error is not None:
+            raise TransportError(f"agent {to} could not handle the message")
+        return answer.result()
+
+    def _handle(self, sender: int, data: bytes) -> asyncio.Future[list[bytes]]:
+        assert self._deliver is not None
+        answer = asyncio.ensure_future(self._deliver(sender, data))
+        self._handling.add(answer)
+        answer.add_done_callback(self._handling.discard)
+        return answer
+
+    async def stop(self) -> None:
+        self._network.pop(self._me, None)
+        if self._stopped is not None:
+            self._stopped.cancel()
+            self._stopped = None
+        for answer in self._handling:
+            answer.cancel()
+        if self._handling:
+            await asyncio.wait(self._handling)
 
 
 class Worker(Protocol):
