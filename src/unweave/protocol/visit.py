@@ -291,7 +291,7 @@ def carry_out(
 
 
 def retrain(s: State, turn: Turn, token: Token, intents: list[Intent]) -> None:
-    """Rule 14b: the token without this agent is outside the domain, or too far away. The request
+    """Rule 16: the token without this agent is outside the domain, or too far away. The request
     joins the generation: everybody's factors are void and the next solves start from zero."""
     receipt = write_receipt(s, turn.sign, token, token.included[s.me], OUT, s.terms.eta0, intents)
     carry_out(s, turn, token, intents, receipt, retrain=True)
