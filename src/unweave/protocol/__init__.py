@@ -11,47 +11,47 @@ Rules. Code, tests and pages cite them by number; docs/protocol.md gives the rea
 
      0. Genesis. The manifest's seed names the first agent. It opens epoch 1 if it has heard of no
         epoch; every other agent's first epoch has a number of at least 2.
-     1. Start. A new process draws a new incarnation and is quarantined: it accepts, sends and solves
-        nothing, but says and answers Hello. Quarantine ends when every neighbour has answered, or
-        after a timeout when at least one has.
-     2. Stamps first. A stamp raises the fence before anything else in a message is learned; a role
-        token with a smaller stamp is dropped without a rebuild.
-     3. Learn. Tombstones and retrain epochs are joined by union. What a new one forbids is wiped in
-        the same transaction; a role token that includes it is dead and is rebuilt.
-     4. Receive. A token is acknowledged after the commit that stores it and before solving. A stale
-        one is only learned from; a dead one is rebuilt; any other is held and visited.
-     5. Visit. cavity = eta − factor_k[included_k], eta ← cavity + wanted; wanted is zero for whoever
-        is erased. Factor, token, receipt, tombstone and outbox are one transaction.
+     1. Start. A new process draws a new incarnation and is quarantined: it accepts, sends and
+        solves nothing, but says and answers Hello. Quarantine ends when every neighbour has
+        answered, or after a timeout when at least one has.
+     2. Stamps first. A stamp raises the fence before anything else in a message is learned; a
+        role token with a smaller stamp is dropped without a rebuild.
+     3. Learn. Tombstones and retrain epochs are joined by union. What a new one forbids is wiped
+        in the same transaction; a role token that includes it is dead and is rebuilt.
+     4. Receive. A token is acknowledged after the commit that stores it and before solving. A
+        stale one is only learned from; a dead one is rebuilt; any other is held and visited.
+     5. Visit. cavity = eta − factor_k[included_k], eta ← cavity + wanted; wanted is zero for
+        whoever is erased. Factor, token, receipt, tombstone and outbox are one transaction.
      6. Attest and park. In an attestation round nothing changes: each agent adds its factor to a
-        second sum and signs one statement. When all have signed, the second sum must equal eta bit
-        for bit; then the token is parked and certified. A mismatch is recorded and answered by a
-        rebuild; a second one is an audit failure that stops the network.
+        second sum and signs one statement. When all have signed, the second sum must equal eta
+        bit for bit; then the token is parked and certified. A mismatch is recorded and answered
+        by a rebuild; a second one is an audit failure that stops the network.
      7. Route. The manifest's schedule names the next agent; while an erasure is pending, `seek`
         takes the shortest path to it. A pass ends at its root: the token is parked if the pass
         changed nothing.
      8. Resend. The same token goes to the same neighbour until it is acknowledged or superseded.
      9. Go elsewhere. A token that is not acknowledged in time starts a new epoch from the outbox,
         if there is another neighbour.
-    10. Loss. Without heartbeats of the token any agent may open an epoch from its copy, or rebuild.
-        A parked token that nothing has superseded needs no heartbeat.
-    11. Wake. Pending work is durable state, compared with the parked token after every event: a lost
-        wake-up is repeated.
+    10. Loss. Without heartbeats of the token any agent may open an epoch from its copy, or
+        rebuild. A parked token that nothing has superseded needs no heartbeat.
+    11. Wake. Pending work is durable state, compared with the parked token after every event: a
+        lost wake-up is repeated.
     12. Erase. A request is a durable intent. The owner writes the tombstone in the transaction of
         the visit that removes the data, not before.
-    13. Depart. A majority of the original manifest declares an agent departed; voters refuse while
-        they hear it. Votes never delete the departed agent's own data, and whatever a departed agent
-        says is answered with the votes.
+    13. Depart. A majority of the original manifest declares an agent departed; voters refuse
+        while they hear it. Votes never delete the departed agent's own data, and whatever a
+        departed agent says is answered with the votes.
     14. Rebuild. A new epoch starts from eta_0 with nobody included; each agent adds its current
         factor when visited, without solving.
-    15. Responsibility. Whoever holds, parks or has sent a token without an acknowledgement opens the
-        rebuild if the token dies; others only purge copies.
+    15. Responsibility. Whoever holds, parks or has sent a token without an acknowledgement opens
+        the rebuild if the token dies; others only purge copies.
     16. Retrain. If the sum without a factor is outside the domain, or too far away to refine, the
-        removing agent adds the request to the retrain epoch: every older factor is void, and every
-        agent starts from zero.
+        removing agent adds the request to the retrain epoch: every older factor is void, and
+        every agent starts from zero.
 
 The driver's duties, in this order, for every event:
 
-    1. persist   commit the durable part of the new state (`ports.Store`); on failure, do nothing else
+    1. persist   commit the durable part of the new state (`ports.Store`); on failure, stop
     2. send      carry out `Send` effects (`ports.Transport`); each is one attempt, repeats are rule 8
     3. compute   give `Work` to the worker (`ports.Worker`); feed its answer back as `Done`
     4. report    certificates to keep, refusals and news for the operator
