@@ -52,7 +52,7 @@ Rules. Code, tests and pages cite them by number; docs/protocol.md gives the rea
 The driver's duties, in this order, for every event:
 
     1. persist   commit the durable part of the new state (`ports.Store`); on failure, stop
-    2. send      carry out `Send` effects (`ports.Transport`); each is one attempt, repeats are rule 8
+    2. send      carry out `Send` effects (`ports.Transport`); each is one attempt (rule 8)
     3. compute   give `Work` to the worker (`ports.Worker`); feed its answer back as `Done`
     4. report    certificates to keep, refusals and news for the operator
     5. wait      feed a `Tick` when `deadline(state)` has come
