@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import unweave.node
+import unweave.node.wire
 from unweave.errors import WireError
 from unweave.node.storage.rows import (
     decode_rest,
@@ -292,9 +292,9 @@ def test_large_networks_and_vectors_are_read_whole():
 
 @pytest.mark.skipif(find_spec("grpc_tools") is None, reason="the compiler is not installed")
 def test_the_generated_code_is_that_of_the_contract(tmp_path):
-    room = Path(unweave.node.__file__).parent
-    (tmp_path / "unweave" / "node").mkdir(parents=True)
-    target = tmp_path / "unweave" / "node" / "wire.proto"
+    room = Path(unweave.node.wire.__file__).parent
+    (tmp_path / "unweave" / "node" / "wire").mkdir(parents=True)
+    target = tmp_path / "unweave" / "node" / "wire" / "wire.proto"
     shutil.copy(room / "wire.proto", target)
     outs = [f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
     command = [sys.executable, "-W", "ignore", "-m", "grpc_tools.protoc", f"-I{tmp_path}"]
