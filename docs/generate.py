@@ -7,16 +7,15 @@ files with what this script would write.
 from __future__ import annotations
 
 import inspect
-import math
-import re
 import sys
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import typer
 
 from unweave.cli import app
 from unweave.models import ConjugateModel, Model, by_name, names
+from unweave.models.describe import predictive_words, resolution_words
 from unweave.testing.models import CASES
 
 HERE = Path(__file__).parent
@@ -164,42 +163,12 @@ def _model(model: Model, record: Any) -> list[str]:
         parts = [f"{n} {v:+.6g}" for n, v in zip(model.grid.names, added, strict=True)]
         more = ", …" if len(parts) > 8 else ""
         lines.append(f"- **one record** ({values}) adds: {', '.join(parts[:8])}{more}")
-    lines.append(f"- **resolution**: {_resolution(model)}")
+    lines.append(f"- **resolution**: {resolution_words(model)}")
     lines.append(f"- **quantities**: {', '.join(f'`{name}`' for name in model.quantities)}")
-    answer = get_type_hints(cls.predictive).get("return", Any)
-    name = getattr(answer, "__name__", "")
-    words = " ".join(re.findall(r"[A-Z][a-z]*", name.removesuffix("Predictive")))
-    how = getattr(answer, "how", "in closed form")
-    known = f"{words}, {how}" if name.endswith("Predictive") else "none: draw theta, then records"
-    lines.append(f"- **predictive**: {known}")
+    lines.append(f"- **predictive**: {predictive_words(cls)}")
     if not model.conjugate:
         lines.append("- **factor**: found by a solver from the cavity; see `unweave.solvers`")
     return lines
-
-
-def _resolution(model: Model) -> str:
-    """What of a record is rounded before it is added, and to what step."""
-    steps: dict[float, list[str]] = {}
-    for column, step in zip(model.columns, model.resolution, strict=True):
-        steps.setdefault(step, []).append(f"`{column}`")
-    if set(steps) == {0.0}:
-        whole = all(column.whole for column in model.schema)
-        return (
-            "records are whole numbers: nothing is rounded"
-            if whole
-            else (
-                f"records are used as they are; the factor is rounded to 2^-{min(model.grid.bits)}"
-            )
-        )
-    return "; ".join(
-        f"{', '.join(names)} rounded to {step:.3g} ({_power(step)})"
-        for step, names in steps.items()
-    )
-
-
-def _power(step: float) -> str:
-    exponent = math.log2(step)
-    return f"2^{exponent:.0f}" if exponent.is_integer() else f"about 2^{exponent:.1f}"
 
 
 def _unindent(doc: str) -> str:

@@ -17,6 +17,6 @@ for name in ("star", "ring", "complete"):
     after = 199 + 20
     print(
         f"{name:9} everybody in after {np.median(cover):.0f} iterations (median); "
-        f"20 iterations after the request KL = {runs.mean[after]:.2g} "
+        f"20 iterations after the request KL = {runs.mean()[after]:.2g} "
         f"({low[after]:.2g} … {high[after]:.2g})"
     )

@@ -456,3 +456,12 @@ def test_every_agent_has_a_port_for_its_metrics(unweave, tmp_path, monkeypatch):
         port = int(AgentFolder.read(home).config.metrics.rpartition(":")[2])
         assert port in layout._PORTS
         assert port not in taken
+
+
+def test_one_feature_needs_no_list(unweave, tmp_path):
+    from unweave.manifest import load
+
+    words = ("--agents", "2", "--model", "linear-regression", "--set", "features=conc")
+    done = unweave("init", tmp_path / "net", *words)
+    assert done.code == 0, done.err
+    assert load(tmp_path / "net" / "network.toml").build_model().columns == ("conc", "y")

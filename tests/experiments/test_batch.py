@@ -189,7 +189,7 @@ def test_refining_and_retraining_end_at_the_posterior_without_the_agent() -> Non
         result = simulate(
             BERNOULLI, COINS, NETWORKS["complete"], iterations=5, replicas=40, forget=forget
         )
-        assert result.mean[-1] == 0.0
+        assert result.mean()[-1] == 0.0
         rest = simulate(
             BERNOULLI, COINS[1:], graphs.complete(5), "sweep", iterations=20, replicas=1
         )
@@ -207,7 +207,7 @@ def test_a_dissimilar_agent_leaves_a_residual_that_refining_removes() -> None:
         return float(
             simulate(
                 model, data, NETWORKS["complete"], iterations=120, replicas=20, forget=forget
-            ).mean[-1]
+            ).mean()[-1]
         )
 
     subtracted, refined, retrained = after("subtract"), after("refine"), after("retrain")
@@ -242,7 +242,7 @@ def test_kl_curves_and_bands() -> None:
     low, high = result.band(0.75)
     np.testing.assert_allclose(low, np.quantile(direct, 0.125, axis=0))
     np.testing.assert_allclose(high, np.quantile(direct, 0.875, axis=0))
-    np.testing.assert_allclose(result.mean, direct.mean(axis=0))
+    np.testing.assert_allclose(result.mean(), direct.mean(axis=0))
     covered = (result.first_visits > 0).all(axis=1)
     assert np.all(direct[covered, -1] == 0.0)
     assert np.all(direct[~covered, -1] > 0.0)

@@ -138,16 +138,18 @@ def test_density_at_and_beyond_the_boundary() -> None:
 def test_moments_that_do_not_exist() -> None:
     for a, mean, sd in ((0.5, np.inf, np.nan), (1.5, 2.0, np.inf), (3.0, 0.5, 0.5)):
         marginal = InverseGamma(a, 1).marginals[0]
-        assert marginal.mean == mean
-        assert np.array_equal(marginal.sd, sd, equal_nan=True)
+        assert marginal.mean() == mean
+        assert np.array_equal(marginal.sd(), sd, equal_nan=True)
     for a, mean, sd in (
         (0.4, np.nan, np.nan),
         (0.8, 0.0, np.inf),
         (2.0, 0.0, np.sqrt(0.5 * 4 / 2)),
     ):
         marginal = NormalInverseGamma(0, 1, a=a, b=1).marginals[0]
-        assert np.array_equal(marginal.mean, mean, equal_nan=True)
-        assert np.array_equal(marginal.sd, sd, equal_nan=True) or marginal.sd == pytest.approx(sd)
+        assert np.array_equal(marginal.mean(), mean, equal_nan=True)
+        assert np.array_equal(marginal.sd(), sd, equal_nan=True) or marginal.sd() == pytest.approx(
+            sd
+        )
 
 
 def test_marginals_follow_their_samples() -> None:
@@ -186,3 +188,24 @@ def test_a_regression_factor_is_linear_in_its_sums() -> None:
 def test_the_fisher_information_must_be_supplied() -> None:
     with pytest.raises(TypeError, match="fisher or fisher_dot"):
         type("Incomplete", (Family,), {})
+
+
+def test_moments_are_methods_everywhere():
+    import inspect
+
+    from unweave.experiments.replicas import result
+    from unweave.families import marginals
+    from unweave.models import predictive_counts, predictive_mixtures, predictive_reals
+
+    modules = (marginals, predictive_counts, predictive_mixtures, predictive_reals, result)
+    found = [
+        (cls, name)
+        for module in modules
+        for cls in vars(module).values()
+        if inspect.isclass(cls) and cls.__module__.startswith("unweave.")
+        for name in ("mean", "sd")
+        if hasattr(cls, name)
+    ]
+    assert len(found) > 20
+    for cls, name in found:
+        assert inspect.isfunction(inspect.getattr_static(cls, name)), f"{cls.__name__}.{name}"

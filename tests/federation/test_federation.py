@@ -248,13 +248,14 @@ def test_subtracting_leaves_a_residual_and_refining_removes_it():
     shards, federation = exponentials(strange=0.08, retrain_above=math.inf)
     model = federation.model
     federation.learn()
-    target = best(model, shards[:4])
+    target, before = best(model, shards[:4]), len(federation.history)
     federation.forget("a5")
     erasure = federation.erasures[-1]
     assert (erasure.kind, erasure.agents) == ("subtracted", ("a5",))
     residual = float(model.family.kl(federation.posterior.eta, target))
     federation.refine(tol=1e-10)
     assert federation.erasures[-1].kind == "refined"
+    assert federation.erasures[-1].iterations == len(federation.history) - before
     left = float(model.family.kl(federation.posterior.eta, target))
     assert residual > 1e-3
     assert left < 1e-7
@@ -263,14 +264,29 @@ def test_subtracting_leaves_a_residual_and_refining_removes_it():
 
 def test_a_large_removal_makes_everybody_start_from_zero():
     shards, federation = exponentials(strange=0.08, retrain_above=1e-6)
-    federation.learn().forget("a5")
+    before = len(federation.learn().history)
+    federation.forget("a5")
     assert federation.erasures[-1].kind == "retrained"
+    assert federation.erasures[-1].iterations == len(federation.history) - before
     target = best(federation.model, shards[:4])
     assert float(federation.model.family.kl(federation.posterior.eta, target)) < 1e-4
     assert federation.included == ("a1", "a2", "a3", "a4")
     federation.refine(tol=1e-10)
     assert federation.erasures[-1].kind == "retrained"
     assert float(federation.model.family.kl(federation.posterior.eta, target)) < 1e-7
+
+
+def test_refining_counts_for_every_erasure_that_was_only_subtracted():
+    _, federation = exponentials(retrain_above=math.inf)
+    federation.learn().forget("a5").forget(records={"a2": range(5)})
+    own = [e.iterations for e in federation.erasures]
+    before = len(federation.history)
+    took = len(federation.refine().history) - before
+    assert [(e.kind, e.iterations) for e in federation.erasures] == [
+        ("refined", n + took) for n in own
+    ]
+    again = federation.refine().erasures
+    assert [e.iterations for e in again] == [n + took for n in own]
 
 
 def test_records_are_refined_too():

@@ -240,3 +240,30 @@ def test_factors_that_do_not_fit_together_are_refused_with_the_reason():
         network.forget(network.included[0])
         network.learn()
         assert len(network.included) == 1
+
+
+def test_tables_may_have_more_columns_and_other_names():
+    import pandas as pd
+
+    table = {"id": ["p", "q"], "ill": ["True", "false"], 7: [1, 2]}
+    plain = Federation("beta-bernoulli", [[1, 0], [0]], "path").learn()
+    for form in (dict, pd.DataFrame):
+        shards = [form(table), form({"note": ["-"], "ill": [False]})]
+        network = Federation("beta-bernoulli", shards, "path", columns={"x": "ill"}).learn()
+        assert network.posterior == plain.posterior
+        network.update("a1", form({"ill": [1, 1], "id": ["r", "s"]})).learn()
+        assert network.posterior == plain.update("a1", [1, 1]).learn().posterior
+        plain.update("a1", [1, 0]).learn()
+    wide = Federation("beta-bernoulli", [{"x": [1], "id": [5]}, {"x": [0], "w": ["-"]}], "path")
+    assert wide.learn().included == ("a1", "a2")
+    numbered = pd.DataFrame({0: ["-"], 1: [1]})
+    assert Federation("beta-bernoulli", [numbered], columns={"x": 1}).learn().included == ("a1",)
+
+
+def test_columns_that_cannot_be_meant_are_refused():
+    with pytest.raises(ConfigError, match="columns names 'y', which the model does not have"):
+        Federation("beta-bernoulli", [{"x": [1]}], columns={"y": "ill"})
+    with pytest.raises(DataError, match=r"column 'ill' is missing; .*say columns={'x': …}"):
+        Federation("beta-bernoulli", [{"x": [1]}], columns={"x": "ill"})
+    with pytest.raises(DataError, match="needs data whose columns have names"):
+        Federation("beta-bernoulli", [[1, 0]], columns={"x": "ill"})

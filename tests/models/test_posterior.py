@@ -15,6 +15,7 @@ from unweave.families import Beta
 from unweave.models import (
     BetaBernoulli,
     BetaExponential,
+    DirichletCategorical,
     LinearRegression,
     LinearRegressionUnknownNoise,
     LossModel,
@@ -144,3 +145,73 @@ def test_without_arviz_the_error_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "arviz", None)
     with pytest.raises(MissingExtra, match=r"pip install 'unweave\[arviz\]'"):
         BetaBernoulli().posterior(BetaBernoulli().eta0).to_arviz()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_samples_carry_names(case: Case) -> None:
+    posterior = learned(case)
+    samples = posterior.sample(5, seed=2)
+    theta = posterior.distribution.sample(5, seed=2)
+    np.testing.assert_array_equal(np.asarray(samples), theta)
+    named = posterior.model.named_samples(theta)
+    assert list(samples) == list(named)
+    for name, values in samples.items():
+        np.testing.assert_array_equal(values, named[name])
+        labels = posterior.model.coordinates.get(name, {})
+        assert values.shape == (5, *map(len, labels.values()))
+    assert np.isfinite(posterior.log_prob(samples)).all()
+
+
+def test_samples_are_columns_of_a_table() -> None:
+    import pandas as pd
+
+    model = LinearRegressionUnknownNoise(["dose", "age"])
+    table = pd.DataFrame(model.posterior(model.eta0).sample(4))
+    assert list(table) == ["dose", "age", "sigma2"]
+    assert table.shape == (4, 3)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_arviz_has_coordinates() -> None:
+    model = MultivariateNormalModel(["u", "v"])
+    data = model.posterior(model.eta0).to_arviz(draws=3, chains=2).posterior
+    assert data["mean"].dims == ("chain", "draw", "column")
+    assert data["Sigma"].sel(column="u", other_column="v").shape == (2, 3)
+    dirichlet = DirichletCategorical(3)
+    classes = dirichlet.posterior(dirichlet.eta0).to_arviz(draws=3, chains=1).posterior
+    assert classes["theta"].sel({"class": 2}).shape == (1, 3)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_a_plot_has_a_panel_per_quantity(case: Case, tmp_path) -> None:
+    posterior = learned(case)
+    figure = posterior.plot(0.9)
+    panels = [axes for axes in figure.axes if axes.axison]
+    assert [axes.get_title() for axes in panels] == [m.name for m in posterior.marginals]
+    for axes, law in zip(panels, posterior.marginals, strict=True):
+        curve, prior, mean = axes.get_lines()
+        x, density = curve.get_data()
+        np.testing.assert_allclose(density, law.pdf(x))
+        assert x[0] <= law.quantile(0.01)
+        assert law.quantile(0.99) <= x[-1]
+        assert mean.get_xdata()[0] == float(law.mean())
+        assert np.isfinite(axes.get_ylim()).all()
+        assert prior.get_label() == "prior"
+    figure.savefig(tmp_path / "q.png", dpi=40)
+    assert (tmp_path / "q.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_plot_of_many_quantities_or_without_moments() -> None:
+    wide = MultivariateNormalModel(15, df=16.5)
+    figure = wide.posterior(wide.eta0).plot()
+    assert figure.get_suptitle() == "multivariate-normal (and 6 more quantities)"
+    prior = NormalUnknown(a=0.4)  # no mean exists
+    assert len(prior.posterior(prior.eta0).plot().axes) == 2
+    with pytest.raises(ConfigError, match="plot: p = 2"):
+        prior.posterior(prior.eta0).plot(2)
+
+
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'unweave\[plot\]'"):
+        BetaBernoulli().posterior(BetaBernoulli().eta0).plot()

@@ -141,6 +141,8 @@ def test_categorical() -> None:
     ours = predict(DirichletCategorical(classes=3), [0, 2, 2, 2, 1])
     np.testing.assert_allclose(ours.mean(), [2 / 8, 2 / 8, 4 / 8])
     np.testing.assert_allclose(np.exp(ours.log_prob([0, 2, 3, -1])), [0.25, 0.5, 0, 0])
+    assert [end.tolist() for end in ours.interval(0.6)] == [[0, 0, 0], [1, 1, 1]]
+    assert [end.tolist() for end in ours.interval(0.4)] == [[0, 0, 0], [0, 0, 1]]
     frequencies = np.bincount(ours.sample(100_000, seed=2), minlength=3) / 100_000
     assert np.abs(frequencies - ours.mean()).max() < 5 * ours.sd().max() / np.sqrt(100_000)
 
@@ -151,6 +153,10 @@ def test_dirichlet_multinomial() -> None:
     for x in ([6, 0, 0], [1, 2, 3], [2, 2, 2]):
         assert ours.log_prob(x) == pytest.approx(theirs.logpmf(x), rel=1e-10)
     assert ours.log_prob([1, 1, 1]) == -np.inf
+    low, high = ours.interval(0.8)
+    for j, alpha in enumerate((3, 2, 4)):
+        each = stats.betabinom(6, alpha, 9 - alpha)
+        assert (low[j], high[j]) == each.interval(0.8)
     np.testing.assert_allclose(ours.mean(), theirs.mean())
     np.testing.assert_allclose(ours.cov(), theirs.cov())
     same_moments(ours)
@@ -199,6 +205,8 @@ def test_multivariate_t() -> None:
     x = rng.standard_normal((5, 2)) * 3
     np.testing.assert_allclose(ours.log_prob(x), theirs.logpdf(x), rtol=1e-9)
     np.testing.assert_allclose(ours.mean(), n * mean / kappa, rtol=1e-9)
+    each = stats.t(df, n * mean / kappa, np.sqrt(np.diag(scale * (kappa + 1) / (kappa * df))))
+    np.testing.assert_allclose(ours.interval(0.9), each.interval(0.9), rtol=1e-9)
     same_moments(ours)
 
 
@@ -299,6 +307,40 @@ def test_beta_exponential_integrates_theta_out(a: float, b: float) -> None:
     assert float(ours.log_prob(-1.0)) == -np.inf
     assert float(ours.cdf(-1.0)) == 0.0
     same_moments(ours)
+
+
+@pytest.mark.parametrize(("a", "b"), [(1.05, 0.3), (3.0, 3.0), (2.5, 80.0), (900.0, 4000.0)])
+@pytest.mark.parametrize("means", [1e-12, 1.0, 50.0, 500.0, 5e3, 1e6])
+def test_beta_exponential_keeps_its_tail(a: float, b: float, means: float) -> None:
+    """In t = 1/θ − 1: p(z) = exp(−z)/B(a, b) ∫ t^(b−1) (1+t)^(1−a−b) exp(−zt) dt, around its mode
+    in log t."""
+    z = means * a / (a + b)
+
+    def log_integrand(y: float) -> float:
+        return float(b * y + (1 - a - b) * np.logaddexp(0.0, y) - z * np.exp(y))
+
+    grid = np.linspace(-60 / b - 40, 60 / (a - 1) + 40, 400_001)
+    values = b * grid + (1 - a - b) * np.logaddexp(0.0, grid) - z * np.exp(np.minimum(grid, 600))
+    peak = values.max()
+    inside = grid[values > peak - 60]
+    ends = np.linspace(inside[0], inside[-1], 12)
+    parts = [
+        integrate.quad(lambda y: np.exp(log_integrand(y) - peak), *end, epsrel=1e-12, limit=400)[0]
+        for end in pairwise(ends)
+    ]
+    expected = peak + np.log(sum(parts)) - z - special.betaln(a, b)
+    assert float(BetaExponential().predictive([a, b]).log_prob(z)) == pytest.approx(
+        expected, abs=1e-8, rel=1e-11
+    )
+
+
+def test_beta_exponential_at_the_ends() -> None:
+    ours = BetaExponential().predictive([3.0, 2.0])
+    near, zero, far, never = ours.log_prob([1e-14, 0.0, 1e300, np.inf]).tolist()
+    assert zero == pytest.approx(np.log(2.0), rel=1e-12)  # E[1/θ] = (a + b − 1)/(a − 1)
+    assert near == pytest.approx(zero, abs=1e-10)
+    assert far == pytest.approx(-1e300, rel=1e-12)
+    assert never == -np.inf
 
 
 def test_a_learned_beta_exponential_predicts_and_says_when_it_cannot() -> None:

@@ -36,6 +36,8 @@ from unweave.models import (
             lambda: LinearRegression(np.array(["u", "v"]), sd=[1, 2], intercept=np.bool_(False)),
             LinearRegression(("u", "v"), sd=(1, 2)),
         ),
+        (lambda: LinearRegression("conc"), LinearRegression(["conc"])),
+        (lambda: MultivariateNormalModel("conc"), MultivariateNormalModel(["conc"])),
         (
             lambda: MultivariateNormalModel(2, scale=np.eye(2)),
             MultivariateNormalModel(2, scale=((1.0, 0.0), (0.0, 1.0))),
@@ -63,7 +65,7 @@ def test_numpy_values_become_plain_ones(given, plain):
         (lambda: DirichletCategorical(2.5), "classes = 2.5"),
         (lambda: DirichletCategorical(2, ["x", 1]), r"concentration\[0\] = 'x'"),
         (lambda: NormalKnownVariance(noise="x"), "noise = 'x'"),
-        (lambda: LinearRegression("age"), "features = 'age': .* or a list of names"),
+        (lambda: LinearRegression(2.5), "features = 2.5: .* or a list of names"),
         (lambda: LinearRegression({"u", "v"}), "features = a set"),
         (lambda: LinearRegression(["u", ""]), r"features\[1\] = '': expected a name"),
         (lambda: LinearRegression(2, intercept="yes"), "intercept = 'yes': expected True or False"),

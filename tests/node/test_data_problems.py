@@ -107,7 +107,7 @@ def test_a_bad_value_is_told_by_record_and_column(
     text = refused(private(tmp_path, source, BetaBernoulli()), "check", "statistics", "shard")
     assert f"{SIXTH[kind]}, column 'x'" in text
     assert f"the value {why}" in text
-    assert text.endswith("expected 0 or 1")
+    assert text.endswith("expected 0 or 1, false or true")
 
 
 @pytest.mark.parametrize("kind", ["csv", "ndjson", "sqlite", "parquet", "duckdb"])
@@ -291,7 +291,8 @@ def test_missing_files_and_columns_say_what_there_is(tmp_path: Path) -> None:
         private(tmp_path, DataSource(path="n/*.csv"), BetaBernoulli())
     )
     text = refused(private(tmp_path, DataSource(path="south.csv"), BetaBernoulli()))
-    assert "column 'x' (the model's 'x', 0 or 1) is missing; its columns are 'dose', 'age'" in text
+    assert "column 'x' (the model's 'x', 0 or 1, false or true) is missing" in text
+    assert "its columns are 'dose', 'age'" in text
     keyed = DataSource(path="south.csv", columns={"x": "dose"}, key="id")
     assert "column 'id' (the key of its records)" in refused(
         private(tmp_path, keyed, BetaBernoulli())

@@ -325,6 +325,60 @@ def test_columns_are_renamed_by_the_settings(tmp_path: Path) -> None:
     assert here.count() == 1
 
 
+WORDS = {"true": 1, "false": 0, "True": 1, "False": 0, "TRUE": 1, "fAlSe": 0, " true ": 1}
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson", "json", "parquet", "duckdb", "sqlite"])
+@pytest.mark.parametrize(
+    "model", [BetaBernoulli(), DirichletCategorical(2), BetaBinomial(trials=1)]
+)
+@settings(
+    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(words=st.lists(st.sampled_from([*WORDS]), min_size=1, max_size=30), data=st.data())
+def test_true_and_false_are_one_and_zero(
+    tmp_path: Path, kind: str, model: ConjugateModel, words: list[str], data: st.DataObject
+) -> None:
+    """In columns of 0 and 1, to the bit: by the engine's sums, in batches, and in memory."""
+    column = model.columns[0]
+    values: list[Any] = list(words)
+    if kind in ("parquet", "duckdb"):  # columns with a type
+        (tmp_path / "d.duckdb").unlink(missing_ok=True)
+        with duckdb.connect(str(tmp_path / "d.duckdb")) as base:
+            base.execute(f"CREATE TABLE t ({column} VARCHAR)")
+            base.executemany("INSERT INTO t VALUES (?)", [[v] for v in values])
+            base.execute(f"COPY t TO '{tmp_path}/d.parquet' (FORMAT parquet)")
+        both = (
+            {"database": "d.duckdb", "sql": "FROM t"} if kind == "duckdb" else {"path": "d.parquet"}
+        )
+        source = DataSource(**both)
+    else:
+        mixed = {"csv": ["1", "0.0"], "sqlite": [1, 0.0]}.get(kind, [1, 0.0, True, False])
+        values += data.draw(st.lists(st.sampled_from(mixed), max_size=10))
+        source = write(tmp_path, kind, [column], [[v] for v in values], list(range(len(values))))
+    numbers = [float(WORDS.get(v, v) if isinstance(v, str) else v) for v in values]
+    expected = model.statistics(model.shard(numbers).rows)
+    here = private(tmp_path, source, model)
+    assert np.array_equal(here.statistics(), expected)
+    assert here.shard().rows[:, 0].tolist() == numbers
+    if kind != "csv":  # where numbers are not text
+        assert np.array_equal(model.statistics(model.shard(values).rows), expected)
+        assert np.array_equal(model.statistics(model.shard({column: values}).rows), expected)
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson", "sqlite"])
+def test_true_and_false_are_no_numbers_elsewhere(tmp_path: Path, kind: str) -> None:
+    source = write(tmp_path, kind, ["x"], [["true"]], [1])
+    for model in (NormalUnknown(), GammaPoisson(), DirichletCategorical(3)):
+        with pytest.raises(DataError, match="is not a number"):
+            private(tmp_path, source, model).check()
+        with pytest.raises(DataError, match="is text; expected a number"):
+            model.shard(["true"])
+    other = write(tmp_path, kind, ["x"], [["yes"]], [1])
+    with pytest.raises(DataError, match=r"is not a number; expected 0 or 1, false or true"):
+        private(tmp_path, other, BetaBernoulli()).check()
+
+
 @pytest.mark.parametrize(
     "kind", ["TINYINT", "BIGINT", "HUGEINT", "FLOAT", "DECIMAL(9,3)", "BOOLEAN"]
 )

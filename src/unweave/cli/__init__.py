@@ -10,6 +10,7 @@ import typer
 
 from unweave.cli.agent import agent
 from unweave.cli.audit import audit
+from unweave.cli.backup import backup
 from unweave.cli.check import check
 from unweave.cli.common import errors, hush
 from unweave.cli.demo import demo
@@ -17,9 +18,11 @@ from unweave.cli.forget import forget
 from unweave.cli.influence import influence
 from unweave.cli.init import init
 from unweave.cli.learn import learn
+from unweave.cli.models import models
 from unweave.cli.paper import paper
 from unweave.cli.plan import plan
 from unweave.cli.posterior import posterior
+from unweave.cli.restore import restore
 from unweave.cli.simulate import simulate
 from unweave.cli.status import status
 from unweave.cli.up import up
@@ -34,7 +37,6 @@ app = typer.Typer(
     help="Learn one Bayesian model together over a peer graph, with no server; "
     "then take any contribution out again, with evidence.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -60,8 +62,8 @@ def _root(
 
 
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    "See it": (demo, paper, plan, simulate),
-    "Make a network and run it": (init, check, up, agent),
+    "See it": (demo, paper, plan, simulate, models),
+    "Make a network and run it": (init, check, up, agent, backup, restore),
     "Ask a running network": (status, posterior, influence, learn),
     "Forget, with evidence": (forget, vote, audit, verify),
 }

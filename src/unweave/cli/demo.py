@@ -115,7 +115,7 @@ def _account(story: Story, run: Run) -> list[Any]:
             marginals = [q.distribution.marginals[j] for q in columns]
             table.add_row(
                 label.replace("_", " "),
-                *(f"{float(m.mean):.4f} ± {float(m.sd):.4f}" for m in marginals),
+                *(f"{float(m.mean()):.4f} ± {float(m.sd()):.4f}" for m in marginals),
             )
         table.add_row("[dim]digest[/]", *(f"[dim]{q.digest[:12]}[/]" for q in columns))
         table.add_section()

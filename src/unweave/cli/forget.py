@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unweave.cli.completing import complete_agent
+
 if TYPE_CHECKING:
     from unweave.operations.cluster import Fleet
 
@@ -20,7 +22,9 @@ def forget(
     agent: Annotated[
         str | None,
         typer.Argument(
-            metavar="AGENT", help="Whose contribution; default with AGENT_DIR: its own."
+            metavar="AGENT",
+            help="Whose contribution; default with AGENT_DIR: its own.",
+            autocompletion=complete_agent,
         ),
     ] = None,
     records: Annotated[

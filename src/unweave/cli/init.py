@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-__all__ = ["init"]
+from unweave.cli.completing import complete_model
+
+__all__ = ["init", "parse_settings"]
 
 
 def init(
@@ -40,7 +42,13 @@ def init(
         ),
     ] = None,
     model: Annotated[
-        str, typer.Option("--model", "-m", help="What is learned: a name from docs/models.md.")
+        str,
+        typer.Option(
+            "--model",
+            "-m",
+            help="What is learned: a name from `unweave models`.",
+            autocompletion=complete_model,
+        ),
     ] = "beta-bernoulli",
     settings: Annotated[
         list[str] | None,
@@ -132,7 +140,7 @@ def init(
         names, own_edges = graph_of(agents, graph, edges)
     check_number(len(names))
     try:
-        chosen = by_name(model, **_settings(settings or []))
+        chosen = by_name(model, **parse_settings(settings or []))
     except (TypeError, ValueError) as error:
         if isinstance(error, UnweaveError):
             if not settings or error.exit_code == ConfigError.exit_code:
@@ -233,7 +241,8 @@ def init(
     command(f"unweave check {quote(folder)}", f"unweave up {quote(folder)}")
 
 
-def _settings(items: list[str]) -> dict[str, Any]:
+def parse_settings(items: list[str]) -> dict[str, Any]:
+    """Settings of a model as `--set name=value` writes them: JSON, a text, or texts with commas."""
     import json as jsonlib
 
     values: dict[str, Any] = {}

@@ -132,12 +132,17 @@ def _labels(values: list[Any], decimal: str) -> Any:
     """Numbers where they are numbers, so that 10 comes after 9; else text."""
     import numpy as np
 
+    from unweave.models.columns import truth
+
     try:
         if decimal != ".":
             values = [value.replace(decimal, ".") for value in values]
         return np.array([float(value) for value in values])
     except (AttributeError, TypeError, ValueError):
-        return np.array([str(value) for value in values])
+        words = [str(value) for value in values]
+        return np.array(
+            [word if (said := truth(word)) is None else str(int(said)) for word in words]
+        )
 
 
 def _own_files(folder: Path, agents: Sequence[str], columns: Columns) -> Shares:

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from unweave.cli.completing import complete_agent
+
 __all__ = ["vote"]
 
 _HEX = re.compile("[0-9a-fA-F]{32}")
@@ -15,7 +17,14 @@ _HEX = re.compile("[0-9a-fA-F]{32}")
 
 def vote(
     folder: Annotated[Path, typer.Argument(metavar="AGENT_DIR", help="The folder of YOUR agent.")],
-    gone: Annotated[str, typer.Argument(metavar="NAME", help="The agent that is gone for good.")],
+    gone: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="The agent that is gone for good.",
+            autocompletion=complete_agent,
+        ),
+    ],
     request: Annotated[
         str | None,
         typer.Option("--request", help="The request's id; default: the one already voted on."),

@@ -83,10 +83,12 @@ def coefficients(axes: Any, before: Posterior, after: Posterior, never: Posterio
             low, high = (float(v) for v in marginal.interval(0.95))
             at = len(names) - 1 - j + shift
             axes.plot([low, high], [at, at], color=color, linewidth=1.6 + 0.6 * i)
-            axes.plot(float(marginal.mean), at, "o", color=color, markersize=4.5)
+            axes.plot(float(marginal.mean()), at, "o", color=color, markersize=4.5)
     for j, marginal in enumerate(_marginals(never)[: len(names)]):
         at = len(names) - 1 - j - 0.17
-        axes.plot(float(marginal.mean), at, "o", color="none", markeredgecolor=_NEVER, markersize=8)
+        axes.plot(
+            float(marginal.mean()), at, "o", color="none", markeredgecolor=_NEVER, markersize=8
+        )
     axes.axvline(0, color="#999999", linewidth=0.6)
     axes.set_yticks(range(len(names)), [_words(name) for name in reversed(names)])
     axes.set_ylim(-0.6, len(names) - 0.4)

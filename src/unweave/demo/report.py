@@ -66,7 +66,7 @@ def _posterior(q: Posterior) -> dict[str, Any]:
     return {
         "digest": q.digest,
         "marginals": {
-            m.name: {"mean": float(m.mean), "sd": float(m.sd)} for m in q.model.marginals(q.eta)
+            m.name: {"mean": float(m.mean()), "sd": float(m.sd())} for m in q.model.marginals(q.eta)
         },
     }
 
@@ -145,7 +145,7 @@ def _table(chapter: Chapter) -> list[str]:
     rows = [
         f"| {label} | "
         + " | ".join(
-            f"{float(m.mean):.4f} ± {float(m.sd):.4f}"
+            f"{float(m.mean()):.4f} ± {float(m.sd()):.4f}"
             for m in (q.distribution.marginals[j] for q in columns)
         )
         + " |"

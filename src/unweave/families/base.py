@@ -225,7 +225,7 @@ class Family(ABC):
     @final
     def sd(self, eta: Floats) -> Floats:
         """Standard deviation of each marginal, shape [..., number of marginals]."""
-        return np.stack([m.sd for m in self.marginals(eta)], axis=-1)
+        return np.stack([m.sd() for m in self.marginals(eta)], axis=-1)
 
     def _support_point(self) -> Floats:
         """Some θ inside the support, put in place of values outside before logarithms are taken."""

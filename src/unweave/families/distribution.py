@@ -50,11 +50,11 @@ class Distribution:
 
     def mean(self) -> Floats:
         """Mean of each quantity: batch shape for one, batch + (quantities,) for several."""
-        return self._stack([m.mean for m in self.marginals])
+        return self._stack([m.mean() for m in self.marginals])
 
     def sd(self) -> Floats:
         """Standard deviation of each quantity."""
-        return self._stack([m.sd for m in self.marginals])
+        return self._stack([m.sd() for m in self.marginals])
 
     def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
         """Central interval of probability p of each quantity: (lower, upper)."""

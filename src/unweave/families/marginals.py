@@ -38,11 +38,9 @@ class Marginal(ABC):
 
     name: str
 
-    @property
     @abstractmethod
     def mean(self) -> Floats: ...
 
-    @property
     @abstractmethod
     def sd(self) -> Floats: ...
 
@@ -108,11 +106,9 @@ class _Supported(Marginal):
 class BetaMarginal(_Supported):
     """Beta(a, b) on (0, 1)."""
 
-    @property
     def mean(self) -> Floats:
         return self.a / (self.a + self.b)
 
-    @property
     def sd(self) -> Floats:
         total = self.a + self.b
         result: Floats = np.sqrt((self.a / total) * (self.b / total) / (total + 1.0))
@@ -144,11 +140,9 @@ def _gamma_norm(a: Floats, b: Floats) -> Floats:
 class GammaMarginal(_Supported):
     """Gamma with shape a and rate b."""
 
-    @property
     def mean(self) -> Floats:
         return self.a / self.b
 
-    @property
     def sd(self) -> Floats:
         result: Floats = np.sqrt(self.a) / self.b
         return result
@@ -173,12 +167,10 @@ class GammaMarginal(_Supported):
 class InverseGammaMarginal(_Supported):
     """1/X is Gamma(a, b); the mean needs a > 1 and the sd a > 2."""
 
-    @property
     def mean(self) -> Floats:
         exists = self.a > 1.0
         return np.where(exists, self.b / np.where(exists, self.a - 1.0, 1.0), np.inf)[()]
 
-    @property
     def sd(self) -> Floats:
         exists = self.a > 2.0
         spread = np.sqrt(np.where(exists, self.a - 2.0, 1.0))
@@ -212,11 +204,9 @@ class NormalMarginal(Marginal):
     loc: Floats
     scale: Floats
 
-    @property
     def mean(self) -> Floats:
         return self.loc
 
-    @property
     def sd(self) -> Floats:
         return self.scale
 
@@ -242,11 +232,9 @@ class StudentTMarginal(Marginal):
     loc: Floats
     scale: Floats
 
-    @property
     def mean(self) -> Floats:
         return np.where(self.df > 1.0, self.loc, np.nan)[()]
 
-    @property
     def sd(self) -> Floats:
         exists = self.df > 2.0
         inflation = np.sqrt(self.df / np.where(exists, self.df - 2.0, 1.0))

@@ -175,12 +175,13 @@ class Federation:
     """K agents that learn one model over a graph, and can forget.
 
     `model` is a model, or the name of one. `shards` is one data set per agent: a mapping by name or
-    a sequence in the graph's order. `graph` is a `Topology`, a name such as "ring", pairs of agents
-    or a networkx graph. `schedule` is "metropolis" (the paper's random walk) or "sweep". `forget`
-    says how the token reaches an agent that is to be forgotten: "seek" takes the shortest path,
-    "walk" keeps to the schedule (the paper). A removal that moves the posterior by more than
-    `retrain_above` in KL makes everybody start from zero (models that are not conjugate; refining
-    might lose there).
+    a sequence in the graph's order. Tables may have more columns than the model; `columns` says
+    what one of the model's is called there, e.g. {"x": "diagnosis"}. `graph` is a `Topology`, a
+    name such as "ring", pairs of agents or a networkx graph. `schedule` is "metropolis" (the
+    paper's random walk) or "sweep". `forget` says how the token reaches an agent that is to be
+    forgotten: "seek" takes the shortest path, "walk" keeps to the schedule (the paper). A removal
+    that moves the posterior by more than `retrain_above` in KL makes everybody start from zero
+    (models that are not conjugate; refining might lose there).
     """
 
     def __init__(
@@ -194,6 +195,7 @@ class Federation:
         solver: Solver | str | None = None,
         forget: Forgetting = "seek",
         retrain_above: float = 3.0,
+        columns: Mapping[str, str] | None = None,
     ) -> None:
         self.model = as_model(model)
         self.seed = seed_number(seed)
@@ -201,8 +203,10 @@ class Federation:
         self.graph, data = match(graph, shards)
         self.model.check_agents(len(self.graph.agents))
         terms = terms_of(self.model, self.graph, schedule, forget, self.seed)
+        self.columns = dict(columns or {})
         parts = [
-            self.model.shard(part, name) for name, part in zip(self.graph.agents, data, strict=True)
+            self.model.shard(part, name, self.columns)
+            for name, part in zip(self.graph.agents, data, strict=True)
         ]
         warn_if_flattened(self.model, parts)
         far = _threshold(retrain_above)
@@ -303,9 +307,15 @@ class Federation:
         the forgotten data present, so let them settle without it. Exact models need none."""
         tol, limit = number(tol, "tol", least=0.0), _limit(max_iterations)
         if not self.model.conjugate:
+            first = len(self.history)
             self._walk.converge(tol, "refining", progress, limit)
-            if self.erasures and self.erasures[-1].kind == "subtracted":
-                self.erasures[-1] = replace(self.erasures[-1], kind="refined")
+            took = len(self.history) - first
+            self.erasures[:] = [
+                replace(e, kind="refined", iterations=e.iterations + took)
+                if e.kind == "subtracted"
+                else e
+                for e in self.erasures
+            ]
         return self
 
     def update(self, agent: str, data: Any) -> Self:
@@ -313,7 +323,7 @@ class Federation:
         k = agent_index(self.graph, agent)
         if self._gone(k):
             raise DataError(f"agent {agent!r} was forgotten: it cannot contribute again")
-        shard = self.model.shard(data, agent)
+        shard = self.model.shard(data, agent, self.columns)
         warn_if_flattened(self.model, [shard])
         self._walk.workers[k].replace(shard)
         self._walk.tell(k, DataChanged(0.0))
@@ -351,7 +361,6 @@ class Federation:
         }
         walk = self._walk
         walk.until(lambda: erased(walk.token, asked), "forgetting", progress, limit)
-        iterations = len(self.history) - first
         again = retrained(walk.current_token(), asked)
         if again:
             walk.until(walk.complete, "retraining", progress, limit)
@@ -360,7 +369,7 @@ class Federation:
             Erasure(
                 names,
                 {name: len(rows) for name, rows in wanted.items()},
-                iterations,
+                len(self.history) - first,
                 self._moved(before),
                 "exact" if self.model.conjugate else "retrained" if again else "subtracted",
             )

@@ -63,8 +63,8 @@ class History(Sequence[Step]):
             marginals = self._model.marginals(eta) if proper else ()
             table["digest"].append(self._model.posterior(step.units).digest if proper else None)
             for i, name in enumerate(names):
-                table[f"{name}_mean"].append(float(marginals[i].mean) if proper else None)
-                table[f"{name}_sd"].append(float(marginals[i].sd) if proper else None)
+                table[f"{name}_mean"].append(float(marginals[i].mean()) if proper else None)
+                table[f"{name}_sd"].append(float(marginals[i].sd()) if proper else None)
         return table
 
     def to_csv(self, path: str | Path) -> Path:

@@ -15,7 +15,7 @@ class Erasure:
 
     agents: tuple[str, ...]
     records: Mapping[str, int]
-    iterations: int  # until the last contribution had left the token
+    iterations: int  # of forget(), retraining included, and of the refine() that followed
     moved: float  # KL(posterior before ‖ after); nan if one of them is improper
     kind: Literal["exact", "subtracted", "refined", "retrained"]
 

@@ -11,7 +11,7 @@ states its name, its prior, what its columns must hold, and
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
@@ -125,6 +125,11 @@ class Model(ABC):
         """Samples by variable name, for other tools; theta is [n, ...]."""
         return {"theta": theta}
 
+    @property
+    def coordinates(self) -> dict[str, dict[str, Sequence[Any]]]:
+        """Of each variable with several entries: what its axes are called, and their labels."""
+        return {}
+
     # -- what follows -----------------------------------------------------------------------------
 
     @cached_property
@@ -161,9 +166,15 @@ class Model(ABC):
     def columns(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.schema)
 
-    def shard(self, data: Any, agent: str = "data") -> Shard:
-        """Validate an agent's data: arrays, lists, a tuple of columns, a mapping or data frame."""
-        return read(data, self.schema, agent, self.row_problem)
+    def shard(
+        self, data: Any, agent: str = "data", columns: Mapping[str, str] | None = None
+    ) -> Shard:
+        """Validate an agent's data: arrays, lists, a tuple of columns, a mapping or data frame.
+
+        A table may have more columns than the model; `columns` says what one of the model's is
+        called there.
+        """
+        return read(data, self.schema, agent, self.row_problem, columns)
 
     def weight(self, n: int) -> Fraction:
         """What an agent's summed statistics are multiplied by: 1/alpha, or 1/(alpha·N_k)."""

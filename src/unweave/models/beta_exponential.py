@@ -23,6 +23,7 @@ from unweave.errors import ConfigError, DomainError
 from unweave.families import Beta, BetaFamily, Distribution
 from unweave.families.special import binet2
 from unweave.models.base import LossModel
+from unweave.models.beta_integrals import logit_density, tilted_beta
 from unweave.models.columns import Column
 from unweave.models.predictive_mixtures import BetaExponentialPredictive
 from unweave.models.shards import Shard
@@ -139,7 +140,7 @@ class BetaExponential(LossModel):
         high = mode + 9.0 * sd + 40.0 / b
         n = max(129, math.ceil(float(np.max(high - low)) / 0.25) + 1)
         x = low + (high - low) * np.linspace(0.0, 1.0, n).reshape(-1, *(1,) * low.ndim)
-        weight = np.exp(_logit_density(x, a, b) - _logit_density(mode, a, b))
+        weight = np.exp(logit_density(x, a, b) - logit_density(mode, a, b))
         # log(1−θ) from x: θ itself rounds to 1 where a small b still gives it weight.
         s = np.stack([special.log_expit(x), special.log_expit(-x)], axis=-1)
         return special.expit(x), s, weight / weight.sum(axis=0)
@@ -158,7 +159,7 @@ class BetaExponential(LossModel):
         y = x[..., None] + width[..., None] * (0.5 * (_LEGENDRE + 1.0))
         a, b = a[..., None], b[..., None]
         weight = 0.5 * _LEGENDRE_WEIGHTS
-        weight = weight * np.exp(_logit_density(y, a, b) - _logit_density(x[..., None], a, b))
+        weight = weight * np.exp(logit_density(y, a, b) - logit_density(x[..., None], a, b))
         s = np.stack([special.log_expit(y), special.log_expit(-y)], axis=-1)
         integral = (weight[..., None] * (s - mu[..., None, :])).sum(axis=-2)
         scale = width * theta * (1.0 - theta)
@@ -183,12 +184,6 @@ class BetaExponential(LossModel):
     def exact(self, data: ArrayLike) -> ExactPosterior:
         """p(θ | data) for the combined summaries `data` [..., 2] (`eq:opt_sol`)."""
         return ExactPosterior.of(self, np.asarray(data, dtype=np.float64))
-
-
-def _logit_density(x: Floats, a: Floats, b: Floats) -> Floats:
-    """a·log θ + b·log(1−θ): the log-density of x = logit θ up to its normaliser."""
-    result: Floats = a * special.log_expit(x) + b * special.log_expit(-x)
-    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,32 +212,8 @@ class ExactPosterior:
                 f"there; check the data"
             )
 
-        def log_density(x: Floats) -> Floats:
-            return _logit_density(x, big_a, big_b) - big_w * (1.0 + np.exp(-x))
-
-        # The mode in x solves (A+B)θ² + (W−A)θ − W = 0; each form is stable where it is used.
-        p, sum_ab = big_w - big_a, big_a + big_b
-        root = np.sqrt(p * p + 4.0 * sum_ab * big_w)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            mode = special.logit(
-                np.where(p > 0.0, 2.0 * big_w / (p + root), (root - p) / (2.0 * sum_ab))
-            )
-        peak = log_density(mode)
-        theta = special.expit(mode)
-        curvature = sum_ab * theta * (1.0 - theta) + big_w * np.exp(-mode)
-        ends = []
-        for sign in (-1.0, 1.0):
-            width = 1.0 / np.sqrt(curvature)
-            while np.any(near := peak - log_density(mode + sign * width) < 45.0):
-                width = np.where(near, 1.3 * width, width)
-            ends.append(mode + sign * width)
-        low, high = ends
-        n = max(257, math.ceil(float(np.max(high - low)) / 0.25) + 1)
-        x = low + (high - low) * np.linspace(0.0, 1.0, n).reshape(-1, *(1,) * low.ndim)
-        weight = np.exp(log_density(x) - peak)
-        total = weight.sum(axis=0)
-        log_z = peak + np.log(total * (high - low) / (n - 1))
-        return cls(big_a, big_b, big_w, log_z, special.expit(x), weight / total)
+        log_z, theta, weights = tilted_beta(big_a, big_b, big_w)
+        return cls(big_a, big_b, big_w, log_z, theta, weights)
 
     def log_prob(self, theta: ArrayLike) -> Floats:
         t = np.asarray(theta, dtype=np.float64)

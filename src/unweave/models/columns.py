@@ -8,7 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Column", "binary", "column_names", "count", "label", "nonnegative", "positive", "real"]
+__all__ = [
+    "Column",
+    "binary",
+    "column_names",
+    "count",
+    "label",
+    "nonnegative",
+    "positive",
+    "real",
+    "truth",
+]
 
 # Whole numbers up to here are exact in float64.
 _WHOLE_LIMIT = 2.0**53
@@ -24,6 +34,11 @@ class Column:
     high: float = np.inf
     whole: bool = False
     strict: bool = False  # the lower bound itself is not allowed
+
+    @property
+    def binary(self) -> bool:
+        """Whether its values are 0 and 1: then true and false are read as these."""
+        return self.whole and (self.low, self.high) == (0.0, 1.0)
 
     def problem(self, values: NDArray[np.float64]) -> tuple[int, str] | None:
         """The first row that fails and why, or None. Values are never quoted: errors reach logs."""
@@ -45,6 +60,11 @@ class Column:
         if below[row]:
             return row, f"is {'not above' if self.strict else 'below'} {self.low:g}"
         return row, f"is above {self.high:.0f}"
+
+
+def truth(text: str) -> float | None:
+    """What a text says in a column of 0 and 1: true or false, in any case."""
+    return {"true": 1.0, "false": 0.0}.get(text.strip(" ").lower())
 
 
 def column_names(given: int | Sequence[str]) -> tuple[str, ...]:
@@ -70,7 +90,7 @@ def count(name: str, low: int = 0, high: float = _WHOLE_LIMIT) -> Column:
 
 
 def binary(name: str) -> Column:
-    return Column(name, "0 or 1", low=0.0, high=1.0, whole=True)
+    return Column(name, "0 or 1, false or true", low=0.0, high=1.0, whole=True)
 
 
 def label(name: str, classes: int) -> Column:

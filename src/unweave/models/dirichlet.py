@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,6 +42,10 @@ class _DirichletModel(ConjugateModel):
     @property
     def prior(self) -> Distribution:
         return Dirichlet(alpha=np.broadcast_to(self.concentration, (self.classes,)))
+
+    @property
+    def coordinates(self) -> dict[str, dict[str, Sequence[Any]]]:
+        return {"theta": {"class": range(self.classes)}}
 
 
 @dataclass(frozen=True)

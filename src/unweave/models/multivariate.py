@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -91,6 +91,13 @@ class MultivariateNormalModel(GramModel):
     def named_samples(self, theta: Floats) -> dict[str, Floats]:
         d = len(self._names)
         return {"mean": theta[:, :d], "Sigma": unpack(theta[:, d:], d)}
+
+    @property
+    def coordinates(self) -> dict[str, dict[str, Sequence[Any]]]:
+        return {
+            "mean": {"column": self._names},
+            "Sigma": {"column": self._names, "other_column": self._names},
+        }
 
     def predictive(self, eta: ArrayLike) -> MultivariateTPredictive:
         """t with df − d + 1 degrees of freedom, shape scale·(kappa + 1)/(kappa·(df − d + 1))."""

@@ -15,6 +15,8 @@ from unweave.errors import ConfigError, MissingExtra
 from unweave.families import Distribution
 from unweave.families.marginals import Marginal
 from unweave.grid import Ints, digest
+from unweave.models.plotting import plot_posterior
+from unweave.models.samples import Samples
 
 if TYPE_CHECKING:
     from unweave.models.base import Model
@@ -89,7 +91,7 @@ class Posterior:
         """Name, mean, sd and central interval of every quantity: what a table of results shows."""
         low, high = (np.atleast_1d(end) for end in self.interval(p))
         return [
-            Quantity(law.name, float(law.mean), float(law.sd), float(a), float(b))
+            Quantity(law.name, float(law.mean()), float(law.sd()), float(a), float(b))
             for law, a, b in zip(self.marginals, low, high, strict=True)
         ]
 
@@ -103,9 +105,10 @@ class Posterior:
         """The central credible interval that holds probability `p`, per marginal."""
         return self.distribution.interval(p)
 
-    def sample(self, n: int, seed: int = 0) -> Floats:
-        """n independent draws; the same seed gives the same draws."""
-        return self.distribution.sample(n, seed)
+    def sample(self, n: int, seed: int = 0) -> Samples:
+        """n independent draws by name, `sample(n)["dose"]`; the same seed gives the same draws."""
+        theta = self.distribution.sample(n, seed)
+        return Samples(self.model.named_samples(theta), theta)
 
     def log_prob(self, theta: Any) -> Floats:
         return self.distribution.log_prob(theta)
@@ -127,20 +130,27 @@ class Posterior:
             raise ConfigError(f"predict of {self.model.name}: {error}; it takes {takes}") from None
         return self.model.predictive(self.eta, *args, **kwargs)
 
+    def plot(self, p: float = 0.95) -> Any:
+        """A matplotlib figure: the density of each quantity with its mean, its central interval
+        of probability p, and its prior; `figure.savefig("posterior.png")` writes it."""
+        return plot_posterior(self, p)
+
     def to_arviz(self, draws: int = 1000, chains: int = 4, seed: int = 0) -> Any:
-        """Independent draws as an `arviz.InferenceData`."""
+        """Independent draws as an `arviz.InferenceData`, with the model's names as coordinates."""
         try:
             import arviz
         except ImportError:
             raise MissingExtra("arviz", "arviz", "Posterior.to_arviz") from None
         draws, chains = whole_number(draws, "draws", 1), whole_number(chains, "chains", 1)
-        theta = np.asarray(self.sample(chains * draws, seed))
-        samples = self.model.named_samples(theta)
+        samples = self.sample(chains * draws, seed)
+        axes = self.model.coordinates
         return arviz.from_dict(
             posterior={
                 name: values.reshape(chains, draws, *values.shape[1:])
                 for name, values in samples.items()
             },
+            coords={dim: list(labels) for one in axes.values() for dim, labels in one.items()},
+            dims={name: list(one) for name, one in axes.items()},
             posterior_attrs={"model": self.model.name, "digest": self.digest},
         )
 
@@ -156,7 +166,7 @@ class Posterior:
 
     def __repr__(self) -> str:
         rows = ", ".join(
-            f"{m.name} = {float(m.mean):.4g} ± {float(m.sd):.2g}" for m in self.marginals[:6]
+            f"{m.name} = {float(m.mean()):.4g} ± {float(m.sd()):.2g}" for m in self.marginals[:6]
         )
         more = ", …" if len(self.marginals) > 6 else ""
         return f"Posterior({self.model.name}: {rows}{more}; {self.digest[:12]})"

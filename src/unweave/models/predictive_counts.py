@@ -197,6 +197,10 @@ class CategoricalPredictive:
         index = np.where(inside, x, 0).astype(np.int64)
         return np.where(inside, np.log(self.probabilities)[index], -np.inf)
 
+    def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
+        """Central intervals of each class's indicator, as `mean` and `sd` are of it."""
+        return DirichletMultinomialPredictive(self.concentration, 1).interval(p)
+
     def sample(self, n: int, seed: int = 0) -> NDArray[np.int64]:
         u = generator(n, seed).random(n)
         return np.searchsorted(np.cumsum(self.probabilities)[:-1], u, side="right")
@@ -222,6 +226,16 @@ class DirichletMultinomialPredictive:
 
     def sd(self) -> Floats:
         return np.sqrt(np.diag(self.cov()))
+
+    def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
+        """Central intervals of each class's count, which alone is beta-binomial."""
+        rest = self.concentration.sum() - self.concentration
+        ends = [
+            BetaBinomialPredictive(a, b, self.trials).interval(p)
+            for a, b in zip(self.concentration.tolist(), rest.tolist(), strict=True)
+        ]
+        low, high = np.array(ends).T
+        return low, high
 
     def log_prob(self, x: ArrayLike) -> Floats:
         x = floats(x, "x")

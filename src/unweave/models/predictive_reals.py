@@ -159,6 +159,10 @@ class MultivariateTPredictive:
     def sd(self) -> Floats:
         return np.sqrt(np.diag(self.cov()))
 
+    def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
+        """Central intervals of each column, which alone is a Student t."""
+        return StudentTPredictive(self.df, self.loc, np.sqrt(np.diag(self.shape))).interval(p)
+
     def log_prob(self, x: ArrayLike) -> Floats:
         d, v = len(self.loc), self.df
         root = np.linalg.cholesky(self.shape)

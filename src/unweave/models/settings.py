@@ -17,8 +17,9 @@ import numpy as np
 
 from unweave.arguments import is_whole, number, shown, whole_number
 from unweave.errors import ConfigError
+from unweave.models.columns import truth
 
-__all__ = ["read_settings"]
+__all__ = ["expected_words", "read_settings"]
 
 
 def read_settings(model: Any) -> None:
@@ -53,6 +54,8 @@ def _read(value: Any, hint: Any, what: str) -> Any:
             single = choice
         elif choice is not type(None):
             return value  # a type of a model's own: the model checks it
+    if several == Sequence[str] and isinstance(value, str):
+        value = (value,)  # one name, as `--set features=dose` writes it
     if several is not None and _is_several(value):
         (inner,) = get_args(several)
         return tuple(_read(v, inner, f"{what}[{i}]") for i, v in enumerate(value))
@@ -62,6 +65,22 @@ def _read(value: Any, hint: Any, what: str) -> Any:
     if single in _SINGLE:
         return _SINGLE[single](value, what)
     return value  # Literals: the model names the choices
+
+
+def expected_words(cls: type) -> dict[str, str]:
+    """What each setting of a model may be, in words."""
+    hints = _hints(cls)
+    return {f.name: _words(hints.get(f.name, Any)) for f in fields(cls)}
+
+
+def _words(hint: Any) -> str:
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(_words(one) for one in get_args(hint) if one is not type(None))
+    if get_origin(hint) is Literal:
+        return " or ".join(map(str, get_args(hint)))
+    if get_origin(hint) is Sequence:
+        return _listed(hint)
+    return _SINGLE_NAMES.get(hint, getattr(hint, "__name__", "anything"))
 
 
 def _is_several(value: Any) -> bool:
@@ -85,6 +104,9 @@ def _float(value: Any, what: str) -> float:
 
 
 def _bool(value: Any, what: str) -> bool:
+    said = truth(value) if isinstance(value, str) else None
+    if said is not None:
+        return bool(said)  # as a command line writes it, in any case
     if not isinstance(value, bool | np.bool_):
         raise ConfigError(f"{what} = {shown(value)}: expected True or False")
     return bool(value)

@@ -15,8 +15,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unweave.errors import DataError
-from unweave.models.columns import Column
+from unweave.errors import ConfigError, DataError
+from unweave.models.columns import Column, truth
 
 __all__ = ["Shard", "read"]
 
@@ -74,12 +74,25 @@ class Shard:
         return Shard(self.agent, self.rows[keep].copy())
 
 
-def read(data: Any, schema: Sequence[Column], agent: str, between: Between = _nothing) -> Shard:
+def read(
+    data: Any,
+    schema: Sequence[Column],
+    agent: str,
+    between: Between = _nothing,
+    called: Mapping[str, str] | None = None,
+) -> Shard:
     """Turn `data` into a validated shard of the columns in `schema`.
 
     `between` finds a row that breaks a condition between columns: (row, column, problem, expected).
+    `called` says what a column of the schema is called in the data; other columns are left alone.
     """
-    rows = _table(data, [c.name for c in schema], agent)
+    called = {} if called is None else called
+    if unknown := [name for name in called if name not in {c.name for c in schema}]:
+        raise ConfigError(
+            f"columns names {unknown[0]!r}, which the model does not have; its columns are "
+            f"{_listed([c.name for c in schema])}"
+        )
+    rows = _table(data, schema, agent, called)
     if rows.shape[0] == 0:
         raise DataError(
             f"agent {agent!r} has no records: give it at least one, or leave it out of the network"
@@ -100,17 +113,26 @@ def _at(agent: str, column: str, row: int, problem: str, expects: str) -> str:
     return f"agent {agent!r}, column {column!r}, row {row}: the value {problem}; expected {expects}"
 
 
-def _table(data: Any, names: list[str], agent: str) -> Rows:
+def _table(data: Any, schema: Sequence[Column], agent: str, called: Mapping[str, str]) -> Rows:
     if isinstance(data, Mapping) or hasattr(data, "columns"):
-        return _from_named(data, names, agent)
+        return _from_named(data, schema, agent, called)
+    if called:
+        raise DataError(
+            f"agent {agent!r}: columns={{…}} needs data whose columns have names: give a mapping "
+            "or a data frame"
+        )
+    names = [column.name for column in schema]
     if isinstance(data, tuple) and any(np.ndim(part) > 0 for part in data):
-        parts = [_block(part, agent, f"part {i}", names) for i, part in enumerate(data)]
+        parts: list[Rows] = []
+        for i, part in enumerate(data):
+            behind = sum(p.shape[1] for p in parts)
+            parts.append(_block(part, agent, f"part {i}", schema[behind:]))
         lengths = [len(part) for part in parts]
         if len(set(lengths)) > 1:
             raise DataError(f"agent {agent!r}: the columns have different lengths {lengths}")
         rows = np.hstack(parts)
     else:
-        rows = _block(data, agent, "", names)
+        rows = _block(data, agent, "", schema)
     if rows.shape[1] != len(names):
         raise DataError(
             f"agent {agent!r}: the data has {rows.shape[1]} columns, expected {len(names)} "
@@ -119,23 +141,19 @@ def _table(data: Any, names: list[str], agent: str) -> Rows:
     return np.array(rows, dtype=np.float64, order="C")
 
 
-def _from_named(data: Any, names: list[str], agent: str) -> Rows:
-    given = [str(name) for name in (data if isinstance(data, Mapping) else data.columns)]
-    for name in names:
+def _from_named(data: Any, schema: Sequence[Column], agent: str, called: Mapping[str, str]) -> Rows:
+    # Data frames may have numbers as names of columns.
+    given = {str(name): name for name in (data if isinstance(data, Mapping) else data.columns)}
+    names = [str(called.get(column.name, column.name)) for column in schema]
+    for expected, name in zip(schema, names, strict=True):
         if name not in given:
             raise DataError(
                 f"agent {agent!r}: column {name!r} is missing; expected {_listed(names)}, "
-                f"found {_listed(given)}"
+                f"found {_listed([*given])}: rename it, or say columns={{{expected.name!r}: …}}"
             )
-    extra = [name for name in given if name not in names]
-    if extra:
-        raise DataError(
-            f"agent {agent!r}: unknown column {extra[0]!r}; expected {_listed(names)}: leave the "
-            "others out"
-        )
     columns = []
-    for name in names:
-        column = _block(data[name], agent, name, [name])
+    for expected, name in zip(schema, names, strict=True):
+        column = _block(data[given[name]], agent, name, [expected])
         if column.shape[1] != 1:
             raise DataError(f"agent {agent!r}: column {name!r} must be one-dimensional")
         columns.append(column)
@@ -145,8 +163,9 @@ def _from_named(data: Any, names: list[str], agent: str) -> Rows:
     return np.ascontiguousarray(np.hstack(columns))
 
 
-def _block(data: Any, agent: str, place: str, names: list[str]) -> Rows:
+def _block(data: Any, agent: str, place: str, schema: Sequence[Column]) -> Rows:
     """`data` as a float64 array [N, c]; a one-dimensional array is one column."""
+    names = [column.name for column in schema]
     where = f"agent {agent!r}" + (f", column {place!r}" if place else "")
     if isinstance(data, np.ma.MaskedArray):
         data = np.ma.filled(data.astype(np.float64), np.nan)  # a masked value is a missing one
@@ -162,7 +181,7 @@ def _block(data: Any, agent: str, place: str, names: list[str]) -> Rows:
         ) from None
     if array.ndim == 0:
         if isinstance(data, Iterable) and not isinstance(data, str | bytes | Set):
-            return _block(list(data), agent, place, names)  # a generator, or the like
+            return _block(list(data), agent, place, schema)  # a generator, or the like
         what = "None" if data is None else f"of type {type(data).__name__}"
         raise DataError(
             f"{where}: the data is {what}; expected an array, a list, a mapping or a data frame "
@@ -180,22 +199,30 @@ def _block(data: Any, agent: str, place: str, names: list[str]) -> Rows:
         raise DataError(f"{where}, row {row}: a whole number above 2^53 cannot be represented")
     if array.dtype.kind in "biuf":
         return array.astype(np.float64, copy=False)  # the caller makes the one copy
-    return _from_objects(array, where, names)
+    return _from_objects(array, where, schema)
 
 
-def _from_objects(array: NDArray[Any], where: str, names: list[str]) -> Rows:
-    """Cells of mixed types: numbers pass, None counts as missing, everything else is refused."""
+def _from_objects(array: NDArray[Any], where: str, schema: Sequence[Column]) -> Rows:
+    """Cells of mixed types: numbers pass, so do true and false where 0 and 1 are expected, None
+    counts as missing, everything else is refused."""
     rows = np.empty(array.shape, dtype=np.float64)
     for (i, j), cell in np.ndenumerate(array):
         if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
             rows[i, j] = np.nan
         elif isinstance(cell, Real):
             rows[i, j] = float(cell)
+        elif isinstance(cell, str) and _is_binary(schema, j) and truth(cell) is not None:
+            rows[i, j] = truth(cell)
         else:
-            column = f", column {names[j]!r}" if array.shape[1] == len(names) > 1 else ""
+            whole = array.shape[1] == len(schema) > 1
+            column = f", column {schema[j].name!r}" if whole else ""
             kind = "text" if isinstance(cell, str | bytes) else f"of type {type(cell).__name__}"
             raise DataError(f"{where}{column}, row {i}: the value is {kind}; expected a number")
     return cast(Rows, rows)
+
+
+def _is_binary(schema: Sequence[Column], j: int) -> bool:
+    return j < len(schema) and schema[j].binary
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -229,6 +229,10 @@ class Node:
             call = self._tasks.begin(self._hands.send(neighbour, hello(s.fork(), neighbour)))
             await asyncio.wait({call}, timeout=self.terms.patience.ack)
 
+    async def image(self) -> bytes:
+        """The store as a file, for a backup."""
+        return await self._disk.image()
+
     async def publish(self) -> None:
         """Compute this agent's influence on the token that rests, and publish it if it is news.
         Only when somebody asks: the figures of all agents travel to all agents."""

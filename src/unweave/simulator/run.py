@@ -17,7 +17,7 @@ from unweave.errors import ConfigError, DataError
 from unweave.families.marginals import finite
 from unweave.grid import Ints
 from unweave.models import Model, Shard
-from unweave.models.columns import Column
+from unweave.models.columns import Column, truth
 from unweave.models.posterior import Posterior
 from unweave.protocol.config import Terms
 from unweave.protocol.events import Effect, Solve
@@ -42,8 +42,8 @@ def draw_shards(model: Model, agents: Sequence[str], seed: int) -> list[Shard]:
     return [_draw(model, name, derive(seed, Purpose.PARTITION, k)) for k, name in enumerate(agents)]
 
 
-def read_csv(path: Path, columns: Sequence[str]) -> dict[str, NDArray[np.float64]]:
-    """The model's columns of a CSV file with a header."""
+def read_csv(path: Path, columns: Sequence[str]) -> dict[str, list[float | str]]:
+    """The model's columns of a CSV file with a header; true and false stay texts."""
     try:
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file))
@@ -54,8 +54,11 @@ def read_csv(path: Path, columns: Sequence[str]) -> dict[str, NDArray[np.float64
     if absent:
         raise DataError(f"{path}: no column {absent[0]!r}: the model needs {', '.join(columns)}")
     try:
-        return {c: np.array([float(row[c]) for row in rows]) for c in columns}
-    except (TypeError, ValueError):
+        return {
+            c: [text if truth(text := row[c]) is not None else float(text) for row in rows]
+            for c in columns
+        }
+    except (AttributeError, TypeError, ValueError):
         raise DataError(f"{path}: a value is not a number: every field must be one") from None
 
 
@@ -193,7 +196,7 @@ class Rehearsal:
             "agents_left_with_records": sum(shard.n > 0 for shard in self.left),
             "records_left": records,
             "posterior": {
-                m.name: {"mean": finite(m.mean), "sd": finite(m.sd)}
+                m.name: {"mean": finite(m.mean()), "sd": finite(m.sd())}
                 for m in self.model.marginals(decode(self.units))
             },
             "digest": self.posterior.digest,

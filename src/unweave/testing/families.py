@@ -64,7 +64,7 @@ def batches_equal_their_elements(case: FamilyCase) -> None:
         draws = family.sample(points[index], cast(Rng, np.random.default_rng(0)), (4, 2))
         assert draws.shape == (4, 2, *shape, *family.event_shape)
         for marginal in family.marginals(points[index]):
-            assert marginal.mean.shape == marginal.sd.shape == shape
+            assert marginal.mean().shape == marginal.sd().shape == shape
             assert marginal.quantile([0.1, 0.9]).shape == (2, *shape)
 
 

@@ -79,11 +79,11 @@ def marginals_equal_scipy(case: FamilyCase) -> None:
             place = f"{got.name} at {params}"
             # Where a mean does not exist SciPy says inf for all; we say NaN if it is undefined.
             if np.isfinite(want.mean()):
-                assert np.isclose(got.mean, want.mean(), rtol=1e-7), place
-                assert np.isclose(got.sd, want.std(), rtol=1e-7), place
+                assert np.isclose(got.mean(), want.mean(), rtol=1e-7), place
+                assert np.isclose(got.sd(), want.std(), rtol=1e-7), place
             else:
-                assert not np.isfinite(got.mean), place
-                assert not np.isfinite(got.sd), place
+                assert not np.isfinite(got.mean()), place
+                assert not np.isfinite(got.sd()), place
             with np.errstate(all="ignore"):
                 x = want.ppf(_LEVELS)
             finite = np.isfinite(x)

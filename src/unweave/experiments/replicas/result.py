@@ -36,7 +36,6 @@ class Curves:
 
     values: Floats
 
-    @property
     def mean(self) -> Floats:
         """Mean over replicas [I]."""
         result: Floats = self.values.mean(axis=0)
@@ -53,8 +52,8 @@ class Curves:
 class Replicas:
     """R replicas over I iterations. Column i − 1 is the state after iteration i.
 
-    `mean` and `band(p)` are those of `kl()`: KL(q‖target), where the target is the exact posterior
-    of the data of all agents that are not forgotten.
+    `mean()` and `band(p)` are those of `kl()`: KL(q‖target), where the target is the exact
+    posterior of the data of all agents that are not forgotten.
     """
 
     model: Model
@@ -145,9 +144,8 @@ class Replicas:
         result: Floats = values[latest].reshape(fresh.shape)
         return result
 
-    @property
     def mean(self) -> Floats:
-        return self.kl().mean
+        return self.kl().mean()
 
     def band(self, p: float = 0.75) -> tuple[Floats, Floats]:
         return self.kl().band(p)

@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import time
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +54,7 @@ class Control:
             "vote": self._vote,
             "rouse": self._rouse,
             "learn": self._learn,
+            "backup": self._backup,
             "wait": self._wait,
             "stop": self._stop,
         }
@@ -202,6 +204,10 @@ class Control:
     async def _learn(self, request: dict[str, Any]) -> dict[str, Any]:
         """Look at the data; if they changed, they travel as a new revision."""
         return {"changed": await self.freshness.look()}
+
+    async def _backup(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A copy of the store; whoever may ask on this socket may read the folder, too."""
+        return {"store": b64encode(await self.node.image()).decode()}
 
     async def _wait(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return at the next news, or after `timeout` seconds (at most 30)."""

@@ -158,8 +158,8 @@ def posterior_report(
         rows.append(
             {
                 "name": marginal.name,
-                "mean": finite(marginal.mean),
-                "sd": finite(marginal.sd),
+                "mean": finite(marginal.mean()),
+                "sd": finite(marginal.sd()),
                 "low": finite(low),
                 "high": finite(high),
             }

@@ -115,8 +115,8 @@ def parts_of(
                     f"agent {wanted.agent!r}, {part.place}: {names.count(name)} columns are called "
                     f"{name!r}: rename all but one"
                 )
-        for name in wanted.names:
-            _number(part, name, wanted)
+        for j in range(len(wanted.names)):
+            _number(part, j, wanted)
     return parts
 
 
@@ -217,7 +217,7 @@ def records(
     part = parts[0]
     cells = []
     for j, name in enumerate(wanted.names):
-        number, fault = _number(part, name, wanted)
+        number, fault = _number(part, j, wanted)
         cells.append(f"{number} AS c{j}")
         if told:
             column = _column(part, name)
@@ -264,16 +264,23 @@ def _column(part: Part, name: str) -> str:
     return quoted(name)
 
 
-def _number(part: Part, name: str, wanted: Wanted) -> tuple[str, float]:
-    """A cell as DOUBLE or as BIGINT up to 2^53, else NULL; and why it is NULL, if not missing."""
+def _number(part: Part, j: int, wanted: Wanted) -> tuple[str, float]:
+    """A cell of column j as DOUBLE or as BIGINT up to 2^53, else NULL; and why it is NULL, if not
+    missing."""
+    name = wanted.names[j]
     column = _column(part, name)
     kind = dict(part.types)[name]
+    binary = wanted.model.schema[j].binary
     if part.format == "csv":
         text = _with_comma(column) if part.decimal == "," else f"TRY_CAST({column} AS DOUBLE)"
-        return text, NO_NUMBER
+        return f"coalesce({text}, {_truth(column)})" if binary else text, NO_NUMBER
     if part.format == "json":
         numeric = f"json_type({column}) IN ('DOUBLE', 'BIGINT', 'UBIGINT', 'BOOLEAN')"
-        return f"CASE WHEN {numeric} THEN TRY_CAST({column} AS DOUBLE) END", NO_NUMBER
+        text = f"CASE WHEN {numeric} THEN TRY_CAST({column} AS DOUBLE) END"
+        words = _truth(f"({column} ->> '$')")
+        return f"coalesce({text}, {words})" if binary else text, NO_NUMBER
+    if binary and kind == "VARCHAR":
+        return _truth(column), NO_NUMBER
     if _REAL.fullmatch(kind):
         return f"CAST({column} AS DOUBLE)", NO_NUMBER  # DECIMAL too: it rounds half away from 0
     if _WHOLE.fullmatch(kind):
@@ -283,6 +290,13 @@ def _number(part: Part, name: str, wanted: Wanted) -> tuple[str, float]:
         return f"CASE WHEN {safe} THEN CAST({column} AS BIGINT) END", TOO_LARGE
     raise DataError(
         f"agent {wanted.agent!r}, {part.place}: column {name!r} holds {kind}; expected numbers"
+    )
+
+
+def _truth(text: str) -> str:
+    """As `columns.truth`."""
+    return (
+        f"CASE lower(trim({text})) WHEN 'true' THEN {double(1)} WHEN 'false' THEN {double(0)} END"
     )
 
 

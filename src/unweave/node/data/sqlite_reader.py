@@ -15,6 +15,7 @@ from urllib.parse import quote
 import numpy as np
 
 from unweave.errors import DataError
+from unweave.models.columns import truth
 from unweave.models.resolution import Extremes
 from unweave.node.data.commitments import canonical, commitment
 from unweave.node.data.duckdb_sql import Form
@@ -94,7 +95,8 @@ class SqliteReader:
         for name in (*wanted.names, *([wanted.key] if wanted.key else [])):
             if name not in names:
                 raise missing_column(wanted, name, _PLACE, names)
-        self._cells = [names.index(name) for name in wanted.names]
+        binary = [column.binary for column in wanted.model.schema]
+        self._cells = list(zip(map(names.index, wanted.names), binary, strict=True))
         self._key = names.index(wanted.key) if wanted.key else None
 
     def batches(self, gone: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
@@ -105,7 +107,7 @@ class SqliteReader:
             if gone:
                 left = [i for i, row in enumerate(rows) if self._canonical(row) not in gone]
                 rows, numbers = [rows[i] for i in left], numbers[left]
-            cells = [_cell(row[j]) for row in rows for j in self._cells]
+            cells = [_cell(row[j], binary) for row in rows for j, binary in self._cells]
             both = np.array(cells, dtype=np.float64).reshape(len(rows), len(self._cells), 2)
             yield Batch(np.ascontiguousarray(both[..., 0]), _PLACE, numbers, both[..., 1])
 
@@ -169,8 +171,10 @@ class SqliteReader:
             raise DataError(f"agent {self._wanted.agent!r}: sql failed while it ran") from None
 
 
-def _cell(value: object) -> tuple[float, float]:
+def _cell(value: object, binary: bool) -> tuple[float, float]:
     """(number, why it is none)."""
+    if binary and isinstance(value, str) and (said := truth(value)) is not None:
+        return said, FINE
     if isinstance(value, float):
         return value, FINE
     if isinstance(value, int):

@@ -32,7 +32,6 @@ from unweave.node.storage.file import (
     inspect,
     release,
     settle,
-    sync_directory,
 )
 from unweave.node.storage.integrity import Seals
 from unweave.node.storage.rows import Rows, read_state, write_state
@@ -157,21 +156,12 @@ class SqliteStore:
             ).fetchone()
         return role.to, message
 
-    def backup(self, path: str | os.PathLike[str]) -> None:
-        """Copy the store, as it is now, to a new file that can be opened in its place."""
-        target = Path(path)
-        with explained(target):
-            handle = os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-            try:
-                with closing(sqlite3.connect(target)) as copy:
-                    self._db.backup(copy)
-                os.fsync(handle)
-            except BaseException:
-                target.unlink()
-                raise
-            finally:
-                os.close(handle)
-            sync_directory(target)
+    def image(self) -> bytes:
+        """The bytes of a file that can be opened in this one's place: SQLite's online copy, in
+        memory, so that nothing of it stays on the disk."""
+        with explained(self.path), closing(sqlite3.connect(":memory:")) as copy:
+            self._db.backup(copy)
+            return copy.serialize()
 
     # --------------------------------------------------------------------------------- internal
 
@@ -233,6 +223,10 @@ class Disk:
         assert self._store is not None
         return self._there(self._store.commit, before, after)
 
+    async def image(self) -> bytes:
+        """The store as a file, as it is between two commits."""
+        return await self._there(self._image)
+
     async def close(self) -> None:
         await self._there(self._close)
 
@@ -251,6 +245,11 @@ class Disk:
         assert self._store is not None
         loaded = self._store.load(self._terms, self._me)
         return State(self._terms, self._me) if loaded is None else loaded
+
+    def _image(self) -> bytes:
+        if self._store is None:
+            raise StoreError(f"{self._folder.store}: not open; see the agent's log")
+        return self._store.image()
 
     def _close(self) -> None:
         if self._store is not None:

@@ -1,0 +1,72 @@
+"""What a model is, in words: for `unweave models` and the documentation."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from unweave.models.base import REGISTRY, Model
+from unweave.models.registry import by_name
+from unweave.models.settings import expected_words
+
+__all__ = ["Setting", "example", "predictive_words", "resolution_words", "settings_of"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting: what may be written, and what it is if nothing is."""
+
+    name: str
+    expects: str
+    default: Any
+    required: bool
+
+
+def settings_of(name: str) -> tuple[Setting, ...]:
+    """The settings of a model, in the order of its class."""
+    cls = REGISTRY[name]
+    words = expected_words(cls)
+    return tuple(
+        Setting(p.name, words[p.name], None if empty else p.default, empty)
+        for p in inspect.signature(cls).parameters.values()
+        for empty in (p.default is inspect.Parameter.empty,)
+    )
+
+
+def example(name: str, **given: Any) -> Model:
+    """A model to look at: what it needs and was not given (classes, features, …) is 2."""
+    known = settings_of(name) if name in REGISTRY else ()
+    return by_name(name, **{**{s.name: 2 for s in known if s.required}, **given})
+
+
+def resolution_words(model: Model) -> str:
+    """What of a record is rounded before it is added, and to what step."""
+    steps: dict[float, list[str]] = {}
+    for column, step in zip(model.columns, model.resolution, strict=True):
+        steps.setdefault(step, []).append(f"`{column}`")
+    if set(steps) == {0.0}:
+        if all(column.whole for column in model.schema):
+            return "records are whole numbers: nothing is rounded"
+        return f"records are used as they are; the factor is rounded to 2^-{min(model.grid.bits)}"
+    return "; ".join(
+        f"{', '.join(names)} rounded to {step:.3g} ({_power(step)})"
+        for step, names in steps.items()
+    )
+
+
+def _power(step: float) -> str:
+    exponent = math.log2(step)
+    return f"2^{exponent:.0f}" if exponent.is_integer() else f"about 2^{exponent:.1f}"
+
+
+def predictive_words(cls: type[Model]) -> str:
+    """What the law of a new record is, and how it is computed."""
+    answer = get_type_hints(cls.predictive).get("return", Any)
+    name = getattr(answer, "__name__", "")
+    if not name.endswith("Predictive"):
+        return "none: draw theta, then records"
+    words = " ".join(re.findall(r"[A-Z][a-z]*", name.removesuffix("Predictive")))
+    return f"{words}, {getattr(answer, 'how', 'in closed form')}"
