@@ -33,7 +33,10 @@ def cli() -> str:
         NOTE,
         "",
         f"{app.info.help} Every command has `--json` for machines where it has an "
-        "answer, and `--help`. Exit codes: 0 done, 1 refused or a check failed, 2 bad input.",
+        "answer, and `--help`. Exit codes: 0 done, 1 refused or a check failed, 2 bad input. "
+        "With `--json` standard output holds one JSON document, also for [errors](errors.md) "
+        "(`up`: one per line); integers beyond ±(2⁵³ − 1) are written as strings, because many "
+        "readers would round them.",
         "",
         "| command | what it does |",
         "|---|---|",

@@ -14,6 +14,7 @@ Each message names the cause, the place and the fix, so that it can be shown to 
     ├── ConfigError      a setting or a file that says something impossible
     ├── NotACertificate  a file that is no certificate at all
     ├── NotCertified     a certificate that does not prove what it says, and why
+    ├── UsageError       a command line that no command can read
     └── MissingExtra     an optional dependency is needed and not installed
 
 One warning says that a result is not what it seems:
@@ -37,6 +38,7 @@ __all__ = [
     "StoreError",
     "TransportError",
     "UnweaveError",
+    "UsageError",
     "WireError",
 ]
 
@@ -45,6 +47,11 @@ class UnweaveError(Exception):
     """Base of all errors raised on purpose; `exit_code` is what the command line returns."""
 
     exit_code = 1
+
+    @property
+    def lines(self) -> list[str]:
+        """The text in lines, as a terminal shows it: one, unless an error lists several."""
+        return [str(self)]
 
 
 class DataError(UnweaveError, ValueError):
@@ -97,6 +104,12 @@ class NotACertificate(UnweaveError, ValueError):
 
 class NotCertified(UnweaveError, ValueError):
     """A certificate that was altered, is incomplete, or was signed by the wrong key."""
+
+
+class UsageError(UnweaveError, ValueError):
+    """A command line with an unknown option, a missing argument or a value of the wrong type."""
+
+    exit_code = 2
 
 
 class RoundingWarning(UserWarning):

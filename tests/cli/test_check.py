@@ -8,8 +8,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from unweave.cli import reaching
+from unweave.node.identity import Identity
 
 
 @pytest.fixture(scope="module")
@@ -352,3 +357,59 @@ def test_another_key_column_after_an_erasure(unweave, net):
     assert problem["what"] == "data"
     assert "its erased records are known by the column 'id'" in problem["problem"]
     assert problem["fix"] == "write key = 'id' again, and keep that column as it was"
+
+
+def pinned(net: Path, change) -> None:
+    """Write what the manifest pins for a1 anew, alike in all copies."""
+    for file in (net / "network.toml", *net.glob("agents/*/network.toml")):
+        text = file.read_text()
+        pem = re.search(r'certificate = """\n(.*?)"""', text, re.DOTALL)
+        file.write_text(text.replace(pem[0], change(pem[1]), 1))
+
+
+def test_a_manifest_with_public_keys_alone_cannot_run(unweave, net):
+    identity = Identity.load(net / "agents/a1")
+    pinned(net, lambda pem: f'public_key = """\n{identity.public_pem}"""')
+    done = unweave("check", net, "--json")
+    (problem,) = (r for r in done.json["checks"] if r["problem"])
+    assert (done.code, problem["agent"], problem["what"]) == (1, "a1", "key")
+    assert 'agent "a1" has no certificate: no neighbour could open' in problem["problem"]
+    assert "certificate.pem" in problem["fix"]
+    done = unweave("check", net / "agents/a2", "--json")
+    (problem,) = (r for r in done.json["checks"] if r["problem"])
+    assert (problem["agent"], problem["what"]) == ("a2", "neighbours")
+    shutil.rmtree(net / "agents/a1")  # it runs elsewhere
+    (problem,) = (r for r in unweave("check", net, "--json").json["checks"] if r["problem"])
+    assert (problem["agent"], problem["what"]) == ("a1", "key")
+
+
+def test_a_certificate_that_tls_cannot_use(unweave, net):
+    """Of the same key, but for another name: the neighbours would not open a connection."""
+    identity = Identity.load(net / "agents/a1")
+    other = Identity.create("x")
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a1")])
+    made = (
+        x509.CertificateBuilder(name, name, identity.key.public_key(), 1)
+        .not_valid_before(other.certificate.not_valid_before_utc)
+        .not_valid_after(other.certificate.not_valid_after_utc)
+        .sign(identity.key, hashes.SHA256())
+        .public_bytes(Encoding.PEM)
+        .decode()
+    )
+    pinned(net, lambda pem: f'certificate = """\n{made}"""')
+    (net / "agents/a1/certificate.pem").write_text(made)
+    done = unweave("check", net, "--json")
+    (problem,) = (r for r in done.json["checks"] if r["problem"])
+    assert (done.code, problem["agent"], problem["what"]) == (1, "a1", "key")
+    assert "has a certificate that does not hold the name" in problem["problem"]
+
+
+def test_a_certificate_beside_the_pinned_one(unweave, net):
+    """The same key is not enough: TLS shows the file, and the neighbours want the pinned bytes."""
+    home = net / "agents/a1"
+    identity = Identity.load(home)
+    (home / "certificate.pem").write_text(Identity("b1", identity.key).certificate_pem)
+    done = unweave("check", net, "--json")
+    (problem,) = (r for r in done.json["checks"] if r["problem"])
+    assert (problem["agent"], problem["what"]) == ("a1", "key")
+    assert "not the identity that network.toml pins" in problem["problem"]

@@ -21,6 +21,7 @@ from unweave.errors import ConfigError
 from unweave.node.api.client import Operator
 from unweave.operations import cluster as fleets
 from unweave.operations import erase as operations
+from unweave.protocol.certificate.verify import Erased
 from unweave.protocol.token import request_id
 
 
@@ -107,9 +108,13 @@ def test_nobody_runs(unweave, net):
     assert "unweave up" in waited.err
 
 
+def whole(request):
+    return Erased(request, "a1", "agent", "exact", "owner", None)
+
+
 def test_two_erasures_of_one_agent_are_two_files(unweave, net, monkeypatch):
-    requests = iter([request_id(0, bytes([k] * 12)).hex() for k in (1, 2)])
-    monkeypatch.setattr(operations, "erase_and_wait", lambda *a, **k: (b"{}", next(requests)))
+    erasures = iter([whole(request_id(0, bytes([k] * 12)).hex()) for k in (1, 2)])
+    monkeypatch.setattr(operations, "erase_and_wait", lambda *a, **k: (b"{}", next(erasures)))
     for _ in range(2):
         done = unweave("forget", net, "a1", width=40)
         assert done.code == 0, done.err
@@ -132,8 +137,8 @@ def full_disk():
 
 
 def test_a_full_disk_does_not_hide_that_it_is_forgotten(unweave, net, monkeypatch, tmp_path):
-    raw, request = b'{"some": "certificate"}', request_id(0, bytes(12)).hex()
-    monkeypatch.setattr(operations, "erase_and_wait", lambda *a, **k: (raw, request))
+    raw, erased = b'{"some": "certificate"}', whole(request_id(0, bytes(12)).hex())
+    monkeypatch.setattr(operations, "erase_and_wait", lambda *a, **k: (raw, erased))
     target = tmp_path / "c.json"
     target.write_text("an older one")
     copy = (
@@ -149,11 +154,12 @@ def test_a_full_disk_does_not_hide_that_it_is_forgotten(unweave, net, monkeypatc
         with full_disk():
             done = unweave("forget", net, "a1", *words, "--out", target, "--json")
         assert done.code == 1
-        assert f"unweave: {said}, and certified; but" in done.err
-        assert f"{target} (File too large)" in done.err
-        assert "in certificates/ of their folders" in done.err
+        why = done.json["error"]["message"]
+        assert why.startswith(f"{said}, and certified; but")
+        assert f"{target} (File too large)" in why
+        assert "in certificates/ of their folders" in why
         if again:
-            assert f"`unweave forget {net} a1 --records {again} --out ELSEWHERE`" in done.err
+            assert f"`unweave forget {net} a1 --records {again} --out ELSEWHERE`" in why
     assert target.read_text() == "an older one"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c.json", "keys"]
     copy.parent.mkdir()
@@ -175,7 +181,7 @@ def test_a_full_disk_does_not_hide_that_it_is_forgotten(unweave, net, monkeypatc
 
 
 def test_a_pipe_is_not_replaced_by_a_file(unweave, net, monkeypatch, tmp_path):
-    monkeypatch.setattr(operations, "erase_and_wait", lambda *a, **k: (b"{}", "0" * 32))
+    monkeypatch.setattr(operations, "erase_and_wait", lambda *a, **k: (b"{}", whole("0" * 32)))
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     read = []

@@ -129,7 +129,7 @@ def test_what_is_wrong_leaves_nothing_behind(unweave, tmp_path):
     good = ("--column", "x=ill")
     before = sorted(tmp_path.iterdir())
     for words, said in (
-        (("--data", data), "no column 'x' (beta-bernoulli needs it); its columns are id, ill"),
+        (("--data", data), "no column 'x' (beta-bernoulli needs it); its columns are 'id', 'ill'"),
         (("--data", data, "--column", "x=sick"), "no column 'sick'"),
         (("--data", data, *good, "--key", "idd"), "--key id"),
         (("--data", data, *good, "--split", "fair"), "--split fair: choose from iid"),
@@ -304,7 +304,8 @@ def test_names_come_from_the_files(unweave, tmp_path):
     (data / "7.csv.gz").rename(data / "one.gz")
     for path in (data / "oslo.csv", data / "st.olav.ndjson"):
         path.unlink()
-    assert "no data file in it" in unweave("init", tmp_path / "two", *words).err
+    done = unweave("init", tmp_path / "two", *words)
+    assert "no data file in it" in done.json["error"]["message"]
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -1,6 +1,12 @@
 """The owner of erased records finds them in the certificates; nobody else can."""
 
+from importlib import import_module
+from pathlib import Path
+
+from tests.support.certificates import fixed_identity
 from tests.support.processes import Processes
+
+VECTORS = Path(__file__).parent.parent / "vectors"
 
 
 def test_the_owner_finds_its_records(unweave, tmp_path):
@@ -55,3 +61,27 @@ def test_the_owner_finds_its_records(unweave, tmp_path):
         assert unweave("forget", net.root, "a2", "--out", whole).code == 0
         assert find(["a2-0", "a2-1"], whole, owner="a2").code == 0
         assert find(["a1-9"], whole).code == 1
+
+
+def test_each_key_is_looked_up_once(unweave, tmp_path, monkeypatch):
+    """Counted, not timed: of n keys each may be hashed a few times, but not n times."""
+    hashed = []
+
+    class Key(str):
+        __slots__ = ()
+
+        def __hash__(self):
+            hashed.append(1)
+            return super().__hash__()
+
+    keys = [Key(f"p{k}") for k in range(500)]
+    forget = import_module("unweave.cli.forget")  # the package has a function of this name
+    monkeypatch.setattr(forget, "read_keys", lambda path: list(keys))
+    home = tmp_path / "south"
+    home.mkdir()
+    fixed_identity("south").save(home)
+    words = ("-n", VECTORS, "--records", tmp_path / "keys", "--agent", home, "--json")
+    done = unweave("verify", VECTORS / "certificate.json", *words)
+    assert done.code == 0, done.err
+    assert len(done.json["records"]["erased"]) == 500  # south has erased itself
+    assert len(hashed) < 20 * len(keys)

@@ -180,14 +180,12 @@ def test_keys_that_are_not_there_any_more(tmp_path: Path, data: PrivateData) -> 
     """They were deleted from the file, and must not come back with a backup of it."""
     known, unknown = data.commit_keys(["3", "99"])
     assert (len(known), unknown) == (1, ("99",))
-    both, unknown = data.commit_keys(["3", "99", "bad\udcff"], missing_ok=True)
-    assert (len(both), unknown) == (2, ("bad\udcff",))
-    assert known < both
+    absent, unknown = data.commit_absent(["99", "bad\udcff"])
+    assert (len(absent), unknown) == (1, ("bad\udcff",))
+    both = known | absent
     rows(tmp_path, *range(14), 99)
     assert data.commit_keys(["3", "99"])[0] == both
     assert data.count(both) == 13
-    (tmp_path / "d.csv").unlink()
-    assert data.commit_keys(["3", "99"], missing_ok=True)[0] == both, "not even a file is needed"
 
 
 def test_keys_of_another_column_are_not_taken(tmp_path: Path, data: PrivateData) -> None:
@@ -195,6 +193,6 @@ def test_keys_of_another_column_are_not_taken(tmp_path: Path, data: PrivateData)
     assert data.count(dropped) == 13
     source = DataSource(path="d.csv", key="x")
     other = PrivateData(tmp_path, source, BetaBernoulli(), "north", b"secret")
-    for missing_ok in (False, True):
+    for commit in (other.commit_keys, other.commit_absent):
         with pytest.raises(DataError, match="known by the column 'id'"):
-            other.commit_keys(["1"], missing_ok)
+            commit(["1"])

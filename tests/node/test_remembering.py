@@ -23,13 +23,24 @@ def wire():
     return wire
 
 
-def tombstone(wire, agent=0, *, request=None, signer=None, whole=False, rows=(1,), run=None):
+def tombstone(
+    wire,
+    agent=0,
+    *,
+    request=None,
+    signer=None,
+    whole=False,
+    rows=(1,),
+    run=None,
+    remembered=0,
+):
     body = {
         "run": wire.terms.run.hex() if run is None else run,
         "agent": agent,
         "whole": whole,
         "request": (request_id(agent, b"q" * 12) if request is None else request).hex(),
         "rows": [row_key(row).hex() for row in rows],
+        "remembered": remembered,
     }
     payload = json.dumps(body).encode()
     signature = wire.signers[agent if signer is None else signer](pae(Tombstone.kind, payload))
@@ -53,12 +64,12 @@ def test_what_was_forgotten_is_asked_for_again_in_one_commit(wire, tmp_path, mon
     ids = [request_id(0, bytes([k]) * 12) for k in range(5)]
     for k, request in enumerate(ids):
         name = f"certificate-{k}.json"
-        keep(tmp_path, tombstone(wire, request=request, rows=(k, 9)), name=name)
+        keep(tmp_path, tombstone(wire, request=request, rows=(k, 9), remembered=k % 3), name=name)
     (tmp_path / "certificate-x.json").write_text("{")
     store, blank = MemoryStore(), wire.blank(0)
     after, found = remember(tmp_path, store, blank, wire.signers[0], mine(wire))
     assert [one.request for one in found] == ids
-    assert set(after.intents) == set(ids)
+    assert [after.intents[request].remembered for request in ids] == [0, 1, 2, 0, 1]
     assert after.dropped == {row_key(row) for row in (0, 1, 2, 3, 4, 9)}
     assert after.rows == blank.rows + 5
     loaded = store.load(wire.terms, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from unweave.cli.agent import agent
 from unweave.cli.audit import audit
 from unweave.cli.backup import backup
 from unweave.cli.check import check
-from unweave.cli.common import errors, hush
+from unweave.cli.common import fail, hush, program
 from unweave.cli.demo import demo
 from unweave.cli.forget import forget
 from unweave.cli.influence import influence
@@ -28,7 +28,7 @@ from unweave.cli.status import status
 from unweave.cli.up import up
 from unweave.cli.verify import verify
 from unweave.cli.vote import vote
-from unweave.errors import UnweaveError
+from unweave.errors import UnweaveError, UsageError
 
 __all__ = ["app", "main"]
 
@@ -73,21 +73,34 @@ for _panel, _commands in _COMMANDS.items():
 
 
 def main() -> None:
-    """Run one command; an expected error is one readable line, never a traceback."""
+    """Run one command; an expected error is one readable line, or JSON, but never a traceback."""
+    json = "--json" in sys.argv[1:]
     try:
-        app()
+        raise SystemExit(app(standalone_mode=False))
     except UnweaveError as error:
-        errors.print("unweave:", style="red", end=" ")
-        errors.print(str(error), markup=False, soft_wrap=True)
-        raise SystemExit(error.exit_code) from None
-    except KeyboardInterrupt:
-        errors.print("unweave: interrupted")
-        raise SystemExit(130) from None
+        found = error
+    except _Usage as error:
+        found = _usage(error)
     except BrokenPipeError:
         # `unweave … | head` closes our output; that is not an error of ours.
         hush()
         raise SystemExit(0) from None
     except OSError as error:
         place = "" if error.filename is None else f"{error.filename}: "
-        errors.print(f"unweave: {place}{error.strerror or error}", markup=False, soft_wrap=True)
-        raise SystemExit(1) from None
+        found = UnweaveError(f"{place}{error.strerror or error}")
+    fail(found, json=json)
+    raise SystemExit(found.exit_code)
+
+
+# Typer names the base of its usage errors differently from version to version.
+_Usage: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+def _usage(error: Any) -> UnweaveError:
+    """What the parser says, with the command to ask for help."""
+    if not sys.argv[1:]:  # `unweave` alone: the message is the help
+        error.show()
+        raise SystemExit(error.exit_code)
+    command = error.ctx.info_name + " " if error.ctx is not None and error.ctx.parent else ""
+    how = f"see `{program()} {command}--help`"
+    return UsageError(f"{error.format_message().rstrip('.')}. Fix: {how}")

@@ -71,7 +71,7 @@ def addresses_of(hosts: str | None, count: int) -> list[str]:
         return [f"127.0.0.1:{port}" for port in free_ports(count)]
     path = Path(hosts)
     try:
-        lines = path.read_text().splitlines() if path.is_file() else hosts.split(",")
+        lines = path.read_text("utf-8-sig").split("\n") if path.is_file() else hosts.split(",")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--hosts {hosts}: cannot be read: {error}") from None
     found = [text for line in lines if (text := line.partition("#")[0].strip())]

@@ -26,7 +26,7 @@ def audit(
 
         unweave audit clinics
     """
-    from unweave.cli.common import check_timeout, console, emit_json
+    from unweave.cli.common import check_timeout, console, emit_json, styled
     from unweave.cli.status import staying_out
     from unweave.cli.telling import telling
     from unweave.operations.cluster import fleet
@@ -52,13 +52,14 @@ def audit(
     else:
         attested, included = result["attested"], len(result["included"])
         console.print(
-            f"[green]The audit holds.[/green] {attested} agent{'s' * (attested != 1)} attested "
-            f"{result['digest']}; {included} {'is' if included == 1 else 'are'} included."
+            styled(
+                ("The audit holds.", "green"),
+                f" {attested} agent{'s' * (attested != 1)} attested {result['digest']}; "
+                f"{included} {'is' if included == 1 else 'are'} included.",
+            )
         )
         if result["missing"]:
-            console.print(
-                f"Not in the sum: {', '.join(result['missing'])}", highlight=False, markup=False
-            )
+            console.print(f"Not in the sum: {', '.join(result['missing'])}", markup=False)
         if result["mismatches"]:
             out.append(
                 f"Before this one an audit did not add up (found at "
@@ -66,4 +67,4 @@ def audit(
                 "was never looked into: the agents' logs tell when it was. A second time it halts."
             )
         for line in out:
-            console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
+            console.print(line, style="yellow", soft_wrap=True)

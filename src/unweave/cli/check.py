@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 __all__ = ["check"]
 
@@ -25,7 +28,7 @@ def check(
 
         unweave check clinics
     """
-    from unweave.cli.common import console, emit_json, errors
+    from unweave.cli.common import console, emit_json, errors, styled
     from unweave.cli.neighbours import look_at_hosts, look_at_neighbours
     from unweave.cli.preflight import (
         Factors,
@@ -45,7 +48,7 @@ def check(
     other = {r["agent"] for r in results}
     with errors.status("looking …") as bar:
         for home in homes:
-            bar.update(f"looking at {agent_name(home)} …")
+            bar.update(styled(f"looking at {agent_name(home)} …"))
             if agent_name(home) not in other:
                 results += look_at_agent(home, factors)
         bar.update("looking for the hosts …")
@@ -68,10 +71,9 @@ def check(
 def _show(
     console: Any, folder: Path, results: list[dict[str, Any]], problems: list[dict[str, Any]]
 ) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
-    from unweave.cli.common import command, quote
+    from unweave.cli.common import command, quote, styled
 
     what = ["settings", "key", "address", "data"]
     if any(r["what"] == "neighbours" for r in results):
@@ -81,14 +83,14 @@ def _show(
         table.add_column(name, overflow="fold")
     for agent in dict.fromkeys(r["agent"] for r in results):
         cells = {r["what"]: _cell(r) for r in results if r["agent"] == agent}
-        table.add_row(escape(agent), *(cells.get(name, "") for name in what))
+        table.add_row(agent, *(cells.get(name, "") for name in what))
     console.print(table)
     for r in results:
         if r["warning"]:
-            console.print("[yellow]![/yellow]", escape(r["agent"]), end=", ", highlight=False)
-            console.print(r["warning"], markup=False, highlight=False, soft_wrap=True)
+            said = styled(("!", "yellow"), f" {r['agent']}, {r['warning']}")
+            console.print(said, soft_wrap=True)
     if not problems:
-        console.print("[green]No problems.[/green]")
+        console.print("No problems.", style="green")
         if all(r["note"].endswith("running") for r in results if r["what"] == "address"):
             command(f"unweave status {quote(folder)}")
         elif (folder / "agents").is_dir():
@@ -96,15 +98,15 @@ def _show(
         else:
             command(f"unweave agent {quote(folder)}")
         return
-    console.print(f"[red]{len(problems)} problem{'s' if len(problems) > 1 else ''}[/red]")
+    console.print(f"{len(problems)} problem{'s' if len(problems) > 1 else ''}", style="red")
     for r in problems:
-        console.print(f"[red]✗[/red] {escape(r['agent'])}, {r['what']}:", end=" ", highlight=False)
-        console.print(r["problem"], markup=False, highlight=False, soft_wrap=True)
+        said = styled(("✗", "red"), f" {r['agent']}, {r['what']}: {r['problem']}")
+        console.print(said, soft_wrap=True)
         if r["fix"]:
-            console.print(f"  fix: {r['fix']}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"  fix: {r['fix']}", soft_wrap=True)
 
 
-def _cell(result: dict[str, Any]) -> str:
-    from rich.markup import escape
+def _cell(result: dict[str, Any]) -> Text | str:
+    from unweave.cli.common import styled
 
-    return "[red]✗[/red]" if result["problem"] else escape(result["note"]) or "ok"
+    return styled(("✗", "red")) if result["problem"] else result["note"] or "ok"

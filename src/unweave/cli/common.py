@@ -1,43 +1,77 @@
-"""What every command shares: one console, one JSON form, one way to fail."""
+"""What every command shares: one console, one JSON form, one way to fail.
+
+The consoles know no markup: `[kg]` in a name is text, and styles are given to `styled`. All text
+passes through `visible` on its way out.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
-    TextColumn,
+    Task,
     TimeElapsedColumn,
 )
+from rich.status import Status
+from rich.text import Text
+
+from unweave.errors import UnweaveError
+from unweave.text import quote, visible
 
 __all__ = [
+    "as_json",
     "check_timeout",
     "command",
     "console",
     "emit_json",
+    "error_report",
     "errors",
+    "fail",
     "hush",
     "program",
     "progress",
     "quote",
+    "styled",
 ]
 
 # In a pipe nobody knows a width, and a table that was folded for 80 columns is hard to search.
 _PIPE = 160
+_SAFE = 2**53 - 1  # the largest integer that every reader of JSON keeps exactly
 
 
-class _Console(Console):
+class _Plain(Console):
+    """A console that shows text as it is, and what a terminal would obey as escapes."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **how)
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        return super().render_str(visible(text), **how)
+
+    def status(self, status: RenderableType, **how: Any) -> Status:
+        return super().status(styled(status) if isinstance(status, str) else status, **how)
+
+
+class _Description(ProgressColumn):
+    """What is done now."""
+
+    def render(self, task: Task) -> Text:
+        return styled(task.description)
+
+
+class _Console(_Plain):
     """A console whose reader may go (`… | head`): the command goes on to its own exit code."""
 
     def on_broken_pipe(self) -> None:
@@ -55,12 +89,13 @@ def hush() -> None:
 console = _Console(
     soft_wrap=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE
 )
-errors = Console(stderr=True, highlight=False)
+errors = _Plain(stderr=True)
 
 
-def quote(word: object) -> str:
-    """As a shell wants it, to be copied."""
-    return shlex.quote(str(word))
+def styled(*parts: str | tuple[str, str]) -> Text:
+    """Text in pieces; (piece, style) for those that have one."""
+    pieces = ((part, "") if isinstance(part, str) else part for part in parts)
+    return Text.assemble(*((visible(piece), style) for piece, style in pieces))
 
 
 def program() -> str:
@@ -80,7 +115,7 @@ def command(*lines: str) -> None:
     for line in lines:
         if line.startswith("unweave "):
             line = program() + line.removeprefix("unweave")
-        console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"  {line}", soft_wrap=True)
 
 
 def check_timeout(seconds: float, option: str = "--timeout") -> None:
@@ -93,22 +128,58 @@ def check_timeout(seconds: float, option: str = "--timeout") -> None:
 
 def emit_json(value: object) -> None:
     """One JSON document on standard output, and nothing else there."""
-    text = json.dumps(value, indent=2, default=_plain, allow_nan=False)
     try:
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(as_json(value, indent=2) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
         hush()
 
 
+def as_json(value: object, indent: int | None = None) -> str:
+    """The one JSON form. Integers that a reader could round are written as text."""
+    return json.dumps(_plain(value), indent=indent, allow_nan=False)
+
+
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, (set, frozenset, tuple)):
-        return sorted(value)
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if value is None or isinstance(value, str | bool | float):
+        return value
+    if isinstance(value, int):
+        return int(value) if abs(value) <= _SAFE else str(int(value))
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, set | frozenset):
+        return [_plain(one) for one in sorted(value)]
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def error_report(error: UnweaveError) -> dict[str, Any]:
+    """An error as the JSON of every command. `message` is the whole text; `fix` is what to do, if
+    the error keeps that apart."""
+    _, mark, fix = str(error).rpartition("Fix: ")
+    kind = next(one for one in type(error).__mro__ if one.__module__ == UnweaveError.__module__)
+    return {
+        "error": {
+            "kind": kind.__name__,
+            "message": str(error),
+            "fix": getattr(error, "fix", None) or (fix if mark else None),
+            "exit_code": error.exit_code,
+        }
+    }
+
+
+def fail(error: UnweaveError, *, json: bool = False) -> None:
+    """How every command fails: a line for people on standard error, or JSON on standard output."""
+    if json:
+        emit_json(error_report(error))
+        return
+    first, *more = error.lines
+    errors.print(styled(("unweave:", "red"), f" {first}"), soft_wrap=True)
+    for line in more:
+        errors.print(line, soft_wrap=True)
 
 
 def progress(*, quiet: bool = False, counted: bool = True) -> Progress:
@@ -116,7 +187,7 @@ def progress(*, quiet: bool = False, counted: bool = True) -> Progress:
     nobody knows how many steps there are, only what is waited for and how long."""
     return Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        _Description(),
         *((BarColumn(), MofNCompleteColumn()) if counted else ()),
         TimeElapsedColumn(),
         console=errors,

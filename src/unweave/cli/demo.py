@@ -43,7 +43,7 @@ def demo(
 
         unweave demo --out somewhere --seed 7 --json
     """
-    from unweave.cli.common import command, console, emit_json, progress, quote
+    from unweave.cli.common import command, console, emit_json, progress, quote, styled
     from unweave.demo import tell
     from unweave.demo.network import check_place, run_network
     from unweave.demo.pictures import draw
@@ -65,7 +65,7 @@ def demo(
         def tick(done: str) -> None:
             bar.update(task, advance=1, description=done)
             if not json:
-                bar.console.print(f"[green]✓[/green] {done}", highlight=False)
+                bar.console.print(styled(("✓", "green"), f" {done}"))
 
         story = tell(seed, lambda done: bar.update(task, advance=1, description=done))
         run = run_network(story, out, tick)
@@ -79,10 +79,9 @@ def demo(
         emit_json({**as_dict(story, run), "files": [str(out / name) for name in files]})
     else:
         for part in _account(story, run):
-            console.print(part, highlight=False)
+            console.print(part)
         console.print(
             f"Certificates, report.md and pictures are in {out}/; verify one yourself:",
-            highlight=False,
             soft_wrap=True,
         )
         for name in run.certificates:
@@ -93,6 +92,8 @@ def demo(
 
 def _account(story: Story, run: Run) -> list[Any]:
     from rich.table import Table
+
+    from unweave.cli.common import styled
 
     hospitals = Table(title="Five hospitals, 569 patients, no pooling")
     for column in ("hospital", "patients", "malignant", "influence (KL)"):
@@ -117,7 +118,7 @@ def _account(story: Story, run: Run) -> list[Any]:
                 label.replace("_", " "),
                 *(f"{float(m.mean()):.4f} ± {float(m.sd()):.4f}" for m in marginals),
             )
-        table.add_row("[dim]digest[/]", *(f"[dim]{q.digest[:12]}[/]" for q in columns))
+        table.add_row("digest", *(q.digest[:12] for q in columns), style="dim")
         table.add_section()
     iterations = ", ".join(
         f"{chapter.before.model.name} {' + '.join(str(e.iterations) for e in chapter.erasures)}"
@@ -125,15 +126,22 @@ def _account(story: Story, run: Run) -> list[Any]:
     )
     holds = story.exact and run.agrees(story)
     verdict = (
-        "[green]Exact[/]: what the five processes know after forgetting is, bit for bit, what a "
-        "network that never had the data knows; the certificates hold."
+        styled(
+            ("Exact", "green"),
+            ": what the five processes know after forgetting is, bit for bit, what a network that "
+            "never had the data knows; the certificates hold.",
+        )
         if holds
-        else "[red]Not exact[/]: a posterior differs from one that never had the data."
+        else styled(("Not exact", "red"), ": a posterior differs from one that never had the data.")
     )
     return [
         hospitals,
-        f"Forgotten: [bold]{story.forgotten}[/] and patients {', '.join(map(str, ids))} of {owner} "
-        f"(iterations in memory: {iterations}).",
+        styled(
+            "Forgotten: ",
+            (story.forgotten, "bold"),
+            f" and patients {', '.join(map(str, ids))} of {owner} (iterations in memory: "
+            f"{iterations}).",
+        ),
         table,
         f"Between processes: {run.hops} hops in {run.seconds:.1f} s over mutual TLS, "
         f"{run.killed} killed on the way, {run.attested} attestations.",

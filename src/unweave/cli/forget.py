@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from unweave.cli.completing import complete_agent
 
 if TYPE_CHECKING:
+    from unweave.errors import UnweaveError
     from unweave.operations.cluster import Fleet
+    from unweave.protocol.certificate.verify import Erased
 
 __all__ = ["forget", "read_keys"]
 
@@ -35,8 +37,8 @@ def forget(
         bool,
         typer.Option(
             "--missing-ok",
-            help="With --records: records that were already deleted from the file are erased for "
-            "good too.",
+            help="With --records: keys that are not in the data (any more) are remembered, so that "
+            "their records can never come back. Exit code 1 if no key was found.",
         ),
     ] = False,
     gone: Annotated[
@@ -60,6 +62,10 @@ def forget(
     every agent whose folder is here, other operators use `unweave vote`. How far it is, is told on
     standard error (not with --json).
 
+    With `--records`, the answer and the certificate say how many keys were found in the data, and
+    how many are only remembered: nothing was taken out for those. If none was found, the exit code
+    is 1.
+
     Examples:
 
         unweave forget clinics a3
@@ -68,7 +74,16 @@ def forget(
 
         unweave forget clinics a4 --gone
     """
-    from unweave.cli.common import check_timeout, command, console, emit_json, quote
+    from unweave.cli.common import (
+        check_timeout,
+        command,
+        console,
+        emit_json,
+        error_report,
+        fail,
+        quote,
+        styled,
+    )
     from unweave.cli.telling import telling
     from unweave.errors import ConfigError, UnweaveError
     from unweave.operations.cluster import fleet
@@ -85,7 +100,7 @@ def forget(
         name = agent or (next(iter(agents.folders)) if len(agents.folders) == 1 else None)
         if name is None:
             raise ConfigError(
-                f"which agent? unweave forget {folder} AGENT; the agents here are "
+                f"which agent? unweave forget {quote(folder)} AGENT; the agents here are "
                 f"{', '.join(agents.folders)}"
             )
         agents.check_name(name)
@@ -94,7 +109,7 @@ def forget(
             tell(warning)
         words = f"--records {quote(records)}" if records is not None else "--gone" * gone
         words += " --missing-ok" * missing_ok
-        certificate, request = erase_and_wait(
+        certificate, erased = erase_and_wait(
             agents,
             name,
             keys=keys,
@@ -105,23 +120,54 @@ def forget(
             repeat=words if records is not None else "",
         )
     # The first half of an id names the agent; what tells requests apart comes after it.
-    target = out or folder / f"certificate-{name}-{request[8:16]}.json"
+    target = out or folder / f"certificate-{name}-{erased.request[8:16]}.json"
     try:
         _write(target, certificate)
     except OSError as error:
-        again = " ".join(filter(None, [f"unweave forget {quote(folder)} {name}", words]))
+        again = " ".join(filter(None, [f"unweave forget {quote(folder)} {quote(name)}", words]))
         raise UnweaveError(
             f"{_subject(name, keys)} forgotten, and certified; but the certificate cannot be "
             f"written to {target} ({error.strerror or error}). "
             f"{_copies(agents, certificate)}; `{again} --out ELSEWHERE` writes the same "
             "certificate again, and erases nothing twice"
         ) from None
+    nothing = _nothing_found(name, erased)
     if json:
-        told = {"warning": warning} if warning else {}
-        emit_json({"request": request, "agent": name, "certificate": str(target)} | told)
+        told: dict[str, Any] = {"warning": warning} if warning else {}
+        if erased.scope == "records":
+            told |= {"found": erased.found, "remembered": erased.remembered}
+        told |= error_report(nothing) if nothing else {}
+        emit_json({"request": erased.request, "agent": name, "certificate": str(target)} | told)
     else:
-        console.print("[green]Forgotten.[/green] Everybody has attested; the evidence:")
+        done = ("Nothing was found.", "yellow") if nothing else ("Forgotten.", "green")
+        console.print(styled(done, f" {_count(erased)}Everybody has attested; the evidence:"))
         command(f"unweave verify {quote(target)} --network {quote(folder / 'network.toml')}")
+        if nothing:
+            fail(nothing)
+    if nothing:
+        raise typer.Exit(nothing.exit_code)
+
+
+def _count(erased: Erased) -> str:
+    """How many keys were found, and how many are only remembered."""
+    if erased.scope != "records":
+        return ""
+    found = f"{erased.found} of {erased.rows} key{'s' * (erased.rows != 1)} found in the data"
+    return f"{found}, {erased.remembered} only remembered. "
+
+
+def _nothing_found(name: str, erased: Erased) -> UnweaveError | None:
+    """The certificate holds, but it proves no erasure: nobody should take it for one."""
+    from unweave.errors import UnweaveError
+
+    if erased.found != 0:
+        return None
+    keys = "the key" if erased.rows == 1 else f"any of the {erased.rows} keys"
+    return UnweaveError(
+        f"the data of {name} did not have {keys}: nothing was taken out, and the certificate says "
+        "so. Fix: compare the keys file with the key column; if the records were deleted before, "
+        "nothing is left to do"
+    )
 
 
 def _few(agents: Fleet, name: str, keys: list[str] | None) -> str:
@@ -199,18 +245,24 @@ def _check_place(out: Path | None, folder: Path) -> None:
 
 
 def read_keys(path: Path) -> list[str]:
-    """One key per line."""
+    """One key per line, in UTF-8; a byte order mark at the start is no part of the first key."""
     from unweave.errors import ConfigError
 
     try:
-        keys = [line.strip() for line in path.read_text().splitlines() if line.strip()]
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError(
             f"--records {path}: cannot be read ({error.strerror}): give a file with one key per "
             "line"
         ) from None
     except UnicodeDecodeError:
-        raise ConfigError(f"--records {path}: not text in UTF-8: write one key per line") from None
+        text = "\0"
+    if "\0" in text:  # UTF-16 has one beside every letter of ASCII
+        raise ConfigError(
+            f"--records {path}: not text in UTF-8. Fix: save the file as UTF-8 (many editors and "
+            "spreadsheets write UTF-16), one key per line"
+        )
+    keys = [line.strip() for line in text.split("\n") if line.strip()]
     if not keys:
         raise ConfigError(f"{path}: no keys; write one per line")
     return keys

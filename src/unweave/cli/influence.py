@@ -50,7 +50,7 @@ def influence(
     if not found:
         console.print("Nothing yet: influence is published when the token has come to rest.")
         if silent:
-            console.print(f"No answer: {', '.join(silent)}", highlight=False, markup=False)
+            console.print(f"No answer: {', '.join(silent)}")
         return
     table = Table()
     table.add_column("agent")

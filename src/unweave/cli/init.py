@@ -122,7 +122,7 @@ def init(
         unweave init clinics --edges consortium.txt --data shards/
     """
     from unweave.cli.agents import addresses_of, check_number, graph_of
-    from unweave.cli.common import command, console, emit_json, progress, quote
+    from unweave.cli.common import command, console, emit_json, progress, quote, styled
     from unweave.cli.shares import Columns, agents_of, shares
     from unweave.errors import ConfigError, UnweaveError
     from unweave.models import by_name
@@ -191,53 +191,55 @@ def init(
             }
         )
         return
-    console.print("[green]Wrote[/green]", end=" ")
-    console.print(
-        f"{folder}/network.toml and {len(names)} agent folder{'s' if len(names) > 1 else ''}.",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    number = f"{len(names)} agent folder{'s' if len(names) > 1 else ''}"
+    said = styled(("Wrote", "green"), f" {folder}/network.toml and {number}.")
+    console.print(said, soft_wrap=True)
     console.print(
         "Neighbours can compute an agent's sufficient statistics from two tokens in a row; see "
         "docs/security.md.",
-        highlight=False,
         soft_wrap=True,
     )
     if len(names) == 1:
         console.print(
-            f"[yellow]{names[0]} is alone[/yellow]: with nobody beside it, it learns from its own "
-            "data only; --agents gives it company.",
-            highlight=False,
+            styled(
+                (f"{names[0]} is alone", "yellow"),
+                ": with nobody beside it, it learns from its own data only; --agents gives it "
+                "company.",
+            ),
             soft_wrap=True,
         )
     if data is None:
         wanted = ", ".join([*([key] if key else []), *(columns.get(c, c) for c in chosen.columns)])
         console.print(
             f"Next: put each agent's data.csv (columns {wanted}) into its folder, then",
-            highlight=False,
-            markup=False,
             soft_wrap=True,
         )
     if few := [agent for agent, n in given.counts.items() if n < MIN_RECORDS]:
         console.print(
-            f"[yellow]{', '.join(few[:5])}[/yellow] will refuse to start with fewer than "
-            f"{MIN_RECORDS} records: give more, or lower min_records in agent.toml.",
-            highlight=False,
+            styled(
+                (", ".join(few[:5]), "yellow"),
+                f" will refuse to start with fewer than {MIN_RECORDS} records: give more, or lower "
+                "min_records in agent.toml.",
+            ),
             soft_wrap=True,
         )
     if given.repeated:
         many = given.repeated > 1
         console.print(
-            f"[yellow]{given.repeated} record{'s repeat' if many else ' repeats'} the key of "
-            "another[/yellow]: an erasure by that key takes all of them, at the agent that is "
-            "asked; choose a --key that is different in each record if single ones are meant.",
-            highlight=False,
+            styled(
+                (
+                    f"{given.repeated} record{'s repeat' if many else ' repeats'} the key of "
+                    "another",
+                    "yellow",
+                ),
+                ": an erasure by that key takes all of them, at the agent that is asked; choose a "
+                "--key that is different in each record if single ones are meant.",
+            ),
             soft_wrap=True,
         )
     if given.rounding:
-        console.print("[yellow]The grid flattens data[/yellow]:", end=" ", highlight=False)
-        console.print(given.rounding, highlight=False, markup=False, soft_wrap=True)
+        said = styled(("The grid flattens data", "yellow"), f": {given.rounding}")
+        console.print(said, soft_wrap=True)
     command(f"unweave check {quote(folder)}", f"unweave up {quote(folder)}")
 
 

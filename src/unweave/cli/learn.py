@@ -71,6 +71,6 @@ def learn(
             said = "does not answer; it will look at its data when it starts"
         else:
             said = "new data, on their way" if changed[name] else "nothing has changed"
-        console.print(f"{name}: {said}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"{name}: {said}", soft_wrap=True)
     if wrong or silent:
         raise typer.Exit(max([1, *(error.exit_code for error in wrong.values())]))

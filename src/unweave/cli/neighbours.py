@@ -6,6 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from unweave.cli.findings import Result, found, well
+from unweave.cli.preflight import certificate_problem
 from unweave.cli.reaching import reach
 
 __all__ = ["look_at_hosts", "look_at_neighbours"]
@@ -27,6 +28,11 @@ def look_at_neighbours(home: Path) -> list[Result]:
     wanted = {name: address for name, address in given.items() if address is not None}
     reached = reach(wanted.values())
     results = [
+        found(me, "neighbours", *problem)
+        for name in given
+        if (problem := certificate_problem(agent.manifest, name))
+    ]
+    results += [
         _unfound(me, name, address, reached[address].problem)
         for name, address in wanted.items()
         if reached[address].problem

@@ -53,7 +53,7 @@ def paper(
     names = choose(figure)
     if not COMPILED and names != ["theory"]:
         errors.print(
-            "numba is not installed, so this takes hours: pip install 'unweave\\[fast]'",
+            "numba is not installed, so this takes hours: pip install 'unweave[fast]'",
             style="yellow",
         )
     with progress(quiet=json) as bar:
@@ -69,10 +69,10 @@ def paper(
         emit_json(_key_numbers(summary, out))
         return
     for name, entry in summary["figures"].items():
-        console.print(f"{name}: {entry['title']}", style="bold", highlight=False)
+        console.print(f"{name}: {entry['title']}", style="bold")
         for note in entry["notes"]:
-            console.print(f"  {note}", highlight=False, markup=False)
-    console.print(f"Figures, data and summary.md are in {out}/", highlight=False, markup=False)
+            console.print(f"  {note}")
+    console.print(f"Figures, data and summary.md are in {out}/")
 
 
 def _key_numbers(summary: dict[str, Any], out: Path) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def plan(
     else:
         console.print(_table(report))
         for line in _remarks(report):
-            console.print(line, style="dim", highlight=False)
+            console.print(line, style="dim")
 
 
 def _topology(

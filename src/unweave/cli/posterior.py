@@ -85,7 +85,7 @@ def posterior(
     else:
         _show(console, best)
         for line in (*_behind(found, best), *out, *frozen):
-            console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
+            console.print(line, style="yellow", soft_wrap=True)
     if best["state"] not in _WHOLE:
         raise typer.Exit(1)
 
@@ -121,12 +121,13 @@ def _answers(agents: Fleet) -> dict[str, dict[str, Any]]:
 
 def _why_no_token(agents: Fleet) -> dict[str, Any]:
     """Who is missing, if nobody has had the token: one agent opens the first one."""
+    from unweave.cli.common import quote
     from unweave.node.config import AgentFolder
 
     terms = AgentFolder.read(next(iter(agents.folders.values()))).manifest.terms()
     first = terms.name(terms.genesis)
     if first in agents.down:
-        how = f"start it with `unweave agent {agents.folders[first]}`"
+        how = f"start it with `unweave agent {quote(agents.folders[first])}`"
         why = f"{first}, which opens the first token, does not run: {how}"
         return {"why": f"no token has been here yet: {why}", "missing": [first]}
     statuses = agents.statuses()
@@ -160,11 +161,13 @@ def _known(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]:
 def _show(console: Any, report: dict[str, Any]) -> None:
     from rich.table import Table
 
+    from unweave.cli.common import styled
+
     if "marginals" not in report:
         missing = ", ".join(report.get("missing", []))
         why = report.get("why") or f"still missing: {missing}"
         said = f"{report['state']}: {why}; wait for it with --wait 60"
-        console.print(said, highlight=False, markup=False, soft_wrap=True)
+        console.print(said, soft_wrap=True)
         return
     count = len(report["included"])
     table = Table(title=f"{report['model']}, {count} agent{'s' * (count != 1)} included")
@@ -176,12 +179,10 @@ def _show(console: Any, report: dict[str, Any]) -> None:
             *("–" if row[k] is None else f"{row[k]:.6g}" for k in ("mean", "sd", "low", "high")),
         )
     console.print(table)
-    console.print(f"digest {report['digest']}", highlight=False, soft_wrap=True)
+    console.print(f"digest {report['digest']}", soft_wrap=True)
     if report.get("fitting") is not None:
-        console.print(
-            f"[yellow]still fitting[/yellow]: pass {report['fitting']}; the numbers still change",
-            highlight=False,
-        )
+        why = f": pass {report['fitting']}; the numbers still change"
+        console.print(styled(("still fitting", "yellow"), why))
     if report["state"] != "complete":
         missing = ", ".join(report["missing"]) or "a neighbour's confirmation"
-        console.print(f"[yellow]{report['state']}[/yellow]: waiting for {missing}")
+        console.print(styled((report["state"], "yellow"), f": waiting for {missing}"))

@@ -8,20 +8,21 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from shlex import quote as shell
 from typing import TYPE_CHECKING, Any
 
 from unweave.cli.findings import Result, found, well
 from unweave.cli.reaching import host_problem
 from unweave.node.errors import Mendable
+from unweave.text import quote
 
 if TYPE_CHECKING:
     from unweave.grid import Ints
+    from unweave.manifest import Manifest
     from unweave.models import Model
     from unweave.node.config import AgentFolder
     from unweave.protocol.state import State
 
-__all__ = ["look_at_agent", "look_at_manifests", "look_at_network"]
+__all__ = ["certificate_problem", "look_at_agent", "look_at_manifests", "look_at_network"]
 
 
 Factors = dict[str, "tuple[Model, Ints]"]
@@ -87,7 +88,7 @@ def look_at_manifests(folder: Path) -> list[Result]:
             names[path],
             "same manifest",
             f"{path} differs from {right}" + ("" if not more else f" and {more} more"),
-            f"copy it again: cp {_quote(right)} {_quote(path)}",
+            f"copy it again: cp {quote(right)} {quote(path)}",
         )
         for path in copies
         if copies[path] != copies[right]
@@ -112,6 +113,8 @@ def look_at_network(folder: Path, factors: Factors) -> list[Result]:
         if name not in here:
             note = "no folder here"  # it runs elsewhere
             results.append(well(name, "settings", note))
+            if problem := certificate_problem(manifest, name):
+                results.append(found(name, "key", *problem))
     if factors:
         model = next(model for model, _ in factors.values())
         each = (units.tolist() for _, units in factors.values())
@@ -120,10 +123,6 @@ def look_at_network(folder: Path, factors: Factors) -> list[Result]:
         if problem is not None:
             results.append(found("network", "data", *problem))
     return results
-
-
-def _quote(path: Path) -> str:
-    return shell(str(path))
 
 
 def _result(agent: str, what: str, probe: Callable[[], str], fix: str) -> Result:
@@ -144,21 +143,49 @@ def _result(agent: str, what: str, probe: Callable[[], str], fix: str) -> Result
 
 def _identity(agent: AgentFolder) -> str:
     from unweave.node.agent import open_identity
+    from unweave.node.transport.pinning import own_pin
 
     key = agent.path / "key.pem"
     if key.is_file() and (mode := key.stat().st_mode & 0o777) & 0o077:
-        raise Mendable(f"{key}: others can read this key (mode {mode:04o})", f"chmod 600 {key}")
-    return open_identity(agent).keyid[:8]
+        raise Mendable(
+            f"{key}: others can read this key (mode {mode:04o})", f"chmod 600 {quote(key)}"
+        )
+    identity = open_identity(agent)
+    name = agent.config.name
+    if problem := certificate_problem(agent.manifest, name):
+        raise Mendable(*problem)
+    if agent.manifest.agent(name).address is not None:  # else that is told as a problem of its own
+        own_pin(agent.manifest, agent.me, identity)
+    return identity.keyid[:8]
+
+
+def certificate_problem(manifest: Manifest, name: str) -> tuple[str, str] | None:
+    """Why TLS can never use what the manifest pins for this agent, and the fix."""
+    import datetime as dt
+
+    from unweave.node.transport.pinning import tls_problem
+
+    pem = manifest.agent(name).certificate
+    problem = None if pem is None else tls_problem(pem, dt.datetime.now(dt.UTC))
+    if pem is not None and problem is None:
+        return None
+    said = "has no certificate" if pem is None else f"has a certificate that {problem}"
+    return (
+        f'network.toml: agent "{name}" {said}: no neighbour could open a connection',
+        f"write the text of {name}'s certificate.pem, as `unweave init` made it, into every copy "
+        "of network.toml",
+    )
 
 
 def _address(agent: AgentFolder) -> str:
-    listen = agent.config.listen or agent.manifest.agent(agent.config.name).address
+    address = agent.manifest.agent(agent.config.name).address
     where = agent.path / "agent.toml"
-    if listen is None:
+    if address is None:
         raise Mendable(
             f'agent "{agent.config.name}" has no address',
-            f"add address to its table in network.toml, or listen to {where}",
+            "add address to its table in network.toml, alike in every agent's folder",
         )
+    listen = agent.config.listen or address
     if _running(agent):
         return f"{listen}, running"
     here = _free(listen, f"listen in {where}, or the address in network.toml")
@@ -283,7 +310,7 @@ def _state(agent: AgentFolder) -> State | None:
     if not os.access(agent.path, os.W_OK):
         raise Mendable(
             f"{agent.path}: this user may not write there, and the agent must",
-            f"check and run it as the user who owns it, or: chmod u+w {_quote(agent.path)}",
+            f"check and run it as the user who owns it, or: chmod u+w {quote(agent.path)}",
         )
     if not agent.store.exists():
         return None

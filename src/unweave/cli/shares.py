@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from unweave.text import quote
+
 if TYPE_CHECKING:
     from unweave.errors import UnweaveError
     from unweave.models import Model
@@ -42,10 +44,11 @@ class Columns:
         for column in self.model.columns:
             name = self.names.get(column, column)
             if name not in records.columns:
-                fix = f"name the one to use: --column {column}={_near(name, records.columns)}"
+                near = quote(f"{column}={_near(name, records.columns)}")
+                fix = f"name the one to use: --column {near}"
                 raise _no_column(path, name, f"{self.model.name} needs it", records, fix)
         if self.key is not None and self.key not in records.columns:
-            fix = f"name the one to use: --key {_near(self.key, records.columns)}"
+            fix = f"name the one to use: --key {quote(_near(self.key, records.columns))}"
             raise _no_column(path, self.key, "--key", records, fix)
 
     def try_on(self, path: Path, records: Records) -> Trial:
@@ -180,12 +183,18 @@ def _all_of(wrong: list[UnweaveError]) -> UnweaveError:
     """One error that tells of all files, so that they can be mended together."""
     from unweave.errors import ConfigError
 
+    class Several(ConfigError):
+        lines = property(lambda self: list(self.args))
+
+        def __str__(self) -> str:
+            return "\n".join(self.args)
+
     if len(wrong) == 1:
         return wrong[0]
     shown = [f"  {error}" for error in wrong[:_SHOWN]]
     if len(wrong) > _SHOWN:
         shown.append(f"  … and {len(wrong) - _SHOWN} more")
-    return ConfigError("\n".join([f"--data: {len(wrong)} files cannot be used", *shown]))
+    return Several(f"--data: {len(wrong)} files cannot be used", *shown)
 
 
 def _ending(path: Path, agent: str) -> str:
@@ -255,8 +264,9 @@ def _near(name: str, columns: Sequence[str]) -> str:
 
 def _no_column(path: Path, name: str, why: str, records: Records, fix: str) -> Exception:
     from unweave.errors import ConfigError
+    from unweave.node.data.reader import listed
 
-    shown = ", ".join(records.columns[:12]) + (", …" if len(records.columns) > 12 else "")
+    found = listed(records.columns)
     return ConfigError(
-        f"{path}: there is no column {name!r} ({why}); its columns are {shown}: {fix}"
+        f"{path}: there is no column {name!r} ({why}); its columns are {found}: {fix}"
     )

@@ -75,7 +75,7 @@ def simulate(
     model, terms = manifest.build_model(), manifest.terms()
     shards, data = shards_of(manifest, model, seed, network.parent)
     again = f"unweave simulate {quote(network)} --seed {seed}"
-    again += f" --faults {faults}" if faults else ""
+    again += f" --faults {quote(faults)}" if faults else ""
     again += f" --hops {hops}" if hops is not None else ""
     try:
         with errors.status("rehearsing …"):
@@ -84,8 +84,8 @@ def simulate(
         if json:
             emit_json({"ok": False, "violation": str(broken), "seed": seed, "repeat": again})
         else:
-            errors.print(f"broken: {broken}", markup=False, style="red")
-            errors.print(f"repeat it: {again}", markup=False, soft_wrap=True)
+            errors.print(f"broken: {broken}", style="red")
+            errors.print(f"repeat it: {again}", soft_wrap=True)
         raise typer.Exit(1) from None
     report = {"ok": True, "network": manifest.name, "data": data, **report, "repeat": again}
     if json:
@@ -150,8 +150,6 @@ def _show(console: Any, report: dict[str, Any]) -> None:
         f"{report['network']}: {report['model']}, {_number(report['agents'], 'agent')}, "
         f"faults {report['faults']}, seed {report['seed']}, "
         f"{_DATA.get(report['data'], report['data'].replace('synthetic', 'data drawn at random'))}",
-        highlight=False,
-        markup=False,
         soft_wrap=True,
     )
     table = Table(show_header=False)
@@ -185,9 +183,9 @@ def _show(console: Any, report: dict[str, Any]) -> None:
     for name, value in report["posterior"].items():
         learned.add_row(name, _figure(value["mean"]), _figure(value["sd"]))
     console.print(learned)
-    console.print(f"digest {report['digest']}", highlight=False, soft_wrap=True)
+    console.print(f"digest {report['digest']}", soft_wrap=True)
     for line in verdict(report):
-        console.print(line, highlight=False)
+        console.print(line)
 
 
 def _figure(value: float | None, digits: int = 6) -> str:

@@ -49,13 +49,13 @@ def status(
         for name, pid in sorted(agents.silent.items()):
             how = asleep(pid) if lives(pid) else "it has just stopped; agent.log may say why"
             said = f"{name} did not answer in time: {how}"
-            console.print(said, style="yellow", highlight=False, markup=False, soft_wrap=True)
+            console.print(said, style="yellow", soft_wrap=True)
         if not found and not agents.silent:
             how = "agent" if folder in agents.folders.values() else "up"
-            console.print("Nobody answers. Start with", highlight=False)
+            console.print("Nobody answers. Start with")
             command(f"unweave {how} {quote(folder)}")
         for line in (*staying_out(found), *data_problems(found)):
-            console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
+            console.print(line, style="yellow", soft_wrap=True)
         if len(agents.folders) == 1 and found:
             console.print(_others_table(next(iter(found.values()))))
     if down:
@@ -128,6 +128,8 @@ def status_table(
 ) -> Table:
     from rich.table import Table
 
+    from unweave.cli.common import styled
+
     table = Table(title="Agents")
     wide = _wide()
     for name in ("agent", *(("address", "pid") if wide else ()), "phase"):
@@ -141,7 +143,7 @@ def status_table(
         table.add_row(
             name,
             *place,
-            f"[{_STYLES.get(s['phase'], 'default')}]{s['phase']}[/]",
+            styled((s["phase"], _STYLES.get(s["phase"], ""))),
             str(s.get("epoch", "")),
             str(s.get("hop", "")),
             str(s.get("revision", "")),
@@ -151,7 +153,7 @@ def status_table(
         )
     gone = gone_agents(found)
     for name in down:
-        phase = "gone" if name in gone else "[red]down[/red]"
+        phase = styled("gone" if name in gone else ("down", "red"))
         where = ((places or {}).get(name, ""), "") if wide else ()
         table.add_row(name, *where, phase, *[""] * 6)
     return table

@@ -26,6 +26,6 @@ def telling(first: str, *, quiet: bool = False) -> Iterator[Callable[[str], None
             nonlocal said
             if text != said:
                 said = text
-                errors.print(text, markup=False, soft_wrap=True)
+                errors.print(text, soft_wrap=True)
 
         yield tell

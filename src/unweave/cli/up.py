@@ -56,7 +56,7 @@ def up(
     import os
     import signal
 
-    from unweave.cli.common import check_timeout, console
+    from unweave.cli.common import check_timeout, console, quote
     from unweave.errors import ConfigError, UnweaveError
     from unweave.node.config import find_agents
     from unweave.operations.cluster import LOOK, TimedOut, fleet
@@ -74,13 +74,13 @@ def up(
             pids = _pids(running.statuses(), running.silent)
             raise UnweaveError(
                 f"{', '.join(here)} of {folder} already run: look at them with `unweave "
-                f"status {folder}`, or stop them first: kill {pids}"
+                f"status {quote(folder)}`, or stop them first: kill {pids}"
             )
     signal.signal(signal.SIGTERM, stop)
     homes = find_agents(folder)
     if not json:
         how = "Ctrl-C stops them" if _in_front() else f"kill {os.getpid()} stops them"
-        console.print(f"Starting {_number(homes)}; {how}.", highlight=False)
+        console.print(f"Starting {_number(homes)}; {how}.")
     try:
         with Supervisor(homes, restart=restart) as agents:
             patience = max(30.0, 2.0 * len(agents.children))
@@ -91,7 +91,7 @@ def up(
                 missing = _watch(folder, agents, end, json)
     except KeyboardInterrupt:
         if not json:
-            console.print(f"Stopped {_number(homes)}.", highlight=False)
+            console.print(f"Stopped {_number(homes)}.")
         return
     if not missing:
         _say_stopped(homes, until, json)
@@ -101,21 +101,19 @@ def up(
 
 def _say_stopped(homes: list[Path], until: str, json: bool) -> None:
     """Whoever waited for agents that are ready would else look for them in vain."""
-    import json as jsonlib
     import sys
 
-    from unweave.cli.common import console
+    from unweave.cli.common import as_json, console
     from unweave.node.config import agent_name
 
     if json:
         if until == "ready":  # nobody has looked; of a token at rest the last look tells
             told = {"ready": [agent_name(home) for home in homes], "stopped": True}
-            sys.stdout.write(jsonlib.dumps(told) + "\n")
+            sys.stdout.write(as_json(told) + "\n")
         return
     reached = "Everybody answered" if until == "ready" else "The token came to rest"
     console.print(
         f"{reached}. Stopped {_number(homes)}; without --until {until} they go on.",
-        highlight=False,
         soft_wrap=True,
     )
 
@@ -146,14 +144,13 @@ def _in_front() -> bool:
 
 def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> str:
     """Show the network until it rests (if there is an end); else returns what is missing."""
-    import json as jsonlib
     import sys
     from contextlib import ExitStack
 
     from rich.live import Live
 
     from unweave.cli import glance
-    from unweave.cli.common import console
+    from unweave.cli.common import as_json, console
     from unweave.node.api.client import asleep, lives
     from unweave.node.config import AgentFolder
     from unweave.operations.cluster import fleet
@@ -186,13 +183,13 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
                     "troubles": look.troubles,
                     "hops_per_second": round(speed, 1),
                 }
-                sys.stdout.write(jsonlib.dumps(told) + "\n")
+                sys.stdout.write(as_json(told) + "\n")
                 sys.stdout.flush()
             elif live is not None:
                 if _in_front():  # it may have been sent to the background (Ctrl-Z, bg)
                     live.update(_view(look, posterior, speed), refresh=True)
             elif (line := glance.line(look)) != said:
-                console.print(line, highlight=False, markup=False, soft_wrap=True)
+                console.print(line, soft_wrap=True)
                 said = line
             if console.quiet:  # whoever read this has gone: so do we, in order
                 raise BrokenPipeError
@@ -211,14 +208,14 @@ def _posterior(reached: Fleet) -> dict[str, Any]:
 
 def _view(look: Look, posterior: dict[str, Any], speed: float) -> Group:
     from rich.console import Group
-    from rich.text import Text
 
     from unweave.cli import glance
+    from unweave.cli.common import styled
     from unweave.cli.status import data_problems, status_table, staying_out
 
-    lines = [Text(f"{speed:.0f} hops/s · Ctrl-C stops all agents", style="dim")]
+    lines = [styled((f"{speed:.0f} hops/s · Ctrl-C stops all agents", "dim"))]
     lines += [
-        Text(line, style="yellow")
+        styled((line, "yellow"))
         for line in (
             *staying_out(look.found),
             *data_problems(look.found),
@@ -227,5 +224,5 @@ def _view(look: Look, posterior: dict[str, Any], speed: float) -> Group:
     ]
     for row in posterior.get("marginals", [])[:6]:
         if row["mean"] is not None and row["sd"] is not None:
-            lines.append(Text(f"{row['name']} = {row['mean']:.5g} ± {row['sd']:.2g}"))
+            lines.append(styled(f"{row['name']} = {row['mean']:.5g} ± {row['sd']:.2g}"))
     return Group(status_table(look.found, look.down), *lines)

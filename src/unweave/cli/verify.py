@@ -71,7 +71,7 @@ def verify(
 
         unweave verify c.json -n network.toml --records keys.txt --agent a1
     """
-    from unweave.cli.common import console, emit_json, errors
+    from unweave.cli.common import console, emit_json, error_report, fail, quote
     from unweave.errors import ConfigError, UnweaveError
     from unweave.keys import verifier
     from unweave.manifest import load
@@ -80,7 +80,11 @@ def verify(
         network /= "network.toml"
     if not network.exists():
         near = certificates[0].parent / "network.toml"
-        hint = f": did you mean --network {near}?" if near.is_file() else ": name it by --network"
+        hint = (
+            f": did you mean --network {quote(near)}?"
+            if near.is_file()
+            else ": name it by --network"
+        )
         raise ConfigError(f"{network}: there is no such manifest{hint}")
     manifest = load(network)
     terms, signed = manifest.terms(), verifier(manifest.pems())
@@ -93,28 +97,28 @@ def verify(
             raw, account = _verified(file, terms, signed)
         except UnweaveError as error:
             worst = max(worst, error.exit_code)
-            reports.append(about | {"valid": False, "reason": str(error)})
+            reports.append(about | {"valid": False, "reason": str(error)} | error_report(error))
             if not json:
-                errors.print("unweave:", style="red", end=" ")
-                errors.print(f"{file}: {error}", markup=False, soft_wrap=True)
+                fail(UnweaveError(f"{file}: {error}"))
             continue
         report = about | {"valid": True, **account.to_dict()}
         if owner is not None:
             here = _erased(raw, account, owner, keys)
-            sought -= set(here)
-            lacking = [key for key in keys if key not in set(here)]
+            found = set(here)
+            sought -= found
+            lacking = [key for key in keys if key not in found]
             report["records"] = {"agent": owner.name, "erased": here, "not_erased": lacking}
         reports.append(report)
         if not json:
             if about:
-                console.print(f"{file}:", highlight=False, markup=False, soft_wrap=True)
+                console.print(f"{file}:", soft_wrap=True)
             for part in _account(account, manifest.name):
-                console.print(part, highlight=False)
+                console.print(part)
     if json:
         emit_json(reports if len(reports) > 1 else reports[0])
     elif owner is not None:
         for line in _found(owner.name, keys, [key for key in keys if key in sought]):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.print(line, soft_wrap=True)
     worst = max(worst, int(bool(sought)))
     if worst:
         raise typer.Exit(worst)
@@ -180,63 +184,68 @@ def _verified(file: Path, terms: Terms, signed: Check) -> tuple[bytes, Account]:
 
 
 def _account(account: Account, network: str) -> list[Any]:
-    from rich.markup import escape
     from rich.table import Table
+
+    from unweave.cli.common import styled
 
     agents = {one.agent for one in account.erasures}
     several = f": {len(account.erasures)} erasures, of {len(agents)} agent{'s' * (len(agents) > 1)}"
-    table = Table(
-        title=f"Erased from {escape(network)}{several if len(account.erasures) > 1 else ''}"
-    )
+    table = Table(title=f"Erased from {network}{several if len(account.erasures) > 1 else ''}")
     for column in ("agent", "what", "kind", "by the word of", "request"):
         table.add_column(column, overflow="fold")
     for one in account.erasures:
-        table.add_row(escape(one.agent), _what(one), one.kind, _word(one), one.request)
+        table.add_row(one.agent, _what(one), one.kind, _word(one), one.request)
     lines = [
-        "[green]The certificate holds.[/green]",
+        styled(("The certificate holds.", "green")),
         table,
-        f"Attested by {_names(account.attested)}; closed by {escape(account.closed_by)}.",
+        f"Attested by {_names(account.attested)}; closed by {account.closed_by}.",
     ]
     if account.not_attested:
         lines.append(f"Gone by a quorum of votes, not attested: {_names(account.not_attested)}.")
     lines.append(f"The sum holds factors of {_names(account.included) or 'nobody'}.")
     lines += [
-        f"[bold]{k}[/bold]: {_MEANING[k]}." for k in sorted({e.kind for e in account.erasures})
+        styled((k, "bold"), f": {_MEANING[k]}.") for k in sorted({e.kind for e in account.erasures})
     ]
+    if any(one.remembered for one in account.erasures):
+        lines.append(
+            "only remembered: the owner's data did not have these keys when it asked; nothing was "
+            "taken out for them, and they can never be learned."
+        )
     if account.estimate is not None:
         lines.append(_estimate(account.estimate))
     if not account.converged:
-        lines.append(
-            "[yellow]Not converged[/yellow]: the passes ran out before everybody was done."
+        why = ": the passes ran out before everybody was done."
+        lines.append(styled(("Not converged", "yellow"), why))
+    lines += [
+        styled((line, "dim"))
+        for line in (
+            f"manifest {account.manifest}",
+            f"eta      {account.eta}",
+            f"epoch {account.epoch}, hop {account.hop}",
         )
-    lines.append(
-        f"[dim]manifest {account.manifest}\neta      {account.eta}\n"
-        f"epoch {account.epoch}, hop {account.hop}[/dim]"
-    )
+    ]
     return lines
 
 
 def _estimate(found: Mapping[str, Any]) -> str:
     """The closing agent's own number: its word, not a proof."""
-    from rich.markup import escape
-
-    kl, how = found.get("kl_to_optimum"), escape(str(found.get("method", "")))
+    kl, how = found.get("kl_to_optimum"), str(found.get("method", ""))
     if not isinstance(kl, int | float):
         return f"KL to the retrained optimum: not estimated ({how.removeprefix('none: ')})."
     return f"Estimated KL to the retrained optimum: {kl:.2g} ({how})."
 
 
 def _names(names: tuple[str, ...]) -> str:
-    from rich.markup import escape
-
     shown = ", ".join(names[:12])
-    return escape(shown if len(names) <= 12 else f"{shown} and {len(names) - 12} more")
+    return shown if len(names) <= 12 else f"{shown} and {len(names) - 12} more"
 
 
 def _what(one: Erased) -> str:
     if one.scope == "agent":
         return "everything"
-    return "1 record" if one.rows == 1 else f"{one.rows} records"
+    found = "1 record" if one.found == 1 else f"{one.found or 'no'} records"
+    keys = "1 key" if one.remembered == 1 else f"{one.remembered} keys"
+    return f"{found}; {keys} only remembered" if one.remembered else found
 
 
 def _word(one: Erased) -> str:

@@ -179,10 +179,10 @@ def _erase(reached: Fleet, story: Story, folder: Path, tick: Tick) -> list[Path]
     asked: list[tuple[str, list[str] | None]] = [(story.forgotten, None)]
     asked += [(owner, [str(i) for i in ids]) for owner, ids in story.withdrawn.items()]
     for owner, keys in asked:
-        raw, request = erase_and_wait(
+        raw, erased = erase_and_wait(
             reached, owner, keys=keys, gone=False, timeout=_LIMIT, tell=_quietly
         )
-        path = folder / f"certificate-{owner.replace(' ', '-')}-{request[8:16]}.json"
+        path = folder / f"certificate-{owner.replace(' ', '-')}-{erased.request[8:16]}.json"
         path.write_bytes(raw)
         files.append(path)
         what = "everything" if keys is None else f"{len(keys)} patients"

@@ -9,6 +9,7 @@ from unweave.demo.pictures import CAPTION
 from unweave.demo.story import Chapter, Story
 from unweave.models import Posterior
 from unweave.protocol.certificate.verify import Erased
+from unweave.text import in_markdown
 
 __all__ = ["as_dict", "as_markdown"]
 
@@ -73,7 +74,7 @@ def _posterior(q: Posterior) -> dict[str, Any]:
 
 def as_markdown(story: Story, run: Run, pictures: list[str]) -> str:
     """A page that says what happened, with the pictures beside it."""
-    gone = story.forgotten
+    gone = in_markdown(story.forgotten)
     owner, ids = next(iter(story.withdrawn.items()))
     lines = [
         "# Five hospitals learn; one of them and a few patients are forgotten",
@@ -83,15 +84,15 @@ def as_markdown(story: Story, run: Run, pictures: list[str]) -> str:
         f"unlike patients. Seed {story.seed}.",
         "",
         f"Forgotten: everything from **{gone}**, the most influential hospital, and patients "
-        f"{', '.join(map(str, ids))} of {owner}.",
+        f"{', '.join(map(str, ids))} of {in_markdown(owner)}.",
         "",
         "| hospital | patients | malignant | influence on share (KL) | on regression (KL) |",
         "|---|---:|---:|---:|---:|",
     ]
     share, regression = story.chapters
     lines += [
-        f"| {name} | {n} | {story.malignant[name] / n:.0%} | {share.influence[name]:.3g} | "
-        f"{regression.influence[name]:.3g} |"
+        f"| {in_markdown(name)} | {n} | {story.malignant[name] / n:.0%} | "
+        f"{share.influence[name]:.3g} | {regression.influence[name]:.3g} |"
         for name, n in story.patients.items()
     ]
     for chapter in story.chapters:
@@ -112,16 +113,16 @@ def _network(story: Story, run: Run) -> list[str]:
         "## Between real processes",
         "",
         f"The regression was learned by {len(run.agents)} processes over mutual TLS, each with its "
-        f"own key, database and address. **{run.killed}** was killed (`kill -9`) on the way and "
-        f"came back. {run.hops} hops, {run.seconds:.1f} s from the first start to the last "
-        f"verification. Before and after forgetting, the network's sum and the one in memory are "
-        f"{verdict}; {run.attested} agents attested the last one.",
+        f"own key, database and address. **{in_markdown(run.killed)}** was killed (`kill -9`) on "
+        f"the way and came back. {run.hops} hops, {run.seconds:.1f} s from the first start to the "
+        "last verification. Before and after forgetting, the network's sum and the one in memory "
+        f"are {verdict}; {run.attested} agents attested the last one.",
         "",
         "| certificate | erased | kind | attested by |",
         "|---|---|---|---:|",
         *(
             f"| [{name}]({name}) | "
-            + "; ".join(f"{e.agent}: {_scope(e)}" for e in account.erasures)
+            + "; ".join(f"{in_markdown(e.agent)}: {_scope(e)}" for e in account.erasures)
             + f" | {', '.join(sorted({e.kind for e in account.erasures}))} "
             f"| {len(account.attested)} |"
             for name, account in run.certificates.items()
@@ -143,7 +144,7 @@ def _table(chapter: Chapter) -> list[str]:
     columns = (chapter.before, chapter.after, chapter.never)
     labels = chapter.before.model.quantities
     rows = [
-        f"| {label} | "
+        f"| {in_markdown(label)} | "
         + " | ".join(
             f"{float(m.mean()):.4f} ± {float(m.sd()):.4f}"
             for m in (q.distribution.marginals[j] for q in columns)

@@ -67,7 +67,7 @@ def _read(file: Path) -> list[tuple[str, str]]:
         raise GraphError(f"{file}: the edge list is not UTF-8 text") from None
     pairs: list[tuple[str, str]] = []
     first = True
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         content = line.partition("#")[0].strip()
         if not content:
             continue

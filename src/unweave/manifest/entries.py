@@ -13,6 +13,7 @@ __all__ = ["NAME", "AgentEntry", "Entry", "GraphEntry", "ModelEntry", "PatienceE
 
 
 NAME = r"^[^\x00-\x20\x7f/\\\"](?:[^\x00-\x1f\x7f/\\\"]*[^\x00-\x20\x7f/\\\"])?$"
+_NAME_BYTES = 64  # of a common name in X.509
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Probability = Annotated[float, Field(ge=0, le=1)]
 
@@ -26,7 +27,7 @@ class Entry(BaseModel):
 class AgentEntry(Entry):
     """One agent. Its identity is a certificate, a public key, or (if that is all) a key id."""
 
-    name: Annotated[str, Field(pattern=NAME, max_length=64)]
+    name: Annotated[str, Field(pattern=NAME)]
     address: (
         Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]/]+):\d{1,5}$")] | None
     ) = None
@@ -42,6 +43,11 @@ class AgentEntry(Entry):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if len(self.name.encode()) > _NAME_BYTES:
+            raise ConfigError(
+                f"the name has {len(self.name.encode())} bytes in UTF-8, and a certificate holds "
+                f"{_NAME_BYTES}. Fix: choose a shorter name"
+            )
         if self.certificate and self.public_key:
             raise ConfigError("has a certificate and a public_key: the certificate holds the key")
         if self.address is not None and not 0 < int(self.address.rpartition(":")[2]) < 65536:

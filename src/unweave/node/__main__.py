@@ -10,6 +10,7 @@ import sys
 
 from unweave.errors import UnweaveError
 from unweave.node.agent import serve
+from unweave.text import visible
 
 __all__ = ["main"]
 
@@ -19,7 +20,7 @@ def main(folder: str, leash: int | None = None) -> int:
     try:
         asyncio.run(serve(folder, leash=leash))
     except UnweaveError as error:
-        sys.stderr.write(f"unweave: {error}\n")
+        sys.stderr.write(f"unweave: {visible(error)}\n")
         return error.exit_code
     except KeyboardInterrupt:
         return 130

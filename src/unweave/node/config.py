@@ -30,6 +30,7 @@ from unweave.manifest import Manifest, load
 from unweave.node.data.source import DataSource
 from unweave.node.errors import BadSetting
 from unweave.protocol.config import Terms
+from unweave.text import quote
 
 __all__ = ["AGENT_FILE", "AgentConfig", "AgentFolder", "agent_name", "find_agents"]
 
@@ -190,4 +191,4 @@ def _instead(path: Path) -> str:
         return f"this is a network's folder; its agents' are below {path / 'agents'}"
     if path.is_file():
         return "give the folder of a network, or of an agent"
-    return f"check the path, or make a network with `unweave init {path}`"
+    return f"check the path, or make a network with `unweave init {quote(path)}`"

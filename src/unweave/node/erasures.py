@@ -88,6 +88,7 @@ class Remembered(NamedTuple):
     request: bytes
     whole: bool
     rows: frozenset[bytes]
+    remembered: int
     file: str
 
 
@@ -101,7 +102,7 @@ def remember(
         return s, found
     after = s.fork()
     for one in found:
-        intend(after, sign, one.request, one.whole, one.rows)
+        intend(after, sign, one.request, one.whole, one.rows, one.remembered)
     store.commit(s, after)
     return after, found
 
@@ -134,7 +135,8 @@ def _removals(path: Path, s: State, mine: Mine) -> Iterator[Remembered]:
         signed = pae(Tombstone.kind, payload)
         if any(mine(signed, signature) for signature in signatures):
             rows = frozenset(bytes.fromhex(row) for row in body["rows"])
-            yield Remembered(request, bool(body["whole"]), rows, path.name)
+            remembered = int(body["remembered"])
+            yield Remembered(request, bool(body["whole"]), rows, remembered, path.name)
 
 
 # ------------------------------------------------------------------------------

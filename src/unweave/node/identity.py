@@ -27,6 +27,7 @@ from unweave.keys import (
     tls_name,
 )
 from unweave.node.data.commitments import Key, canonical, commitment
+from unweave.text import quote
 
 __all__ = ["CERTIFICATE_FILE", "KEY_FILE", "Identity"]
 
@@ -199,7 +200,8 @@ class Identity:
             ) from None
         if mode & 0o077:
             raise ConfigError(
-                f"{path}: others can read this key (mode {mode & 0o777:04o}): chmod 600 {path}"
+                f"{path}: others can read this key (mode {mode & 0o777:04o}): "
+                f"chmod 600 {quote(path)}"
             )
         try:
             key = serialization.load_pem_private_key(raw, None)

@@ -8,6 +8,8 @@ import sys
 import time
 from typing import IO, Any, Literal
 
+from unweave.text import visible
+
 __all__ = ["Log"]
 
 _RANK = {"debug": 0, "info": 1, "warning": 2, "error": 3}
@@ -39,7 +41,7 @@ class Log:
         else:
             clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
             more = "".join(f"  {key}={value}" for key, value in facts.items())
-            line = f"{clock} {level:<7} {self.agent}  {what}{more}"
+            line = visible(f"{clock} {level:<7} {self.agent}  {what}{more}")
         with contextlib.suppress(OSError, ValueError):
             # A full disk or a closed pipe must not stop an agent that can go on without its log.
             self.stream.write(line + "\n")

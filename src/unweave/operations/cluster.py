@@ -13,6 +13,7 @@ from typing import Any
 from unweave.errors import ConfigError, UnweaveError
 from unweave.node.api.client import AgentDown, Operator, asleep, lives
 from unweave.node.config import AgentFolder, agent_name, find_agents
+from unweave.text import quote
 
 __all__ = ["LOOK", "Fleet", "TimedOut", "fleet", "patiently"]
 
@@ -76,10 +77,10 @@ class Fleet:
                     raise AgentDown(f"{name}: {asleep(pid)}")
             alone = self.root in self.folders.values()
             raise AgentDown(
-                f"no agent runs in {self.root}: start it with `unweave agent {self.root}`"
+                f"no agent runs in {self.root}: start it with `unweave agent {quote(self.root)}`"
                 if alone
-                else f"no agent of {self.root} answers: start them with `unweave up {self.root}`, "
-                "or each with `unweave agent AGENT_DIR`"
+                else f"no agent of {self.root} answers: start them with "
+                f"`unweave up {quote(self.root)}`, or each with `unweave agent AGENT_DIR`"
             )
         return next(iter(self.agents.values()))
 
@@ -100,8 +101,8 @@ class Fleet:
             raise AgentDown(f"{name}: {asleep(self.silent[name])}; nothing was asked of it")
         if name not in self.agents:
             raise AgentDown(
-                f"{name} does not run: start it with `unweave agent {self.folders[name]}`, or, if "
-                "it is gone for good, use --gone"
+                f"{name} does not run: start it with `unweave agent {quote(self.folders[name])}`, "
+                "or, if it is gone for good, use --gone"
             )
         return self.agents[name]
 

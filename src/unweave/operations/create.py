@@ -61,19 +61,22 @@ def create_network(
             raise ConfigError(
                 f"agent {agent!r}: commands would take the name for an option: choose another"
             )
-    identities = [Identity.create(agent) for agent in agents]
-    entries = [
-        {"name": agent, "address": address, "certificate": identity.certificate_pem}
-        for agent, address, identity in zip(agents, addresses, identities, strict=True)
+    entries: list[dict[str, Any]] = [
+        {"name": agent, "address": address}
+        for agent, address in zip(agents, addresses, strict=True)
     ]
-    manifest = Manifest.make(
-        name=name,
-        model=model,
-        agents=entries,
-        graph=graph,
-        edges=None if edges is None else [list(edge) for edge in edges],
+    values = {
+        "name": name,
+        "model": model,
+        "graph": graph,
+        "edges": None if edges is None else [list(edge) for edge in edges],
         **settings,
-    )
+    }
+    Manifest.make(agents=entries, **values)  # names that no certificate can hold are refused here
+    identities = [Identity.create(agent) for agent in agents]
+    for entry, identity in zip(entries, identities, strict=True):
+        entry["certificate"] = identity.certificate_pem
+    manifest = Manifest.make(agents=entries, **values)
     manifest.terms()  # refuse what cannot run before anything is written
     with _all_or_nothing(root) as place:
         for k, identity in enumerate(identities):

@@ -10,6 +10,7 @@ from unweave.graph.topology import Topology
 from unweave.node.api.client import asleep, lives
 from unweave.node.config import AgentFolder
 from unweave.operations.cluster import Fleet
+from unweave.text import quote
 
 __all__ = ["cut_apart", "few", "hindrance", "parts_without"]
 
@@ -45,7 +46,7 @@ def cut_apart(topology: Topology, left: Set[str], down: Set[str], folders: dict[
     if not chosen:
         return text + "Make a new network of those that remain (`unweave init`)"
     one = "one of " if len(bridges) > 1 else ""
-    how = f"`unweave agent {folders.get(chosen[0], 'AGENT_DIR')}`"
+    how = f"`unweave agent {quote(folders.get(chosen[0], 'AGENT_DIR'))}`"
     return (
         f"{text}Start {one}{_shown(chosen)} again ({how}), or make a new network of those that "
         "remain (`unweave init`)"
@@ -105,7 +106,7 @@ def few(names: Iterable[str]) -> str:
 def _trouble(
     agents: Fleet, name: str, found: dict[str, dict[str, Any]], waiting: list[str] | None
 ) -> _Trouble | None:
-    gone = f"or, if it is gone for good, `unweave forget {agents.root} {name} --gone`"
+    gone = f"or, if it is gone for good, `unweave forget {quote(agents.root)} {quote(name)} --gone`"
     unheard = _unheard(name, found)
     if name in found:
         return None if not unheard else _Trouble("apart", f"answers here, but is {unheard}")
@@ -113,7 +114,9 @@ def _trouble(
         pid = agents.silent.get(name)
         if name in agents.silent and lives(pid):
             return _Trouble(f"frozen {name}", f"{asleep(pid)}; {gone}")
-        return _Trouble("down", f"start it with `unweave agent {agents.folders[name]}`, {gone}")
+        return _Trouble(
+            "down", f"start it with `unweave agent {quote(agents.folders[name])}`, {gone}"
+        )
     if unheard:
         ask = f"ask the operator of {name} whether it runs, {gone}"
         return _Trouble("elsewhere", f"elsewhere, {unheard}: {ask}")

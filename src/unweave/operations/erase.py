@@ -19,8 +19,9 @@ from unweave.node.identity import Identity
 from unweave.operations.cluster import LOOK, Fleet, TimedOut, patiently
 from unweave.operations.diagnose import cut_apart, few, hindrance
 from unweave.operations.votes import hold_ballot, told
-from unweave.protocol.certificate.verify import verify
+from unweave.protocol.certificate.verify import Erased, verify
 from unweave.protocol.certificate.write import tombstones_of
+from unweave.text import quote
 
 __all__ = ["audit_and_wait", "did_not_add_up", "erase_and_wait", "erased_keys", "on_record"]
 
@@ -38,8 +39,8 @@ def erase_and_wait(
     tell: Callable[[str], None],
     repeat: str = "",
     missing_ok: bool = False,
-) -> tuple[bytes, str]:
-    """Ask, wait until certified, and return the certificate's bytes and the request's id. `repeat`:
+) -> tuple[bytes, Erased]:
+    """Ask, wait until certified, and return the certificate's bytes and what it proves. `repeat`:
     the options that ask for the same once more; without them the whole agent would be forgotten.
     `missing_ok`: also keys that are not in the data any more."""
     subject = _subject(name, keys)
@@ -74,7 +75,7 @@ def erase_and_wait(
         last = answer["erasure"]
         if last["state"] == "certified":
             text = json.dumps(last["certificate"], sort_keys=True, separators=(",", ":"))
-            return _verified(text.encode(), agents), request
+            return text.encode(), _proved(text.encode(), agents, request)
         status = (agents.again(asker, "status", within=limit) or {"status": status})["status"]
         apart = _apart(agents, topology, name, status) if gone else ""
         if apart and not said:
@@ -84,7 +85,9 @@ def erase_and_wait(
     words = repeat or ("--gone" if gone else "")
     if keys is not None and not repeat:
         words = "--records FILE"  # never advise what would erase more than was asked
-    again = f"`{' '.join(filter(None, ['unweave forget', str(agents.root), name, words]))}`"
+    again = (
+        f"`{' '.join(filter(None, ['unweave forget', quote(agents.root), quote(name), words]))}`"
+    )
     if apart:
         raise TimedOut(
             f"{name} is not forgotten in time: {apart}. The request ({request}) stands: ask "
@@ -115,11 +118,11 @@ def _subject(name: str, keys: list[str] | None) -> str:
     return f"1 record of {name}" if number == 1 else f"{number} records of {name}"
 
 
-def _verified(certificate: bytes, agents: Fleet) -> bytes:
+def _proved(certificate: bytes, agents: Fleet, request: str) -> Erased:
     """Nothing is called forgotten on evidence that nobody would believe."""
     manifest = AgentFolder.read(next(iter(agents.folders.values()))).manifest
-    verify(certificate, manifest.terms(), verifier(manifest.pems()))
-    return certificate
+    account = verify(certificate, manifest.terms(), verifier(manifest.pems()))
+    return next(erased for erased in account.erasures if erased.request == request)
 
 
 def _progress(
@@ -150,7 +153,7 @@ def _who_votes(
     silent = _silent(name, status, refused)
     return (
         f"only {_votes(name, report, status, refused)}. Not heard of: {few(silent)}; their "
-        f"operators vote with `unweave vote AGENT_DIR {name}`, and the request stands: then "
+        f"operators vote with `unweave vote AGENT_DIR {quote(name)}`, and the request stands: then "
         f"ask again with {again}"
     )
 
@@ -260,7 +263,7 @@ def did_not_add_up(root: Path, before: Iterable[str], now: Iterable[str]) -> Unw
     new = sorted((Counter(found) - Counter(before)).elements())
     if not new and len(found) < 2:
         return None
-    again = f"when that is found, run `unweave audit {root}` again"
+    again = f"when that is found, run `unweave audit {quote(root)}` again"
     if len(found) >= 2:
         done = (
             "It was the second time, so the network has halted and keeps its evidence: trust no "

@@ -17,6 +17,7 @@ from unweave.errors import UnweaveError
 from unweave.node.api.client import AgentDown, Operator
 from unweave.node.config import agent_name
 from unweave.operations.fork_server import Nursery
+from unweave.text import quote
 
 __all__ = ["Child", "Process", "Supervisor"]
 
@@ -106,7 +107,7 @@ def _trouble(child: Child, code: int) -> str:
     if code < 0:
         return f"was ended by signal {-code}"
     words = child.last_words() or f"exit code {code}"
-    return f"cannot start: {words}; `unweave check {child.folder}` looks for more"
+    return f"cannot start: {words}; `unweave check {quote(child.folder)}` looks for more"
 
 
 class Supervisor:
@@ -172,7 +173,8 @@ class Supervisor:
                 if child.restarts >= _STARTS and child.exit_code is not None:
                     raise UnweaveError(
                         f"{name} does not start, after {_STARTS + 1} attempts: "
-                        f"{child.last_words()}; `unweave check {child.folder}` looks for more"
+                        f"{child.last_words()}; `unweave check {quote(child.folder)}` looks for "
+                        "more"
                     )
             if waiting:
                 time.sleep(0.05)

@@ -15,6 +15,7 @@ from unweave.node.api.client import asleep, lives
 from unweave.node.config import AgentFolder
 from unweave.operations.cluster import LOOK, Fleet, TimedOut, patiently
 from unweave.protocol.token import request_id
+from unweave.text import quote
 
 __all__ = ["Ballot", "hold_ballot", "told"]
 
@@ -42,7 +43,8 @@ def hold_ballot(
     statuses = agents.statuses(min(LOOK, timeout))
     if name in statuses:
         raise UnweaveError(
-            f"{name} answers here: it is not gone. Ask it: `unweave forget {agents.root} {name}`"
+            f"{name} answers here: it is not gone. Ask it: "
+            f"`unweave forget {quote(agents.root)} {quote(name)}`"
         )
     if name in agents.silent and lives(agents.silent[name]):
         tell(f"{name} may come back: {asleep(agents.silent[name])}; with enough votes it is out")
@@ -51,7 +53,7 @@ def hold_ballot(
     if not voters:
         raise UnweaveError(
             f"nobody here can vote that {name} is gone: every agent that answers has left the "
-            f"network itself; other operators vote with `unweave vote AGENT_DIR {name}`"
+            f"network itself; other operators vote with `unweave vote AGENT_DIR {quote(name)}`"
         )
     manifest = AgentFolder.read(next(iter(agents.folders.values()))).manifest
     quorum = manifest.terms().quorum

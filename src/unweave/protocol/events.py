@@ -85,6 +85,7 @@ class EraseRequested(NamedTuple):
     whole: bool
     rows: frozenset[bytes]
     now: float
+    remembered: int = 0  # of the rows: those that the data did not have when the owner asked
 
 
 class VoteCast(NamedTuple):

@@ -104,6 +104,12 @@ class _Erasure(Record):
         """Commitments to the erased rows: keyed hashes that only the owner can compute."""
         return frozenset(bytes.fromhex(row) for row in self.body["rows"])
 
+    @property
+    def remembered(self) -> int:
+        """Of the rows: those that the owner's data did not have when the erasure was asked for.
+        Nothing of them was taken out; they only can never be learned."""
+        return int(self.body["remembered"])
+
 
 class Intent(_Erasure):
     """An erasure that was asked for: a wake-up call and a hint where to go. It kills no token."""

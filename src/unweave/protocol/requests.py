@@ -40,11 +40,13 @@ def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
             )
         )
     else:
-        intend(s, turn.sign, event.request, event.whole, event.rows)
+        intend(s, turn.sign, event.request, event.whole, event.rows, event.remembered)
         revisit(s, turn)
 
 
-def intend(s: State, sign: Sign, request: bytes, whole: bool, rows: frozenset[bytes]) -> None:
+def intend(
+    s: State, sign: Sign, request: bytes, whole: bool, rows: frozenset[bytes], remembered: int
+) -> None:
     """From now on nothing of these rows is learned, and the token is awaited to take them out."""
     intent = Intent.write(
         s.me,
@@ -54,6 +56,7 @@ def intend(s: State, sign: Sign, request: bytes, whole: bool, rows: frozenset[by
         agent=s.me,
         whole=whole,
         rows=sorted(row.hex() for row in rows),
+        remembered=remembered,
     )
     s.intents = {**s.intents, request: intent}
     s.gossip = None

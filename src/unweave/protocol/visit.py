@@ -270,6 +270,7 @@ def carry_out(
             name=s.terms.name(s.me),
             whole=intent.whole,
             rows=sorted(row.hex() for row in intent.rows),
+            remembered=intent.remembered,
             retrain=retrain,
             receipt=receipt.raw.decode(),
             receipt_signature=receipt.signature.hex(),

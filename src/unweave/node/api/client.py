@@ -13,6 +13,7 @@ from typing import Any, Self
 from unweave.errors import UnweaveError
 from unweave.node.api.control import short
 from unweave.node.config import AGENT_FILE, agent_name
+from unweave.text import quote
 
 __all__ = ["AgentDown", "Operator", "asleep", "lives"]
 
@@ -41,7 +42,7 @@ class Operator:
             self._socket.close()
             raise AgentDown(
                 f"{self.name}: no agent runs in {self.folder}: start it with "
-                f"`unweave agent {self.folder}` (its settings are in {AGENT_FILE})"
+                f"`unweave agent {quote(self.folder)}` (its settings are in {AGENT_FILE})"
             ) from None
         self._lines = self._socket.makefile("rb")
 

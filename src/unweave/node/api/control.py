@@ -135,9 +135,12 @@ class Control:
     async def _erase(self, request: dict[str, Any]) -> dict[str, Any]:
         """{"whole": true} or {"keys": […]}; answers with the request's id, and of how many records
         an earlier request has been asked already. It may be repeated. With {"missing_ok": true}
-        keys that the data do not have (any more) can never come back either."""
+        keys that the data do not have (any more) can never come back either; the signed request
+        says how many they are."""
         whole, missing_ok = bool(request.get("whole")), bool(request.get("missing_ok"))
-        rows = frozenset() if whole else await self._rows_of(request["keys"], missing_ok)
+        rows = absent = frozenset[bytes]()
+        if not whole:
+            rows, absent = await self._rows_of(request["keys"], missing_ok)
         state, before = self.node.state, 0
         if state is not None and request.get("request") is None:
             asked, fresh = asked_before(state, rows)
@@ -151,17 +154,21 @@ class Control:
                 "agent keeps the commitments of what was erased)"
             )
         ident = self._ident(request.get("request"), self.node.me)
-        event = EraseRequested(ident, whole, rows, time.monotonic())
+        event = EraseRequested(ident, whole, rows, time.monotonic(), len(rows & absent))
         self._raise_refusal(await self.node.tell(event))
         return {"request": ident.hex(), "before": before}
 
-    async def _rows_of(self, keys: list[Any], missing_ok: bool) -> frozenset[bytes]:
-        """The commitments of the records with these keys."""
-        loop = asyncio.get_running_loop()
-        commit = self.data.commit_keys
-        rows, unknown = await loop.run_in_executor(None, commit, keys, missing_ok)
+    async def _rows_of(
+        self, keys: list[Any], missing_ok: bool
+    ) -> tuple[frozenset[bytes], frozenset[bytes]]:
+        """The commitments of the records with these keys, and those that the data do not have."""
+        found, unknown = await asyncio.to_thread(self.data.commit_keys, keys)
+        absent = frozenset[bytes]()
+        if missing_ok:
+            absent, unknown = self.data.commit_absent(unknown)
         if unknown:
-            lines = sorted(n for n, key in enumerate(keys, 1) if key in set(unknown))
+            strange = set(unknown)
+            lines = [n for n, key in enumerate(keys, 1) if key in strange]
             shown = ", ".join(map(str, lines[:5])) + (", …" if len(lines) > 5 else "")
             raise DataError(
                 f"{len(unknown)} of {len(keys)} keys are not in the data of "
@@ -169,7 +176,7 @@ class Control:
                 f"key number {shown}); if they were deleted from the data already, --missing-ok "
                 "erases them for good"
             )
-        return rows
+        return found | absent, absent
 
     async def _erasure(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"erasure": erasure_report(self.node, bytes.fromhex(request["request"]))}

@@ -28,6 +28,7 @@ from unweave.node.data.reader import Reader, Wanted, checked, listed
 from unweave.node.data.source import DataSource, is_sqlite
 from unweave.node.data.sqlite_reader import open_sqlite
 from unweave.node.errors import BadData, BadSum
+from unweave.text import quote
 
 __all__ = ["MIN_RECORDS", "SEEN_FILE", "DataSource", "PrivateData", "check_records"]
 
@@ -93,7 +94,7 @@ class PrivateData:
             raise BadData(
                 f"agent {self.agent!r} has no records",
                 "give it at least one, or leave it out of the network; if it has contributed, "
-                f"erase that: unweave forget … {self.agent}",
+                f"erase that: unweave forget … {quote(self.agent)}",
             )
         return n
 
@@ -142,17 +143,23 @@ class PrivateData:
 
     # -- keys and changes -------------------------------------------------------------------------
 
-    def commit_keys(
-        self, keys: Iterable[Key], missing_ok: bool = False
+    def commit_keys(self, keys: Iterable[Key]) -> tuple[frozenset[bytes], tuple[Key, ...]]:
+        """The commitments of the keys that the records have, and the keys that they do not."""
+        self._need_key()
+        return self._commit(keys, lambda asked: self._steady(lambda r, _: r.known(asked), _NOTHING))
+
+    def commit_absent(self, keys: Iterable[Key]) -> tuple[frozenset[bytes], tuple[Key, ...]]:
+        """The commitments of keys that no record has: what was deleted from the data is not to come
+        back. And the keys that no record could ever have."""
+        return self._commit(keys, lambda asked: asked)
+
+    def _commit(
+        self, keys: Iterable[Key], known_of: Callable[[frozenset[str]], frozenset[str]]
     ) -> tuple[frozenset[bytes], tuple[Key, ...]]:
-        """The commitments of the keys that the records have, and the keys that they do not. With
-        `missing_ok` the data are not asked: what was deleted from them is not to come back."""
         texts = {key: canonical(key) for key in keys}
-        asked = frozenset(text for text in texts.values() if text is not None and _plain(text))
-        column = self._need_key()
-        known = asked if missing_ok else self._steady(lambda r, _: r.known(asked), _NOTHING)
+        known = known_of(frozenset(t for t in texts.values() if t is not None and _plain(t)))
         if known:  # from now on they are known by this column
-            check_key(self._folder, column, self.agent)
+            check_key(self._folder, self._need_key(), self.agent)
         unknown = tuple(key for key, text in texts.items() if text not in known)
         return frozenset(commitment(self._secret, text) for text in known), unknown
 

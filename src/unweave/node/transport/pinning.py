@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Mapping
 
 from unweave.errors import ConfigError, MissingExtra
@@ -9,14 +10,27 @@ from unweave.keys import keyid_of, public_key, tls_name
 from unweave.manifest import Manifest
 from unweave.node.identity import Identity
 
-__all__ = ["Pin", "Pins"]
+__all__ = ["Pin", "Pins", "own_pin", "tls_problem"]
 
 
 try:
     from cryptography import x509
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import Encoding
+    from cryptography.x509.oid import ExtendedKeyUsageOID
 except ImportError:
     raise MissingExtra("cryptography", "node", "pinning certificates") from None
+
+
+# The extensions that TLS knows what to do with; any other that is critical makes it refuse.
+_KNOWN = (
+    x509.BasicConstraints,
+    x509.KeyUsage,
+    x509.ExtendedKeyUsage,
+    x509.SubjectAlternativeName,
+    x509.SubjectKeyIdentifier,
+    x509.AuthorityKeyIdentifier,
+)
 
 
 class Pin:
@@ -41,16 +55,55 @@ class Pin:
         self.pem = certificate.public_bytes(Encoding.PEM)
 
 
+def own_pin(manifest: Manifest, me: int, identity: Identity) -> Pin:
+    """What the manifest pins for this agent, if that is its own certificate, byte for byte."""
+    pin = Pin(manifest, me)
+    if identity.certificate.public_bytes(Encoding.DER) != pin.der:
+        raise ConfigError(
+            f'this is not the identity that network.toml pins for "{pin.name}": put back '
+            "its key.pem and certificate.pem, or the right network.toml"
+        )
+    return pin
+
+
+def tls_problem(pem: str, now: dt.datetime) -> str | None:
+    """Why no neighbour can open a connection with this certificate, if that is so."""
+    certificate = x509.load_pem_x509_certificate(pem.strip().encode())
+    name = tls_name(keyid_of(public_key(pem)))
+    try:
+        certificate.verify_directly_issued_by(certificate)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return "is not signed by its own key"
+    if now < certificate.not_valid_before_utc:
+        return f"is not valid before {certificate.not_valid_before_utc:%Y-%m-%d}"
+    if now > certificate.not_valid_after_utc:
+        return f"expired on {certificate.not_valid_after_utc:%Y-%m-%d}"
+    try:
+        found = {type(one.value): one for one in certificate.extensions}
+    except (ValueError, x509.DuplicateExtension):
+        return "has extensions that cannot be read"
+    names = found.get(x509.SubjectAlternativeName)
+    dns = names.value.get_values_for_type(x509.DNSName) if names else []
+    if name not in dns:
+        return f"does not hold the name {name}"
+    usage = found.get(x509.KeyUsage)
+    if usage and not usage.value.digital_signature:
+        return "may not sign (key usage)"
+    roles = found.get(x509.ExtendedKeyUsage)
+    for role in (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH):
+        if roles and role not in roles.value:
+            return "may not be used by servers and clients (extended key usage)"
+    strange = [one for kind, one in found.items() if one.critical and kind not in _KNOWN]
+    if strange:
+        return f"has a critical extension that nobody knows ({strange[0].oid.dotted_string})"
+    return None
+
+
 class Pins:
     """The certificates that count for one agent: its own and its neighbours'."""
 
     def __init__(self, manifest: Manifest, me: int, identity: Identity) -> None:
-        self.me = Pin(manifest, me)
-        if identity.certificate.public_bytes(Encoding.DER) != self.me.der:
-            raise ConfigError(
-                f'this is not the identity that network.toml pins for "{self.me.name}": put back '
-                "its key.pem and certificate.pem, or the right network.toml"
-            )
+        self.me = own_pin(manifest, me, identity)
         around = [int(index) for index in manifest.topology.neighbours(me)]
         self.neighbours = {index: Pin(manifest, index) for index in around}
         self._owner = {pin.der: index for index, pin in self.neighbours.items()}

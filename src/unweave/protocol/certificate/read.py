@@ -132,7 +132,7 @@ class Node:
             raise self.refuse(f"{size}lower-case hex digits were expected")
         return found
 
-    def hexes(self, length: int) -> list[bytes]:
+    def hexes(self, length: int | None = None) -> list[bytes]:
         """A list of distinct byte strings, in order."""
         found = [item.hex(length) for item in self.items()]
         if found != sorted(set(found)):
@@ -298,6 +298,7 @@ class Removal:
     agent: int
     whole: bool
     rows: int
+    remembered: int
     retrain: bool
     before: tuple[int, int]
     after: tuple[int, int]
@@ -407,6 +408,7 @@ def read_tombstone(node: Node, terms: Terms, check: Check) -> Removal:
         "name",
         "receipt",
         "receipt_signature",
+        "remembered",
         "request",
         "retrain",
         "rows",
@@ -421,6 +423,9 @@ def read_tombstone(node: Node, terms: Terms, check: Check) -> Removal:
         )
     request = body["request"].hex(16)
     whole, retrain = body["whole"].flag(), body["retrain"].flag()
+    rows, remembered = body["rows"].hexes(), body["remembered"].number()
+    if remembered > len(rows):
+        raise body["remembered"].refuse(f"more than the {len(rows)} rows that are erased")
     raw = body["receipt"].text().encode()
     place = f"{node.place}.receipt"
     signature = body["receipt_signature"].hex()
@@ -437,7 +442,8 @@ def read_tombstone(node: Node, terms: Terms, check: Check) -> Removal:
         request=request,
         agent=agent,
         whole=whole,
-        rows=len([row.hex() for row in body["rows"].items()]),
+        rows=len(rows),
+        remembered=remembered,
         retrain=retrain,
         before=(before[0], before[1]),
         after=(after[0], after[1]),

@@ -48,7 +48,11 @@ class Erased:
     scope: str  # "agent" or "records"
     kind: str  # "exact", "refined" or "retrained"
     by: str  # "owner" or "quorum"
-    rows: int | None  # how many records, for scope "records"
+    # For scope "records": how many keys; how many of them the owner's data had when it asked, and
+    # how many it did not have, which are only remembered: nothing was taken out for them.
+    rows: int | None
+    found: int | None = None
+    remembered: int | None = None
 
 
 @dataclass(frozen=True)
@@ -179,14 +183,16 @@ def erased(
             f'tombstones: the erasure {request.hex()} of "{name}" has no tombstone signed by it'
         )
     kind = "retrained" if request in attested.generation else "refined"
-    part = record is not None and not record.whole
+    part = record if record is not None and not record.whole else None
     return Erased(
         request=request.hex(),
         agent=name,
-        scope="records" if part else "agent",
+        scope="agent" if part is None else "records",
         kind="exact" if terms.conjugate else kind,
         by="owner" if own else "quorum",
-        rows=record.rows if part and record is not None else None,
+        rows=None if part is None else part.rows,
+        found=None if part is None else part.rows - part.remembered,
+        remembered=None if part is None else part.remembered,
     )
 
 

@@ -1,0 +1,36 @@
+"""Text that somebody else chose, on its way to a terminal, a log or a report.
+
+Names of agents, columns and files, and whatever a peer, a manifest or a certificate says, may hold
+characters that a terminal obeys (escape sequences), hides or reorders (bidirectional controls).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+__all__ = ["in_markdown", "quote", "visible"]
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#|~!&])")
+
+
+def visible(text: object) -> str:
+    """One line of printable characters: each other character is written as its escape.
+
+    >>> visible("a\\x1b[31m\\u202eb")
+    'a\\\\x1b[31m\\\\u202eb'
+    """
+    shown = str(text)
+    if shown.isprintable():
+        return shown
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in shown)
+
+
+def quote(word: object) -> str:
+    """A word of a command, as a shell wants it: every path and name that a text tells to copy."""
+    return shlex.quote(str(word))
+
+
+def in_markdown(text: object) -> str:
+    """`visible` text that Markdown shows as it is, also in a table."""
+    return _MARKDOWN.sub(r"\\\1", visible(text))
