@@ -6,12 +6,13 @@ import os
 import statistics
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 
-from benchmarks.harness import benchmark, cpu
+from benchmarks.harness import benchmark, cpu, ratio
 from unweave.federation import Federation
-from unweave.models import DirichletCategorical, LinearRegression, Model
+from unweave.models import BetaBernoulli, DirichletCategorical, LinearRegression, Model
 
 _VISITS = 1000
 
@@ -41,6 +42,42 @@ def visit_regression() -> float:
     rng = np.random.default_rng(0)
     shards = [rng.standard_normal((100, 11)) for _ in range(10)]
     return _visit(LinearRegression(features=10), shards)
+
+
+def _learn_and_forget(agents: int) -> Federation:
+    """Everybody on a ring learns in one sweep, and the agent a third of the way round is erased."""
+    rng = np.random.default_rng(0)
+    shards = [rng.integers(0, 2, 1 + k % 5) for k in range(agents)]
+    federation = Federation(BetaBernoulli(), shards, "ring", "sweep", seed=1)
+    federation.learn(progress=False)
+    return federation.forget(federation.agents[agents // 3], progress=False)
+
+
+@benchmark(
+    "Federation: learn, forget one: per agent at K=16,000 against K=2,000 (ring; 8 is quadratic)",
+    target=1.5,
+    at_most=True,
+)
+def growth() -> float:
+    small, large = (lambda: _learn_and_forget(2_000)), (lambda: _learn_and_forget(16_000))
+    return ratio(large, small, repeats=3) / 8
+
+
+@benchmark(
+    "Federation: memory per agent after it, K=8,000 against K=1,000 (ring; 8 is quadratic)",
+    target=1.5,
+    at_most=True,
+)
+def memory() -> float:
+    return _bytes_per_agent(8_000) / _bytes_per_agent(1_000)
+
+
+def _bytes_per_agent(agents: int) -> float:
+    tracemalloc.start()
+    federation = _learn_and_forget(agents)
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return used / len(federation.agents)
 
 
 def _process(code: str) -> float:

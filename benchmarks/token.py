@@ -30,6 +30,7 @@ from unweave.node.log import Log
 from unweave.node.transport.framing import Limits
 from unweave.node.transport.server import GrpcTransport
 from unweave.node.wire.channel import Post
+from unweave.persistent import NOBODY
 from unweave.protocol.messages import Ack, Pass
 from unweave.protocol.token import Token
 from unweave.testing.transport import LocalNetwork
@@ -62,7 +63,7 @@ class End:
 
     def token(self, dim: int) -> Token:
         small = token(Random(1), small_terms(self.folder.terms.size))
-        quiet = small.quiet._replace(agents=0, audit=None, frozen=None, signatures={})
+        quiet = small.quiet._replace(agents=NOBODY, audit=None, frozen=None, signatures={})
         units = np.arange(dim, dtype=np.int64)
         return small._replace(run=self.folder.terms.run, eta=units, quiet=quiet)
 

@@ -21,6 +21,7 @@ from unweave.graph import (
 )
 from unweave.models import Model, by_name
 from unweave.models.beta_exponential import BetaExponential
+from unweave.persistent import NOBODY, Stack
 from unweave.rng import Purpose, Stream, derive
 from unweave.solvers import ESTIMATORS, Exact, NaturalGradient, Solver
 
@@ -38,14 +39,14 @@ NETWORKS = {
 
 def reference_path(graph: Topology, schedule: str, seed: int, iterations: int) -> list[int]:
     k = first_agent(len(graph), seed)
-    path, stack, visited = [k], (), 0
+    path, stack, visited = [k], Stack(), NOBODY
     for hop in range(1, iterations):
         if schedule == "metropolis":
             k = metropolis_next(graph, k, route_key(seed, 1, hop))
         else:
             order = sweep_order(graph, k, seed)
             step = sweep_next(graph, k, stack, visited, order)
-            k, stack, visited = step.next, step.stack, 0 if step.done else step.visited
+            k, stack, visited = step.next, step.stack, NOBODY if step.done else step.visited
         path.append(k)
     return path
 

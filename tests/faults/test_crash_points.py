@@ -60,7 +60,7 @@ from unweave.protocol.events import (
 from unweave.protocol.merge import settled, unresolved
 from unweave.protocol.messages import Ack, Pass
 from unweave.protocol.state import Parked, State
-from unweave.protocol.token import NOTHING, bit, dead, members, request_id
+from unweave.protocol.token import NOTHING, dead, request_id
 from unweave.simulator.world import Fate, World
 from unweave.testing.store import Tally
 from unweave.testing.values import same_durable, small_terms, state
@@ -354,7 +354,7 @@ def at_rest(world: World, alive: Iterable[int]) -> bool:
     return (
         len(holders) == 1
         and stamps == {holders[0].role.token.stamp}
-        and holders[0].rest.quiet == world.terms.everybody & ~holders[0].left
+        and holders[0].rest.quiet == world.terms.everybody - holders[0].left
         and all(s.wake < s.rest.stamp and not s.intents for s in ends)
         and all(len(s.tombstones) < world.terms.chapter for s in ends)
     )
@@ -476,7 +476,7 @@ def check_bytes(s: State, run: Scenario, content: bytes) -> None:
 def check_sum(token, states, run: Scenario) -> None:
     """I1 from the stored factors. A factor may be missing only where a tombstone took it."""
     total = run.terms.eta0
-    for k in members(token.inside):
+    for k in token.inside:
         owner, revision = states[k], token.included[k]
         units = run.lost.get((k, revision))
         if units is None:
@@ -557,13 +557,13 @@ def recover(states, point: Point, run: Scenario, absent: frozenset[int], *, agai
     token = world.state(world.parked).role.token
     rows = units = terms.eta0
     for k, s in zip(alive, ends, strict=True):
-        assert s.left == sum(bit(gone) for gone in absent), "P6"
+        assert s.left == set(absent), "P6"
         if not s.detached:
-            assert token.inside & bit(k), "P6"
+            assert k in token.inside, "P6"
             assert s.current.rows == s.rows, "P6"
             rows = rows[:2] + Rows(k).factor(s.dropped)
             units = units + s.current.units
-    assert token.inside == sum(bit(k) for k in alive if not world.state(k).detached), "P6"
+    assert token.inside == {k for k in alive if not world.state(k).detached}, "P6"
     assert np.array_equal(token.eta, units), "P6"
     assert np.array_equal(token.eta[:2], rows[:2]), "P6"
     for k, s in enumerate(states):

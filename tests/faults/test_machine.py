@@ -28,7 +28,7 @@ from tests.support.wire import Wire
 
 from unweave.protocol.events import DataChanged, VoteCast
 from unweave.protocol.state import State
-from unweave.protocol.token import bit, request_id
+from unweave.protocol.token import request_id
 from unweave.simulator.invariants import Violation
 
 GRAPHS = {
@@ -253,7 +253,7 @@ class Machine(RuleBasedStateMachine):
 
     def _finished(self) -> bool:
         wire = self.wire
-        left = 0 if self.gone is None else bit(self.gone)
+        left = frozenset() if self.gone is None else {self.gone}
         asked = {request for requests in self.asked.values() for request, _, _ in requests}
         overtaken = {
             request

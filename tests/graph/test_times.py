@@ -23,6 +23,7 @@ from unweave.graph.times import (
     move_probabilities,
     transition_matrix,
 )
+from unweave.persistent import NOBODY, Stack
 from unweave.rng import Purpose, derive
 
 LOLLIPOP = Topology(list("abcdefg"), [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (4, 5), (4, 6)])
@@ -245,7 +246,7 @@ def test_sweep_forecast_is_the_rule_from_every_start(t):
     K, agent, seed = len(t), len(t) - 1, 8
     learn, forget = [], []
     for start in range(K):
-        k, stack, visited, hop = start, (), 0, 1
+        k, stack, visited, hop = start, Stack(), NOBODY, 1
         first = {start: 1}
         done = False
         while not done:

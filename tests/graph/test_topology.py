@@ -135,3 +135,15 @@ def test_a_hundred_thousand_agents_fit():
     assert len(t) == 100_000
     assert t.indices.nbytes + t.indptr.nbytes < 5_000_000
     assert t.next_hop(0, 99_999) in t.neighbours(0)
+
+
+@given(connected(), st.data())
+def test_the_nearest_target_is_the_first_by_distance(t, data):
+    agents = st.integers(0, len(t) - 1)
+    for _ in range(2):  # another set of targets, and another answer
+        targets = data.draw(st.frozensets(agents, min_size=1))
+        nearest = t.nearest(targets)
+        for k in range(len(t)):
+            away = t.distances(k)
+            assert nearest[k] == min(targets, key=lambda target: (away[target], target))
+        assert t.nearest(targets) is nearest

@@ -27,6 +27,7 @@ from unweave.node.storage.rows import (
 from unweave.node.wire.codec import decode, encode
 from unweave.node.wire.envelope import PAYLOAD_TYPE, seal, unseal
 from unweave.node.wire.primitives import pb
+from unweave.persistent import Bitmap, Vector
 from unweave.protocol.messages import (
     Ack,
     Alive,
@@ -276,8 +277,8 @@ def test_large_networks_and_vectors_are_read_whole():
     agents, dim = 10_000, 200_000
     terms = small_terms(agents, dim)
     draw = Random(5)
-    revisions = tuple(Revision(k % 7, draw.getrandbits(64)) for k in range(agents))
-    inside = sum(1 << k for k, revision in enumerate(revisions) if revision.counter)
+    revisions = Vector(Revision(k % 7, draw.getrandbits(64)) for k in range(agents))
+    inside = Bitmap(k for k, revision in enumerate(revisions) if revision.counter)
     big = token(Random(1), small_terms())._replace(
         included=revisions,
         inside=inside,

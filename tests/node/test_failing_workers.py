@@ -103,7 +103,7 @@ async def goes_on(tmp_path, bad, limit=3600.0, end=None):
 def includes(node, *who):
     state = node.state
     copy = None if state is None else state.copy
-    return copy is not None and all(copy.inside >> k & 1 for k in who)
+    return copy is not None and all(k in copy.inside for k in who)
 
 
 # --------------------------------------------------------------------------------- the desk alone

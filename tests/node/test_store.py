@@ -23,6 +23,7 @@ from unweave.node.storage.rows import FIELDS
 from unweave.node.storage.schema import APPLICATION_ID, MIGRATIONS, OLDEST, latest
 from unweave.node.storage.sqlite import Disk, SqliteStore, open_store
 from unweave.node.wire.codec import decode
+from unweave.persistent import Stack
 from unweave.protocol.messages import Pass
 from unweave.protocol.ports import MemoryStore
 from unweave.protocol.state import DURABLE, Hold, Idle, Out, State
@@ -159,7 +160,7 @@ def test_a_large_token_is_overwritten_where_it_lies(tmp_path):
             longer = hop % 5 == 0
             after = at.fork()
             stamp = carried.stamp._replace(hop=1000 + hop)
-            after.role = Hold(carried._replace(stamp=stamp, stack=(1,) * longer))
+            after.role = Hold(carried._replace(stamp=stamp, stack=Stack.of([1] * longer)))
             before = written(path) if hop else 0
             store.commit(at, after)
             at = after

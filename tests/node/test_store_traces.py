@@ -89,7 +89,7 @@ def test_what_is_erased_leaves_no_bytes(whole, dim, tmp_path):
     gone = [
         token.eta
         for token in disks.tokens
-        if token.inside >> VICTIM & 1 and request_id(VICTIM, b"r" * 12) not in _ids(token)
+        if VICTIM in token.inside and request_id(VICTIM, b"r" * 12) not in _ids(token)
     ]
     assert len(gone) > 5
     unique = list({eta.tobytes(): eta for eta in gone}.values())

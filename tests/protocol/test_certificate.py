@@ -6,7 +6,9 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
+from random import Random
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from tests.support.tally import Tally, draw_erasure, tally_terms
 from unweave.graph.random_graphs import erdos_renyi
 from unweave.keys import verifier
 from unweave.protocol.certificate.verify import Account, verify
+from unweave.protocol.certificate.write import attestation
 from unweave.protocol.config import Patience
 from unweave.protocol.events import Certified, Effect, Refused, Send
 from unweave.protocol.messages import Pass, Share
@@ -27,6 +30,8 @@ from unweave.simulator.faults import PROFILES, Storm
 from unweave.simulator.invariants import Checker
 from unweave.simulator.workload import ride_out
 from unweave.simulator.world import World
+from unweave.testing.values import small_terms
+from unweave.testing.values import token as draw_token
 
 
 def account(bench: Bench, raw: bytes) -> Account:
@@ -278,3 +283,18 @@ def test_payloads_are_in_toto_statements() -> None:
         assert statement["_type"] == "https://in-toto.io/Statement/v1"
         assert statement["predicateType"] == kind
         assert set(statement["subject"][0]["digest"]) == {"sha256"}
+
+
+def test_a_statement_that_was_written_before_is_about_this_very_token() -> None:
+    """One process writes it once per cover; a token that differs in anything gets another one."""
+    terms, draw = small_terms(), Random(3)
+    token, other = draw_token(draw, terms), draw_token(draw, terms)
+    open_requests = frozenset(r for tomb in token.tombs.values() for r in tomb.open)
+    other = other._replace(generation=open_requests)
+    first = attestation(terms, token)
+    assert attestation(terms, token._replace(passes=7)) is first
+    for name in ("eta", "included", "tombs", "generation", "receipts", "stamp"):
+        changed = token._replace(**{name: getattr(other, name)})
+        assert attestation(terms, changed) == attestation(replace(terms), changed)
+        assert attestation(terms, changed) != first
+        assert attestation(terms, token) == first

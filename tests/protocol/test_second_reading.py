@@ -47,7 +47,7 @@ def assert_idle(wire: Wire) -> None:
     """Everybody has attested; nothing is said, and nobody wakes anybody, however long it lasts."""
     assert wire.resting
     stamp, left = wire.token.stamp, wire.disks[wire.holder].left
-    assert wire.token.quiet.agents == wire.terms.everybody & ~left
+    assert wire.token.quiet.agents == wire.terms.everybody - left
     wire.wait(5.0)  # the last signs of life are passed on
     told = len(wire.past)
     wire.wait(60.0)
@@ -146,7 +146,7 @@ def test_an_agent_that_put_itself_away_stays_erased() -> None:
     wire.wait(20.0)
     assert wire.disks[1].detached
     assert not wire.disks[1].factors
-    assert not wire.inside & 0b0010
+    assert 1 not in wire.inside
     same_knowledge(wire)
     assert_idle(wire)
 
@@ -167,7 +167,7 @@ def test_a_retraining_that_was_put_away_still_voids_old_factors() -> None:
     assert wire.disks[2].generation == {asked}  # before any token has told it
     wire.wait(60.0)
     assert all(f.revision != old and f.generation == {asked} for f in wire.disks[2].factors)
-    assert wire.inside == 0b1111
+    assert wire.inside == {0, 1, 2, 3}
     assert wire.token.generation == {asked}
     assert_idle(wire)
 
@@ -303,5 +303,5 @@ def test_rows_that_were_put_away_are_never_solved_for_again() -> None:
     wire.boot(1, wire.blank(1))
     wire.wait(30.0)
     assert wire.disks[1].dropped == {row_key(2)}
-    assert wire.inside == 0b1111
+    assert wire.inside == {0, 1, 2, 3}
     assert_idle(wire)

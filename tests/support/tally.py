@@ -169,13 +169,13 @@ def expected_eta(world: World, checker: Checker) -> list[int]:
     """Components 0 and 1 of what the network must have learned in the end: eta_0, and of everybody
     who has not left and was not erased the newest version of all rows that were not erased."""
     total = [int(v) for v in world.terms.eta0[:2]]
-    left = 0
+    left: frozenset[int] = frozenset()
     for agent in world.agents:
         if agent.state is not None:
             left |= gone(agent.state.tombs)
     for k, agent in enumerate(world.agents):
         tomb = world.state(k).tombs.get(k, NOTHING)
-        if left >> k & 1 or tomb.whole:
+        if k in left or tomb.whole:
             continue
         erased = frozenset(row for r in tomb.ids for row in checker.erased[r][1])
         worker = agent.worker

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from tests.support.tally import PATIENCE, Tally, row_key, tally_checker, tally_signers
 from tests.support.tally import tally_terms as terms_of
 from unweave.graph import Topology
+from unweave.persistent import NOBODY, Bitmap
 from unweave.protocol.certificate.write import proved_by
 from unweave.protocol.events import (
     Again,
@@ -113,9 +114,9 @@ class Wire:
         return token
 
     @property
-    def inside(self) -> int:
-        """Bitmap of the agents in the newest token; nobody while there is none."""
-        return self.token.inside if any(s.token for s in self.disks) else 0
+    def inside(self) -> Bitmap:
+        """The agents in the newest token; nobody while there is none."""
+        return self.token.inside if any(s.token for s in self.disks) else NOBODY
 
     @property
     def resting(self) -> bool:

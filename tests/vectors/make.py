@@ -17,6 +17,7 @@ from unweave.node.identity import Identity
 from unweave.node.wire.codec import encode
 from unweave.node.wire.envelope import PAYLOAD_TYPE as MESSAGE_TYPE
 from unweave.node.wire.envelope import seal
+from unweave.persistent import Bitmap
 from unweave.protocol.certificate.write import (
     PAYLOAD_TYPE,
     attestation,
@@ -118,13 +119,13 @@ def build() -> dict[str, bytes]:
         keep(f"{NAMES[k]} votes that west is gone", voter.votes[WEST, k])
 
     s.tombs = join(token.tombs, {WEST: Tomb(left=True)})
-    inside = sum(1 << k for k, revision in enumerate(token.included) if revision.counter)
+    inside = Bitmap(k for k, revision in enumerate(token.included) if revision.counter)
     token = token._replace(tombs=s.tombs, inside=inside)
     statement = attestation(terms, token)
     signatures = {k: sign_statement(statement, people[k].sign) for k in (NORTH, EAST, SOUTH)}
     for k, signature in signatures.items():
         record(f"{NAMES[k]} attests", people[k], PAYLOAD_TYPE, statement, signature)
-    agents = sum(1 << k for k in signatures)
+    agents = Bitmap(signatures)
     quiet = Quiet(agents=agents, audit=token.eta, statement=statement, signatures=signatures)
     token = token._replace(quiet=quiet)
     closed = closing(s, token, token.stamp.next(s.boot), None)

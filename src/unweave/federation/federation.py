@@ -23,7 +23,7 @@ from unweave.models.posterior import Posterior
 from unweave.models.resolution import warn_if_flattened
 from unweave.protocol.config import Terms
 from unweave.protocol.events import DataChanged, EraseRequested
-from unweave.protocol.token import NOTHING, Token, members, request_id, whole_bitmap
+from unweave.protocol.token import NOTHING, Token, all_out, request_id
 from unweave.rng import Purpose, derive
 from unweave.solvers import Solver, as_solver
 from unweave.solvers.worker import ModelWorker, influence, record_key
@@ -94,7 +94,7 @@ def attested(walk: Walk) -> Token | None:
     """The token at rest that everybody has attested, or None while it is under way."""
     holder = walk.world.parked
     token = None if holder is None else walk.world.state(holder).token
-    complete = token is not None and token.quiet.agents == walk.terms.everybody
+    complete = token is not None and len(token.quiet.agents) == walk.terms.size
     return token if complete else None
 
 
@@ -239,7 +239,7 @@ class Federation:
     def forgotten(self) -> tuple[str, ...]:
         """The agents that were erased as a whole."""
         token = self._walk.token
-        return () if token is None else self._names(whole_bitmap(token.tombs))
+        return () if token is None else self._names(all_out(token.tombs))
 
     @property
     def units(self) -> Ints:
@@ -398,8 +398,8 @@ class Federation:
 
     # --------------------------------------------------------------------------------- internal
 
-    def _names(self, bitmap: int) -> tuple[str, ...]:
-        return tuple(self.agents[k] for k in members(bitmap))
+    def _names(self, agents: Iterable[int]) -> tuple[str, ...]:
+        return tuple(self.agents[k] for k in agents)
 
     def _gone(self, k: int) -> bool:
         return self._walk.started and self._walk.world.state(k).tomb.out

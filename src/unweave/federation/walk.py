@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from unweave.errors import GridOverflow, SolverError
 from unweave.federation.history import History, Step
@@ -11,7 +12,7 @@ from unweave.progress import Bar, bar
 from unweave.protocol.config import Terms
 from unweave.protocol.events import Continue, Effect, Event, StaysOut
 from unweave.protocol.state import State
-from unweave.protocol.token import Token, bit, members, missing, whole_bitmap
+from unweave.protocol.token import Token, all_out, is_missing
 from unweave.simulator.world import World
 from unweave.solvers.worker import ModelWorker
 
@@ -60,7 +61,7 @@ class Recorder:
                 token.stamp.epoch,
                 self._names[agent],
                 action,
-                token.inside.bit_count(),
+                len(token.inside),
                 token.eta,
             )
         )
@@ -68,6 +69,23 @@ class Recorder:
 
 # ------------------------------------------------------------------------------
 # Lets the token walk until something holds, with a bar for people and a bound for machines.
+
+
+class _Search:
+    """Looks for an agent of which something holds, and starts with the one it found last: asked at
+    every visit, it passes each agent once in a pass instead of all agents at every visit."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._last = 0
+
+    def find(self, holds: Callable[[int], bool]) -> int | None:
+        """None: it holds of nobody now."""
+        for k in chain(range(self._last, self._size), range(self._last)):
+            if holds(k):
+                self._last = k
+                return k
+        return None
 
 
 class Walk:
@@ -81,6 +99,8 @@ class Walk:
         self._recorder = Recorder(self.history, terms.topology.agents)
         self.world = World(terms, workers, seed=terms.seed, observers=[self._recorder])
         self.started = False
+        self._unsettled = _Search(len(workers))
+        self._untried = _Search(len(workers))
 
     # --------------------------------------------------------------------------------- reading
 
@@ -100,35 +120,40 @@ class Walk:
         token = self._recorder.token
         if token is None:
             return False
-        absent = members(missing(token, self.terms.everybody))
-        return not any(map(self._has_rows, absent)) and not self._outdated(token)
+        return self._unsettled.find(lambda k: self._is_unsettled(token, k)) is None
 
     def _has_rows(self, k: int) -> bool:
         """Whether anything is left to contribute: all records may have been forgotten."""
         return self.workers[k].shard(self.world.state(k).dropped).n > 0
 
-    def _outdated(self, token: Token) -> bool:
-        """Whether somebody's data are newer than what the token includes."""
-        for k in range(len(self.workers)):
-            state = self.world.state(k)
-            current = state.current
-            if current is None or state.tomb.out:
-                continue
-            if current.revision != token.included[k] or (
-                current.data != state.data or current.rows != state.rows
-            ):
-                return True
-        return False
+    def _is_unsettled(self, token: Token, k: int) -> bool:
+        """Whether this agent's rows are not in the token, or are newer than what it includes."""
+        if is_missing(token, k) and self._has_rows(k):
+            return True
+        state = self.world.state(k)
+        current = state.current
+        if current is None or state.tomb.out:
+            return False
+        return (
+            current.revision != token.included[k]
+            or current.data != state.data
+            or current.rows != state.rows
+        )
 
     def _stuck(self) -> bool:
         """Whether everybody who is missing has tried in vain."""
         token, why = self._recorder.token, self._recorder.stays_out
         if token is None or not why:
             return False
+
+        def absent(k: int) -> bool:
+            return is_missing(token, k) and self._has_rows(k)
+
+        if self._untried.find(lambda k: k not in why and absent(k)) is not None:
+            return False
         if any(self.world.state(k).intents for k in range(len(self.workers))):
             return False  # an erasure may make room
-        absent = [k for k in members(missing(token, self.terms.everybody)) if self._has_rows(k)]
-        return bool(absent) and all(k in why for k in absent)
+        return any(map(absent, why))
 
     def _refuse_overflow(self) -> None:
         """An agent whose factor does not fit beside the others' stays out for good: what the token
@@ -136,7 +161,7 @@ class Walk:
         token, why = self._recorder.token, self._recorder.stays_out
         for k in sorted(why):
             state = self.world.state(k)
-            if state.tomb.out or state.detached or (token is not None and token.inside & bit(k)):
+            if state.tomb.out or state.detached or (token is not None and k in token.inside):
                 del why[k]
         if why:
             names = ", ".join(self.terms.name(k) for k in sorted(why))
@@ -206,10 +231,10 @@ class Walk:
 
     def _pass(self, what: str) -> None:
         """Walk until everybody who is not forgotten has been visited."""
-        left = self.terms.everybody & ~whole_bitmap(self.current_token().tombs)
+        left = set(range(self.terms.size)).difference(all_out(self.current_token().tombs))
         while left:
             self.visits(1, what, False)
-            left &= ~bit(self.terms.topology.index(self.history[-1].agent))
+            left.discard(self.terms.topology.index(self.history[-1].agent))
 
     def _run(self, done: Callable[[], bool], show: Bar) -> None:
         """Step the world; `done` can only change with a visit."""

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from unweave.graph.topology import Topology
+from unweave.persistent import Bitmap, Stack
 from unweave.rng import Purpose, derive, uniform
 
 __all__ = [
@@ -82,32 +83,33 @@ class SweepStep(NamedTuple):
     """What a depth-first step decides; `stack` and `visited` travel on the token."""
 
     next: int
-    stack: tuple[int, ...]
-    visited: int  # bitmap: bit k is set once agent k was reached
+    stack: Stack
+    visited: Bitmap  # the agents that were reached
     done: bool  # the pass ends here, at its root
 
 
 def sweep_next(
     topology: Topology,
     k: int,
-    stack: tuple[int, ...],
-    visited: int,
+    stack: Stack,
+    visited: Bitmap,
     order: tuple[int, ...],
     skip: frozenset[int] = _NOBODY,
 ) -> SweepStep:
     """One step of a depth-first pass at agent k, whose neighbours are tried in `order`.
 
     Down to the first neighbour that is neither visited nor skipped, else back to the top of the
-    stack. A pass starts with `stack=(), visited=0` and is done at its root when the stack is empty;
+    stack. A pass starts with both empty and is done at its root when the stack is empty;
     an agent whose parent must be skipped or is no neighbour becomes the root: a pass always ends.
     """
-    visited |= 1 << k
+    visited = visited.plus(k)
     for j in order:
-        if not visited >> j & 1 and j not in skip:
-            return SweepStep(j, (*stack, k), visited, False)
-    if stack and stack[-1] not in skip and stack[-1] in topology.adjacency[k]:
-        return SweepStep(stack[-1], stack[:-1], visited, False)
-    return SweepStep(k, (), visited, True)
+        if j not in visited and j not in skip:
+            return SweepStep(j, stack.push(k), visited, False)
+    parent = stack.top
+    if parent is not None and parent not in skip and parent in topology.adjacency[k]:
+        return SweepStep(parent, stack.pop(), visited, False)
+    return SweepStep(k, Stack(), visited, True)
 
 
 def seek_next(topology: Topology, k: int, target: int, skip: frozenset[int] = _NOBODY) -> int:

@@ -68,6 +68,7 @@ class Topology:
             ("indices", indices),
             ("_lookup", lookup),
             ("_distances", {}),
+            ("_nearest", {}),
         ):
             object.__setattr__(self, attribute, value)
         if (self._search(0) < 0).any():
@@ -75,6 +76,7 @@ class Topology:
 
     _lookup: dict[str, int]
     _distances: dict[int, NDArray[np.int32]]
+    _nearest: dict[frozenset[int], NDArray[np.int32]]
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a Topology cannot be changed: build a new one ({name})")
@@ -164,6 +166,27 @@ class Topology:
             if len(self._distances) >= _KEPT_DISTANCES:
                 self._distances.pop(next(iter(self._distances)), None)
             self._distances[t] = known
+        return known
+
+    def nearest(self, targets: frozenset[int]) -> NDArray[np.int32]:
+        """Every agent's nearest target, the smallest index among equals (one search, remembered
+        for the latest targets)."""
+        known = self._nearest.get(targets)
+        if known is None:
+            found, adjacency = [-1] * len(self), self.adjacency
+            level = {target: target for target in targets}
+            while level:
+                for k, target in level.items():
+                    found[k] = target
+                reached: dict[int, int] = {}
+                for k, target in level.items():
+                    for j in adjacency[k]:
+                        if found[j] < 0 and reached.get(j, target) >= target:
+                            reached[j] = target
+                level = reached
+            known = frozen(np.asarray(found, dtype=np.int32))
+            self._nearest.clear()
+            self._nearest[targets] = known
         return known
 
     def distances_avoiding(self, target: int, avoid: frozenset[int]) -> NDArray[np.int32]:

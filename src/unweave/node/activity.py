@@ -46,7 +46,7 @@ def news(before: State, after: State) -> Iterator[Entry]:
     """What is worth a line; unchanged fields are the same objects, so most steps cost little."""
     name = after.terms.name
     if after.synced and not before.synced:
-        heard = [name(k) for k in after.neighbours if after.welcomed >> k & 1]
+        heard = [name(k) for k in after.neighbours if k in after.welcomed]
         yield Entry("joined", {"neighbours": _listed(heard) or "none"})
     if after.suspects is not before.suspects:
         for k in sorted(after.suspects - before.suspects):
@@ -122,9 +122,9 @@ def _rested(before: State, after: State) -> Iterator[Entry]:
     rest = after.rest
     assert rest is not None
     name = after.terms.name
-    waiting = after.terms.everybody & ~after.left & ~rest.quiet
+    waiting = after.terms.beyond(rest.quiet, after.left)
     if not waiting and (before.rest is None or rest.stamp != before.rest.stamp):
-        facts: dict[str, Any] = {"at": name(rest.holder), "attested": rest.quiet.bit_count()}
+        facts: dict[str, Any] = {"at": name(rest.holder), "attested": len(rest.quiet)}
         if after.copy is not None and after.copy.included == rest.included:
             facts["digest"] = digest(after.copy.eta).hex()[:12]
         yield Entry("the token rests", facts)

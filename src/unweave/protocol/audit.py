@@ -14,6 +14,7 @@ import numpy as np
 
 from unweave.errors import GridOverflow
 from unweave.grid import Ints
+from unweave.persistent import NOBODY, Stack
 from unweave.protocol.certificate.write import attestation, certificate, sign_statement
 from unweave.protocol.events import UNKNOWN, Appraise, Certified, Freeze, Unknown
 from unweave.protocol.gossip import attest_ready
@@ -22,7 +23,7 @@ from unweave.protocol.records import Halt
 from unweave.protocol.recovery import drop_role, rebuild
 from unweave.protocol.routing import park
 from unweave.protocol.state import Hold, State, Turn, ask
-from unweave.protocol.token import QUIET, Quiet, Token, bit, digest, missing
+from unweave.protocol.token import QUIET, Quiet, Token, digest, lacking
 
 __all__ = ["OneMore", "consider_quiet"]
 
@@ -37,7 +38,7 @@ def consider_quiet(s: State, turn: Turn, token: Token, cavity: Ints) -> bool:
             return False
         token = attest(s, turn, token, cavity, frozen)
         s.role = Hold(token)
-    if token.quiet.agents and not s.terms.everybody & ~s.left & ~token.quiet.agents:
+    if token.quiet.agents and not s.terms.beyond(token.quiet.agents, s.left):
         if token.quiet.statement != attestation(s.terms, token):
             s.role = Hold(token._replace(quiet=QUIET, busy=True))
             return True  # everybody signed, but not this: a new cover
@@ -49,7 +50,7 @@ def consider_quiet(s: State, turn: Turn, token: Token, cavity: Ints) -> bool:
 def may_attest(s: State, token: Token, cavity: Ints) -> bool:
     """Only what will stand: nothing pending here, all neighbours know the tombstones, and (unless
     the model is conjugate) the factor was solved against this very cavity."""
-    if token.quiet.agents & bit(s.me) or (not token.passes and missing(token, s.terms.everybody)):
+    if s.me in token.quiet.agents or (not token.passes and lacking(token)):
         return False  # during the first cover every visit is a change: do not sign for nothing
     if s.own_intents() or unresolved(s) or not attest_ready(s):
         return False
@@ -61,7 +62,7 @@ def may_attest(s: State, token: Token, cavity: Ints) -> bool:
 
 
 def is_solved(s: State, token: Token, cavity: Ints) -> bool:
-    return bool(token.inside & bit(s.me)) and s.solved_for == digest(cavity)
+    return s.me in token.inside and s.solved_for == digest(cavity)
 
 
 def frozen_vector(s: State, turn: Turn, token: Token) -> Ints | Unknown | None:
@@ -91,7 +92,7 @@ def attest(
     solved = s.terms.conjugate or out or is_solved(s, token, cavity)
     total = thawed(s, quiet, frozen)
     quiet = Quiet(
-        agents=quiet.agents | bit(s.me),
+        agents=quiet.agents.plus(s.me),
         audit=audited(s, token, quiet),
         frozen=None if isinstance(total, Unknown) else total,
         statement=statement,
@@ -101,7 +102,7 @@ def attest(
     )
     token = token._replace(quiet=quiet, busy=True)
     # The attesting cover is a sweep of its own: it starts here with an empty bitmap.
-    return token._replace(seen=bit(s.me), stack=()) if restart else token
+    return token._replace(seen=NOBODY.plus(s.me), stack=Stack()) if restart else token
 
 
 def audited(s: State, token: Token, quiet: Quiet) -> Ints:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from unweave.graph import Topology
 from unweave.grid import Grid, Ints
+from unweave.persistent import Bitmap
 from unweave.rng import Purpose, derive, uniform
 
 __all__ = ["Patience", "Terms"]
@@ -54,8 +56,12 @@ class Terms:
         return len(self.topology.agents)
 
     @cached_property
-    def everybody(self) -> int:
-        return (1 << self.size) - 1
+    def everybody(self) -> Bitmap:
+        return Bitmap(range(self.size))
+
+    def beyond(self, agents: Bitmap, but: Set[int]) -> int:
+        """How many agents are neither in `agents` nor in `but`."""
+        return self.size - len(agents) - sum(agent not in agents for agent in but)
 
     @property
     def quorum(self) -> int:
@@ -71,6 +77,12 @@ class Terms:
     def sweep_orders(self) -> dict[int, tuple[int, ...]]:
         """Each agent's fixed order of neighbours, filled when it is first needed."""
         return {}
+
+    @cached_property
+    def attested(self) -> list[tuple[Any, ...]]:
+        """The statement that was last written for a cover, after the parts of the token it is
+        about. Agents of one process attest the same objects: it is written once for all of them."""
+        return []
 
     def keyid(self, agent: int) -> str:
         return self.keyids[agent] if self.keyids else self.topology.agents[agent]

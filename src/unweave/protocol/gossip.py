@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from unweave.protocol.certificate.write import evident
 from unweave.protocol.merge import hear, listen
@@ -27,7 +28,7 @@ from unweave.protocol.messages import (
 )
 from unweave.protocol.records import Chapter
 from unweave.protocol.state import State, Turn
-from unweave.protocol.token import NEVER, NOTHING, Token, Tombs, bit, open_tombs, requested_of
+from unweave.protocol.token import NEVER, NOTHING, Stamp, Token, Tombs, open_tombs, requested_of
 
 __all__ = [
     "attest_ready",
@@ -107,7 +108,7 @@ def attest_ready(s: State) -> bool:
     left = s.left
     for n in s.neighbours:
         acked = s.acked.get(n)
-        if not left & bit(n) and (acked is None or acked[:2] != wanted[:2]):
+        if n not in left and (acked is None or acked[:2] != wanted[:2]):
             return False
     return True
 
@@ -118,7 +119,7 @@ def share(s: State, turn: Turn) -> None:
         return
     behind, left = False, s.left
     for n in s.neighbours:
-        if left & bit(n):
+        if n in left:
             continue
         gossip = news_for(s, n)
         if gossip is not None:
@@ -169,7 +170,12 @@ def _tombs_digest(tombs: Tombs) -> bytes:
 def _rest(rest: Rest | None) -> bytes:
     if rest is None:
         return hashlib.sha256().digest()
-    return hashlib.sha256(repr(rest[:2]).encode() + rest.certificate).digest()
+    return _rest_digest(rest[:2], rest.certificate)
+
+
+@lru_cache(maxsize=2)  # a certificate names every agent, and every agent spreads it
+def _rest_digest(place: tuple[Stamp, int], certificate: bytes) -> bytes:
+    return hashlib.sha256(repr(place).encode() + certificate).digest()
 
 
 def _news(part: News) -> bytes:
@@ -221,7 +227,7 @@ def welcomed(s: State, turn: Turn, sender: int, message: Welcome) -> bool:
             doubt(s, turn, sender)  # it answered, and then another life of it said Hello, or before
             return False
         s.peers = {**s.peers, sender: message.boot}
-    s.welcomed |= bit(sender)
+    s.welcomed |= {sender}
     return True
 
 
@@ -242,6 +248,6 @@ def doubt(s: State, turn: Turn, sender: int) -> None:
     s.peers = {n: boot for n, boot in s.peers.items() if n != sender}
     s.claims = {n: boot for n, boot in s.claims.items() if n != sender}
     s.questions = {**s.questions, sender: s.questions.get(sender, 0) + 1}
-    s.welcomed &= ~bit(sender)
+    s.welcomed -= {sender}
     turn.send(sender, hello(s, sender))
     s.alarms = {**s.alarms, "hello": turn.now + s.terms.patience.resend}

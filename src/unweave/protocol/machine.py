@@ -58,7 +58,7 @@ from unweave.protocol.requests import on_data, on_erase, on_figured, on_roused, 
 from unweave.protocol.routing import settle, watch
 from unweave.protocol.state import Hold, Out, State, Turn, unsigned
 from unweave.protocol.timers import deadline, pulse, set_loss_alarm, tick
-from unweave.protocol.token import FAR, NEVER, bit, dead
+from unweave.protocol.token import FAR, NEVER, dead
 from unweave.protocol.visit import visit
 
 __all__ = ["deadline", "handle", "resume", "start"]
@@ -150,7 +150,7 @@ def on_tick(s: State, turn: Turn, event: Tick) -> None:
 def on_welcome(s: State, turn: Turn, sender: int, message: Welcome) -> None:
     if welcomed(s, turn, sender, message) and not s.synced:
         left = s.left
-        if all(s.welcomed & bit(n) or left & bit(n) for n in s.neighbours):
+        if all(n in s.welcomed or n in left for n in s.neighbours):
             leave_quarantine(s, turn)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from unweave.persistent import Bitmap, Vector
 from unweave.protocol.records import Chapter, Figure, Halt, Intent, Tombstone, Vote
 from unweave.protocol.token import Revision, Stamp, Token, Tombs
 
@@ -30,8 +31,8 @@ class Rest(NamedTuple):
 
     stamp: Stamp
     holder: int
-    included: tuple[Revision, ...]
-    quiet: int
+    included: Vector[Revision]
+    quiet: Bitmap
     tombs: Tombs  # the open erasures that this rest covers
     certificate: bytes = b""  # evidence of the erasures that this rest completes
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
+from unweave.persistent import NOBODY, Stack, Vector
 from unweave.protocol.events import Again, Opened
 from unweave.protocol.state import IDLE, Hold, State, Turn
 from unweave.protocol.token import OUT, QUIET, Stamp, Token
@@ -42,13 +43,13 @@ def empty_token(s: State, stamp: Stamp) -> Token:
         run=s.terms.run,
         stamp=stamp,
         eta=s.terms.eta0,
-        included=(OUT,) * s.terms.size,
-        inside=0,
+        included=Vector((OUT,) * s.terms.size),
+        inside=NOBODY,
         tombs=s.tombs,
         generation=s.generation,
         passes=0,
-        seen=0,
-        stack=(),
+        seen=NOBODY,
+        stack=Stack(),
         busy=True,
         quiet=QUIET,
         receipts=first_hash(s.terms.run),
@@ -72,7 +73,7 @@ def open_epoch(s: State, turn: Turn, base: Token | None, why: str) -> None:
     if base is None:
         token = empty_token(s, stamp)
     else:
-        token = base._replace(stamp=stamp, seen=0, stack=(), busy=True, quiet=QUIET)
+        token = base._replace(stamp=stamp, seen=NOBODY, stack=Stack(), busy=True, quiet=QUIET)
     s.last = s.fence = stamp
     turn.do(Opened(why))
     hold(s, turn, token)

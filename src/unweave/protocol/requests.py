@@ -14,7 +14,6 @@ from unweave.protocol.events import (
 from unweave.protocol.merge import elect
 from unweave.protocol.records import Figure, Intent, Sign, Vote
 from unweave.protocol.state import Hold, State, Turn
-from unweave.protocol.token import bit
 
 __all__ = ["UNPROVED", "intend", "on_data", "on_erase", "on_figured", "on_roused", "on_vote"]
 
@@ -68,7 +67,7 @@ def intend(
 def unproved_bytes(s: State) -> int:
     """The size of the evidence that waits for a certificate, as far as this agent can tell."""
     left = s.left
-    waiting = [t for r, t in s.tombstones.items() if r not in s.proved and not left & bit(t.agent)]
+    waiting = [t for r, t in s.tombstones.items() if r not in s.proved and t.agent not in left]
     return sum(len(record.raw) for record in (*s.intents.values(), *waiting))
 
 
@@ -110,8 +109,8 @@ def revisit(s: State, turn: Turn) -> None:
 
 def _possible_votes(s: State, target: int) -> int:
     """Of all who are left, and those that were cast before their voters left."""
-    cast = sum(1 for t, voter in s.votes if t == target and s.left & bit(voter))
-    return s.terms.size - (s.left | bit(target)).bit_count() + cast
+    cast = sum(1 for t, voter in s.votes if t == target and voter in s.left)
+    return s.terms.size - len(s.left | {target}) + cast
 
 
 def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
@@ -160,4 +159,4 @@ def blind(s: State, target: int) -> bool:
     near = s.terms.topology.adjacency[target]
     if s.me in near or any((target, n) in s.votes for n in near):
         return False
-    return any(not s.left & bit(n) for n in near)
+    return any(n not in s.left for n in near)

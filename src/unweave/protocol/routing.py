@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from unweave.graph import Topology
 from unweave.graph.schedules import metropolis_next, route_key, seek_next, sweep_next, sweep_order
+from unweave.persistent import NOBODY, Stack
 from unweave.protocol.compaction import keep_certificate
 from unweave.protocol.gossip import attest_ready, handover
 from unweave.protocol.messages import Rest
 from unweave.protocol.recovery import drop_role, hold
 from unweave.protocol.state import Hold, Idle, Out, Parked, State, Turn
 from unweave.protocol.timers import resting, set_loss_alarm
-from unweave.protocol.token import (
-    QUIET,
-    Token,
-    bit,
-    includes,
-    members,
-    missing,
-    open_tombs,
-    whole_bitmap,
-)
+from unweave.protocol.token import NOTHING, QUIET, Token, includes, is_missing, lacking, open_tombs
 
 __all__ = ["leave", "park", "settle", "watch"]
 
@@ -30,10 +25,10 @@ def leave(s: State, turn: Turn) -> None:
     skip = s.suspects
     left = s.left
     if left:
-        skip = skip | frozenset(members(left))
+        skip = skip | left
     target = seek_target(s, skip)
     if target is not None:
-        go(s, turn, token._replace(stack=()), target)
+        go(s, turn, token._replace(stack=Stack()), target)
     elif sweeping(s, token):
         order = sweep_order_of(s)
         step = sweep_next(s.terms.topology, s.me, token.stack, token.seen, order, skip)
@@ -44,15 +39,12 @@ def leave(s: State, turn: Turn) -> None:
     else:
         # An agent that is known not to answer is not waited for: the token rests, and the agent
         # wakes it when it is back. Otherwise the walk would go on at the network's full speed.
-        waited_for = s.terms.everybody
-        for agent in skip:
-            waited_for &= ~bit(agent)
-        if not waited_for & ~token.seen:
+        if not s.terms.beyond(token.seen, skip):
             passes = next_pass(s, token, skip)
             if passes is None:
                 park(s, turn, token, b"")
                 return
-            token = token._replace(seen=0, passes=passes, busy=False)
+            token = token._replace(seen=NOBODY, passes=passes, busy=False)
         key = route_key(s.terms.seed, token.stamp.epoch, token.stamp.hop)
         go(s, turn, token, metropolis_next(s.terms.topology, s.me, key, skip))
 
@@ -61,11 +53,7 @@ def sweeping(s: State, token: Token) -> bool:
     """Depth first by schedule, or because a complete token is being attested."""
     if s.terms.schedule == "sweep":
         return True
-    return (
-        s.terms.attest == "sweep"
-        and bool(token.quiet.agents)
-        and not missing(token, s.terms.everybody)
-    )
+    return s.terms.attest == "sweep" and bool(token.quiet.agents) and not lacking(token)
 
 
 def sweep_order_of(s: State) -> tuple[int, ...]:
@@ -88,14 +76,23 @@ def seek_target(s: State, skip: frozenset[int]) -> int | None:
     epoch = s.token.stamp.epoch
     tried = frozenset(way for way in s.sought if way[0] == epoch)
     targets = {i.agent for i in s.intents.values() if i.agent != s.me and i.agent not in skip}
-    away = s.terms.topology.distances(s.me)
-    for agent in sorted(targets, key=lambda k: (away[k], k)):
+    for agent in by_distance(s.terms.topology, s.me, frozenset(targets)):
         without = frozenset(hop for _, target, hop in tried if target == agent)
         step = seek_next(s.terms.topology, s.me, agent, skip | without)
         if agent not in without and step != s.me:
             s.sought = tried | {(epoch, agent, step)}
             return step
     return None
+
+
+def by_distance(topology: Topology, here: int, targets: frozenset[int]) -> Iterator[int]:
+    """The nearest target first. It will mostly do: the others are searched for from here only if
+    it does not, because a search costs as much as the graph is large."""
+    if targets:
+        first = int(topology.nearest(targets)[here])
+        yield first
+        away = topology.distances(here)
+        yield from sorted(targets - {first}, key=lambda k: (away[k], k))
 
 
 def go(s: State, turn: Turn, token: Token, to: int) -> None:
@@ -123,7 +120,7 @@ def end_pass(s: State, turn: Turn, token: Token, skip: frozenset[int]) -> None:
     if passes is None:
         park(s, turn, token, b"")
         return
-    token = token._replace(passes=passes, busy=False, seen=0, stack=())
+    token = token._replace(passes=passes, busy=False, seen=NOBODY, stack=Stack())
     go(s, turn, token, s.me)
 
 
@@ -137,10 +134,9 @@ def next_pass(s: State, token: Token, skip: frozenset[int]) -> int | None:
     if token.busy or not s.terms.rest:
         return token.passes + 1
     last = s.terms.max_passes
-    stuck = missing(token, s.terms.everybody)
-    if s.terms.conjugate or s.terms.solve != "pass" or token.passes >= last or not stuck:
+    if s.terms.conjugate or s.terms.solve != "pass" or token.passes >= last or not lacking(token):
         return None
-    return None if any(stuck & bit(agent) for agent in skip) else last
+    return None if any(is_missing(token, agent) for agent in skip) else last
 
 
 def park(s: State, turn: Turn, token: Token, certificate: bytes) -> None:
@@ -163,11 +159,11 @@ def unpark(s: State, turn: Turn) -> None:
     token = s.role.token
     # A pending rest was no end: passes go on, or somebody who cannot be solved for would never
     # reach the last one.
-    pending = bool(s.terms.everybody & ~s.left & ~token.quiet.agents)
+    pending = bool(s.terms.beyond(token.quiet.agents, s.left))
     token = token._replace(
         stamp=token.stamp.next(s.boot),
-        seen=0,
-        stack=(),
+        seen=NOBODY,
+        stack=Stack(),
         quiet=QUIET,
         busy=True,
         passes=token.passes if pending else 0,
@@ -222,12 +218,14 @@ def unattested(s: State) -> bool:
     """Whether a visit would add this agent's word. Unless the model is conjugate, nobody signs an
     incomplete token: to wake it before the missing have come would be to wake it for ever."""
     rest = s.rest
-    if rest is None or rest.quiet & bit(s.me) or not attest_ready(s):
+    if rest is None or s.me in rest.quiet or not attest_ready(s):
         return False
     if s.terms.conjugate or s.tomb.out or s.detached:
         return True
-    out = whole_bitmap(s.tombs) | bit(s.me)
-    return all(r.counter or out >> k & 1 for k, r in enumerate(rest.included))
+    return all(
+        revision.counter or k == s.me or s.tombs.get(k, NOTHING).out
+        for k, revision in enumerate(rest.included)
+    )
 
 
 def watch(s: State, turn: Turn, before: State) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 from unweave.grid import Ints
+from unweave.persistent import Vector
 from unweave.protocol.config import Terms
 from unweave.protocol.events import Effect, Key, Send, Work
 from unweave.protocol.messages import Digests, Gossip, Message, Rest
 from unweave.protocol.records import Chapter, Figure, Halt, Intent, Record, Sign, Tombstone, Vote
-from unweave.protocol.token import NEVER, NOTHING, Revision, Stamp, Token, Tomb, Tombs, bit
+from unweave.protocol.token import NEVER, NOTHING, Revision, Stamp, Token, Tomb, Tombs
 
 __all__ = [
     "DURABLE",
@@ -130,7 +131,7 @@ class State:
     questions: Mapping[int, int]  # neighbour → how often its life was in doubt
     acked: Mapping[int, Digests]  # neighbour → what it has acknowledged
     told: Mapping[int, Mapping[bytes, Chapter]]  # neighbour → chapters that it has acknowledged
-    welcomed: int  # bitmap of the neighbours that answered
+    welcomed: frozenset[int]  # the neighbours that answered
     suspects: frozenset[int]
     heard: Mapping[int, float]  # neighbour → when it was last heard
     pending: Key | None  # the work that is running
@@ -140,7 +141,7 @@ class State:
     pulse: tuple[Stamp, float]
     relay: bool  # the pulse has not been passed on yet
     losses: int  # how often the loss timer fired without a sign of life
-    baulked: tuple[Revision, ...] | None  # what was included when the solver refused new data
+    baulked: Vector[Revision] | None  # what was included when the solver refused new data
     sought: frozenset[tuple[int, int, int]]  # (epoch, target, neighbour): where it was sought
     alarms: Mapping[str, float]
 
@@ -180,7 +181,7 @@ class State:
         self.questions = {}
         self.acked = {}
         self.told = {}
-        self.welcomed = 0
+        self.welcomed = frozenset()
         self.suspects = frozenset()
         self.heard = {}
         self.pending = None
@@ -217,13 +218,9 @@ class State:
         return self.tombs.get(self.me, NOTHING) if self.tombs else NOTHING
 
     @property
-    def left(self) -> int:
-        """Bitmap of the agents that a quorum declared gone."""
-        bitmap = 0
-        for agent, tomb in self.tombs.items():
-            if tomb.left:
-                bitmap |= bit(agent)
-        return bitmap
+    def left(self) -> frozenset[int]:
+        """The agents that a quorum declared gone."""
+        return frozenset(agent for agent, tomb in self.tombs.items() if tomb.left)
 
     @property
     def halted(self) -> bool:

@@ -10,7 +10,7 @@ from unweave.protocol.gossip import handover, hello, share
 from unweave.protocol.messages import Alive
 from unweave.protocol.recovery import open_epoch
 from unweave.protocol.state import Hold, Idle, Out, State, Turn
-from unweave.protocol.token import Stamp, bit, dead
+from unweave.protocol.token import Stamp, dead
 
 __all__ = ["deadline", "pulse", "resting", "set_loss_alarm", "tick"]
 
@@ -49,7 +49,7 @@ def _ack(s: State, turn: Turn) -> None:
         return
     left = s.left
     blocked = s.suspects | {s.role.to}
-    if any(n not in blocked and not left & bit(n) for n in s.neighbours):
+    if any(n not in blocked and n not in left for n in s.neighbours):
         s.suspects = frozenset(blocked)
         open_epoch(s, turn, s.role.token, f"{s.terms.name(s.role.to)} does not answer")
     else:
@@ -63,7 +63,7 @@ def _gossip(s: State, turn: Turn) -> None:
 def _hello(s: State, turn: Turn) -> None:
     """Rule 1: repeat Hello to those who have not answered."""
     left = s.left
-    missing = [n for n in s.neighbours if not s.welcomed & bit(n) and not left & bit(n)]
+    missing = [n for n in s.neighbours if n not in s.welcomed and n not in left]
     for n in missing:
         turn.send(n, hello(s, n))
     if missing:
@@ -109,7 +109,7 @@ def resting(s: State) -> bool:
         rest is not None
         and rest.stamp >= max(s.last, s.fence)
         and s.wake < rest.stamp
-        and not s.left & bit(rest.holder)
+        and rest.holder not in s.left
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from unweave.grid import Ints, digest
+from unweave.persistent import NOBODY, Bitmap, Stack, Vector
 
 __all__ = [
     "FAR",
@@ -24,18 +25,18 @@ __all__ = [
     "Token",
     "Tomb",
     "Tombs",
-    "bit",
+    "all_out",
     "dead",
     "digest",
     "entomb",
     "includes",
+    "is_missing",
     "join",
-    "members",
+    "lacking",
     "missing",
     "open_tombs",
     "request_id",
     "requested_of",
-    "whole_bitmap",
 ]
 
 
@@ -84,16 +85,6 @@ def request_id(agent: int, entropy: bytes) -> bytes:
 def requested_of(request: bytes) -> int:
     """Whom a request is about."""
     return int.from_bytes(request[:4], "big")
-
-
-def bit(agent: int) -> int:
-    """Sets of agents are bitmaps: Python integers of any width."""
-    return 1 << agent
-
-
-def members(bitmap: int) -> list[int]:
-    """The agents in a bitmap, in order."""
-    return [k for k in range(bitmap.bit_length()) if bitmap >> k & 1]
 
 
 # ------------------------------------------------------------------------------
@@ -172,7 +163,7 @@ def dead(token: Token, tombs: Tombs, generation: frozenset[bytes]) -> bool:
     not empty and misses an id of the generation.
     """
     for agent, tomb in tombs.items():
-        if token.inside >> agent & 1 and (
+        if agent in token.inside and (
             tomb.out or not tomb.ids <= token.tombs.get(agent, NOTHING).ids
         ):
             return True
@@ -195,13 +186,9 @@ def includes(large: Tombs, small: Tombs) -> bool:
     return True
 
 
-def left_bitmap(tombs: Tombs) -> int:
-    return sum(1 << agent for agent, tomb in tombs.items() if tomb.left)
-
-
-def whole_bitmap(tombs: Tombs) -> int:
+def all_out(tombs: Tombs) -> list[int]:
     """Agents that will never be included again: erased or gone."""
-    return sum(1 << agent for agent, tomb in tombs.items() if tomb.out)
+    return sorted(agent for agent, tomb in tombs.items() if tomb.out)
 
 
 # ------------------------------------------------------------------------------
@@ -214,7 +201,7 @@ def whole_bitmap(tombs: Tombs) -> int:
 class Quiet(NamedTuple):
     """The quiet group: what a change-free cover collects. It is always reset as one."""
 
-    agents: int = 0  # bitmap of those who attested
+    agents: Bitmap = NOBODY  # those who attested
     audit: Ints | None = None  # a second sum of the factors, from eta_0
     frozen: Ints | None = None  # Σ of the solver's frozen vectors (None: conjugate)
     statement: bytes = b""  # what everybody signs
@@ -232,21 +219,32 @@ class Token(NamedTuple):
     run: bytes  # digest of the manifest
     stamp: Stamp
     eta: Ints
-    included: tuple[Revision, ...]
-    inside: int  # bitmap of the agents with a revision in `included`
+    included: Vector[Revision]
+    inside: Bitmap  # the agents with a revision in `included`
     tombs: Tombs
     generation: frozenset[bytes]
     passes: int  # passes since the last change from outside
-    seen: int  # bitmap of the agents visited in this pass
-    stack: tuple[int, ...]  # depth-first path from the pass's root to here
+    seen: Bitmap  # the agents visited in this pass
+    stack: Stack  # depth-first path from the pass's root to here
     busy: bool
     quiet: Quiet
     receipts: bytes  # running hash of all receipts
 
-    def restart_pass(self) -> Token:
-        return self._replace(seen=0, stack=())
+
+def is_missing(token: Token, agent: int) -> bool:
+    """Whether this agent belongs in the token and is not in it."""
+    return agent not in token.inside and not token.tombs.get(agent, NOTHING).out
 
 
-def missing(token: Token, everybody: int) -> int:
-    """Bitmap of the agents that belong in the token and are not in it."""
-    return everybody & ~token.inside & ~whole_bitmap(token.tombs)
+def lacking(token: Token) -> int:
+    """How many agents belong in the token and are not in it; every visit asks, so nobody is
+    searched for."""
+    out = sum(tomb.out and agent not in token.inside for agent, tomb in token.tombs.items())
+    return len(token.included) - len(token.inside) - out
+
+
+def missing(token: Token) -> list[int]:
+    """The agents that belong in the token and are not in it."""
+    if not lacking(token):
+        return []
+    return [agent for agent in range(len(token.included)) if is_missing(token, agent)]

@@ -26,11 +26,11 @@ from unweave.protocol.token import (
     Revision,
     Token,
     Tomb,
-    bit,
     digest,
     entomb,
+    is_missing,
     join,
-    missing,
+    lacking,
 )
 
 __all__ = ["visit"]
@@ -78,7 +78,7 @@ def visit(s: State, turn: Turn) -> None:
             # Everybody else's sum goes on; this factor stays out until the data are mended.
             turn.do(StaysOut(str(error)))
             s.factors = ()
-            s.baulked = (*token.included[: s.me], OUT, *token.included[s.me + 1 :])
+            s.baulked = token.included.set(s.me, OUT)
             wanted = Wanted(None)
     intents = s.own_intents()
     if intents and not s.terms.conjugate and before.counter:
@@ -160,8 +160,8 @@ def must_solve(s: State, token: Token, cavity: Ints, stale: bool) -> bool:
     if s.terms.solve == "visit":
         return not s.intents  # while a removal is pending, agents only forward
     return (
-        not missing(token, s.terms.everybody & ~bit(s.me))
-        and not token.seen & bit(s.me)
+        lacking(token) == is_missing(token, s.me)
+        and s.me not in token.seen
         and token.passes < s.terms.max_passes
         and digest(cavity) != s.solved_for
     )
@@ -229,14 +229,13 @@ def commit(
     elif wanted.anew:
         s.solved_for = b""  # nothing was solved, and it will be again
     if before != after or intents:
-        included = (*token.included[: s.me], after, *token.included[s.me + 1 :])
-        inside = token.inside | bit(s.me) if after.counter else token.inside & ~bit(s.me)
+        inside = token.inside.plus(s.me) if after.counter else token.inside.minus(s.me)
         receipt = write_receipt(s, turn.sign, token, before, after, eta, intents)
         if intents:
             token = carry_out(s, turn, token, intents, receipt, retrain=False)
         token = token._replace(
             eta=eta,
-            included=included,
+            included=token.included.set(s.me, after),
             inside=inside,
             quiet=QUIET,
             busy=True,
@@ -246,8 +245,8 @@ def commit(
         s.receipts = (receipt, *s.receipts[: s.terms.kept])
     elif wanted.solved:
         token = token._replace(busy=True)
-    if not token.seen & bit(s.me):
-        token = token._replace(seen=token.seen | bit(s.me))
+    if s.me not in token.seen:
+        token = token._replace(seen=token.seen.plus(s.me))
     s.role = Hold(token)
     if consider_quiet(s, turn, token, cavity):
         leave(s, turn)

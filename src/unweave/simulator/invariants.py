@@ -47,7 +47,7 @@ from unweave.protocol.messages import Hello, Pass, Rest, Welcome
 from unweave.protocol.records import Receipt, Sign
 from unweave.protocol.recovery import first_hash
 from unweave.protocol.state import Factor, Hold, Idle, Out, Parked, State
-from unweave.protocol.token import NEVER, NOTHING, Revision, Stamp, Token, Tomb, Tombs, bit, members
+from unweave.protocol.token import NEVER, NOTHING, Revision, Stamp, Token, Tomb, Tombs
 from unweave.protocol.visit import chain
 from unweave.simulator.world import World
 
@@ -139,11 +139,11 @@ class Checker:
 
     def _token(self, agent: int, token: Token) -> None:
         total = [int(v) for v in self.terms.eta0]
-        inside = 0
+        inside = set()
         for k, revision in enumerate(token.included):
             if not revision.counter:
                 continue
-            inside |= 1 << k
+            inside.add(k)
             factor = self.factors.get((k, revision))
             if factor is None:
                 self._fail("I2", agent, f"token {token.stamp} includes {k}@{revision}, unknown")
@@ -152,7 +152,7 @@ class Checker:
         if total != [int(v) for v in token.eta]:
             self._fail("I1", agent, f"token {token.stamp}: eta {token.eta} but the sum is {total}")
         if inside != token.inside:
-            self._fail("I1", agent, f"token {token.stamp}: bitmap {token.inside:b} of {inside:b}")
+            self._fail("I1", agent, f"token {token.stamp}: {token.inside} of {inside}")
         if token.receipts not in self.hashes:
             self._fail("I7", agent, f"token {token.stamp}: unknown end of the chain of receipts")
 
@@ -163,7 +163,7 @@ class Checker:
         to, token = role.to, role.token
         if to not in self.terms.topology.adjacency[agent]:
             self._fail("I11", agent, f"token {token.stamp} goes to {to}, which is no neighbour")
-        if gone(s.tombs) >> to & 1:
+        if to in gone(s.tombs):
             self._fail("I11", agent, f"token {token.stamp} goes to {to}, which has left")
         was_to, was = self.sent.setdefault(token.stamp, (to, token))
         if was_to != to:
@@ -189,7 +189,7 @@ class Checker:
 
     def _responsible(self, agent: int, before: State, s: State) -> None:
         self.newest = max(self.newest, s.last, s.fence)
-        if s.halted or gone(s.tombs) >> agent & 1:
+        if s.halted or agent in gone(s.tombs):
             self.excused = self.newest
         if self.newest in (self.excused, NEVER):
             return
@@ -233,7 +233,7 @@ class Checker:
     def _quarantine(self, agent: int, before: State, s: State, effects: Sequence[Effect]) -> None:
         if s.synced:
             past = max(before.last, before.fence) > NEVER or before.factors or before.tombs
-            others = [k for k in s.neighbours if not gone(s.tombs) >> k & 1]
+            others = [k for k in s.neighbours if k not in gone(s.tombs)]
             fresh = before.boot != s.boot or not before.synced
             if fresh and past and others and not s.welcomed:
                 self._fail("I13", agent, "acts before anybody has told it what it missed")
@@ -263,9 +263,10 @@ class Checker:
         if token is None or token.stamp != rest.stamp:
             return
         quiet = token.quiet
-        if self._remaining(token) & ~quiet.agents:
+        waiting = self.terms.everybody - gone(token.tombs) - quiet.agents
+        if waiting:
             if rest.certificate:
-                who = members(self._remaining(token) & ~quiet.agents)
+                who = list(waiting)
                 self._fail("I9", agent, f"a certificate without the attestations of {who}")
             return  # pending
         if not quiet.agents:
@@ -274,13 +275,13 @@ class Checker:
             self._fail("I9", agent, "rest without a matching audit")
         if quiet.statement != attestation(self.terms, token):
             self._fail("I9", agent, "the statement that was signed is not about this token")
-        if set(quiet.signatures) != set(members(quiet.agents)):
+        if set(quiet.signatures) != set(quiet.agents):
             self._fail("I9", agent, "the signatures are not those of the cover")
         if self.signers is not None:
             for k, signature in quiet.signatures.items():
                 if signature != sign_statement(quiet.statement, self.signers[k]):
                     self._fail("I9", agent, f"{k} has signed something else")
-        factors = {k: self.factors[k, token.included[k]].units for k in members(token.inside)}
+        factors = {k: self.factors[k, token.included[k]].units for k in token.inside}
         if self.frozen is not None and not self.terms.conjugate and not quiet.unknown:
             total = self.terms.grid.zeros()
             for k, units in factors.items():
@@ -292,9 +293,6 @@ class Checker:
                 if not self.stationary(k, token.eta, units):
                     self._fail("I9", agent, f"says converged, but {k} would still move")
 
-    def _remaining(self, token: Token) -> int:
-        return self.terms.everybody & ~gone(token.tombs)
-
     def _certificate(self, agent: int, s: State, certificate: bytes) -> None:
         token = s.copy
         assert token is not None
@@ -304,7 +302,7 @@ class Checker:
         for request in requests & s.tombstones.keys():
             if s.tombstones[request].retrain and request not in token.generation:
                 self._fail("I6", agent, "an erasure that asked for retraining is called refined")
-        for k in members(token.inside):
+        for k in token.inside:
             if not token.generation <= self.factors[k, token.included[k]].generation:
                 self._fail("I6", agent, f"{k}'s factor was fitted before the retraining")
         predicate = closing_of(certificate)
@@ -315,7 +313,7 @@ class Checker:
         if not requests <= {bytes.fromhex(request) for request in predicate["erasures"]}:
             self._fail("I9", agent, "the certificate leaves out an erasure")
         for k, state in self.latest.items():
-            if state.synced and self._remaining(token) >> k & 1:
+            if state.synced and k not in gone(token.tombs):
                 self._holds_nothing_certified(k, state)
 
     # ------------------------------------------------------------------------------ book-keeping
@@ -360,14 +358,14 @@ class Checker:
         raise Violation(f"{invariant} at {self.terms.name(agent)}: {what}")
 
 
-def gone(tombs: Tombs) -> int:
-    """Bitmap of the agents that a quorum declared gone."""
-    return sum(1 << k for k, tomb in tombs.items() if tomb.left)
+def gone(tombs: Tombs) -> frozenset[int]:
+    """The agents that a quorum declared gone."""
+    return frozenset(k for k, tomb in tombs.items() if tomb.left)
 
 
 def _forbidden(token: Token, s: State) -> bool:
     """Whether a token includes what this agent knows to be erased."""
-    for k in members(token.inside):
+    for k in token.inside:
         known, told = s.tombs.get(k, NOTHING), token.tombs.get(k, NOTHING)
         if known.whole or known.left or not known.ids <= told.ids:
             return True
@@ -403,11 +401,11 @@ def _tokens(before: State, after: State, effects: Sequence[Effect]) -> list[Toke
 
 def check_liveness(world: World, checker: Checker) -> None:
     """Raise `Violation` unless the healed network has done all its work."""
-    left = 0
+    left: frozenset[int] = frozenset()
     for agent in world.agents:
         if agent.state is not None:
             left |= gone(agent.state.tombs)
-    live = [k for k in range(len(world.agents)) if not left & bit(k)]
+    live = [k for k in range(len(world.agents)) if k not in left]
     down = [k for k in live if world.agents[k].state is None]
     if down:
         _fail(f"{down} are down")
@@ -422,8 +420,8 @@ def check_liveness(world: World, checker: Checker) -> None:
     holder, role = next(iter(roles.items()))
     assert isinstance(role, Parked)
     token = role.token
-    if set(live) - set(members(token.quiet.agents)):
-        _fail(f"{set(live) - set(members(token.quiet.agents))} have not attested")
+    if set(live) - set(token.quiet.agents):
+        _fail(f"{set(live) - set(token.quiet.agents)} have not attested")
     for k, s in states.items():
         _check_agent(k, s, checker)
         if s.rest is None or s.rest.stamp != token.stamp or s.rest.holder != holder:
@@ -434,9 +432,9 @@ def check_liveness(world: World, checker: Checker) -> None:
         if not own <= checker.kept.get(k, set()):
             _fail(f"agent {k} was never given the certificate of its own erasures")
         wanted = None if s.current is None else s.current.revision
-        if (token.included[k] if token.inside & bit(k) else None) != wanted:
+        if (token.included[k] if k in token.inside else None) != wanted:
             _fail(f"agent {k} is included at {token.included[k]}, not at {wanted}")
-    if members(token.inside & left):
+    if token.inside & left:
         _fail("an agent that left is included")
 
 

@@ -357,7 +357,7 @@ def _settled(world: World, calm: Storm) -> Ints:
 
 def _remaining(world: World, checker: Checker, shards: Sequence[Shard]) -> list[Shard]:
     """Everybody's records without the erased ones; nothing of those who left or erased all."""
-    left = 0
+    left: frozenset[int] = frozenset()
     for agent in world.agents:
         if agent.state is not None:
             left |= gone(agent.state.tombs)
@@ -366,6 +366,6 @@ def _remaining(world: World, checker: Checker, shards: Sequence[Shard]) -> list[
         tomb = world.state(k).tombs.get(k, NOTHING)
         keys = {key for request in tomb.ids for key in checker.erased[request][1]}
         erased = [i for i in range(shard.n) if record_key(i) in keys]
-        everything = tomb.whole or left >> k & 1
+        everything = tomb.whole or k in left
         rest.append(shard.drop(np.arange(shard.n) if everything else np.array(erased, dtype=int)))
     return rest

@@ -129,6 +129,7 @@ class World:
         self._soon: deque[tuple[int, int, Event | Message, int]] = deque()
         self._later: list[tuple[float, int, int, int, Event | Message, int]] = []
         self._order = 0
+        self._parked: set[int] = set()  # agents that live and have a token at rest
 
     # ------------------------------------------------------------------------------- lifecycle
 
@@ -153,6 +154,7 @@ class World:
         """Kill agent k's process: what was not committed is gone."""
         agent = self.agents[k]
         agent.state = None
+        self._parked.discard(k)
         agent.life += 1
         agent.tick_at = None
 
@@ -225,10 +227,7 @@ class World:
     @property
     def parked(self) -> int | None:
         """Who has the token at rest."""
-        for k, agent in enumerate(self.agents):
-            if agent.state is not None and isinstance(agent.state.role, Parked):
-                return k
-        return None
+        return min(self._parked, default=None)
 
     # --------------------------------------------------------------------------------- internal
 
@@ -246,6 +245,10 @@ class World:
             self.crash(k)
             return
         agent.disk = agent.state = after
+        if isinstance(after.role, Parked):
+            self._parked.add(k)
+        else:
+            self._parked.discard(k)
         for observer in self.observers:
             observer.after(k, before, after, effects)
         for effect in effects if fate.effects is None else effects[: fate.effects]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from unweave.graph import Topology
 from unweave.grid import Grid, Ints
+from unweave.persistent import Bitmap, Stack, Vector
 from unweave.protocol.config import Terms
 from unweave.protocol.messages import (
     Ack,
@@ -90,15 +91,16 @@ def _vector(draw: Random, terms: Terms) -> Ints:
     return np.array(values, dtype=np.int64)
 
 
-def _included(draw: Random, terms: Terms) -> tuple[Revision, ...]:
+def _included(draw: Random, terms: Terms) -> Vector[Revision]:
     def revision() -> Revision:
         return OUT if draw.random() < 0.4 else Revision(draw.randrange(1, 9), _nonce(draw))
 
-    return tuple(revision() for _ in range(terms.size))
+    return Vector(revision() for _ in range(terms.size))
 
 
-def _bitmap(draw: Random, terms: Terms) -> int:
-    return draw.choice((0, terms.everybody, draw.randint(0, terms.everybody)))
+def _bitmap(draw: Random, terms: Terms) -> Bitmap:
+    everybody = (1 << terms.size) - 1
+    return Bitmap.of(draw.choice((0, everybody, draw.randint(0, everybody))))
 
 
 def _tombs(draw: Random, terms: Terms, *, filed: bool = False) -> dict[int, Tomb]:
@@ -116,12 +118,12 @@ def token(draw: Random, terms: Terms) -> Token:
         stamp=_stamp(draw, terms),
         eta=_vector(draw, terms),
         included=included,
-        inside=sum(1 << k for k, revision in enumerate(included) if revision.counter),
+        inside=Bitmap(k for k, revision in enumerate(included) if revision.counter),
         tombs=_tombs(draw, terms, filed=True),
         generation=_ids(draw),
         passes=draw.choice((0, 3, 2**32)),
         seen=_bitmap(draw, terms),
-        stack=tuple(draw.sample(range(terms.size), draw.randrange(terms.size + 1))),
+        stack=Stack.of(draw.sample(range(terms.size), draw.randrange(terms.size + 1))),
         busy=draw.random() < 0.5,
         quiet=_quiet(draw, terms),
         receipts=_bytes(draw, 32),

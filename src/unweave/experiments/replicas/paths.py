@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from unweave.errors import ConfigError
 from unweave.graph import Topology, sweep_next, sweep_order
+from unweave.persistent import NOBODY, Stack
 
 __all__ = ["paths", "replica_seeds"]
 
@@ -62,11 +63,11 @@ def _sweep(topology: Topology, seed: int, path: NDArray[np.int32]) -> None:
     """Depth-first passes, one after the other. A pass ends at its root, and the next begins with
     one more iteration there."""
     order: dict[int, tuple[int, ...]] = {}
-    k, stack, visited = int(path[0]), (), 0  # type: tuple[int, tuple[int, ...], int]
+    k, stack, visited = int(path[0]), Stack(), NOBODY
     for i in range(1, len(path)):
         if k not in order:
             order[k] = sweep_order(topology, k, seed)
         step = sweep_next(topology, k, stack, visited, order[k])
         k, stack = step.next, step.stack
-        visited = 0 if step.done else step.visited
+        visited = NOBODY if step.done else step.visited
         path[i] = k

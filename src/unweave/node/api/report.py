@@ -12,9 +12,10 @@ from typing import Any
 from unweave.families.marginals import finite
 from unweave.manifest.brief import brief_settings
 from unweave.node.driver import Node
+from unweave.persistent import NOBODY
 from unweave.protocol.certificate.write import proved_by
 from unweave.protocol.state import State
-from unweave.protocol.token import NOTHING, Token, bit, digest, members, missing
+from unweave.protocol.token import NOTHING, Token, digest, missing
 
 __all__ = ["GONE", "SUPERVISOR", "erasure_report", "posterior_report", "status_report"]
 
@@ -42,14 +43,14 @@ def status_report(node: Node) -> dict[str, Any]:
     if s is None:
         return base
     token = latest(s)
-    absent = members(missing(token, node.terms.everybody)) if token is not None else ()
+    absent = missing(token) if token is not None else ()
     current = s.current
     return base | {
         "confirmed": _confirmed(s),
         "epoch": s.fence.epoch,
         "hop": s.fence.hop,
         "revision": current.revision.counter if current is not None else 0,
-        "included": [] if token is None else [name(k) for k in members(token.inside)],
+        "included": [] if token is None else [name(k) for k in token.inside],
         "stays_out": _stays_out(node, s, token),
         "data_problem": None if s.detached else node.data_problem,
         "missing": [name(k) for k in absent],
@@ -61,7 +62,7 @@ def status_report(node: Node) -> dict[str, Any]:
         "erased_records": len(s.dropped),
         "pending": sorted({name(i.agent) for i in s.intents.values()}),
         "resting": None if s.rest is None or s.wake >= s.rest.stamp else name(s.rest.holder),
-        "attested": 0 if s.rest is None else s.rest.quiet.bit_count(),
+        "attested": 0 if s.rest is None else len(s.rest.quiet),
         "rest": None if s.rest is None else list(s.rest.stamp),
         "suspects": sorted(name(k) for k in s.suspects),
         "mismatches": sorted(name(halt.author) for halt in s.halts),
@@ -77,7 +78,7 @@ def status_report(node: Node) -> dict[str, Any]:
 
 def _stays_out(node: Node, s: State, token: Token | None) -> str | None:
     """Why this agent is not in the token, if it has tried."""
-    out = s.tomb.out or s.detached or token is None or token.inside & bit(s.me)
+    out = s.tomb.out or s.detached or token is None or s.me in token.inside
     return None if out or s.baulked is None else node.stays_out or None
 
 
@@ -92,7 +93,7 @@ def _other(node: Node, s: State, token: Token | None, k: int) -> dict[str, Any]:
         "heard_seconds_ago": None if heard is None else round(time.monotonic() - heard, 1),
         "suspect": k in s.suspects,
         "revision": 0 if token is None else token.included[k].counter,
-        "attested": s.rest is not None and bool(s.rest.quiet & bit(k)),
+        "attested": s.rest is not None and k in s.rest.quiet,
         "erased": tomb.whole,
         "left": tomb.left,
         "erasures": len(tomb.ids),
@@ -111,7 +112,7 @@ def latest(s: State) -> Token | None:
 def _confirmed(s: State) -> bool:
     """Whether every neighbour has answered since this process started."""
     left = s.left
-    return all(s.welcomed & bit(n) or left & bit(n) for n in s.neighbours)
+    return all(n in s.welcomed or n in left for n in s.neighbours)
 
 
 def posterior_report(
@@ -130,13 +131,13 @@ def posterior_report(
     if s is None or token is None:
         return {"state": "unknown", "why": "no token has been here yet"}
     name = node.terms.name
-    absent = [name(k) for k in members(missing(token, node.terms.everybody))]
+    absent = [name(k) for k in missing(token)]
     model = node.model
     eta = model.grid.decode(token.eta)
     report: dict[str, Any] = {
         "state": "incomplete" if absent else "complete" if _confirmed(s) else "unconfirmed",
         "missing": absent,
-        "included": [name(k) for k in members(token.inside)],
+        "included": [name(k) for k in token.inside],
         "stamp": list(token.stamp),
         "digest": digest(token.eta).hex(),
         "units_total": len(token.eta),
@@ -193,16 +194,15 @@ def erasure_report(node: Node, request: bytes) -> dict[str, Any]:
         votes = max(sum(1 for t, _ in s.votes if t == target) for target in by_vote)
         return {"state": "voting", "votes": votes, "quorum": node.terms.quorum}
     rest = s.rest
-    everybody = node.terms.everybody & ~s.left
     certificate = node.cabinet.find(request)
     if certificate is None and rest is not None and rest.certificate:
         certificate = rest.certificate if request in proved_by(rest.certificate) else None
     if certificate is not None:
         return {"state": "certified", "certificate": json.loads(certificate)}
-    quiet = 0 if rest is None or s.wake >= rest.stamp else rest.quiet
+    quiet = NOBODY if rest is None or s.wake >= rest.stamp else rest.quiet
     return {
         "state": "removed",
-        "waiting_for": [name(k) for k in members(everybody & ~quiet)],
+        "waiting_for": [name(k) for k in node.terms.everybody - s.left - quiet],
         "suspects": sorted(name(k) for k in s.suspects),
     }
 

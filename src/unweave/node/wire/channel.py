@@ -25,7 +25,6 @@ from unweave.protocol.messages import Gossip, Hello, Message, Pass, Rest, Share,
 from unweave.protocol.ports import Transport
 from unweave.protocol.records import Intent, Record, Tombstone, Vote, pae
 from unweave.protocol.state import State
-from unweave.protocol.token import members
 
 __all__ = ["Post", "check_attestations", "check_records", "check_rest"]
 
@@ -76,7 +75,7 @@ def check_rest(message: Message, state: State | None, terms: Terms, check: Verif
     said = {request for tomb in rest.tombs.values() for request in tomb.open}
     left = {terms.name(agent) for agent, tomb in rest.tombs.items() if tomb.left}
     held = {terms.name(k) for k, revision in enumerate(rest.included) if revision.counter}
-    attested = {terms.name(k) for k in members(rest.quiet)}
+    attested = {terms.name(k) for k in rest.quiet}
     if (
         account.stamp != tuple(rest.stamp)
         or not said <= proved
@@ -104,7 +103,7 @@ def check_attestations(
     quiet = message.token.quiet
     if not quiet.agents:
         return
-    if set(quiet.signatures) != set(members(quiet.agents)):
+    if set(quiet.signatures) != set(quiet.agents):
         raise WireError("the attestations are not those of the agents that are said to attest")
     signed = pae(PAYLOAD_TYPE, quiet.statement)
     name = hashlib.sha256(signed).digest()

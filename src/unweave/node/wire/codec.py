@@ -39,6 +39,7 @@ from unweave.node.wire.primitives import (
     write_tombs,
     write_vector,
 )
+from unweave.persistent import Stack
 from unweave.protocol.config import Terms
 from unweave.protocol.messages import (
     Ack,
@@ -167,7 +168,7 @@ def _read_pass(message: pb.Message, terms: Terms) -> Pass:
     agent_of(stamp.initiator, terms)
     if max(stamp.epoch, stamp.hop, passes) >= COUNT:
         raise WireError("a stamp, or a number of passes, beyond every count")
-    stack = tuple(token.stack)
+    stack = token.stack
     if stack:
         if len(stack) > terms.size:
             raise WireError(f"a path of {len(stack)} among {terms.size} agents")
@@ -184,7 +185,7 @@ def _read_pass(message: pb.Message, terms: Terms) -> Pass:
             read_ids(token.generation),
             passes,
             read_bitmap(token.seen, terms),
-            stack,
+            Stack.of(stack),
             busy,
             _read_quiet(message, terms),
             token.receipts,

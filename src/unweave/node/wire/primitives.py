@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import chain, repeat
@@ -18,6 +18,7 @@ import numpy as np
 
 from unweave.errors import MissingExtra, WireError
 from unweave.grid import Ints
+from unweave.persistent import Bitmap, Vector
 from unweave.protocol.config import Terms
 from unweave.protocol.records import Chapter, Figure, Halt, Intent, Record, Tombstone, Vote
 from unweave.protocol.token import ID_BYTES, Revision, Stamp, Tomb, Tombs, requested_of
@@ -169,11 +170,11 @@ def read_vector(data: bytes, terms: Terms) -> Ints:
     return np.frombuffer(data, dtype="<i8").astype(np.int64, copy=False)
 
 
-def write_revisions(included: tuple[Revision, ...]) -> bytes:
+def write_revisions(included: Sequence[Revision]) -> bytes:
     return struct.pack(f"<{2 * len(included)}Q", *chain.from_iterable(included))
 
 
-def read_revisions(data: bytes, terms: Terms) -> tuple[tuple[Revision, ...], int]:
+def read_revisions(data: bytes, terms: Terms) -> tuple[Vector[Revision], Bitmap]:
     """One revision per agent, and the bitmap of those that are in: it is not sent but derived, so
     the two cannot disagree."""
     if len(data) != _REVISION_BYTES * terms.size:
@@ -182,27 +183,27 @@ def read_revisions(data: bytes, terms: Terms) -> tuple[tuple[Revision, ...], int
 
 
 @lru_cache(maxsize=2)  # most hops change nothing: the next token has the same bytes
-def _revisions(data: bytes) -> tuple[tuple[Revision, ...], int]:
+def _revisions(data: bytes) -> tuple[Vector[Revision], Bitmap]:
     # tuple.__new__ instead of Revision: a network of 10⁴ agents is read in C.
     revisions = map(tuple.__new__, repeat(Revision), struct.iter_unpack("<QQ", data))
-    included: tuple[Revision, ...] = tuple(revisions)
     counters = np.frombuffer(data, dtype="<u8")[::2]
     inside = np.packbits(counters != 0, bitorder="little").tobytes()
-    return included, int.from_bytes(inside, "little")
+    return Vector(revisions), Bitmap.of(int.from_bytes(inside, "little"))
 
 
 # ---------------------------------------------------------------------------------------- sets
 
 
-def write_bitmap(bitmap: int) -> bytes:
-    return bitmap.to_bytes((bitmap.bit_length() + 7) // 8, "little")
+def write_bitmap(agents: Bitmap) -> bytes:
+    bits = int(agents)
+    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 
 
-def read_bitmap(data: bytes, terms: Terms) -> int:
+def read_bitmap(data: bytes, terms: Terms) -> Bitmap:
     bitmap = int.from_bytes(data[: terms.size // 8 + 2], "little")
-    if len(data) > terms.size // 8 + 1 or bitmap > terms.everybody:
+    if len(data) > terms.size // 8 + 1 or bitmap >> terms.size:
         raise WireError(f"a set of agents beyond number {terms.size - 1}")
-    return bitmap
+    return Bitmap.of(bitmap)
 
 
 def write_ids(ids: Iterable[bytes]) -> bytes:

@@ -16,6 +16,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from operator import is_
 from typing import Any
 
 from unweave.protocol.config import Terms
@@ -66,6 +67,16 @@ def _statement(kind: str, eta: bytes, predicate: Mapping[str, Any]) -> bytes:
 
 def attestation(terms: Terms, token: Token) -> bytes:
     """What every agent of a quiet cover signs: a function of the token alone."""
+    about = (token.eta, token.included, token.tombs, token.generation, token.receipts)
+    for epoch, statement, *known in terms.attested:
+        if epoch == token.stamp[:3] and all(map(is_, known, about)):
+            return bytes(statement)
+    statement = _attestation(terms, token)
+    terms.attested[:] = [(token.stamp[:3], statement, *about)]
+    return statement
+
+
+def _attestation(terms: Terms, token: Token) -> bytes:
     names = terms.topology.agents
     tombs = {
         names[agent]: {
@@ -121,7 +132,12 @@ def proved_by(certificate: bytes) -> frozenset[bytes]:
 
 
 def sign_statement(statement: bytes, sign: Sign) -> bytes:
-    return sign(pae(PAYLOAD_TYPE, statement))
+    return sign(_signed_bytes(statement))
+
+
+@lru_cache(maxsize=1)  # as long as the network is large, and the same for every agent of a cover
+def _signed_bytes(statement: bytes) -> bytes:
+    return pae(PAYLOAD_TYPE, statement)
 
 
 def closing(s: State, token: Token, stamp: Stamp, estimate: Mapping[str, Any] | None) -> bytes:
