@@ -144,6 +144,7 @@ def test_what_is_wrong_leaves_nothing_behind(unweave, tmp_path):
         (("--agents", "0"), "above 0"),
         (("--agents", "..,a"), "choose another"),
         (("--schedule", "random"), "schedule"),
+        (("--forget", "run"), "forget: input should be 'seek' or 'walk'"),
     ):
         refused = unweave("init", tmp_path / "net", "--agents", "3", *words)
         assert refused.code == 2, words
@@ -456,3 +457,12 @@ def test_every_agent_has_a_port_for_its_metrics(unweave, tmp_path, monkeypatch):
         port = int(AgentFolder.read(home).config.metrics.rpartition(":")[2])
         assert port in layout._PORTS
         assert port not in taken
+
+
+@pytest.mark.parametrize("forget", ["walk", "seek"])
+def test_the_way_to_an_erasure_is_written_into_the_manifest(unweave, tmp_path, forget):
+    from unweave.manifest import load
+
+    done = unweave("init", tmp_path / "net", "--agents", "3", "--forget", forget)
+    assert done.code == 0, done.err
+    assert load(tmp_path / "net" / "network.toml").terms().forget == forget

@@ -182,8 +182,8 @@ class Walk:
         if not done():
             self._refuse_overflow()
             raise SolverError(
-                f"{what} was not done after {allowed} iterations; allow more (max_iterations=…) or "
-                f'use schedule="sweep"'
+                f"{what} was not done after {allowed} iterations; allow more (max_iterations=…)"
+                + (' or use schedule="sweep"' if self.terms.schedule == "metropolis" else "")
             )
 
     def converge(self, tol: float, what: str, progress: bool | None, limit: int | None) -> None:
@@ -205,11 +205,13 @@ class Walk:
                 )
 
     def _pass(self, what: str) -> None:
-        """Walk until everybody who is not forgotten has been visited."""
+        """Walk until everybody who is not forgotten has been visited, at a visit that solves."""
         left = self.terms.everybody & ~whole_bitmap(self.current_token().tombs)
+        once = self.terms.solve == "pass"
         while left:
+            relays = self.current_token().seen if once else 0
             self.visits(1, what, False)
-            left &= ~bit(self.terms.topology.index(self.history[-1].agent))
+            left &= ~bit(self.terms.topology.index(self.history[-1].agent)) | relays
 
     def _run(self, done: Callable[[], bool], show: Bar) -> None:
         """Step the world; `done` can only change with a visit."""

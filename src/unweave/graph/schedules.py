@@ -2,8 +2,9 @@
 
 - `metropolis`: a random walk whose stationary distribution is uniform (`eq:mh_rule` of Gong,
   Simeone, Kang 2021). A rejected proposal keeps the token for one more iteration.
-- `sweep`: a depth-first traversal. The stack and the visited set ride on the token; an agent only
-  knows its own neighbours. Every agent is visited within 2(K−1) hops.
+- `sweep`: depth-first passes, one after the other. The stack and the visited set ride on the token;
+  an agent only knows its own neighbours. A pass visits everybody and is back at its root after at
+  most 2(K−1) hops; after K on a complete graph or a ring.
 - `seek`: the shortest path to one agent.
 
 `skip` holds the agents that must not receive the token (suspects, and those that left). Returning k
@@ -12,6 +13,7 @@ itself means that the token stays at k.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -27,6 +29,7 @@ __all__ = [
     "seek_next",
     "sweep_next",
     "sweep_order",
+    "sweep_walk",
 ]
 
 
@@ -84,7 +87,7 @@ class SweepStep(NamedTuple):
     next: int
     stack: tuple[int, ...]
     visited: int  # bitmap: bit k is set once agent k was reached
-    done: bool  # the pass ends here, at its root
+    done: bool  # the pass is over: the next one begins at `next`, with `stack=(), visited=0`
 
 
 def sweep_next(
@@ -97,17 +100,39 @@ def sweep_next(
 ) -> SweepStep:
     """One step of a depth-first pass at agent k, whose neighbours are tried in `order`.
 
-    Down to the first neighbour that is neither visited nor skipped, else back to the top of the
-    stack. A pass starts with `stack=(), visited=0` and is done at its root when the stack is empty;
-    an agent whose parent must be skipped or is no neighbour becomes the root: a pass always ends.
+    Down to the first neighbour that is neither visited nor skipped. Once everybody was visited,
+    straight to the root if it is a neighbour; else back to the top of the stack. The step to the
+    root ends the pass. An agent whose parent must be skipped or is no neighbour becomes the root: a
+    pass always ends.
+
+    Agents in `skip` that are not in `visited` may be reached by others, so nobody takes the direct
+    way while one is missing. Agents that are gone for good belong in both.
     """
     visited |= 1 << k
     for j in order:
         if not visited >> j & 1 and j not in skip:
             return SweepStep(j, (*stack, k), visited, False)
-    if stack and stack[-1] not in skip and stack[-1] in topology.adjacency[k]:
+    near = topology.adjacency[k]
+    if stack and visited.bit_count() == len(topology):
+        root = stack[0]
+        if root not in skip and root in near:
+            return SweepStep(root, (), visited, True)
+    if stack and stack[-1] not in skip and stack[-1] in near:
         return SweepStep(stack[-1], stack[:-1], visited, False)
     return SweepStep(k, (), visited, True)
+
+
+def sweep_walk(topology: Topology, start: int, seed: int) -> Iterator[tuple[int, bool]]:
+    """Passes of `sweep_next` from `start`, for ever: each agent, and whether this is its first
+    visit of the pass."""
+    orders: dict[int, tuple[int, ...]] = {}
+    k, stack, visited = start, (), 0  # type: tuple[int, tuple[int, ...], int]
+    while True:
+        yield k, not visited >> k & 1
+        if k not in orders:
+            orders[k] = sweep_order(topology, k, seed)
+        step = sweep_next(topology, k, stack, visited, orders[k])
+        k, stack, visited = step.next, step.stack, 0 if step.done else step.visited
 
 
 def seek_next(topology: Topology, k: int, target: int, skip: frozenset[int] = _NOBODY) -> int:
