@@ -32,7 +32,9 @@ def figure3() -> float:
 
     def arrays() -> None:
         for graph in networks:
-            simulate(model, data, graph, iterations=ITERATIONS, replicas=REPLICAS).kl()
+            simulate(
+                model, data, graph, "metropolis", iterations=ITERATIONS, replicas=REPLICAS
+            ).kl()
 
     return ratio(loop, arrays) * REPLICAS / few
 
@@ -53,6 +55,8 @@ def beta_exponential() -> float:
             model,
             data,
             graph,
+            "metropolis",
+            solve="visit",
             iterations=iterations,
             replicas=REPLICAS,
             estimator="exact",
@@ -74,6 +78,8 @@ def reinforce() -> float:
             model,
             data,
             graph,
+            "metropolis",
+            solve="visit",
             iterations=ITERATIONS,
             replicas=REPLICAS,
             estimator="reinforce",

@@ -15,7 +15,7 @@ names = ["harbour", "hillside", "lakeview", "university"]
 hospitals = partition(columns, names, how="quantity", concentration=3.0, seed=1)
 model = LinearRegressionUnknownNoise(["radius", "texture"], intercept=True, target="diagnosis")
 
-network = Federation(model, hospitals, graphs.ring(names), schedule="sweep")
+network = Federation(model, hospitals, graphs.ring(names))
 network.learn()
 print("learned ", network.posterior)
 network.forget(records={"lakeview": [4]})

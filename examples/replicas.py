@@ -1,17 +1,15 @@
-"""How fast does a star learn and forget? A thousand replicas, with a band over them."""
+"""How fast does a random walk learn and forget? A thousand replicas, with a band over them."""
 
 import numpy as np
 
-from unweave import BetaBernoulli, graphs
-from unweave.experiments import replicas as simulate
+from unweave import BetaBernoulli, graphs, simulate
 from unweave.experiments.replicas import Forget
 
 coins = np.random.default_rng(0).integers(0, 2, (10, 100))
 for name in ("star", "ring", "complete"):
     graph = graphs.by_name(name, 10)
-    runs = simulate(
-        BetaBernoulli(), coins, graph, iterations=200, replicas=1000, forget=Forget("a10")
-    )
+    settings = {"iterations": 200, "replicas": 1000, "forget": Forget("a10")}
+    runs = simulate(BetaBernoulli(), coins, graph, "metropolis", **settings)
     low, high = runs.band(0.75)
     cover = runs.first_visits.max(axis=1)
     after = 199 + 20

@@ -59,25 +59,28 @@ def test_conjugate_models_agree_bit_for_bit(case, graph, schedule):
         same(replicas, r, federation.learn(iterations=ITERATIONS))
 
 
+@pytest.mark.parametrize("solve", ["pass", "visit"])
 @pytest.mark.parametrize("schedule", ["metropolis", "sweep"])
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_every_estimator_agrees_to_1e_12(name, reduction, schedule):
+def test_every_estimator_agrees_to_1e_12(name, reduction, schedule, solve):
     model = BetaExponential(a=6, b=4, reduction=reduction, alpha=0.8)
     graph = graphs.star(4)
     shards = [np.random.default_rng(k).exponential(0.4, 5 + k) for k in range(4)]
     rho = 0.005 if name == "reinforce" else None
     settings = {"estimator": name, "rho": rho, "steps": 3, "samples": 20}
     replicas = simulate(
-        model, shards, graph, schedule, iterations=20, replicas=2, seed=1, **settings
+        model, shards, graph, schedule, iterations=20, replicas=2, seed=1, solve=solve, **settings
     )
     for r, seed in enumerate(replicas.seeds):
         solver = NaturalGradient(**settings)
-        federation = Federation(model, shards, graph, schedule, int(seed), solver=solver)
+        federation = Federation(
+            model, shards, graph, schedule, int(seed), solver=solver, solve=solve
+        )
         close(replicas, r, federation.learn(iterations=20))
 
 
-def forgotten(model, shards, graph, agents, schedule, seed, learn, **solver):
+def forgotten(model, shards, graph, agents, schedule, seed, learn, solve="pass", **solver):
     """A federation that learned for `learn` iterations and then forgot on the schedule's walk."""
     federation = Federation(
         model,
@@ -86,6 +89,7 @@ def forgotten(model, shards, graph, agents, schedule, seed, learn, **solver):
         schedule,
         seed=seed,
         forget="walk",
+        solve=solve,
         retrain_above=np.inf,
         solver=NaturalGradient(**solver) if solver else None,
     )
@@ -120,13 +124,14 @@ def test_forgetting_agrees_bit_for_bit_for_conjugate_models(graph, agents, sched
             assert len(federation.history) == LEARNED + 60
 
 
+@pytest.mark.parametrize("solve", ["pass", "visit"])
 @pytest.mark.parametrize("how", ["subtract", "refine"])
 @pytest.mark.parametrize("schedule", ["metropolis", "sweep"])
 @pytest.mark.parametrize("name", ["exact", "factor_cv"])
-def test_forgetting_agrees_to_1e_12_for_a_loss(name, schedule, how):
+def test_forgetting_agrees_to_1e_12_for_a_loss(name, schedule, how, solve):
     model, graph, agents = BetaExponential(a=6, b=4), graphs.ring(5), ["a2", "a3"]
     shards = [np.random.default_rng(k).exponential(0.4, 6) for k in range(5)]
-    settings = {"estimator": name, "steps": 2, "samples": 20}
+    settings = {"estimator": name, "steps": 2, "samples": 20, "solve": solve}
     replicas = simulate(
         model,
         shards,
@@ -151,8 +156,11 @@ def test_an_agent_that_was_never_visited_is_forgotten_too():
     """Its factor is not in the token; it must stay out when the walk reaches it later."""
     case, graph = CASES[0], graphs.path(6)
     shards = [case.rows(4, seed=k) for k in range(6)]
-    replicas = simulate(
-        case.model, shards, graph, iterations=2, replicas=4, seed=1, forget=Forget("a6", "refine")
-    )
-    for r, seed in enumerate(replicas.seeds):
-        same(replicas, r, forgotten(case.model, shards, graph, ["a6"], "metropolis", int(seed), 2))
+    forget = Forget("a6", "refine")
+    for schedule in ("metropolis", "sweep"):
+        replicas = simulate(
+            case.model, shards, graph, schedule, iterations=2, replicas=4, seed=1, forget=forget
+        )
+        for r, seed in enumerate(replicas.seeds):
+            found = forgotten(case.model, shards, graph, ["a6"], schedule, int(seed), 2)
+            same(replicas, r, found)

@@ -144,6 +144,7 @@ def test_what_is_wrong_leaves_nothing_behind(unweave, tmp_path):
         (("--agents", "0"), "above 0"),
         (("--agents", "..,a"), "choose another"),
         (("--schedule", "random"), "schedule"),
+        (("--forget", "run"), "forget: input should be 'seek' or 'walk'"),
     ):
         refused = unweave("init", tmp_path / "net", "--agents", "3", *words)
         assert refused.code == 2, words
@@ -466,3 +467,12 @@ def test_one_feature_needs_no_list(unweave, tmp_path):
     done = unweave("init", tmp_path / "net", *words)
     assert done.code == 0, done.err
     assert load(tmp_path / "net" / "network.toml").build_model().columns == ("conc", "y")
+
+
+@pytest.mark.parametrize("forget", ["walk", "seek"])
+def test_the_way_to_an_erasure_is_written_into_the_manifest(unweave, tmp_path, forget):
+    from unweave.manifest import load
+
+    done = unweave("init", tmp_path / "net", "--agents", "3", "--forget", forget)
+    assert done.code == 0, done.err
+    assert load(tmp_path / "net" / "network.toml").terms().forget == forget

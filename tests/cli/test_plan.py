@@ -36,8 +36,11 @@ def test_the_complete_graph_of_the_paper(run):
     walk = report["schedules"]["metropolis"]
     assert walk["learn_iterations"] == pytest.approx(26.46, abs=0.005)
     assert walk["forget_iterations"] == pytest.approx(9.1)
-    assert walk["method"] == {"learn": "exact", "forget": "exact"}
-    assert report["schedules"]["sweep"]["learn_iterations"] == 10
+    assert walk["retrain_iterations"] == pytest.approx(22.743, abs=0.001)
+    assert walk["method"] == {"learn": "exact", "forget": "exact", "retrain": "exact"}
+    sweep = report["schedules"]["sweep"]
+    assert [sweep[f"{t}_iterations"] for t in ("learn", "forget", "retrain")] == [10, 5.5, 9]
+    assert report["schedules"]["seek"]["retrain_iterations"] is None
     assert report["schedules"]["seek"]["learn_iterations"] is None
     assert report["schedules"]["seek"]["forget_iterations"] == pytest.approx(1.9)
     assert report["agent"] == "a10"
@@ -56,6 +59,9 @@ def test_the_hub_of_a_star_is_the_first_agent(run):
         first_visit(graphs.star(8), 7)
     )
     assert "paper" not in hub
+    assert leaf["schedules"]["sweep"]["retrain_iterations"] == pytest.approx(13 - 13 / 7)
+    assert hub["schedules"]["sweep"]["retrain_iterations"] is None
+    assert "not connected" in hub["schedules"]["sweep"]["note"]
 
 
 def test_an_edge_list_of_ones_own(run, tmp_path):
@@ -75,8 +81,14 @@ def test_what_is_simulated_says_so(run):
     walk = report["schedules"]["metropolis"]
     low, high = walk["ci95"]["learn"]
     assert low < walk["learn_iterations"] < high
-    assert walk["method"] == {"learn": "monte-carlo", "forget": "exact"}
-    assert walk["replicas"]["learn"] == 200
+    simulated = "monte-carlo"
+    assert walk["method"] == {"learn": simulated, "forget": "exact", "retrain": simulated}
+    assert walk["replicas"] == {"learn": 200, "forget": None, "retrain": 200}
+    sweep = report["schedules"]["sweep"]
+    assert set(sweep["method"].values()) == {simulated}
+    assert set(sweep["replicas"].values()) == {200}
+    other = plan_json(run, "--graph", "grid", "--agents", 25, "--replicas", 200, "--seed", 4)
+    assert other["schedules"]["sweep"]["forget_iterations"] != sweep["forget_iterations"]
 
 
 def test_random_graphs_take_their_settings(run):
@@ -88,10 +100,27 @@ def test_random_graphs_take_their_settings(run):
     assert grown["edges"] == 11
 
 
+def test_a_note_that_two_schedules_share_is_said_once(run):
+    code, out, _ = run("--graph", "star", "--agents", 6, "--agent", "a1")
+    assert code == 0
+    assert " ".join(out.split()).count("without a1 the others are not connected") == 1
+
+
 def test_people_get_a_table(run):
     code, out, _ = run("--graph", "complete", "--agents", 10)
     assert code == 0
-    for text in ("metropolis", "sweep", "seek", "26.46", "9.10", "19.78", "25.46", "21.74"):
+    for text in (
+        "metropolis",
+        "sweep",
+        "seek",
+        "26.46",
+        "9.10",
+        "19.78",
+        "25.46",
+        "21.74",
+        "5.50",
+        "22.74",
+    ):
         assert text in out
 
 

@@ -216,7 +216,7 @@ STORIES = {
     ),
     # The same, and the token rests with the one who is gone.
     "holder": Story(
-        small_terms(agents=3, dim=2, seed=1),
+        small_terms(agents=3, dim=2, seed=5),
         Rows,
         (
             LEARN,

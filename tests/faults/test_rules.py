@@ -537,6 +537,45 @@ def test_a_parent_that_left_ends_the_pass() -> None:
     assert not wire.find(Pass, to=0)
 
 
+def test_the_direct_way_to_the_root_waits_for_a_suspect() -> None:
+    """Rule 7: another agent may reach it, so the pass goes back depth first."""
+    assert _sent_without_3(left=False) == (1, [0], {0, 1, 2})
+
+
+def test_the_direct_way_to_the_root_does_not_wait_for_one_that_left() -> None:
+    assert _sent_without_3(left=True) == (0, [], set())
+
+
+def _sent_without_3(left: bool) -> tuple[int, list[int], set[int]]:
+    """All are neighbours, 0 is the root, and 2 has the token from 1; 3 was not visited, and 2
+    suspects it or knows that it left: to whom the token goes, with which stack and bitmap."""
+    wire = rested(4, [(j, k) for k in range(4) for j in range(k)], genesis=0)
+    wire.erase(3, whole=True)
+    wire.settle()
+    wire.crash(3)
+    wire.flight.clear()
+    state = wire.disks[2].fork()
+    token = wire.token._replace(
+        stamp=Stamp(9, 2, 1, 1, 1),
+        stack=Stack.of((0, 1)),
+        seen=Bitmap((0, 1)),
+        busy=True,
+        quiet=QUIET,
+    )
+    state.suspects = frozenset({3})
+    if left:
+        state.tombs = {**state.tombs, 3: Tomb(state.tombs[3].ids, True, True)}
+    state.role, state.last, state.fence = Hold(token), token.stamp, token.stamp
+    state.gossip = None
+    wire.disks[2] = state
+    wire.checker.latest[2] = state
+    wire.checker.excused = wire.checker.newest = token.stamp
+    wire.tell(2, Continue(wire.now))
+    (flight,) = wire.find(Pass, sender=2)
+    sent = flight.message.token
+    return flight.to, list(sent.stack), set(sent.seen)
+
+
 def test_the_same_token_goes_to_the_same_neighbour_again() -> None:
     """Rule 8."""
     wire = Wire(3, PATH, genesis=0)

@@ -36,6 +36,7 @@ def coins(graph="ring", **settings):
     [
         (lambda: coins(schedule="seek"), ConfigError, "schedule = 'seek': choose \"metropolis\""),
         (lambda: coins(forget="run"), ConfigError, 'choose "seek" or "walk"'),
+        (lambda: coins(solve="once"), ConfigError, 'solve = .once.: choose "pass" or "visit"'),
         (lambda: coins("circle"), GraphError, "circle"),
         (lambda: coins(graphs.ring(5)), ConfigError, "no shard for a5"),
         (lambda: coins(graphs.ring(["a1", "a2", "b"])), ConfigError, "not in the graph: a3, a4"),
@@ -287,6 +288,43 @@ def test_refining_counts_for_every_erasure_that_was_only_subtracted():
     ]
     again = federation.refine().erasures
     assert [e.iterations for e in again] == [n + took for n in own]
+
+
+@pytest.mark.parametrize("schedule", ["sweep", "metropolis"])
+@pytest.mark.parametrize("graph", ["path", "star", "complete"])
+def test_an_agent_solves_once_per_pass(graph, schedule):
+    """Between two solves of an agent everybody else has solved; the others are only relays."""
+    shards = [np.random.default_rng(k).exponential(0.4, 20) for k in range(5)]
+    solver = NaturalGradient("loo", rho=0.1)  # noisy: each solve moves the factor
+    settings = {"solver": solver, "seed": 3}
+    federation = Federation(BetaExponential(a=6, b=4), shards, graph, schedule, **settings)
+    federation.learn(iterations=300)
+    solves = [step.agent for step in federation.history if step.action != "pass"]
+    assert len(solves) > 10
+    for i in range(0, len(solves) - 4, 5):
+        assert len(set(solves[i : i + 5])) == 5
+    every = Federation(
+        BetaExponential(a=6, b=4), shards, graph, schedule, solve="visit", **settings
+    ).learn(iterations=60)
+    assert all(step.action != "pass" for step in every.history)
+
+
+@pytest.mark.parametrize("graph", ["path", "complete"])
+def test_convergence_is_judged_by_a_pass_in_which_everybody_solved(graph):
+    """Wherever the walk stands when refining begins, relays do not count as solves."""
+    shards, model = [np.full(30, mean) for mean in (0.2, 0.5, 0.3)], BetaExponential(a=3, b=3)
+    target = best(model, shards)
+    for iterations in range(3, 12):
+        federation = Federation(model, shards, graph, seed=2, solver=NaturalGradient(steps=1))
+        federation.learn(iterations=iterations)
+        federation.learn(tol=1e-12)
+        assert float(model.family.kl(federation.posterior.eta, target)) < 1e-8
+
+
+def test_sweep_is_the_default():
+    assert [s[:3] for s in coins(seed=3).learn().history] == [
+        s[:3] for s in coins(seed=3, schedule="sweep").learn().history
+    ]
 
 
 def test_records_are_refined_too():

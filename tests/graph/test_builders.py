@@ -159,9 +159,28 @@ def test_edge_files(tmp_path):
     assert graphs.from_edges([("x", "y")], agents=["y", "x"]).agents == ("y", "x")
 
 
+@pytest.mark.parametrize("delimiter", [" ", ",", "\t"])
+@pytest.mark.parametrize("data", [True, False])
+def test_edge_lists_of_networkx_are_read(tmp_path, data, delimiter):
+    g = nx.Graph()
+    g.add_edge("north", "east", weight=3, colour="#ff0000")
+    g.add_edge("east", "west", road={"name": "a, b {c}"})
+    g.add_edge("west", 4)
+    file = tmp_path / "edges"
+    nx.write_edgelist(g, file, data=data, delimiter=delimiter)
+    file.write_text("# ours\n" + file.read_text() + "4 north {} # {and a comment}\n")
+    g.add_edge(4, "north")
+    found = graphs.from_edges(file)
+    assert found.agents == ("4", "east", "north", "west")
+    assert set(map(frozenset, found.edges)) == {frozenset(map(str, edge)) for edge in g.edges}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("a {}\n", r"edges.csv:1: expected two agents"),
+        ("a b c {}\n", r"edges.csv:1: expected two agents"),
+        ("a b {\n", r"edges.csv:1: expected two agents"),
         ("a,b\na,b,c\n", r"edges.csv:2: expected two agents"),
         ("a\n", r"edges.csv:1: expected two agents"),
         ("a,\n", r"edges.csv:1: expected two agents"),

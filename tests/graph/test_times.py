@@ -1,11 +1,13 @@
 """Expected times against closed forms, brute force and simulation of the rules themselves."""
 
 import math
+from itertools import permutations, product
 
 import networkx as nx
 import numpy as np
 import pytest
 
+from unweave import BetaBernoulli, Federation
 from unweave.errors import GraphError
 from unweave.graph import Topology, first_agent, graphs, metropolis_next, route_key
 from unweave.graph.cover import (
@@ -15,8 +17,8 @@ from unweave.graph.cover import (
     expected_cover,
     harmonic,
 )
-from unweave.graph.forecast import forecast, paper_formulas, seek_forecast, sweep_forecast
-from unweave.graph.schedules import sweep_next, sweep_order
+from unweave.graph.forecast import forecast, paper_formulas, seek_forecast, sweep_times
+from unweave.graph.schedules import sweep_next
 from unweave.graph.times import (
     first_visit,
     hitting_times,
@@ -241,43 +243,98 @@ def test_simulation_limits_are_said():
 # ---------------------------------------------------------------------- sweep and seek
 
 
-@pytest.mark.parametrize("t", [*SMALL, graphs.erdos_renyi(25, 0.2), graphs.complete(6)])
-def test_sweep_forecast_is_the_rule_from_every_start(t):
-    K, agent, seed = len(t), len(t) - 1, 8
+def every_sweep(t, agent):
+    """Brute force: all starts and all orders of neighbours, each with the same weight."""
     learn, forget = [], []
-    for start in range(K):
-        k, stack, visited, hop = start, Stack(), NOBODY, 1
-        first = {start: 1}
-        done = False
-        while not done:
-            k, stack, visited, done = sweep_next(t, k, stack, visited, sweep_order(t, k, seed))
-            hop += 1
-            first.setdefault(k, hop)
-        learn.append(max(first.values()))
-        forget.append(first[agent])
-    found = sweep_forecast(t, agent, seed)
-    assert found.learn.value == pytest.approx(np.mean(learn))
-    assert found.forget.value == pytest.approx(np.mean(forget))
-    assert found.learn.method == "exact"
-    assert max(learn) <= 1 + 2 * (K - 1)
+    for orders in product(*(list(permutations(row)) for row in t.adjacency)):
+        for start in range(len(t)):
+            k, stack, visited, hop, first = start, Stack(), NOBODY, 1, {start: 1}
+            while len(first) < len(t):
+                k, stack, visited, _ = sweep_next(t, k, stack, visited, orders[k])
+                hop += 1
+                first.setdefault(k, hop)
+            learn.append(hop)
+            forget.append(first[agent])
+    return np.mean(learn), np.mean(forget)
+
+
+TREE = Topology(list("abcdefg"), [(0, 1), (1, 2), (1, 3), (3, 4), (3, 5), (5, 6)])
+
+
+@pytest.mark.parametrize("agent", [0, -1])
+@pytest.mark.parametrize(
+    "t",
+    [TREE, graphs.star(5), graphs.path(5), graphs.ring(5), graphs.complete(4), graphs.path(2)],
+    ids=["tree", "star", "path", "ring", "complete", "two"],
+)
+def test_exact_sweep_times_are_the_mean_over_every_start_and_every_order(t, agent):
+    agent %= len(t)
+    learn, forget = sweep_times(t, agent)
+    assert learn.method == forget.method == "exact"
+    assert (learn.value, forget.value) == pytest.approx(every_sweep(t, agent), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "t", [graphs.grid(6), Topology(list("abcde"), [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)])]
+)
+def test_simulated_sweep_times_are_unbiased(t):
+    found = sweep_times(t, 1, replicas=4000, seed=3)
+    for time, exact in zip(found, every_sweep(t, 1), strict=True):
+        assert time.method == "monte-carlo"
+        assert time.replicas == 4000
+        assert abs(time.value - exact) < 4 * (time.ci95[1] - time.ci95[0]) / 2 / 1.96
+
+
+def test_sweep_times_are_those_of_networks_with_other_seeds():
+    """The simulated samples are what a Federation of that seed takes."""
+    t, agent, seed = graphs.erdos_renyi(12, 0.3, seed=1), 7, 5
+    assert t.indices.size > 2 * 11
+    times = []
+    for r in range(50):
+        own = derive(seed, Purpose.REPLICA, r)
+        federation = Federation(BetaBernoulli(), [[1]] * 12, t, "sweep", seed=own).learn()
+        path = [step.agent for step in federation.history]
+        times.append((len(path), path.index(t.agents[agent]) + 1))
+    learn, forget = sweep_times(t, agent, replicas=50, seed=seed)
+    assert (learn.value, forget.value) == pytest.approx(np.mean(times, axis=0))
 
 
 def test_sweep_on_known_graphs():
-    assert sweep_forecast(graphs.complete(10), 9).learn.value == 10
+    learn, forget = sweep_times(graphs.complete(10), 9)
+    assert (learn.value, forget.value) == (10, 5.5)
     # Star: from the hub the last leaf comes at 2(K−1), from a leaf one iteration earlier.
-    assert sweep_forecast(graphs.star(10), 9).learn.value == pytest.approx(17.1)
-    assert sweep_forecast(graphs.path(1), 0).learn.value == 1
+    assert sweep_times(graphs.star(10), 9)[0].value == pytest.approx(17.1)
+    assert sweep_times(graphs.path(1), 0)[0].value == 1
 
 
-def test_large_sweeps_are_sampled(monkeypatch):
-    t = graphs.grid(150)
-    exact = sweep_forecast(t, 0)
+def test_large_graphs_have_fewer_sweeps(monkeypatch):
+    t = graphs.grid(50)
+    many = sweep_times(t, 0)[1]
     monkeypatch.setattr("unweave.graph.forecast._SWEEP_BUDGET", 1)
-    sampled = sweep_forecast(t, 0)
-    assert sampled.forget.method == "monte-carlo"
-    assert sampled.forget.replicas == 100
-    half = (sampled.forget.ci95[1] - sampled.forget.ci95[0]) / 2
-    assert abs(sampled.forget.value - exact.forget.value) < 2 * half
+    few = sweep_times(t, 0)[1]
+    assert (many.replicas, few.replicas) == (1000, 30)
+    assert few.ci95[0] < many.ci95[1]
+    assert many.ci95[0] < few.ci95[1]
+
+
+@pytest.mark.parametrize("t", [graphs.complete(6), graphs.ring(6), graphs.star(6), LOLLIPOP])
+def test_retraining_is_learning_on_the_graph_without_the_agent(t):
+    agent = t.agents[-1]
+    rest = Topology(t.agents[:-1], [edge for edge in t.edges if agent not in edge])
+    found = forecast(t, agent)
+    assert found["metropolis"].retrain == expected_cover(rest)
+    assert found["sweep"].retrain == sweep_times(rest, 0)[0]
+    assert found["seek"].retrain is None
+    assert not found["metropolis"].note
+
+
+def test_without_an_agent_that_holds_the_graph_together_nobody_retrains():
+    for t, why in ((graphs.star(5), "the others are not connected"), (graphs.path(1), "nobody")):
+        found = forecast(t, 0)
+        for name in ("metropolis", "sweep"):
+            assert found[name].retrain is None
+            assert found[name].note.startswith(f"without a1 {why}")
+            assert found[name].learn is not None
 
 
 def test_seek_is_one_more_than_the_mean_distance():

@@ -199,7 +199,7 @@ def test_requests_of_an_agent_that_left_do_not_hold_up_the_others() -> None:
 def test_what_was_left_out_for_one_life_is_not_acknowledged_by_the_next() -> None:
     """A neighbour knew the erasure, so news for it come without; it loses its disk before they
     arrive, and is back in the network by the word of one that knows nothing yet."""
-    wire = rested()
+    wire = rested(genesis=2)
     asked = wire.erase(0, rows=[1])
 
     def cut(flight: Flight) -> bool:

@@ -38,7 +38,8 @@ def init(
         typer.Option(
             "--edges",
             metavar="FILE",
-            help='A graph of your own, instead of --graph: one edge per line, "a,b" or "a b".',
+            help='A graph of your own, instead of --graph: one edge per line, "a,b" or "a b"; '
+            "files of networkx.write_edgelist will do.",
         ),
     ] = None,
     model: Annotated[
@@ -99,6 +100,14 @@ def init(
     schedule: Annotated[
         str, typer.Option("--schedule", help="sweep (depth first) or metropolis (random walk).")
     ] = "sweep",
+    forget: Annotated[
+        str,
+        typer.Option(
+            "--forget",
+            help="How the token reaches an agent with an erasure: seek (the shortest path) or walk "
+            "(it keeps to the schedule).",
+        ),
+    ] = "seek",
     seed: Annotated[int, typer.Option("--seed", help="Seed of all routing draws.")] = 0,
     name: Annotated[str | None, typer.Option("--name", help="Default: the folder's name.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
@@ -172,6 +181,7 @@ def init(
             fill=given.fill,
             tell=lambda _: bar.advance(task),
             schedule=schedule,
+            forget=forget,
             seed=seed,
         )
     homes = {agent: folder / "agents" / agent for agent in names}

@@ -1,4 +1,4 @@
-"""`unweave plan`: how many iterations learning and forgetting take on a graph, in advance."""
+"""`unweave plan`: how many iterations learning, forgetting and retraining take, in advance."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plan(
             "--edges",
             metavar="FILE",
             help='A graph of your own, instead of --graph: one edge per line, "a,b" or "a b"; '
-            "# starts a comment.",
+            "# starts a comment. Files of networkx.write_edgelist will do.",
         ),
     ] = None,
     agent: Annotated[
@@ -59,20 +59,24 @@ def plan(
     replicas: Annotated[
         int,
         typer.Option(
-            "--replicas", metavar="N", help="Simulated walks where no exact value exists."
+            "--replicas",
+            metavar="N",
+            help="Simulated walks and sweeps where no exact value exists (fewer on large graphs).",
         ),
     ] = 1000,
     seed: Annotated[
         int,
-        typer.Option("--seed", metavar="S", help="Seed of random graphs, orders and simulation."),
+        typer.Option("--seed", metavar="S", help="Seed of random graphs and of simulation."),
     ] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Expected iterations to learn from everybody, and to reach one agent to forget it.
+    """Expected iterations to learn from everybody, to reach one agent to forget it, and to retrain.
 
     The start is a uniformly drawn agent and counts as iteration 1; so does every iteration in which
     the walk stays where it is. **metropolis** is the random walk of the paper, **sweep** a
-    depth-first traversal, **seek** the shortest path to the agent.
+    depth-first traversal, **seek** the shortest path to the agent. Expectations are over the start,
+    over the moves of the walk, and over the orders in which a sweep tries neighbours. Retraining is
+    forgetting by learning again from zero without the agent, on the graph without it.
 
     Examples:
 
@@ -90,7 +94,7 @@ def plan(
         raise ConfigError(f"--replicas {replicas}: a confidence interval needs at least 2")
     topology = _topology(graph, agents, edges, p, near, joins, seed)
     target = topology.index(agent if agent is not None else topology.agents[-1])
-    with errors.status("simulating the random walk …"):
+    with errors.status("simulating …"):
         found = forecast(topology, target, replicas, seed, _MAX_MOVES)
     K = len(topology)
     is_complete = bool((topology.degrees == K - 1).all())
@@ -101,6 +105,7 @@ def plan(
         "agent": topology.agents[target],
         "seed": seed,
         "start": "uniform, counts as iteration 1",
+        "expectation": "over the start, the moves of metropolis and the orders of sweep",
         "schedules": {name: _entry(one) for name, one in found.items()},
     }
     if is_complete:
@@ -143,25 +148,21 @@ def _topology(
 
 
 def _entry(one: Forecast) -> dict[str, Any]:
-    entry: dict[str, Any] = {
-        "learn_iterations": None if one.learn is None else one.learn.value,
-        "forget_iterations": one.forget.value,
-        "method": {"learn": one.learn.method if one.learn else None, "forget": one.forget.method},
+    times: dict[str, Expected | None] = {
+        "learn": one.learn,
+        "forget": one.forget,
+        "retrain": one.retrain,
     }
-    intervals = {"learn": _interval(one.learn), "forget": _interval(one.forget)}
-    if any(intervals.values()):
-        entry["ci95"] = intervals
-        entry["replicas"] = {
-            "learn": one.learn.replicas if one.learn else None,
-            "forget": one.forget.replicas,
-        }
+    entry: dict[str, Any] = {
+        f"{name}_iterations": time and time.value for name, time in times.items()
+    }
+    entry["method"] = {name: time and time.method for name, time in times.items()}
+    if any(time and time.ci95 for time in times.values()):
+        entry["ci95"] = {n: list(t.ci95) if t and t.ci95 else None for n, t in times.items()}
+        entry["replicas"] = {name: time and time.replicas for name, time in times.items()}
     if one.note:
         entry["note"] = one.note
     return entry
-
-
-def _interval(value: Expected | None) -> list[float] | None:
-    return list(value.ci95) if value is not None and value.ci95 is not None else None
 
 
 def _table(report: dict[str, Any]) -> Any:
@@ -171,14 +172,14 @@ def _table(report: dict[str, Any]) -> Any:
     table.add_column("schedule")
     table.add_column("learn from all", justify="right")
     table.add_column(f"reach {report['agent']}", justify="right")
+    table.add_column("retrain", justify="right")
     table.add_column("how")
     for name, entry in report["schedules"].items():
         how = sorted({m for m in entry["method"].values() if m})
         ci95 = entry.get("ci95", {})
         table.add_row(
             name,
-            _cell(entry["learn_iterations"], ci95.get("learn")),
-            _cell(entry["forget_iterations"], ci95.get("forget")),
+            *(_cell(entry[f"{t}_iterations"], ci95.get(t)) for t in ("learn", "forget", "retrain")),
             ", ".join(how),
         )
     return table
@@ -192,7 +193,11 @@ def _cell(value: float | None, interval: list[float] | None) -> str:
 
 
 def _remarks(report: dict[str, Any]) -> list[str]:
-    lines = ["A uniform start counts as iteration 1; ± is a 95% confidence interval."]
+    lines = [
+        "Expected over a uniform start, which counts as iteration 1, over the walk's moves and the "
+        "sweep's orders; ± is a 95% confidence interval.",
+        f"Retraining learns from zero without {report['agent']}, on the graph without it.",
+    ]
     paper = report.get("paper")
     if paper:
         lines.append(
@@ -201,5 +206,5 @@ def _remarks(report: dict[str, Any]) -> list[str]:
             f"unlearning 1/K + K − 1 = {paper['unlearn']:,.2f} iterations; "
             f"retraining without one (K−2)·H = {paper['retrain']:,.2f} steps."
         )
-    lines += [entry["note"] for entry in report["schedules"].values() if "note" in entry]
-    return lines
+    notes = [entry["note"] for entry in report["schedules"].values() if "note" in entry]
+    return [*lines, *dict.fromkeys(notes)]

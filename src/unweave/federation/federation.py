@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -33,14 +34,22 @@ __all__ = ["Federation"]
 
 Schedule = Literal["metropolis", "sweep"]
 Forgetting = Literal["seek", "walk"]
+Solving = Literal["pass", "visit"]
 
 
 def terms_of(
-    model: Model, graph: Topology, schedule: Schedule, forget: Forgetting, seed: int
+    model: Model,
+    graph: Topology,
+    schedule: Schedule,
+    forget: Forgetting,
+    solve: Solving,
+    seed: int,
 ) -> Terms:
-    """Terms under which every visit solves and nothing rests: somebody asks for every step."""
+    """Terms under which nothing rests: somebody asks for every step."""
     if schedule not in ("metropolis", "sweep"):
         raise ConfigError(f'schedule = {schedule!r}: choose "metropolis" or "sweep"')
+    if solve not in ("pass", "visit"):
+        raise ConfigError(f'solve = {solve!r}: choose "pass" or "visit"')
     if forget not in ("seek", "walk"):
         raise ConfigError(f'forget = {forget!r}: choose "seek" or "walk"')
     return Terms(
@@ -53,7 +62,8 @@ def terms_of(
         schedule=schedule,
         forget=forget,
         attest="sweep",
-        solve="visit",
+        solve=solve,
+        max_passes=sys.maxsize,  # whoever asks for the steps also says when it is enough
         rest=False,
     )
 
@@ -177,11 +187,12 @@ class Federation:
     `model` is a model, or the name of one. `shards` is one data set per agent: a mapping by name or
     a sequence in the graph's order. Tables may have more columns than the model; `columns` says
     what one of the model's is called there, e.g. {"x": "diagnosis"}. `graph` is a `Topology`, a
-    name such as "ring", pairs of agents or a networkx graph. `schedule` is "metropolis" (the
-    paper's random walk) or "sweep". `forget` says how the token reaches an agent that is to be
-    forgotten: "seek" takes the shortest path, "walk" keeps to the schedule (the paper). A removal
-    that moves the posterior by more than `retrain_above` in KL makes everybody start from zero
-    (models that are not conjugate; refining might lose there).
+    name such as "ring", pairs of agents or a networkx graph. `schedule` is "sweep" (depth first) or
+    "metropolis" (the paper's random walk). `forget` says how the token reaches an agent that is to
+    be forgotten: "seek" takes the shortest path, "walk" keeps to the schedule (the paper). For
+    models that are not conjugate, `solve` is "pass" (an agent solves once per pass) or "visit" (at
+    every visit, as in the paper), and a removal that moves the posterior by more than
+    `retrain_above` in KL makes everybody start from zero (refining might lose there).
     """
 
     def __init__(
@@ -189,11 +200,12 @@ class Federation:
         model: Model | str,
         shards: Mapping[str, Any] | Sequence[Any],
         graph: Topology | str | Iterable[tuple[Any, Any]] = "complete",
-        schedule: Schedule = "metropolis",
+        schedule: Schedule = "sweep",
         seed: int = 0,
         *,
         solver: Solver | str | None = None,
         forget: Forgetting = "seek",
+        solve: Solving = "pass",
         retrain_above: float = 3.0,
         columns: Mapping[str, str] | None = None,
     ) -> None:
@@ -202,7 +214,7 @@ class Federation:
         self.solver = as_solver(solver, self.model)
         self.graph, data = match(graph, shards)
         self.model.check_agents(len(self.graph.agents))
-        terms = terms_of(self.model, self.graph, schedule, forget, self.seed)
+        terms = terms_of(self.model, self.graph, schedule, forget, solve, self.seed)
         self.columns = dict(columns or {})
         parts = [
             self.model.shard(part, name, self.columns)

@@ -8,6 +8,7 @@ from itertools import chain
 from unweave.errors import GridOverflow, SolverError
 from unweave.federation.history import History, Step
 from unweave.models import Model
+from unweave.persistent import NOBODY
 from unweave.progress import Bar, bar
 from unweave.protocol.config import Terms
 from unweave.protocol.events import Continue, Effect, Event, StaysOut
@@ -207,8 +208,8 @@ class Walk:
         if not done():
             self._refuse_overflow()
             raise SolverError(
-                f"{what} was not done after {allowed} iterations; allow more (max_iterations=…) or "
-                f'use schedule="sweep"'
+                f"{what} was not done after {allowed} iterations; allow more (max_iterations=…)"
+                + (' or use schedule="sweep"' if self.terms.schedule == "metropolis" else "")
             )
 
     def converge(self, tol: float, what: str, progress: bool | None, limit: int | None) -> None:
@@ -230,11 +231,15 @@ class Walk:
                 )
 
     def _pass(self, what: str) -> None:
-        """Walk until everybody who is not forgotten has been visited."""
+        """Walk until everybody who is not forgotten has been visited, at a visit that solves."""
         left = set(range(self.terms.size)).difference(all_out(self.current_token().tombs))
+        once = self.terms.solve == "pass"
         while left:
+            relays = self.current_token().seen if once else NOBODY
             self.visits(1, what, False)
-            left.discard(self.terms.topology.index(self.history[-1].agent))
+            agent = self.terms.topology.index(self.history[-1].agent)
+            if agent not in relays:
+                left.discard(agent)
 
     def _run(self, done: Callable[[], bool], show: Bar) -> None:
         """Step the world; `done` can only change with a visit."""

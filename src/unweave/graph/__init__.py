@@ -14,6 +14,7 @@ from unweave.graph.schedules import (
     seek_next,
     sweep_next,
     sweep_order,
+    sweep_walk,
 )
 from unweave.graph.topology import Topology
 
@@ -31,4 +32,5 @@ __all__ = [
     "seek_next",
     "sweep_next",
     "sweep_order",
+    "sweep_walk",
 ]

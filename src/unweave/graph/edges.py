@@ -14,6 +14,8 @@ from unweave.graph.topology import Topology, agent_names
 __all__ = ["from_edges"]
 
 _HEADERS = {("source", "target"), ("from", "to")}
+# What networkx.write_edgelist puts behind an edge: {} or {'weight': 3}, which may hold a "#".
+_ATTRIBUTES = re.compile(r"^([^#]*?[\s,])\{.*\}\s*(#.*)?$")
 
 
 def from_edges(
@@ -22,7 +24,8 @@ def from_edges(
 ) -> Topology:
     """A graph from pairs of names, or from a file with one edge per line: `a,b` or `a b`.
 
-    In a file `#` starts a comment, and a first line `source,target` or `from,to` is a header.
+    In a file `#` starts a comment, and a first line `source,target` or `from,to` is a header; the
+    attributes that `networkx.write_edgelist` adds (`a b {'weight': 3}`) are passed over.
     Without `agents` the names are those in the edges, in natural order (a2 before a10): the order
     of the lines does not matter.
     """
@@ -68,7 +71,9 @@ def _read(file: Path) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     first = True
     for number, line in enumerate(text.split("\n"), start=1):
-        content = line.partition("#")[0].strip()
+        attributed = _ATTRIBUTES.match(line)
+        head = attributed[1].strip(", \t") if attributed else line.partition("#")[0]
+        content = head.strip()
         if not content:
             continue
         fields = [f.strip().strip('"') for f in content.split(",")]

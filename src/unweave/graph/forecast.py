@@ -1,33 +1,41 @@
-"""What each schedule costs on a graph: iterations to learn from everybody, iterations to reach one.
+"""What each schedule costs on a graph: iterations to learn, to reach one agent, and to retrain.
 
-The start is uniform and counts as iteration 1; self-loops and hops that only relay count too.
+A time is an expectation over the start, which is uniform and counts as iteration 1, and over the
+draws of the schedule: the moves of `metropolis`, the orders in which agents try their neighbours in
+a `sweep`. A network's seed fixes both; nothing here depends on it. Self-loops and hops that only
+relay count too. Retraining is learning from zero without the agent, on the graph without it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unweave.errors import GraphError
 from unweave.graph.cover import Expected, expected_cover, harmonic
-from unweave.graph.schedules import sweep_order
+from unweave.graph.schedules import first_agent, sweep_walk
 from unweave.graph.times import first_visit
 from unweave.graph.topology import Topology
-from unweave.rng import Purpose, Stream, derive
+from unweave.rng import Purpose, derive
 
-__all__ = ["Forecast", "forecast", "paper_formulas", "seek_forecast", "sweep_forecast"]
+__all__ = ["Forecast", "forecast", "paper_formulas", "seek_forecast", "sweep_times"]
 
 
-_SWEEP_BUDGET = 10_000_000  # neighbours looked at over all simulated sweeps
+_SWEEP_BUDGET = 200_000  # steps of all simulated sweeps; some seconds
+_FEWEST_SWEEPS = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Expected iterations until all agents were scheduled, and until the given one was."""
+    """Expected iterations until all agents were scheduled, until the given one was, and until all
+    others were after a start from zero without it; None where there is no such time."""
 
-    learn: Expected | None  # None where the schedule does not visit everybody
+    learn: Expected | None
     forget: Expected
+    retrain: Expected | None = None
     note: str = ""
 
 
@@ -38,19 +46,43 @@ def forecast(
     seed: int = 0,
     max_moves: int | None = None,
 ) -> dict[str, Forecast]:
-    """Every schedule's forecast, by name; `max_moves` bounds the simulation of a slow walk."""
-    learn, note = None, ""
-    try:
-        learn = expected_cover(topology, replicas, seed, max_moves)
-    except GraphError as error:
-        if max_moves is None:
-            raise
-        note = str(error)
+    """Every schedule's forecast, by name; `max_moves` bounds the simulation of a slow walk, and
+    `seed` is that of simulations."""
+    notes: dict[str, None] = {}  # in order, each once
+
+    def tried(find: Callable[[], Expected]) -> Expected | None:
+        try:
+            return find()
+        except GraphError as error:
+            if max_moves is None:
+                raise
+            notes[str(error)] = None
+            return None
+
+    rest, cut = _rest(topology, agent)
+    learn = tried(lambda: expected_cover(topology, replicas, seed, max_moves))
+    again = tried(lambda: expected_cover(rest, replicas, seed, max_moves)) if rest else None
+    walk = Forecast(learn, Expected(first_visit(topology, agent)), again, "; ".join([*notes, *cut]))
+    cover, reach = sweep_times(topology, agent, replicas, seed)
+    anew = sweep_times(rest, 0, replicas, seed)[0] if rest else None
     return {
-        "metropolis": Forecast(learn, Expected(first_visit(topology, agent)), note),
-        "sweep": sweep_forecast(topology, agent, seed),
+        "metropolis": walk,
+        "sweep": Forecast(cover, reach, anew, *cut),
         "seek": seek_forecast(topology, agent),
     }
+
+
+def _rest(topology: Topology, agent: str | int) -> tuple[Topology | None, list[str]]:
+    """The graph without the agent; if there is none, why."""
+    name = topology.agents[topology.index(agent)]
+    if len(topology) == 1:
+        return None, [f"without {name} nobody is left to retrain"]
+    try:
+        return topology.without([name]), []
+    except GraphError:
+        return None, [
+            f"without {name} the others are not connected: there is no graph to retrain on"
+        ]
 
 
 def seek_forecast(topology: Topology, agent: str | int) -> Forecast:
@@ -58,56 +90,71 @@ def seek_forecast(topology: Topology, agent: str | int) -> Forecast:
     return Forecast(None, Expected(1.0 + float(topology.distances(agent).mean())))
 
 
-def sweep_forecast(topology: Topology, agent: str | int, seed: int = 0) -> Forecast:
-    """Depth-first from every start, or from a sample of starts on large graphs."""
-    K = len(topology)
-    t = topology.index(agent)
-    orders: dict[int, tuple[int, ...]] = {}
-    affordable = max(100, _SWEEP_BUDGET // (K + topology.indices.size))
-    sampled = affordable < K
-    if sampled:
-        stream = Stream(derive(seed, Purpose.GENESIS))
-        starts = (stream.random((affordable,)) * K).astype(np.int64).tolist()
-    else:
-        starts = list(range(K))
-    times = np.asarray([_sweep(topology, s, t, seed, orders) for s in starts], dtype=np.float64)
-    find = Expected.of_samples if sampled else (lambda x: Expected(float(x.mean())))
-    return Forecast(find(times[:, 0]), find(times[:, 1]))
+def sweep_times(
+    topology: Topology, agent: str | int, replicas: int = 1000, seed: int = 0
+) -> tuple[Expected, Expected]:
+    """Expected iterations of a sweep until all were visited, and until `agent` was.
 
-
-def _sweep(
-    topology: Topology, start: int, target: int, seed: int, orders: dict[int, tuple[int, ...]]
-) -> tuple[int, int]:
-    """`sweep_next` from one start, on mutable state: iterations to visit all, and `target`.
-
-    Each agent resumes its order where it left off: a neighbour once visited stays visited.
+    Exact on trees: all are visited after 2K − 1 iterations less the depth of the last one, and a
+    start in a branch of b agents around the given one adds b iterations on average, in all
+    1 + Σ b²/K. Exact on the complete graph and the ring: each iteration finds somebody new, and the
+    agent's place among them is uniform. Elsewhere sweeps are simulated, each with a seed of its
+    own, which draws the start and the orders.
     """
-    K = len(topology)
-    visited = bytearray(K)
-    visited[start] = 1
-    position = [0] * K
-    stack: list[int] = []
-    k, iteration, missing = start, 1, K - 1
-    found = 1 if start == target else 0
-    while missing:
-        order = orders.get(k)
-        if order is None:
-            order = orders[k] = sweep_order(topology, k, seed)
-        p = position[k]
-        while p < len(order) and visited[order[p]]:
-            p += 1
-        position[k] = p
-        iteration += 1
-        if p == len(order):
-            k = stack.pop()
-            continue
-        stack.append(k)
-        k = order[p]
-        visited[k] = 1
-        missing -= 1
-        if k == target:
+    K, t = len(topology), topology.index(agent)
+    degrees = topology.degrees
+    if topology.indices.size == 2 * (K - 1):
+        depth, branches = _tree(topology, t)
+        return Expected(2.0 * K - 1.0 - depth), Expected(1.0 + float((branches**2).sum()) / K)
+    if bool(np.all(degrees == K - 1)) or bool(np.all(degrees == 2)):
+        return Expected(float(K)), Expected((K + 1) / 2)
+    runs = min(replicas, max(_FEWEST_SWEEPS, _SWEEP_BUDGET // (2 * K)))
+    times = np.asarray([_sweep(topology, t, derive(seed, Purpose.REPLICA, r)) for r in range(runs)])
+    return Expected.of_samples(times[:, 0]), Expected.of_samples(times[:, 1])
+
+
+def _sweep(topology: Topology, target: int, seed: int) -> tuple[float, float]:
+    """The iterations at which the network of this seed has visited all, and `target`."""
+    missing, found = len(topology), 0
+    walk = sweep_walk(topology, first_agent(len(topology), seed), seed)
+    for iteration, (k, first) in enumerate(walk, start=1):
+        missing -= first
+        if first and k == target:
             found = iteration
-    return iteration, found
+        if not missing:
+            return float(iteration), float(found)
+    raise AssertionError("a sweep visits everybody")
+
+
+def _tree(topology: Topology, t: int) -> tuple[float, NDArray[np.int64]]:
+    """The expected depth of the last agent of a sweep, averaged over its root, and the sizes of the
+    branches around agent t.
+
+    Each child is the last one with the same probability: L(v) = 1 + mean of L over the children of
+    v, 0 at a leaf. L of the tree seen from its other ends follows from the same sums.
+    """
+    K, near = len(topology), topology.adjacency
+    parent, order = {t: t}, [t]
+    for v in order:  # grows while it is read: breadth first
+        for j in near[v]:
+            if j not in parent:
+                parent[j] = v
+                order.append(j)
+    size, below, above = np.ones(K, dtype=np.int64), np.zeros(K), np.zeros(K)
+    sums = np.zeros(K)  # of L over the children
+    for v in reversed(order):
+        children = len(near[v]) - (v != t)
+        below[v] = 1.0 + sums[v] / children if children else 0.0
+        if v != t:
+            size[parent[v]] += size[v]
+            sums[parent[v]] += below[v]
+    total = below[t]
+    for v in order[1:]:
+        u = parent[v]  # L of the part on the other side of the edge u–v, from u
+        others = len(near[u]) - 1
+        above[v] = 1.0 + (sums[u] + above[u] - below[v]) / others if others else 0.0
+        total += 1.0 + (sums[v] + above[v]) / len(near[v])
+    return float(total) / K, size[list(near[t])]
 
 
 def paper_formulas(K: int) -> dict[str, float]:

@@ -2,8 +2,9 @@
 
 - `metropolis`: a random walk whose stationary distribution is uniform (`eq:mh_rule` of Gong,
   Simeone, Kang 2021). A rejected proposal keeps the token for one more iteration.
-- `sweep`: a depth-first traversal. The stack and the visited set ride on the token; an agent only
-  knows its own neighbours. Every agent is visited within 2(K−1) hops.
+- `sweep`: depth-first passes, one after the other. The stack and the visited set ride on the token;
+  an agent only knows its own neighbours. A pass visits everybody and is back at its root after at
+  most 2(K−1) hops; after K on a complete graph or a ring.
 - `seek`: the shortest path to one agent.
 
 `skip` holds the agents that must not receive the token (suspects, and those that left). Returning k
@@ -12,11 +13,12 @@ itself means that the token stays at k.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
 from unweave.graph.topology import Topology
-from unweave.persistent import Bitmap, Stack
+from unweave.persistent import NOBODY, Bitmap, Stack
 from unweave.rng import Purpose, derive, uniform
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "seek_next",
     "sweep_next",
     "sweep_order",
+    "sweep_walk",
 ]
 
 
@@ -85,7 +88,7 @@ class SweepStep(NamedTuple):
     next: int
     stack: Stack
     visited: Bitmap  # the agents that were reached
-    done: bool  # the pass ends here, at its root
+    done: bool  # the pass is over: the next one begins at `next`, with an empty stack and bitmap
 
 
 def sweep_next(
@@ -98,18 +101,40 @@ def sweep_next(
 ) -> SweepStep:
     """One step of a depth-first pass at agent k, whose neighbours are tried in `order`.
 
-    Down to the first neighbour that is neither visited nor skipped, else back to the top of the
-    stack. A pass starts with both empty and is done at its root when the stack is empty;
-    an agent whose parent must be skipped or is no neighbour becomes the root: a pass always ends.
+    Down to the first neighbour that is neither visited nor skipped. Once everybody was visited,
+    straight to the root if it is a neighbour; else back to the top of the stack. The step to the
+    root ends the pass. An agent whose parent must be skipped or is no neighbour becomes the root: a
+    pass always ends.
+
+    Agents in `skip` that are not in `visited` may be reached by others, so nobody takes the direct
+    way while one is missing. Agents that are gone for good belong in both.
     """
     visited = visited.plus(k)
     for j in order:
         if j not in visited and j not in skip:
             return SweepStep(j, stack.push(k), visited, False)
+    near = topology.adjacency[k]
+    if len(visited) == len(topology):
+        root = stack.root
+        if root is not None and root not in skip and root in near:
+            return SweepStep(root, Stack(), visited, True)
     parent = stack.top
-    if parent is not None and parent not in skip and parent in topology.adjacency[k]:
+    if parent is not None and parent not in skip and parent in near:
         return SweepStep(parent, stack.pop(), visited, False)
     return SweepStep(k, Stack(), visited, True)
+
+
+def sweep_walk(topology: Topology, start: int, seed: int) -> Iterator[tuple[int, bool]]:
+    """Passes of `sweep_next` from `start`, for ever: each agent, and whether this is its first
+    visit of the pass."""
+    orders: dict[int, tuple[int, ...]] = {}
+    k, stack, visited = start, Stack(), NOBODY
+    while True:
+        yield k, k not in visited
+        if k not in orders:
+            orders[k] = sweep_order(topology, k, seed)
+        step = sweep_next(topology, k, stack, visited, orders[k])
+        k, stack, visited = step.next, step.stack, NOBODY if step.done else step.visited
 
 
 def seek_next(topology: Topology, k: int, target: int, skip: frozenset[int] = _NOBODY) -> int:

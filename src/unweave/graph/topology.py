@@ -155,6 +155,14 @@ class Topology:
         """Edges as pairs of names, sorted by index."""
         return tuple((self.agents[i], self.agents[j]) for i, j in self.edge_array.tolist())
 
+    def without(self, agents: Iterable[str | int]) -> Topology:
+        """The graph of the other agents, in their order; refused if they are not connected."""
+        kept = np.ones(len(self), dtype=bool)
+        kept[[self.index(agent) for agent in agents]] = False
+        edges = self.edge_array[kept[self.edge_array].all(axis=1)]
+        names = [self.agents[k] for k in np.flatnonzero(kept)]
+        return Topology(names, (np.cumsum(kept) - 1)[edges])
+
     # ------------------------------------------------------------------ shortest paths
 
     def distances(self, target: str | int) -> NDArray[np.int32]:

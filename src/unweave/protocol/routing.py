@@ -31,9 +31,10 @@ def leave(s: State, turn: Turn) -> None:
         go(s, turn, token._replace(stack=Stack()), target)
     elif sweeping(s, token):
         order = sweep_order_of(s)
-        step = sweep_next(s.terms.topology, s.me, token.stack, token.seen, order, skip)
+        # Nobody waits for one that left; a suspect may answer somebody else, so it stays unseen.
+        step = sweep_next(s.terms.topology, s.me, token.stack, token.seen | left, order, skip)
         if step.done:
-            end_pass(s, turn, token, skip)
+            end_pass(s, turn, token, step.next, skip)
         else:
             go(s, turn, token._replace(seen=step.visited, stack=step.stack), step.next)
     else:
@@ -114,14 +115,14 @@ def go(s: State, turn: Turn, token: Token, to: int) -> None:
     turn.send(to, handover(s, token, to))
 
 
-def end_pass(s: State, turn: Turn, token: Token, skip: frozenset[int]) -> None:
-    """At the root with an empty stack: rest if the pass changed nothing, else start another."""
+def end_pass(s: State, turn: Turn, token: Token, root: int, skip: frozenset[int]) -> None:
+    """The pass is over: rest if it changed nothing, else start another one at its root."""
     passes = next_pass(s, token, skip)
     if passes is None:
         park(s, turn, token, b"")
         return
     token = token._replace(passes=passes, busy=False, seen=NOBODY, stack=Stack())
-    go(s, turn, token, s.me)
+    go(s, turn, token, root)
 
 
 def next_pass(s: State, token: Token, skip: frozenset[int]) -> int | None:

@@ -154,11 +154,15 @@ def say_nothing(s: State) -> Wanted:
 def must_solve(s: State, token: Token, cavity: Ints, stale: bool) -> bool:
     """A cavity-dependent agent solves when its data changed, or once per pass when everybody else
     is in and the cavity is not the one it has solved for. With `solve="visit"`: whenever it is
-    scheduled, except while a removal is pending: then agents only forward."""
+    scheduled. Where that is so, or nothing rests, agents only forward while a removal is pending,
+    as in the paper."""
     if stale:
         return True
-    if s.terms.solve == "visit":
-        return not s.intents  # while a removal is pending, agents only forward
+    every_visit = s.terms.solve == "visit"
+    if s.intents and (every_visit or not s.terms.rest):
+        return False
+    if every_visit:
+        return True
     return (
         lacking(token) == is_missing(token, s.me)
         and s.me not in token.seen

@@ -36,7 +36,9 @@ def compute(replicas: int, seed: int, tick: Tick) -> Report:
     results: dict[str, Any] = {}
     for name in GRAPHS:
         graph = graphs.by_name(name, AGENTS)
-        run = simulate(model, data, graph, iterations=ITERATIONS, replicas=replicas, seed=seed)
+        run = simulate(
+            model, data, graph, "metropolis", iterations=ITERATIONS, replicas=replicas, seed=seed
+        )
         kl = run.kl().values
         share = (kl == 0.0).mean(axis=0)
         for i, row in enumerate(zip(*band(kl), share, strict=True)):

@@ -81,6 +81,8 @@ def run(
         model,
         data,
         graphs.complete(AGENTS),
+        "metropolis",
+        solve="visit",
         iterations=iterations,
         estimator=method.estimator,
         rho=method.rho,

@@ -17,7 +17,7 @@ from unweave.arguments import seed_number, whole_number
 from unweave.errors import ConfigError
 from unweave.experiments.replicas.engines import Phase, choose_engine
 from unweave.experiments.replicas.inputs import Forget, read_shards
-from unweave.experiments.replicas.paths import paths, replica_seeds
+from unweave.experiments.replicas.paths import paths, replica_seeds, solving
 from unweave.experiments.replicas.result import Replicas
 from unweave.graph import Topology
 from unweave.grid import Ints
@@ -34,7 +34,7 @@ def simulate(
     model: Model | str,
     shards: Any,
     graph: Topology | str | Iterable[tuple[Any, Any]],
-    schedule: str = "metropolis",
+    schedule: str = "sweep",
     *,
     iterations: int = 100,
     replicas: int = 1000,
@@ -46,6 +46,7 @@ def simulate(
     steps: int = 5,
     samples: int = 30,
     c: float = 0.0,
+    solve: str = "pass",
     forget: Forget | Mapping[str, Any] | str | Sequence[str] | None = None,
     kernels: bool = True,
 ) -> Replicas:
@@ -54,8 +55,9 @@ def simulate(
     `model` and `graph` are what a `Federation` takes. `shards` is one data set per agent (a
     sequence in the graph's order, or a mapping by name), shared by all replicas, or
     `PerReplica(array)`. For a model that is not conjugate `estimator`, `rho`, `steps` (L),
-    `samples` (S) and `c` make its `NaturalGradient`, unless `solver` is given. `forget` (an agent's
-    name, several, or `Forget`) adds iterations in which agents are forgotten.
+    `samples` (S) and `c` make its `NaturalGradient`, unless `solver` is given; `solve="pass"` lets
+    an agent solve once per pass, `"visit"` at every visit. `forget` (an agent's name, several, or
+    `Forget`) adds iterations in which agents are forgotten.
     `kernels=False` runs the general code, one visit at a time: slow, for any solver.
     """
     iterations = whole_number(iterations, "iterations", 1)
@@ -73,20 +75,18 @@ def simulate(
     graph, data = read_shards(model, shards, graph, replicas)
     first = None if start is None else graph.index(start)
     engine = choose_engine(model, solver, data, kernels)
-    forgotten = np.zeros(len(graph), dtype=bool)
-    phases = []
-    if forget is None:
-        phases.append(Phase(1, paths(graph, schedule, seeds, iterations, first), iterations))
-    elif forget.how == "retrain":
-        forgotten = forget.mask(graph)
-        left, index = _without(graph, forgotten)
-        again = index[paths(left, schedule, seeds, forget.iterations, epoch=2)]
-        phases.append(Phase(1, paths(graph, schedule, seeds, iterations, first), iterations))
-        phases.append(Phase(2, again, forget.iterations))
-    else:
-        forgotten = forget.mask(graph)
-        whole = paths(graph, schedule, seeds, iterations + forget.iterations, first)
-        phases.append(Phase(1, whole, iterations, refine=forget.how == "refine"))
+    forgotten = np.zeros(len(graph), dtype=bool) if forget is None else forget.mask(graph)
+    more = 0 if forget is None or forget.how == "retrain" else forget.iterations
+    path = paths(graph, schedule, seeds, iterations + more, first)
+    mask = solving(path, len(graph), schedule, solve)
+    refine = forget is not None and forget.how == "refine"
+    phases = [Phase(1, path, mask, iterations, refine)]
+    if forget is not None and forget.how == "retrain":
+        left = graph.without(np.flatnonzero(forgotten))
+        path = paths(left, schedule, seeds, forget.iterations, epoch=2)
+        mask = solving(path, len(left), schedule, solve)
+        index = np.flatnonzero(~forgotten).astype(np.int32)
+        phases.append(Phase(2, index[path], mask, forget.iterations))
     runs = [engine.run(graph, seeds, phase, forgotten) for phase in phases]
     return Replicas(
         model=model,
@@ -104,6 +104,7 @@ def simulate(
             "iterations": iterations,
             "replicas": replicas,
             "seed": seed,
+            "solve": solve,
             "solver": repr(solver),
             "forget": None if forget is None else vars(forget),
         },
@@ -113,12 +114,3 @@ def simulate(
 def _joined(parts: list[_Array]) -> _Array:
     """One array over all iterations; a single phase is not copied."""
     return parts[0] if len(parts) == 1 else cast(_Array, np.concatenate(parts, axis=1))
-
-
-def _without(graph: Topology, forgotten: NDArray[np.bool_]) -> tuple[Topology, NDArray[np.int32]]:
-    """The graph without some agents, and the old index of each that is left."""
-    index = np.flatnonzero(~forgotten).astype(np.int32)
-    names = [graph.agents[k] for k in index]
-    kept = set(names)
-    edges = [edge for edge in graph.edges if edge[0] in kept and edge[1] in kept]
-    return Topology(names, edges), index

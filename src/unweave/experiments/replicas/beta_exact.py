@@ -67,6 +67,7 @@ def _step(lanes: Floats, size: int, rho: float, cool: float) -> bool:
 @jit
 def learn_exact(
     path: NDArray[np.int32],
+    solving: NDArray[np.bool_],
     eta0: Ints,
     data: Floats,
     rho: float,
@@ -124,7 +125,9 @@ def learn_exact(
                         work,
                     )
                 u1, u2 = np.rint(l1 * scale[0]), np.rint(l2 * scale[1])
-                if shortened[r] >= 0 and short >= 0 and abs(u1) < FITS and abs(u2) < FITS:
+                if not solving[r, i]:
+                    pass
+                elif shortened[r] >= 0 and short >= 0 and abs(u1) < FITS and abs(u2) < FITS:
                     shortened[r] += short
                     f1, f2 = np.int64(u1), np.int64(u2)
                     eta[q, 0] += f1 - factor[q, k, 0]

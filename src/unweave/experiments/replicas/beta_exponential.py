@@ -120,6 +120,7 @@ def learn(
     epoch: int,
     first_hop: int,
     path: NDArray[np.int32],
+    solving: NDArray[np.bool_],
     eta0: Ints,
     data: Floats,
     forgotten: NDArray[np.bool_],
@@ -137,8 +138,9 @@ def learn(
 ) -> None:
     """G-FVL (Gong, Simeone, Kang 2021, Algorithm 1) for every replica.
 
-    data [R or 1, K, 2] holds (w0, w1) of each agent's loss w0·log θ + w1/θ; `forget_from` and
-    `mode` as in `kernels.conjugate`. units [R, I, 2] is filled; shortened[r] counts shortened
+    data [R or 1, K, 2] holds (w0, w1) of each agent's loss w0·log θ + w1/θ; an agent that is in
+    solves again where `solving` [R, I] says so; `forget_from` and `mode` as in
+    `kernels.conjugate`. units [R, I, 2] is filled; shortened[r] counts shortened
     steps, or is −1 − i where iteration i could not be solved.
     """
     count = forgotten.shape[0]
@@ -160,6 +162,7 @@ def learn(
                 for j in range(count):
                     pending += forgotten[j] and included[j]
             learning = i < forget_from or (mode == REFINE and pending == 0 and not forgotten[k])
+            learning = learning and (solving[r, i] or not included[k])
             f1, f2 = factor[k, 0], factor[k, 1]
             c1, c2 = e1 - f1, e2 - f2
             if learning and shortened[r] >= 0:

@@ -39,6 +39,7 @@ class Phase:
 
     epoch: int
     path: NDArray[np.int32]  # [R, I]
+    solving: Bools  # [R, I]: where an agent that is in already solves again
     learn: int
     refine: bool = False
 
@@ -138,6 +139,7 @@ class _BetaExponential(Engine):
             if plain and solver.rho is not None:
                 beta_exact.learn_exact(
                     phase.path[rows],
+                    phase.solving[rows],
                     model.eta0,
                     self.data if len(self.data) == 1 else self.data[rows],
                     solver.rho,
@@ -153,6 +155,7 @@ class _BetaExponential(Engine):
                 phase.epoch,
                 1,
                 phase.path[rows],
+                phase.solving[rows],
                 model.eta0,
                 self.data if len(self.data) == 1 else self.data[rows],
                 forgotten,
@@ -217,7 +220,9 @@ class _General(Engine):
                 if forgetting and forgotten[k]:
                     if k in held:
                         eta = self.model.grid.subtract(eta, held.pop(k))
-                elif not forgetting or (phase.refine and not pending):
+                elif (not forgetting or (phase.refine and not pending)) and (
+                    phase.solving[r, i] or k not in held
+                ):
                     cavity = self.model.grid.subtract(eta, held[k]) if k in held else eta
                     stream = Stream(derive(seed, phase.epoch, i + 1, Purpose.SOLVE))
                     solution = self.solver.solve(self.model, shards[k], cavity, held.get(k), stream)

@@ -17,6 +17,7 @@ __all__ = [
     "SUBTRACT",
     "absorb",
     "conjugate",
+    "first_in_pass",
     "genesis",
     "mix",
     "seed_replicas",
@@ -104,6 +105,28 @@ def walk(
                 if other <= degree or u01(route, _ONE) * other < degree:
                     k = j
             path[r, i] = k
+
+
+@jit
+def first_in_pass(path: NDArray[np.int32], count: int, to_root: bool, mask: Bools) -> None:
+    """mask [R, I]: whether a visit is its agent's first in the pass.
+
+    A pass is over when all were visited, and the next one begins with the next visit; of a sweep
+    (`to_root`) with the next visit to the root, where the last pass began.
+    """
+    seen = np.zeros(count, dtype=np.bool_)
+    for r in range(path.shape[0]):
+        root, missing = path[r, 0], count
+        seen[:] = False
+        for i in range(path.shape[1]):
+            k = path[r, i]
+            if missing == 0 and (k == root or not to_root):
+                seen[:] = False
+                missing = count
+            mask[r, i] = not seen[k]
+            if not seen[k]:
+                seen[k] = True
+                missing -= 1
 
 
 @jit

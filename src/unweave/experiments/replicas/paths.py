@@ -1,4 +1,4 @@
-"""Where the tokens of many replicas go: paths [R, I] of agent indices.
+"""Where the tokens of many replicas go: paths [R, I] of agent indices, and who solves there.
 
 A path depends on the seed, the graph and the schedule alone, never on what the token carries. So it
 is made first, and learning runs along it.
@@ -6,17 +6,19 @@ is made first, and learning runs along it.
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import ConfigError
-from unweave.graph import Topology, sweep_next, sweep_order
-from unweave.persistent import NOBODY, Stack
+from unweave.graph import Topology, sweep_walk
 
-__all__ = ["paths", "replica_seeds"]
+__all__ = ["paths", "replica_seeds", "solving"]
 
 
 Paths = NDArray[np.int32]
+Bools = NDArray[np.bool_]
 Words = NDArray[np.uint64]
 
 
@@ -50,8 +52,9 @@ def paths(
         if schedule == "metropolis":
             kernels.walk(seeds, epoch, 1, topology.indptr, topology.indices, path)
         elif schedule == "sweep":
-            for r, seed in enumerate(seeds.tolist()):
-                _sweep(topology, seed, path[r])
+            for row, seed in zip(path, seeds.tolist(), strict=True):
+                walk = sweep_walk(topology, int(row[0]), seed)
+                row[:] = [k for k, _ in islice(walk, iterations)]
         else:
             raise ConfigError(
                 f"schedule {schedule!r} cannot run replicas: choose 'metropolis' or 'sweep'"
@@ -59,15 +62,16 @@ def paths(
     return path
 
 
-def _sweep(topology: Topology, seed: int, path: NDArray[np.int32]) -> None:
-    """Depth-first passes, one after the other. A pass ends at its root, and the next begins with
-    one more iteration there."""
-    order: dict[int, tuple[int, ...]] = {}
-    k, stack, visited = int(path[0]), Stack(), NOBODY
-    for i in range(1, len(path)):
-        if k not in order:
-            order[k] = sweep_order(topology, k, seed)
-        step = sweep_next(topology, k, stack, visited, order[k])
-        k, stack = step.next, step.stack
-        visited = NOBODY if step.done else step.visited
-        path[i] = k
+def solving(path: Paths, agents: int, schedule: str, solve: str) -> Bools:
+    """At which iterations [R, I] an agent that is in already solves again.
+
+    `solve="visit"`: at all of them, as in the paper. `"pass"`: at its first one of each pass.
+    """
+    from unweave.experiments.replicas import kernels
+
+    mask = np.ones(path.shape, dtype=bool)
+    if solve == "pass":
+        kernels.first_in_pass(path, agents, schedule == "sweep", mask)
+    elif solve != "visit":
+        raise ConfigError(f'solve = {solve!r}: choose "pass" or "visit"')
+    return mask
