@@ -11,7 +11,7 @@ import pytest
 from tests.support.tally import ROWS, Tally, contains, row_key
 from tests.support.wire import Flight, Wire
 
-from unweave.persistent import Stack
+from unweave.persistent import Bitmap, Stack
 from unweave.protocol.config import Patience
 from unweave.protocol.events import Continue, Done, Received, Solution, Solve, Tick, VoteCast
 from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
