@@ -22,7 +22,14 @@ from unweave.operations.votes import hold_ballot, told
 from unweave.protocol.certificate.verify import verify
 from unweave.protocol.certificate.write import tombstones_of
 
-__all__ = ["audit_and_wait", "did_not_add_up", "erase_and_wait", "erased_keys", "on_record"]
+__all__ = [
+    "audit_and_wait",
+    "did_not_add_up",
+    "erase_and_wait",
+    "erased_keys",
+    "halted",
+    "on_record",
+]
 
 
 _LEAST = 1.0  # seconds to look how far it is, when the votes took all the time there was
@@ -253,6 +260,15 @@ def on_record(statuses: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted(known.elements())
 
 
+def halted(found: Iterable[str]) -> str:
+    """What a network that has halted shows in place of a posterior."""
+    return (
+        f"two audits did not add up (found at {', '.join(sorted(found))}): the network has halted "
+        "and serves no posterior. Fix: `unweave audit` says what to examine; then make a new "
+        "network with `unweave init`, from data without the forgotten records"
+    )
+
+
 def did_not_add_up(root: Path, before: Iterable[str], now: Iterable[str]) -> UnweaveError | None:
     """What an audit ends with if a mismatch is on record that was not before, or if the network
     has halted because of two of them; None: neither."""
@@ -266,7 +282,9 @@ def did_not_add_up(root: Path, before: Iterable[str], now: Iterable[str]) -> Unw
             "It was the second time, so the network has halted and keeps its evidence: trust no "
             "posterior of it"
         )
-        again = "then make a new network with `unweave init`"
+        again = (
+            "then make a new network with `unweave init`, from data without the forgotten records"
+        )
     else:
         done = (
             "That token was dropped, and the network rebuilds it from the factors that the agents "

@@ -119,6 +119,8 @@ def share(s: State, turn: Turn) -> None:
     behind, left = False, s.left
     for n in s.neighbours:
         if left & bit(n):
+            if not s.aware & bit(n) and "departed" not in s.alarms:
+                s.alarms = {**s.alarms, "departed": turn.now}
             continue
         gossip = news_for(s, n)
         if gossip is not None:

@@ -133,6 +133,8 @@ class State:
     welcomed: int  # bitmap of the neighbours that answered
     suspects: frozenset[int]
     heard: Mapping[int, float]  # neighbour → when it was last heard
+    reminded: Mapping[int, float]  # neighbour that has left → when it was last sent the votes
+    aware: int  # bitmap of the neighbours that have left and have acknowledged the votes
     pending: Key | None  # the work that is running
     memo: Mapping[Key, Any]  # answers that the current visit has already got
     figures: Mapping[int, Figure]  # what agents publish about themselves
@@ -183,6 +185,8 @@ class State:
         self.welcomed = 0
         self.suspects = frozenset()
         self.heard = {}
+        self.reminded = {}
+        self.aware = 0
         self.pending = None
         self.memo = {}
         self.figures = {}
