@@ -8,6 +8,7 @@ import pytest
 from unweave.errors import DataError
 from unweave.manifest import Manifest
 from unweave.node.api.client import AgentDown
+from unweave.node.api.report import NO_TOKEN
 from unweave.operations import cluster as fleets
 from unweave.operations.cluster import Fleet
 
@@ -205,7 +206,7 @@ def test_who_opens_the_first_token_is_named(run, unweave, tmp_path):
     assert unweave("init", root, "--agents", "5").code == 0
     terms = Manifest.parse((root / "network.toml").read_bytes()).terms()
     first = terms.name(terms.genesis)
-    unknown = {"posterior": {"posterior": {"state": "unknown", "why": "no token"}}}
+    unknown = {"posterior": {"posterior": {"state": "unknown", "why": NO_TOKEN}}}
     heard = {"neighbour": True, "heard_seconds_ago": None}
     known = {"others": dict.fromkeys(terms.topology.agents, heard)}
     runs = unknown | {"status": {"status": known}}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.processes import Processes, erase
 from tests.support.seeded import read_bug, seeded
 
 from unweave.cli import main
@@ -337,7 +338,29 @@ def test_every_model_has_synthetic_data(name, tmp_path):
     )
     manifest = load(path)
     model = manifest.build_model()
-    found, data = shards_of(manifest, model, seed=1)
+    found, data, _ = shards_of(manifest, model, seed=1)
     assert data == "synthetic: the manifest names no data"
     assert [s.n for s in found] == [100, 100, 100]
     assert not np.array_equal(found[0].rows, found[1].rows)
+
+
+def test_what_the_network_has_forgotten_is_not_learned_from(run, unweave, tmp_path):
+    """From the agents while they run, from their stores when they do not."""
+    with Processes(tmp_path / "net", 3) as net:
+        before = unweave("simulate", net.root, "--json").json
+        assert before["forgotten"] == {"agents": [], "records": 0}
+        assert before["digest"] == net.expected()
+        net.start()
+        net.rest()
+        (key, *_) = net.rows["a1"]
+        erase(net, "a1", [key])
+        erase(net, "a3")
+        net.rest()
+        assert net.out == {"a3"}
+        for stop in ((), ("a2",), tuple(net.names)):
+            net.stop(*stop) if stop else None
+            report = unweave("simulate", net.root, "--json").json
+            assert report["forgotten"] == {"agents": ["a3"], "records": 1}
+            assert report["digest"] == net.expected({"a1": [key]})
+            text = unweave("simulate", net.root).out
+            assert "without what the network has forgotten (a3, 1 record)" in text

@@ -1030,6 +1030,84 @@ def test_one_that_left_and_comes_back_stays_out() -> None:
     at_rest(wire, erased={2})
 
 
+def voted_out(gone: int, *, parked: bool) -> tuple[Wire, list[str]]:
+    """Four agents, one of them stopped while the others forget a record and vote it out; the
+    process goes on now. Returns why epochs were opened until then, too."""
+    for genesis in range(4):
+        wire = rested(4, RING, genesis=genesis)
+        if (wire.holder == gone) is parked:
+            break
+    wire.wait(5.0)  # until nobody has anything left to say
+    wire.up[gone] = False  # stopped: what it knows stays in its memory
+    wire.erase((gone + 2) % 4, rows=[0])
+    wire.wait(30.0)
+    wire.vote([k for k in range(4) if k != gone], gone)
+    wire.wait(60.0)
+    at_rest(wire, without={(gone + 2) % 4: {0}}, erased={gone})
+    assert wire.checker.certified
+    wire.up[gone] = True
+    assert not wire.disks[gone].tomb.left
+    return wire, list(wire.opened)
+
+
+def test_who_was_voted_out_while_it_was_stopped_is_told() -> None:
+    """Rule 13: its first word is answered with the votes; its epoch reaches nobody."""
+    wire, opened = voted_out(2, parked=False)
+    fences = [s.fence for s in wire.disks]
+    wire.wait(120.0)
+    departed = wire.disks[2]
+    assert departed.tomb.left
+    assert isinstance(departed.role, Idle)
+    assert departed.copy is None
+    assert len(wire.opened) <= len(opened) + 1  # its own, before it was told
+    assert [s.fence for k, s in enumerate(wire.disks) if k != 2] == fences[:2] + fences[3:]
+    at_rest(wire, without={0: {0}}, erased={2})
+
+
+def test_a_silent_agent_that_was_voted_out_is_told() -> None:
+    """Rule 13: where the token rested, nobody speaks; the votes come unasked."""
+    wire, opened = voted_out(2, parked=True)
+    assert isinstance(wire.disks[2].role, Parked)
+    wire.wait(2 * wire.terms.patience.loss)
+    assert wire.disks[2].tomb.left
+    assert isinstance(wire.disks[2].role, Idle)
+    assert wire.disks[2].copy is None
+    assert wire.opened == opened
+
+
+def test_nothing_that_a_departed_agent_says_is_believed() -> None:
+    """Rule 13: and it is answered at most once per `resend`, except for its Hello."""
+    wire, _ = voted_out(2, parked=False)
+    wire.flight.clear()
+    late = Stamp(50, 2, 7, 1, 7)
+    token = wire.token._replace(stamp=late, quiet=QUIET)
+    gossip = wire.disks[2].gossip
+    assert gossip is not None
+    before = wire.disks[1]
+    for message in (Pass(token), Alive(late, wire.now), Ack(late, late), Share(late, gossip)):
+        for _ in range(3):
+            wire.arrive(Flight(2, 1, message))
+    after = wire.disks[1]
+    assert (after.fence, after.last, after.role) == (before.fence, before.last, before.role)
+    assert (after.rest, after.wake, after.pulse) == (before.rest, before.wake, before.pulse)
+    assert [type(flight.message) for flight in wire.find(to=2)] == [Share]
+    wire.arrive(Flight(2, 1, Hello(late, gossip)))
+    assert wire.find(Welcome, to=2)
+    assert wire.disks[1].fence == before.fence
+
+
+def test_an_agent_that_knows_that_it_left_falls_silent() -> None:
+    wire, _ = voted_out(2, parked=False)
+    wire.wait(30.0)
+    assert wire.disks[2].tomb.left
+    wire.vote([2], 0)
+    assert "its vote does not count" in wire.refused[-1]
+    said = []
+    wire.wait(60.0, hold=lambda flight: flight.sender == 2 and bool(said.append(flight)))
+    assert not said
+    assert not wire.find(to=2)  # nor do the others go on telling it
+
+
 # ----------------------------------------------------------------------------------- 14b: retrain
 
 

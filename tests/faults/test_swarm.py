@@ -33,6 +33,7 @@ def test_storms(chunk: int) -> None:
         "detours",
         "erasures certified",
         "erasures put away",
+        "frozen",
         "losses",
         "lost disks",
         "messages lost",

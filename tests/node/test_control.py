@@ -32,10 +32,10 @@ def test_a_posterior_keeps_nobody_waiting(tmp_path, monkeypatch):
     begun, go = threading.Event(), threading.Event()
     told = report.posterior_report
 
-    def slowly(*args):
+    def slowly(*args, **more):
         begun.set()
         assert go.wait(60.0)
-        return told(*args)
+        return told(*args, **more)
 
     monkeypatch.setattr(control, "posterior_report", slowly)
 

@@ -160,3 +160,59 @@ def test_a_factor_that_is_not_that_of_the_data_is_learned_anew(tmp_path):
         net.rest()
         assert net.statuses("a2")["a2"]["revision"] == before  # once, and no more
         assert net.log("a2").count("the stored factor is not what these data give") == 1
+
+
+def test_a_network_that_has_halted_serves_no_posterior(tmp_path):
+    """Two audits that did not add up. What the text advises then works: a new network, from data
+    without what was forgotten."""
+    with Processes(tmp_path / "net", agents=3, metrics=True) as net:
+        net.start()
+        net.rest()
+        for _ in range(2):
+            holder = net.statuses()["a1"]["resting"]
+            net.stop(holder)
+            changed_by_a_holder_of_the_key(net.folder(holder), another_token)
+            net.start(holder)
+            net.ready(holder)
+            assert unweave("audit", net.root).code == 1
+            if net.statuses()["a1"]["phase"] != "halted":
+                true_sum(net)
+        net.wait(
+            "to halt", lambda: [n for n, s in net.statuses().items() if s["phase"] != "halted"]
+        )
+        shown = unweave("posterior", net.root, "--json")
+        assert (shown.code, shown.json["state"]) == (1, "halted")
+        assert not {"digest", "units", "marginals"} & shown.json.keys()
+        for words in (("posterior", net.root), ("posterior", net.root, "--wait", "60")):
+            told = unweave(*words)
+            assert told.code == 1
+            assert "two audits did not add up" in told.err
+            assert "unweave audit" in told.err
+            assert "unweave init" in told.err
+        assert "two audits did not add up" in unweave("status", net.root).out
+        for status in net.statuses().values():
+            assert (status["digest"], status["complete"], status["included"]) == (None, False, [])
+        with urllib.request.urlopen(f"http://127.0.0.1:{net.metrics[0]}/metrics") as page:
+            text = page.read().decode()
+        assert 'unweave_complete{agent="a1"} 0\n' in text
+        assert 'unweave_included_agents{agent="a1"} 0\n' in text
+        asked = unweave("audit", net.root)
+        assert asked.code == 1
+        assert "Look at what can change numbers" in " ".join(asked.err.split())
+        # To start again, or to lose one store, lifts nothing.
+        net.stop(*net.names)
+        stopped = unweave("posterior", net.root, "--json")
+        assert (stopped.code, stopped.json["state"]) == (1, "halted")
+        net.lose("a2")
+        net.start()
+        net.wait(
+            "to halt", lambda: [n for n in net.names if net.statuses(n)[n]["phase"] != "halted"]
+        )
+        net.stop(*net.names)
+        expected = net.expected()
+    with Processes(tmp_path / "again", agents=3) as again:
+        for name in again.names:
+            again.rows[name] = dict(net.rows[name])
+            again.append(name, [])
+        again.start()
+        assert again.settled() == {expected}

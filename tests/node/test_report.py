@@ -6,6 +6,7 @@ from unweave.cli.posterior import _show
 from unweave.manifest import Manifest
 from unweave.models import BetaExponential, LinearRegressionUnknownNoise
 from unweave.node.api.report import posterior_report
+from unweave.protocol.state import State
 from unweave.protocol.token import Tomb
 from unweave.simulator.faults import Storm
 from unweave.simulator.run import CLEAR, draw_shards
@@ -70,7 +71,9 @@ def test_a_model_that_is_still_fitting_says_so():
 
 
 def test_who_was_voted_out_has_no_posterior_to_wait_for():
-    state = SimpleNamespace(tomb=Tomb(left=True), token=None, copy=None)
-    report = posterior_report(SimpleNamespace(state=state))
+    terms = Manifest.make(name="n", model=BetaExponential(), agents=3, graph="path").terms()
+    state = State(terms, 1)
+    state.tombs = {1: Tomb(left=True)}
+    report = posterior_report(SimpleNamespace(state=state, terms=terms))
     assert report["state"] == "left"
     assert "declared gone by a quorum" in report["why"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from unweave.cli.status import data_problems, gone_agents, staying_out
+from unweave.cli.status import data_problems, gone_agents, notices, staying_out
 
 __all__ = ["Look", "absent", "line", "missing", "why"]
 
@@ -35,7 +35,9 @@ class Look(NamedTuple):
 
 def why(look: Look, late: str) -> str:
     """What keeps it from rest, and what to do."""
-    if out := staying_out(look.found):
+    gone = gone_agents(look.found)
+    inside = {name: s for name, s in look.found.items() if name not in gone}
+    if out := notices(inside) or staying_out(look.found):
         return "; ".join(out)
     if look.troubles:
         return "; ".join(f"{name}: {reason}" for name, reason in look.troubles.items())
@@ -78,7 +80,7 @@ def line(look: Look) -> str:
         parts = [f"{answer}, {included} included, {_state(inside)}"]
     else:
         parts = ["nobody answers"]
-    parts += [*staying_out(look.found), *data_problems(look.found)]
+    parts += [*notices(inside), *staying_out(look.found), *data_problems(look.found)]
     if dead := [name for name in look.down if name not in gone]:
         parts.append(f"down: {', '.join(dead)}")
     parts += absent(look)
@@ -98,6 +100,8 @@ def absent(look: Look) -> list[str]:
 def _state(found: dict[str, dict[str, Any]]) -> str:
     """At rest, when all who answer know the same place and sum; a missing attestation is none of
     their business."""
+    if any(s.get("phase") == "halted" for s in found.values()):
+        return "halted"
     rests = {
         (s.get("resting"), s.get("digest"), tuple(s.get("rest") or ())) for s in found.values()
     }

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from unweave.operations.cluster import Fleet
 
-__all__ = ["newest", "posterior"]
+__all__ = ["posterior"]
 
 
 def posterior(
@@ -31,7 +31,10 @@ def posterior(
     """The posterior, as the agents of DIR know it (the newest complete one that any of them has).
 
     Exit code 1 while somebody is still missing in it: an incomplete sum is no posterior. A model
-    that is not conjugate is fitted in passes: until the last one it is marked "still fitting".
+    that is not conjugate is fitted in passes: until the last one it is marked "still fitting". A
+    sum that holds what any agent here knows to be erased is never shown; one from which an erasure
+    has still to be taken out is marked. If no agent runs, the stores are read, and the result says
+    as of when. A network that halted after two failed audits has no posterior.
 
     Examples:
 
@@ -41,11 +44,13 @@ def posterior(
 
         unweave posterior clinics/agents/a1 --json
     """
-    from unweave.cli.common import check_timeout, console, emit_json, progress
+    from unweave.cli.common import check_timeout, console, emit_json, progress, quote
     from unweave.cli.status import staying_out
     from unweave.errors import UnweaveError
     from unweave.node.api.client import asleep, lives
+    from unweave.node.api.report import NO_TOKEN
     from unweave.operations.cluster import LOOK, TimedOut, fleet, patiently
+    from unweave.operations.reading import WHOLE, ask_posteriors, newest, read_posteriors
 
     if wait:
         check_timeout(wait, "--wait")
@@ -54,9 +59,10 @@ def posterior(
         task = bar.add_task("waiting for the agents", total=None)
         for left in patiently(wait, 0.2):
             with fleet(folder, min(LOOK, left)) as agents:
-                found = _answers(agents)
-            best = newest(found)
-            if best["state"] == "left" or (best["state"] == "complete" and best["fitting"] is None):
+                best = newest(ask_posteriors(agents))
+            if best["state"] in ("left", "halted") or (
+                best["state"] == "complete" and best["fitting"] is None
+            ):
                 break
             if best["state"] == "complete":
                 bar.update(task, description=f"fitting, pass {best['fitting']}")
@@ -65,38 +71,35 @@ def posterior(
             bar.update(task, description=f"waiting for {late}")
     left = began + wait - time.monotonic() if wait else LOOK
     with fleet(folder, max(1.0, min(LOOK, left))) as agents:
-        agents.any()
-        found = _answers(agents)
-        if found and all(report["state"] == "unknown" for report in found.values()):
+        stopped = not agents.agents
+        found = read_posteriors(agents) if stopped else ask_posteriors(agents)
+        if stopped and not found:
+            agents.any()  # says how to start them
+        if found and all(report.get("why") == NO_TOKEN for report in found.values()):
             reason = _why_no_token(agents)
             found = {name: report | reason for name, report in found.items()}
         lacking = any(report["state"] == "incomplete" for report in found.values())
-        out = staying_out(agents.statuses()) if lacking else []
+        out = staying_out(agents.statuses()) if lacking and not stopped else []
         frozen = [f"{name}: {asleep(pid)}" for name, pid in agents.silent.items() if lives(pid)]
     if not found:
         raise TimedOut("; ".join(frozen) or f"{', '.join(agents.down)} of {folder} did not answer")
     best = newest(found)
     digests = {report.get("digest") for report in found.values() if report["state"] == "complete"}
-    best = best | {"agreed": len(digests) == 1, "known_to": _known(found, best)}
+    best = best | {"agreed": len(digests) == 1, "known_to": _known(found, best), "stopped": stopped}
     if json:
         emit_json(best)
-    elif best["state"] == "left":
+    elif best["state"] in ("left", "halted"):
         raise UnweaveError(f"{', '.join(found)}: {best['why']}")
     else:
         _show(console, best)
         for line in (*_behind(found, best), *out, *frozen):
             console.print(line, style="yellow", soft_wrap=True)
-    if best["state"] not in _WHOLE:
+        if stopped:
+            how = "agent" if folder in agents.folders.values() else "up"
+            said = f"as of {best['as_of']}: the network is stopped; start it with "
+            console.print(f"{said}`unweave {how} {quote(folder)}`", style="yellow", soft_wrap=True)
+    if best["state"] not in WHOLE:
         raise typer.Exit(1)
-
-
-_ORDER = ("left", "unknown", "incomplete", "unconfirmed", "complete")
-_WHOLE = ("unconfirmed", "complete")
-
-
-def newest(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The newest report that is whole, by the stamp of its token; else the one that says most."""
-    return max(found.values(), key=_worth, default={"state": "unknown"})
 
 
 def _behind(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]:
@@ -113,10 +116,6 @@ def _behind(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]
     return lines + [
         f"{', '.join(names)}: another one, {digest[:12]}" for digest, names in others.items()
     ]
-
-
-def _answers(agents: Fleet) -> dict[str, dict[str, Any]]:
-    return {name: answer["posterior"] for name, answer in agents.ask_all("posterior").items()}
 
 
 def _why_no_token(agents: Fleet) -> dict[str, Any]:
@@ -145,15 +144,6 @@ def _why_no_token(agents: Fleet) -> dict[str, Any]:
     return {"why": f"no token has been here yet: {why}", "missing": sorted(unheard)}
 
 
-def _worth(report: dict[str, Any]) -> tuple[bool, list[int], bool, int]:
-    """Whole ones by their age; of the others a nearly whole one tells most."""
-    whole = report["state"] in _WHOLE
-    place = _ORDER.index(report["state"])
-    count = [] if whole else [place, len(report.get("included", ()))]
-    fitted = report.get("fitting") is None
-    return whole, count + list(report.get("stamp", ())), fitted, place
-
-
 def _known(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]:
     return [name for name, report in found.items() if report.get("digest") == best.get("digest")]
 
@@ -166,7 +156,8 @@ def _show(console: Any, report: dict[str, Any]) -> None:
     if "marginals" not in report:
         missing = ", ".join(report.get("missing", []))
         why = report.get("why") or f"still missing: {missing}"
-        said = f"{report['state']}: {why}; wait for it with --wait 60"
+        said = f"{report['state']}: {why}"
+        said += "" if report.get("stopped") else "; wait for it with --wait 60"
         console.print(said, soft_wrap=True)
         return
     count = len(report["included"])
@@ -183,6 +174,9 @@ def _show(console: Any, report: dict[str, Any]) -> None:
     if report.get("fitting") is not None:
         why = f": pass {report['fitting']}; the numbers still change"
         console.print(styled(("still fitting", "yellow"), why))
+    if report.get("erasure_pending"):
+        why = f": {', '.join(report['erasure_pending'])} asked, and the sum still has the data"
+        console.print(styled(("an erasure is pending", "yellow"), why))
     if report["state"] != "complete":
         missing = ", ".join(report["missing"]) or "a neighbour's confirmation"
         console.print(styled((report["state"], "yellow"), f": waiting for {missing}"))

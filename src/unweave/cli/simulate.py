@@ -51,9 +51,9 @@ def simulate(
     take everything: a majority of the agents keep records (of two, one), and what they learned is
     held against a run without faults.
 
-    The data are the files that the manifest names (CSV); else what the agents' folders beside it
-    hold, if all of them are here; else drawn at random. Nothing is written, and no agent hears of
-    it.
+    The data are the files that the manifest names (CSV), with all their records; else what the
+    agents' folders beside it hold, if all of them are here, without what the network has forgotten
+    or was asked to forget; else drawn at random. Nothing is written, and no token moves.
 
     Examples:
 
@@ -73,7 +73,7 @@ def simulate(
         network /= "network.toml"
     manifest = load(network)
     model, terms = manifest.build_model(), manifest.terms()
-    shards, data = shards_of(manifest, model, seed, network.parent)
+    shards, data, forgotten = shards_of(manifest, model, seed, network.parent)
     again = f"unweave simulate {quote(network)} --seed {seed}"
     again += f" --faults {quote(faults)}" if faults else ""
     again += f" --hops {hops}" if hops is not None else ""
@@ -87,7 +87,14 @@ def simulate(
             errors.print(f"broken: {broken}", style="red")
             errors.print(f"repeat it: {again}", soft_wrap=True)
         raise typer.Exit(1) from None
-    report = {"ok": True, "network": manifest.name, "data": data, **report, "repeat": again}
+    report = {
+        "ok": True,
+        "network": manifest.name,
+        "data": data,
+        "forgotten": forgotten,
+        **report,
+        "repeat": again,
+    }
     if json:
         emit_json(report)
     else:
@@ -96,9 +103,10 @@ def simulate(
 
 def shards_of(
     manifest: Manifest, model: Model, seed: int, folder: Path | None = None
-) -> tuple[list[Shard], str]:
+) -> tuple[list[Shard], str, dict[str, Any] | None]:
     """Every agent's data, and where they are from: "manifest" (the files that it names), "agents"
-    (their folders below `folder`), or "synthetic" and why."""
+    (their folders below `folder`), or "synthetic" and why; and what of it the network has forgotten
+    and is left out, where that is known: whole agents, and the number of single records."""
     from unweave.errors import ConfigError
     from unweave.simulator.run import draw_shards, read_csv
 
@@ -106,10 +114,10 @@ def shards_of(
     if not any(paths.values()):
         why = "the manifest names no data"
         if folder is not None and (folder / "agents").is_dir():
-            found, why = _private(manifest, folder)
+            found, forgotten, why = _private(manifest, folder)
             if found:
-                return found, "agents"
-        return draw_shards(model, manifest.topology.agents, seed), f"synthetic: {why}"
+                return found, "agents", forgotten
+        return draw_shards(model, manifest.topology.agents, seed), f"synthetic: {why}", None
     shards = []
     for name, path in paths.items():
         if path is None:
@@ -118,29 +126,56 @@ def shards_of(
                 "or remove all of them (synthetic data)"
             )
         shards.append(model.shard(read_csv(path, model.columns), name))
-    return shards, "manifest"
+    return shards, "manifest", None
 
 
-def _private(manifest: Manifest, folder: Path) -> tuple[list[Shard], str]:
-    """The records in the agents' folders, as the agents would read them; or why not."""
+def _private(manifest: Manifest, folder: Path) -> tuple[list[Shard], dict[str, Any], str]:
+    """The records in the agents' folders, as the agents would read them, without those that the
+    network has forgotten; or why not."""
     from unweave.errors import UnweaveError
     from unweave.node.agent import open_data, open_identity
-    from unweave.node.config import AgentFolder, agent_name, find_agents
+    from unweave.node.config import AgentFolder
+    from unweave.operations.cluster import LOOK, fleet
+    from unweave.operations.reading import ask_forgotten
 
     shards: list[Shard] = []
+    records = 0
     try:
-        homes = {agent_name(home): home for home in find_agents(folder)}
+        with fleet(folder, LOOK) as agents:
+            homes = agents.folders
+            for name in manifest.topology.agents:
+                if name not in homes:
+                    return [], {}, f"the folder of {name} is not in {folder / 'agents'}"
+            found = ask_forgotten(agents)
+        out = {name for one in found.values() for name in one["out"]}
+        out |= {name for name, one in found.items() if one["erased"]}
         for name in manifest.topology.agents:
-            if name not in homes:
-                return [], f"the folder of {name} is not in {folder / 'agents'}"
             agent = AgentFolder.read(homes[name])
-            shards.append(open_data(agent, open_identity(agent)).shard())
+            data = open_data(agent, open_identity(agent))
+            if name in out:
+                shards.append(data.empty())
+                continue
+            dropped = frozenset(bytes.fromhex(row) for row in found[name]["records"])
+            shards.append(data.shard(dropped))
+            records += len(dropped)
     except UnweaveError as error:
-        return [], str(error)
-    return shards, ""
+        return [], {}, str(error)
+    return shards, {"agents": sorted(out), "records": records}, ""
 
 
-_DATA = {"agents": "data from the agents' folders", "manifest": "data that the manifest names"}
+_DATA = {
+    "agents": "data from the agents' folders",
+    "manifest": "data that the manifest names, all records",
+}
+
+
+def _left_out(forgotten: dict[str, Any] | None) -> str:
+    """What the network has forgotten and this run does not learn from."""
+    if forgotten is None or not (forgotten["agents"] or forgotten["records"]):
+        return ""
+    number = forgotten["records"]
+    parts = [*forgotten["agents"], *([_number(number, "record")] if number else [])]
+    return f", without what the network has forgotten ({', '.join(parts)})"
 
 
 def _show(console: Any, report: dict[str, Any]) -> None:
@@ -149,7 +184,8 @@ def _show(console: Any, report: dict[str, Any]) -> None:
     console.print(
         f"{report['network']}: {report['model']}, {_number(report['agents'], 'agent')}, "
         f"faults {report['faults']}, seed {report['seed']}, "
-        f"{_DATA.get(report['data'], report['data'].replace('synthetic', 'data drawn at random'))}",
+        f"{_DATA.get(report['data'], report['data'].replace('synthetic', 'data drawn at random'))}"
+        f"{_left_out(report['forgotten'])}",
         soft_wrap=True,
     )
     table = Table(show_header=False)

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["data_problems", "gone_agents", "status", "status_table", "staying_out"]
+__all__ = ["data_problems", "gone_agents", "notices", "status", "status_table", "staying_out"]
 
 
 def status(
@@ -54,12 +54,21 @@ def status(
             how = "agent" if folder in agents.folders.values() else "up"
             console.print("Nobody answers. Start with")
             command(f"unweave {how} {quote(folder)}")
-        for line in (*staying_out(found), *data_problems(found)):
+        for line in (*notices(found), *staying_out(found), *data_problems(found)):
             console.print(line, style="yellow", soft_wrap=True)
         if len(agents.folders) == 1 and found:
             console.print(_others_table(next(iter(found.values()))))
     if down:
         raise typer.Exit(1)
+
+
+def notices(found: dict[str, dict[str, Any]]) -> list[str]:
+    """Why agents show no sum any more; agents with the same reason together."""
+    reasons: dict[str, list[str]] = {}
+    for name, status in found.items():
+        if status.get("notice"):
+            reasons.setdefault(status["notice"], []).append(name)
+    return [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
 def staying_out(found: dict[str, dict[str, Any]]) -> list[str]:

@@ -200,10 +200,9 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
 
 
 def _posterior(reached: Fleet) -> dict[str, Any]:
-    from unweave.cli.posterior import newest
+    from unweave.operations.reading import ask_posteriors, newest
 
-    answers = reached.ask_all("posterior", 2.0)
-    return newest({name: answer["posterior"] for name, answer in answers.items()})
+    return newest(ask_posteriors(reached, 2.0))
 
 
 def _view(look: Look, posterior: dict[str, Any], speed: float) -> Group:
@@ -211,12 +210,13 @@ def _view(look: Look, posterior: dict[str, Any], speed: float) -> Group:
 
     from unweave.cli import glance
     from unweave.cli.common import styled
-    from unweave.cli.status import data_problems, status_table, staying_out
+    from unweave.cli.status import data_problems, notices, status_table, staying_out
 
     lines = [styled((f"{speed:.0f} hops/s · Ctrl-C stops all agents", "dim"))]
     lines += [
         styled((line, "yellow"))
         for line in (
+            *notices(look.found),
             *staying_out(look.found),
             *data_problems(look.found),
             *glance.absent(look),

@@ -106,25 +106,27 @@ class Fleet:
             )
         return self.agents[name]
 
-    def ask_all(self, do: str, within: float | None = None) -> dict[str, dict[str, Any]]:
+    def ask_all(
+        self, do: str, within: float | None = None, **request: Any
+    ) -> dict[str, dict[str, Any]]:
         """Everybody's answer, all asked at once: those that are frozen share one wait, and count as
         down from then on."""
         answers: dict[str, dict[str, Any]] = {}
-        for name, answer in self.ask_each(do, within).items():
+        for name, answer in self.ask_each(do, within, **request).items():
             if isinstance(answer, UnweaveError):
                 raise answer
             answers[name] = answer
         return answers
 
     def ask_each(
-        self, do: str, within: float | None = None, *, anew: bool = False
+        self, do: str, within: float | None = None, *, anew: bool = False, **request: Any
     ) -> dict[str, dict[str, Any] | UnweaveError]:
         """As `ask_all`, but one agent's refusal does not keep the answers of the others away.
         `anew`: also those that did not answer before."""
 
         def one(name: str) -> dict[str, Any] | UnweaveError | None:
             try:
-                return self.again(name, do, within=within)
+                return self.again(name, do, within=within, **request)
             except UnweaveError as error:
                 return error
 

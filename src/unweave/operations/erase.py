@@ -23,7 +23,13 @@ from unweave.protocol.certificate.verify import Erased, verify
 from unweave.protocol.certificate.write import tombstones_of
 from unweave.text import quote
 
-__all__ = ["audit_and_wait", "did_not_add_up", "erase_and_wait", "erased_keys", "on_record"]
+__all__ = [
+    "audit_and_wait",
+    "did_not_add_up",
+    "erase_and_wait",
+    "erased_keys",
+    "on_record",
+]
 
 
 _LEAST = 1.0  # seconds to look how far it is, when the votes took all the time there was
@@ -269,7 +275,9 @@ def did_not_add_up(root: Path, before: Iterable[str], now: Iterable[str]) -> Unw
             "It was the second time, so the network has halted and keeps its evidence: trust no "
             "posterior of it"
         )
-        again = "then make a new network with `unweave init`"
+        again = (
+            "then make a new network with `unweave init`, from data without the forgotten records"
+        )
     else:
         done = (
             "That token was dropped, and the network rebuilds it from the factors that the agents "

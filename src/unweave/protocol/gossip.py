@@ -120,6 +120,8 @@ def share(s: State, turn: Turn) -> None:
     behind, left = False, s.left
     for n in s.neighbours:
         if n in left:
+            if n not in s.aware and "departed" not in s.alarms:
+                s.alarms = {**s.alarms, "departed": turn.now}
             continue
         gossip = news_for(s, n)
         if gossip is not None:

@@ -14,6 +14,7 @@ dies in between, `start` and `resume` recompute every effect that is still outst
     Ack              the neighbour has it: no longer responsible                           8
     Share, Heard     join what a neighbour knows; note what it has acknowledged            3
     Alive            the token lives                                                       10
+    from one who left: nothing is believed; it is answered with the votes                  13
     EraseRequested   a durable intent                                                      12
     VoteCast         a vote; with a quorum the target has left                             13
     DataChanged      a new version of the data                                             11
@@ -32,6 +33,7 @@ from collections.abc import Callable
 from typing import Any
 
 from unweave.protocol.compaction import keep_certificate, on_kept
+from unweave.protocol.departed import answer_departed
 from unweave.protocol.events import (
     Again,
     Continue,
@@ -230,6 +232,9 @@ def on_received(s: State, turn: Turn, event: Received) -> None:
     if event.now - s.heard.get(sender, float("-inf")) > s.terms.patience.alive:
         s.heard = {**s.heard, sender: event.now}
     message = event.message
+    if sender in s.left:
+        answer_departed(s, turn, sender, message)
+        return
     why = unbacked(message, s)
     if why is not None:
         turn.do(Refused(f"{s.terms.name(sender)} claims {why}"))

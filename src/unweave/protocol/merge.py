@@ -53,7 +53,7 @@ def learn(s: State, turn: Turn, tombs: Tombs, generation: frozenset[bytes]) -> N
     done = [request for request, i in s.intents.items() if settled(s, i.agent, request)]
     if done:
         s.intents = {request: i for request, i in s.intents.items() if request not in done}
-    if s.copy is not None and dead(s.copy, s.tombs, s.generation):
+    if s.copy is not None and (s.tomb.left or dead(s.copy, s.tombs, s.generation)):
         s.copy = None
     if s.synced:
         recheck(s, turn)

@@ -117,7 +117,9 @@ def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
     target = event.target
     name = s.terms.name(target)
     last_heard = s.heard.get(target)
-    if target == s.me:
+    if s.tomb.left:
+        turn.do(Refused("this agent was declared gone by a quorum; its vote does not count"))
+    elif target == s.me:
         turn.do(Refused("an agent cannot vote itself gone: ask it to erase itself instead"))
     elif (voters := _possible_votes(s, target)) < s.terms.quorum:
         turn.do(

@@ -134,6 +134,8 @@ class State:
     welcomed: frozenset[int]  # the neighbours that answered
     suspects: frozenset[int]
     heard: Mapping[int, float]  # neighbour → when it was last heard
+    reminded: Mapping[int, float]  # neighbour that has left → when it was last sent the votes
+    aware: frozenset[int]  # the neighbours that have left and have acknowledged the votes
     pending: Key | None  # the work that is running
     memo: Mapping[Key, Any]  # answers that the current visit has already got
     figures: Mapping[int, Figure]  # what agents publish about themselves
@@ -184,6 +186,8 @@ class State:
         self.welcomed = frozenset()
         self.suspects = frozenset()
         self.heard = {}
+        self.reminded = {}
+        self.aware = frozenset()
         self.pending = None
         self.memo = {}
         self.figures = {}

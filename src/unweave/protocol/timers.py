@@ -6,6 +6,7 @@ when `deadline(state)` has come.
 
 from __future__ import annotations
 
+from unweave.protocol.departed import tell_departed
 from unweave.protocol.gossip import handover, hello, share
 from unweave.protocol.messages import Alive
 from unweave.protocol.recovery import open_epoch
@@ -57,12 +58,16 @@ def _ack(s: State, turn: Turn) -> None:
 
 
 def _gossip(s: State, turn: Turn) -> None:
-    share(s, turn)
+    """Rule 3: repeat. An agent that has left says once what it knows: nobody acknowledges it."""
+    if not s.tomb.left:
+        share(s, turn)
 
 
 def _hello(s: State, turn: Turn) -> None:
     """Rule 1: repeat Hello to those who have not answered."""
     left = s.left
+    if s.synced and s.tomb.left:
+        return
     missing = [n for n in s.neighbours if n not in s.welcomed and n not in left]
     for n in missing:
         turn.send(n, hello(s, n))
@@ -89,7 +94,7 @@ def _alive(s: State, turn: Turn) -> None:
         beat = turn.now if isinstance(s.role, Hold) else turn.now - _OUTBOX
         s.pulse = (s.role.token.stamp, beat)
         s.relay = True
-    if s.relay:
+    if s.relay and not s.tomb.left:
         for n in s.neighbours:
             turn.send(n, Alive(*s.pulse))
         s.relay = False
@@ -133,4 +138,5 @@ _ALARMS = {
     "hello": _hello,
     "alive": _alive,
     "loss": _loss,
+    "departed": tell_departed,
 }

@@ -6,8 +6,8 @@ makes, so an agent that was restored from a backup, or lost its disk, cannot reu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Set
+from typing import NamedTuple, Protocol
 
 from unweave.grid import Ints, digest
 from unweave.persistent import NOBODY, Bitmap, Stack, Vector
@@ -156,7 +156,19 @@ def entomb(tombs: Tombs, agent: int, tomb: Tomb) -> Tombs:
     return join(tombs, {agent: tomb})
 
 
-def dead(token: Token, tombs: Tombs, generation: frozenset[bytes]) -> bool:
+class Sum(Protocol):
+    """What decides whether a sum is forbidden: who is in it, and which erasures it has carried out.
+    A token, or what an agent reports of one."""
+
+    @property
+    def inside(self) -> Set[int]: ...
+    @property
+    def tombs(self) -> Tombs: ...
+    @property
+    def generation(self) -> frozenset[bytes]: ...
+
+
+def dead(token: Sum, tombs: Tombs, generation: frozenset[bytes]) -> bool:
     """Whether somebody who knows `tombs` and `generation` must refuse `token`.
 
     Dead iff it includes k and (k is whole or left, or an id of k is missing on the token), or it is

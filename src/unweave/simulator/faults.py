@@ -40,6 +40,9 @@ class Profile:
     skew: float = 0.0  # clocks run fast or slow by up to this fraction
     gone: float = 0.0  # one agent never comes back and is voted out
     stillborn: float = 0.3  # of those that are gone: the first agent, before its first breath
+    frozen: float = (
+        0.5  # of those that are gone: the process is stopped, and goes on when voted out
+    )
     noise: float = 0.0  # per event: a timer that rings for no reason
     erase: float = 0.012  # per event: an owner asks for an erasure
     data: float = 0.006  # per event: an owner's data change

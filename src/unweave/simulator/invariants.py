@@ -8,8 +8,8 @@ I3  a role token is never older than the fence of its agent, nor newer than what
 I4  nothing that a tombstone forbids exists where the tombstone is known: no dead token, no dead
     copy, no factor computed from erased rows, no factor of an older generation; whoever knows that
     an erasure asked for retraining knows its generation
-I5  after certification every synced agent that has not left knows the erasure and holds nothing
-    of it, at every later moment too
+I5  after certification every synced agent that nobody knows to have left knows the erasure and
+    holds nothing of it, at every later moment too
 I6  a certificate that says `retrained` covers no factor that was fitted before the request, and an
     erasure that asked for retraining is never certified as anything less
 I7  receipts form one hash chain: each names the hash it continues, and the token carries the end
@@ -91,6 +91,7 @@ class Checker:
         self.filed: set[bytes] = set()  # put away in a chapter
         self.kept: dict[int, set[bytes]] = {}  # agent → requests whose certificate is on its disk
         self.sent: dict[Stamp, tuple[int, Token]] = {}
+        self.departed: frozenset[int] = frozenset()  # known by anybody to be gone
         self.newest = NEVER
         self.excused = NEVER  # the newest token was lost in a way that nobody can prevent
         self.checked = 0
@@ -107,6 +108,7 @@ class Checker:
         if known is not None and known is not before:
             self._spoiled(agent)  # another disk than the one that was last written
         self.latest[agent] = after
+        self.departed |= gone(after.tombs)
         self.boots += before.boot != after.boot
         if after.factors is not before.factors:
             self._factors(agent, after)
@@ -188,15 +190,21 @@ class Checker:
             self._fail("I12", agent, f"token {token.stamp} starts in the midst of a pass")
 
     def _responsible(self, agent: int, before: State, s: State) -> None:
-        self.newest = max(self.newest, s.last, s.fence)
+        if agent not in self.departed:
+            self.newest = max(self.newest, s.last, s.fence)
         if s.halted or agent in gone(s.tombs):
             self.excused = self.newest
         if self.newest in (self.excused, NEVER):
             return
         for state in self.latest.values():
             token = state.token
-            if token is not None and token.stamp == self.newest:
+            # Larger: an agent that has left, and does not know it, took the token on.
+            if token is not None and token.stamp >= self.newest:
                 return
+        lives = {self.latest[k].boot for k in self.departed if k in self.latest}
+        if self.newest.sender in lives:
+            self.excused = self.newest  # made by an agent that had left, and has been told since
+            return
         self._fail("I10", agent, f"nobody is responsible for the newest token {self.newest}")
 
     # ----------------------------------------------------------------------------------- agents
@@ -206,9 +214,9 @@ class Checker:
         if s.synced and token is not None:
             if token.stamp < s.fence or token.stamp > s.last:
                 self._fail("I3", agent, f"role token {token.stamp}, last {s.last}, fence {s.fence}")
-            if _forbidden(token, s):
+            if forbidden(token, s):
                 self._fail("I4", agent, f"the role token {token.stamp} is dead")
-        if s.copy is not None and _forbidden(s.copy, s):
+        if s.copy is not None and forbidden(s.copy, s):
             self._fail("I4", agent, f"the copy {s.copy.stamp} is dead")
         for factor in s.factors:
             if not s.generation <= factor.generation:
@@ -219,7 +227,7 @@ class Checker:
                 for request in tomb.ids & self.erased.keys():
                     if self.contains(agent, factor.units, self.erased[request][1]):
                         self._fail("I4", agent, f"factor {factor.revision} has erased rows")
-        if s.synced and not tomb.left:
+        if s.synced and agent not in self.departed:
             self._holds_nothing_certified(agent, s)
 
     def _growth(self, agent: int, before: State, s: State) -> None:
@@ -313,7 +321,7 @@ class Checker:
         if not requests <= {bytes.fromhex(request) for request in predicate["erasures"]}:
             self._fail("I9", agent, "the certificate leaves out an erasure")
         for k, state in self.latest.items():
-            if state.synced and k not in gone(token.tombs):
+            if state.synced and k not in gone(token.tombs) and k not in self.departed:
                 self._holds_nothing_certified(k, state)
 
     # ------------------------------------------------------------------------------ book-keeping
@@ -363,8 +371,8 @@ def gone(tombs: Tombs) -> frozenset[int]:
     return frozenset(k for k, tomb in tombs.items() if tomb.left)
 
 
-def _forbidden(token: Token, s: State) -> bool:
-    """Whether a token includes what this agent knows to be erased."""
+def forbidden(token: Token, s: State) -> bool:
+    """Whether a token includes what the agent with this state knows to be erased."""
     for k in token.inside:
         known, told = s.tombs.get(k, NOTHING), token.tombs.get(k, NOTHING)
         if known.whole or known.left or not known.ids <= told.ids:
@@ -396,7 +404,8 @@ def _tokens(before: State, after: State, effects: Sequence[Effect]) -> list[Toke
 # What must be true in the end: no more faults, everybody back or gone for good, time has passed.
 #
 # One token, at rest, in one epoch; everybody who should be is included, at the current revision;
-# nobody has unfinished business; every erasure that a disk remembers was carried out and certified.
+# nobody has unfinished business; an agent that was voted out and runs knows it; every erasure that
+# a disk remembers was carried out and certified.
 
 
 def check_liveness(world: World, checker: Checker) -> None:
@@ -436,6 +445,19 @@ def check_liveness(world: World, checker: Checker) -> None:
             _fail(f"agent {k} is included at {token.included[k]}, not at {wanted}")
     if token.inside & left:
         _fail("an agent that left is included")
+    for k, agent in enumerate(world.agents):
+        if k in left and agent.state is not None and agent.backlog is None:
+            _check_departed(k, agent.state, list(states.values()))
+
+
+def _check_departed(k: int, s: State, others: list[State]) -> None:
+    """An agent that was voted out and still runs has been told, and keeps no forbidden sum."""
+    if k not in gone(s.tombs):
+        _fail(f"agent {k} was voted out and does not know it")
+    if not isinstance(s.role, Idle):
+        _fail(f"agent {k} was voted out and is responsible for a token")
+    if s.copy is not None and any(forbidden(s.copy, other) for other in others):
+        _fail(f"agent {k} was voted out and keeps a sum with erased data")
 
 
 def _check_agent(k: int, s: State, checker: Checker) -> None:

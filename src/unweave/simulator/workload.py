@@ -49,11 +49,12 @@ class Crew:
         self.versions = [0] * self.size  # of the data that lie beside each agent
         self.learned = [0] * self.size  # the version that each disk has been told of
         self.gone: int | None = None
+        self.wakes_late = False  # the stopped process of `gone` goes on when the others rest
         self.spoiled: int | None = None  # the one agent whose disk may go wrong in this run
         self.asked: list[bytes] = []  # the ids of all requests, in order
         self.last_request: tuple[int, EraseRequested] | None = None
         self.counts = dict.fromkeys(
-            ("requests", "votes", "lost disks", "restores", "partitions", "power cuts"), 0
+            ("requests", "votes", "lost disks", "restores", "partitions", "power cuts", "frozen"), 0
         )
 
     def between_events(self) -> None:
@@ -148,6 +149,25 @@ class Crew:
             if agent.disk.data != before:
                 self.learned[k] = self.versions[k]
 
+    def stop_for_good(self, k: int) -> None:
+        """A process dies; or it stops, for longer than the others wait."""
+        if self.rng.random() < self.storm.profile.frozen:
+            self.world.freeze(k)
+            self.wakes_late = self.rng.random() < 0.5
+            self.counts["frozen"] += 1
+        else:
+            self.world.crash(k)
+
+    @property
+    def frozen(self) -> bool:
+        return self.gone is not None and self.world.agents[self.gone].backlog is not None
+
+    def wake_departed(self, checker: Checker, *, resting: bool) -> None:
+        """Let the stopped process go on once it was voted out, or when the others rest as well."""
+        assert self.gone is not None
+        if self.gone in checker.departed and (resting or not self.wakes_late):
+            self.world.thaw(self.gone, lost=self.rng.random() < 0.5)
+
     def vote_out(self, k: int) -> None:
         request = request_id(k, self.rng.randbytes(12))
         self.counts["votes"] += 1
@@ -185,7 +205,7 @@ def ride_out(
         crew.between_events()
         if crew.gone is None and storm.profile.gone and due():
             crew.gone = crew.rng.choice(dispensable)
-            world.crash(crew.gone)
+            crew.stop_for_good(crew.gone)
         if not world.step():
             world.now += 1.0
     storm.clear()
@@ -197,7 +217,10 @@ def ride_out(
         if crew.gone is not None and world.now >= voted_at:
             crew.vote_out(crew.gone)
             voted_at = world.now + 12.0
-        if world.events % 16 == 0 and _lively(world, checker):
+        resting = world.events % 16 == 0 and _lively(world, checker)
+        if crew.frozen:
+            crew.wake_departed(checker, resting=resting)
+        elif resting:
             break
         if not world.step():
             break

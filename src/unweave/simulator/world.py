@@ -92,7 +92,7 @@ class Archivist(Protocol):
 class Agent:
     """One process: its state while it lives, and its disk."""
 
-    __slots__ = ("boots", "disk", "life", "state", "tick_at", "worker")
+    __slots__ = ("backlog", "boots", "disk", "life", "state", "tick_at", "worker")
 
     def __init__(self, blank: State, worker: Worker) -> None:
         self.disk = blank  # the durable part of the last committed state
@@ -101,6 +101,8 @@ class Agent:
         self.boots = 0
         self.life = 0  # counts incarnations: timers and work of an earlier one are void
         self.tick_at: float | None = None
+        # While the process is stopped, what has arrived for it: sender (-1: itself), item, life.
+        self.backlog: list[tuple[int, Event | Message, int]] | None = None
 
 
 class World:
@@ -157,6 +159,19 @@ class World:
         self._parked.discard(k)
         agent.life += 1
         agent.tick_at = None
+        agent.backlog = None
+
+    def freeze(self, k: int) -> None:
+        """Stop agent k's process (SIGSTOP): it does nothing, and what is sent to it waits."""
+        if self.agents[k].state is not None:
+            self.agents[k].backlog = []
+
+    def thaw(self, k: int, *, lost: bool) -> None:
+        """Agent k's process goes on. `lost`: what was sent to it meanwhile was given up."""
+        backlog, self.agents[k].backlog = self.agents[k].backlog, None
+        for sender, item, life in backlog or ():
+            if sender < 0 or not lost:
+                self._push(0.0, sender, k, item, life)
 
     def wipe(self, k: int, disk: State | None = None) -> None:
         """Lose agent k's disk, or put an old one back."""
@@ -165,8 +180,9 @@ class World:
     # ---------------------------------------------------------------------------------- running
 
     def tell(self, k: int, event: Event) -> None:
-        """Something happens at agent k now (a request, a vote, new data). Lost if it is down."""
-        if self.agents[k].state is not None:
+        """Something happens at agent k now (a request, a vote, new data). Lost if it is down, or
+        does not answer."""
+        if self.agents[k].state is not None and self.agents[k].backlog is None:
             self._transition(k, event)
 
     def clock(self, k: int) -> float:
@@ -187,6 +203,9 @@ class World:
         agent = self.agents[k]
         if agent.state is None or (life and life != agent.life):
             return True  # down, or a leftover of an earlier life
+        if agent.backlog is not None:
+            agent.backlog.append((sender, item, life))
+            return True
         if sender >= 0:
             event: Event = Received(sender, item, self._clock(k))  # type: ignore[arg-type]
         elif isinstance(item, Done | Kept):

@@ -19,10 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from unweave.errors import ConfigError, DataError, UnweaveError
-from unweave.node.api.report import erasure_report, posterior_report, status_report
+from unweave.node.api.report import (
+    erasure_report,
+    forgotten_report,
+    posterior_report,
+    status_report,
+)
 from unweave.node.data.private import PrivateData
 from unweave.node.data.watch import Freshness
-from unweave.node.driver import Node
+from unweave.node.driver import Node, NotReady
 from unweave.node.erasures import asked_before, erased_before
 from unweave.protocol.events import EraseRequested, Refused, Roused, VoteCast
 from unweave.protocol.token import request_id, requested_of
@@ -48,6 +53,7 @@ class Control:
         self._commands: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
             "status": self._status,
             "posterior": self._posterior,
+            "forgotten": self._forgotten,
             "influence": self._influence,
             "erase": self._erase,
             "erasure": self._erasure,
@@ -111,10 +117,13 @@ class Control:
         return {"status": status_report(self.node)}
 
     async def _posterior(self, request: dict[str, Any]) -> dict[str, Any]:
-        """{"everything": true}: also what is left out of a large one."""
-        everything = bool(request.get("everything"))
+        """{"everything": true}: also what is left out of a large one; {"erasures": true}: also what
+        is known to be erased."""
+        everything, erasures = bool(request.get("everything")), bool(request.get("erasures"))
         before = None if everything else self._told
-        report = await asyncio.to_thread(posterior_report, self.node, everything, before)
+        report = await asyncio.to_thread(
+            posterior_report, self.node, everything, before, erasures=erasures
+        )
         if not everything:
             self._told = report
             asyncio.get_running_loop().call_later(_KEPT, self._let_go, report)
@@ -124,6 +133,12 @@ class Control:
         """What was told a while ago may have records in it that are erased since."""
         if self._told is report:
             self._told = None
+
+    async def _forgotten(self, request: dict[str, Any]) -> dict[str, Any]:
+        state = self.node.state
+        if state is None:
+            raise NotReady(f"{self.node.folder.config.name} has not read its disk yet: try again")
+        return {"forgotten": forgotten_report(state)}
 
     async def _influence(self, request: dict[str, Any]) -> dict[str, Any]:
         await self.node.publish()

@@ -6,19 +6,32 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from unweave.families.marginals import finite
 from unweave.manifest.brief import brief_settings
+from unweave.models import Model
 from unweave.node.driver import Node
 from unweave.persistent import NOBODY
 from unweave.protocol.certificate.write import proved_by
+from unweave.protocol.config import Terms
 from unweave.protocol.state import State
-from unweave.protocol.token import NOTHING, Token, digest, missing
+from unweave.protocol.token import NOTHING, Token, dead, digest, missing
 
-__all__ = ["GONE", "SUPERVISOR", "erasure_report", "posterior_report", "status_report"]
+__all__ = [
+    "GONE",
+    "NO_TOKEN",
+    "SUPERVISOR",
+    "erasure_report",
+    "forgotten_report",
+    "halted",
+    "posterior_report",
+    "status_report",
+]
 
+
+NO_TOKEN = "no token has been here yet"
 
 _SHOWN = 10_000  # numbers of a posterior that are told unasked
 
@@ -42,10 +55,11 @@ def status_report(node: Node) -> dict[str, Any]:
     s = node.state
     if s is None:
         return base
-    token = latest(s)
+    token = served(s)
     absent = missing(token) if token is not None else ()
     current = s.current
     return base | {
+        "notice": _notice(s),
         "confirmed": _confirmed(s),
         "epoch": s.fence.epoch,
         "hop": s.fence.hop,
@@ -109,27 +123,99 @@ def latest(s: State) -> Token | None:
     return token
 
 
+def served(s: State) -> Token | None:
+    """The newest token whose sum may be shown: of an agent that has left, or of a network that has
+    halted, none; and none that a known tombstone forbids."""
+    token = None if s.tomb.left or s.halted else latest(s)
+    return None if token is None or dead(token, s.tombs, s.generation) else token
+
+
+def _notice(s: State) -> str | None:
+    """Why this agent shows no sum, if that is for good."""
+    if s.tomb.left:  # what it has is old, and nobody will tell it more
+        return GONE
+    return halted(s.terms.name(halt.author) for halt in s.halts) if s.halted else None
+
+
 def _confirmed(s: State) -> bool:
     """Whether every neighbour has answered since this process started."""
     left = s.left
     return all(n in s.welcomed or n in left for n in s.neighbours)
 
 
+class Source(Protocol):
+    """Where a posterior is read from: a running agent, or its store."""
+
+    @property
+    def state(self) -> State | None: ...
+    @property
+    def terms(self) -> Terms: ...
+    @property
+    def model(self) -> Model: ...
+
+
 def posterior_report(
-    node: Node, everything: bool = False, before: Mapping[str, Any] | None = None
+    node: Source,
+    everything: bool = False,
+    before: Mapping[str, Any] | None = None,
+    *,
+    erasures: bool = False,
 ) -> dict[str, Any]:
     """The posterior as this agent knows it, and how much that is worth.
 
     Of a large one only the first marginals and no units are told, unless `everything` is wanted.
     The state is taken once, so that a thread may do this. `before` is an earlier report of the same
-    kind: the marginals of the same sum are not computed again.
+    kind: the marginals of the same sum are not computed again. `erasures`: with all that this agent
+    knows to be erased, so that others' sums can be held against it.
     """
     s = node.state
-    token = None if s is None else latest(s)
-    if s is not None and s.tomb.left:  # what it has is old, and nobody will tell it more
-        return {"state": "left", "why": GONE}
-    if s is None or token is None:
-        return {"state": "unknown", "why": "no token has been here yet"}
+    if s is None:
+        return {"state": "unknown", "why": NO_TOKEN}
+    more: dict[str, Any] = {}
+    if s.intents:
+        more["asked"] = {r.hex(): node.terms.name(i.agent) for r, i in s.intents.items()}
+    if erasures:
+        more["erasures"] = _knowledge(s)
+    notice = _notice(s)
+    if notice is not None:
+        return {"state": "left" if s.tomb.left else "halted", "why": notice, **more}
+    token = served(s)
+    if token is None:
+        stale = latest(s) is not None
+        why = "what it had is erased, and the next sum is not here yet" if stale else NO_TOKEN
+        return {"state": "unknown", "why": why, **more}
+    return _sum_report(node, s, token, everything, before) | more
+
+
+def _knowledge(s: State) -> dict[str, Any]:
+    """What this agent knows to be erased, and what the sum that it shows has carried out."""
+    name, token = s.terms.name, served(s)
+    return {
+        "known": {
+            name(k): {"ids": [r.hex() for r in tomb.ids], "out": tomb.out}
+            for k, tomb in s.tombs.items()
+        },
+        "generation": [r.hex() for r in s.generation],
+        "carried_out": {}
+        if token is None
+        else {name(k): [r.hex() for r in tomb.ids] for k, tomb in token.tombs.items()},
+        "carried_out_generation": [] if token is None else [r.hex() for r in token.generation],
+    }
+
+
+def forgotten_report(s: State) -> dict[str, Any]:
+    """Which agents are out as a whole, as far as this one knows, and the commitments of the records
+    that it may not use."""
+    return {
+        "out": sorted(s.terms.name(k) for k, tomb in s.tombs.items() if tomb.out),
+        "erased": s.detached,
+        "records": sorted(row.hex() for row in s.dropped),
+    }
+
+
+def _sum_report(
+    node: Source, s: State, token: Token, everything: bool, before: Mapping[str, Any] | None
+) -> dict[str, Any]:
     name = node.terms.name
     absent = [name(k) for k in missing(token)]
     model = node.model
@@ -211,3 +297,12 @@ GONE = "was declared gone by a quorum: it takes part no more"
 
 
 SUPERVISOR = "UNWEAVE_SUPERVISOR"  # whoever started an agent, and starts it again when it dies
+
+
+def halted(found: Iterable[str]) -> str:
+    """What a network that has halted shows in place of a posterior."""
+    return (
+        f"two audits did not add up (found at {', '.join(sorted(found))}): the network has halted "
+        "and serves no posterior. Fix: `unweave audit` says what to examine; then make a new "
+        "network with `unweave init`, from data without the forgotten records"
+    )

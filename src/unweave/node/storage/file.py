@@ -20,6 +20,7 @@ from unweave.node.storage.integrity import Unsealed
 from unweave.node.storage.rows import read_state
 from unweave.node.storage.schema import APPLICATION_ID, OLDEST, Migration, latest, migrate, version
 from unweave.protocol.config import Terms
+from unweave.protocol.state import State
 
 __all__ = [
     "claim",
@@ -113,9 +114,10 @@ def create(path: Path, terms: Terms, me: int, migrations: Sequence[Migration]) -
 
 def inspect(
     path: Path, terms: Terms, me: int, secret: bytes, migrations: Sequence[Migration]
-) -> None:
+) -> State | None:
     """Refuse a file that is damaged, foreign, newer, somebody else's, or that something else than
-    this agent has written to; change nothing."""
+    this agent has written to; change nothing. Returns the state in it; None: nothing was ever
+    stored, or the file has still to be brought to the current version."""
     if _inode(path) in _OPEN:
         raise StoreError(f"{path}: {_IN_USE}")
     with path.open("rb") as file:
@@ -144,11 +146,13 @@ def inspect(
         _check_owner(db, path, terms, me)
         if found == newest:
             try:
-                read_state(db, terms, me, secret)
+                read = read_state(db, terms, me, secret)
+                return None if read is None else read[0]
             except Unsealed as error:
                 raise StoreError(f"{path}: {error} {_CHANGED}; {_RESTORE}") from None
             except (WireError, TypeError, AttributeError) as error:  # a column of another type
                 raise StoreError(f"{path}: damaged ({error}); {_RESTORE}") from None
+    return None
 
 
 @contextmanager

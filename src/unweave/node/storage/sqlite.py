@@ -40,7 +40,7 @@ from unweave.protocol.config import Terms
 from unweave.protocol.state import DURABLE, Out, State
 from unweave.protocol.token import dead
 
-__all__ = ["Disk", "SqliteStore", "open_store"]
+__all__ = ["Disk", "SqliteStore", "look_into_store", "open_store"]
 
 
 class SqliteStore:
@@ -199,6 +199,15 @@ T = TypeVar("T")
 def open_store(folder: AgentFolder, identity: Identity) -> SqliteStore:
     """The store in an agent's folder, sealed with its key. It is created if there is none."""
     return SqliteStore.open(folder.store, folder.terms, folder.me, identity.store_secret)
+
+
+def look_into_store(folder: AgentFolder, identity: Identity) -> State | None:
+    """The state in the store of an agent that does not run, read and checked as the agent would;
+    nothing is written. None: nothing was ever stored."""
+    if not folder.store.exists():
+        return None
+    with explained(folder.store):
+        return inspect(folder.store, folder.terms, folder.me, identity.store_secret, MIGRATIONS)
 
 
 class Disk:

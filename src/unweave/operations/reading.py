@@ -1,0 +1,206 @@
+"""One posterior from many agents: which of their sums to believe, while they run and when stopped.
+
+A sum counts only if nobody who was asked knows a tombstone that forbids it. An agent that was away
+does not know the latest erasures: its sum may have the largest stamp and still hold erased data.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from unweave.errors import StoreError
+from unweave.models import Model
+from unweave.node.agent import open_identity
+from unweave.node.api.client import AgentDown
+from unweave.node.api.report import forgotten_report, posterior_report
+from unweave.node.config import AgentFolder
+from unweave.node.storage.sqlite import look_into_store
+from unweave.operations.cluster import Fleet
+from unweave.protocol.config import Terms
+from unweave.protocol.state import State
+from unweave.protocol.token import Tomb, Tombs, dead
+
+__all__ = ["ask_forgotten", "ask_posteriors", "newest", "read_posteriors"]
+
+
+Reports = Mapping[str, Mapping[str, Any]]  # by agent
+
+_ORDER = ("left", "unknown", "incomplete", "unconfirmed", "complete")
+WHOLE = ("unconfirmed", "complete")
+FORBIDDEN = "its sum holds what another agent knows to be erased"
+
+
+# ------------------------------------------------------------------------------------ running
+
+
+def ask_posteriors(agents: Fleet, within: float | None = None) -> dict[str, dict[str, Any]]:
+    """Everybody's report. If the sums differ, or an erasure was asked for, then with all that the
+    agents know to be erased."""
+    found = _told(agents, within)
+    if len({report.get("digest") for report in found.values()}) > 1 or any(
+        report.get("asked") for report in found.values()
+    ):
+        found = _told(agents, within, erasures=True)
+    return found
+
+
+def _told(agents: Fleet, within: float | None, **request: Any) -> dict[str, dict[str, Any]]:
+    answers = agents.ask_all("posterior", within, **request)
+    return {name: answer["posterior"] for name, answer in answers.items()}
+
+
+# ------------------------------------------------------------------------------------ stopped
+
+
+class _Stored(NamedTuple):
+    """An agent that does not run, as a source of reports."""
+
+    state: State | None
+    terms: Terms
+    model: Model
+
+
+def read_posteriors(agents: Fleet) -> dict[str, dict[str, Any]]:
+    """The reports that the agents would give, from their stores; none if nothing was ever stored.
+    Raises `AgentDown` if a process uses one of the stores: the network is not stopped."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, path in agents.folders.items():
+        home = AgentFolder.read(path)
+        state = _look(agents, home)
+        if state is None:
+            continue
+        source = _Stored(state, home.terms, home.manifest.build_model())
+        found[name] = posterior_report(source, erasures=True) | {"as_of": _written(home.store)}
+    if not found:
+        return {}
+    out = {name for report in found.values() for name in _out(report)}
+    everybody = set(home.manifest.topology.agents) <= out | found.keys()
+    for report in found.values():
+        if report["state"] == "unconfirmed" and everybody:
+            report["state"] = "complete"  # nobody else is there who could know better
+    return found
+
+
+def _look(agents: Fleet, home: AgentFolder) -> State | None:
+    try:
+        return look_into_store(home, open_identity(home))
+    except StoreError as error:
+        cause = error.__cause__
+        name = getattr(cause, "sqlite_errorname", "") if isinstance(cause, sqlite3.Error) else ""
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            raise AgentDown(
+                f"{agents.root}: {home.config.name} runs and does not answer yet: try again"
+            ) from None
+        raise
+
+
+def _written(store: Path) -> str:
+    """When the agent last wrote to its store."""
+    files = [store, store.with_name(store.name + "-wal")]
+    last = max(file.stat().st_mtime for file in files if file.exists())
+    return datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+# ----------------------------------------------------------------------------------- choosing
+
+
+def newest(found: Reports) -> dict[str, Any]:
+    """The newest report that is whole and that no tombstone known to any agent forbids, by the
+    stamp of its token; else the one that says most. A network that has halted has none."""
+    for report in found.values():
+        if report["state"] == "halted":
+            return _plain(report)
+    number: dict[str, int] = {}
+    known = [report["erasures"] for report in found.values() if "erasures" in report]
+    allowed = [
+        _withheld(report) if _forbidden(report, known, number) else report
+        for report in found.values()
+    ]
+    best = max(allowed, key=_worth, default={"state": "unknown"})
+    return _plain(best) | {"erasure_pending": _pending(best, found.values())}
+
+
+class _Shown(NamedTuple):
+    """A sum as it is reported."""
+
+    inside: frozenset[int]
+    tombs: Tombs
+    generation: frozenset[bytes]
+
+
+def _forbidden(
+    report: Mapping[str, Any], known: Iterable[Mapping[str, Any]], number: dict[str, int]
+) -> bool:
+    def of(name: str) -> int:
+        return number.setdefault(name, len(number))
+
+    if "digest" not in report or "erasures" not in report:
+        return False
+    said = report["erasures"]
+    shown = _Shown(
+        frozenset(of(name) for name in report["included"]),
+        {of(name): Tomb(_ids(ids)) for name, ids in said["carried_out"].items()},
+        _ids(said["carried_out_generation"]),
+    )
+    return any(
+        dead(
+            shown,
+            {of(name): Tomb(_ids(t["ids"]), t["out"]) for name, t in one["known"].items()},
+            _ids(one["generation"]),
+        )
+        for one in known
+    )
+
+
+def _withheld(report: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in report.items() if key in ("as_of", "erasures")}
+    return {"state": "unknown", "why": FORBIDDEN, **kept}
+
+
+def _ids(said: Iterable[str]) -> frozenset[bytes]:
+    return frozenset(bytes.fromhex(one) for one in said)
+
+
+def _pending(best: Mapping[str, Any], found: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Whose erasure was asked for anywhere, and is not carried out in this sum yet."""
+    inside = set(best.get("included", ()))
+    done = best.get("erasures", {}).get("carried_out", {})
+    asked = {pair for report in found for pair in report.get("asked", {}).items()}
+    return sorted({who for ident, who in asked if who in inside and ident not in done.get(who, ())})
+
+
+def _plain(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is only there to compare."""
+    return {key: value for key, value in report.items() if key not in ("asked", "erasures")}
+
+
+def _out(report: Mapping[str, Any]) -> list[str]:
+    return [name for name, tomb in report["erasures"]["known"].items() if tomb["out"]]
+
+
+def _worth(report: Mapping[str, Any]) -> tuple[bool, list[int], bool, int]:
+    """Whole ones by their age; of the others a nearly whole one tells most."""
+    whole = report["state"] in WHOLE
+    place = _ORDER.index(report["state"])
+    count = [] if whole else [place, len(report.get("included", ()))]
+    fitted = report.get("fitting") is None
+    return whole, count + list(report.get("stamp", ())), fitted, place
+
+
+# ---------------------------------------------------------------------------------- forgotten
+
+
+def ask_forgotten(agents: Fleet) -> dict[str, dict[str, Any]]:
+    """What each agent may not use any more, from the agents that run and the stores of the others;
+    an agent without a store has forgotten nothing."""
+    found = {name: answer["forgotten"] for name, answer in agents.ask_all("forgotten").items()}
+    for name, path in agents.folders.items():
+        if name not in found:
+            home = AgentFolder.read(path)
+            state = _look(agents, home)
+            found[name] = forgotten_report(State(home.terms, home.me) if state is None else state)
+    return found

@@ -1,0 +1,156 @@
+"""Which of many sums to believe; and what the stores of a stopped network tell."""
+
+import random
+from types import SimpleNamespace
+
+from tests.support.commands import run_command as unweave
+from tests.support.processes import Processes, erase
+from tests.support.wire import Wire
+
+from unweave.node.api import report
+from unweave.node.api.report import posterior_report
+from unweave.operations.reading import newest
+from unweave.protocol.events import Roused
+from unweave.protocol.token import dead
+
+RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
+
+
+def moments(seed):
+    """All agents' states at several moments: one is stopped, others forget, the one is voted out;
+    and when it goes on and hears nobody, it opens epochs from its old copy."""
+    rng = random.Random(seed)
+    wire = Wire(4, RING, genesis=seed % 4)
+    wire.settle()
+    seen = [list(wire.disks)]
+    gone = rng.randrange(4)
+    wire.tell(gone, Roused(wire.now))  # the last that it knows: the rest has ended
+    wire.up[gone] = False
+    wire.drop(sender=gone)
+    for k in rng.sample([k for k in range(4) if k != gone], 2):
+        wire.erase(k, rows=[0], whole=rng.random() < 0.3)
+        wire.wait(30.0)
+        seen.append(list(wire.disks))
+    wire.vote([k for k in range(4) if k != gone], gone)
+    wire.wait(60.0)
+    seen.append(list(wire.disks))
+    wire.up = [k == gone for k in range(4)]
+    wire.wait(60.0, hold=lambda flight: True)
+    return [*seen, list(wire.disks)]
+
+
+def test_no_sum_is_shown_that_anybody_knows_to_be_forbidden(monkeypatch):
+    monkeypatch.setattr(report, "brief_settings", lambda model: {})
+    tempting = sum(show_mixed(moments(seed), random.Random(seed)) for seed in range(8))
+    assert tempting  # the largest stamp alone would have shown erased data
+
+
+def show_mixed(seen, rng):
+    """Agents report from different moments; how often the largest stamp is a forbidden sum's."""
+    tempting = 0
+    for _ in range(100):
+        states = [rng.choice(seen)[k] for k in range(4)]
+        found = {}
+        for s in states:
+            family = SimpleNamespace(margin=lambda eta: 1.0)
+            model = SimpleNamespace(
+                grid=s.terms.grid, family=family, name="", marginals=lambda eta: []
+            )
+            source = SimpleNamespace(state=s, terms=s.terms, model=model)
+            found[s.terms.name(s.me)] = posterior_report(source, erasures=True)
+        best = newest(found)
+        assert not {"asked", "erasures"} & best.keys()
+
+        def forbidden(told, states=states):
+            tokens = [t for s in states for t in (s.token, s.copy) if t is not None]
+            token = next(t for t in tokens if list(t.stamp) == told["stamp"])
+            return any(dead(token, s.tombs, s.generation) for s in states)
+
+        whole = [r for r in found.values() if r["state"] in ("complete", "unconfirmed")]
+        allowed = [r for r in whole if not forbidden(r)]
+        assert ("digest" in best) >= bool(allowed)
+        if "digest" in best:
+            assert not forbidden(best)
+        if allowed:
+            assert best["stamp"] == max(r["stamp"] for r in allowed)
+        tempting += bool(whole) and forbidden(max(whole, key=lambda r: r["stamp"]))
+    return tempting
+
+
+def test_a_stopped_network_is_read_from_its_stores(tmp_path):
+    with Processes(tmp_path / "net", 3) as net:
+        never = unweave("posterior", net.root)
+        assert never.code == 1
+        assert "unweave up" in never.err
+        net.start()
+        net.rest()
+        live = unweave("posterior", net.root, "--json").json
+        assert (live["stopped"], live["state"], "as_of" in live) == (False, "complete", False)
+        net.stop("a1", "a3")
+        net.kill("a2")  # its last steps are in the log of its store
+        files = {file: file.stat().st_mtime_ns for file in net.root.rglob("store.db")}
+        told = unweave("posterior", net.root, "--json")
+        assert told.code == 0
+        assert (told.json["stopped"], told.json["state"]) == (True, "complete")
+        assert told.json["digest"] == live["digest"] == net.expected()
+        assert told.json["marginals"] == live["marginals"]
+        text = unweave("posterior", net.root).out
+        assert f"as of {told.json['as_of']}: the network is stopped" in text
+        assert {file: file.stat().st_mtime_ns for file in files} == files
+        # One folder alone cannot know what the others have done since.
+        alone = unweave("posterior", net.folder("a1"), "--json").json
+        assert (alone["state"], alone["stopped"]) == ("unconfirmed", True)
+        # A store that something else has written to is refused, as its agent would.
+        store = net.folder("a3") / "store.db"
+        good = store.read_bytes()
+        store.write_bytes(good[:-200] + bytes(200))
+        assert unweave("posterior", net.root).code != 0
+        store.write_bytes(good)
+        assert unweave("posterior", net.root).code == 0
+
+
+def test_what_was_erased_is_not_read_from_an_old_store(tmp_path):
+    with Processes(tmp_path / "net", 3) as net:
+        net.start()
+        net.rest()
+        net.stop("a2")
+        net.backup("a2", tmp_path / "old")
+        net.start("a2")
+        net.rest()
+        (key, *_) = net.rows["a1"]
+        erase(net, "a1", [key])
+        net.rest()
+        expected = net.expected({"a1": [key]})
+        net.stop(*net.names)
+        net.restore("a2", tmp_path / "old")
+        told = unweave("posterior", net.root, "--json").json
+        assert (told["digest"], told["known_to"].count("a2")) == (expected, 0)
+        for name in ("a1", "a3"):
+            assert unweave("posterior", net.folder(name), "--json").json["digest"] == expected
+
+
+def test_a_sum_with_an_erasure_pending_is_marked(tmp_path):
+    with Processes(tmp_path / "net", 3, graph="complete") as net:
+        net.start()
+        net.rest()
+        holder = net.statuses()["a1"]["resting"]
+        asker = next(name for name in net.names if name != holder)
+        net.freeze(holder)  # the token cannot come
+        (key, *_) = net.rows[asker]
+        rows = net.ask(asker, "erase", keys=[key])
+        told = unweave("posterior", net.root, "--json").json
+        assert (told["state"], told["erasure_pending"]) == ("complete", [asker])
+        assert told["digest"] == net.expected()
+        assert f"an erasure is pending: {asker} asked" in unweave("posterior", net.root).out
+        net.thaw(holder)
+        net.wait(
+            "the certificate",
+            lambda: (
+                []
+                if net.ask(asker, "erasure", request=rows["request"])["erasure"]["state"]
+                == "certified"
+                else [asker]
+            ),
+        )
+        told = unweave("posterior", net.root, "--json").json
+        assert (told["digest"], told["erasure_pending"]) == (net.expected({asker: [key]}), [])
