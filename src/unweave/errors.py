@@ -18,7 +18,6 @@ Each message names the cause, the place and the fix, so that it can be shown to 
 
 One warning says that a result is not what it seems:
 
-    RoundingWarning      a column rounds to zeros or to a constant, although it is neither
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ __all__ = [
     "MissingExtra",
     "NotACertificate",
     "NotCertified",
-    "RoundingWarning",
     "SolverError",
     "StoreError",
     "TransportError",
@@ -97,10 +95,6 @@ class NotACertificate(UnweaveError, ValueError):
 
 class NotCertified(UnweaveError, ValueError):
     """A certificate that was altered, is incomplete, or was signed by the wrong key."""
-
-
-class RoundingWarning(UserWarning):
-    """A column whose values the grid cannot tell apart: they are measured in units too large."""
 
 
 class MissingExtra(UnweaveError, ImportError):

@@ -20,7 +20,7 @@ from unweave.graph import Topology, match
 from unweave.grid import Ints
 from unweave.models import Model, as_model
 from unweave.models.posterior import Posterior
-from unweave.models.resolution import warn_if_flattened
+from unweave.models.resolution import check_shards
 from unweave.protocol.config import Terms
 from unweave.protocol.events import DataChanged, EraseRequested
 from unweave.protocol.token import NOTHING, Token, members, request_id, whole_bitmap
@@ -204,7 +204,7 @@ class Federation:
         parts = [
             self.model.shard(part, name) for name, part in zip(self.graph.agents, data, strict=True)
         ]
-        warn_if_flattened(self.model, parts)
+        check_shards(self.model, parts)
         far = _threshold(retrain_above)
         workers = [
             ModelWorker(self.model, self.solver, part, self.seed, retrain_above=far)
@@ -314,7 +314,8 @@ class Federation:
         if self._gone(k):
             raise DataError(f"agent {agent!r} was forgotten: it cannot contribute again")
         shard = self.model.shard(data, agent)
-        warn_if_flattened(self.model, [shard])
+        others = [w.whole for j, w in enumerate(self._walk.workers) if j != k and not self._gone(j)]
+        check_shards(self.model, [*others, shard])
         self._walk.workers[k].replace(shard)
         self._walk.tell(k, DataChanged(0.0))
         return self
