@@ -16,10 +16,34 @@ import typer
 from unweave.cli import app
 from unweave.models import ConjugateModel, Model, by_name, names
 from unweave.models.describe import predictive_words, resolution_words
+from unweave.models.scaling import Scaled
 from unweave.testing.models import CASES
 
 HERE = Path(__file__).parent
 NOTE = "<!-- written by docs/generate.py: change the code, then run `make docs` -->"
+
+
+REAL_COLUMNS = """\
+## Real columns
+
+Models with real columns (but `beta-exponential`, which uses its records as they are, with a mean
+below 1) also take `center` and `scale`, numbers by column (0 and 1 unless given):
+a record enters as z = (x − center)/scale and is rounded in these units. All agents must agree on
+them, so they are settings, written into network.toml. Choose a scale near the spread of the
+column, from public knowledge: `unweave init --scale auto` proposes powers of ten from `--range
+column=low:high`, or from the order of magnitude of the file's range. A column that a model needs
+the zero of (durations, a regression without an intercept) has no center.
+
+Priors are stated in the data's own units, one number for all coefficients or columns, one for
+each, or by name (`sd = { dose = 2000 }`); with the noise learned, a coefficient's `sd` is in units
+of σ per unit of the feature. What is not stated is the standard prior in z-units. All results are
+in the data's own units: `mean`, `sd`, `interval`, `sample`, `log_prob`, `params`, `predict`;
+`distribution`, `eta` and digests are those of the grid.
+
+Where rounding would move a posterior mean by more than 0.01 of its standard deviation, or a
+standard deviation by 1%, `Federation`, `simulate`, `init`, `check` and agents refuse the data, and
+name the scale that would do.
+"""
 
 
 # ------------------------------------------------------------------------------------- commands
@@ -122,10 +146,12 @@ def models() -> str:
         'temperature: factors carry 1/alpha), `reduction` (`"sum"`, or `"mean"`: an agent\'s loss '
         "is the mean over its records) and `bits` (the resolution of the grid: fractional bits of "
         "a factor's components). **Resolution** says to what step a record is rounded before it is "
-        "added, with the settings shown: the posterior is exact for the rounded records. Measure "
-        "columns in units in which such a step is small; a `RoundingWarning` says where it leaves "
-        "nothing of a column. "
+        "added, with the settings shown: the posterior is exact for the rounded records. "
         "`unweave.models.by_name(name, **settings)` makes a model from its name, as in files.",
+        "",
+        *REAL_COLUMNS.splitlines(),
+        "",
+        "## All models",
         "",
         "| name | class | posterior | exact |",
         "|---|---|---|---|",
@@ -147,7 +173,7 @@ def _model(model: Model, record: Any) -> list[str]:
     shown = ", ".join(
         p.name if p.default is inspect.Parameter.empty else f"{p.name}={p.default!r}"
         for p in settings
-        if p.name not in ("alpha", "reduction", "bits")
+        if p.name not in ("alpha", "reduction", "bits", "center", "scale")
     )
     summary = _unindent(cls.__doc__ or "")
     lines = [
@@ -166,7 +192,8 @@ def _model(model: Model, record: Any) -> list[str]:
         parts = [f"{n} {v:+.6g}" for n, v in zip(model.grid.names, added, strict=True)]
         more = ", …" if len(parts) > 8 else ""
         lines.append(f"- **one record** ({values}) adds: {', '.join(parts[:8])}{more}")
-    lines.append(f"- **resolution**: {resolution_words(model)}")
+    scaled = ", of z: the scale is 1 here" if isinstance(model, Scaled) else ""
+    lines.append(f"- **resolution**: {resolution_words(model)}{scaled}")
     lines.append(f"- **quantities**: {', '.join(f'`{name}`' for name in model.quantities)}")
     lines.append(f"- **predictive**: {predictive_words(cls)}")
     if not model.conjugate:

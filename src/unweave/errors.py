@@ -19,7 +19,6 @@ Each message names the cause, the place and the fix, so that it can be shown to 
 
 One warning says that a result is not what it seems:
 
-    RoundingWarning      a column rounds to zeros or to a constant, although it is neither
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ __all__ = [
     "MissingExtra",
     "NotACertificate",
     "NotCertified",
-    "RoundingWarning",
     "SolverError",
     "StoreError",
     "TransportError",
@@ -110,10 +108,6 @@ class UsageError(UnweaveError, ValueError):
     """A command line with an unknown option, a missing argument or a value of the wrong type."""
 
     exit_code = 2
-
-
-class RoundingWarning(UserWarning):
-    """A column whose values the grid cannot tell apart: they are measured in units too large."""
 
 
 class MissingExtra(UnweaveError, ImportError):

@@ -140,6 +140,6 @@ class Grid:
         largest = 2.0 ** (63 - self.bits[j])
         return (
             f"{what} leaves the grid: with {self.bits[j]} fractional bits this component holds at "
-            f"most ±{largest:.3g} over the whole network; standardise the data or use fewer bits "
-            f"for it (bits=…; --set bits=… for `unweave init`)"
+            f"most ±{largest:.3g} over the whole network. Fix: a larger scale for the columns "
+            "(scale=…), or for counts fewer bits (bits=…)"
         )

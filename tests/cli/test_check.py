@@ -233,7 +233,7 @@ def test_a_network_whose_sum_leaves_the_grid(unweave, tmp_path):
     assert (problem["agent"], problem["what"]) == ("network", "data")
     assert "the sum over all 4 agents here leaves the grid" in problem["problem"]
     assert "1.1 times what fits with 32 fractional bits" in problem["problem"]
-    bits = problem["fix"].split("--set bits=")[1].split()[0]
+    assert "--scale auto" in problem["fix"]
     data = tmp_path / "shards"
     data.mkdir()
     for home in homes:
@@ -241,8 +241,8 @@ def test_a_network_whose_sum_leaves_the_grid(unweave, tmp_path):
     told = unweave("init", tmp_path / "two", *words, "--data", data)
     assert told.code == 2
     assert "the sum over all 4 agents leaves the grid" in told.err
-    assert f"--set bits={bits} would do" in told.err
-    done = unweave("init", tmp_path / "fine", *words, "--data", data, "--set", f"bits={bits}")
+    assert "Fix: a larger scale for its columns (--scale auto" in told.err
+    done = unweave("init", tmp_path / "fine", *words, "--data", data, "--scale", "auto")
     assert done.code == 0, done.err
     assert unweave("check", tmp_path / "fine", "--json").json["ok"]
     (homes[0] / "data.csv").write_text("x\n" + "1\n" * 12)

@@ -4,10 +4,14 @@ import gzip
 import json
 import os
 import socket
+import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from unweave.node.agent import open_data, open_identity
+from unweave.node.config import AgentFolder
 from unweave.operations import create as layout
 
 ROWS = [{"id": f"p{k}", "ill": int(k % 3 == 0)} for k in range(36)]
@@ -234,21 +238,93 @@ def test_keys_that_repeat_are_told(unweave, tmp_path):
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_what_the_grid_flattens_is_told_at_once(unweave, tmp_path, own):
+def test_rounding_that_moves_a_result_is_refused_at_once(unweave, tmp_path, own):
     data = tmp_path / "data"
     data.mkdir()
+    text = "x\n" + "".join(f"{k}e-5\n" for k in range(24))
     for agent in ("a1", "a2"):
-        (data / f"{agent}.csv").write_text("x\n" + "".join(f"{k}e-9\n" for k in range(24)))
-    given = data if own else data / "a1.csv"
-    words = ("--agents", "2", "--model", "normal-unknown", "--data", given)
-    told = unweave("init", tmp_path / "net", *words).out
-    assert "every value of column 'x' becomes 0" in told
-    assert "(agents a1, a2)" in told
-    assert "--set bits=" in told
-    told = unweave("check", tmp_path / "net")
-    assert told.code == 0
-    assert told.out.count("every value of column 'x' becomes 0") == 2
-    assert "becomes" not in unweave("init", tmp_path / "fine", *words, "--set", "bits=60").out
+        (data / f"{agent}.csv").write_text(text)
+    words = ("--agents", "2", "--model", "normal-unknown", "--set", "b=1e-8", "--set", "bits=34")
+    given = (*words, "--data", data if own else data / "a1.csv")
+    done = unweave("init", tmp_path / "net", *given)
+    assert done.code == 2
+    assert "rounding would move" in done.err
+    assert "Fix: scale = {x = 0.0001} (or --scale auto)" in done.err
+    done = unweave("init", tmp_path / "net", *given, "--scale", "auto")
+    assert done.code == 0, done.err
+    said = (
+        "x: scale 0.0001, from the order of magnitude of its range in --data, which becomes public."
+    )
+    assert said in done.out
+    assert unweave("check", tmp_path / "net", "--json").json["ok"]
+    assert tomllib.loads((tmp_path / "net/network.toml").read_text())["model"]["scale"] == {
+        "x": 0.0001
+    }
+    assert unweave("init", tmp_path / "bare", *words).code == 0
+    for agent in ("a1", "a2"):
+        (tmp_path / f"bare/agents/{agent}/data.csv").write_text(text)
+    found = unweave("check", tmp_path / "bare", "--json")
+    problems = [c for c in found.json["checks"] if c["problem"]]
+    assert [c["agent"] for c in problems] == ["a1", "a2"]
+    assert {c["fix"] for c in problems} == {"scale = {x = 0.0001}"}
+
+
+def test_a_small_dose_is_learned_in_its_own_units(unweave, tmp_path):
+    """The whole way from a file to a slope: what 2^-16 of a unit would have made of it is 1500."""
+    rng = np.random.default_rng(8)
+    dose = 1e-5 * rng.normal(size=600)
+    effect = 1998 * dose + 1e-3 * rng.normal(size=600)
+    lines = [f"{x!r},{y!r}\n" for x, y in zip(dose.tolist(), effect.tolist(), strict=True)]
+    (tmp_path / "trial.csv").write_text("dose,y\n" + "".join(lines))
+    words = ("--agents", "3", "--model", "linear-regression-unknown-noise", "--data")
+    words = (
+        *words,
+        tmp_path / "trial.csv",
+        "--set",
+        'features=["dose"]',
+        "--set",
+        "intercept=true",
+    )
+    prior = ("--set", 'sd={"dose": 1e7}', "--set", "b=1e-6")
+    done = unweave("init", tmp_path / "net", *words, *prior, "--scale", "auto")
+    assert done.code == 0, done.err
+    assert "dose: scale 1e-05, from the order of magnitude" in done.out
+    assert unweave("check", tmp_path / "net", "--json").json["ok"]
+    units = None
+    for home in sorted((tmp_path / "net/agents").iterdir()):
+        agent = AgentFolder.read(home)
+        data = open_data(agent, open_identity(agent))
+        units = data.model.eta0 if units is None else units
+        units = data.model.grid.add(units, data.factor())
+    slope = data.model.posterior(units).table()[1]
+    assert slope.name == "dose"
+    assert abs(slope.mean - 1998) < 4 * slope.sd < 40
+
+
+def test_scales_are_proposed_from_public_ranges(unweave, tmp_path):
+    words = ("--agents", "2", "-m", "linear-regression", "--set", "features=dose,age")
+    words = (*words, "--set", "intercept=true")
+    for more, said in (
+        (("--scale", "auto"), "nothing is known of column 'dose'. Fix: --range dose=LOW:HIGH"),
+        (("--range", "dose=0:1"), "--range is for --scale auto"),
+        (("--scale", "auto", "--range", "weight=0:1"), "has no column 'weight'"),
+        (("--scale", "auto", "--range", "dose=1:0"), "the lower number first"),
+        (("--scale", "auto", "--range", "dose=0"), "expected a number"),
+        (("--scale", "dose"), "expected name=value"),
+        (("--scale", "dose=-1"), "must be above 0"),
+    ):
+        done = unweave("init", tmp_path / "net", *words, *more)
+        assert (done.code, said in done.err) == (2, True), done.err
+    ranges = ("--range", "dose=0:9e-5", "--range", "age=1900:1999", "--center", "y=7")
+    told = unweave("init", tmp_path / "net", *words, "--scale", "auto", "--scale", "y=3", *ranges)
+    assert told.code == 0, told.err
+    assert "dose: scale 1e-05, from the range that --range declares." in told.out
+    assert "age: scale 10, center 1900, from the range" in told.out
+    stated = tomllib.loads((tmp_path / "net/network.toml").read_text())["model"]
+    assert stated["scale"] == {"dose": 1e-5, "age": 10.0, "y": 3.0}
+    assert stated["center"] == {"age": 1900.0, "y": 7.0}
+    done = unweave("init", tmp_path / "coins", "--scale", "auto")
+    assert "beta-bernoulli has no real columns" in done.err
 
 
 def test_small_mistakes(unweave, tmp_path, monkeypatch):
@@ -319,13 +395,13 @@ def test_what_the_grid_cannot_hold_is_refused_at_once(unweave, tmp_path, own):
     words = ("--agents", "1", "--model", "normal-unknown", "--data", given)
     done = unweave("init", tmp_path / "net", *words)
     assert done.code == 2
-    assert f"{data / 'a1.csv'}, line 12: normal-unknown, x: a record is too large" in done.err
+    assert f"{data / 'a1.csv'}, line 12: normal-unknown, column 'x': a record is" in done.err
     assert "up to ±3.28e+04" in done.err
-    bits = done.err.split("--set bits=")[1].split()[0]
-    done = unweave("init", tmp_path / "net", *words, "--set", f"bits={bits}")
+    assert "Fix: scale = {x = 1000}, center = {x = 30000}" in done.err
+    done = unweave("init", tmp_path / "net", *words, "--set", "bits=30")
     assert "leaves the grid" in done.err, "single records fit, their sum does not"
-    bits = done.err.split("--set bits=")[1].split()[0]
-    done = unweave("init", tmp_path / "net", *words, "--set", f"bits={bits}")
+    assert "Fix: scale = {x = 1000}, center = {x = 30000} (or --scale auto)" in done.err
+    done = unweave("init", tmp_path / "net", *words, "--scale", "x=1000", "--center", "x=30000")
     assert done.code == 0, done.err
     assert unweave("check", tmp_path / "net", "--json").json["ok"]
 

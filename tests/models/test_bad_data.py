@@ -199,7 +199,7 @@ def test_dropping_nothing_and_one() -> None:
         ("multivariate-normal", {"dim": 0}, "dim: a number of at least 1"),
         ("multivariate-normal", {"dim": ["a", "a"]}, "different names"),
         ("multivariate-normal", {"dim": 2, "mean": [1]}, "mean has 1 numbers for 2"),
-        ("multivariate-normal", {"dim": 2, "scale": [[1]]}, "a number or a 2×2 matrix"),
+        ("multivariate-normal", {"dim": 2, "psi": [[1]]}, "a number or a 2×2 matrix"),
     ],
 )
 def test_impossible_settings(name: str, settings: dict[str, Any], message: str) -> None:

@@ -79,9 +79,7 @@ def test_the_prior_lies_on_the_grid_and_inside_the_domain(case: Case) -> None:
 def test_a_sum_that_does_not_fit_names_its_component_and_the_remedy(case: Case) -> None:
     model = replace(case.model, bits=56)
     rows = np.repeat(case.rows(60, 1), 40, axis=0)
-    with pytest.raises(
-        GridOverflow, match=r"(leaves the grid|too large).*standardise the data or use fewer bits"
-    ) as error:
+    with pytest.raises(GridOverflow, match=r"(leaves the grid|too large).*Fix: .*scale") as error:
         model.factor(model.shard(rows))
     assert any(name in str(error.value) for name in (*model.grid.names, model.name))
 
@@ -146,7 +144,8 @@ def test_the_noise_on_the_grid_is_the_noise_asked_for(name: str, noise: float) -
 
 
 def test_a_noise_that_the_bits_cannot_hold_is_refused() -> None:
-    with pytest.raises(ConfigError, match="noise"):
+    with pytest.raises(ConfigError, match=r"the noise .* Fix: scale = {x = 100}"):
         by_name("normal-known-variance", noise=300.0, bits=16)
-    with pytest.raises(ConfigError, match="more bits"):
+    by_name("normal-known-variance", noise=300.0, bits=16, scale={"x": 100})
+    with pytest.raises(ConfigError, match=r"the noise .* Fix: scale = {y = 100}"):
         by_name("linear-regression", features=2, noise=300.0, bits=20)

@@ -197,7 +197,7 @@ def test_students_t_without_moments() -> None:
 def test_multivariate_t() -> None:
     rng = np.random.default_rng(0)
     data = rng.integers(-64, 64, (9, 2)) / 16  # on the grid, so that the comparison is exact
-    ours = predict(MultivariateNormalModel(dim=2, kappa=0.5, df=5, scale=2.0), data)
+    ours = predict(MultivariateNormalModel(dim=2, kappa=0.5, df=5, psi=2.0), data)
     n, mean = 9, data.mean(axis=0)
     kappa, df = 0.5 + n, 5 + n - 2 + 1
     scale = 2 * np.eye(2) + (data - mean).T @ (data - mean) + 0.5 * n / kappa * np.outer(mean, mean)

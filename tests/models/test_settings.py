@@ -39,8 +39,8 @@ from unweave.models import (
         (lambda: LinearRegression("conc"), LinearRegression(["conc"])),
         (lambda: MultivariateNormalModel("conc"), MultivariateNormalModel(["conc"])),
         (
-            lambda: MultivariateNormalModel(2, scale=np.eye(2)),
-            MultivariateNormalModel(2, scale=((1.0, 0.0), (0.0, 1.0))),
+            lambda: MultivariateNormalModel(2, psi=np.eye(2)),
+            MultivariateNormalModel(2, psi=((1.0, 0.0), (0.0, 1.0))),
         ),
     ],
 )
@@ -75,8 +75,8 @@ def test_numpy_values_become_plain_ones(given, plain):
             "'intercept' beside an intercept",
         ),
         (lambda: LinearRegressionUnknownNoise(["sigma2"]), "rename it"),
-        (lambda: MultivariateNormalModel(2, scale=[[1, 0]]), "a number or a 2×2 matrix"),
-        (lambda: MultivariateNormalModel(2, scale="x"), "a matrix, row by row"),
+        (lambda: MultivariateNormalModel(2, psi=[[1, 0]]), "a number or a 2×2 matrix"),
+        (lambda: MultivariateNormalModel(2, psi="x"), "a matrix, row by row"),
         (lambda: BetaExponential(a=1), "a > 1"),
     ],
 )

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,12 @@ MODELS: list[Model] = [
     LinearRegression(2, noise=0.7),
     LinearRegressionUnknownNoise(2, intercept=True),
     MultivariateNormalModel(3),
+    GammaExponential(scale={"x": 0.3}),
+    NormalKnownVariance(noise=30.0, center={"x": 0.1}, scale={"x": 7}),
+    NormalUnknown(center={"x": 30}, scale={"x": 0.9}),
+    NormalUnknown(center={"x": -0.3}, scale={"x": 3.3}, alpha=0.5),
+    LinearRegressionUnknownNoise(2, intercept=True, center={"x2": 5}, scale={"x1": 0.3, "y": 10}),
+    MultivariateNormalModel(3, center={"x1": 0.1}, scale={"x3": 1e2}),
 ]
 
 
@@ -186,23 +193,58 @@ def test_every_format_gives_the_statistics_of_its_records(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_column_that_the_grid_flattens_is_told(tmp_path: Path, kind: str) -> None:
-    """In every kind of file, of the records that are left."""
-    model = LinearRegression(["u", "v"], target="x")
-    tiny = [1e-9 * k for k in range(15)]
-    rows = [[0.5 + k, v, 1.0 * k] for k, v in enumerate([*tiny, -3.0, 3.0, 3.0, 3.0, 3.0])]
-    source = write(tmp_path, kind, model.columns, rows, list(range(20)))
+@pytest.mark.parametrize(
+    ("model", "small"),
+    [
+        (LinearRegression(["u"], sd=1e4), {"u": 1e-5}),
+        (GammaExponential(b=1e-5), {"x": 1e-7}),
+        (NormalUnknown(b=1e-7, kappa=0.1), {"x": 3e-5}),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_rounding_that_moves_a_result_is_refused_with_the_scale_that_would_do(
+    model: ConjugateModel,
+    small: dict[str, float],
+    tmp_path: Path,
+    kind: str,
+) -> None:
+    """In every kind of file, of the records that are left, and the more agents the sooner."""
+    rng = np.random.default_rng(6)
+    rows = np.abs(rng.normal(size=(200, len(model.columns))))
+    if "u" in small:
+        rows[:, 1] += rows[:, 0]
+    rows = rows * [small.get(name, 1.0) for name in model.columns]
+    source = write(tmp_path, kind, model.columns, rows.tolist(), list(range(200)))
+    with pytest.raises(DataError, match=r"rounding would move .*\. Fix: scale = ") as found:
+        private(tmp_path, source, model).check()
+    fix = str(found.value).split("Fix: scale = ")[1]
+    name, value = fix.strip("{}").split(" = ")
+    mended = replace(model, scale={name: float(value)})
+    assert private(tmp_path, source, mended, agents=100).check() == 200
     here = private(tmp_path, source, model)
-    for kept in ((), (15,), (16, 17)):  # one of them is enough, below or above
-        some, _ = here.commit_keys({*range(15, 20)} - {*kept})
-        assert (here.rounding(some) is None) is bool(kept)
-    large, _ = here.commit_keys(range(15, 20))
-    told = here.rounding(large)
-    assert told is not None
-    assert "every value of column 'v' becomes 0" in told
-    assert "(agent north)" in told
-    everything, _ = here.commit_keys(range(20))
-    assert here.rounding(everything) is None
+    most, _ = here.commit_keys(range(199))
+    assert here.totals(most)[0] == 1  # an erasure is never refused
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize(
+    "model",
+    [
+        GammaExponential(scale={"x": 0.3}),
+        NormalKnownVariance(noise=0.3, center={"x": 0.1}, scale={"x": 1e-3}),
+        NormalUnknown(center={"x": 7}, scale={"x": 0.7}),
+    ],
+    ids=lambda model: model.name,
+)
+def test_an_engine_measures_what_rounding_added(
+    model: ConjugateModel, tmp_path: Path, kind: str
+) -> None:
+    rows = np.abs(np.random.default_rng(7).normal(size=(300, 1)))
+    source = write(tmp_path, kind, model.columns, rows.tolist(), list(range(300)))
+    found = private(tmp_path, source, model).measured()
+    assert found.units == model.factor(model.shard(rows)).tolist()
+    np.testing.assert_allclose(found.added, model.rounding(rows), rtol=1e-6, atol=1e-16)
+    assert found.added.any()
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -194,3 +194,13 @@ def progress(*, quiet: bool = False, counted: bool = True) -> Progress:
         transient=True,
         disable=quiet or not errors.is_terminal,
     )
+
+
+def pair(item: str, option: str) -> tuple[str, str]:
+    """name=value of an option."""
+    from unweave.errors import ConfigError
+
+    key, sign, value = item.partition("=")
+    if not sign or not key:
+        raise ConfigError(f"{option} {item}: expected name=value")
+    return key.strip(), value.strip()

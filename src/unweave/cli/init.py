@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from unweave.cli.completing import complete_model
+
+if TYPE_CHECKING:
+    from unweave.models import Model
 
 __all__ = ["init", "parse_settings"]
 
@@ -89,6 +93,30 @@ def init(
         str,
         typer.Option("--decimal", metavar="SIGN", help="The decimal sign of CSV files: . or ,"),
     ] = ".",
+    scale: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scale",
+            metavar="COLUMN=NUMBER",
+            help="The scale of a column, in which its records are rounded, e.g. --scale dose=1e-5 "
+            "(repeatable). auto proposes powers of ten from --range, else from the order of "
+            "magnitude of the range of --data.",
+        ),
+    ] = None,
+    center: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--center", metavar="COLUMN=NUMBER", help="What a column is measured from (repeatable)."
+        ),
+    ] = None,
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--range",
+            metavar="COLUMN=LOW:HIGH",
+            help="A range that may be known publicly, for --scale auto (repeatable).",
+        ),
+    ] = None,
     hosts: Annotated[
         str | None,
         typer.Option(
@@ -129,12 +157,16 @@ def init(
         unweave init banks --agents north,east --hosts n.example:7400,e.example:7400
 
         unweave init clinics --edges consortium.txt --data shards/
+
+        unweave init stays -m gamma-exponential --data stays.csv --scale auto
+
+        unweave init stays -m gamma-exponential --scale auto --range x=0:1e-4
     """
     from unweave.cli.agents import addresses_of, check_number, graph_of
-    from unweave.cli.common import command, console, emit_json, progress, quote, styled
+    from unweave.cli.common import command, console, emit_json, pair, progress, quote, styled
+    from unweave.cli.scales import chosen_scales, without_units
     from unweave.cli.shares import Columns, agents_of, shares
-    from unweave.errors import ConfigError, UnweaveError
-    from unweave.models import by_name
+    from unweave.errors import ConfigError
     from unweave.node.data.private import MIN_RECORDS
     from unweave.operations.create import create_network, free_ports
 
@@ -148,22 +180,23 @@ def init(
     else:
         names, own_edges = graph_of(agents, graph, edges)
     check_number(len(names))
-    try:
-        chosen = by_name(model, **parse_settings(settings or []))
-    except (TypeError, ValueError) as error:
-        if isinstance(error, UnweaveError):
-            if not settings or error.exit_code == ConfigError.exit_code:
-                raise
-            raise ConfigError(f"--set: {error}") from None
-        raise ConfigError(f"--set: a setting of {model} has the wrong type ({error})") from None
-    columns = dict(_pair(item, "--column") for item in column or [])
+    stated = parse_settings(settings or [])
+    scaling = bool(scale or center or ranges)
+    chosen = _model(model, without_units(model, stated) if scaling else stated)
+    columns = dict(pair(item, "--column") for item in column or [])
     for wrong in sorted(set(columns) - set(chosen.columns)):
         raise ConfigError(
             f"--column {wrong}={columns[wrong]}: {chosen.name} has no column {wrong!r}; its "
             f"columns are {', '.join(chosen.columns)}"
         )
     sign: Literal[".", ","] = "," if decimal == "," else "."
-    given = shares(data, names, Columns(chosen, columns, key, sign), split, seed)
+    asked = Columns(chosen, columns, key, sign)
+    constants, proposals = chosen_scales(
+        asked, scale or [], center or [], ranges or [], data, names
+    )
+    if constants:
+        chosen = _model(model, {**stated, **constants})
+    given = shares(data, names, replace(asked, model=chosen), split, seed)
     addresses = addresses_of(hosts, len(names))
     taken = {int(port) for one in addresses if (port := one.rpartition(":")[2]).isdecimal()}
     with progress(quiet=json) as bar:
@@ -190,6 +223,7 @@ def init(
             {
                 "network": str(folder / "network.toml"),
                 "run": manifest.digest.hex(),
+                "scales": proposals,
                 "agents": {
                     entry.name: {
                         "folder": str(homes[entry.name]),
@@ -204,6 +238,8 @@ def init(
     number = f"{len(names)} agent folder{'s' if len(names) > 1 else ''}"
     said = styled(("Wrote", "green"), f" {folder}/network.toml and {number}.")
     console.print(said, soft_wrap=True)
+    for proposal in proposals:
+        console.print(proposal, soft_wrap=True)
     console.print(
         "Neighbours can compute an agent's sufficient statistics from two tokens in a row; see "
         "docs/security.md.",
@@ -247,19 +283,32 @@ def init(
             ),
             soft_wrap=True,
         )
-    if given.rounding:
-        said = styled(("The grid flattens data", "yellow"), f": {given.rounding}")
-        console.print(said, soft_wrap=True)
     command(f"unweave check {quote(folder)}", f"unweave up {quote(folder)}")
+
+
+def _model(name: str, settings: dict[str, Any]) -> Model:
+    from unweave.errors import ConfigError, UnweaveError
+    from unweave.models import by_name
+
+    try:
+        return by_name(name, **settings)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, UnweaveError):
+            if not settings or error.exit_code == ConfigError.exit_code:
+                raise
+            raise ConfigError(f"--set: {error}") from None
+        raise ConfigError(f"--set: a setting of {name} has the wrong type ({error})") from None
 
 
 def parse_settings(items: list[str]) -> dict[str, Any]:
     """Settings of a model as `--set name=value` writes them: JSON, a text, or texts with commas."""
     import json as jsonlib
 
+    from unweave.cli.common import pair
+
     values: dict[str, Any] = {}
     for item in items:
-        key, text = _pair(item, "--set")
+        key, text = pair(item, "--set")
         try:
             value = jsonlib.loads(text)
         except ValueError:
@@ -268,12 +317,3 @@ def parse_settings(items: list[str]) -> dict[str, Any]:
             value = [part.strip() for part in value.split(",")]
         values[key] = tuple(value) if isinstance(value, list) else value
     return values
-
-
-def _pair(item: str, option: str) -> tuple[str, str]:
-    from unweave.errors import ConfigError
-
-    key, sign, value = item.partition("=")
-    if not sign or not key:
-        raise ConfigError(f"{option} {item}: expected name=value")
-    return key.strip(), value.strip()

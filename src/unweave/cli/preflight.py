@@ -7,6 +7,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +17,16 @@ from unweave.node.errors import Mendable
 from unweave.text import quote
 
 if TYPE_CHECKING:
-    from unweave.grid import Ints
     from unweave.manifest import Manifest
     from unweave.models import Model
+    from unweave.models.resolution import Measured
     from unweave.node.config import AgentFolder
     from unweave.protocol.state import State
 
 __all__ = ["certificate_problem", "look_at_agent", "look_at_manifests", "look_at_network"]
 
 
-Factors = dict[str, "tuple[Model, Ints]"]
+Factors = dict[str, "tuple[Model, Measured]"]
 
 
 def look_at_agent(home: Path, factors: Factors) -> list[Result]:
@@ -65,8 +66,6 @@ def look_at_agent(home: Path, factors: Factors) -> list[Result]:
     if states:
         mend = f"mend the data, or what {home / AGENT_FILE} says about them ([data])"
         results.append(_result(name, "data", lambda: _data(agent, states[0], factors), mend))
-        if results[-1]["problem"] is None and not results[-1]["note"].startswith("none"):
-            results[-1]["warning"] = _rounding(agent, states[0]) or ""
     return results
 
 
@@ -96,9 +95,11 @@ def look_at_manifests(folder: Path) -> list[Result]:
 
 
 def look_at_network(folder: Path, factors: Factors) -> list[Result]:
-    """Every folder must be an agent's, and the grid must hold the sum of what they contribute."""
+    """Every folder must be an agent's, the grid must hold the sum of what they contribute, and
+    rounding must not move what they learn together."""
     from unweave.manifest import load
     from unweave.models.headroom import sum_problem
+    from unweave.models.resolution import Measured, rounding_problem
     from unweave.node.config import AGENT_FILE, agent_name
 
     results, here = [], set()
@@ -117,9 +118,10 @@ def look_at_network(folder: Path, factors: Factors) -> list[Result]:
                 results.append(found(name, "key", *problem))
     if factors:
         model = next(model for model, _ in factors.values())
-        each = (units.tolist() for _, units in factors.values())
-        total = [sum(part) for part in zip(*each, strict=True)]
-        problem = sum_problem(model, total, f"all {len(factors)} agents here")
+        total = reduce(Measured.plus, (one for _, one in factors.values()))
+        problem = sum_problem(model, total.units, f"all {len(factors)} agents here")
+        if problem is None and (moved := rounding_problem(model, total)) is not None:
+            problem = moved, "make the network with a scale (`unweave init --scale auto`)"
         if problem is not None:
             results.append(found("network", "data", *problem))
     return results
@@ -277,7 +279,7 @@ def _data(agent: AgentFolder, state: State | None, factors: Factors) -> str:
     # Who runs was admitted when it started, and may have erased since.
     count = data.check() if status else admit(data, agent.config.min_records, state)
     if isinstance(data.model, ConjugateModel) and not status:
-        factors[name] = data.model, data.factor(dropped)
+        factors[name] = data.model, data.measured(dropped)
     nameless, repeated = data.named()
     if nameless:
         key, rest = agent.config.data.key, agent.path / "agent.toml"
@@ -288,14 +290,6 @@ def _data(agent: AgentFolder, state: State | None, factors: Factors) -> str:
     if repeated:
         return f"{_records(count)}, {repeated} with the key of another: erased together"
     return _records(count)
-
-
-def _rounding(agent: AgentFolder, state: State | None) -> str | None:
-    """What the grid leaves of the data, if that is nothing: the agent would learn from it."""
-    from unweave.node.agent import open_data, open_identity
-
-    dropped = frozenset[bytes]() if state is None else state.dropped
-    return open_data(agent, open_identity(agent)).rounding(dropped)
 
 
 def _records(count: int) -> str:

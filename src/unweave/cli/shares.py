@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from unweave.errors import UnweaveError
     from unweave.models import Model
     from unweave.node.data.record_files import Records
+    from unweave.node.data.source import DataSource
     from unweave.operations.split import Trial
 
-__all__ = ["SPLITS", "Columns", "Shares", "agents_of", "shares"]
+__all__ = ["SPLITS", "Columns", "Shares", "agents_of", "data_ranges", "shares"]
 
 SPLITS = ("iid", "quantity", "dirichlet", "by-label", "sorted")
 _SHOWN = 10  # bad files that are told of at once
@@ -53,26 +54,54 @@ class Columns:
 
     def try_on(self, path: Path, records: Records) -> Trial:
         """Every record must be one that the model can use."""
-        from unweave.node.data.source import DataSource
         from unweave.operations.split import try_records
 
         self.check(path, records)
-        source = DataSource(
+        return try_records(path, self._source(path, records), records, self.model, self.names)
+
+    def ranges(self, path: Path) -> dict[str, tuple[float, float]]:
+        """The smallest and the largest number of each of the model's columns."""
+        from unweave.node.data.record_files import read_records
+        from unweave.operations.split import read_extremes
+
+        records = read_records(path)
+        self.check(path, records)
+        found = read_extremes(path, self._source(path, records), self.model, self.names)
+        return dict(zip(self.model.columns, found, strict=bool(found)))
+
+    def _source(self, path: Path, records: Records) -> DataSource:
+        from unweave.node.data.source import DataSource
+
+        return DataSource(
             path=path.name, key=self.key, delimiter=records.delimiter, decimal=self.decimal
         )
-        return try_records(path, source, records, self.model, self.names)
 
-    def fit(self, trials: Mapping[str, Trial], whose: str) -> None:
-        """The sum over all agents must fit the grid, or they could never all be included."""
+    def fit(self, trials: Mapping[str, Trial], whose: str, path: Path | None = None) -> None:
+        """The sum over all agents must fit the grid, and rounding must not move what they learn
+        together. `path` is the one file of all records, if there is one."""
         from unweave.errors import ConfigError
+        from unweave.models import ConjugateModel
         from unweave.models.headroom import sum_problem
+        from unweave.models.resolution import rounding_problem, weighted
+        from unweave.node.data.record_files import read_records
+        from unweave.operations.split import scale_for
 
-        model = self.model
-        factors = [[round(s * model.weight(t.size)) for s in t.sums] for t in trials.values()]
-        if not all(factors):
+        model, sums = self.model, [t.sums for t in trials.values() if t.sums is not None]
+        if not sums or not isinstance(model, ConjugateModel):
             return  # the model has no such sums
-        if problem := sum_problem(model, [sum(part) for part in zip(*factors, strict=True)], whose):
-            raise ConfigError("--data: " + ": ".join(problem))
+        total = weighted(model, *sums[0])
+        for one in sums[1:]:
+            total = total.plus(weighted(model, *one))
+        problem = sum_problem(model, total.units, whose)
+        if problem is None and (moved := rounding_problem(model, total)) is not None:
+            problem = moved, "a scale for its columns (--scale auto proposes one)"
+        if problem is None:
+            return
+        fix = problem[1]
+        if path is not None and any(model.resolution):
+            source = self._source(path, read_records(path))
+            fix = scale_for(path, source, model, self.names) + " (or --scale auto)"
+        raise ConfigError(f"--data: {problem[0]}. Fix: {fix}")
 
 
 @dataclass(frozen=True)
@@ -83,7 +112,6 @@ class Shares:
     counts: dict[str, int] = field(default_factory=dict)
     fill: Callable[[str, Path], None] | None = None
     repeated: int = 0  # records with the key of another
-    rounding: str | None = None  # what the grid leaves of their columns, if that is nothing
 
 
 def shares(
@@ -107,14 +135,13 @@ def _dealt(path: Path, agents: Sequence[str], columns: Columns, split: str, seed
     import numpy as np
 
     from unweave.errors import ConfigError, DataError
-    from unweave.models.resolution import rounding_problem
     from unweave.node.data.record_files import data_name, read_records
     from unweave.sharding import partition
 
     records = read_records(path)
     trial = columns.try_on(path, records)
     if columns.model.reduction == "sum":  # else it depends on who gets what
-        columns.fit({"": trial}, f"all {trial.size} records")
+        columns.fit({"": trial}, f"all {trial.size} records", path)
     last = columns.model.columns[-1]
     labels = _labels(records.column(columns.names.get(last, last)), columns.decimal)
     try:
@@ -127,7 +154,6 @@ def _dealt(path: Path, agents: Sequence[str], columns: Columns, split: str, seed
         {agent: len(rows[agent]) for agent in agents},
         lambda agent, home: records.write(home / name, rows[agent]),
         trial.repeated,
-        rounding_problem(columns.model, dict.fromkeys(agents, trial.extremes)),
     )
 
 
@@ -150,7 +176,6 @@ def _labels(values: list[Any], decimal: str) -> Any:
 
 def _own_files(folder: Path, agents: Sequence[str], columns: Columns) -> Shares:
     from unweave.errors import UnweaveError
-    from unweave.models.resolution import rounding_problem
     from unweave.node.data.record_files import read_records
 
     files: dict[str, Path] = {}
@@ -161,7 +186,7 @@ def _own_files(folder: Path, agents: Sequence[str], columns: Columns) -> Shares:
             files[agent] = path = _file_of(folder, agent)
             records = read_records(path)
             trials[agent] = columns.try_on(path, records)
-            columns.fit({agent: trials[agent]}, f"the records of {path}")
+            columns.fit({agent: trials[agent]}, f"the records of {path}", path)
         except UnweaveError as error:
             wrong.append(error)
             continue
@@ -175,8 +200,7 @@ def _own_files(folder: Path, agents: Sequence[str], columns: Columns) -> Shares:
         shutil.copyfile(files[agent], home / str(tables[agent]["path"]))
 
     repeated = sum(trial.repeated for trial in trials.values())
-    extremes = {agent: trial.extremes for agent, trial in trials.items()}
-    return Shares(tables, counts, fill, repeated, rounding_problem(columns.model, extremes))
+    return Shares(tables, counts, fill, repeated)
 
 
 def _all_of(wrong: list[UnweaveError]) -> UnweaveError:
@@ -199,6 +223,19 @@ def _all_of(wrong: list[UnweaveError]) -> UnweaveError:
 
 def _ending(path: Path, agent: str) -> str:
     return path.name[len(agent) :].lower()
+
+
+def data_ranges(
+    data: Path, agents: Sequence[str], columns: Columns
+) -> dict[str, tuple[float, float]]:
+    """The range of each of the model's columns over the file, or over the agents' files."""
+    files = [_file_of(data, agent) for agent in agents] if data.is_dir() else [data]
+    found: dict[str, tuple[float, float]] = {}
+    for path in files:
+        for name, (low, high) in columns.ranges(path).items():
+            before = found.get(name, (low, high))
+            found[name] = min(low, before[0]), max(high, before[1])
+    return found
 
 
 def agents_of(folder: Path) -> list[str]:

@@ -21,7 +21,7 @@ from unweave.graph import Topology, match
 from unweave.grid import Ints
 from unweave.models import Model, as_model
 from unweave.models.posterior import Posterior
-from unweave.models.resolution import warn_if_flattened
+from unweave.models.resolution import check_shards
 from unweave.protocol.config import Terms
 from unweave.protocol.events import DataChanged, EraseRequested
 from unweave.protocol.token import NOTHING, Token, all_out, request_id
@@ -220,7 +220,7 @@ class Federation:
             self.model.shard(part, name, self.columns)
             for name, part in zip(self.graph.agents, data, strict=True)
         ]
-        warn_if_flattened(self.model, parts)
+        check_shards(self.model, parts)
         far = _threshold(retrain_above)
         workers = [
             ModelWorker(self.model, self.solver, part, self.seed, retrain_above=far)
@@ -336,7 +336,8 @@ class Federation:
         if self._gone(k):
             raise DataError(f"agent {agent!r} was forgotten: it cannot contribute again")
         shard = self.model.shard(data, agent, self.columns)
-        warn_if_flattened(self.model, [shard])
+        others = [w.whole for j, w in enumerate(self._walk.workers) if j != k and not self._gone(j)]
+        check_shards(self.model, [*others, shard])
         self._walk.workers[k].replace(shard)
         self._walk.tell(k, DataChanged(0.0))
         return self

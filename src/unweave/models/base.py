@@ -24,12 +24,13 @@ from unweave.errors import ConfigError, DomainError
 from unweave.families import Distribution, Family
 from unweave.families.marginals import Marginal
 from unweave.grid import Grid, Ints
+from unweave.models.affine import Affine
 from unweave.models.columns import Column
 from unweave.models.posterior import Posterior
 from unweave.models.settings import read_settings
 from unweave.models.shards import Shard, read
 
-__all__ = ["REGISTRY", "ConjugateModel", "LossModel", "Model", "Reduction"]
+__all__ = ["REGISTRY", "ConjugateModel", "LossModel", "Model", "Reduction", "chunks"]
 
 Floats = NDArray[np.float64]
 Reduction = Literal["sum", "mean"]
@@ -89,7 +90,8 @@ class Model(ABC):
     @property
     @abstractmethod
     def prior(self) -> Distribution:
-        """The prior as its settings state it; `eta0` is its nearest grid point."""
+        """The prior that the settings state, in the units of the grid; `eta0` is its nearest grid
+        point."""
 
     @property
     @abstractmethod
@@ -117,12 +119,17 @@ class Model(ABC):
         return self.family.theta_names
 
     @property
+    def affine(self) -> Affine | None:
+        """From the grid's units of theta to the user's; None where they are the same."""
+        return None
+
+    @property
     def resolution(self) -> tuple[float, ...]:
         """The step to which each column of a record is rounded; 0: it is not rounded."""
         return (0.0,) * len(self.schema)
 
     def named_samples(self, theta: Floats) -> dict[str, Floats]:
-        """Samples by variable name, for other tools; theta is [n, ...]."""
+        """Samples by variable name, for other tools; theta is [n, ...], in the user's units."""
         return {"theta": theta}
 
     @property
@@ -189,9 +196,11 @@ class Model(ABC):
         return None
 
     def marginals(self, eta: Floats) -> tuple[Marginal, ...]:
-        """The law of each quantity, under its name in this model."""
-        laws = zip(self.family.marginals(eta), self.quantities, strict=True)
-        return tuple(law.renamed(name) for law, name in laws)
+        """The law of each quantity in the user's units, under its name in this model."""
+        family, affine = self.family, self.affine
+        laws = family.marginals(eta) if affine is None else affine.marginals(family, eta)
+        named = zip(laws, self.quantities, strict=True)
+        return tuple(law.renamed(name) for law, name in named)
 
     def posterior(self, eta: Ints) -> Posterior:
         return Posterior(self, eta)
@@ -200,6 +209,10 @@ class Model(ABC):
         """Every setting as a JSON value; `by_name` makes the same model from them."""
         chosen = {f.name: getattr(self, f.name) for f in fields(self)}
         return {key: _plain(value) for key, value in chosen.items() if value is not None}
+
+    @property
+    def _prior_fix(self) -> str:
+        return f"use more bits than {max(self.grid.bits)} (bits=…)"
 
     def _check_prior(self) -> None:
         """The prior must survive rounding to the grid: inside the domain, and in the same place."""
@@ -211,9 +224,10 @@ class Model(ABC):
             self.family.check(rounded, what="rounded prior")
             moved = float(self.family.kl(stated.eta, rounded))
         except DomainError as error:
+            why = str(error).partition(";")[0]  # its fix is about learning
             raise ConfigError(
-                f"{self.name}: rounding the prior to the grid leaves the domain ({error}); use "
-                f"more bits than {self.grid.bits}"
+                f"{self.name}: rounding the prior to the grid leaves the domain ({why}). Fix: "
+                f"{self._prior_fix}"
             ) from None
         if not moved <= _PRIOR_MOVED:
             before, after = stated.params, self.family.to_params(rounded)
@@ -224,8 +238,8 @@ class Model(ABC):
                 if not np.allclose(before[key], after[key], rtol=1e-6, atol=0)
             )
             raise ConfigError(
-                f"{self.name}: rounding to the grid would move the prior ({changes}); use more "
-                f"bits than {self.grid.bits}"
+                f"{self.name}: rounding to the grid would move the prior ({changes}). Fix: "
+                f"{self._prior_fix}"
             )
 
 
@@ -245,11 +259,14 @@ class ConjugateModel(Model):
     def sums(self, rows: Floats) -> Sequence[int]:
         """Σ of the rounded record statistics over `rows`, in grid units, as unbounded integers."""
 
+    def rounding(self, rows: Floats) -> Floats:
+        """What rounding has added to the sums of these rows, [D], not in grid units."""
+        return np.zeros(self.grid.dim)
+
     def statistics(self, rows: Floats, chunk: int | None = None) -> Ints:
         """Σ of the rounded record statistics on the grid, by `chunk` rows; refuses to overflow."""
-        chunk = chunk or max(1, _CELLS // max(1, rows.shape[1]))
         totals = [0] * self.grid.dim
-        for part in _chunks(rows, chunk):
+        for part in chunks(rows, chunk):
             # Python integers: a partial sum that would not fit must not decide about the total.
             totals = [t + int(s) for t, s in zip(totals, self.sums(part), strict=True)]
         return self.grid.units(totals)
@@ -286,7 +303,9 @@ class LossModel(Model):
         return f"natural parameters inside the domain of {self.family.name}"
 
 
-def _chunks(rows: Floats, size: int) -> Iterator[Floats]:
+def chunks(rows: Floats, size: int | None = None) -> Iterator[Floats]:
+    """`size` rows at a time, or as many as stay in the cache."""
+    size = size or max(1, _CELLS // max(1, rows.shape[1]))
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
 
@@ -294,4 +313,4 @@ def _chunks(rows: Floats, size: int) -> Iterator[Floats]:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(v) for v in value]
-    return value
+    return dict(value) if isinstance(value, Mapping) else value

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unweave.families import Distribution, Gamma
+from unweave.models.affine import Affine
 from unweave.models.base import ConjugateModel
 from unweave.models.columns import Column, count, nonnegative
 from unweave.models.predictive_counts import NegativeBinomialPredictive
 from unweave.models.predictive_reals import LomaxPredictive
-from unweave.models.sums import count_sum, real_sum
+from unweave.models.scaling import Scaled
+from unweave.models.sums import count_sum, whole_sum
 
 __all__ = ["GammaExponential", "GammaPoisson"]
 
@@ -21,20 +23,17 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class _GammaModel(ConjugateModel):
+class GammaPoisson(ConjugateModel):
+    """x ~ Poisson(theta), theta ~ Gamma(a, b): a record adds (x, 1)."""
+
     a: float = 1.0
     b: float = 1.0
+
+    name: ClassVar[str] = "gamma-poisson"
 
     @property
     def prior(self) -> Distribution:
         return Gamma(a=self.a, b=self.b)
-
-
-@dataclass(frozen=True)
-class GammaPoisson(_GammaModel):
-    """x ~ Poisson(theta), theta ~ Gamma(a, b): a record adds (x, 1)."""
-
-    name: ClassVar[str] = "gamma-poisson"
 
     @property
     def schema(self) -> tuple[Column, ...]:
@@ -49,23 +48,44 @@ class GammaPoisson(_GammaModel):
 
 
 @dataclass(frozen=True)
-class GammaExponential(_GammaModel):
-    """x ~ Exponential(rate theta), theta ~ Gamma(a, b): a record adds (1, x)."""
+class GammaExponential(Scaled, ConjugateModel):
+    """x ~ Exponential(rate theta), theta ~ Gamma(a, b): a record adds (1, x). `b`, in the units of
+    x, is the scale of x unless given."""
+
+    a: float = 1.0
+    b: float | None = None
 
     name: ClassVar[str] = "gamma-exponential"
+
+    @property
+    def prior(self) -> Distribution:
+        return Gamma(a=self.a, b=1.0 if self.b is None else self.b / self.scale_of("x"))
 
     @property
     def schema(self) -> tuple[Column, ...]:
         return (nonnegative("x"),)
 
     @property
+    def multiplier(self) -> float:
+        """What a time is multiplied by before it is rounded to a whole number."""
+        return 2.0 ** self.grid.bits[1]
+
+    @property
     def resolution(self) -> tuple[float, ...]:
-        return (2.0 ** -self.grid.bits[1],)
+        return (self.scale_of("x") / self.multiplier,)
 
     def sums(self, rows: Floats) -> list[int]:
-        total = real_sum(rows[:, 0], self.grid.bits[1], self.grid.names[1])
-        return [len(rows) << self.grid.bits[0], total]
+        whole, _ = self.whole(rows, self.multiplier)
+        return [len(rows) << self.grid.bits[0], whole_sum(whole[:, 0])]
+
+    def rounding(self, rows: Floats) -> Floats:
+        _, added = self.whole(rows, self.multiplier)
+        return np.array([0.0, float(added.sum()) / self.multiplier])
+
+    def to_user(self) -> Affine:
+        """A rate is one per unit of x."""
+        return Affine.location(1 / self.scale_of("x"), 0.0)
 
     def predictive(self, eta: ArrayLike) -> LomaxPredictive:
         a, b = np.asarray(eta, dtype=np.float64).tolist()
-        return LomaxPredictive(a, b)
+        return LomaxPredictive(a, b * self.scale_of("x"))

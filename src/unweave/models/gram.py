@@ -10,24 +10,26 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import ConfigError
 from unweave.models.base import ConjugateModel
-from unweave.models.sums import gram_sum
+from unweave.models.scaling import Scaled
+from unweave.models.sums import FEATURE_LIMIT, gram_sum
 
-__all__ = ["GramModel", "bordered", "upper"]
+__all__ = ["Exact", "GramModel", "bordered", "upper"]
 
 Floats = NDArray[np.float64]
-Exact = NDArray[np.object_]
+Exact = NDArray[Any]  # of unbounded integers, or of floats
 
 
 @dataclass(frozen=True)
-class GramModel(ConjugateModel):
-    """A record becomes a vector z of features in whole multiples of 2^-p; the statistics are
-    entries of Σ z zᵀ, in multiples of 4^-p.
+class GramModel(Scaled, ConjugateModel):
+    """A record becomes a vector z of features in whole multiples of a step, 2^-p; the statistics
+    are entries of Σ z zᵀ, in multiples of 4^-p. A constant feature may come first.
 
     The default, 16 bits, holds a network of 1e9 standardised records and moves a posterior by
     about 4e-5 of its standard deviation.
@@ -42,12 +44,26 @@ class GramModel(ConjugateModel):
         return min(self.grid.bits) // 2
 
     @property
-    def resolution(self) -> tuple[float, ...]:
-        return (2.0**-self.feature_bits,) * len(self.schema)
+    def multiplier(self) -> float:
+        """What a feature is multiplied by before it is rounded to a whole number: 1/step."""
+        return 2.0**self.feature_bits
 
-    @abstractmethod
-    def z(self, rows: Floats) -> Floats:
-        """z·2^p, whole numbers [N, m]."""
+    @property
+    def constant(self) -> bool:
+        """Whether the first feature is 1."""
+        return True
+
+    @property
+    def resolution(self) -> tuple[float, ...]:
+        return tuple((self.scales / self.multiplier).tolist())
+
+    def z(self, rows: Floats) -> tuple[Floats, Floats]:
+        """z·multiplier as whole numbers [N, m], and what rounding added to them."""
+        whole, added = self.whole(rows, self.multiplier, FEATURE_LIMIT)
+        if self.constant:
+            whole = np.insert(whole, 0, self.multiplier, axis=1)
+            added = np.insert(added, 0, 0.0, axis=1)
+        return whole, added
 
     @abstractmethod
     def arrange(self, gram: Exact, n: int) -> list[int]:
@@ -58,9 +74,16 @@ class GramModel(ConjugateModel):
         """The matrix that must stay positive definite when factors are added, at the prior."""
 
     def sums(self, rows: Floats) -> list[int]:
-        parts = self.arrange(gram_sum(self.z(rows)), len(rows))
+        parts = self.arrange(gram_sum(self.z(rows)[0]), len(rows))
         shifts = [q - 2 * self.feature_bits for q in self.grid.bits]
         return [int(v) << s for v, s in zip(parts, shifts, strict=True)]
+
+    def rounding(self, rows: Floats) -> Floats:
+        """Σ (z zᵀ − u uᵀ) = Σ (z eᵀ + e zᵀ − e eᵀ) for unrounded u = z − e: nothing cancels."""
+        z, added = self.z(rows)
+        cross = z.T @ added
+        gram = cross + cross.T - added.T @ added
+        return np.array(self.arrange(gram, 0), dtype=np.float64) * 4.0**-self.feature_bits
 
     def check_agents(self, agents: int) -> None:
         """A factor that is scaled by 1/(alpha·N_k) is rounded once more, by up to half a step per

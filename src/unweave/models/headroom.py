@@ -1,5 +1,5 @@
-"""Whether the grid has room for records and for their sum over a whole network, and which number
-of bits would give it."""
+"""Whether the grid has room for a sum over a whole network, and which number of bits would give
+it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-import numpy as np
-
-from unweave.errors import GridOverflow, UnweaveError
+from unweave.errors import UnweaveError
 from unweave.grid import LIMIT
-from unweave.models.base import ConjugateModel, Model
-from unweave.models.resolution import Extremes
+from unweave.models.base import Model
+from unweave.models.scaling import Scaled
 
-__all__ = ["bits_for_records", "enough_bits", "fewer_bits", "sum_problem"]
+__all__ = ["enough_bits", "sum_problem"]
 
 
 def enough_bits(model: Model, fits: Callable[[Model], bool]) -> int | None:
@@ -27,21 +25,6 @@ def enough_bits(model: Model, fits: Callable[[Model], bool]) -> int | None:
         if fits(candidate):
             return bits
     return None
-
-
-def bits_for_records(model: ConjugateModel, extremes: Extremes) -> int | None:
-    """How many bits leave room for single records as large as these."""
-    rows = np.array(extremes, dtype=np.float64).T
-
-    def fits(candidate: Model) -> bool:
-        assert isinstance(candidate, ConjugateModel)
-        try:
-            candidate.sums(rows)
-        except GridOverflow:
-            return False
-        return True
-
-    return enough_bits(model, fits)
 
 
 def sum_problem(model: Model, units: Sequence[int], whose: str) -> tuple[str, str] | None:
@@ -65,12 +48,10 @@ def sum_problem(model: Model, units: Sequence[int], whose: str) -> tuple[str, st
         f"{float(abs(values[j])):.3g}, {abs(total[j]) / LIMIT:.3g} times what fits with {q} "
         f"fractional bits (±{2.0 ** (63 - q):.3g} over the whole network)"
     )
-    return problem, fewer_bits(bits)
+    return problem, _fix(model, bits)
 
 
-def fewer_bits(bits: int | None) -> str:
-    """The fix, for people."""
-    units = "measure the data in units with smaller numbers (standardise them)"
-    if bits is None:
-        return units
-    return f"{units}, or make the network with fewer bits (--set bits={bits} would do)"
+def _fix(model: Model, bits: int | None) -> str:
+    if isinstance(model, Scaled):
+        return "a larger scale for its columns (--scale auto for `unweave init` proposes one)"
+    return "fewer records" if bits is None else f"fewer bits (--set bits={bits} would do)"

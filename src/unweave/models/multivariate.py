@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,10 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from unweave.errors import ConfigError
 from unweave.families import Distribution, NormalInverseWishart
 from unweave.families.packed import unpack
+from unweave.models.affine import Affine
 from unweave.models.columns import Column, column_names, real
 from unweave.models.gram import Exact, GramModel, upper
 from unweave.models.predictive_reals import MultivariateTPredictive
-from unweave.models.sums import FEATURE_LIMIT, round_to
+from unweave.models.scaling import check_names, stated
 
 __all__ = ["MultivariateNormalModel"]
 
@@ -24,18 +25,20 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class MultivariateNormalModel(GramModel):
-    """x ~ Normal(theta, Σ), theta | Σ ~ Normal(mean, Σ/kappa), Σ ~ InverseWishart(df, scale):
+    """x ~ Normal(theta, Σ), theta | Σ ~ Normal(mean, Σ/kappa), Σ ~ InverseWishart(df, psi):
     a record adds (x, 1, x xᵀ, 1).
 
-    `dim` is the number of columns, or their names; `scale` a number (that multiple of the identity)
-    or a matrix; `df` is dim + 2 unless given, so that the prior mean of Σ is `scale`.
+    `dim` is the number of columns, or their names; `mean` a number, one for each column, or numbers
+    by column; `psi` a number (that multiple of the identity), a matrix, or variances by column;
+    `df` is dim + 2 unless given, so that the prior mean of Σ is `psi`. What is not given is a
+    column's center, and its squared scale.
     """
 
     dim: int | Sequence[str]
-    mean: float | Sequence[float] = 0.0
+    mean: float | Sequence[float] | Mapping[str, float] | None = None
     kappa: float = 1.0
     df: float | None = None
-    scale: float | Sequence[Sequence[float]] = 1.0
+    psi: float | Sequence[Sequence[float]] | Mapping[str, float] | None = None
 
     name: ClassVar[str] = "multivariate-normal"
 
@@ -47,10 +50,13 @@ class MultivariateNormalModel(GramModel):
             raise ConfigError(f"{self.name}: the columns need different names")
         if self.df is None:
             object.__setattr__(self, "df", float(d + 2))
+        super().check_settings()
         if isinstance(self.mean, tuple) and len(self.mean) != d:
             raise ConfigError(f"{self.name}: mean has {len(self.mean)} numbers for {d} columns")
-        if isinstance(self.scale, tuple) and [len(row) for row in self.scale] != [d] * d:
-            raise ConfigError(f"{self.name}: scale must be a number or a {d}×{d} matrix")
+        if isinstance(self.psi, tuple) and [len(row) for row in self.psi] != [d] * d:
+            raise ConfigError(f"{self.name}: psi must be a number or a {d}×{d} matrix")
+        for setting in ("mean", "psi"):
+            check_names(self.name, setting, getattr(self, setting), self._names)
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -58,20 +64,19 @@ class MultivariateNormalModel(GramModel):
 
     @property
     def prior(self) -> Distribution:
-        d = len(self._names)
-        scale = np.asarray(self.scale, dtype=np.float64)
-        matrix = scale * np.eye(d) if scale.ndim == 0 else scale
+        psi = self.psi
+        if psi is None or isinstance(psi, float | int | Mapping):
+            matrix = np.diag(stated(psi, self._names, self.scales**2))
+        else:
+            matrix = np.asarray(psi, dtype=np.float64)
         assert self.df is not None
-        mean = np.broadcast_to(np.asarray(self.mean, dtype=np.float64), (d,))
-        return NormalInverseWishart(mean=mean, kappa=self.kappa, df=self.df, scale=matrix)
+        mean = (stated(self.mean, self._names, self.centers) - self.centers) / self.scales
+        scale = matrix / np.outer(self.scales, self.scales)
+        return NormalInverseWishart(mean=mean, kappa=self.kappa, df=self.df, scale=scale)
 
     @property
     def schema(self) -> tuple[Column, ...]:
         return tuple(real(name) for name in self._names)
-
-    def z(self, rows: Floats) -> Floats:
-        whole = round_to(rows, 2.0**self.feature_bits, f"{self.name}, a column", FEATURE_LIMIT)
-        return np.insert(whole, 0, 2.0**self.feature_bits, axis=1)
 
     def arrange(self, gram: Exact, n: int) -> list[int]:
         return [*gram[0, 1:], gram[0, 0], *upper(gram[1:, 1:]), n << (2 * self.feature_bits)]
@@ -99,9 +104,13 @@ class MultivariateNormalModel(GramModel):
             "Sigma": {"column": self._names, "other_column": self._names},
         }
 
+    def to_user(self) -> Affine:
+        return Affine.with_covariance(self.scales, self.centers)
+
     def predictive(self, eta: ArrayLike) -> MultivariateTPredictive:
         """t with df − d + 1 degrees of freedom, shape scale·(kappa + 1)/(kappa·(df − d + 1))."""
         q = self.family.to_params(np.asarray(eta, dtype=np.float64))
         kappa = float(q["kappa"])
         df = float(q["df"]) - len(self._names) + 1
-        return MultivariateTPredictive(df, q["mean"], q["scale"] * ((kappa + 1) / (kappa * df)))
+        shape = q["scale"] * np.outer(self.scales, self.scales) * ((kappa + 1) / (kappa * df))
+        return MultivariateTPredictive(df, self.centers + self.scales * q["mean"], shape)

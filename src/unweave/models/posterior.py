@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.arguments import shown, whole_number
+from unweave.arguments import floats, share, shown, whole_number
 from unweave.errors import ConfigError, MissingExtra
 from unweave.families import Distribution
 from unweave.families.marginals import Marginal
@@ -38,7 +38,7 @@ class Quantity(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """q(theta | eta) of a model, at the grid point `units`.
+    """q(theta | eta) of a model, at the grid point `units`; what it reports is in the user's units.
 
     Equality is equality of bits: the same model settings and the same integers.
     """
@@ -70,6 +70,7 @@ class Posterior:
 
     @cached_property
     def distribution(self) -> Distribution:
+        """The member of the family in the grid's units: those of (x − center)/scale."""
         return Distribution(self.model.family, self.eta)
 
     @property
@@ -80,7 +81,8 @@ class Posterior:
     @property
     def params(self) -> dict[str, Floats]:
         """The usual parameters, e.g. a and b of a Beta."""
-        return self.distribution.params
+        params, affine = self.distribution.params, self.model.affine
+        return params if affine is None else affine.params(self.model.family, params)
 
     @cached_property
     def marginals(self) -> tuple[Marginal, ...]:
@@ -96,29 +98,52 @@ class Posterior:
         ]
 
     def mean(self) -> Floats:
-        return self.distribution.mean()
+        return self._stacked([law.mean() for law in self.marginals])
 
     def sd(self) -> Floats:
-        return self.distribution.sd()
+        return self._stacked([law.sd() for law in self.marginals])
 
     def interval(self, p: float = 0.95) -> Any:
         """The central credible interval that holds probability `p`, per marginal."""
-        return self.distribution.interval(p)
+        ends = [law.interval(share(p, "interval: p")) for law in self.marginals]
+        return self._stacked([low for low, _ in ends]), self._stacked([high for _, high in ends])
+
+    def _stacked(self, values: list[Floats]) -> Floats:
+        return (
+            np.asarray(values[0])[()] if self.model.family.event_shape == () else np.stack(values)
+        )
 
     def sample(self, n: int, seed: int = 0) -> Samples:
         """n independent draws by name, `sample(n)["dose"]`; the same seed gives the same draws."""
-        theta = self.distribution.sample(n, seed)
+        theta, affine = self.distribution.sample(n, seed), self.model.affine
+        if affine is not None:
+            theta = affine.outward(theta, self.model.family.event_shape)
         return Samples(self.model.named_samples(theta), theta)
 
     def log_prob(self, theta: Any) -> Floats:
-        return self.distribution.log_prob(theta)
+        """The log-density at theta, in the user's units."""
+        affine, event = self.model.affine, self.model.family.event_shape
+        if affine is None:
+            return self.distribution.log_prob(theta)
+        points = floats(theta, "log_prob: theta")
+        if points.shape[len(points.shape) - len(event) :] == event:  # else it is refused below
+            points = affine.inward(points, event)
+        return self.distribution.log_prob(points) - affine.log_volume
 
     def kl(self, other: Posterior | Distribution) -> float:
-        """KL(self ‖ other)."""
+        """KL(self ‖ other); a distribution is one in the grid's units."""
+        if isinstance(other, Posterior) and other._units != self._units:
+            raise ConfigError(
+                "kl: the posteriors have different center or scale. Fix: use one model"
+            )
         q = other.distribution if isinstance(other, Posterior) else other
         if not isinstance(q, Distribution):
             raise ConfigError(f"kl: expected another posterior or distribution, not {shown(other)}")
         return float(self.distribution.kl(q))
+
+    @property
+    def _units(self) -> tuple[Any, Any]:
+        return getattr(self.model, "center", None), getattr(self.model, "scale", None)
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """The posterior predictive of one new record (for a regression: of the rows X)."""

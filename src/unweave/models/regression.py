@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError, DataError
 from unweave.families import Distribution, MultivariateNormal, NormalInverseGamma
+from unweave.models.affine import Affine
 from unweave.models.columns import Column, column_names, real
 from unweave.models.gram import Exact, GramModel, bordered, upper
 from unweave.models.predictive_reals import NormalPredictive, StudentTPredictive
-from unweave.models.sums import FEATURE_LIMIT, round_to
+from unweave.models.scaling import Prior, check_names, decade, stated, written
 
 __all__ = ["LinearRegression", "LinearRegressionUnknownNoise"]
 
@@ -26,11 +27,13 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True)
 class _Regression(GramModel):
     """Design and prior shared by both regressions. `features` is their number, or their names;
-    `mean` and `sd` describe the prior of the coefficients, one number or one for each."""
+    `mean` and `sd` describe the prior of the coefficients in the user's units: one number, one for
+    each, or numbers by name. What is not stated is 0 ± 1 in z-units; for the intercept that is the
+    target at the center of the features."""
 
     features: int | Sequence[str]
-    mean: float | Sequence[float] = 0.0
-    sd: float | Sequence[float] = 1.0
+    mean: float | Sequence[float] | Mapping[str, float] | None = None
+    sd: float | Sequence[float] | Mapping[str, float] | None = None
     intercept: bool = False
     target: str = "y"
 
@@ -44,14 +47,16 @@ class _Regression(GramModel):
                 f"{self.name}: a feature may not be called 'intercept' beside an intercept, nor "
                 "'sigma2' where the noise is learned: rename it"
             )
+        super().check_settings()
         for key in ("mean", "sd"):
             value = getattr(self, key)
+            check_names(self.name, key, value, self.coefficients)
             if isinstance(value, tuple) and len(value) != self.size:
                 raise ConfigError(
                     f"{self.name}: {key} has {len(value)} numbers for {self.size} coefficients "
                     f"({', '.join(self.coefficients)})"
                 )
-        if not np.all(np.asarray(self.sd) > 0):
+        if not np.all(stated(self.sd, self.coefficients, np.ones(self.size)) > 0):
             raise ConfigError(f"{self.name}: sd must be above 0")
 
     @property
@@ -76,12 +81,21 @@ class _Regression(GramModel):
         return tuple(real(name) for name in (*self.feature_names, self.target))
 
     @property
+    def constant(self) -> bool:
+        return self.intercept
+
+    def movable(self, name: str) -> bool:
+        """Without an intercept the zeros of all columns belong to the model."""
+        return self.intercept
+
+    @property
     @abstractmethod
-    def scale(self) -> float:
-        """What a feature is multiplied by before it is rounded to a whole number."""
+    def unit_sd(self) -> float:
+        """A coefficient's prior sd in the user's units is this, over the feature's scale, for an sd
+        of 1 in z-units."""
 
     def design(self, x: Any) -> Floats:
-        """Rows of features, with the intercept's 1 in front if there is one."""
+        """Rows of features in z-units, with the intercept's 1 in front if there is one."""
         if isinstance(x, Mapping) or hasattr(x, "columns"):  # by name, as in learning
             absent = [name for name in self.feature_names if name not in x]
             if absent:
@@ -105,24 +119,43 @@ class _Regression(GramModel):
                 f"{self.name}: rows to predict, column {self.feature_names[j]!r}, row {row}: the "
                 "value is missing (NaN) or infinite"
             )
+        rows = (rows - self.centers[:-1]) / self.scales[:-1]
         return np.insert(rows, 0, 1.0, axis=1) if self.intercept else rows
-
-    def z(self, rows: Floats) -> Floats:
-        whole = round_to(rows, self.scale, f"{self.name}, a feature or target", FEATURE_LIMIT)
-        return np.insert(whole, 0, self.scale, axis=1) if self.intercept else whole
 
     def named_samples(self, theta: Floats) -> dict[str, Floats]:
         return {name: theta[:, j] for j, name in enumerate(self.coefficients)}
 
+    @cached_property
+    def _outward(self) -> tuple[Floats, Floats]:
+        """Coefficients in the user's units are A·(those in z-units) + k: a slope is multiplied by
+        the target's scale over its feature's, and the intercept moves to x = 0."""
+        y = self.scales[-1]
+        slopes = y / self.scales[:-1]
+        if not self.intercept:
+            return np.diag(slopes), np.zeros(self.size)
+        matrix = np.diag([y, *slopes])
+        matrix[0, 1:] = -self.centers[:-1] * slopes
+        shift = np.zeros(self.size)
+        shift[0] = self.centers[-1]
+        return matrix, shift
+
     def _prior_moments(self) -> tuple[Floats, Floats]:
-        mean, sd = (np.broadcast_to(np.asarray(v, dtype=np.float64), (self.size,))
-                    for v in (self.mean, self.sd))  # fmt: skip
-        return np.array(mean), np.array(sd)
+        """Mean and precision of the coefficients in z-units (over the noise's where it is learned):
+        P_z = AᵀPA. An intercept of which nothing is stated is independent of the slopes there."""
+        matrix, shift = self._outward
+        ratio = self.unit_sd / np.concatenate([np.ones(int(self.intercept)), self.scales[:-1]])
+        mean = stated(self.mean, self.coefficients, np.zeros(self.size))
+        sd = stated(self.sd, self.coefficients, ratio) * (self.scales[-1] / self.unit_sd)
+        if self.intercept and not (_names(self.mean) or _names(self.sd)):
+            matrix, shift = np.diag(np.diag(matrix)), np.zeros(self.size)
+        precision = matrix.T @ np.diag(1 / (sd * sd)) @ matrix
+        return np.asarray(np.linalg.solve(matrix, mean - shift), np.float64), precision
 
 
 @dataclass(frozen=True)
 class LinearRegression(_Regression):
-    """y ~ Normal(xᵀtheta, noise²) with `noise` known, theta ~ Normal(mean, diag(sd²)):
+    """y ~ Normal(xᵀtheta, noise²) with `noise` known (unless given, the target's scale),
+    theta ~ Normal(mean, diag(sd²)):
 
         P ← P + Σ x xᵀ / noise²,     P m ← P m + Σ x y / noise²
 
@@ -130,86 +163,98 @@ class LinearRegression(_Regression):
     the grid: products then carry 1/noise² exactly.
     """
 
-    noise: float = 1.0
+    noise: float | None = None
 
     name: ClassVar[str] = "linear-regression"
 
     def check_settings(self) -> None:
         super().check_settings()
-        if not self.noise > 0:
+        if not self._noise > 0:
             raise ConfigError(f"{self.name}: noise = {self.noise}: must be above 0")
-        if self.scale < 2**10:
+        if self.multiplier < 2**10:
+            y = self.scale_of(self.target)
             raise ConfigError(
-                f"{self.name}: noise = {self.noise} needs more bits than {min(self.grid.bits)}, or "
-                "a target in other units"
+                f"{self.name}: the grid cannot hold the noise {self.noise} at scale {y:g} of "
+                f"{self.target!r}. Fix: scale = {written({self.target: decade(self._noise * y)})}"
             )
 
     @property
+    def _noise(self) -> float:
+        """In z-units."""
+        return 1.0 if self.noise is None else self.noise / self.scale_of(self.target)
+
+    @property
+    def unit_sd(self) -> float:
+        return self.scale_of(self.target)
+
+    @property
     def prior(self) -> Distribution:
-        mean, sd = self._prior_moments()
-        return MultivariateNormal(mean=mean, cov=np.diag(sd * sd))
+        mean, precision = self._prior_moments()
+        return MultivariateNormal(mean=mean, precision=precision)
 
     def default_bits(self) -> Sequence[int]:
-        bits = min(max(24, 32 + 2 * round(float(np.log2(self.noise)))), 62)
+        bits = min(max(24, 32 + 2 * round(float(np.log2(self._noise)))), 62)
         return (bits,) * self.family.dim
 
     @property
     def feature_bits(self) -> int:
-        finest = 16 + round(float(np.log2(self.noise)))
+        finest = 16 + round(float(np.log2(self._noise)))
         return max(min(min(self.grid.bits) // 2, finest), 0)
 
     @cached_property
-    def scale(self) -> float:
+    def multiplier(self) -> float:
         """2^p / noise, rounded to a whole number."""
-        return float(np.rint(np.ldexp(1.0 / self.noise, self.feature_bits)))
+        return float(np.rint(np.ldexp(1.0 / self._noise, self.feature_bits)))
 
     @property
     def used_noise(self) -> float:
-        """The noise whose inverse lies on the grid; what the posterior is exact for."""
-        return float(np.ldexp(1.0, self.feature_bits) / self.scale)
-
-    @property
-    def resolution(self) -> tuple[float, ...]:
-        return (1.0 / self.scale,) * len(self.schema)
+        """The noise whose inverse lies on the grid, in z-units; what the posterior is exact for."""
+        return float(np.ldexp(1.0, self.feature_bits) / self.multiplier)
 
     def arrange(self, gram: Exact, n: int) -> list[int]:
         d = self.size
         return [*gram[:d, d], *upper(gram[:d, :d])]
 
     def prior_matrix(self) -> Floats:
-        _, sd = self._prior_moments()
-        return np.diag(1 / (sd * sd))
+        return self._prior_moments()[1]
+
+    def to_user(self) -> Affine:
+        return Affine.location(*self._outward)
 
     def predictive(self, eta: ArrayLike, x: ArrayLike) -> NormalPredictive:
         """The targets of rows x: Normal(xᵀm, noise² + xᵀP⁻¹x), each row on its own."""
         rows = self.design(x)
         params = self.family.to_params(np.asarray(eta, dtype=np.float64))
         spread = ((rows @ params["cov"]) * rows).sum(axis=1)
-        return NormalPredictive(rows @ params["mean"], np.sqrt(self.used_noise**2 + spread))
+        y, zero = self.scale_of(self.target), self.center_of(self.target)
+        scale = np.sqrt(self.used_noise**2 + spread)
+        return NormalPredictive(zero + y * (rows @ params["mean"]), y * scale)
 
 
 @dataclass(frozen=True)
 class LinearRegressionUnknownNoise(_Regression):
     """y ~ Normal(xᵀtheta, σ²), theta | σ² ~ Normal(mean, σ² diag(sd²)), σ² ~ InverseGamma(a, b):
-    a record adds (x y, x xᵀ, y², 1)."""
+    a record adds (x y, x xᵀ, y², 1). `b` is the target's squared scale unless given."""
 
     a: float = 2.0
-    b: float = 1.0
+    b: float | None = None
 
     name: ClassVar[str] = "linear-regression-unknown-noise"
 
     @property
     def prior(self) -> Distribution:
-        mean, sd = self._prior_moments()
-        return NormalInverseGamma(m=mean, precision=np.diag(1 / (sd * sd)), a=self.a, b=self.b)
+        mean, precision = self._prior_moments()
+        b = 1.0 if self.b is None else self.b / self.scale_of(self.target) ** 2
+        return NormalInverseGamma(m=mean, precision=precision, a=self.a, b=b)
+
+    @property
+    def unit_sd(self) -> float:
+        """sd is in units of σ."""
+        return 1.0
 
     @property
     def quantities(self) -> tuple[str, ...]:
         return (*self.coefficients, "sigma2")
-
-    @property
-    def scale(self) -> float:
-        return 2.0**self.feature_bits
 
     def arrange(self, gram: Exact, n: int) -> list[int]:
         d = self.size
@@ -222,6 +267,9 @@ class LinearRegressionUnknownNoise(_Regression):
     def named_samples(self, theta: Floats) -> dict[str, Floats]:
         return {**super().named_samples(theta), "sigma2": theta[:, -1]}
 
+    def to_user(self) -> Affine:
+        return Affine.with_variance(*self._outward, self.scale_of(self.target))
+
     def predictive(self, eta: ArrayLike, x: ArrayLike) -> StudentTPredictive:
         """The targets of rows x: t with 2a degrees of freedom, location xᵀm and squared scale
         (b/a)(1 + xᵀP⁻¹x), each row on its own."""
@@ -229,4 +277,12 @@ class LinearRegressionUnknownNoise(_Regression):
         q = self.family.to_params(np.asarray(eta, dtype=np.float64))
         spread = (rows * np.linalg.solve(q["precision"], rows.T).T).sum(axis=1)
         a, b = float(q["a"]), float(q["b"])
-        return StudentTPredictive(2 * a, rows @ q["m"], np.sqrt(b / a * (1 + spread)))
+        y, zero = self.scale_of(self.target), self.center_of(self.target)
+        return StudentTPredictive(
+            2 * a, zero + y * (rows @ q["m"]), y * np.sqrt(b / a * (1 + spread))
+        )
+
+
+def _names(prior: Prior) -> bool:
+    """Whether a setting states something of the intercept."""
+    return prior is not None and (not isinstance(prior, Mapping) or "intercept" in prior)

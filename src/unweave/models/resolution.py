@@ -1,79 +1,191 @@
-"""What the grid does to columns: a warning where rounding leaves nothing of one.
+"""What the grid does to a posterior: records that it cannot hold or would distort are refused.
 
-Records are rounded to a step (`Model.resolution`). A column measured in units far above its values
-rounds to zeros or to one constant; the posterior would then be exact for data that say nothing.
+Rounding is measured, not guessed: the exact sums and what rounding has added to them
+(`ConjugateModel.rounding`) give the posterior with and without rounding. Two further points, moved
+by the last bit of float64, show where the posterior cannot be computed from its sums at all: a
+column far from 0 whose values hardly differ. What is refused is refused with the scale that would
+do.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from unweave.errors import RoundingWarning
+from unweave.errors import DataError, DomainError, GridOverflow, UnweaveError
+from unweave.grid import LIMIT
+from unweave.models.base import ConjugateModel, Model, chunks
+from unweave.models.proposal import finer, proposed
+from unweave.models.scaling import Scaled, written
 from unweave.models.shards import Shard
 
-if TYPE_CHECKING:
-    from unweave.models.base import Model
+__all__ = [
+    "MEAN_MOVED",
+    "SD_MOVED",
+    "Extremes",
+    "Measured",
+    "check_shards",
+    "extremes_of",
+    "measured",
+    "remedy",
+    "rounding_problem",
+    "weighted",
+]
 
-__all__ = ["Extremes", "flattened", "rounding_problem", "warn_if_flattened"]
-
+Floats = NDArray[np.float64]
 Extremes = Sequence[tuple[float, float]]  # the smallest and the largest value of every column
 
+MEAN_MOVED = 0.01  # of a posterior mean, in its standard deviations
+SD_MOVED = 0.01  # of a standard deviation, relative
 
-def flattened(low: float, high: float, step: float) -> str | None:
-    """What values from `low` to `high` become, if rounding to `step` leaves no difference in them.
-
-    Rounding keeps the order, so the smallest and the largest value speak for all.
-    """
-    if not step or np.rint(low / step) != np.rint(high / step):
-        return None
-    if np.rint(low / step) == 0.0:
-        return "0" if low or high else None
-    return "one constant" if low != high else None
+_PROBES = 2  # points that differ in the last bit
 
 
-def warn_if_flattened(model: Model, shards: Iterable[Shard], stacklevel: int = 3) -> None:
-    """One RoundingWarning that names every column the grid flattens, and at which agents."""
+class Measured(NamedTuple):
+    """Factors of some agents: their sum in units of the grid, and what rounding added to it."""
+
+    units: list[int]
+    added: Floats
+
+    def plus(self, other: Measured) -> Measured:
+        units = [a + b for a, b in zip(self.units, other.units, strict=True)]
+        return Measured(units, self.added + other.added)
+
+
+Measure = Callable[[ConjugateModel], Measured]
+
+
+def measured(model: ConjugateModel, shards: Sequence[Shard]) -> Measured:
+    """The sum of the shards' factors; GridOverflow if a record does not fit."""
+    total = Measured([0] * model.grid.dim, np.zeros(model.grid.dim))
+    for shard in shards:
+        sums, added = [0] * model.grid.dim, np.zeros(model.grid.dim)
+        for rows in chunks(shard.rows):
+            sums = [a + int(b) for a, b in zip(sums, model.sums(rows), strict=True)]
+            added = added + model.rounding(rows)
+        total = total.plus(weighted(model, shard.n, sums, added))
+    return total
+
+
+def weighted(model: ConjugateModel, n: int, sums: Sequence[int], added: Floats) -> Measured:
+    """A factor of n records from their sums."""
+    weight = model.weight(n)
+    return Measured([round(int(s) * weight) for s in sums], added * float(weight))
+
+
+def extremes_of(shards: Sequence[Shard]) -> Extremes:
+    rows = [shard.rows for shard in shards if shard.n]
+    if not rows:
+        return []
+    low, high = (np.array([f(r, axis=0) for r in rows]) for f in (np.min, np.max))
+    return list(zip(low.min(axis=0).tolist(), high.max(axis=0).tolist(), strict=True))
+
+
+def rounding_problem(model: Model, found: Measured, share: float = 1.0) -> str | None:
+    """Which result rounding moves by more than `share` of what is allowed, and how far."""
     if not any(model.resolution):
-        return
-    problem = rounding_problem(
-        model,
-        {
-            shard.agent: list(zip(shard.rows.min(axis=0), shard.rows.max(axis=0), strict=True))
-            for shard in shards
-            if shard.n
-        },
-    )
-    if problem is not None:
-        warnings.warn(problem, RoundingWarning, stacklevel=stacklevel)
-
-
-def rounding_problem(model: Model, agents: Mapping[str, Extremes]) -> str | None:
-    """Every column that the grid flattens, and at which of the agents; None if there is none."""
-    found: dict[tuple[str, str, float], list[str]] = {}
-    for agent, extremes in agents.items():
-        for column, step, (low, high) in zip(
-            model.columns, model.resolution, extremes, strict=True
-        ):
-            becomes = flattened(float(low), float(high), step)
-            if becomes is not None:
-                found.setdefault((column, becomes, step), []).append(agent)
-    if not found:
         return None
-    parts = [
-        f"every value of column {column!r} becomes {becomes} on the grid, whose step is "
-        f"{step:.2g} ({_agents(names)})"
-        for (column, becomes, step), names in found.items()
+    if not _fits(model, found):
+        return f"{model.name}: the sum leaves the grid"
+    rounded = model.grid.decode(model.eta0 + np.array(found.units, dtype=np.int64))
+    exact = rounded - found.added
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (_PROBES, len(exact)))
+    points = np.stack([rounded, *(exact * (1.0 + signs * np.finfo(np.float64).eps))])
+    family = model.family
+    try:
+        if not (family.margin(exact) > 0.0 and (family.margin(points) > 0.0).all()):
+            return f"{model.name}: rounding leaves nothing that can be learned"
+        truth, moved = model.marginals(exact), model.marginals(points)
+    except (DomainError, np.linalg.LinAlgError):
+        return f"{model.name}: rounding leaves nothing that can be learned"
+    worst, text = share, None
+    for before, after in zip(truth, moved, strict=True):
+        sd = float(before.sd())
+        if not np.isfinite(sd):
+            continue  # the posterior has no such moment
+        shift = float(np.max(np.abs(after.mean() - before.mean()))) / sd
+        change = float(np.max(np.abs(after.sd() / sd - 1.0)))
+        how_far = max(shift / MEAN_MOVED, change / SD_MOVED)
+        if not how_far <= worst:
+            worst, text = how_far, f"{before.name} by {shift:.2g} of its sd, its sd by {change:.2%}"
+    return None if text is None else f"{model.name}: rounding would move {text}"
+
+
+def _fits(model: Model, found: Measured) -> bool:
+    pairs = zip(model.eta0, found.units, strict=True)
+    return all(abs(int(prior) + units) <= LIMIT for prior, units in pairs)
+
+
+def check_shards(model: Model, shards: Sequence[Shard]) -> None:
+    """DataError or GridOverflow, with the scale that would do, if the grid cannot hold a record of
+    these agents, or would distort what they learn together. Factors that do not fit together are
+    left to learning: an erasure may make room."""
+    if not isinstance(model, Scaled) or not isinstance(model, ConjugateModel):
+        return  # nothing is rounded
+
+    def measure(candidate: ConjugateModel) -> Measured:
+        return measured(candidate, shards)
+
+    kind: type[UnweaveError] = DataError
+    try:
+        found = measure(model)
+        problem = rounding_problem(model, found) if _fits(model, found) else None
+    except GridOverflow as error:
+        problem, kind = str(error).partition(". Fix:")[0], GridOverflow
+    if problem is not None:
+        raise kind(f"{problem}. Fix: {remedy(model, measure, extremes_of(shards))}")
+
+
+def remedy(model: Model, measure: Measure, extremes: Extremes, share: float = 1.0) -> str:
+    """The center and scale with which the records, whose factors `measure` computes under any
+    model, would be learned as they are."""
+    for candidate in _candidates(model, extremes) if isinstance(model, Scaled) else ():
+        try:
+            if rounding_problem(candidate, measure(candidate), share) is None:
+                return _written(candidate)
+        except GridOverflow:
+            pass
+    return "no power of ten as scale does: state center and scale by hand, or more or fewer bits"
+
+
+def _candidates(model: Scaled, extremes: Extremes) -> Iterator[ConjugateModel]:
+    """Fewest columns first: the one that is farthest from its proposal, then one more, …; then
+    all of them finer or coarser."""
+    if not extremes:
+        return
+    ranges = dict(zip(model.columns, extremes, strict=True))
+    centers, scales = proposed(model, ranges)
+    far = {
+        name: abs(np.log10(scales[name] / model.scale_of(name)))
+        + abs(centers.get(name, 0.0) - model.center_of(name)) / scales[name]
+        for name in scales
+    }
+    order = sorted(scales, key=lambda name: -far[name])
+    sets = [order[: k + 1] for k in range(len(order))]
+    tables = [
+        (
+            {**(model.center or {}), **{n: centers.get(n, 0.0) for n in names}},
+            {**(model.scale or {}), **{n: scales[n] for n in names}},
+        )
+        for names in sets
     ]
-    return (
-        f"{model.name}: {'; '.join(parts)}: measure it in smaller units, or use more bits than "
-        f"{max(model.grid.bits)} (bits=…; --set bits=… for `unweave init`)"
-    )
+    tables += [(centers, finer(scales, by)) for by in (1, 2, 3, -1, -2, -3)]
+    for center, scale in tables:
+        try:
+            candidate = replace(model, center=center, scale=scale)
+        except UnweaveError:  # the prior would not survive
+            continue
+        assert isinstance(candidate, ConjugateModel)
+        yield candidate
 
 
-def _agents(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:5])
-    return f"agent {shown}" if len(names) == 1 else f"agents {shown}{', …' * (len(names) > 5)}"
+def _written(candidate: Model) -> str:
+    assert isinstance(candidate, Scaled)
+    parts = [f"scale = {written(candidate.scale)}"] if candidate.scale else []
+    if candidate.center:
+        parts.append(f"center = {written(candidate.center)}")
+    return ", ".join(parts) or "leave center and scale out"

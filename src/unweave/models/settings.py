@@ -8,8 +8,8 @@ setting and what was expected. Plain values make equal models equal, hashable an
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -19,7 +19,29 @@ from unweave.arguments import is_whole, number, shown, whole_number
 from unweave.errors import ConfigError
 from unweave.models.columns import truth
 
-__all__ = ["expected_words", "read_settings"]
+__all__ = ["Table", "expected_words", "read_settings"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Table(Mapping[str, float]):
+    """Numbers by name, e.g. by column: a mapping that can be hashed, as settings must be."""
+
+    pairs: tuple[tuple[str, float], ...]
+
+    def __getitem__(self, name: str) -> float:
+        return dict(self.pairs)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self.pairs)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.pairs))
+
+    def __repr__(self) -> str:
+        return repr(dict(self.pairs))
 
 
 def read_settings(model: Any) -> None:
@@ -46,16 +68,20 @@ def _read(value: Any, hint: Any, what: str) -> Any:
     choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if value is None and type(None) in choices:
         return None
-    single, several = None, None
+    single, several, table = None, None, None
     for choice in choices:
         if get_origin(choice) is Sequence:
             several = choice
+        elif get_origin(choice) is Mapping:
+            table = choice
         elif choice in _SINGLE or get_origin(choice) is Literal:
             single = choice
         elif choice is not type(None):
             return value  # a type of a model's own: the model checks it
     if several == Sequence[str] and isinstance(value, str):
         value = (value,)  # one name, as `--set features=dose` writes it
+    if table is not None and (isinstance(value, Mapping) or single is several is None):
+        return _table(value, what)
     if several is not None and _is_several(value):
         (inner,) = get_args(several)
         return tuple(_read(v, inner, f"{what}[{i}]") for i, v in enumerate(value))
@@ -81,6 +107,14 @@ def _words(hint: Any) -> str:
     if get_origin(hint) is Sequence:
         return _listed(hint)
     return _SINGLE_NAMES.get(hint, getattr(hint, "__name__", "anything"))
+
+
+def _table(value: Any, what: str) -> Table:
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"{what} = {shown(value)}: expected numbers by name, e.g. {{dose = 1e-5}}"
+        )
+    return Table(tuple((str(key), _float(v, f"{what}[{key}]")) for key, v in value.items()))
 
 
 def _is_several(value: Any) -> bool:

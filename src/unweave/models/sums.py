@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from unweave.errors import GridOverflow
 from unweave.grid import exact_sum
 
-__all__ = ["FEATURE_LIMIT", "count_sum", "gram_sum", "real_sum", "round_to"]
+__all__ = ["FEATURE_LIMIT", "count_sum", "gram_sum", "whole_sum"]
 
 Floats = NDArray[np.float64]
 
@@ -36,26 +36,14 @@ def count_sum(values: Floats) -> int:
     return exact_sum(values.astype(np.int64)[:, None])[0]
 
 
-def real_sum(values: Floats, bits: int, what: str) -> int:
-    """Σ round(x·2^bits), each record rounded half to even."""
-    scaled = round_to(values, 2.0**bits, what)
-    total = float(np.abs(scaled).sum())
+def whole_sum(values: Floats) -> int:
+    """Σ of whole numbers of either sign; GridOverflow from 2^63 on."""
+    if not float(np.abs(values).max(initial=0.0)) < 2.0**63:
+        raise GridOverflow("a record is too large for the grid. Fix: fewer bits (bits=…)")
     # The same argument as in `count_sum`, on magnitudes.
-    if total < _EXACT:
-        return int(scaled.sum())
-    return exact_sum(scaled.astype(np.int64)[:, None])[0]
-
-
-def round_to(values: Floats, scale: float, what: str, limit: float = 2.0**63) -> Floats:
-    """x·scale rounded half to even, as whole float64 numbers below `limit`; 1/scale is the step."""
-    with np.errstate(over="ignore"):  # an infinity fails the test below
-        scaled: Floats = np.rint(values * scale)
-    if scaled.size and not max(-scaled.min(), scaled.max()) < limit:
-        raise GridOverflow(
-            f"{what}: a record is too large for the grid, whose step of {1 / scale:.3g} leaves "
-            f"room up to ±{limit / scale:.3g}; standardise the data or use fewer bits (bits=…)"
-        )
-    return scaled
+    if float(np.abs(values).sum()) < _EXACT:
+        return int(values.sum())
+    return exact_sum(values.astype(np.int64)[:, None])[0]
 
 
 def gram_sum(z: Floats) -> NDArray[np.object_]:

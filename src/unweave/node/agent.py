@@ -48,7 +48,14 @@ def open_identity(folder: AgentFolder) -> Identity:
 def open_data(folder: AgentFolder, identity: Identity) -> PrivateData:
     """The agent's private data, not looked at yet."""
     config, model = folder.config, folder.manifest.build_model()
-    return PrivateData(folder.path, config.data, model, config.name, identity.row_secret)
+    return PrivateData(
+        folder.path,
+        config.data,
+        model,
+        config.name,
+        identity.row_secret,
+        agents=len(folder.manifest.topology.agents),
+    )
 
 
 async def serve(path: str | Path, *, level: str = "info", leash: int | None = None) -> None:
@@ -64,8 +71,6 @@ async def serve(path: str | Path, *, level: str = "info", leash: int | None = No
     for one in said.again:
         why = "this store does not know an erasure that a certificate proves"
         log.warning("asked for again", why=why, file=one.file, request=one.request.hex())
-    if said.flat is not None:
-        log.warning("the grid flattens data", why=said.flat)
     if said.problem is not None:
         log.error("the data cannot be used; what was learned of them stays", why=said.problem)
     worker = DataWorker(model, default_solver(model), data, folder.terms)
@@ -118,7 +123,6 @@ async def _measure(metrics: Metrics, log: Log) -> None:
 class _Said(NamedTuple):
     """What there is to say of the data, and of erasures that the store had forgotten."""
 
-    flat: str | None = None
     problem: str | None = None
     again: Sequence[Remembered] = ()
 
@@ -139,7 +143,7 @@ def _look_at(folder: AgentFolder, data: PrivateData, identity: Identity) -> _Sai
     dropped = frozenset[bytes]() if state is None else state.dropped
     try:
         admit(data, folder.config.min_records, state)
-        return _Said(flat=data.rounding(dropped), again=again)
+        return _Said(again=again)
     except (DataError, GridOverflow) as error:
         if state is None or not (state.counter or dropped or state.tomb.ids):
             raise

@@ -7,8 +7,8 @@ record in somebody's share would tell its user nothing.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,11 +17,12 @@ from unweave.models import ConjugateModel, Model
 from unweave.models.resolution import Extremes
 from unweave.node.data.diagnostics import refusal
 from unweave.node.data.duckdb_reader import open_duck
-from unweave.node.data.reader import Reader, Wanted, checked
+from unweave.node.data.duckdb_sql import Sums
+from unweave.node.data.reader import Reader, Wanted, checked, mended, read_sums
 from unweave.node.data.record_files import Records
 from unweave.node.data.source import DataSource
 
-__all__ = ["Trial", "try_records"]
+__all__ = ["Trial", "read_extremes", "scale_for", "try_records"]
 
 
 _CELLS = 1 << 18
@@ -33,23 +34,16 @@ class Trial(NamedTuple):
 
     size: int
     repeated: int  # with the key of another
-    extremes: Extremes
-    sums: list[int]  # Σ of their statistics in units of the grid; empty if the model has none
+    sums: Sums | None  # None if the model has none
 
 
 def try_records(
     path: Path, source: DataSource, records: Records, model: Model, names: Mapping[str, str]
 ) -> Trial:
     """DataError if a record cannot be used, or has no key though the others have."""
-    wanted = Wanted("", model, tuple(names.get(name, name) for name in model.columns), source.key)
-    chunk = max(1, _CELLS // len(model.columns))
-    try:
-        with open_duck(Path(tempfile.gettempdir()), source, [path.absolute()], wanted, 2) as reader:
-            size, sums = _sums(reader, wanted, chunk)
-            nameless, repeated = reader.named()
-            extremes = reader.extremes(_ALL)
-    except UnweaveError as error:
-        raise DataError(_here(str(error), path)) from None
+    with _opened(path, source, model, names) as (reader, wanted, chunk):
+        size, sums = _tried(reader, wanted, chunk)
+        nameless, repeated = reader.named()
     if source.key is not None and nameless:
         values = enumerate(records.column(source.key))
         first = next((i for i, value in values if value in (None, "") or value != value), 0)
@@ -58,24 +52,50 @@ def try_records(
             f"{path}, {records.place(first)}{more}: the key {source.key!r} is empty, so this "
             "record could never be erased alone: give it one, or leave --key away"
         )
-    return Trial(size, repeated, extremes, sums)
+    return Trial(size, repeated, sums)
 
 
-def _sums(reader: Reader, wanted: Wanted, chunk: int) -> tuple[int, list[int]]:
-    """The number of records and the sum of their statistics."""
-    model = wanted.model
-    size, sums = 0, [0] * model.grid.dim if isinstance(model, ConjugateModel) else []
+def read_extremes(
+    path: Path, source: DataSource, model: Model, names: Mapping[str, str]
+) -> Extremes:
+    """The smallest and the largest number of every column."""
+    with _opened(path, source, model, names) as (reader, _, _):
+        return reader.extremes(_ALL)
+
+
+def scale_for(path: Path, source: DataSource, model: Model, names: Mapping[str, str]) -> str:
+    """The center and scale with which the model would learn these records as they are."""
+    assert isinstance(model, ConjugateModel)
+    with _opened(path, source, model, names) as (reader, _, chunk):
+        return mended(reader, model, _ALL, chunk)
+
+
+@contextmanager
+def _opened(
+    path: Path, source: DataSource, model: Model, names: Mapping[str, str]
+) -> Iterator[tuple[Reader, Wanted, int]]:
+    wanted = Wanted("", model, tuple(names.get(name, name) for name in model.columns), source.key)
+    chunk = max(1, _CELLS // len(model.columns))
     try:
-        with closing(reader.batches(_ALL, chunk)) as batches:
-            for batch in batches:
-                if not checked(model, batch.rows):
-                    break
-                size += len(batch.rows)
-                if isinstance(model, ConjugateModel):
-                    found = model.sums(batch.rows)
-                    sums = [a + int(b) for a, b in zip(sums, found, strict=True)]
-            else:
-                return size, sums
+        with open_duck(Path(tempfile.gettempdir()), source, [path.absolute()], wanted, 2) as reader:
+            yield reader, wanted, chunk
+    except UnweaveError as error:
+        raise DataError(_here(str(error), path)) from None
+
+
+def _tried(reader: Reader, wanted: Wanted, chunk: int) -> tuple[int, Sums | None]:
+    """The number of records and the sums of their statistics."""
+    model = wanted.model
+    try:
+        if isinstance(model, ConjugateModel):
+            sums = read_sums(reader, model, _ALL, chunk)
+            if sums is not None:
+                return sums.n, sums
+        else:
+            with closing(reader.batches(_ALL, chunk)) as batches:
+                sizes = [len(b.rows) if checked(model, b.rows) else None for b in batches]
+            if None not in sizes:
+                return sum(size or 0 for size in sizes), None
     except GridOverflow:
         pass
     raise refusal(reader, wanted, _ALL, chunk) or DataError("it changes while it is read")

@@ -107,7 +107,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(MultivariateNormalModel(dim=3), _plane),
     Case(LinearRegression(features=3, noise=0.5, sd=3, intercept=True), _linear),
-    Case(LinearRegressionUnknownNoise(features=3, sd=3, intercept=True), _linear),
+    Case(LinearRegressionUnknownNoise(features=3, sd=3, b=1, intercept=True), _linear),
 )
 
 

@@ -14,7 +14,7 @@ from unweave.errors import ConfigError, DataError, GridOverflow
 from unweave.graph import Topology, as_topology, match
 from unweave.grid import Ints
 from unweave.models import ConjugateModel, LossModel, Model, Shard
-from unweave.models.resolution import warn_if_flattened
+from unweave.models.resolution import check_shards
 
 __all__ = ["Forget", "PerReplica", "factors", "read_shards", "summaries"]
 
@@ -93,7 +93,7 @@ def read_shards(model: Model, shards: Any, graph: Any, replicas: int) -> tuple[T
         part if isinstance(part, Shard) else model.shard(part, name)
         for part, name in zip(parts, topology.agents, strict=True)
     ]
-    warn_if_flattened(model, row, stacklevel=5)
+    check_shards(model, row)
     return topology, [row]
 
 
@@ -121,7 +121,8 @@ def factors(model: ConjugateModel, shards: Shards) -> Ints:
         j = int(np.argwhere(reach >= 2.0**62)[0][-1])
         raise GridOverflow(
             f"{model.grid.names[j]}: the sum over all agents could leave the grid with "
-            f"{model.grid.bits[j]} fractional bits; use fewer bits or standardise the data"
+            f"{model.grid.bits[j]} fractional bits. Fix: a larger scale for the columns, or for "
+            "counts fewer bits"
         )
     return units
 

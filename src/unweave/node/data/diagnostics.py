@@ -15,8 +15,16 @@ from numpy.typing import NDArray
 from unweave.errors import DataError, GridOverflow
 from unweave.models import ConjugateModel
 from unweave.models.columns import Column
-from unweave.models.headroom import bits_for_records, fewer_bits
-from unweave.node.data.reader import COMMA, MISSING, NO_NUMBER, TOO_LARGE, Batch, Reader, Wanted
+from unweave.node.data.reader import (
+    COMMA,
+    MISSING,
+    NO_NUMBER,
+    TOO_LARGE,
+    Batch,
+    Reader,
+    Wanted,
+    mended,
+)
 from unweave.node.errors import BadData, BadSum
 
 __all__ = ["refusal"]
@@ -47,7 +55,7 @@ def refusal(
         place = _too_large(model, wanted.agent, batches)
     if place is None:
         return None
-    return BadSum(place, fewer_bits(bits_for_records(model, reader.extremes(gone))), "; ")
+    return BadSum(place, mended(reader, model, gone, chunk), ". Fix: ")
 
 
 def _first_problem(wanted: Wanted, batches: Iterable[Batch]) -> DataError | None:
@@ -86,7 +94,7 @@ def _too_large(model: ConjugateModel, agent: str, batches: Iterable[Batch]) -> s
             else:
                 bad = middle
         number = int(np.sort(batch.numbers)[bad - 1])
-        why = str(error).partition(";")[0]  # its fix does not know these records
+        why = str(error).partition(". Fix:")[0]  # its fix does not know all records
         return f"agent {agent!r}, {batch.place}, {batch.where(number)}: {why}"
     return None
 

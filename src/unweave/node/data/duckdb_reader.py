@@ -22,7 +22,7 @@ from unweave.errors import DataError, MissingExtra
 from unweave.models.resolution import Extremes
 from unweave.node.data.commitments import COMMITMENT_SIZE, pads
 from unweave.node.data.csv_lines import csv_lines, csv_problem, likely_delimiter, read_header
-from unweave.node.data.duckdb_sql import Form, double
+from unweave.node.data.duckdb_sql import Form, Sums, double
 from unweave.node.data.reader import (
     COMMA,
     FINE,
@@ -408,7 +408,7 @@ class DuckReader:
                 faults = rows[:, c : 2 * c]
                 yield Batch(rows[:, :c], part.place, rows[:, -1], faults, part.where)
 
-    def totals(self, form: Form, gone: frozenset[str]) -> tuple[int, list[int]] | None:
+    def totals(self, form: Form, gone: frozenset[str]) -> Sums | None:
         return form.read(self._rows(form.query(self._all(gone)))[0])
 
     def count(self, gone: frozenset[str]) -> int:

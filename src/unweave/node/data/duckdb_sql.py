@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unweave.models import (
     BetaBernoulli,
@@ -30,7 +31,7 @@ from unweave.models import (
     NormalUnknown,
 )
 
-__all__ = ["Form", "double", "form"]
+__all__ = ["Form", "Sums", "double", "form"]
 
 
 # More classes than this are counted in batches: each would be an aggregate of its own.
@@ -39,11 +40,13 @@ _MOST_CLASSES = 64
 
 @dataclass(frozen=True)
 class Form:
-    """SELECT COUNT(*), COUNT(`whole`)…, `checks`…, `sums`… FROM (SELECT `columns`… FROM records).
+    """SELECT COUNT(*), COUNT(`whole`)…, `checks`…, `sums`…, `rounding`… FROM (SELECT `columns`…
+    FROM records).
 
     All records are sound when no value of `whole` is NULL and every check lies in its range; then
-    `units` makes the grid's sums of the number of records and the engine's sums. Range checks are
-    extremes: they cost the engine less than a condition on every record.
+    `units` makes the grid's sums of the number of records and the engine's sums, and `added` makes
+    of the aggregates `rounding` what rounding has added to them. Range checks are extremes: they
+    cost the engine less than a condition on every record.
     """
 
     columns: tuple[str, ...]
@@ -51,22 +54,39 @@ class Form:
     checks: tuple[tuple[str, float, float], ...]  # aggregate, lowest, highest
     sums: tuple[str, ...]
     units: Callable[[int, Sequence[int]], list[int]]
+    rounding: tuple[str, ...] = ()
+    added: Callable[[Sequence[float]], list[float]] | None = None
 
     def query(self, records: str) -> str:
         counts = [f"COUNT({column})" for column in self.whole]
-        chosen = ["COUNT(*)", *counts, *(check[0] for check in self.checks), *self.sums]
+        checks = [check[0] for check in self.checks]
+        chosen = ["COUNT(*)", *counts, *checks, *self.sums, *self.rounding]
         return f"SELECT {', '.join(chosen)} FROM (SELECT {', '.join(self.columns)} FROM {records})"
 
-    def read(self, row: Sequence[Any]) -> tuple[int, list[int]] | None:
-        """(records, sums) of the query's result, or None if a record is not sound."""
+    def read(self, row: Sequence[Any]) -> Sums | None:
+        """Of the query's result; None if a record is not sound."""
         n, a = row[0], 1 + len(self.whole)
         b = a + len(self.checks)
+        c = b + len(self.sums)
         if any(count != n for count in row[1:a]):
             return None
         for value, (_, low, high) in zip(row[a:b], self.checks, strict=True):
             if value is not None and not low <= value <= high:  # NULL: there are no records
                 return None
-        return n, [int(s or 0) for s in row[b:]]
+        units = self.units(n, [int(s or 0) for s in row[b:c]])
+        added = (
+            [0.0] * len(units) if self.added is None else self.added([s or 0.0 for s in row[c:]])
+        )
+        return Sums(n, units, np.array(added))
+
+
+class Sums(NamedTuple):
+    """The number of records, the sums of their statistics in grid units, and what rounding has
+    added to these (not in grid units)."""
+
+    n: int
+    units: list[int]
+    added: NDArray[np.float64]
 
 
 def double(value: float) -> str:
@@ -161,25 +181,27 @@ def _(model: GammaPoisson) -> Form:
 def _(model: GammaExponential) -> Form:
     bits = model.grid.bits
     return Form(
-        ("c0", f"TRY_CAST(c0 * {double(2.0 ** bits[1])} AS BIGINT) AS z0"),
+        ("c0", *_rounded(model, "BIGINT")),
         ("z0",),
         (("MIN(c0)", 0.0, np.inf),),
         ("SUM(z0)",),
         lambda n, s: [n << bits[0], int(s[0])],
+        ("SUM(z0 - u0)",),
+        lambda added: [0.0, added[0] / model.multiplier],
     )
 
 
 @_form.register
 def _(model: NormalKnownVariance) -> Form:
-    # round(w·x)·2^q = round(x·(w·2^q)): scaling by a power of two is exact.
-    _, w = model.sums(np.zeros((1, 1)))  # a record adds (w·x, w)
-    scale = float(np.ldexp(float(w) * 2.0 ** -model.grid.bits[1], model.grid.bits[0]))
+    w = model.sums(model.centers[None])[1]  # a record adds (w·z, w)
     return Form(
-        (f"TRY_CAST(c0 * {double(scale)} AS BIGINT) AS z0",),
+        _rounded(model, "BIGINT"),
         ("z0",),
         (("MIN(z0)", -(2**63 - 1), np.inf),),
         ("SUM(z0)",),
         lambda n, s: [int(s[0]), n * w],
+        ("SUM(z0 - u0)",),
+        lambda added: [added[0] * 2.0 ** -model.grid.bits[0], 0.0],
     )
 
 
@@ -194,9 +216,22 @@ def _(model: NormalUnknown) -> Form:
 
     # 32 bits hold exactly the features that the model takes, but for the smallest number.
     return Form(
-        (f"TRY_CAST(c0 * {double(2.0**p)} AS INTEGER) AS z0",),
+        _rounded(model, "INTEGER"),
         ("z0",),
         (("MIN(z0)", -(2**31 - 1), np.inf),),
         ("SUM(z0)", "SUM(CAST(z0 AS BIGINT) * z0)"),
         units,
+        ("SUM(z0 - u0)", "SUM((z0 - u0) * (z0 + u0))"),
+        lambda added: [added[0] * 2.0**-p, 0.0, added[1] * 4.0**-p, 0.0],
     )
+
+
+def _rounded(
+    model: GammaExponential | NormalKnownVariance | NormalUnknown, kind: str
+) -> tuple[str, str]:
+    """z·multiplier of column c0, and the same rounded: the operations of `Scaled.whole`."""
+    z = "CAST(c0 AS DOUBLE)"
+    if model.center is not None or model.scale is not None:
+        z = f"(({z} - {double(model.centers[0])}) / {double(model.scales[0])})"
+    exact = f"{z} * {double(model.multiplier)}"
+    return f"{exact} AS u0", f"TRY_CAST({exact} AS {kind}) AS z0"

@@ -19,12 +19,12 @@ from unweave.errors import ConfigError, DataError, GridOverflow, UnweaveError
 from unweave.grid import Ints
 from unweave.models import ConjugateModel, Model, Shard
 from unweave.models.headroom import sum_problem
-from unweave.models.resolution import rounding_problem
+from unweave.models.resolution import Measured, rounding_problem, weighted
 from unweave.node.data.commitments import KEY_FILE, Key, canonical, check_key, commitment
 from unweave.node.data.diagnostics import refusal
 from unweave.node.data.duckdb_reader import open_duck
-from unweave.node.data.duckdb_sql import form
-from unweave.node.data.reader import Reader, Wanted, checked, listed
+from unweave.node.data.duckdb_sql import Sums
+from unweave.node.data.reader import Reader, Wanted, checked, listed, mended, read_sums
 from unweave.node.data.source import DataSource, is_sqlite
 from unweave.node.data.sqlite_reader import open_sqlite
 from unweave.node.errors import BadData, BadSum
@@ -47,7 +47,9 @@ class PrivateData:
     """The records of one agent, as its model sees them.
 
     `folder` is the agent's, `secret` is derived from its identity and keys the commitments.
-    `threads` and `chunk` (records at a time) change the speed, never a result.
+    `threads` and `chunk` (records at a time) change the speed, never a result. `agents` is the size
+    of the network: rounding that biases every agent's result a little biases theirs together more,
+    by the square root of their number in standard deviations.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class PrivateData:
         *,
         threads: int = 2,
         chunk: int | None = None,
+        agents: int = 1,
     ) -> None:
         unknown = [name for name in source.columns if name not in model.columns]
         if unknown:
@@ -73,6 +76,7 @@ class PrivateData:
         self._folder = Path(folder).absolute()
         self._secret = secret
         self._threads = threads
+        self._share = agents**-0.5
         self._chunk = chunk or max(1, _CELLS // len(model.columns))
         names = tuple(source.column(name) for name in model.columns)
         self._wanted = Wanted(agent, model, names, source.key)
@@ -83,10 +87,11 @@ class PrivateData:
     # -- what comes out ---------------------------------------------------------------------------
 
     def check(self, dropped: frozenset[bytes] = _NOTHING) -> int:
-        """The number of records, all of them sound; else DataError for the first that is not."""
+        """The number of records, all of them sound and none distorted by the grid; else DataError
+        for the first that is not sound, or for rounding that would move a result."""
         self._seen = self.fingerprint()
         if isinstance(self.model, ConjugateModel):
-            n, units = self._steady(self._totals, dropped)
+            n, units = self._steady(self._examined, dropped)
             self._ready = (self._seen, dropped, n, units)
         else:
             n = self._steady(self._sound, dropped)
@@ -134,12 +139,10 @@ class PrivateData:
         check_records(self.agent, n, least)
         return n
 
-    def rounding(self, dropped: frozenset[bytes] = _NOTHING) -> str | None:
-        """Which columns of these records the grid flattens, if it does."""
-        if not any(self.model.resolution):
-            return None
-        found = self._steady(lambda reader, gone: reader.extremes(gone), dropped)
-        return rounding_problem(self.model, {self.agent: found}) if found else None
+    def measured(self, dropped: frozenset[bytes] = _NOTHING) -> Measured:
+        """The agent's factor, and what rounding has added to it."""
+        sums = self._steady(self._sums, dropped)
+        return weighted(self._conjugate(), *sums)
 
     # -- keys and changes -------------------------------------------------------------------------
 
@@ -227,26 +230,42 @@ class PrivateData:
             )
         return self.source.key
 
-    def _totals(self, reader: Reader, gone: frozenset[str]) -> tuple[int, Ints]:
-        model = self.model
-        if not isinstance(model, ConjugateModel):
-            raise ConfigError(f"{model.name} is not conjugate: its factor comes from a solver")
-        sql = form(model)
-        found = None if sql is None else reader.totals(sql, gone)
-        if sql is not None and found is not None:
-            n, units = found[0], sql.units(*found)
-        else:
-            n, units = 0, [0] * model.grid.dim
-            try:
-                for rows in self._chunks(reader, gone):
-                    n += len(rows)
-                    units = [u + int(s) for u, s in zip(units, model.sums(rows), strict=True)]
-            except GridOverflow:
-                raise self._refusal(reader, gone) from None
-        problem = sum_problem(model, units, f"the {n} records of agent {self.agent!r}")
+    def _conjugate(self) -> ConjugateModel:
+        if not isinstance(self.model, ConjugateModel):
+            name = self.model.name
+            raise ConfigError(f"{name} is not conjugate: its factor comes from a solver")
+        return self.model
+
+    def _sums(self, reader: Reader, gone: frozenset[str]) -> Sums:
+        model = self._conjugate()
+        try:
+            found = read_sums(reader, model, gone, self._chunk)
+        except GridOverflow:
+            found = None
+        if found is None:
+            raise self._refusal(reader, gone)
+        whose = f"the {found.n} records of agent {self.agent!r}"
+        problem = sum_problem(model, found.units, whose)
         if problem is not None:
-            raise BadSum(*problem, "; ")
-        return n, model.grid.units(units)
+            fix = self._scale(reader, gone) if any(model.resolution) else problem[1]
+            raise BadSum(problem[0], fix, ". Fix: ")
+        return found
+
+    def _totals(self, reader: Reader, gone: frozenset[str]) -> tuple[int, Ints]:
+        found = self._sums(reader, gone)
+        return found.n, self.model.grid.units(found.units)
+
+    def _examined(self, reader: Reader, gone: frozenset[str]) -> tuple[int, Ints]:
+        """As `_totals`; refused if rounding would move what this agent alone would learn."""
+        found = self._sums(reader, gone)
+        problem = rounding_problem(self.model, weighted(self._conjugate(), *found), self._share)
+        if problem is not None:
+            fix = self._scale(reader, gone)
+            raise BadData(f"agent {self.agent!r}: {problem}", fix, ". Fix: ")
+        return found.n, self.model.grid.units(found.units)
+
+    def _scale(self, reader: Reader, gone: frozenset[str]) -> str:
+        return mended(reader, self._conjugate(), gone, self._chunk, self._share)
 
     def _sound(self, reader: Reader, gone: frozenset[str]) -> int:
         return sum(len(rows) for rows in self._chunks(reader, gone))

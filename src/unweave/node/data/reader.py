@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.errors import DataError
-from unweave.models import Model
-from unweave.models.resolution import Extremes
-from unweave.node.data.duckdb_sql import Form
+from unweave.errors import DataError, GridOverflow
+from unweave.models import ConjugateModel, Model
+from unweave.models.resolution import Extremes, Measured, remedy, weighted
+from unweave.node.data.duckdb_sql import Form, Sums, form
 from unweave.node.errors import BadData
 
 __all__ = [
@@ -27,7 +28,9 @@ __all__ = [
     "Wanted",
     "checked",
     "listed",
+    "mended",
     "missing_column",
+    "read_sums",
 ]
 
 
@@ -74,8 +77,8 @@ class Reader(Protocol):
     def told(self, gone: frozenset[str], chunk: int) -> Batches:
         """All records with numbers and faults, to tell what is wrong with them."""
 
-    def totals(self, form: Form, gone: frozenset[str]) -> tuple[int, list[int]] | None:
-        """The engine's own sums (records, sums), or None: not possible, or not all are valid."""
+    def totals(self, form: Form, gone: frozenset[str]) -> Sums | None:
+        """The engine's own sums, or None: not possible, or not all are valid."""
 
     def count(self, gone: frozenset[str]) -> int:
         """How many records there are."""
@@ -91,6 +94,40 @@ class Reader(Protocol):
 
     def named(self) -> tuple[int, int]:
         """How many records have no key (or an empty one), and how many repeat another's."""
+
+
+def read_sums(
+    reader: Reader, model: ConjugateModel, gone: frozenset[str], chunk: int
+) -> Sums | None:
+    """The engine's sums, or those of batches; None if a record is not sound, GridOverflow if one
+    does not fit the grid."""
+    sql = form(model)
+    found = None if sql is None else reader.totals(sql, gone)
+    if found is not None:
+        return found
+    n, units, added = 0, [0] * model.grid.dim, np.zeros(model.grid.dim)
+    with closing(reader.batches(gone, chunk)) as batches:
+        for batch in batches:
+            if not checked(model, batch.rows):
+                return None
+            n += len(batch.rows)
+            units = [u + int(s) for u, s in zip(units, model.sums(batch.rows), strict=True)]
+            added = added + model.rounding(batch.rows)
+    return Sums(n, units, added)
+
+
+def mended(
+    reader: Reader, model: ConjugateModel, gone: frozenset[str], chunk: int, share: float = 1.0
+) -> str:
+    """The center and scale with which the model would learn these records as they are."""
+
+    def measure(candidate: ConjugateModel) -> Measured:
+        sums = read_sums(reader, candidate, gone, chunk)
+        if sums is None:  # they change while they are read
+            raise GridOverflow("no sums")
+        return weighted(candidate, *sums)
+
+    return remedy(model, measure, reader.extremes(gone), share)
 
 
 def checked(model: Model, rows: Floats) -> bool:

@@ -18,7 +18,7 @@ from unweave.errors import DataError
 from unweave.models.columns import truth
 from unweave.models.resolution import Extremes
 from unweave.node.data.commitments import canonical, commitment
-from unweave.node.data.duckdb_sql import Form
+from unweave.node.data.duckdb_sql import Form, Sums
 from unweave.node.data.reader import (
     FINE,
     MISSING,
@@ -113,7 +113,7 @@ class SqliteReader:
 
     told = batches
 
-    def totals(self, form: Form, gone: frozenset[str]) -> tuple[int, list[int]] | None:
+    def totals(self, form: Form, gone: frozenset[str]) -> Sums | None:
         return None
 
     def count(self, gone: frozenset[str]) -> int:

@@ -92,7 +92,6 @@ class Freshness:
     async def look(self, *, anew: bool = True) -> bool:
         """If the data have changed, and are sound, let them travel as a new revision. Data that
         were refused are read again only if they changed since, or `anew`."""
-        loop = asyncio.get_running_loop()
         async with self._lock:
             state = self.node.state
             if state is None:
@@ -113,9 +112,6 @@ class Freshness:
             await self._try(admit, self.data, least, state)
             self._refused = ""
             self.node.data_problem = None
-            flat = await loop.run_in_executor(None, self.data.rounding, state.dropped)
-            if flat is not None:
-                self.node.log.warning("the grid flattens data", why=flat)
             await self.node.tell(DataChanged(time.monotonic()))
             self._write(found, state.data + 1)
             return True

@@ -1,0 +1,150 @@
+"""Models with real columns: agreed constants `center` and `scale` per column.
+
+A record enters as z = (x − center)/scale and is rounded in z-units. Both constants are settings, so
+that a manifest fixes them. Priors are stated in the user's units, and so are results; a prior that
+is not stated is the standard one in z-units.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.errors import ConfigError, GridOverflow
+from unweave.models.affine import Affine
+from unweave.models.base import Model
+from unweave.models.settings import Table
+
+__all__ = ["Prior", "Scaled", "check_names", "decade", "stated", "written"]
+
+Floats = NDArray[np.float64]
+
+
+def decade(size: float) -> float:
+    """The power of ten at or below `size`; 1 for 0."""
+    return float(f"1e{math.floor(math.log10(size))}") if size > 0.0 else 1.0
+
+
+def written(values: Mapping[str, float]) -> str:
+    """As in network.toml: {dose = 1e-05}."""
+    return "{" + ", ".join(f"{name} = {value:g}" for name, value in values.items()) + "}"
+
+
+Prior = float | Sequence[float] | Mapping[str, float] | None
+
+
+def stated(prior: Prior, names: Sequence[str], unstated: Floats) -> Floats:
+    """A setting of a prior as one number for each name."""
+    if prior is None:
+        return unstated
+    if isinstance(prior, Mapping):
+        pairs = zip(names, unstated, strict=True)
+        return np.array([prior.get(name, value) for name, value in pairs], dtype=np.float64)
+    return np.array(np.broadcast_to(np.asarray(prior, dtype=np.float64), (len(names),)))
+
+
+def check_names(model: str, setting: str, prior: Prior, names: Sequence[str]) -> None:
+    """Refuse a prior for what is not there (ConfigError)."""
+    for name in prior if isinstance(prior, Mapping) else ():
+        if name not in names:
+            raise ConfigError(f"{model}: {setting} names {name!r}; it has {', '.join(names)}")
+
+
+@dataclass(frozen=True)
+class Scaled(Model):
+    """`center` and `scale` by column; a column that is not named keeps 0 and 1."""
+
+    _: KW_ONLY
+    center: Mapping[str, float] | None = None
+    scale: Mapping[str, float] | None = None
+
+    def check_settings(self) -> None:
+        super().check_settings()
+        for setting, plain in (("center", 0.0), ("scale", 1.0)):
+            values: Mapping[str, float] = getattr(self, setting) or {}
+            for name, value in values.items():
+                self._check_column(setting, name, value)
+            kept = Table(
+                tuple((k, values[k]) for k in self.columns if values.get(k, plain) != plain)
+            )
+            object.__setattr__(self, setting, kept or None)
+
+    def _check_column(self, setting: str, name: str, value: float) -> None:
+        if name not in self.columns:
+            raise ConfigError(
+                f"{self.name}: {setting} names {name!r}, which is no column; its columns are "
+                f"{', '.join(self.columns)}"
+            )
+        if setting == "scale" and not value > 0:
+            raise ConfigError(f"{self.name}: scale of {name!r} is {value:g}: must be above 0")
+        if setting == "center" and value != 0 and not self.movable(name):
+            raise ConfigError(
+                f"{self.name}: column {name!r} cannot have a center: the model needs its zero. "
+                "Fix: a scale only, or intercept = true for a regression"
+            )
+
+    def movable(self, name: str) -> bool:
+        """Whether the model is the same about another zero of this column."""
+        return self.schema[self.columns.index(name)].low == -np.inf
+
+    def scale_of(self, name: str) -> float:
+        return float((self.scale or {}).get(name, 1.0))
+
+    def center_of(self, name: str) -> float:
+        return float((self.center or {}).get(name, 0.0))
+
+    @cached_property
+    def scales(self) -> Floats:
+        """One for each column."""
+        return np.array([self.scale_of(name) for name in self.columns])
+
+    @cached_property
+    def centers(self) -> Floats:
+        return np.array([self.center_of(name) for name in self.columns])
+
+    def standard(self, rows: Floats) -> Floats:
+        """z = (x − center)/scale, one float64 operation each: engines do the same."""
+        if self.center is None and self.scale is None:
+            return rows
+        with np.errstate(over="ignore"):  # an infinity does not fit the grid
+            z: Floats = (rows - self.centers) / self.scales
+        return z
+
+    def whole(
+        self, rows: Floats, multiplier: float, limit: float = 2.0**63
+    ) -> tuple[Floats, Floats]:
+        """z·multiplier rounded half to even, and what rounding added; below `limit`."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            exact = self.standard(rows) * multiplier
+            rounded: Floats = np.rint(exact)
+        fits = np.abs(rounded).max(axis=0, initial=0.0) < limit
+        if not fits.all():
+            raise GridOverflow(self._too_large(int(np.argmin(fits)), limit / multiplier, rows))
+        return rounded, rounded - exact
+
+    def _too_large(self, j: int, room: float, rows: Floats) -> str:
+        name, scale = self.columns[j], float(self.scales[j])
+        size = decade(float(np.abs(rows[:, j] - self.centers[j]).max()))
+        return (
+            f"{self.name}, column {name!r}: a record is too large for the grid, which holds up to "
+            f"±{room * scale:.3g} at scale {scale:g}. Fix: scale = {written({name: size})}"
+        )
+
+    @property
+    def _prior_fix(self) -> str:
+        return "a scale nearer to the units in which the prior is of size 1, or a tighter prior"
+
+    @property
+    def affine(self) -> Affine | None:
+        """From z-units to the user's; None where they are the same."""
+        return None if self.center is None and self.scale is None else self.to_user()
+
+    @abstractmethod
+    def to_user(self) -> Affine:
+        """The map of this model's theta from z-units."""
