@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from unweave import BetaBernoulli, graphs
-from unweave.experiments import replicas as simulate
+from unweave import BetaBernoulli, graphs, simulate
 from unweave.experiments.replicas import Forget
 
 coins = np.random.default_rng(0).integers(0, 2, (10, 100))

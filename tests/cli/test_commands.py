@@ -189,7 +189,7 @@ def test_a_pipe_is_not_replaced_by_a_file(unweave, net, monkeypatch, tmp_path):
 SPEAK = """
 import sys
 from unweave.cli import main
-from unweave.protocol import verify
+from unweave.protocol.certificate import verify
 from unweave.protocol.certificate.verify import Account, Erased
 names = tuple(f"a{k}" for k in range(1, 4))
 erased = tuple(Erased(f"{k:032x}", "a1", "records", "exact", "owner", 1) for k in range(3))

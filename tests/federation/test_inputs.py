@@ -17,10 +17,10 @@ from unweave import (
     UnweaveError,
     graphs,
     partition,
+    simulate,
     solvers,
 )
 from unweave.errors import ConfigError, DataError, GraphError, GridOverflow
-from unweave.experiments import replicas as simulate
 from unweave.experiments.replicas import PerReplica
 from unweave.families import Beta, DiagonalNormal
 

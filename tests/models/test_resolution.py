@@ -5,9 +5,8 @@ import warnings
 import numpy as np
 import pytest
 
-from unweave import Federation
+from unweave import Federation, simulate
 from unweave.errors import RoundingWarning
-from unweave.experiments import replicas as simulate
 from unweave.models import (
     BetaBernoulli,
     GammaExponential,

@@ -1,8 +1,4 @@
-"""Simulation: thousands of replicas on arrays, and whole networks on a fake wire.
-
-The room is also callable, so that `from unweave import simulate` gives the function whatever has
-been imported before: `simulate(model, shards, graph, replicas=1000)`.
-"""
+"""Replicas: thousands of runs of one federation, on arrays."""
 
 from __future__ import annotations
 
