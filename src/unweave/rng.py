@@ -11,18 +11,18 @@ mix64(key + n·0x9E3779B97F4A7C15). It is not for secrets.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["GOLDEN", "Purpose", "Rng", "Stream", "derive", "mix64", "uniform"]
+__all__ = ["C1", "C2", "GOLDEN", "Purpose", "Rng", "Stream", "derive", "mix64", "uniform"]
 
 
 GOLDEN = 0x9E3779B97F4A7C15
 _MASK = 0xFFFFFFFFFFFFFFFF
-_C1 = 0xBF58476D1CE4E5B9
-_C2 = 0x94D049BB133111EB
+C1 = 0xBF58476D1CE4E5B9
+C2 = 0x94D049BB133111EB
 
 Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -42,40 +42,31 @@ class Purpose(IntEnum):
     PARTITION = 9  # who gets which record of a split data set
 
 
-def mix64(x: int) -> int:
-    """The finaliser of SplitMix64: a bijection of 64-bit words that scatters every bit."""
-    x &= _MASK
-    x = ((x ^ (x >> 30)) * _C1) & _MASK
-    x = ((x ^ (x >> 27)) * _C2) & _MASK
+@overload
+def mix64(x: int) -> int: ...
+@overload
+def mix64(x: Words) -> Words: ...
+def mix64(x: Any) -> Any:
+    """The finaliser of SplitMix64: a bijection of 64-bit words that scatters every bit.
+
+    One word, or an array of them. `simulate.kernels.mix` is the same for numba.
+    """
+    x = x & _MASK
+    x = ((x ^ (x >> 30)) * C1) & _MASK
+    x = ((x ^ (x >> 27)) * C2) & _MASK
     return x ^ (x >> 31)
 
 
 def derive(key: int, *parts: int) -> int:
-    """A new key from `key` and `parts`; each part is absorbed by one round of mixing:
-    key ← mix64((key ^ mix64(part)) + GOLDEN), written out because every hop draws."""
+    """A new key from `key` and `parts`; each part is absorbed by one round of mixing."""
     for part in parts:
-        x = part & _MASK
-        x = ((x ^ (x >> 30)) * _C1) & _MASK
-        x = ((x ^ (x >> 27)) * _C2) & _MASK
-        x = ((key ^ x ^ (x >> 31)) + GOLDEN) & _MASK
-        x = ((x ^ (x >> 30)) * _C1) & _MASK
-        x = ((x ^ (x >> 27)) * _C2) & _MASK
-        key = x ^ (x >> 31)
+        key = mix64((key ^ mix64(part)) + GOLDEN)
     return key
 
 
 def uniform(key: int, counter: int) -> float:
     """Draw number `counter` of the stream `key`, uniform on [0, 1) with 53 bits."""
-    x = (key + counter * GOLDEN) & _MASK
-    x = ((x ^ (x >> 30)) * _C1) & _MASK
-    x = ((x ^ (x >> 27)) * _C2) & _MASK
-    return ((x ^ (x >> 31)) >> 11) * 2.0**-53
-
-
-def _mix64_array(x: Words) -> Words:
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(_C1)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(_C2)
-    return x ^ (x >> np.uint64(31))
+    return (mix64(key + counter * GOLDEN) >> 11) * 2.0**-53
 
 
 class Rng(Protocol):
@@ -185,18 +176,18 @@ def _log_boost(a: Floats, keys: Words, counter: int) -> Floats:
 
 def _element_keys(key: int, n: int) -> Words:
     with np.errstate(over="ignore"):
-        return _mix64_array(
+        return mix64(
             np.uint64(key) + (np.arange(n, dtype=np.uint64) + np.uint64(1)) * np.uint64(GOLDEN)
         )
 
 
 def _at(keys: Words, counter: int) -> Floats:
     offset = np.uint64((counter * GOLDEN) & _MASK)
-    return (_mix64_array(keys + offset) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (mix64(keys + offset) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _uniforms(key: int, counters: NDArray[np.int64]) -> Floats:
-    words = _mix64_array(np.uint64(key) + counters.astype(np.uint64) * np.uint64(GOLDEN))
+    words = mix64(np.uint64(key) + counters.astype(np.uint64) * np.uint64(GOLDEN))
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

@@ -2,12 +2,20 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import special
 
-from unweave.experiments.replicas import beta_exponential, beta_gradients, beta_numerics, kernels
+from unweave.experiments.replicas import (
+    beta_exact,
+    beta_exponential,
+    beta_gradients,
+    beta_numerics,
+    kernels,
+)
 from unweave.families import BetaFamily
 from unweave.models.beta_exponential import BetaExponential
-from unweave.rng import Stream, derive
+from unweave.rng import Stream, derive, mix64, uniform
 from unweave.solvers import ESTIMATORS
 from unweave.solvers.estimators import Point
 
@@ -58,6 +66,16 @@ def test_draws_are_those_of_the_stream(a: float, b: float) -> None:
     np.testing.assert_allclose(ours, theirs, rtol=1e-13)
 
 
+@given(x=st.integers(0, 2**64 - 1), counter=st.integers(0, 2**32))
+def test_the_finaliser_is_one_function_in_three_forms(x: int, counter: int) -> None:
+    with np.errstate(over="ignore"):
+        words = np.array([x, x ^ 1], dtype=np.uint64)
+        assert mix64(words).tolist() == [mix64(x), mix64(x ^ 1)]
+        assert words.tolist() == [x, x ^ 1]
+        assert int(kernels.mix(np.uint64(x))) == mix64(x)
+        assert kernels.u01(np.uint64(x), np.uint64(counter)) == uniform(x, counter)
+
+
 def test_words_are_those_of_draws() -> None:
     key = np.uint64(derive(5, 6))
     assert int(kernels.absorb(key, np.uint64(17))) == derive(int(key), 17)
@@ -89,6 +107,37 @@ def test_gradients(name: str, a: float, b: float) -> None:
     theirs = ESTIMATORS[name].gradient(at)
     assert np.isfinite(theirs).all()
     np.testing.assert_allclose(ours, theirs, atol=1e-10 * np.max(np.abs(theirs)))
+
+
+@settings(max_examples=25)
+@given(
+    a=st.floats(3.0, 500.0),
+    b=st.floats(3.0, 500.0),
+    records=st.floats(1.0, 100.0),
+    scale=st.floats(0.05, 0.9),
+    rho=st.sampled_from([0.005, 0.1, 0.5]),
+    steps=st.integers(1, 4),
+)
+def test_the_kernel_in_lanes_equals_the_general_one(
+    a: float, b: float, records: float, scale: float, rho: float, steps: int
+) -> None:
+    """`learn_exact` arranges the steps of `learn` for vector instructions, and decides nothing."""
+    model, replicas, agents, visits = BetaExponential(a=a, b=b), 19, 3, 12
+    rng = np.random.default_rng(0)
+    path = rng.integers(0, agents, (replicas, visits)).astype(np.int32)
+    sums = rng.uniform(0.5, 1.5, (replicas, agents)) * records * scale
+    data = np.stack([np.full_like(sums, records), sums], axis=-1)
+    found = [np.empty((replicas, visits, 2), dtype=np.int64) for _ in range(2)]
+    short = [np.empty(replicas, dtype=np.int64) for _ in range(2)]
+    grid = model.grid.scale
+    beta_exact.learn_exact(path, model.eta0, data, rho, steps, 1.0, grid, found[0], short[0])
+    beta_exponential.learn(
+        np.zeros(replicas, dtype=np.uint64), 1, 1, path, model.eta0, data,
+        np.zeros(agents, dtype=bool), visits, kernels.SUBTRACT, 0, rho, steps, 2, 0.0, 1.0, grid,
+        found[1], short[1],
+    )  # fmt: skip
+    assert np.array_equal(*short)
+    np.testing.assert_allclose(found[0] / grid, found[1] / grid, rtol=1e-10)
 
 
 def test_a_gradient_that_is_not_finite_ends_the_solve() -> None:

@@ -79,7 +79,7 @@ def test_a_posterior_is_the_same_in_any_units(model, rows, center, scale):
 @each
 def test_draws_have_the_moments_that_are_reported(model, rows, center, scale):
     posterior = learned(replace(model, center=center, scale=scale), rows)
-    draws = posterior.sample(40_000, seed=3).reshape(40_000, -1)
+    draws = np.asarray(posterior.sample(40_000, seed=3)).reshape(40_000, -1)
     shown = [0, 1, 2, 4] if isinstance(model, MultivariateNormalModel) else slice(None)
     means, sds = np.atleast_1d(posterior.mean()), np.atleast_1d(posterior.sd())
     np.testing.assert_allclose(draws[:, shown].mean(axis=0), means, atol=5 * sds.max() / 200)

@@ -17,7 +17,7 @@ _ALL = ["K", "schedule"]
 _DATA = ["model", "alpha", "N_k", "a, b", "true θ", "data", "loss scale", "bands", "grid"]
 _HOWS = ["subtract", "refine", "retrain"]
 _FORGET = [*_HOWS, "unlearned agent", "agent 10 unlike the others", "iteration"]
-_LOSS = ["graph", "L", "exact posterior", "floor"]
+_LOSS = ["graph", "L", "exact posterior", "floor", "lines", "replicas outside the domain"]
 STATED = {
     "fig3": [*_ALL, *_DATA, "graphs", "iterations"],
     "fig4": [*_ALL, *_DATA, *_LOSS, "rho", "S", "c", "budget", "step control", "other gradients"],
@@ -37,7 +37,9 @@ def made(tmp_path_factory):
 def test_files(made):
     folder, summary, ticks = made
     for name in FIGURES:
-        assert summary["figures"][name]["files"] == [f"{name}.{e}" for e in ("png", "svg", "csv")]
+        assert summary["figures"][name]["files"] == [
+            f"{name}.{e}" for e in ("png", "svg", "pdf", "csv")
+        ]
         for file in summary["figures"][name]["files"]:
             assert (folder / file).stat().st_size > 500
     assert len(ticks) == sum(figure.steps for figure in FIGURES.values())
@@ -66,7 +68,7 @@ def test_the_same_seed_gives_the_same_bytes(made, tmp_path):
     folder, _, _ = made
     again = tmp_path / "again"
     run(["fig3", "theory"], again, replicas=REPLICAS, seed=7)
-    for file in ("fig3.csv", "theory.csv", "fig3.png", "fig3.svg", "theory.svg"):
+    for file in ("fig3.csv", "theory.csv", "fig3.png", "fig3.svg", "fig3.pdf", "theory.svg"):
         assert (again / file).read_bytes() == (folder / file).read_bytes()
     other = tmp_path / "other"
     run(["fig3"], other, replicas=REPLICAS, seed=8)
@@ -101,8 +103,35 @@ def test_lines_show_the_rows_of_the_csv(made):
 def test_svg_text_is_text_and_has_no_date(made):
     folder, _, _ = made
     svg = (folder / "fig5.svg").read_text()
-    assert "subtract, then refine</text>" in svg
+    assert "subtract, then refine, median</text>" in svg
     assert "<dc:date>" not in svg
+    assert b"/CreationDate" not in (folder / "fig5.pdf").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["fig3", "fig4", "fig5", "overview"])
+def test_figures_name_band_centre_and_direction(made, name):
+    folder, _, _ = made
+    svg = (folder / f"{name}.svg").read_text()
+    assert "75% of replicas</text>" in svg
+    assert "median" in svg or ", mean</text>" in svg
+    assert "‖ exact posterior" in svg
+    assert "KL to" not in svg
+    assert (name not in ("fig3", "overview")) or "expected cover time</text>" in svg
+    assert (name not in ("fig5", "overview")) or "agent 10 reached (mean: 9.1)</text>" in svg
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_text_stands_on_the_axes(made, name):
+    """Legends and notes are beside the axes; labels and titles of axes are outside anyway."""
+    report = FIGURES[name].compute(2, 7, lambda done: None)
+    with style.look():
+        figure = FIGURES[name].draw(report)
+        figure.canvas.draw()
+        for axes in figure.axes:
+            frame = axes.get_window_extent()
+            notes = [*axes.texts, *filter(None, [axes.get_legend(), *figure.legends])]
+            for note in notes:
+                assert not frame.overlaps(note.get_window_extent())
 
 
 def test_drawing_leaves_matplotlib_as_it_was(made):

@@ -34,8 +34,9 @@ def paper(
 ) -> None:
     """Reproduce the figures of Gong, Simeone, Kang 2021, each with its data and every setting.
 
-    Writes PNG, SVG and CSV per figure, and a summary (Markdown and JSON) that states all settings,
-    also those that the paper omits, with our choice and why. The same seed gives the same files.
+    Writes PNG, SVG, PDF and CSV per figure, and a summary (Markdown and JSON) that states all
+    settings, also those that the paper omits, with our choice and why, and how many replicas left
+    the domain. The same seed gives the same files.
 
     **fig3** a conjugate model on three graphs, **fig4** a model that is not conjugate: local steps
     and gradients, **fig5** unlearning an agent, **theory** how long all that takes.

@@ -195,6 +195,11 @@ class Model(ABC):
         """
         return None
 
+    def inside(self, units: Ints) -> NDArray[np.bool_]:
+        """Whether q exists here [...], and a loss has an expectation under it; units [..., D]."""
+        result: NDArray[np.bool_] = self.family.margin(self.grid.decode(units)) > 0.0
+        return result
+
     def marginals(self, eta: Floats) -> tuple[Marginal, ...]:
         """The law of each quantity in the user's units, under its name in this model."""
         family, affine = self.family, self.affine
@@ -297,6 +302,11 @@ class LossModel(Model):
     def margin(self, eta: Floats, moments: int = 1) -> Floats:
         """How far eta is inside the set where E_q[L^moments] exists; above 0 inside."""
         return self.family.margin(eta)
+
+    def inside(self, units: Ints) -> NDArray[np.bool_]:
+        eta = self.grid.decode(units)
+        result: NDArray[np.bool_] = (self.family.margin(eta) > 0.0) & (self.margin(eta) > 0.0)
+        return result
 
     def needs(self, moments: int) -> str:
         """The condition behind `margin`, for error messages."""

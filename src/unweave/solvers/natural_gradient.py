@@ -3,8 +3,9 @@
     eta_k ← eta_k − rho (eta_k + (1/alpha) ∇_mu E_q[L_k])
 
 With rho=None every step starts at rho = 1 and is halved until the local free energy decreases
-(`eq:loc_fe_min`) or, with a noisy gradient, until the margin to the domain's boundary at most
-halves. A fixed rho is the paper's. A step that would leave the domain is shortened, and counted.
+(`eq:loc_fe_min`) or, with a noisy gradient, until it moves q little (in KL) and the margin to the
+domain's boundary at most halves. A fixed rho is the paper's. A step that would leave the domain is
+shortened, and counted.
 """
 
 from __future__ import annotations

@@ -17,12 +17,15 @@ from numpy.typing import NDArray
 from unweave.solvers.base import HasExpectedLoss
 from unweave.solvers.estimators import Point
 
-__all__ = ["CONVERGED", "RESOLUTION", "SHORTEST", "Move", "cautious", "descend", "fixed"]
+__all__ = ["CONVERGED", "RESOLUTION", "SHORTEST", "TRUSTED", "Move", "cautious", "descend", "fixed"]
 
 Floats = NDArray[np.float64]
 
 CONVERGED = 1e-14  # ½‖step‖² in the Fisher metric (≈ KL) below which a factor is final
 RESOLUTION = 1e-12  # relative size of a decrease of the free energy that float64 can tell
+# How far one noisy gradient may move q: ‖step‖² in the Fisher metric, twice its KL. Whole steps
+# diverge where S samples misjudge F; what one visit leaves out, the next one adds.
+TRUSTED = 0.1
 SHORTEST = 1e-12  # a step halved below this does not exist
 
 
@@ -71,10 +74,12 @@ def fixed(move: Move, rho: float) -> tuple[Floats, Floats]:
 
 
 def cautious(move: Move) -> tuple[Floats, Floats]:
-    """rho = 1, halved until the margin at most halves: for gradients with noise."""
+    """rho = 1, halved until ‖step‖² ≤ TRUSTED and the margin at most halves: for noise."""
     wanted = np.ones(move.step.shape[:-1])
     least = 0.5 * move.margin(np.zeros_like(wanted))
-    return _halve(wanted, lambda t: move.margin(t) < least), wanted
+    return _halve(
+        wanted, lambda t: (t * t * move.length > TRUSTED) | (move.margin(t) < least)
+    ), wanted
 
 
 def descend(move: Move) -> tuple[Floats, Floats]:

@@ -83,12 +83,12 @@ class ModelWorker:
         model, stream = self.model, Stream(derive(self.seed, work.epoch, work.hop, Purpose.SOLVE))
         cavity = model.eta0 if work.cavity is None else work.cavity
         start = work.current
-        if self.tolerance is not None and not self.inside(
+        if self.tolerance is not None and not self.model.inside(
             cavity if start is None else cavity + start
         ):
             # The sum may lie outside the domain until the others are in (a rebuilt token), or since
             # somebody left: start from the cavity alone, or stay out.
-            if not self.inside(cavity):
+            if not self.model.inside(cavity):
                 return Solution(None)
             start = None
         units = self.solver.solve(model, shard, cavity, start, stream).factor
@@ -107,15 +107,9 @@ class ModelWorker:
         kept = work.current is not None and not work.current.any()
         return Solution(None, keep=True) if kept else Solution(self.model.grid.zeros())
 
-    def inside(self, units: Ints) -> bool:
-        """Whether q exists here, and the loss has an expectation under it."""
-        eta = self.model.grid.decode(units)
-        margin = self.model.margin(eta) if isinstance(self.model, LossModel) else None
-        return bool(self.model.family.margin(eta) > 0.0 and (margin is None or margin > 0.0))
-
     def judge(self, work: Judge) -> bool:
         """False: outside the domain, or KL(before ‖ after) so large that refining may lose."""
-        if not self.inside(work.after):
+        if not self.model.inside(work.after):
             return False
         decode = self.model.grid.decode
         moved = float(self.model.family.kl(decode(work.before), decode(work.after)))
@@ -128,7 +122,7 @@ class ModelWorker:
         exact = getattr(model, "exact_gradient", None)
         if exact is None or not isinstance(model, LossModel) or not self.shard(work.dropped).n:
             return grid.zeros()
-        if not self.inside(work.eta):
+        if not self.model.inside(work.eta):
             return UNKNOWN
         gradient = exact(grid.decode(work.eta), model.summary(self.shard(work.dropped)))
         try:
@@ -141,7 +135,7 @@ class ModelWorker:
         model = self.model
         if not isinstance(model, HasExactGradient):
             return {"kl_to_optimum": None, "method": "none: this model has no exact gradient"}
-        if not self.inside(work.eta):
+        if not self.model.inside(work.eta):
             return {"kl_to_optimum": None, "method": "none: the sum is not a proper posterior"}
         eta, total = model.grid.decode(work.eta), model.grid.decode(work.frozen)
         kl = 0.5 * float(total @ model.family.fisher_dot(eta, total))

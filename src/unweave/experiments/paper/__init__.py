@@ -49,7 +49,7 @@ def run(
     seed: int = 0,
     tick: Tick = lambda done: None,
 ) -> dict[str, Any]:
-    """Compute and draw figures; PNG, SVG and CSV each, and one summary. Returns the summary.
+    """Compute and draw figures; PNG, SVG, PDF and CSV each, and one summary. Returns the summary.
 
     `replicas` overrides every figure's own number; `tick` is called after each piece of work.
     """

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from unweave.experiments.paper.report import Setting, ours, paper
 from unweave.experiments.replicas import PerReplica
-from unweave.experiments.replicas.result import Replicas, Target
+from unweave.experiments.replicas.result import Curves, Replicas, Target
 from unweave.rng import Stream, derive
 
 __all__ = [
@@ -15,15 +18,19 @@ __all__ = [
     "BAND",
     "RECORDS",
     "REDUCTIONS",
+    "SUMMARY",
     "THETA",
+    "THETA_DROP",
     "THETA_OTHER",
-    "band",
     "bernoulli",
     "columns",
+    "ending",
     "exact_posterior",
     "exponential",
     "exponential_settings",
-    "kl_at",
+    "median",
+    "outside_note",
+    "summarised",
 ]
 
 
@@ -32,9 +39,11 @@ Floats = NDArray[np.float64]
 AGENTS = 10  # K
 RECORDS = 100  # N_k
 BAND = 0.75
+SUMMARY = ("kl_median", "kl_mean", "kl_low", "kl_high", "outside")  # the columns of `summarised`
 REDUCTIONS = ("mean", "sum")
 THETA = 0.37  # of the exponential records
 THETA_OTHER = 0.8  # of agent 10, where it is unlike the others
+THETA_DROP = 0.2  # the same for REINFORCE
 
 # Data have keys of their own, apart from all draws of the walk and the solver.
 _BERNOULLI, _EXPONENTIAL = (int.from_bytes(tag, "big") for tag in (b"bern", b"expo"))
@@ -104,8 +113,20 @@ def exponential_settings() -> list[Setting]:
         ),
         ours("bands", "12.5% to 87.5% of the replicas", "what a 75% credible interval is over"),
         ours(
+            "lines",
+            "median over replicas; means are in the CSV files",
+            "the paper's are means, which a few replicas with a KL a thousand times larger decide",
+        ),
+        ours(
+            "replicas outside the domain",
+            "counted (column `outside`) and ranked as KL = ∞ in medians and bands; means leave "
+            "them out; such a replica learns no more",
+            "the product without agent 10's factor need not be a distribution, and noisy steps may "
+            "diverge: a finding about a method. Leaving such replicas out would flatter it",
+        ),
+        ours(
             "floor",
-            "KL of the best Beta to the exact posterior, mean over replicas",
+            "KL of the best Beta to the exact posterior, median over replicas",
             "no member of the family comes closer; not in the paper",
         ),
         ours(
@@ -122,12 +143,6 @@ def columns(last: int, points: int = 90) -> NDArray[np.int64]:
     return np.unique(np.append(spaced, np.arange(1, min(last, 12) + 1)))
 
 
-def kl_at(replicas: Replicas, iterations: NDArray[np.int64]) -> Floats:
-    """KL(q‖exact posterior) [R, len] after some iterations; all of them would cost too much."""
-    units = replicas.units[:, iterations - 1]
-    return exact_posterior(replicas).kl_from(replicas.model.grid.decode(units))
-
-
 def exact_posterior(replicas: Replicas) -> Target:
     """The posterior of the data of all who are not forgotten, one per replica [R, 1]."""
     target = replicas.target
@@ -135,7 +150,52 @@ def exact_posterior(replicas: Replicas) -> Target:
     return target
 
 
-def band(kl: Floats) -> tuple[Floats, Floats, Floats]:
-    """Mean over replicas, and the ends of the central band, per column of [R, I]."""
-    low, high = np.quantile(kl, [0.5 - BAND / 2, 0.5 + BAND / 2], axis=0)
-    return kl.mean(axis=0), low, high
+def summarised(curves: Curves) -> Iterator[tuple[float | int | None, ...]]:
+    """A row of `SUMMARY` per column of curves: the median, the mean of the replicas inside the
+    domain, the ends of the band, and how many replicas are outside. An infinite value is None."""
+    inside = np.isfinite(curves.values)
+    count = inside.sum(axis=0)
+    total = np.where(inside, curves.values, 0.0).sum(axis=0)
+    means = np.where(count, total / np.maximum(count, 1), np.inf)
+    for *row, out in zip(
+        curves.median(), means, *curves.band(BAND), len(inside) - count, strict=True
+    ):
+        yield (*(float(x) if np.isfinite(x) else None for x in row), int(out))
+
+
+def median(values: Floats) -> float:
+    """The median [R] → number as `Curves` has it: the value of a replica."""
+    return float(Curves(values[:, None]).median()[0])
+
+
+def ending(curves: Curves, lowest: Floats) -> dict[str, float | int | None]:
+    """Where the curves end, and how far above the floor. All but the median leave out replicas that
+    are outside the domain."""
+    last = curves.values[:, -1]
+    inside = np.isfinite(last)
+    kl, excess = last[inside], (last - lowest)[inside]
+    median = float(curves.median()[-1])
+    return {
+        "kl_median": median if np.isfinite(median) else None,
+        "kl_mean": float(kl.mean()) if kl.size else None,
+        "kl_standard_error": float(kl.std(ddof=1) / np.sqrt(kl.size)) if kl.size > 1 else None,
+        "largest_excess_over_floor": float(excess.max()) if kl.size else None,
+        "outside": int((~inside).sum()),
+        "outside_rate": float((~inside).mean()),
+    }
+
+
+def outside_note(replicas: int, runs: dict[str, dict[str, Any]]) -> str:
+    """One sentence on the replicas that left the domain; runs by name, each an `ending`."""
+    some = [
+        f"{name} {end['outside']} ({100 * end['outside_rate']:.1f}%)"
+        for name, end in runs.items()
+        if end["outside"]
+    ]
+    if not some:
+        return f"No replica left the domain ({replicas} replicas of {len(runs)} runs)."
+    return (
+        f"Replicas of {replicas} that left the domain: {'; '.join(some)}; none in the other "
+        f"{len(runs) - len(some)} runs. They rank as KL = ∞ in medians and bands; means leave them "
+        f"out."
+    )

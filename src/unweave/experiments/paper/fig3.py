@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from unweave.experiments.paper import style
-from unweave.experiments.paper.experiment import AGENTS, RECORDS, band, bernoulli
+from unweave.experiments.paper.experiment import AGENTS, RECORDS, SUMMARY, bernoulli, summarised
 from unweave.experiments.paper.report import Figure, Report, Setting, Table, Tick, ours, paper
 from unweave.experiments.replicas import simulate
 from unweave.graph import graphs
 from unweave.graph.cover import expected_cover
 from unweave.models import BetaBernoulli
 
-__all__ = ["FIG3", "draw_on"]
+__all__ = ["FIG3", "draw_on", "legend_entries"]
 
 
 GRAPHS = ("star", "ring", "complete")
@@ -31,8 +31,7 @@ _LINES = {
 def compute(replicas: int, seed: int, tick: Tick) -> Report:
     model = BetaBernoulli(a=2, b=2)
     data = bernoulli(seed, replicas, THETA)
-    columns = ("graph", "iteration", "kl_mean", "kl_low", "kl_high", "share_exact")
-    table = Table(columns)
+    table = Table(("graph", "iteration", *SUMMARY, "share_exact"))
     results: dict[str, Any] = {}
     for name in GRAPHS:
         graph = graphs.by_name(name, AGENTS)
@@ -41,8 +40,8 @@ def compute(replicas: int, seed: int, tick: Tick) -> Report:
         )
         kl = run.kl().values
         share = (kl == 0.0).mean(axis=0)
-        for i, row in enumerate(zip(*band(kl), share, strict=True)):
-            table.add(name, i + 1, *row)
+        for i, row in enumerate(summarised(run.kl())):
+            table.add(name, i + 1, *row, share[i])
         covered = np.where((run.first_visits > 0).all(axis=1), run.first_visits.max(axis=1), 0)
         done = covered > 0
         at_cover = kl[np.flatnonzero(done), covered[done] - 1]
@@ -83,6 +82,7 @@ def _settings() -> list[Setting]:
         ),
         ours("iterations", ITERATIONS, "not stated; the star needs 246 on average"),
         ours("bands", "12.5% to 87.5% of the replicas", "what a 75% credible interval is over"),
+        paper("lines", "mean over replicas", "its KL is 0 in most replicas from some iteration on"),
         ours(
             "grid",
             "factors are multiples of 2^−24",
@@ -98,26 +98,34 @@ def _notes(results: dict[str, Any]) -> list[str]:
     covers = ", ".join(f"{name} {results[name]['expected_cover']:.1f}" for name in GRAPHS)
     return [
         f"Iterations until the mean KL is below 0.01: {shown}.",
-        f"Markers: expected cover times ({covers}). In a replica that has visited all agents the "
+        f"Points: expected cover times ({covers}). In a replica that has visited all agents the "
         f"KL is exactly 0; what remains in the mean comes from those that have not.",
     ]
 
 
 def draw_on(axes: Any, report: Report) -> None:
-    """The curves on given axes; a marker on each at the graph's expected cover time."""
+    """The curves on given axes; a point on each at the graph's expected cover time."""
     for name in GRAPHS:
         rows = report.table.where(graph=name)
         at = round(report.results[name]["expected_cover"]) - 1
-        style.band_line(axes, rows, "iteration", _LINES[name], every=[at])
+        style.band_line(axes, rows, "iteration", _LINES[name], "kl_mean", every=[at])
     axes.set(xscale="log", yscale="log", xlim=(1, ITERATIONS), ylim=(1e-4, 20))
     axes.set_xlabel("iteration $i$")
-    axes.set_ylabel(r"KL to the exact posterior")
-    axes.legend(loc="lower left")
+    axes.set_ylabel(r"KL($q$ ‖ exact posterior), nats")
+
+
+def legend_entries(axes: Any) -> tuple[list[Any], list[str]]:
+    """The curves of `draw_on`, what their band is, and what the points are."""
+    handles, labels = axes.get_legend_handles_labels()
+    labels = [f"{label}, mean" for label in labels]
+    band, point = style.band_handle(), style.point_handle(_LINES[name] for name in GRAPHS)
+    return [*handles, band, point], [*labels, style.BAND_LABEL, "expected cover time"]
 
 
 def draw(report: Report) -> Any:
-    figure, grid = style.canvas(style.COLUMN, 2.5)
+    figure, grid = style.canvas(style.COLUMN, 2.9)
     draw_on(grid[0, 0], report)
+    style.legend(figure, *legend_entries(grid[0, 0]), loc="outside lower center", ncols=2)
     return figure
 
 

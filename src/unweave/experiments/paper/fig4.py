@@ -12,12 +12,15 @@ from unweave.experiments.paper import style
 from unweave.experiments.paper.experiment import (
     AGENTS,
     REDUCTIONS,
+    SUMMARY,
     THETA,
-    band,
     columns,
+    ending,
     exponential,
     exponential_settings,
-    kl_at,
+    median,
+    outside_note,
+    summarised,
 )
 from unweave.experiments.paper.report import Figure, Report, Setting, Table, Tick, ours, paper
 from unweave.experiments.replicas import PerReplica, simulate
@@ -26,6 +29,7 @@ from unweave.graph import graphs
 from unweave.models import BetaExponential
 from unweave.models.base import Reduction
 from unweave.solvers.optimum import optimum
+from unweave.solvers.steps import TRUSTED
 
 __all__ = ["BUDGET", "FIG4", "RHO", "SAMPLES", "Method", "floor", "run"]
 
@@ -110,9 +114,7 @@ def compute(replicas: int, seed: int, tick: Tick) -> Report:
             "L",
             "iteration",
             "local_steps",
-            "kl_mean",
-            "kl_low",
-            "kl_high",
+            *SUMMARY,
             "floor",
         )
     )
@@ -126,22 +128,20 @@ def compute(replicas: int, seed: int, tick: Tick) -> Report:
             iterations = BUDGET // method.L
             found = run(model, data, method, iterations, replicas=replicas, seed=seed)
             at = columns(iterations)
-            kl = kl_at(found, at)
-            for i, *row in zip(at, *band(kl), strict=True):
+            kl = found.kl(at=at)
+            for i, row in zip(at, summarised(kl), strict=True):
                 head = (reduction, method.estimator, method.step, method.L)
-                table.add(*head, i, i * method.L, *row, lowest.mean())
+                table.add(*head, i, i * method.L, *row, median(lowest))
             final[f"{method.estimator}, rho {method.step}, L={method.L}"] = {
-                "kl": float(kl[:, -1].mean()),
-                "kl_standard_error": float(kl[:, -1].std(ddof=1) / np.sqrt(replicas)),
-                "largest_excess_over_floor": float((kl[:, -1] - lowest).max()),
+                **ending(kl, lowest),
                 "local_steps_to_twice_the_floor": _reached(
-                    at * method.L, kl.mean(axis=0) < 2.0 * lowest.mean()
+                    at * method.L, kl.median() < 2.0 * median(lowest)
                 ),
                 "shortened_steps_per_replica": float(found.shortened.mean()),
             }
             tick(f"figure 4, {reduction}, {method.estimator}, L = {method.L}")
-        results[reduction] = {"floor": float(lowest.mean()), "after_the_budget": final}
-    return Report(replicas, table, tuple(_settings()), results, tuple(_notes(results)))
+        results[reduction] = {"floor": median(lowest), "after_the_budget": final}
+    return Report(replicas, table, tuple(_settings()), results, tuple(_notes(replicas, results)))
 
 
 def _reached(steps: Any, below: Any) -> int | None:
@@ -168,21 +168,29 @@ def _settings() -> list[Setting]:
         ),
         ours(
             "step control",
-            "exact: halve until the local free energy decreases; factor_cv: halve until the "
-            "margin to the domain's boundary at most halves",
-            "not in the paper; a noisy estimate of the free energy would decide nothing",
+            f"exact: halve until the local free energy decreases; factor_cv: halve until the step "
+            f"moves q by at most {0.5 * TRUSTED:g} nats and the margin to the domain's boundary at "
+            f"most halves",
+            "not in the paper; a noisy estimate of the free energy would decide nothing, and whole "
+            "noisy steps diverge in some replicas",
         ),
     ]
 
 
-def _notes(results: dict[str, Any]) -> list[str]:
+def _shown(kl: float | None) -> str:
+    return "∞" if kl is None else f"{kl:.4f}"
+
+
+def _notes(replicas: int, results: dict[str, Any]) -> list[str]:
     notes = []
     for reduction in REDUCTIONS:
         final, lowest = results[reduction]["after_the_budget"], results[reduction]["floor"]
-        ends = ", ".join(f"L={L} {final[f'reinforce, rho 0.005, L={L}']['kl']:.4f}" for L in LOCAL)
+        ends = ", ".join(
+            f"L={L} {_shown(final[f'reinforce, rho 0.005, L={L}']['kl_median'])}" for L in LOCAL
+        )
         notes.append(
-            f"{reduction}: floor {lowest:.5f}. REINFORCE after {BUDGET} local steps: {ends}. "
-            f"exact gradient with step control: within "
+            f"{reduction}: floor {lowest:.5f}. Median KL of REINFORCE after {BUDGET} local steps: "
+            f"{ends}. Exact gradient with step control: within "
             f"{final['exact, rho controlled, L=1']['largest_excess_over_floor']:.1e} of the floor "
             f"in every replica."
         )
@@ -195,15 +203,17 @@ def _notes(results: dict[str, Any]) -> list[str]:
         f"{THETA} is its best case; at θ = 0.5 the sum loss levels off near 1, and L ≥ 100 drives "
         f"q out of the domain in some replicas."
     )
-    notes.append(
-        "factor_cv with step control takes whole steps (rho = 1) on noisy gradients: its mean is "
-        "carried by the few replicas whose first steps went astray; the band shows the others."
-    )
+    runs = {
+        f"{reduction}, {method}": end
+        for reduction in REDUCTIONS
+        for method, end in results[reduction]["after_the_budget"].items()
+    }
+    notes.append(outside_note(replicas, runs))
     return notes
 
 
 def draw(report: Report) -> Any:
-    figure, grid = style.canvas(style.PAGE, 4.7, 2, 2, sharex=True, sharey="row")
+    figure, grid = style.canvas(style.PAGE, 5.0, 2, 2, sharex=True, sharey="row")
     for axes, reduction, letters in zip(grid, REDUCTIONS, ("ab", "cd"), strict=True):
         table = report.table.where(reduction=reduction)
         lowest = report.results[reduction]["floor"]
@@ -215,13 +225,16 @@ def draw(report: Report) -> Any:
             style.floor_line(ax, lowest)
         style.panel(axes[0], letters[0], f"{reduction} loss: REINFORCE, as in the paper")
         style.panel(axes[1], letters[1], f"{reduction} loss: other gradients, same budget")
-        axes[0].set_ylabel("KL to the exact posterior")
+        axes[0].set_ylabel(r"KL($q$ ‖ exact posterior), nats")
         high = {"mean": 1.5, "sum": 200.0}[reduction]
         axes[0].set(xscale="log", yscale="log", xlim=(1, BUDGET), ylim=(0.7 * lowest, high))
     style.numbers(grid[0, 0].yaxis, [0.05, 0.1, 0.2, 0.5, 1])
     for ax in grid[1]:
         ax.set_xlabel(r"local steps $L \times i$")
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), ncols=2)
+        handles, labels = ax.get_legend_handles_labels()
+        handles, labels = [*handles, style.band_handle()], [*labels, style.BAND_LABEL]
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.24)}
+        style.legend(ax, handles, labels, title="lines: median of replicas", ncols=2, **below)
     return figure
 
 

@@ -12,7 +12,7 @@ __all__ = ["draw"]
 
 def draw(learned: Report, forgotten: Report) -> Any:
     """Figure 3 beside the panel of figure 5 in which agent 10 is unlike the others (sum loss)."""
-    figure, grid = style.canvas(style.PAGE, 2.6, 1, 2)
+    figure, grid = style.canvas(style.PAGE, 3.3, 1, 2)
     left, right = grid[0]
     fig3.draw_on(left, learned)
     style.panel(left, "", "Learn: exact once every agent was visited")
@@ -20,9 +20,9 @@ def draw(learned: Report, forgotten: Report) -> Any:
     fig5.draw_case(right, forgotten, "sum", case)
     style.panel(right, "", "Forget an agent that is unlike the others")
     lowest = forgotten.results["sum"][case.name]["floor"]
-    fig5.label_removal(right, forgotten, 2.5e-3, "right")
     right.set_ylim(0.5 * lowest, 200)
     right.set_xlabel("iterations since the request")
-    right.set_ylabel("KL to the posterior without it")
-    right.legend(loc="upper right")
+    right.set_ylabel("KL($q$ ‖ exact posterior without it), nats")
+    style.legend(figure, *fig3.legend_entries(left), loc="outside lower left", ncols=2)
+    style.legend(figure, *fig5.legend_entries(right), loc="outside lower right", ncols=2)
     return figure

@@ -5,30 +5,37 @@ matplotlib is imported here, when a figure is drawn, and nowhere else in the roo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unweave.errors import MissingExtra
 from unweave.experiments.paper.report import Table
 
 __all__ = [
+    "BAND_LABEL",
     "COLUMN",
     "PAGE",
     "Line",
+    "band_handle",
     "band_line",
     "canvas",
     "floor_line",
+    "legend",
     "look",
     "need",
     "numbers",
     "panel",
+    "point_handle",
     "save",
 ]
 
 
+BAND_LABEL = "75% of replicas"
 COLUMN, PAGE = 3.5, 7.16  # inches: one column, and both with the gap between them
 
 # Okabe and Ito's palette: distinct for all kinds of colour vision, and of different lightness.
@@ -67,6 +74,7 @@ _RC: dict[str, Any] = {
     "savefig.dpi": 300,
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "unweave",  # element ids are random otherwise
+    "pdf.fonttype": 42,  # TrueType: text can be selected, and publishers take it
 }
 
 
@@ -122,14 +130,23 @@ def numbers(axis: Any, ticks: list[float]) -> None:
     axis.set_ticks([], minor=True)
 
 
-def band_line(axes: Any, rows: Table, x: str, line: Line, every: Any = None, z: int = 3) -> None:
-    """The mean as a line over its 75% band, both straight from the table's rows."""
-    at, mean = rows.values(x), rows.values("kl_mean")
-    low, high = rows.values("kl_low"), rows.values("kl_high")
+def band_line(
+    axes: Any,
+    rows: Table,
+    x: str,
+    line: Line,
+    centre: str = "kl_median",
+    every: Any = None,
+    z: int = 3,
+) -> None:
+    """The column `centre` as a line over its 75% band, both straight from the table's rows."""
+    at, low = rows.values(x), rows.values("kl_low")
+    # An empty cell is infinite: more than an eighth of the replicas are outside the domain.
+    high = np.nan_to_num(rows.values("kl_high"), nan=1e300)
     axes.fill_between(at, low, high, color=line.color, alpha=0.15, linewidth=0, zorder=z - 1)
     axes.plot(
         at,
-        mean,
+        rows.values(centre),
         color=line.color,
         linestyle=line.style,
         linewidth=line.width,
@@ -146,8 +163,36 @@ def floor_line(axes: Any, value: float, label: str = "best Beta (floor)") -> Non
     axes.axhline(value, color=BLACK, linestyle=(0, (1, 1.4)), linewidth=0.9, label=label, zorder=2)
 
 
+def band_handle() -> Any:
+    """A legend entry for the bands of all curves (`BAND_LABEL`)."""
+    from matplotlib.patches import Patch
+
+    return Patch(facecolor=GREY, alpha=0.3, linewidth=0)
+
+
+def point_handle(lines: Iterable[Line]) -> Any:
+    """A legend entry for the point that marks one place of each of `lines`."""
+    from matplotlib.lines import Line2D
+
+    look: dict[str, Any] = {"linestyle": "", "markersize": 3.2, "markeredgewidth": 0}
+    return tuple(Line2D([], [], marker=line.marker, color=line.color, **look) for line in lines)
+
+
+def legend(where: Any, handles: list[Any], labels: list[str], **place: Any) -> None:
+    """The legend of a figure or of axes below it, where no curve is."""
+    from matplotlib.legend_handler import HandlerTuple
+
+    side_by_side = {tuple: HandlerTuple(ndivide=None)}
+    where.legend(handles, labels, handler_map=side_by_side, **place)
+
+
 def save(figure: Any, stem: Path, dpi: int = 300) -> list[str]:
-    """PNG and SVG beside each other, without dates; the names of the files."""
-    figure.savefig(stem.with_suffix(".png"), dpi=dpi, metadata={"Software": None})
-    figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
-    return [stem.with_suffix(".png").name, stem.with_suffix(".svg").name]
+    """PNG, SVG and PDF beside each other, without dates; the names of the files."""
+    names = {
+        ".png": {"Software": None},
+        ".svg": {"Date": None, "Creator": None},
+        ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    }
+    for ending, metadata in names.items():
+        figure.savefig(stem.with_suffix(ending), dpi=dpi, metadata=metadata)
+    return [stem.with_suffix(ending).name for ending in names]

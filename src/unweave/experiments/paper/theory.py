@@ -210,7 +210,7 @@ _MARKS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def draw(report: Report) -> Any:
     """One line per time; the exact values are printed at the right."""
-    figure, grid = style.canvas(style.COLUMN, 2.4)
+    figure, grid = style.canvas(style.COLUMN, 2.7)
     axes = grid[0, 0]
     table = report.table
     at = np.array([-(g * (len(TIMES) + 1) + t) for g in range(len(GRAPHS)) for t in range(3)])
@@ -219,17 +219,18 @@ def draw(report: Report) -> Any:
     for column, (label, look) in _MARKS.items():
         axes.plot(table.values(column), at, linestyle="", label=label, **look)
     look = {"fmt": "o", "color": style.RED, "ms": 3, "linewidth": 1, "capsize": 2, "zorder": 4}
-    axes.errorbar(simulated, at, xerr=error, label="simulated", **look)
+    axes.errorbar(simulated, at, xerr=error, label="simulated, 95% interval of the mean", **look)
     for y, exact in zip(at, table.values("exact"), strict=True):
         place = {"xycoords": ("axes fraction", "data"), "va": "center", "ha": "right"}
-        axes.annotate(f"{exact:.1f}", (1.0, y), fontsize=7, **place)
+        axes.annotate(f"{exact:.1f}", (1.14, y), fontsize=7, **place)
     axes.set_yticks(at, [f"{row[0]}: {row[1]}" for row in table.rows])
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
     axes.set(xscale="log", xlim=(7, 600))
     style.numbers(axes.xaxis, [10, 30, 100, 300])
     axes.set_xlabel("expected iterations (exact value at the right)")
-    axes.legend(loc="upper left", handlelength=1.6, borderaxespad=0.0, labelspacing=0.5)
+    entries = axes.get_legend_handles_labels()
+    style.legend(figure, *entries, loc="outside lower center", ncols=2, labelspacing=0.7)
     return figure
 
 

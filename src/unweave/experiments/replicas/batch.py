@@ -58,6 +58,7 @@ def simulate(
     `samples` (S) and `c` make its `NaturalGradient`, unless `solver` is given; `solve="pass"` lets
     an agent solve once per pass, `"visit"` at every visit. `forget` (an agent's name, several, or
     `Forget`) adds iterations in which agents are forgotten.
+    Replicas that leave the domain are kept and marked `outside`; an error if none is left.
     `kernels=False` runs the general code, one visit at a time: slow, for any solver.
     """
     iterations = whole_number(iterations, "iterations", 1)
@@ -96,6 +97,7 @@ def simulate(
         units=_joined([run.units for run in runs]),
         changed=_joined([run.changed for run in runs]),
         shortened=cast(Ints, sum(run.shortened for run in runs)),
+        outside=_joined([run.outside for run in runs]),
         find_target=lambda: engine.target(~forgotten),
         settings={
             "model": model.name,

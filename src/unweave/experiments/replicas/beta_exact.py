@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.experiments.replicas.beta_exponential import FITS, solve
+from unweave.experiments.replicas.beta_gradients import exact_from
+from unweave.experiments.replicas.beta_numerics import determinant, trigamma_series
 from unweave.experiments.replicas.jit import jit
 
 __all__ = ["learn_exact"]
@@ -26,8 +28,7 @@ _BLOCK = 16
 def _step(lanes: Floats, size: int, rho: float, cool: float) -> bool:
     """One step of `eq:non_conj_update` in all lanes; False where a lane is not ordinary.
 
-    lanes [6, B] holds the cavity, the factor (updated) and the data (w0, w1). The formulas are
-    those of `beta_gradients.exact` and of the series in `trigamma_excess`.
+    lanes [6, B] holds the cavity, the factor (updated) and the data (w0, w1).
     """
     x1, x2, l1, l2, w0, w1 = lanes[0], lanes[1], lanes[2], lanes[3], lanes[4], lanes[5]
     low = np.inf
@@ -37,25 +38,10 @@ def _step(lanes: Floats, size: int, rho: float, cool: float) -> bool:
         return False
     for q in range(size):
         a, b = x1[q] + l1[q], x2[q] + l2[q]
-        s, m = a + b, a - 1.0
-        ia, ib, total = 1.0 / a, 1.0 / b, 1.0 / s
-        w = ia * ia
-        w2 = w * w
-        high = (1 / 42 - w * (1 / 30)) + w2 * ((5 / 66 - w * (691 / 2730)) + w2 * (7 / 6))
-        ga = w * (0.5 + ((1 / 6 - w * (1 / 30)) + w2 * high) * ia)
-        w = ib * ib
-        w2 = w * w
-        high = (1 / 42 - w * (1 / 30)) + w2 * ((5 / 66 - w * (691 / 2730)) + w2 * (7 / 6))
-        gb = w * (0.5 + ((1 / 6 - w * (1 / 30)) + w2 * high) * ib)
-        w = total * total
-        w2 = w * w
-        high = (1 / 42 - w * (1 / 30)) + w2 * ((5 / 66 - w * (691 / 2730)) + w2 * (7 / 6))
-        gs = w * (0.5 + ((1 / 6 - w * (1 / 30)) + w2 * high) * total)
-        corner = ga * (a * ib * total) + gb * (b * ia * total)
-        det = corner + ga * gb - gs * (s * ia * ib + ga + gb)
-        scale = w1[q] / (m * m * det)
-        g1 = w0[q] + scale * (gs * m - (gb - gs) * b - total)
-        g2 = scale * ((ga - gs) * m - gs * b - b * ia * total)
+        ia, ib, total = 1.0 / a, 1.0 / b, 1.0 / (a + b)
+        ga, gb, gs = trigamma_series(ia), trigamma_series(ib), trigamma_series(total)
+        det = determinant(a, b, ia, ib, total, ga, gb, gs)
+        g1, g2 = exact_from(a, b, w0[q], w1[q], det, ga, gb, gs, ia, total)
         l1[q] -= rho * (l1[q] + g1 * cool)
         l2[q] -= rho * (l2[q] + g2 * cool)
     low = np.inf

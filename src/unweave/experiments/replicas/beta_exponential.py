@@ -13,7 +13,7 @@ from unweave.experiments.replicas.beta_numerics import fisher_quad, log_beta, me
 from unweave.experiments.replicas.jit import jit
 from unweave.experiments.replicas.kernels import REFINE, absorb
 from unweave.rng import Purpose
-from unweave.solvers.steps import CONVERGED, RESOLUTION, SHORTEST
+from unweave.solvers.steps import CONVERGED, RESOLUTION, SHORTEST, TRUSTED
 
 __all__ = ["FITS", "learn", "solve"]
 
@@ -85,8 +85,8 @@ def solve(
                 while _margin(a + t * d1, b + t * d2, floor) < 0.5 * margin:
                     t *= 0.5
         elif noisy:
-            t = 1.0
-            while _margin(a + t * d1, b + t * d2, floor) < 0.5 * margin:
+            t, quad = 1.0, fisher_quad(a, b, d1, d2)
+            while t * t * quad > TRUSTED or _margin(a + t * d1, b + t * d2, floor) < 0.5 * margin:
                 t *= 0.5
             shortened += t < 1.0
         else:

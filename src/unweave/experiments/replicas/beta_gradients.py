@@ -14,7 +14,7 @@ from unweave.experiments.replicas.beta_numerics import curvature, draw_beta, fis
 from unweave.experiments.replicas.jit import inline, jit
 from unweave.models.beta_exponential import FARTHEST
 
-__all__ = ["ESTIMATORS", "exact", "gradient"]
+__all__ = ["ESTIMATORS", "exact_from", "gradient"]
 
 
 Floats = NDArray[np.float64]
@@ -41,14 +41,31 @@ def _log_sigmoids(x: float) -> tuple[float, float]:
 
 
 @inline
-def exact(a: float, b: float, w0: float, w1: float) -> tuple[float, float]:
-    """`BetaExponential.exact_gradient`: (w0, 0) + w1·F⁻¹∇_eta (a+b−1)/(a−1), by hand."""
+def exact_from(
+    a: float,
+    b: float,
+    w0: float,
+    w1: float,
+    det: float,
+    ga: float,
+    gb: float,
+    gs: float,
+    ia: float,
+    total: float,
+) -> tuple[float, float]:
+    """`BetaExponential.exact_gradient`: (w0, 0) + w1·F⁻¹∇_eta (a+b−1)/(a−1), by hand, where the
+    `curvature` is at hand."""
     m = a - 1.0
-    det, ga, gb, gs, ia, _, total = curvature(a, b)
     scale = w1 / (m * m * det)
     first = gs * m - (gb - gs) * b - total
     second = (ga - gs) * m - gs * b - b * ia * total
     return w0 + scale * first, scale * second
+
+
+@inline
+def _exact(a: float, b: float, w0: float, w1: float) -> tuple[float, float]:
+    det, ga, gb, gs, ia, _, total = curvature(a, b)
+    return exact_from(a, b, w0, w1, det, ga, gb, gs, ia, total)
 
 
 @jit
@@ -163,7 +180,7 @@ def gradient(
 ) -> tuple[float, float]:
     """∇_mu E_q[L]; (e1, e2) is alpha·eta_k, theta [S] and work [3, S] are scratch."""
     if estimator == 0:
-        return exact(a, b, w0, w1)
+        return _exact(a, b, w0, w1)
     if estimator == 1:
         return _quadrature(a, b, w0, w1)
     draw_beta(a, b, key, theta)

@@ -17,6 +17,7 @@ from unweave.rng import GOLDEN
 
 __all__ = [
     "curvature",
+    "determinant",
     "digamma",
     "digamma_excess",
     "draw_beta",
@@ -27,6 +28,7 @@ __all__ = [
     "mean",
     "trigamma",
     "trigamma_excess",
+    "trigamma_series",
 ]
 
 
@@ -52,11 +54,19 @@ def digamma_excess(x: float) -> float:
 
 
 @inline
+def trigamma_series(v: float) -> float:
+    """psi'(x) − 1/x at x = 1/v ≥ 10, arranged for short chains of dependent operations (Estrin)."""
+    w = v * v
+    w2 = w * w
+    high = (1 / 42 - w * (1 / 30)) + w2 * ((5 / 66 - w * (691 / 2730)) + w2 * (7 / 6))
+    return w * (0.5 + ((1 / 6 - w * (1 / 30)) + w2 * high) * v)
+
+
+@inline
 def trigamma_excess(x: float, inverse: float) -> float:
     """psi'(x) − 1/x ≈ 1/(2x²), where `inverse` = 1/x is at hand.
 
-    The recurrence adds 1/(y²(y+1)) > 0 for each step up; one division serves all its terms. The
-    series is arranged for short chains of dependent operations (Estrin).
+    The recurrence adds 1/(y²(y+1)) > 0 for each step up; one division serves all its terms.
     """
     v, below = inverse, 0.0
     if x < 10.0:
@@ -67,11 +77,7 @@ def trigamma_excess(x: float, inverse: float) -> float:
             denominator *= term
             y += 1.0
         v, below = 1.0 / y, numerator / denominator
-    w = v * v
-    w2 = w * w
-    high = (5 / 66 - w * (691 / 2730)) + w2 * (7 / 6)
-    series = (1 / 6 - w * (1 / 30)) + w2 * ((1 / 42 - w * (1 / 30)) + w2 * high)
-    return below + w * (0.5 + series * v)
+    return below + trigamma_series(v)
 
 
 @jit
@@ -126,16 +132,21 @@ def mean(a: float, b: float) -> tuple[float, float]:
 
 
 @inline
-def curvature(a: float, b: float) -> tuple[float, float, float, float, float, float, float]:
-    """det F; g(a), g(b), g(s) with psi'(x) = 1/x + g(x), s = a + b; and 1/a, 1/b, 1/s.
+def determinant(
+    a: float, b: float, ia: float, ib: float, total: float, ga: float, gb: float, gs: float
+) -> float:
+    """det F, where the two terms 1/(ab) cancel by hand."""
+    corner = ga * (a * ib * total) + gb * (b * ia * total)
+    return corner + ga * gb - gs * ((a + b) * ia * ib + ga + gb)
 
-    The two terms 1/(ab) of the determinant cancel by hand.
-    """
+
+@inline
+def curvature(a: float, b: float) -> tuple[float, float, float, float, float, float, float]:
+    """det F; g(a), g(b), g(s) with psi'(x) = 1/x + g(x), s = a + b; and 1/a, 1/b, 1/s."""
     s = a + b
     ia, ib, total = 1.0 / a, 1.0 / b, 1.0 / s
     ga, gb, gs = trigamma_excess(a, ia), trigamma_excess(b, ib), trigamma_excess(s, total)
-    det = ga * (a * ib * total) + gb * (b * ia * total) + ga * gb - gs * (s * ia * ib + ga + gb)
-    return det, ga, gb, gs, ia, ib, total
+    return determinant(a, b, ia, ib, total, ga, gb, gs), ga, gb, gs, ia, ib, total
 
 
 @jit

@@ -49,6 +49,7 @@ class Run:
     units: Ints  # [R, I, D]
     changed: Bools  # [R, I]
     shortened: Ints  # [R]
+    outside: Bools  # [R, I]
 
     @classmethod
     def empty(cls, phase: Phase, dim: int) -> Run:
@@ -57,6 +58,7 @@ class Run:
             np.empty((*shape, dim), dtype=np.int64),
             np.ones(shape, dtype=bool),
             np.zeros(shape[0], dtype=np.int64),
+            np.zeros(shape, dtype=bool),
         )
 
 
@@ -107,7 +109,7 @@ class _Conjugate(Engine):
             )
 
         _spread(part, len(seeds), phase.path.size // 10)
-        _check_domain(self.model, graph, forgotten, run)
+        _find_outside(self.model, graph, forgotten, run)
         return run
 
     def target(self, remaining: Bools) -> Ints:
@@ -174,24 +176,21 @@ class _BetaExponential(Engine):
 
         cost = 20 if self.estimator.noisy else 1
         _spread(part, len(seeds), phase.path.size * solver.steps * cost)
-        _check_domain(model, graph, forgotten, run)
-        self._check(graph, phase, run)
+        failed = np.flatnonzero(run.shortened < 0)
+        stopped = -1 - run.shortened[failed]
+        for r, i in zip(failed, stopped, strict=True):
+            run.outside[r, i:], run.shortened[r] = True, 0
+        why = self._why(graph, phase, run, failed[0], stopped[0]) if failed.size else None
+        _find_outside(model, graph, forgotten, run, why)
         return run
 
-    def _check(self, graph: Topology, phase: Phase, run: Run) -> None:
-        failed = np.flatnonzero(run.shortened < 0)
-        if not failed.size:
-            return
-        r = int(failed[0])
-        i = int(-1 - run.shortened[r])
+    def _why(self, graph: Topology, phase: Phase, run: Run, r: int, i: int) -> str:
+        """Why iteration i of replica r could not be solved."""
         eta = self.model.grid.decode(run.units[r, i])
         margin = self.model.margin(eta, 2 if self.estimator.noisy else 1)
-        if margin > 0.0:
-            why = DIVERGED
-        else:
-            why = outside(self.model, self.estimator, eta, margin)
+        why = DIVERGED if margin > 0.0 else outside(self.model, self.estimator, eta, margin)
         agent = graph.agents[phase.path[r, i]]
-        raise SolverError(f"replica {r}, iteration {i + 1}, agent {agent!r}: {why}")
+        return f"replica {r}, iteration {i + 1}, agent {agent!r}: {why}"
 
     def target(self, remaining: Bools) -> Target:
         return self.model.exact(self.model.combine(self.data[:, remaining])[:, None, :])
@@ -209,10 +208,12 @@ class _General(Engine):
         self, graph: Topology, seeds: NDArray[np.uint64], phase: Phase, forgotten: Bools
     ) -> Run:
         run = Run.empty(phase, self.model.grid.dim)
+        why = None
         for r, seed in enumerate(seeds.tolist()):
             shards = self.shards[r if len(self.shards) > 1 else 0]
             eta: Ints = self.model.eta0
             held: dict[int, Ints] = {}
+            stopped = False
             for i, k in enumerate(phase.path[r].tolist()):
                 forgetting = i >= phase.learn
                 pending = forgetting and any(forgotten[j] for j in held)
@@ -220,19 +221,27 @@ class _General(Engine):
                 if forgetting and forgotten[k]:
                     if k in held:
                         eta = self.model.grid.subtract(eta, held.pop(k))
-                elif (not forgetting or (phase.refine and not pending)) and (
-                    phase.solving[r, i] or k not in held
+                elif (
+                    not stopped
+                    and (not forgetting or (phase.refine and not pending))
+                    and (phase.solving[r, i] or k not in held)
                 ):
                     cavity = self.model.grid.subtract(eta, held[k]) if k in held else eta
                     stream = Stream(derive(seed, phase.epoch, i + 1, Purpose.SOLVE))
-                    solution = self.solver.solve(self.model, shards[k], cavity, held.get(k), stream)
-                    run.shortened[r] += solution.info.get("shortened", 0)
-                    held[k] = solution.factor
-                    eta = self.model.grid.add(cavity, solution.factor)
+                    try:
+                        solution = self.solver.solve(
+                            self.model, shards[k], cavity, held.get(k), stream
+                        )
+                    except SolverError as error:
+                        stopped, run.outside[r, i:], run.shortened[r] = True, True, 0
+                        why = why or f"replica {r}, iteration {i + 1}, {error}"
+                    else:
+                        run.shortened[r] += solution.info.get("shortened", 0)
+                        held[k] = solution.factor
+                        eta = self.model.grid.add(cavity, solution.factor)
                 run.units[r, i] = eta
                 run.changed[r, i] = not np.array_equal(before, eta)
-                if forgetting:
-                    _check_domain(self.model, graph, forgotten, run, r, i)
+        _find_outside(self.model, graph, forgotten, run, why)
         return run
 
     def target(self, remaining: Bools) -> Ints | Target | None:
@@ -244,25 +253,24 @@ class _General(Engine):
         return None
 
 
-def _check_domain(
-    model: Model,
-    graph: Topology,
-    forgotten: Bools,
-    run: Run,
-    replica: int | slice = slice(None),
-    iteration: int | slice = slice(None),
+def _find_outside(
+    model: Model, graph: Topology, forgotten: Bools, run: Run, why: str | None = None
 ) -> None:
-    """The others' factors were fitted with the forgotten present: without it q may not exist."""
-    if not forgotten.any():
+    """Mark where q does not exist: the others' factors were fitted with the forgotten present, so
+    the sum without it may leave the domain. An error if no replica is left; `why`: a failed solve.
+    """
+    # Nobody can learn outside: while all learn, a replica that has left fails or is at its end.
+    some = forgotten.any() | run.outside.any(axis=1) | ~model.inside(run.units[:, -1])
+    rows = np.flatnonzero(some)
+    run.outside[rows] |= ~model.inside(run.units[rows])
+    if not run.outside.any(axis=1).all():
         return
-    margin = model.family.margin(model.grid.decode(run.units[replica, iteration]))
-    if np.all(margin > 0.0):
-        return
+    if not forgotten.any() or model.inside(run.units[:, -1]).any():
+        raise SolverError(why or DIVERGED)
     names = ", ".join(graph.agents[k] for k in np.flatnonzero(forgotten))
-    share = "" if margin.ndim == 0 else f" in {int((margin <= 0).any(axis=-1).sum())} replicas"
     raise DomainError(
-        f"taking out {names} leaves natural parameters outside the domain of "
-        f"{model.family.name}{share}: the other factors were fitted with it present; forget with "
+        f"taking out {names} leaves natural parameters outside the domain of {model.family.name} "
+        f"in every replica: the other factors were fitted with it present. Fix: forget with "
         f"how='retrain'"
     )
 

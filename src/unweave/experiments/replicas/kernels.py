@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.experiments.replicas.jit import jit
-from unweave.rng import GOLDEN, Purpose
+from unweave.rng import C1, C2, GOLDEN, Purpose
 
 __all__ = [
     "REFINE",
@@ -31,8 +31,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _G = np.uint64(GOLDEN)
-_C1 = np.uint64(0xBF58476D1CE4E5B9)
-_C2 = np.uint64(0x94D049BB133111EB)
+_C1, _C2 = np.uint64(C1), np.uint64(C2)
 _S30, _S27, _S31, _S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 _ROUTE, _GENESIS, _REPLICA = (

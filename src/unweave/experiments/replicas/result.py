@@ -37,15 +37,24 @@ class Curves:
     values: Floats
 
     def mean(self) -> Floats:
-        """Mean over replicas [I]."""
+        """Mean over replicas [I]; infinite where a replica is outside the domain."""
         result: Floats = self.values.mean(axis=0)
         return result
+
+    def median(self) -> Floats:
+        """Median over replicas [I]; a replica outside the domain ranks above all others."""
+        return self._quantile(0.5)
 
     def band(self, p: float = 0.75) -> tuple[Floats, Floats]:
         """The central band [I] that holds a share p of the replicas at each iteration."""
         p = share(p, "band: p")
-        low, high = np.quantile(self.values, [0.5 - p / 2, 0.5 + p / 2], axis=0)
-        return low, high
+        return self._quantile(0.5 - p / 2), self._quantile(0.5 + p / 2)
+
+    def _quantile(self, p: float) -> Floats:
+        """The least value that a share p of the replicas does not exceed. It is a replica's own
+        value: one cannot interpolate towards infinity."""
+        result: Floats = np.quantile(self.values, p, axis=0, method="inverted_cdf")
+        return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +63,10 @@ class Replicas:
 
     `mean()` and `band(p)` are those of `kl()`: KL(q‖target), where the target is the exact
     posterior of the data of all agents that are not forgotten.
+
+    A replica may leave the domain of q: the others' factors were fitted with the forgotten agent
+    present, and the sum without its factor need not be a distribution; or noisy steps diverge.
+    There it is `outside`, learns no more, and its KL is infinite. A Federation would retrain.
     """
 
     model: Model
@@ -63,14 +76,17 @@ class Replicas:
     units: Ints  # [R, I, D] eta on the grid
     changed: NDArray[np.bool_]  # [R, I] whether the visit changed eta
     shortened: Ints  # [R] steps that were shortened
+    outside: NDArray[np.bool_]  # [R, I] where eta is no distribution
     find_target: Callable[[], Ints | Target | None]
     settings: dict[str, Any]
 
     def __repr__(self) -> str:
         replicas, iterations = self.path.shape
+        count = int(self.outside.any(axis=1).sum())
+        left = f", {count} left the domain" if count else ""
         return (
             f"Replicas({self.model.name}: {replicas} replicas, {iterations} iterations, "
-            f"{len(self.topology)} agents)"
+            f"{len(self.topology)} agents{left})"
         )
 
     @property
@@ -100,14 +116,19 @@ class Replicas:
             first[rows, self.path[:, i]] = i + 1
         return first
 
-    def kl(self, target: Target | Posterior | Distribution | ArrayLike | None = None) -> Curves:
-        """KL(q‖target) along every trajectory; the default target is the exact posterior."""
+    def kl(
+        self,
+        target: Target | Posterior | Distribution | ArrayLike | None = None,
+        at: NDArray[np.int64] | None = None,
+    ) -> Curves:
+        """KL(q‖target) along every trajectory; the default target is the exact posterior. `at`:
+        after these iterations alone (all of them may cost too much)."""
         if target is None:
-            return self._default_kl
+            return self._default_kl if at is None else Curves(self._kl(self._exact, at))
         if isinstance(target, Posterior | Distribution):
-            return Curves(self._kl(np.asarray(target.eta)))
+            return Curves(self._kl(np.asarray(target.eta), at))
         if isinstance(target, Target):
-            return Curves(self._kl(target))
+            return Curves(self._kl(target, at))
         try:
             point = np.asarray(target, dtype=np.float64)
         except (TypeError, ValueError):
@@ -115,7 +136,7 @@ class Replicas:
                 f"kl: target = {shown(target)}: expected a posterior, a distribution, natural "
                 "parameters, or anything with kl_from(eta)"
             ) from None
-        return Curves(self._kl(point))
+        return Curves(self._kl(point, at))
 
     @cached_property
     def target(self) -> Ints | Target | None:
@@ -124,25 +145,34 @@ class Replicas:
 
     @cached_property
     def _default_kl(self) -> Curves:
+        return Curves(self._kl(self._exact))
+
+    @property
+    def _exact(self) -> Target | Floats:
         if self.target is None:
             raise ConfigError(
                 f"{self.model.name} has no exact posterior to compare with: give kl(target=…)"
             )
         if isinstance(self.target, np.ndarray):
-            return Curves(self._kl(self.model.grid.decode(self.target)))
-        return Curves(self._kl(self.target))
+            return self.model.grid.decode(self.target)
+        return self.target
 
-    def _kl(self, target: Target | Floats) -> Floats:
+    def _kl(self, target: Target | Floats, at: NDArray[np.int64] | None = None) -> Floats:
+        columns: Any = slice(None) if at is None else np.asarray(at) - 1
+        units, outside = self.units[:, columns], self.outside[:, columns]
+        if outside.any():
+            # The prior stands in: formulas hold inside the domain only.
+            units = np.where(outside[..., None], self.model.eta0, units)
         if not isinstance(target, np.ndarray):
-            return target.kl_from(self.eta)
-        # Most visits of a conjugate model change nothing: evaluate where eta changes, carry on.
-        fresh = self.changed.copy()
-        fresh[:, 0] = True
-        goal = np.broadcast_to(target, self.units.shape)[fresh]
-        values = self.model.family.kl(self.model.grid.decode(self.units[fresh]), goal)
-        latest = np.cumsum(fresh.ravel()) - 1
-        result: Floats = values[latest].reshape(fresh.shape)
-        return result
+            values = target.kl_from(self.model.grid.decode(units))
+        else:
+            # Most visits of a conjugate model change nothing: evaluate where eta changes, carry on.
+            fresh = self.changed.copy() if at is None else np.ones(outside.shape, dtype=bool)
+            fresh[:, 0] = True
+            goal = np.broadcast_to(target, units.shape)[fresh]
+            found = self.model.family.kl(self.model.grid.decode(units[fresh]), goal)
+            values = found[np.cumsum(fresh.ravel()) - 1].reshape(fresh.shape)
+        return np.where(outside, np.inf, values) if outside.any() else values
 
     def mean(self) -> Floats:
         return self.kl().mean()
