@@ -22,6 +22,10 @@ def watch(agents: Supervisor, done, limit: float = 60.0) -> None:
         time.sleep(0.05)
 
 
+def parent(pid: int | None) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
 def test_the_dead_are_started_again(tmp_path):
     net = Processes(tmp_path / "net", agents=2, graph="path")
     folders = [net.folder(name) for name in net.names]
@@ -42,9 +46,10 @@ def test_the_dead_are_started_again(tmp_path):
 
         # The process that forks them dies: they live on, and a new one forks those that do not.
         before = {name: child.pid for name, child in agents.children.items()}
-        assert agents.nursery._process is not None
-        agents.nursery._process.kill()
-        agents.nursery._process.wait()
+        fork_server = parent(before["a1"])
+        assert fork_server == parent(before["a2"]) != os.getpid()
+        os.kill(fork_server, signal.SIGKILL)
+        watch(agents, lambda: parent(before["a1"]) != fork_server)
         agents.look()
         assert {name: child.pid for name, child in agents.children.items()} == before
         os.kill(before["a2"] or 0, signal.SIGKILL)

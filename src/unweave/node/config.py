@@ -8,6 +8,10 @@ auto_vote = false                # vote for every agent that is asked about and 
 watch = 0                        # seconds between looks at the data; 0: only `unweave learn`
 solve_limit = 3600               # seconds for one solve; then the token goes on without it
 metrics = "127.0.0.1:9400"       # /metrics and /healthz; "" or absent: off
+log = "human"                    # or "json"
+log_level = "info"               # debug, info, warning or error
+log_bytes = 10000000             # agent.log is rotated when it would be larger; 0: never
+log_files = 3                    # rotated files that are kept: agent.log.1 is the newest
 
 [data]
 path = "north.csv"
@@ -52,6 +56,9 @@ class AgentConfig(BaseModel):
     solve_limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600.0
     metrics: str = ""
     log: Literal["human", "json"] = "human"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_bytes: Annotated[int, Field(ge=0)] = 10_000_000
+    log_files: Annotated[int, Field(ge=1)] = 3
     data: DataSource
 
 
