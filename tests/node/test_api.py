@@ -94,7 +94,7 @@ def test_every_request_is_answered_as_the_table_says(tmp_path):
         assert {*found, "vote"} == {*ROUTES}
         assert found["status"]["status"]["digest"] == found["posterior"]["posterior"]["digest"]
         assert found["stop"] == {}
-        assert "payload" in found["erasure"]["erasure"]["certificate"]
+        assert "attestation" in found["erasure"]["erasure"]["certificate"]
 
     play(tmp_path, story)
 

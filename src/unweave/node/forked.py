@@ -12,7 +12,6 @@ from typing import NoReturn
 
 from setproctitle import setproctitle, setthreadtitle
 
-from unweave.node.__main__ import main
 from unweave.node.log import LOG_FILE
 
 __all__ = ["run"]
@@ -21,6 +20,8 @@ __all__ = ["run"]
 def run(folder: str, environment: dict[str, str]) -> NoReturn:
     """The agent of `folder`, with a session of its own, the supervisor's environment, and agent.log
     as its standard output and error. It ends when the supervisor does, however that ends."""
+    from unweave.node.__main__ import main  # not in the supervisor, which imports this module
+
     code = 1
     try:
         os.setsid()  # Ctrl-C reaches the supervisor, which stops its agents in order

@@ -18,7 +18,10 @@ __all__: list[str] = []
 # Before NumPy is imported. One thread for linear algebra: agents of one machine share its cores.
 for _library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
-importlib.import_module("unweave.node.forked")
+for _module in ("forked", "__main__"):
+    importlib.import_module(f"unweave.node.{_module}")
+for _module in ("uvicorn.lifespan.off", "encodings.idna"):  # imported when a server starts
+    importlib.import_module(_module)
 os.environ["SPT_NOENV"] = "1"  # setproctitle leaves the environment where `ps e` reads it
 setproctitle("unweave fork server")
 gc.collect()
