@@ -49,3 +49,19 @@ def test_an_agent_loads_nothing_of_others(tmp_path, code):
     assert not found, sorted(found)
     heavy = {"typer", "rich", "matplotlib", "pandas", "networkx", "numba", "arviz"}
     assert not modules & heavy
+
+
+FORK = """
+import os, sys
+import unweave.node.preload
+assert "grpc" in sys.modules and "starlette" in sys.modules
+print(len(os.listdir("/proc/self/task")), [f for f in os.listdir("/proc/self/fd") if int(f) > 2])
+"""
+
+
+def test_the_fork_server_shares_modules_and_nothing_else():
+    """One thread and no descriptor: gRPC, which starts threads, is not initialised."""
+    found = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True)
+    threads, _, handles = found.stdout.partition(" ")
+    assert int(threads) == 1, found.stderr
+    assert len(handles.split(",")) == 1  # the listing's own

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -38,6 +40,7 @@ def test_the_dead_are_started_again(tmp_path):
             assert Path(f"/proc/{pid}/comm").read_text() == f"unweave {name}\n"
             command = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode()
             assert command == f"unweave agent {net.folder(name)}"
+            assert net.statuses(name)[name]["supervisor"] == os.getpid()
             assert b"PATH=" in Path(f"/proc/{pid}/environ").read_bytes()
         os.kill(first["a1"], signal.SIGKILL)
         watch(agents, lambda: agents.children["a1"].pid != first["a1"])
@@ -109,3 +112,27 @@ def test_what_cannot_start_is_given_up(tmp_path):
     ):
         agents.ready(60.0)
     assert agents.children["a1"].exit_code is not None
+
+
+MAIN = """
+import sys
+from pathlib import Path
+from unweave.operations.supervisor import Supervisor
+with Path(sys.argv[2]).open("a") as file:
+    file.write("once ")
+if __name__ == "__main__":
+    with Supervisor([Path(sys.argv[1])]) as agents:
+        agents.ready(60.0)
+"""
+
+
+def test_agents_do_not_run_the_program_that_supervises_them(tmp_path):
+    """multiprocessing would import the file that was started again in each of its processes."""
+    net = Processes(tmp_path / "net", agents=1)
+    program, ran = tmp_path / "program.py", tmp_path / "ran"
+    program.write_text(MAIN)
+    words = [sys.executable, str(program), str(net.folder("a1")), str(ran)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert ran.read_text() == "once "
+    assert "stopped" in net.log("a1")

@@ -35,10 +35,11 @@ from unweave.node.data.source import DataSource
 from unweave.node.errors import BadSetting
 from unweave.protocol.config import Terms
 
-__all__ = ["AGENT_FILE", "AgentConfig", "AgentFolder", "agent_name", "find_agents"]
+__all__ = ["AGENT_FILE", "SUPERVISOR", "AgentConfig", "AgentFolder", "agent_name", "find_agents"]
 
 
 AGENT_FILE = "agent.toml"
+SUPERVISOR = "UNWEAVE_SUPERVISOR"  # the process that starts this agent, also after it has died
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 

@@ -12,21 +12,20 @@ from typing import NoReturn
 
 from setproctitle import setproctitle, setthreadtitle
 
+from unweave.node.config import SUPERVISOR
 from unweave.node.log import LOG_FILE
 
 __all__ = ["run"]
 
 
-def run(folder: str, environment: dict[str, str]) -> NoReturn:
-    """The agent of `folder`, with a session of its own, the supervisor's environment, and agent.log
-    as its standard output and error. It ends when the supervisor does, however that ends."""
+def run(folder: str) -> NoReturn:
+    """The agent of `folder`, with a session of its own, and agent.log as its standard output and
+    error. It ends when the supervisor does, however that ends."""
     from unweave.node.__main__ import main  # not in the supervisor, which imports this module
 
     code = 1
     try:
         os.setsid()  # Ctrl-C reaches the supervisor, which stops its agents in order
-        os.environ.clear()
-        os.environ.update(environment)
         nothing = os.open(os.devnull, os.O_RDONLY)
         log = os.open(Path(folder) / LOG_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         for source, standard in ((nothing, 0), (log, 1), (log, 2)):
@@ -37,6 +36,7 @@ def run(folder: str, environment: dict[str, str]) -> NoReturn:
         setthreadtitle(f"unweave {Path(folder).resolve().name}")  # where only 15 bytes fit
         supervisor = multiprocessing.parent_process()
         assert supervisor is not None
+        os.environ[SUPERVISOR] = str(supervisor.pid)
         code = main(folder, supervisor.sentinel)
     except BaseException:
         traceback.print_exc()

@@ -7,6 +7,7 @@ imported, but not initialised: so agents share code and nothing else.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import os
@@ -26,3 +27,4 @@ os.environ["SPT_NOENV"] = "1"  # setproctitle leaves the environment where `ps e
 setproctitle("unweave fork server")
 gc.collect()
 gc.freeze()  # so that collections in the agents leave the shared pages alone
+atexit.register(gc.unfreeze)  # else DuckDB reports leaks when the fork server ends

@@ -17,16 +17,10 @@ from pathlib import Path
 from types import ModuleType
 
 from unweave.errors import UnweaveError
-from unweave.node.api.report import SUPERVISOR
 
-__all__ = ["ForkedAgent", "environment"]
+__all__ = ["ForkedAgent"]
 
 _LOST = 255  # multiprocessing's exit code of a process whose fork server has ended
-
-
-def environment() -> dict[str, str]:
-    """What agents get: that of this process, and who supervises them."""
-    return {**os.environ, SUPERVISOR: str(os.getpid())}
 
 
 class ForkedAgent:
@@ -37,7 +31,7 @@ class ForkedAgent:
 
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["unweave.node.preload"])
-        self._process = context.Process(target=run, args=(str(folder), environment()), daemon=True)
+        self._process = context.Process(target=run, args=(str(folder),), daemon=True)
         try:
             with _no_main():
                 self._process.start()

@@ -15,9 +15,9 @@ from typing import Protocol, Self
 
 from unweave.errors import UnweaveError
 from unweave.node.api.client import AgentDown, Operator
-from unweave.node.config import agent_name
+from unweave.node.config import SUPERVISOR, agent_name
 from unweave.node.log import LOG_FILE
-from unweave.operations.fork_server import ForkedAgent, environment
+from unweave.operations.fork_server import ForkedAgent
 
 __all__ = ["Child", "Process", "Supervisor"]
 
@@ -66,7 +66,7 @@ class Child:
                 stdin=subprocess.PIPE,  # its end tells the agent that this process is gone
                 stdout=log,
                 stderr=log,
-                env=environment(),
+                env={**os.environ, SUPERVISOR: str(os.getpid())},
                 start_new_session=True,  # Ctrl-C reaches the supervisor, which stops in order
             )
 

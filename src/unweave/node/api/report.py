@@ -11,12 +11,13 @@ from typing import Any
 
 from unweave.families.marginals import finite
 from unweave.manifest.brief import brief_settings
+from unweave.node.config import SUPERVISOR
 from unweave.node.driver import Node
 from unweave.protocol.certificate.write import proved_by
 from unweave.protocol.state import State
 from unweave.protocol.token import NOTHING, Token, bit, digest, members, missing
 
-__all__ = ["GONE", "SUPERVISOR", "erasure_report", "posterior_report", "status_report"]
+__all__ = ["GONE", "erasure_report", "posterior_report", "status_report"]
 
 
 _SHOWN = 10_000  # numbers of a posterior that are told unasked
@@ -208,6 +209,3 @@ def erasure_report(node: Node, request: bytes) -> dict[str, Any]:
 
 
 GONE = "was declared gone by a quorum: it takes part no more"
-
-
-SUPERVISOR = "UNWEAVE_SUPERVISOR"  # whoever started an agent, and starts it again when it dies
