@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.responses import Response
 from tests.support.nodes import QUICK, nodes, until
 from tests.support.processes import Processes
 
@@ -185,6 +186,21 @@ def test_large_integers_are_strings_on_the_way(tmp_path, monkeypatch):
         with Operator(node.folder.path, 60.0) as operator:
             found = await asyncio.to_thread(operator.ask, "posterior")
         assert found == {"posterior": told}
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("code", [200, 404])
+def test_an_agent_of_another_version(tmp_path, monkeypatch, code):
+    """An answer that the table does not describe is an error in words."""
+    monkeypatch.setattr(server, "_json", lambda *_: Response("something", code))
+
+    async def story(node, api):
+        with (
+            Operator(node.folder.path, 60.0) as operator,
+            pytest.raises(UnweaveError, match=rf"a1: the answer to status \(HTTP {code}\)"),
+        ):
+            await asyncio.to_thread(operator.ask, "status")
 
     play(tmp_path, story)
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.support.processes import Processes
 
 from unweave.node.log import Log, RotatingLog
 
@@ -98,3 +99,26 @@ def test_a_folder_that_cannot_be_written_does_not_stop_anybody(tmp_path):
             os.dup2(copy, standard)
             os.close(copy)
     assert "before" in (tmp_path / "agent.log").read_text()
+
+
+def test_agents_of_a_supervisor_rotate_their_logs(tmp_path):
+    with Processes(tmp_path / "net", agents=1) as net:
+        settings = net.folder("a1") / "agent.toml"
+        text = settings.read_text()
+        settings.write_text(
+            text.replace("[data]", 'log_level = "debug"\nlog_bytes = 300\nlog_files = 1\n\n[data]')
+        )
+        for _ in range(3):
+            net.start("a1")
+            assert net.stop("a1") == [0]
+        older = (net.folder("a1") / "agent.log.1").read_text()
+        assert "started" in older + net.log("a1")
+        assert net.log("a1").endswith("stopped\n")
+        assert len(net.log("a1")) <= 300
+        assert not (net.folder("a1") / "agent.log.2").exists()
+
+        # What it says before it has a log is there as well.
+        settings.write_text(text + "]")
+        net.children["a1"].start()
+        assert net.process("a1").wait(60.0) == 2
+        assert "not TOML" in net.log("a1").splitlines()[-1]

@@ -73,13 +73,18 @@ class Operator:
             late = "" if do == "status" else "; if it only slept, it will do what was asked"
             how = asleep(self.pid) if lives(self.pid) else "it has stopped; start it again"
             raise AgentDown(f"{self.name}: does not answer ({error}): {how}{late}") from None
-        if response.status == 200:
-            # Strings of digits become the integers that they are.
-            found: dict[str, Any] = _reader(do).validate_json(answer)
-            return found
-        told = json.loads(answer)["error"]
-        refused = UnweaveError(f"{self.name}: {told['message']}")
-        refused.exit_code = int(told["exit_code"])
+        try:
+            if response.status == 200:
+                # Strings of digits become the integers that they are.
+                return _reader(do).validate_json(answer)
+            told = json.loads(answer)["error"]
+            refused = UnweaveError(f"{self.name}: {told['message']}")
+            refused.exit_code = int(told["exit_code"])
+        except (ValueError, KeyError, TypeError):  # pydantic's errors are ValueErrors
+            raise UnweaveError(
+                f"{self.name}: the answer to {do} (HTTP {response.status}) cannot be read. Fix: start "
+                "the agent again with this version of unweave"
+            ) from None
         raise refused
 
     def close(self) -> None:
