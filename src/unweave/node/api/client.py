@@ -82,8 +82,8 @@ class Operator:
             refused.exit_code = int(told["exit_code"])
         except (ValueError, KeyError, TypeError):  # pydantic's errors are ValueErrors
             raise UnweaveError(
-                f"{self.name}: the answer to {do} (HTTP {response.status}) cannot be read. Fix: start "
-                "the agent again with this version of unweave"
+                f"{self.name}: the answer to {do} (HTTP {response.status}) cannot be read. Fix: "
+                "start the agent again with this version of unweave"
             ) from None
         raise refused
 
