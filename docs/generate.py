@@ -1,12 +1,13 @@
 """Writes the pages that follow from the code: `python docs/generate.py` (`make docs`).
 
-cli.md comes from the commands' own help, models.md from the registry of models. A test compares the
-files with what this script would write.
+cli.md comes from the commands' own help, models.md from the registry of models, api.md from the
+table of the operator's API. A test compares the files with what this script would write.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from typing import Any
 import typer
 
 from unweave.cli import app
+from unweave.json_form import SAFE
 from unweave.models import ConjugateModel, Model, by_name, names
 from unweave.models.describe import predictive_words, resolution_words
 from unweave.models.scaling import Scaled
+from unweave.node.api.routes import openapi
 from unweave.testing.models import CASES
 
 HERE = Path(__file__).parent
@@ -212,7 +215,89 @@ def _unindent(doc: str) -> str:
     )
 
 
-PAGES = {"cli.md": cli, "models.md": models}
+# ------------------------------------------------------------------------------------------ API
+
+
+def api() -> str:
+    """One section per request, from the OpenAPI document that agents serve."""
+    document = openapi()
+    operations = [
+        (f"{method.upper()} {path}", operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+    lines = [
+        "# The operator's API of an agent",
+        NOTE,
+        "",
+        "An agent serves HTTP and JSON on the Unix socket `agent.sock` in its folder (mode 0600: "
+        "only its own user may connect). Every command of `unweave` that talks to agents uses it; "
+        "so can `curl`:",
+        "",
+        "```sh",
+        "curl --unix-socket clinics/agents/north/agent.sock http://agent/status",
+        "curl --unix-socket clinics/agents/north/agent.sock http://agent/erasures "
+        '-d \'{"keys": ["p17"]}\'',
+        "```",
+        "",
+        "`/openapi.json` describes every request and answer for machines (OpenAPI 3.1). A POST "
+        "takes one JSON object; an empty body is `{}`. An unknown key is refused. A failure has "
+        'the status 400 (bad input), 409 (refused), 413 or 500 and answers `{"error": {"kind", '
+        '"message", "exit_code"}}`; the codes are those of the [errors](errors.md).',
+        "",
+        f"Integers beyond ±{SAFE} (2^53 − 1) are strings, because many readers of JSON would round "
+        "them: stamps and grid units.",
+        "",
+        "The TCP address `metrics` in agent.toml serves `/metrics` and `/healthz`, and nothing "
+        "else.",
+        "",
+        "| request | what it does |",
+        "|---|---|",
+        *(f"| `{where}` | {operation['summary']} |" for where, operation in operations),
+    ]
+    for where, operation in operations:
+        taken, answered = _taken(operation), _answered(operation, document)
+        if taken or answered:
+            lines += ["", f"## {where}", "", operation["summary"], *taken, *answered]
+    return "\n".join(lines) + "\n"
+
+
+def _taken(operation: dict[str, Any]) -> list[str]:
+    """A table of the parameters."""
+    body = operation.get("requestBody", {"content": {"application/json": {"schema": {}}}})
+    fields = body["content"]["application/json"]["schema"].get("properties", {})
+    rows = [(name, one.get("description", ""), one) for name, one in fields.items()]
+    rows += [(p["name"], p["description"], p["schema"]) for p in operation.get("parameters", ())]
+    if not rows:
+        return []
+    lines = []
+    for name, text, one in rows:
+        default = f"`{json.dumps(one['default'])}`" if "default" in one else "required"
+        lines.append(f"| `{name}` | {text} | {default} |")
+    return ["", "| takes | meaning | default |", "|---|---|---|", *lines]
+
+
+def _answered(operation: dict[str, Any], document: dict[str, Any]) -> list[str]:
+    """The fields of the answer, and of the report in it."""
+    content = operation["responses"]["200"].get("content")
+    if content is None:
+        return []
+    schema = content["application/json"]["schema"]
+    lines = []
+    for name, one in schema["properties"].items():
+        inner = document["components"]["schemas"].get(one.get("$ref", "").rpartition("/")[2])
+        if inner is None:
+            lines.append(f"`{name}`")
+        else:
+            fields = ", ".join(f"`{field}`" for field in inner["properties"])
+            lines.append(f"`{name}` ({inner.get('description', '').strip()}): {fields}")
+    if not lines:
+        return ["", "Answers an empty object."]
+    about = " ".join(schema.get("description", "").split())
+    return ["", f"Answers {'; '.join(lines)}. {about}".strip()]
+
+
+PAGES = {"api.md": api, "cli.md": cli, "models.md": models}
 
 
 def main(arguments: list[str]) -> int:

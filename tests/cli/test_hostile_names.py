@@ -14,9 +14,10 @@ from rich.table import Table
 from tests.support.processes import Processes
 
 from unweave.cli import common
-from unweave.cli.common import error_report, fail, styled
+from unweave.cli.common import fail, styled
 from unweave.cli.telling import telling
 from unweave.errors import UnweaveError
+from unweave.json_form import error_report
 from unweave.node.log import Log
 from unweave.text import in_markdown, quote, visible
 

@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from unweave.cli import _COMMANDS, common
-from unweave.cli.common import as_json, error_report
+from unweave.cli import _COMMANDS
 from unweave.errors import ConfigError, UnweaveError
+from unweave.json_form import as_json, error_report
 from unweave.node.errors import BadData
 
 FAILING = {
@@ -86,4 +86,4 @@ def test_nothing_but_the_one_function_writes_json():
             source = inspect.getsource(inspect.getmodule(command))
             assert "json.dumps" not in source
             assert "jsonlib.dumps" not in source
-    assert common.as_json({}) == "{}"
+    assert as_json({}) == "{}"

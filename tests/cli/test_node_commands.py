@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.support.commands import run_command as unweave
 from tests.support.processes import Processes
 
@@ -355,12 +356,17 @@ def _watched(net: Processes) -> None:
     assert get("/else")[0] == 404
     code, metrics = get("/metrics")
     assert code == 200
-    assert 'unweave_included_agents{agent="a1"} 5' in metrics
+    assert 'unweave_included_agents{agent="a1"} 5.0\n' in metrics
     assert 'unweave_tokens_received_total{agent="a1"}' in metrics
-    for line in metrics.splitlines():
-        assert line.startswith("# TYPE") or len(line.split()) == 2, line
+    families = list(text_string_to_metric_families(metrics))
+    assert all(family.name.startswith("unweave_") for family in families)
+    (phase,) = (one for family in families for one in family.samples if "phase" in one.labels)
+    assert phase.labels["phase"] in ("resting", "idle")
+    # Nothing else is served there: no operator is known behind a port.
+    for path in ("/status", "/posterior", "/openapi.json", "/stop"):
+        assert get(path)[0] == 404
     with socket.create_connection(("127.0.0.1", port)) as rude:
-        rude.sendall(b"POST /metrics HTTP/1.1\r\n\r\n")
+        rude.sendall(b"POST /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"405" in rude.recv(100)
     lines = [json.loads(line) for line in net.log("a1").splitlines()]
     assert {"time", "level", "agent", "event"} <= set(lines[0])

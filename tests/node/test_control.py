@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from typing import Any
 
@@ -12,10 +11,11 @@ import pytest
 from tests.support.nodes import QUICK, nodes, until
 from tests.support.processes import Processes
 
+from unweave.errors import DataError
 from unweave.models import DirichletCategorical
 from unweave.node.agent import open_data
-from unweave.node.api import control, report
-from unweave.node.api.control import Control
+from unweave.node.api import report, server
+from unweave.node.api.server import Api
 
 
 def at_rest(agents: dict[str, Any]) -> bool:
@@ -37,18 +37,18 @@ def test_a_posterior_keeps_nobody_waiting(tmp_path, monkeypatch):
         assert go.wait(60.0)
         return told(*args, **more)
 
-    monkeypatch.setattr(control, "posterior_report", slowly)
+    monkeypatch.setattr(server, "posterior_report", slowly)
 
     async def play():
         net = Processes(tmp_path / "net", agents=2, graph="path", patience=QUICK)
         async with nodes(net) as agents:
             await until(lambda: at_rest(agents))
-            door: Any = Control(agents["a1"], None, None)
-            asked = asyncio.ensure_future(door._answer(b'{"do": "posterior"}'))
+            api: Any = Api(agents["a1"], None, None)
+            asked = asyncio.ensure_future(api.call("posterior", {}))
             try:
                 await until(begun.is_set)
                 async with asyncio.timeout(60.0):
-                    status = await door._answer(b'{"do": "status"}')
+                    status = await api.call("status", {})
                 assert status["status"]["name"] == "a1"
                 assert not asked.done()
             finally:
@@ -72,8 +72,8 @@ def test_a_large_posterior_is_told_in_part(tmp_path, monkeypatch, everything):
         )
         async with nodes(net) as agents:
             await until(lambda: at_rest(agents))
-            door: Any = Control(agents["a1"], None, None)
-            answer = await door._posterior({"everything": everything})
+            api: Any = Api(agents["a1"], None, None)
+            answer = await api.call("posterior", {"everything": everything})
         found = answer["posterior"]
         assert (found["marginals_total"], found["units_total"]) == (6, 6)
         assert len(found["marginals"]) == (6 if everything else 4)
@@ -94,23 +94,23 @@ def test_the_marginals_of_a_sum_are_computed_once(tmp_path, monkeypatch):
             await until(lambda: at_rest(agents))
             node = agents["a1"]
             data = open_data(node.folder, node.identity)
-            door: Any = Control(node, data, None)
+            api: Any = Api(node, data, None)
             computed: list[object] = []
             kind, marginals = type(node.model), type(node.model).marginals
             monkeypatch.setattr(
                 kind, "marginals", lambda self, eta: computed.append(eta) or marginals(self, eta)
             )
-            first = (await door._posterior({}))["posterior"]
-            assert (await door._posterior({}))["posterior"] == first
+            first = (await api.call("posterior", {}))["posterior"]
+            assert (await api.call("posterior", {}))["posterior"] == first
             assert len(computed) == 1
-            await door._answer(_line({"keys": ["a1-0"]}))
+            await api.call("erase", {"keys": ["a1-0"]})
             await until(lambda: len(node.state.dropped) == 1 and at_rest(agents))
-            second = (await door._posterior({}))["posterior"]
+            second = (await api.call("posterior", {}))["posterior"]
             assert second["digest"] != first["digest"]
             assert second["marginals"] != first["marginals"]
-            monkeypatch.setattr(control, "_KEPT", 0.0)
-            await door._posterior({})
-            await until(lambda: door._told is None)  # nothing is kept of what is erased later
+            monkeypatch.setattr(server, "_KEPT", 0.0)
+            await api.call("posterior", {})
+            await until(lambda: api._told is None)  # nothing is kept of what is erased later
 
     asyncio.run(play())
 
@@ -124,24 +124,19 @@ def test_records_that_were_deleted_are_erased_for_good(tmp_path):
             await until(lambda: at_rest(agents))
             node = agents["a1"]
             data = open_data(node.folder, node.identity)
-            door: Any = Control(node, data, None)
+            api: Any = Api(node, data, None)
             ask = {"keys": ["a1-0", "a1-1"]}
-            refused = await door._answer(_line(ask))
-            assert "1 of 2 keys are not in the data of a1" in refused["error"]
-            asked = await door._answer(_line(ask | {"missing_ok": True}))
-            assert asked["ok"], asked
+            with pytest.raises(DataError, match="1 of 2 keys are not in the data of a1"):
+                await api.call("erase", ask)
+            await api.call("erase", ask | {"missing_ok": True})
             await until(lambda: len(node.state.dropped) == 2 and at_rest(agents))
             # A backup of the file brings it back, and it does not count.
             net.rows["a1"]["a1-0"] = gone
             net.append("a1", [])
             without = net.expected({"a1": ["a1-0", "a1-1"]})
-            again = await door._answer(_line(ask | {"missing_ok": True}))
+            again = await api.call("erase", ask | {"missing_ok": True})
             assert again["before"] == 2
             assert data.count(node.state.dropped) == len(net.rows["a1"]) - 2
             assert report.status_report(node)["digest"] == without
 
     asyncio.run(play())
-
-
-def _line(request: dict[str, Any]) -> bytes:
-    return json.dumps({"do": "erase", **request}).encode()

@@ -70,8 +70,9 @@ class Scene:
         host, _, port = self.network.address(ATTACKED).rpartition(":")
         return asyncio.open_connection(host, int(port))
 
-    async def attack(self, attack, who, reason):
-        """Run `attack(scene)` and check what the attacked agent makes of it."""
+    async def attack(self, attack, who=None, reason=None):
+        """Run `attack(scene)` and check what the attacked agent makes of it. Without `who`: gRPC
+        has ended it in the handshake, and nothing has reached the agent."""
         attacked = self.transport(ATTACKED, stream=self.log)
         async with running(attacked, self.deliver), running(self.transport(HEALTHY)) as healthy:
 
@@ -85,12 +86,12 @@ class Scene:
                     await served()
                     await asyncio.wait({attacking}, timeout=0.1)
                 await attacking
-                while attacked.refusals[who, reason] == 0:
+                while who and attacked.refusals[who, reason] == 0:
                     await asyncio.sleep(0.05)
                 await served()
-        assert set(attacked.refusals) == {(who, reason)}
+        assert set(attacked.refusals) == ({(who, reason)} if who else set())
         lines = [line for line in self.log.getvalue().splitlines() if "refused" in line]
-        assert len(lines) == attacked.refusals[who, reason]
+        assert len(lines) == sum(attacked.refusals.values())
         assert all(f"sender={who}" in line and f"reason={reason}" in line for line in lines)
         assert all("127.0.0.1:" in line for line in lines)  # who, as far as one can know
         assert {data for _, data in self.heard} == {b"meanwhile"}  # and nothing else got through
@@ -135,7 +136,7 @@ def test_a_stranger_fails_in_the_handshake(who):
             call = channel.stream_unary(METHOD)(iter([chunk(b"hello", 5)]), timeout=10)
             assert await status(call) == "UNAVAILABLE"
 
-    asyncio.run(Scene().attack(attack, "unknown", "handshake"))
+    asyncio.run(Scene().attack(attack))
 
 
 def test_plaintext_is_not_spoken():
@@ -145,7 +146,7 @@ def test_plaintext_is_not_spoken():
             call = channel.stream_unary(METHOD)(iter([chunk(b"hello", 5)]), timeout=10)
             assert await status(call) == "UNAVAILABLE"
 
-    asyncio.run(Scene().attack(attack, "unknown", "handshake"))
+    asyncio.run(Scene().attack(attack))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +164,7 @@ def test_bytes_that_are_no_handshake(hello):
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
 
-    asyncio.run(Scene(handshake=3.0).attack(attack, "unknown", "handshake"))
+    asyncio.run(Scene(handshake=3.0).attack(attack))
 
 
 def test_old_tls_needs_a_certificate_too():
@@ -181,11 +182,11 @@ def test_old_tls_needs_a_certificate_too():
             if not await reader.read():
                 raise ConnectionResetError
 
-    asyncio.run(Scene().attack(attack, "unknown", "handshake"))
+    asyncio.run(Scene().attack(attack))
 
 
 def test_many_strangers_at_once():
-    """More than a line each per minute would let them fill the disk."""
+    """They cannot fill the disk, and a neighbour is served meanwhile."""
 
     async def main():
         scene = Scene()
@@ -202,11 +203,7 @@ def test_many_strangers_at_once():
             while not knocking.done():
                 assert await healthy.send(ATTACKED, b"meanwhile") == [b"meanwhile"]
             await knocking
-            async with asyncio.timeout(60):
-                while attacked.refusals["unknown", "handshake"] < 80:
-                    await asyncio.sleep(0.05)
-        assert attacked.refusals["unknown", "handshake"] == 80
-        assert scene.log.getvalue().count("refused") <= 60
+        assert scene.log.getvalue() == ""
 
     asyncio.run(main())
 
@@ -482,10 +479,6 @@ def test_only_neighbours_can_ask_for_health():
             async with scene.channel(scene.network.identities[OUTSIDE]) as channel:
                 with pytest.raises(grpc.aio.AioRpcError):
                     await ask(channel)
-            async with asyncio.timeout(60):
-                while not attacked.refusals:
-                    await asyncio.sleep(0.05)
-        assert attacked.refusals == {("unknown", "handshake"): 1}
 
     asyncio.run(main())
 

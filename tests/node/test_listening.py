@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from unweave.errors import ConfigError, TransportError
-from unweave.node.api.metrics import Metrics, _label
+from unweave.node.api.server import Monitoring
 from unweave.node.log import Log
 from unweave.node.transport.server import GrpcTransport, why_not
 from unweave.testing.transport import LocalNetwork, running
@@ -57,14 +57,10 @@ def test_a_port_that_is_not_for_us(monkeypatch):
 @pytest.mark.parametrize("where", ["0.0.0.0:99999", "0.0.0.0:", ":80", "80", "host:-1", "host:²"])
 def test_metrics_need_a_port(where):
     with pytest.raises(ConfigError, match=r"port up to 65535.*mend it in agent\.toml"):
-        Metrics(None, where)
+        Monitoring(None, where)
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "x" * 70, "192.0.2.1"])
 def test_metrics_need_a_host(host):
     with pytest.raises(ConfigError, match=r"choose another address in agent\.toml"):
-        asyncio.run(Metrics(None, f"{host}:0").start())
-
-
-def test_labels_are_read_back_as_they_were():
-    assert _label('a\\b"c\nd') == r"a\\b\"c\nd"
+        asyncio.run(Monitoring(None, f"{host}:0").start())

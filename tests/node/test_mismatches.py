@@ -136,7 +136,7 @@ def test_an_audit_that_does_not_add_up_ends_with_an_error(tmp_path):
         assert (shown["mismatches"], shown["digest"]) == ([name], net.expected())
         assert all(f"{MISMATCH} " in net.log(agent) for agent in net.names)
         with urllib.request.urlopen(f"http://127.0.0.1:{net.metrics[0]}/metrics") as page:
-            assert 'unweave_mismatches{agent="a1"} 1\n' in page.read().decode()
+            assert 'unweave_mismatches{agent="a1"} 1.0\n' in page.read().decode()
 
 
 def test_a_factor_that_is_not_that_of_the_data_is_learned_anew(tmp_path):

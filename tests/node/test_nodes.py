@@ -12,8 +12,8 @@ from unweave.errors import StoreError
 from unweave.models import NormalUnknown
 from unweave.node import agent as seconding
 from unweave.node import agent as serve
-from unweave.node.api.control import Control
 from unweave.node.api.report import status_report
+from unweave.node.api.server import Api
 from unweave.node.compute import DataWorker
 from unweave.node.config import AgentFolder
 from unweave.node.data import private as data
@@ -57,8 +57,7 @@ def test_influence_is_published_when_somebody_asks(tmp_path):
 
 
 async def ask(node):
-    control = Control(node, None, None)
-    return (await control._answer(b'{"do": "influence"}'))["influence"]
+    return (await Api(node, None, None).call("influence", {}))["influence"]
 
 
 def test_a_call_that_takes_too_long_is_not_broken_off(tmp_path):

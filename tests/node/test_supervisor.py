@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -22,6 +24,10 @@ def watch(agents: Supervisor, done, limit: float = 60.0) -> None:
         time.sleep(0.05)
 
 
+def parent(pid: int | None) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
 def test_the_dead_are_started_again(tmp_path):
     net = Processes(tmp_path / "net", agents=2, graph="path")
     folders = [net.folder(name) for name in net.names]
@@ -34,6 +40,7 @@ def test_the_dead_are_started_again(tmp_path):
             assert Path(f"/proc/{pid}/comm").read_text() == f"unweave {name}\n"
             command = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode()
             assert command == f"unweave agent {net.folder(name)}"
+            assert net.statuses(name)[name]["supervisor"] == os.getpid()
             assert b"PATH=" in Path(f"/proc/{pid}/environ").read_bytes()
         os.kill(first["a1"], signal.SIGKILL)
         watch(agents, lambda: agents.children["a1"].pid != first["a1"])
@@ -42,9 +49,10 @@ def test_the_dead_are_started_again(tmp_path):
 
         # The process that forks them dies: they live on, and a new one forks those that do not.
         before = {name: child.pid for name, child in agents.children.items()}
-        assert agents.nursery._process is not None
-        agents.nursery._process.kill()
-        agents.nursery._process.wait()
+        fork_server = parent(before["a1"])
+        assert fork_server == parent(before["a2"]) != os.getpid()
+        os.kill(fork_server, signal.SIGKILL)
+        watch(agents, lambda: parent(before["a1"]) != fork_server)
         agents.look()
         assert {name: child.pid for name, child in agents.children.items()} == before
         os.kill(before["a2"] or 0, signal.SIGKILL)
@@ -104,3 +112,27 @@ def test_what_cannot_start_is_given_up(tmp_path):
     ):
         agents.ready(60.0)
     assert agents.children["a1"].exit_code is not None
+
+
+MAIN = """
+import sys
+from pathlib import Path
+from unweave.operations.supervisor import Supervisor
+with Path(sys.argv[2]).open("a") as file:
+    file.write("once ")
+if __name__ == "__main__":
+    with Supervisor([Path(sys.argv[1])]) as agents:
+        agents.ready(60.0)
+"""
+
+
+def test_agents_do_not_run_the_program_that_supervises_them(tmp_path):
+    """multiprocessing would import the file that was started again in each of its processes."""
+    net = Processes(tmp_path / "net", agents=1)
+    program, ran = tmp_path / "program.py", tmp_path / "ran"
+    program.write_text(MAIN)
+    words = [sys.executable, str(program), str(net.folder("a1")), str(ran)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert ran.read_text() == "once "
+    assert "stopped" in net.log("a1")

@@ -31,7 +31,6 @@ from unweave.grid import digest
 from unweave.models import BetaBernoulli, ConjugateModel, Model
 from unweave.node.api.client import AgentDown, Operator
 from unweave.operations.create import create_network
-from unweave.operations.fork_server import Nursery
 from unweave.operations.supervisor import Child, Process
 from unweave.protocol.token import request_id
 from unweave.testing.transport import free_ports
@@ -81,10 +80,7 @@ class Processes:
             **settings,
         )
         self.metrics = ports[count:]
-        self.nursery = Nursery()
-        self.children = {
-            name: Child(self.folder(name), nursery=self.nursery) for name in self.names
-        }
+        self.children = {name: Child(self.folder(name)) for name in self.names}
         self.rows: dict[str, dict[str, float]] = {name: {} for name in self.names}
         self.out: set[str] = set()  # agents that were erased or are gone
         rng = np.random.default_rng(seed)
@@ -258,8 +254,7 @@ class Processes:
             if child.process is not None and child.exit_code is None:
                 child.process.kill()
                 child.process.wait()
-            child.let_go()
-        self.nursery.close()
+            child.close()
 
     def __enter__(self) -> Self:
         return self

@@ -13,13 +13,18 @@ __all__ = ["agent"]
 def agent(
     folder: Annotated[Path, typer.Argument(metavar="AGENT_DIR", help="The agent's folder.")],
     log_level: Annotated[
-        str, typer.Option("--log-level", help="debug, info, warning or error.")
-    ] = "info",
+        str | None,
+        typer.Option(
+            "--log-level",
+            help="debug, info, warning or error; default: `log_level` in agent.toml.",
+        ),
+    ] = None,
 ) -> None:
     """Run one agent until SIGTERM or Ctrl-C. It can be killed at any moment and started again.
 
     It listens on its address in network.toml (or `listen` in agent.toml) for its neighbours only,
-    over mutual TLS, and on the socket agent.sock in its folder for its operator.
+    over mutual TLS, and on the socket agent.sock in its folder for its operator (docs/api.md). Its
+    log goes to standard error.
 
     Example:
 
@@ -30,6 +35,6 @@ def agent(
     from unweave.errors import ConfigError
     from unweave.node.agent import serve
 
-    if log_level not in ("debug", "info", "warning", "error"):
+    if log_level not in (None, "debug", "info", "warning", "error"):
         raise ConfigError(f"--log-level {log_level}: choose debug, info, warning or error")
     asyncio.run(serve(folder, level=log_level))

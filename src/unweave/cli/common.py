@@ -6,14 +6,12 @@ passes through `visible` on its way out.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
@@ -28,15 +26,14 @@ from rich.status import Status
 from rich.text import Text
 
 from unweave.errors import UnweaveError
+from unweave.json_form import as_json, error_report
 from unweave.text import quote, visible
 
 __all__ = [
-    "as_json",
     "check_timeout",
     "command",
     "console",
     "emit_json",
-    "error_report",
     "errors",
     "fail",
     "hush",
@@ -48,7 +45,6 @@ __all__ = [
 
 # In a pipe nobody knows a width, and a table that was folded for 80 columns is hard to search.
 _PIPE = 160
-_SAFE = 2**53 - 1  # the largest integer that every reader of JSON keeps exactly
 
 
 class _Plain(Console):
@@ -133,42 +129,6 @@ def emit_json(value: object) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         hush()
-
-
-def as_json(value: object, indent: int | None = None) -> str:
-    """The one JSON form. Integers that a reader could round are written as text."""
-    return json.dumps(_plain(value), indent=indent, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if value is None or isinstance(value, str | bool | float):
-        return value
-    if isinstance(value, int):
-        return int(value) if abs(value) <= _SAFE else str(int(value))
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, set | frozenset):
-        return [_plain(one) for one in sorted(value)]
-    raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-def error_report(error: UnweaveError) -> dict[str, Any]:
-    """An error as the JSON of every command. `message` is the whole text; `fix` is what to do, if
-    the error keeps that apart."""
-    _, mark, fix = str(error).rpartition("Fix: ")
-    kind = next(one for one in type(error).__mro__ if one.__module__ == UnweaveError.__module__)
-    return {
-        "error": {
-            "kind": kind.__name__,
-            "message": str(error),
-            "fix": getattr(error, "fix", None) or (fix if mark else None),
-            "exit_code": error.exit_code,
-        }
-    }
 
 
 def fail(error: UnweaveError, *, json: bool = False) -> None:

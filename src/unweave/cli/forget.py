@@ -79,13 +79,13 @@ def forget(
         command,
         console,
         emit_json,
-        error_report,
         fail,
         quote,
         styled,
     )
     from unweave.cli.telling import telling
     from unweave.errors import ConfigError, UnweaveError
+    from unweave.json_form import error_report
     from unweave.operations.cluster import fleet
     from unweave.operations.erase import erase_and_wait
 

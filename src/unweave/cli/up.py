@@ -103,7 +103,8 @@ def _say_stopped(homes: list[Path], until: str, json: bool) -> None:
     """Whoever waited for agents that are ready would else look for them in vain."""
     import sys
 
-    from unweave.cli.common import as_json, console
+    from unweave.cli.common import console
+    from unweave.json_form import as_json
     from unweave.node.config import agent_name
 
     if json:
@@ -150,7 +151,8 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
     from rich.live import Live
 
     from unweave.cli import glance
-    from unweave.cli.common import as_json, console
+    from unweave.cli.common import console
+    from unweave.json_form import as_json
     from unweave.node.api.client import asleep, lives
     from unweave.node.config import AgentFolder
     from unweave.operations.cluster import fleet

@@ -71,8 +71,9 @@ def verify(
 
         unweave verify c.json -n network.toml --records keys.txt --agent a1
     """
-    from unweave.cli.common import console, emit_json, error_report, fail, quote
+    from unweave.cli.common import console, emit_json, fail, quote
     from unweave.errors import ConfigError, UnweaveError
+    from unweave.json_form import error_report
     from unweave.keys import verifier
     from unweave.manifest import load
 

@@ -1,6 +1,6 @@
 """`python -m unweave.node AGENT_DIR` is `unweave agent AGENT_DIR` without the imports of a command
-line: a supervisor that starts many agents saves a fifth of the time. With a `-` before AGENT_DIR
-the agent stops at the end of its standard input, which a supervisor holds open while it lives.
+line. With a `-` before AGENT_DIR the agent has a supervisor: it stops at the end of its standard
+input, which the supervisor holds open, and logs to agent.log in its folder.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from unweave.text import visible
 __all__ = ["main"]
 
 
-def main(folder: str, leash: int | None = None) -> int:
+def main(folder: str, supervisor: int | None = None) -> int:
     """Run one agent; an expected error is one readable line."""
     try:
-        asyncio.run(serve(folder, leash=leash))
+        asyncio.run(serve(folder, supervisor=supervisor))
     except UnweaveError as error:
         sys.stderr.write(f"unweave: {visible(error)}\n")
         return error.exit_code

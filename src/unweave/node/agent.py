@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from unweave.errors import ConfigError, DataError, GridOverflow, UnweaveError
 from unweave.keys import keyid_of, public_key
-from unweave.node.api.control import Control
-from unweave.node.api.metrics import Metrics
+from unweave.node.api.server import Api, Monitoring
 from unweave.node.compute import DataWorker
 from unweave.node.config import AgentFolder
 from unweave.node.data.private import PrivateData
@@ -22,7 +21,7 @@ from unweave.node.driver import Node, NotReady
 from unweave.node.erasures import Remembered, remember
 from unweave.node.errors import BadSetting
 from unweave.node.identity import Identity
-from unweave.node.log import Log
+from unweave.node.log import Log, RotatingLog
 from unweave.node.storage.sqlite import open_store
 from unweave.node.transport.server import GrpcTransport
 from unweave.protocol.events import VoteCast
@@ -58,12 +57,29 @@ def open_data(folder: AgentFolder, identity: Identity) -> PrivateData:
     )
 
 
-async def serve(path: str | Path, *, level: str = "info", leash: int | None = None) -> None:
-    """Run the agent in this folder; returns after SIGTERM, SIGINT, `stop`, or the end of `leash` (a
-    descriptor)."""
+async def serve(
+    path: str | Path, *, level: str | None = None, supervisor: int | None = None
+) -> None:
+    """Run the agent in this folder; returns after SIGTERM, SIGINT or `stop`.
+
+    With `supervisor`, a descriptor that becomes readable when the supervisor ends, the agent ends
+    then, too, and its log is the file agent.log; else the log goes to standard error.
+    """
     folder = AgentFolder.read(path)
     config = folder.config
-    log = Log(config.name, config.log, level)
+    handler = None
+    if supervisor is not None:
+        handler = RotatingLog(folder.path, config.log_bytes, config.log_files)
+    log = Log(config.name, config.log, level or config.log_level, handler=handler)
+    log.take_over()
+    try:
+        await _serve(folder, log, supervisor)
+    finally:
+        log.close()
+
+
+async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> None:
+    config = folder.config
     identity = open_identity(folder)
     model = folder.manifest.build_model()
     data = open_data(folder, identity)
@@ -78,14 +94,14 @@ async def serve(path: str | Path, *, level: str = "info", leash: int | None = No
     node = Node(folder, identity, transport, worker, model, log)
     node.data_problem = said.problem
     freshness = Freshness(node, data)
-    control = Control(node, data, freshness)
-    metrics = Metrics(node, config.metrics) if config.metrics else None
+    api = Api(node, data, freshness)
+    monitoring = Monitoring(node, config.metrics) if config.metrics else None
 
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sign, node.stop)
-    if leash is not None:
-        loop.add_reader(leash, node.stop)
+    if supervisor is not None:
+        loop.add_reader(supervisor, node.stop)
     running = asyncio.create_task(node.run())
     helpers = [asyncio.create_task(keep_votes(node))]
     if config.watch:
@@ -95,29 +111,27 @@ async def serve(path: str | Path, *, level: str = "info", leash: int | None = No
         with contextlib.suppress(NotReady):  # the disk fails again; the next look will see them
             if said.problem is None and await freshness.begin():
                 log.info("the data have changed since this agent last ran")
-        await control.start()
-        if metrics is not None:
-            await _measure(metrics, log)
+        await api.start()
+        if monitoring is not None:
+            await _monitor(monitoring, log)
         await running
     finally:
         node.stop()
         for task in helpers:
             task.cancel()
         await asyncio.gather(running, *helpers, return_exceptions=True)
-        await control.stop()
-        if metrics is not None:
-            await metrics.stop()
+        await asyncio.gather(api.stop(), *([] if monitoring is None else [monitoring.stop()]))
         log.info("stopped")
 
 
-async def _measure(metrics: Metrics, log: Log) -> None:
-    """Whoever cannot be watched takes part all the same."""
+async def _monitor(monitoring: Monitoring, log: Log) -> None:
+    """An agent without metrics takes part all the same."""
     try:
-        await metrics.start()
+        await monitoring.start()
     except ConfigError as error:
         log.error("no metrics", why=str(error))
     else:
-        log.info("metrics", url=f"http://{metrics.host}:{metrics.port}/metrics")
+        log.info("metrics", url=f"http://{monitoring.host}:{monitoring.port}/metrics")
 
 
 class _Said(NamedTuple):

@@ -8,6 +8,10 @@ auto_vote = false                # vote for every agent that is asked about and 
 watch = 0                        # seconds between looks at the data; 0: only `unweave learn`
 solve_limit = 3600               # seconds for one solve; then the token goes on without it
 metrics = "127.0.0.1:9400"       # /metrics and /healthz; "" or absent: off
+log = "human"                    # or "json"
+log_level = "info"               # debug, info, warning or error
+log_bytes = 10000000             # agent.log is rotated when it would be larger; 0: never
+log_files = 3                    # rotated files that are kept: agent.log.1 is the newest
 
 [data]
 path = "north.csv"
@@ -32,10 +36,11 @@ from unweave.node.errors import BadSetting
 from unweave.protocol.config import Terms
 from unweave.text import quote
 
-__all__ = ["AGENT_FILE", "AgentConfig", "AgentFolder", "agent_name", "find_agents"]
+__all__ = ["AGENT_FILE", "SUPERVISOR", "AgentConfig", "AgentFolder", "agent_name", "find_agents"]
 
 
 AGENT_FILE = "agent.toml"
+SUPERVISOR = "UNWEAVE_SUPERVISOR"  # the process that starts this agent, also after it has died
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -53,6 +58,9 @@ class AgentConfig(BaseModel):
     solve_limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600.0
     metrics: str = ""
     log: Literal["human", "json"] = "human"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_bytes: Annotated[int, Field(ge=0)] = 10_000_000
+    log_files: Annotated[int, Field(ge=1)] = 3
     data: DataSource
 
 

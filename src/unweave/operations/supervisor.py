@@ -15,8 +15,9 @@ from typing import Protocol, Self
 
 from unweave.errors import UnweaveError
 from unweave.node.api.client import AgentDown, Operator
-from unweave.node.config import agent_name
-from unweave.operations.fork_server import Nursery
+from unweave.node.config import SUPERVISOR, agent_name
+from unweave.node.log import LOG_FILE
+from unweave.operations.fork_server import ForkedAgent
 from unweave.text import quote
 
 __all__ = ["Child", "Process", "Supervisor"]
@@ -29,7 +30,7 @@ _TAIL = 64 * 1024  # bytes of a log in which its last line is looked for
 
 
 class Process(Protocol):
-    """A `subprocess.Popen`, or a child of the nursery."""
+    """A `subprocess.Popen`, or an agent from the fork server."""
 
     pid: int
 
@@ -41,46 +42,41 @@ class Process(Protocol):
 
 
 class Child:
-    """One agent's process: from the nursery if there is one, else a new interpreter. `prefix` is a
-    command that runs the interpreter, e.g. ("nice", "-n", "10")."""
+    """One agent's process: from the fork server, or, if there is a `prefix`, a new interpreter that
+    this command runs, e.g. ("nice", "-n", "10")."""
 
-    def __init__(
-        self, folder: Path, prefix: tuple[str, ...] = (), nursery: Nursery | None = None
-    ) -> None:
+    def __init__(self, folder: Path, prefix: tuple[str, ...] = ()) -> None:
         self.folder = folder
         self.prefix = prefix
-        self.nursery = nursery
         self.name = agent_name(folder)
         self.process: Process | None = None
         self.restarts = -1
         self.not_before = 0.0
         self.trouble = ""  # why it last went away, or what keeps it from starting
-        self._leash: int | None = None
 
     def start(self) -> None:
-        """Start it on a leash: it stops when this process is gone, however it went."""
+        """Start it. It stops when this process is gone, however it went."""
         self.restarts += 1
-        self.let_go()
-        end, self._leash = os.pipe()
-        try:
-            with (self.folder / "agent.log").open("ab") as log:
-                if self.nursery is not None and not self.prefix:
-                    self.process = self.nursery.start(self.folder, log.fileno(), end)
-                    return
-                self.process = subprocess.Popen(
-                    [*self.prefix, sys.executable, "-m", "unweave.node", "-", str(self.folder)],
-                    stdin=end,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,  # Ctrl-C reaches the supervisor, which stops in order
-                )
-        finally:
-            os.close(end)
+        self.close()
+        with (self.folder / LOG_FILE).open("ab") as log:
+            if not self.prefix:
+                self.process = ForkedAgent(self.folder)
+                return
+            self.process = subprocess.Popen(
+                [*self.prefix, sys.executable, "-m", "unweave.node", "-", str(self.folder)],
+                stdin=subprocess.PIPE,  # its end tells the agent that this process is gone
+                stdout=log,
+                stderr=log,
+                env={**os.environ, SUPERVISOR: str(os.getpid())},
+                start_new_session=True,  # Ctrl-C reaches the supervisor, which stops in order
+            )
 
-    def let_go(self) -> None:
-        leash, self._leash = self._leash, None
-        if leash is not None:
-            os.close(leash)
+    def close(self) -> None:
+        """Give the descriptors of a process that has ended back; its exit code stays."""
+        if isinstance(self.process, ForkedAgent):
+            self.process.close()
+        elif isinstance(self.process, subprocess.Popen) and self.process.stdin is not None:
+            self.process.stdin.close()
 
     @property
     def pid(self) -> int | None:
@@ -93,7 +89,7 @@ class Child:
     def last_words(self) -> str:
         """The last line of its log."""
         try:
-            with (self.folder / "agent.log").open("rb") as log:
+            with (self.folder / LOG_FILE).open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
                 lines = log.read().decode(errors="replace").strip().splitlines()
         except OSError:
@@ -114,8 +110,7 @@ class Supervisor:
     """`with Supervisor(folders) as s: s.ready(30)` — leaves no process behind."""
 
     def __init__(self, folders: list[Path], *, restart: bool = True) -> None:
-        self.nursery = Nursery()
-        children = [Child(folder, nursery=self.nursery) for folder in folders]
+        children = [Child(folder) for folder in folders]
         self.children = {child.name: child for child in children}
         self.restart = restart
         self._opened = False  # whether everybody was ready once
@@ -182,7 +177,7 @@ class Supervisor:
             first = self.children[sorted(waiting)[0]]
             raise UnweaveError(
                 f"{', '.join(sorted(waiting))} did not start within {timeout:g} s; the last line "
-                f"of {first.folder / 'agent.log'}: {first.last_words() or 'nothing'}"
+                f"of {first.folder / LOG_FILE}: {first.last_words() or 'nothing'}"
             )
         self._opened = True
 
@@ -205,5 +200,4 @@ class Supervisor:
                     process.kill()
                     process.wait()
             for child in self.children.values():
-                child.let_go()
-            self.nursery.close()
+                child.close()

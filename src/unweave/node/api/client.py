@@ -1,7 +1,9 @@
-"""Talking to an agent through its operator's socket. Every call is bounded in time."""
+"""Calls an agent's API through its operator's socket. Every call is bounded in time."""
 
 from __future__ import annotations
 
+import functools
+import http.client
 import json
 import os
 import socket
@@ -9,9 +11,13 @@ import struct
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlencode
+
+from pydantic import TypeAdapter
 
 from unweave.errors import UnweaveError
-from unweave.node.api.control import short
+from unweave.node.api.routes import ROUTES
+from unweave.node.api.sockets import short
 from unweave.node.config import AGENT_FILE, agent_name
 from unweave.text import quote
 
@@ -44,39 +50,46 @@ class Operator:
                 f"{self.name}: no agent runs in {self.folder}: start it with "
                 f"`unweave agent {quote(self.folder)}` (its settings are in {AGENT_FILE})"
             ) from None
-        self._lines = self._socket.makefile("rb")
-
-    @property
-    def pid(self) -> int | None:
-        """The process behind the door, also if it never answers; None where nobody can tell."""
-        option = getattr(socket, "SO_PEERCRED", None)
-        if option is None:
-            return None
-        form = struct.Struct("3i")
-        pid, _, _ = form.unpack(self._socket.getsockopt(socket.SOL_SOCKET, option, form.size))
-        return int(pid) or None
+        self.pid = _listener(self._socket)
+        self._connection = http.client.HTTPConnection("agent")
+        self._connection.sock = self._socket
+        self._connection.auto_open = 0  # never by TCP to a host of that name
 
     def ask(self, do: str, *, within: float | None = None, **request: Any) -> dict[str, Any]:
         """One request, one answer, in the time there is; a refusal is raised as the error it is."""
+        route = ROUTES[do]
+        request = {key: value for key, value in request.items() if value is not None}
+        place = route.place(request)
+        body = json.dumps(request).encode() if route.method == "POST" else None
+        if request and body is None:
+            place += "?" + urlencode(request)
         self._socket.settimeout(self._timeout if within is None else min(within, self._timeout))
         try:
-            self._socket.sendall(json.dumps({"do": do, **request}).encode() + b"\n")
-            line = self._lines.readline()
-        except OSError as error:
+            self._connection.request(route.method, place, body)
+            response = self._connection.getresponse()
+            answer = response.read()
+        except (http.client.RemoteDisconnected, http.client.IncompleteRead):
+            raise AgentDown(f"{self.name}: stopped before it answered; start it again") from None
+        except (OSError, http.client.HTTPException) as error:
             late = "" if do == "status" else "; if it only slept, it will do what was asked"
-            how = asleep(pid) if lives(pid := self.pid) else "it has stopped; start it again"
+            how = asleep(self.pid) if lives(self.pid) else "it has stopped; start it again"
             raise AgentDown(f"{self.name}: does not answer ({error}): {how}{late}") from None
-        if not line:
-            raise AgentDown(f"{self.name}: stopped before it answered; start it again")
-        answer: dict[str, Any] = json.loads(line)
-        if not answer.pop("ok"):
-            refused = UnweaveError(f"{self.name}: {answer['error']}")
-            refused.exit_code = int(answer.get("exit", 1))
-            raise refused
-        return answer
+        try:
+            if response.status == 200:
+                # Strings of digits become the integers that they are.
+                return _reader(do).validate_json(answer)
+            told = json.loads(answer)["error"]
+            refused = UnweaveError(f"{self.name}: {told['message']}")
+            refused.exit_code = int(told["exit_code"])
+        except (ValueError, KeyError, TypeError):  # pydantic's errors are ValueErrors
+            raise UnweaveError(
+                f"{self.name}: the answer to {do} (HTTP {response.status}) cannot be read. Fix: "
+                "start the agent again with this version of unweave"
+            ) from None
+        raise refused
 
     def close(self) -> None:
-        self._lines.close()
+        self._connection.close()
         self._socket.close()
 
     def __enter__(self) -> Self:
@@ -89,6 +102,22 @@ class Operator:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _listener(connected: socket.socket) -> int | None:
+    """The process that listens there, also if it never answers; None where the system cannot
+    tell."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return None
+    form = struct.Struct("3i")
+    pid, _, _ = form.unpack(connected.getsockopt(socket.SOL_SOCKET, option, form.size))
+    return int(pid) or None
+
+
+@functools.cache
+def _reader(do: str) -> TypeAdapter[dict[str, Any]]:
+    return TypeAdapter(ROUTES[do].answers)
 
 
 # ------------------------------------------------------------------------------

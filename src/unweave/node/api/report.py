@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from unweave.families.marginals import finite
 from unweave.manifest.brief import brief_settings
 from unweave.models import Model
+from unweave.node.config import SUPERVISOR
 from unweave.node.driver import Node
 from unweave.persistent import NOBODY
 from unweave.protocol.certificate.write import proved_by
@@ -22,7 +23,6 @@ from unweave.protocol.token import NOTHING, Token, dead, digest, missing
 __all__ = [
     "GONE",
     "NO_TOKEN",
-    "SUPERVISOR",
     "erasure_report",
     "forgotten_report",
     "halted",
@@ -294,9 +294,6 @@ def erasure_report(node: Node, request: bytes) -> dict[str, Any]:
 
 
 GONE = "was declared gone by a quorum: it takes part no more"
-
-
-SUPERVISOR = "UNWEAVE_SUPERVISOR"  # whoever started an agent, and starts it again when it dies
 
 
 def halted(found: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ from unweave.node.transport.pinning import Pin
 __all__ = ["DELIVER", "SERVICE", "Imposter", "Link", "grpc"]
 
 
-# gRPC writes every failed handshake to stderr; refusals have their own log lines.
+# gRPC writes every failed handshake to stderr: strangers could fill the disk.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 try:
     import grpc
@@ -115,7 +115,7 @@ class Link:
         now = time.monotonic()
         if self._failing and not self._calls and now - self._renewed > self._limits.backoff[0]:
             self._renewed = now
-            # A handshake under way is left alone: broken off, it would look like an intruder's.
+            # A handshake under way is left alone: it may succeed sooner than a new one.
             if self._channel is not None and self._channel.get_state() is _WAITING:
                 await self._drop()
 

@@ -8,16 +8,12 @@ and no way around the identity. One message is one call: `stream Chunk` there, `
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
-import ipaddress
-import os
 import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import unquote
 
 from unweave.errors import MissingExtra, TransportError, WireError
 from unweave.manifest import Manifest
@@ -57,7 +53,6 @@ class GrpcTransport:
         self._identity = identity
         self._pins = Pins(manifest, me, identity)
         self._listen = self._pins.me.address if listen is None else listen
-        self._arrivals = Arrivals(self._stranger)
         self._links: dict[int, Link] = {}
         self._inbox: Inbox | None = None
         self._server: Any = None
@@ -91,7 +86,7 @@ class GrpcTransport:
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(SERVICE, {DELIVER: receive}),)
         )
-        health_pb2_grpc.add_HealthServicer_to_server(_Health(self._arrivals.admit), server)
+        health_pb2_grpc.add_HealthServicer_to_server(_Health(), server)
         try:
             if too_high(self._listen):  # gRPC would listen on another port, without a word
                 raise RuntimeError
@@ -100,7 +95,6 @@ class GrpcTransport:
             raise TransportError(
                 f"cannot listen on {self._listen}: {why_not(self._listen)}"
             ) from None
-        self._arrivals.start(self.port)
         self._server = server
         await server.start()
 
@@ -109,7 +103,6 @@ class GrpcTransport:
         server, self._server = self._server, None
         if server is not None:
             await server.stop(self.limits.grace)
-        self._arrivals.stop()
         if self._inbox is not None:
             await self._inbox.drain(self.limits.grace)
         for link in self._links.values():
@@ -122,11 +115,7 @@ class GrpcTransport:
 
     def _credentials(self) -> Any:
         pair = (self._identity.key_pem, self._identity.certificate_pem.encode())
-        return grpc.dynamic_ssl_server_credentials(
-            grpc.ssl_server_certificate_configuration([pair], self._pins.roots),
-            self._arrivals.knock,
-            require_client_authentication=True,
-        )
+        return grpc.ssl_server_credentials([pair], self._pins.roots, require_client_auth=True)
 
     # ---------------------------------------------------------------------------------- sending
 
@@ -146,35 +135,19 @@ class GrpcTransport:
             self.refusals.note(link.pin.name, "answer", str(error))
             raise TransportError(f"{link.pin.name} answered {error}") from None
 
-    # -------------------------------------------------------------------------------- receiving
-
-    async def _admitted(self, peer: str, sender: int) -> None:
-        self._arrivals.admit(peer)
+    async def _admitted(self, sender: int) -> None:
         await self._links[sender].heard()
-
-    def _stranger(self, address: str) -> None:
-        self.refusals.note(
-            UNKNOWN,
-            "handshake",
-            "no TLS, no certificate, or none that the manifest pins for a neighbour",
-            address=address,
-        )
 
 
 class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     """grpc.health.v1 for neighbours. Watching is not offered: it would hold calls open."""
 
-    def __init__(self, admit: Callable[[str], None]) -> None:
-        self._admit = admit
-
     async def Check(self, request: Any, context: Any) -> Any:
-        self._admit(context.peer())
         if request.service not in ("", SERVICE):
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
         return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
 
     async def Watch(self, request: Any, context: Any) -> Any:
-        self._admit(context.peer())
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "ask with Check")
 
 
@@ -207,7 +180,7 @@ class Inbox:
         refusals: Refusals,
         log: Log,
         deliver: Deliver,
-        admitted: Callable[[str, int], Awaitable[None]],
+        admitted: Callable[[int], Awaitable[None]],
     ) -> None:
         self._pins = pins
         self._limits = limits
@@ -226,7 +199,7 @@ class Inbox:
         try:
             if sender is None:
                 raise _Refusal(Code.PERMISSION_DENIED, "not a neighbour", "not a neighbour")
-            await self._admitted(peer, sender)
+            await self._admitted(sender)
             answers = await self._message(sender, context)
             encoded: bytes = pb.Answers(envelopes=answers).SerializeToString()
             return encoded
@@ -375,7 +348,7 @@ UNKNOWN = "unknown"
 class Refusals(Counter[tuple[str, str]]):
     """Counts by (neighbour or "unknown", reason), and a log line for each.
 
-    Whoever knocks without end must not fill the disk: beyond `lines` per minute and kind, refusals
+    Whoever calls without end must not fill the log: beyond `lines` per minute and kind, refusals
     are counted, and the next line says how many had none.
     """
 
@@ -401,113 +374,3 @@ class Refusals(Counter[tuple[str, str]]):
         if unlogged := self._silent.pop(key, 0):
             facts["unlogged"] = unlogged
         self._log.warning("refused", sender=who, reason=reason, why=why, **facts)
-
-
-# ------------------------------------------------------------------------------
-# Who knocks at the port and is not let in.
-#
-# gRPC ends a failed handshake in silence: no callback, no address. But it asks for our certificate
-# before every handshake, and at that moment the new connection is among this process's
-# descriptors. A connection that closes before it has called anything was not a neighbour's.
-
-Peer = tuple[str, int]
-
-_INTERNET = (socket.AF_INET, socket.AF_INET6)
-_LOOK = 0.25  # seconds between looks at connections that have not proved anything yet
-_REMEMBER = 10.0  # seconds; a look by another thread is told much earlier
-
-
-class Arrivals:
-    """Reports each connection to the port that ends without `admit`, by its address."""
-
-    def __init__(self, refused: Callable[[str], None]) -> None:
-        self._port = 0
-        self._refused = refused
-        self._strangers: set[Peer] = set()
-        self._admitted: set[Peer] = set()
-        self._gone: dict[Peer, float] = {}  # when their end was seen
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._look: asyncio.TimerHandle | None = None
-
-    def start(self, port: int) -> None:
-        self._port = port
-        self._loop = asyncio.get_running_loop()
-
-    def stop(self) -> None:
-        self._loop = None
-        if self._look is not None:
-            self._look.cancel()
-            self._look = None
-
-    def knock(self) -> None:
-        """A handshake begins. Called by gRPC in a thread of its own; returns None: no change."""
-        loop, seen = self._loop, time.monotonic()
-        if loop is None:
-            return
-        with contextlib.suppress(RuntimeError):  # the loop has just been closed
-            loop.call_soon_threadsafe(self._note, seen, _connected(self._port))
-
-    def admit(self, peer: str) -> None:
-        """A neighbour calls over this connection (as gRPC names it)."""
-        found = _parse(peer)
-        if found is not None and found not in self._admitted:
-            self._strangers.discard(found)
-            self._admitted.add(found)
-
-    def _note(self, seen: float, found: set[Peer]) -> None:
-        for peer in found - self._admitted:
-            if self._gone.get(peer, 0.0) < seen:  # else this look is older than its end
-                self._strangers.add(peer)
-        if self._look is None and self._loop is not None:
-            self._look = self._loop.call_later(_LOOK, self._check)
-
-    def _check(self) -> None:
-        self._look = None
-        if self._loop is None:
-            return
-        there = _connected(self._port)
-        now = time.monotonic()
-        gone = self._strangers - there
-        self._gone = {peer: end for peer, end in self._gone.items() if end > now - _REMEMBER}
-        self._gone.update(dict.fromkeys(gone | (self._admitted - there), now))
-        self._strangers -= gone
-        self._admitted &= there  # a port number may come back with somebody else
-        for host, port in gone:
-            self._refused(f"{host}:{port}")
-        if self._strangers:
-            self._look = self._loop.call_later(_LOOK, self._check)
-
-
-def _connected(port: int) -> set[Peer]:
-    """The far ends of this process's connections to `port`."""
-    peers: set[Peer] = set()
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            connection = socket.socket(fileno=int(name))
-        except OSError:
-            continue  # no socket, or closed meanwhile
-        try:
-            if connection.family in _INTERNET and connection.getsockname()[1] == port:
-                host, far = connection.getpeername()[:2]
-                peers.add((_plain(host), far))
-        except OSError:
-            continue  # it listens, or the far end has gone
-        finally:
-            connection.detach()  # the descriptor is gRPC's: only looked at, not even copied
-    return peers
-
-
-def _plain(host: str) -> str:
-    """IPv4 in IPv6's clothes is IPv4."""
-    address = ipaddress.ip_address(host.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address)
-
-
-def _parse(peer: str) -> Peer | None:
-    """`ipv4:127.0.0.1:5000` or `ipv6:%5B::1%5D:5000`."""
-    family, _, rest = unquote(peer).partition(":")
-    host, _, port = rest.rpartition(":")
-    if family not in ("ipv4", "ipv6") or not port.isdigit():
-        return None
-    return _plain(host.strip("[]")), int(port)

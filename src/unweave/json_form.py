@@ -1,0 +1,54 @@
+"""The JSON that unweave writes: for commands with --json, and for the operator's API.
+
+Integers beyond ±(2⁵³ − 1) are strings, as in protobuf's JSON: readers that keep numbers as doubles
+would round them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from unweave.errors import UnweaveError
+
+__all__ = ["SAFE", "as_json", "error_report"]
+
+SAFE = 2**53 - 1
+
+
+def as_json(value: object, indent: int | None = None) -> str:
+    """The one JSON form. Integers that a reader could round are written as text."""
+    return json.dumps(_plain(value), indent=indent, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if value is None or isinstance(value, str | bool | float):
+        return value
+    if isinstance(value, int):
+        return int(value) if abs(value) <= SAFE else str(int(value))
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, set | frozenset):
+        return [_plain(one) for one in sorted(value)]
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def error_report(error: UnweaveError) -> dict[str, Any]:
+    """An error as the JSON of every command. `message` is the whole text; `fix` is what to do, if
+    the error keeps that apart."""
+    _, mark, fix = str(error).rpartition("Fix: ")
+    kind = next(one for one in type(error).__mro__ if one.__module__ == UnweaveError.__module__)
+    return {
+        "error": {
+            "kind": kind.__name__,
+            "message": str(error),
+            "fix": getattr(error, "fix", None) or (fix if mark else None),
+            "exit_code": error.exit_code,
+        }
+    }

@@ -1,0 +1,437 @@
+"""The operator's API: every request, what it takes and what it answers, in one table.
+
+The server serves this table, the client calls by it, and the OpenAPI document and docs/api.md are
+written from it.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from typing_extensions import TypedDict  # pydantic's schemas need it before Python 3.12
+
+from unweave.json_form import SAFE
+
+__all__ = [
+    "ROUTES",
+    "Erase",
+    "Erasure",
+    "Nothing",
+    "Posterior",
+    "Route",
+    "Vote",
+    "Wait",
+    "openapi",
+]
+
+Integer = Annotated[
+    int,
+    Field(json_schema_extra={"type": ["integer", "string"], "pattern": "^-?[0-9]+$"}),
+]
+RequestId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+
+
+# ------------------------------------------------------------------------------- what is taken
+
+
+class Nothing(BaseModel):
+    """No parameters."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Posterior(Nothing):
+    everything: bool = Field(
+        False, description="all marginals and units, also of a posterior with more than 10,000"
+    )
+    erasures: bool = Field(False, description="also what the agent knows to be erased")
+
+
+class Erase(Nothing):
+    whole: bool = Field(False, description="everything of this agent")
+    keys: list[str | int] | None = Field(None, description="or the records with these keys")
+    missing_ok: bool = Field(
+        False, description="keys that the data do not have are erased for the future, too"
+    )
+    request: RequestId | None = Field(
+        None, description="the id of an earlier request that is repeated; default: a new id"
+    )
+
+    @model_validator(mode="after")
+    def _one_scope(self) -> Erase:
+        if self.whole == (self.keys is not None):
+            raise ValueError('give either "whole": true or "keys"')
+        return self
+
+
+class Erasure(Nothing):
+    request: RequestId = Field(description="the id that the erasure's request answered")
+
+
+class Vote(Nothing):
+    agent: str = Field(description="the name of the agent that is gone")
+    request: RequestId | None = Field(None, description="the id of the votes before this one")
+
+
+class Wait(Nothing):
+    timeout: float = Field(5.0, ge=0.0, le=30.0, description="seconds")
+
+
+# ----------------------------------------------------------------------------- what is answered
+
+
+class Answer(TypedDict):
+    """No values."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+
+
+class Other(Answer):
+    """What an agent knows of another one."""
+
+    address: str | None
+    neighbour: bool
+    heard_seconds_ago: float | None
+    suspect: bool
+    revision: int
+    attested: bool
+    erased: bool
+    left: bool
+    erasures: int
+    influence: float | None
+
+
+class Status(Answer):
+    """The state of an agent. Before its store is open, only the required values."""
+
+    name: str
+    address: str | None
+    pid: int
+    supervisor: int | None
+    phase: str
+    up_seconds: float
+    counts: dict[str, int]
+    refused: dict[str, int]
+    notice: NotRequired[str | None]
+    confirmed: NotRequired[bool]
+    epoch: NotRequired[int]
+    hop: NotRequired[int]
+    revision: NotRequired[int]
+    included: NotRequired[list[str]]
+    stays_out: NotRequired[str | None]
+    data_problem: NotRequired[str | None]
+    missing: NotRequired[list[str]]
+    complete: NotRequired[bool]
+    digest: NotRequired[str | None]
+    erased: NotRequired[list[str]]
+    left: NotRequired[list[str]]
+    erasures: NotRequired[int]
+    erased_records: NotRequired[int]
+    pending: NotRequired[list[str]]
+    resting: NotRequired[str | None]
+    attested: NotRequired[int]
+    rest: NotRequired[list[Integer] | None]
+    suspects: NotRequired[list[str]]
+    mismatches: NotRequired[list[str]]
+    others: NotRequired[dict[str, Other]]
+    votes: NotRequired[dict[str, list[str]]]
+    gone_requests: NotRequired[dict[str, str]]
+
+
+class Marginal(Answer):
+    """One quantity of the posterior; a moment that does not exist is null."""
+
+    name: str
+    mean: float | None
+    sd: float | None
+    low: float | None
+    high: float | None
+
+
+class KnownErasures(Answer):
+    """What is known to be erased of one agent: request ids, or all of it (`out`)."""
+
+    ids: list[str]
+    out: bool
+
+
+class ErasureKnowledge(Answer):
+    """What the agent knows to be erased, and what the sum that it shows has carried out."""
+
+    known: dict[str, KnownErasures]
+    generation: list[str]
+    carried_out: dict[str, list[str]]
+    carried_out_generation: list[str]
+
+
+class PosteriorReport(Answer):
+    """The posterior as this agent knows it. `units` are the natural parameters on the grid."""
+
+    state: Literal["left", "halted", "unknown", "incomplete", "unconfirmed", "complete"]
+    why: NotRequired[str]
+    asked: NotRequired[dict[str, str]]
+    erasures: NotRequired[ErasureKnowledge]
+    missing: NotRequired[list[str]]
+    included: NotRequired[list[str]]
+    stamp: NotRequired[list[Integer]]
+    digest: NotRequired[str]
+    units: NotRequired[list[Integer]]
+    units_total: NotRequired[int]
+    model: NotRequired[str]
+    settings: NotRequired[dict[str, Any]]
+    fitting: NotRequired[int | None]
+    marginals: NotRequired[list[Marginal]]
+    marginals_total: NotRequired[int]
+
+
+class ErasureReport(Answer):
+    """How far an erasure is. `certificate` is the evidence, as `unweave verify` reads it."""
+
+    state: Literal["starting", "unknown", "asked", "voting", "removed", "certified"]
+    agent: NotRequired[str]
+    votes: NotRequired[int]
+    quorum: NotRequired[int]
+    waiting_for: NotRequired[list[str]]
+    suspects: NotRequired[list[str]]
+    certificate: NotRequired[dict[str, Any]]
+
+
+class StatusAnswer(Answer):
+    status: Status
+
+
+class PosteriorAnswer(Answer):
+    posterior: PosteriorReport
+
+
+class Forgotten(Answer):
+    """Agents that are out as a whole, and the commitments of own records that may not be used."""
+
+    out: list[str]
+    erased: bool
+    records: list[str]
+
+
+class ForgottenAnswer(Answer):
+    forgotten: Forgotten
+
+
+class BackupAnswer(Answer):
+    """A copy of the store, base64."""
+
+    store: str
+
+
+class InfluenceAnswer(Answer):
+    """KL divergences by agent; null: infinite."""
+
+    influence: dict[str, float | None]
+
+
+class EraseAnswer(Answer):
+    """`before`: how many of the records an earlier request names already."""
+
+    request: str
+    before: int
+
+
+class ErasureAnswer(Answer):
+    erasure: ErasureReport
+
+
+class VoteAnswer(Answer):
+    request: str
+    votes: int
+    quorum: int
+
+
+class RouseAnswer(Answer):
+    """`before`: the stamp of the attestation that the new one replaces."""
+
+    before: list[Integer] | None
+
+
+class LearnAnswer(Answer):
+    changed: bool
+
+
+class WaitAnswer(Answer):
+    """`news`: whether something changed before the time was over."""
+
+    news: bool
+
+
+class Failure(Answer):
+    """`exit_code`: 1 refused, 2 bad input, as of the command line."""
+
+    kind: str
+    message: str
+    fix: str | None
+    exit_code: int
+
+
+class FailureAnswer(Answer):
+    error: Failure
+
+
+# -------------------------------------------------------------------------------------- the table
+
+
+class Route(NamedTuple):
+    """One request: GET takes its parameters from path and query, POST from a JSON body."""
+
+    name: str
+    method: Literal["GET", "POST"]
+    path: str
+    summary: str
+    takes: type[Nothing]
+    answers: Any
+
+    def place(self, given: dict[str, Any]) -> str:
+        """The path with its parameters, which are taken out of `given`."""
+        parts = (part for part in self.path.split("/"))
+        return "/".join(
+            str(given.pop(part[1:-1])) if part.startswith("{") else part for part in parts
+        )
+
+
+ROUTES = {
+    route.name: route
+    for route in (
+        Route("status", "GET", "/status", "The agent's state.", Nothing, StatusAnswer),
+        Route(
+            "posterior",
+            "GET",
+            "/posterior",
+            "The posterior as the agent knows it.",
+            Posterior,
+            PosteriorAnswer,
+        ),
+        Route(
+            "forgotten",
+            "GET",
+            "/forgotten",
+            "Which agents and which of its own records the agent may not use.",
+            Nothing,
+            ForgottenAnswer,
+        ),
+        Route(
+            "influence",
+            "POST",
+            "/influence",
+            "Publish this agent's influence; answers the influences that it knows.",
+            Nothing,
+            InfluenceAnswer,
+        ),
+        Route(
+            "erase",
+            "POST",
+            "/erasures",
+            "Ask for an erasure of this agent's data. It may be repeated.",
+            Erase,
+            EraseAnswer,
+        ),
+        Route(
+            "erasure",
+            "GET",
+            "/erasures/{request}",
+            "How far an erasure is, and its certificate.",
+            Erasure,
+            ErasureAnswer,
+        ),
+        Route("vote", "POST", "/votes", "Vote that another agent is gone.", Vote, VoteAnswer),
+        Route(
+            "rouse",
+            "POST",
+            "/rouse",
+            "Wake the token: the agents attest and audit the sum again.",
+            Nothing,
+            RouseAnswer,
+        ),
+        Route(
+            "learn",
+            "POST",
+            "/learn",
+            "Look at the data; if they changed, a new revision is published.",
+            Nothing,
+            LearnAnswer,
+        ),
+        Route(
+            "backup",
+            "GET",
+            "/backup",
+            "A copy of the store, taken while the agent runs.",
+            Nothing,
+            BackupAnswer,
+        ),
+        Route(
+            "wait",
+            "GET",
+            "/wait",
+            "Answer at the next change of the token or of an erasure.",
+            Wait,
+            WaitAnswer,
+        ),
+        Route("stop", "POST", "/stop", "Stop the agent's process.", Nothing, Answer),
+    )
+}
+
+
+def openapi() -> dict[str, Any]:
+    """The table as an OpenAPI 3.1 document."""
+    schemas: dict[str, Any] = {}
+
+    def schema(kind: Any) -> dict[str, Any]:
+        found = TypeAdapter(kind).json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(found.pop("$defs", {}))
+        return found
+
+    def body(kind: Any, description: str) -> dict[str, Any]:
+        return {"description": description, "content": {"application/json": {"schema": kind}}}
+
+    failure = schema(FailureAnswer)
+    failures = {"400": "bad input", "409": "refused", "413": "too large", "500": "a fault"}
+    paths: dict[str, Any] = {}
+    for route in ROUTES.values():
+        operation: dict[str, Any] = {"operationId": route.name, "summary": route.summary}
+        taken = schema(route.takes)
+        if route.method == "POST" and route.takes is not Nothing:
+            operation["requestBody"] = {"required": True, **body(taken, "JSON")}
+        elif taken.get("properties"):
+            operation["parameters"] = [
+                {
+                    "name": name,
+                    "in": "path" if f"{{{name}}}" in route.path else "query",
+                    "required": name in taken.get("required", ()),
+                    "description": one.pop("description", ""),
+                    "schema": one,
+                }
+                for name, one in taken["properties"].items()
+            ]
+        operation["responses"] = {"200": body(schema(route.answers), "done")} | {
+            code: body(failure, why) for code, why in failures.items()
+        }
+        paths.setdefault(route.path, {})[route.method.lower()] = operation
+    for path, what in (
+        ("/metrics", "Counters and gauges in Prometheus' text format."),
+        ("/healthz", "The phase; 503 while the agent starts, or after a failed audit."),
+        ("/openapi.json", "This document."),
+    ):
+        done = {"200": {"description": "done"}}
+        paths[path] = {"get": {"operationId": path[1:], "summary": what, "responses": done}}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "unweave agent",
+            "version": version("unweave"),
+            "description": (
+                "The operator's API of one agent, on the Unix socket agent.sock in its folder. "
+                f"Integers beyond ±{SAFE} are strings."
+            ),
+        },
+        "servers": [{"url": "http://agent"}],
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }

@@ -1,0 +1,434 @@
+"""The operator's API of one agent: HTTP and JSON on a Unix socket (mode 0600) in its folder.
+
+    curl --unix-socket clinics/agents/north/agent.sock http://agent/status
+
+The peer port never serves operators, and this socket never serves peers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import socket
+import time
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
+
+from pydantic import ValidationError
+
+from unweave.errors import ConfigError, DataError, MissingExtra, UnweaveError
+from unweave.json_form import as_json, error_report
+from unweave.node.api.metrics import Metrics
+from unweave.node.api.report import (
+    erasure_report,
+    forgotten_report,
+    posterior_report,
+    status_report,
+)
+from unweave.node.api.routes import (
+    ROUTES,
+    Erase,
+    Erasure,
+    Nothing,
+    Posterior,
+    Vote,
+    Wait,
+    openapi,
+)
+from unweave.node.api.sockets import short
+from unweave.node.data.private import PrivateData
+from unweave.node.data.watch import Freshness
+from unweave.node.driver import Node, NotReady
+from unweave.node.erasures import asked_before, erased_before
+from unweave.protocol.events import EraseRequested, Refused, Roused, VoteCast
+from unweave.protocol.token import request_id, requested_of
+
+try:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+except ImportError:
+    raise MissingExtra("uvicorn and starlette", "node", "the operator's API") from None
+
+__all__ = ["Api", "HttpServer", "Monitoring"]
+
+
+_BODY = 64 * 1024 * 1024  # bytes of the longest request: a list of keys to erase
+_KEPT = 5.0  # seconds that a posterior is kept for whoever asks again
+_ROWS = 100_000  # records in one erasure; they travel as one message
+_IDLE = 24 * 3600  # seconds that a command may keep its connection without a request
+_VISIT = 10.0  # seconds for a whole visit at the TCP port
+_GRACE = 1  # seconds for answers under way when the agent stops
+
+
+# ------------------------------------------------------------------------------- serving HTTP
+
+
+class _Server(uvicorn.Server):
+    """Inside an agent's event loop. The agent handles the signals, and nothing happens while nobody
+    asks: uvicorn itself would wake ten times a second for a Date header."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ended = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+    async def main_loop(self) -> None:
+        self.server_state.default_headers = self.config.encoded_headers
+        await self.ended.wait()
+
+
+class _Visit(H11Protocol):
+    """A connection that ends after some seconds, whatever the other side sends or does not send.
+    Connections without an end would take all descriptors, and with them the store's."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        asyncio.get_running_loop().call_later(_VISIT, transport.abort)
+
+
+class HttpServer:
+    """Serves one app on one listening socket."""
+
+    def __init__(self, app: Starlette, *, visitors: bool) -> None:
+        """`visitors`: one request per connection, bounded in time."""
+        self._config = uvicorn.Config(
+            app,
+            http=_Visit if visitors else H11Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",  # the app answers and logs every error itself
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            headers=[("connection", "close")] if visitors else [],
+            timeout_keep_alive=_IDLE,
+            timeout_graceful_shutdown=_GRACE,
+        )
+        self._server: _Server | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, listener: socket.socket) -> None:
+        self._server = _Server(self._config)
+        self._task = asyncio.create_task(self._server.serve([listener]))
+        while not self._server.started and not self._task.done():
+            await asyncio.sleep(0)
+        if self._task.done():
+            self._task.result()
+
+    async def stop(self) -> None:
+        if self._server is not None and self._task is not None:
+            self._server.ended.set()
+            await self._task
+
+
+# ------------------------------------------------------------------------------------- the app
+
+
+class Api:
+    """Serves the operator of one node."""
+
+    def __init__(self, node: Node, data: PrivateData, freshness: Freshness) -> None:
+        self.node = node
+        self.data = data
+        self.freshness = freshness
+        self.metrics = Metrics(node)
+        self._inode = 0
+        self._told: dict[str, Any] | None = None
+        self._commands: dict[str, Callable[[Any], Awaitable[dict[str, Any]]]] = {
+            "status": self._status,
+            "posterior": self._posterior,
+            "forgotten": self._forgotten,
+            "influence": self._influence,
+            "erase": self._erase,
+            "erasure": self._erasure,
+            "vote": self._vote,
+            "rouse": self._rouse,
+            "learn": self._learn,
+            "backup": self._backup,
+            "wait": self._wait,
+            "stop": self._stop,
+        }
+        routes = [
+            Route(r.path, self._endpoint(r.name), methods=[r.method]) for r in ROUTES.values()
+        ]
+        document = Route("/openapi.json", _openapi, methods=["GET"])
+        self.app = Starlette(routes=[*routes, document, *_monitoring(self.metrics)])
+        self._server = HttpServer(self.app, visitors=False)
+
+    async def start(self) -> None:
+        path = self.node.folder.socket
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        previous = os.umask(0o177)
+        try:
+            # The store's lock has shown that no other process serves this folder.
+            path.unlink(missing_ok=True)
+            with short(path) as where:
+                listener.bind(where)
+            self._inode = path.stat().st_ino
+        except OSError as error:
+            listener.close()
+            raise ConfigError(
+                f"{path}: the operator's socket cannot be made ({error.strerror}): check that the "
+                "folder is on a local disk, can be written, and that nothing else has this name"
+            ) from None
+        finally:
+            os.umask(previous)
+        await self._server.start(listener)
+
+    async def stop(self) -> None:
+        await self._server.stop()
+        path = self.node.folder.socket
+        with contextlib.suppress(FileNotFoundError):
+            if self._inode and path.stat().st_ino == self._inode:  # else it is our successor's
+                path.unlink()
+
+    async def call(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        """One request of the table; what was given is checked."""
+        try:
+            asked = ROUTES[name].takes.model_validate(given)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, first["loc"])) or name
+            why = first["msg"].removeprefix("Value error, ")
+            raise ConfigError(f"{place}: {why[0].lower()}{why[1:]}: see /openapi.json") from None
+        return await self._commands[name](asked)
+
+    def _endpoint(self, name: str) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            try:
+                given = {**request.query_params, **request.path_params}
+                if request.method == "POST":
+                    given |= await _body(request)
+                return _json(await self.call(name, given))
+            except _TooLong as error:
+                return _failure(413, error)
+            except UnweaveError as error:
+                return _failure(400 if error.exit_code == 2 else 409, error)
+            except Exception as error:
+                what = f"{type(error).__name__}: {error}"
+                self.node.log.error("a request of the operator failed", request=name, error=what)
+                return _failure(500, UnweaveError(f"{name}: a fault of the agent: see its log"))
+
+        return respond
+
+    # ----------------------------------------------------------------------------- the requests
+
+    async def _status(self, asked: Nothing) -> dict[str, Any]:
+        return {"status": status_report(self.node)}
+
+    async def _posterior(self, asked: Posterior) -> dict[str, Any]:
+        everything = asked.everything
+        before = None if everything else self._told
+        report = await asyncio.to_thread(
+            posterior_report, self.node, everything, before, erasures=asked.erasures
+        )
+        if not everything:
+            self._told = report
+            asyncio.get_running_loop().call_later(_KEPT, self._let_go, report)
+        return {"posterior": report}
+
+    def _let_go(self, report: dict[str, Any]) -> None:
+        """What was told a while ago may have records in it that are erased since."""
+        if self._told is report:
+            self._told = None
+
+    async def _forgotten(self, asked: Nothing) -> dict[str, Any]:
+        state = self.node.state
+        if state is None:
+            raise NotReady(f"{self.node.folder.config.name} has not read its disk yet: try again")
+        return {"forgotten": forgotten_report(state)}
+
+    async def _influence(self, asked: Nothing) -> dict[str, Any]:
+        await self.node.publish()
+        state = self.node.state
+        figures = {} if state is None else state.figures
+        name = self.node.terms.name
+        return {"influence": {name(k): f.influence for k, f in sorted(figures.items())}}
+
+    async def _erase(self, asked: Erase) -> dict[str, Any]:
+        whole = asked.whole
+        rows = absent = frozenset[bytes]()
+        if asked.keys is not None:
+            rows, absent = await self._rows_of(asked.keys, asked.missing_ok)
+        state, before = self.node.state, 0
+        if state is not None and asked.request is None:
+            earlier, fresh = asked_before(state, rows)
+            known = erased_before(state) if whole else (None if fresh else earlier)
+            if known is not None:  # its certificate is the answer
+                return {"request": known.hex(), "before": len(rows)}
+            before, rows = len(rows) - len(fresh), fresh
+        if len(rows) > _ROWS:
+            raise ConfigError(
+                f"{len(rows)} records in one request: ask for at most {_ROWS} at a time (every "
+                "agent keeps the commitments of what was erased)"
+            )
+        ident = self._ident(asked.request, self.node.me)
+        event = EraseRequested(ident, whole, rows, time.monotonic(), len(rows & absent))
+        self._raise_refusal(await self.node.tell(event))
+        return {"request": ident.hex(), "before": before}
+
+    async def _rows_of(
+        self, keys: list[str | int], missing_ok: bool
+    ) -> tuple[frozenset[bytes], frozenset[bytes]]:
+        """The commitments of the records with these keys, and those that the data do not have."""
+        found, unknown = await asyncio.to_thread(self.data.commit_keys, keys)
+        absent = frozenset[bytes]()
+        if missing_ok:
+            absent, unknown = self.data.commit_absent(unknown)
+        if unknown:
+            strange = set(unknown)
+            lines = [n for n, key in enumerate(keys, 1) if key in strange]
+            shown = ", ".join(map(str, lines[:5])) + (", …" if len(lines) > 5 else "")
+            raise DataError(
+                f"{len(unknown)} of {len(keys)} keys are not in the data of "
+                f"{self.node.folder.config.name}: check the keys file (one key per line; "
+                f"key number {shown}); if they were deleted from the data already, --missing-ok "
+                "erases them for good"
+            )
+        return found | absent, absent
+
+    async def _erasure(self, asked: Erasure) -> dict[str, Any]:
+        return {"erasure": erasure_report(self.node, bytes.fromhex(asked.request))}
+
+    async def _vote(self, asked: Vote) -> dict[str, Any]:
+        target = self.node.terms.topology.index(asked.agent)
+        ident = self._ident(asked.request, target)
+        await self.node.probe(target)
+        self._raise_refusal(await self.node.tell(VoteCast(target, ident, time.monotonic())))
+        state = self.node.state
+        votes = 0 if state is None else sum(1 for t, _ in state.votes if t == target)
+        return {"request": ident.hex(), "votes": votes, "quorum": self.node.terms.quorum}
+
+    def _ident(self, given: str | None, agent: int) -> bytes:
+        """A new request id about `agent`, or the one that was given, if it is one."""
+        if given is None:
+            return request_id(agent, secrets.token_bytes(12))
+        ident = bytes.fromhex(given)
+        if requested_of(ident) != agent:
+            name = self.node.terms.name(agent)
+            raise ConfigError(
+                f"request {given}: not an id of a request about {name}; leave it out for a new one"
+            )
+        return ident
+
+    async def _rouse(self, asked: Nothing) -> dict[str, Any]:
+        state = self.node.state
+        before = None if state is None or state.rest is None else list(state.rest.stamp)
+        await self.node.tell(Roused(time.monotonic()))
+        return {"before": before}
+
+    async def _learn(self, asked: Nothing) -> dict[str, Any]:
+        """Look at the data; if they changed, they travel as a new revision."""
+        return {"changed": await self.freshness.look()}
+
+    async def _backup(self, asked: Nothing) -> dict[str, Any]:
+        """Whoever may ask on this socket may read the folder, too."""
+        return {"store": b64encode(await self.node.image()).decode()}
+
+    async def _wait(self, asked: Wait) -> dict[str, Any]:
+        return {"news": await self.node.changed(asked.timeout)}
+
+    async def _stop(self, asked: Nothing) -> dict[str, Any]:
+        self.node.stop()
+        return {}
+
+    @staticmethod
+    def _raise_refusal(effects: list[Any]) -> None:
+        for effect in effects:
+            if isinstance(effect, Refused):
+                raise UnweaveError(effect.why)
+
+
+class Monitoring:
+    """`/metrics` and `/healthz` for whoever reaches a TCP port: loopback, unless the operator says
+    otherwise. Nothing else is served there."""
+
+    def __init__(self, node: Node, where: str) -> None:
+        host, _, port = where.rpartition(":")
+        if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+            raise ConfigError(
+                f'metrics = "{where}": expected "host:port" with a port up to 65535, or "" to turn '
+                "it off: mend it in agent.toml"
+            )
+        self.host, self.port = host.removeprefix("[").removesuffix("]"), int(port)
+        app = Starlette(routes=_monitoring(Metrics(node)))
+        self._server = HttpServer(app, visitors=True)
+
+    async def start(self) -> None:
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(
+                self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            listener = socket.create_server(found[0][4][:2], family=found[0][0])
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise ConfigError(
+                f"metrics: cannot listen on {self.host}:{self.port} ({why}): choose another "
+                "address in agent.toml"
+            ) from None
+        self.port = listener.getsockname()[1]
+        await self._server.start(listener)
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+
+# -------------------------------------------------------------------------------------- responses
+
+
+class _TooLong(UnweaveError):
+    """A request that is longer than any list of keys."""
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    raw = bytearray()
+    async for chunk in request.stream():
+        raw += chunk
+        if len(raw) > _BODY:
+            raise _TooLong(f"the request is longer than {_BODY} bytes: ask for fewer keys")
+    try:
+        given = json.loads(raw or b"{}")
+    except ValueError as error:
+        raise ConfigError(f"the request is not JSON ({error}): see /openapi.json") from None
+    if not isinstance(given, dict):
+        raise ConfigError("the request is not a JSON object: see /openapi.json")
+    return given
+
+
+def _json(value: dict[str, Any], code: int = 200) -> Response:
+    return Response(as_json(value), code, media_type="application/json")
+
+
+def _failure(code: int, error: UnweaveError) -> Response:
+    return _json(error_report(error), code)
+
+
+async def _openapi(request: Request) -> Response:
+    return _json(openapi())
+
+
+def _monitoring(metrics: Metrics) -> list[Route]:
+    async def expose(request: Request) -> Response:
+        return Response(metrics.text(), headers={"content-type": metrics.content_type})
+
+    async def health(request: Request) -> Response:
+        return Response(
+            metrics.node.phase + "\n", 200 if metrics.healthy else 503, media_type="text/plain"
+        )
+
+    return [
+        Route("/metrics", expose, methods=["GET"]),
+        Route("/healthz", health, methods=["GET"]),
+    ]

@@ -1,0 +1,47 @@
+"""The first steps of an agent that a supervisor's fork server has forked."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from setproctitle import setproctitle, setthreadtitle
+
+from unweave.node.config import SUPERVISOR
+from unweave.node.log import LOG_FILE
+
+__all__ = ["run"]
+
+
+def run(folder: str) -> NoReturn:
+    """The agent of `folder`, with a session of its own, and agent.log as its standard output and
+    error. It ends when the supervisor does, however that ends."""
+    from unweave.node.__main__ import main  # not in the supervisor, which imports this module
+
+    code = 1
+    try:
+        os.setsid()  # Ctrl-C reaches the supervisor, which stops its agents in order
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        log = os.open(Path(folder) / LOG_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        for source, standard in ((nothing, 0), (log, 1), (log, 2)):
+            os.dup2(source, standard)
+        os.close(nothing)
+        os.close(log)
+        setproctitle(f"unweave agent {folder}")
+        setthreadtitle(f"unweave {Path(folder).resolve().name}")  # where only 15 bytes fit
+        supervisor = multiprocessing.parent_process()
+        assert supervisor is not None
+        os.environ[SUPERVISOR] = str(supervisor.pid)
+        code = main(folder, supervisor.sentinel)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)  # without waiting for a solver's thread

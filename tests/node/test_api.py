@@ -1,0 +1,252 @@
+"""The operator's API: HTTP and JSON on the agent's socket, as the OpenAPI document says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import re
+import socket
+import stat
+from collections import Counter
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.responses import Response
+from tests.support.nodes import QUICK, nodes, until
+from tests.support.processes import Processes
+
+from unweave.errors import UnweaveError
+from unweave.node.agent import open_data
+from unweave.node.api import metrics, server
+from unweave.node.api.client import Operator
+from unweave.node.api.metrics import Metrics
+from unweave.node.api.routes import ROUTES, SAFE, openapi
+from unweave.node.api.server import Api, Monitoring
+from unweave.node.data.watch import Freshness
+
+
+@asynccontextmanager
+async def served(tmp_path):
+    """An agent that is alone, with its API on its socket."""
+    net = Processes(tmp_path / "net", agents=1, patience=QUICK)
+    async with nodes(net) as agents:
+        node = agents["a1"]
+        await until(lambda: node.phase == "resting")
+        data = open_data(node.folder, node.identity)
+        api = Api(node, data, Freshness(node, data))
+        await api.start()
+        try:
+            yield node, api
+        finally:
+            await api.stop()
+            assert not node.folder.socket.exists()
+
+
+def call(node, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+    """As curl would."""
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as connected:
+        connected.settimeout(60.0)
+        connected.connect(str(node.folder.socket))
+        connection = http.client.HTTPConnection("agent")
+        connection.sock = connected
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def play(tmp_path, story) -> None:
+    async def main():
+        async with served(tmp_path) as (node, api):
+            await story(node, api)
+
+    asyncio.run(main())
+
+
+def test_every_request_is_answered_as_the_table_says(tmp_path):
+    """The client checks each answer against the types that the OpenAPI document is made of."""
+
+    async def story(node, api):
+        assert stat.S_IMODE(node.folder.socket.stat().st_mode) == 0o600
+
+        def ask() -> dict[str, Any]:
+            found = {}
+            with Operator(node.folder.path, 60.0) as operator:
+                for name in ("status", "posterior", "influence", "learn", "rouse"):
+                    found[name] = operator.ask(name)
+                found["erase"] = operator.ask("erase", keys=["a1-0"])
+                request = found["erase"]["request"]
+                while True:
+                    found["erasure"] = operator.ask("erasure", request=request)
+                    if found["erasure"]["erasure"]["state"] == "certified":
+                        break
+                    operator.ask("wait", timeout=1.0)
+                found["wait"] = operator.ask("wait", timeout=0.0)
+                with pytest.raises(UnweaveError, match=r"a1: .*vote itself"):
+                    operator.ask("vote", agent="a1")
+                found["stop"] = operator.ask("stop")
+            return found
+
+        found = await asyncio.to_thread(ask)
+        assert {*found, "vote"} == {*ROUTES}
+        assert found["status"]["status"]["digest"] == found["posterior"]["posterior"]["digest"]
+        assert found["stop"] == {}
+        assert "attestation" in found["erasure"]["erasure"]["certificate"]
+
+    play(tmp_path, story)
+
+
+def test_the_document_describes_what_is_served(tmp_path):
+    async def story(node, api):
+        code, text = await asyncio.to_thread(call, node, "GET", "/openapi.json")
+        document = json.loads(text)
+        assert (code, document) == (200, openapi())
+        served = {
+            (path, method.lower())
+            for route in api.app.routes
+            for path, method in ((route.path, m) for m in route.methods)
+            if method != "HEAD"
+        }
+        written = {(path, m) for path, methods in document["paths"].items() for m in methods}
+        assert written == served
+        schemas = document["components"]["schemas"]
+        assert {*re.findall(r"#/components/schemas/(\w+)", json.dumps(document))} == {*schemas}
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code", "said"),
+    [
+        ("GET", "/nothing", None, 404, None),
+        ("POST", "/status", b"{}", 405, None),
+        ("GET", "/stop", None, 405, None),
+        ("POST", "/erasures", b"no json", 400, "the request is not JSON"),
+        ("POST", "/erasures", b"[]", 400, "not a JSON object"),
+        ("POST", "/erasures", b"{}", 400, 'give either "whole": true or "keys"'),
+        ("POST", "/erasures", b'{"whole": true, "keys": []}', 400, "give either"),
+        ("POST", "/erasures", b'{"whole": true, "often": 1}', 400, "often: extra inputs"),
+        ("POST", "/erasures", b'{"keys": ["zz"]}', 400, "1 of 1 keys are not in the data"),
+        ("POST", "/erasures", b'{"keys": ["' + b"x" * 500 + b'"]}', 413, "longer than 400 bytes"),
+        ("POST", "/erasures", b'{"whole": true, "request": "00"}', 400, "request: string should"),
+        ("POST", "/votes", b'{"agent": "nobody"}', 400, "no agent is named"),
+        ("POST", "/votes", b'{"agent": "a1"}', 409, "cannot vote itself gone"),
+        ("GET", "/erasures/xyz", None, 400, "request: string should"),
+        ("GET", "/erasures/" + 32 * "0", None, 200, None),
+        ("GET", "/wait?timeout=31", None, 400, "timeout: input should be less"),
+        ("GET", "/posterior?everything=true", None, 200, None),
+        ("GET", "/healthz", None, 200, None),
+        ("GET", "/metrics", None, 200, None),
+    ],
+)
+def test_what_curl_gets(tmp_path, monkeypatch, method, path, body, code, said):
+    monkeypatch.setattr(server, "_BODY", 400)
+
+    async def story(node, api):
+        found, text = await asyncio.to_thread(call, node, method, path, body)
+        assert found == code, text
+        if said is not None:
+            error = json.loads(text)["error"]
+            assert said in error["message"]
+            assert error["exit_code"] == (1 if code in (409, 413) else 2)
+            assert "zz" not in error["message"]  # keys are data
+
+    play(tmp_path, story)
+
+
+def test_a_fault_is_logged_and_told_without_details(tmp_path, monkeypatch):
+    def fails(*_):
+        raise ZeroDivisionError("inside")
+
+    monkeypatch.setattr(server, "status_report", fails)
+
+    async def story(node, api):
+        code, text = await asyncio.to_thread(call, node, "GET", "/status")
+        assert code == 500
+        assert b"inside" not in text
+        assert "ZeroDivisionError: inside" in node.log.stream.getvalue()
+
+    play(tmp_path, story)
+
+
+def test_large_integers_are_strings_on_the_way(tmp_path, monkeypatch):
+    """A reader that keeps numbers as doubles would round them; our client has them back."""
+    units = [SAFE, SAFE + 1, -SAFE, -SAFE - 1, 2**63 - 1, -(2**63)]
+    told = {"state": "incomplete", "units": units, "stamp": [1, 0, 2**62 + 1, 7, 2**60]}
+    monkeypatch.setattr(server, "posterior_report", lambda *_: told)
+
+    async def story(node, api):
+        _, text = await asyncio.to_thread(call, node, "GET", "/posterior")
+        sent = json.loads(text)["posterior"]["units"]
+        assert sent == [SAFE, str(SAFE + 1), -SAFE, str(-SAFE - 1), str(2**63 - 1), str(-(2**63))]
+        with Operator(node.folder.path, 60.0) as operator:
+            found = await asyncio.to_thread(operator.ask, "posterior")
+        assert found == {"posterior": told}
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("code", [200, 404])
+def test_an_agent_of_another_version(tmp_path, monkeypatch, code):
+    """An answer that the table does not describe is an error in words."""
+    monkeypatch.setattr(server, "_json", lambda *_: Response("something", code))
+
+    async def story(node, api):
+        with (
+            Operator(node.folder.path, 60.0) as operator,
+            pytest.raises(UnweaveError, match=rf"a1: the answer to status \(HTTP {code}\)"),
+        ):
+            await asyncio.to_thread(operator.ask, "status")
+
+    play(tmp_path, story)
+
+
+# ------------------------------------------------------------------------------------- monitoring
+
+
+def test_a_visit_at_the_tcp_port_has_an_end(monkeypatch):
+    """Whoever connects and says nothing, or half a request, would keep a descriptor for ever."""
+    monkeypatch.setattr(server, "_VISIT", 0.2)
+    node: Any = SimpleNamespace(phase="resting")
+
+    async def main():
+        monitoring = Monitoring(node, "127.0.0.1:0")
+        await monitoring.start()
+        try:
+            for half in (b"", b"GET /healthz HTTP/1.1\r\n"):
+                reader, writer = await asyncio.open_connection("127.0.0.1", monitoring.port)
+                writer.write(half)
+                async with asyncio.timeout(60.0):
+                    with contextlib.suppress(ConnectionError):
+                        assert await reader.read() == b""
+                writer.close()
+            reader, writer = await asyncio.open_connection("127.0.0.1", monitoring.port)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            async with asyncio.timeout(60.0):
+                assert (await reader.read()).endswith(b"\r\n\r\nresting\n")
+            writer.close()
+        finally:
+            await monitoring.stop()
+
+    asyncio.run(main())
+
+
+def test_labels_are_read_back_as_they_were(monkeypatch):
+    name = 'a\\b"c\nd'
+    node: Any = SimpleNamespace(
+        counts=Counter({"tokens received": 3}),
+        transport=SimpleNamespace(refusals=Counter({(name, "too large"): 2})),
+    )
+    status = {"name": name, "phase": "resting", "up_seconds": 1.5, "included": ["a", "b"]}
+    monkeypatch.setattr(metrics, "status_report", lambda _: status)
+    families = text_string_to_metric_families(Metrics(node).text().decode())
+    found = {one.name: (one.labels, one.value) for f in families for one in f.samples}
+    assert found["unweave_tokens_received_total"] == ({"agent": name}, 3)
+    labels = {"agent": name, "sender": name, "reason": "too large"}
+    assert found["unweave_refused_total"] == (labels, 2)
+    assert found["unweave_included_agents"] == ({"agent": name}, 2)
+    assert found["unweave_phase"] == ({"agent": name, "phase": "resting"}, 1)
