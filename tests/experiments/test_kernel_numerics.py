@@ -125,14 +125,17 @@ def test_the_kernel_in_lanes_equals_the_general_one(
     model, replicas, agents, visits = BetaExponential(a=a, b=b), 19, 3, 12
     rng = np.random.default_rng(0)
     path = rng.integers(0, agents, (replicas, visits)).astype(np.int32)
+    solving = rng.random(path.shape) < 0.8
     sums = rng.uniform(0.5, 1.5, (replicas, agents)) * records * scale
     data = np.stack([np.full_like(sums, records), sums], axis=-1)
     found = [np.empty((replicas, visits, 2), dtype=np.int64) for _ in range(2)]
     short = [np.empty(replicas, dtype=np.int64) for _ in range(2)]
     grid = model.grid.scale
-    beta_exact.learn_exact(path, model.eta0, data, rho, steps, 1.0, grid, found[0], short[0])
+    beta_exact.learn_exact(
+        path, solving, model.eta0, data, rho, steps, 1.0, grid, found[0], short[0]
+    )
     beta_exponential.learn(
-        np.zeros(replicas, dtype=np.uint64), 1, 1, path, model.eta0, data,
+        np.zeros(replicas, dtype=np.uint64), 1, 1, path, solving, model.eta0, data,
         np.zeros(agents, dtype=bool), visits, kernels.SUBTRACT, 0, rho, steps, 2, 0.0, 1.0, grid,
         found[1], short[1],
     )  # fmt: skip

@@ -76,7 +76,7 @@ def test_every_request_is_answered_as_the_table_says(tmp_path):
         def ask() -> dict[str, Any]:
             found = {}
             with Operator(node.folder.path, 60.0) as operator:
-                for name in ("status", "posterior", "influence", "learn", "rouse"):
+                for name in ("status", "posterior", "forgotten", "influence", "learn", "rouse"):
                     found[name] = operator.ask(name)
                 found["erase"] = operator.ask("erase", keys=["a1-0"])
                 request = found["erase"]["request"]
@@ -88,6 +88,7 @@ def test_every_request_is_answered_as_the_table_says(tmp_path):
                 found["wait"] = operator.ask("wait", timeout=0.0)
                 with pytest.raises(UnweaveError, match=r"a1: .*vote itself"):
                     operator.ask("vote", agent="a1")
+                found["backup"] = operator.ask("backup")
                 found["stop"] = operator.ask("stop")
             return found
 
@@ -177,7 +178,7 @@ def test_large_integers_are_strings_on_the_way(tmp_path, monkeypatch):
     """A reader that keeps numbers as doubles would round them; our client has them back."""
     units = [SAFE, SAFE + 1, -SAFE, -SAFE - 1, 2**63 - 1, -(2**63)]
     told = {"state": "incomplete", "units": units, "stamp": [1, 0, 2**62 + 1, 7, 2**60]}
-    monkeypatch.setattr(server, "posterior_report", lambda *_: told)
+    monkeypatch.setattr(server, "posterior_report", lambda *_, **__: told)
 
     async def story(node, api):
         _, text = await asyncio.to_thread(call, node, "GET", "/posterior")

@@ -15,7 +15,7 @@ __all__ = ["from_edges"]
 
 _HEADERS = {("source", "target"), ("from", "to")}
 # What networkx.write_edgelist puts behind an edge: {} or {'weight': 3}, which may hold a "#".
-_ATTRIBUTES = re.compile(r"^([^#]*?[\s,])\{.*\}\s*(#.*)?$")
+_ATTRIBUTES = re.compile(r"""^([^#]*?[\s,])\{(?:["'].*)?\}\s*(#.*)?$""")
 
 
 def from_edges(
