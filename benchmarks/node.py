@@ -27,7 +27,7 @@ from unweave.models import BetaBernoulli
 from unweave.node.agent import open_data, open_identity
 from unweave.node.compute import DataWorker
 from unweave.node.config import AgentFolder
-from unweave.node.driver import Node
+from unweave.node.driver import AgentDriver
 from unweave.node.identity import Identity
 from unweave.node.log import Log
 from unweave.node.storage.file import connect
@@ -54,7 +54,7 @@ async def _walk(path: str, hops: int) -> float:
     folder = replace(folder, terms=replace(folder.terms, rest=False))
     identity, model = open_identity(folder), folder.manifest.build_model()
     log = Log(folder.config.name, level="error")
-    node = Node(
+    node = AgentDriver(
         folder,
         identity,
         GrpcTransport(folder.manifest, folder.me, identity, log=log),

@@ -16,13 +16,13 @@ import numpy as np
 from benchmarks.harness import benchmark
 from unweave.node.storage.file import connect
 from unweave.node.storage.sqlite import SqliteStore
-from unweave.protocol.config import Terms
-from unweave.protocol.events import Event, Received, Solution, Solve
+from unweave.protocol.events import Event, Received, Solve, SolveResult
 from unweave.protocol.machine import handle, start
 from unweave.protocol.messages import Pass
 from unweave.protocol.state import State
+from unweave.protocol.terms import Terms
 from unweave.simulator.world import World
-from unweave.testing.store import Tally
+from unweave.testing.store import CountingWorker
 from unweave.testing.values import small_terms
 
 STEPS = 60
@@ -30,15 +30,15 @@ TURNS = 9
 SECRET = bytes(range(32))
 
 
-class _Solver(Tally):
+class _Solver(CountingWorker):
     """Ones: the time of a solver is not measured."""
 
     def __init__(self, agent: int, dim: int) -> None:
         super().__init__(agent)
         self.units = np.ones(dim, dtype=np.int64)
 
-    def solve(self, work: Solve) -> Solution:
-        return Solution(self.units)
+    def solve(self, work: Solve) -> SolveResult:
+        return SolveResult(self.units)
 
 
 class _Recorder(World):

@@ -29,7 +29,7 @@ from unweave.node.identity import Identity
 from unweave.node.log import Log
 from unweave.node.transport.framing import Limits
 from unweave.node.transport.server import GrpcTransport
-from unweave.node.wire.channel import Post
+from unweave.node.wire.channel import SecureChannel
 from unweave.persistent import NOBODY
 from unweave.protocol.messages import Ack, Pass
 from unweave.protocol.token import Token
@@ -51,7 +51,7 @@ class End:
         self.transport = GrpcTransport(
             manifest, self.folder.me, identity, log=log, limits=Limits.of(terms)
         )
-        self.post = Post(self.folder, identity, self.transport, log, Counter())
+        self.post = SecureChannel(self.folder, identity, self.transport, log, Counter())
 
     async def deliver(self, sender: int, data: bytes) -> list[bytes]:
         parcel = [data]
@@ -59,7 +59,7 @@ class End:
         event = await self.post.receive(sender, parcel, None)
         message = event.message
         assert isinstance(message, Pass)
-        return [self.post.seal(Ack(message.token.stamp, message.token.stamp))]
+        return [self.post.signed(Ack(message.token.stamp, message.token.stamp))]
 
     def token(self, dim: int) -> Token:
         small = token(Random(1), small_terms(self.folder.terms.size))

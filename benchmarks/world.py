@@ -15,23 +15,23 @@ from unweave.grid import Grid
 from unweave.keys import check_signature
 from unweave.node.identity import Identity
 from unweave.node.wire.codec import decode, encode
-from unweave.node.wire.envelope import seal, unseal
-from unweave.protocol.config import Terms
-from unweave.protocol.events import Effect, Send, Solution, Solve
+from unweave.node.wire.envelope import open_message, sign_message
+from unweave.protocol.events import Effect, Send, Solve, SolveResult
 from unweave.protocol.messages import Pass
 from unweave.protocol.ports import Worker
-from unweave.protocol.records import pae
+from unweave.protocol.statements import pae
+from unweave.protocol.terms import Terms
 from unweave.simulator.world import World
-from unweave.testing.store import Tally
+from unweave.testing.store import CountingWorker
 
 HOPS = 4_000
 
 
-class _Ones(Tally):
+class _Ones(CountingWorker):
     """A worker whose time is not measured."""
 
-    def solve(self, work: Solve) -> Solution:
-        return Solution(np.ones(2, dtype=np.int64))
+    def solve(self, work: Solve) -> SolveResult:
+        return SolveResult(np.ones(2, dtype=np.int64))
 
 
 def _terms(topology: Topology, **settings: Any) -> Terms:
@@ -55,8 +55,8 @@ class _Signed(World):
 
     def _perform(self, k: int, effect: Effect) -> None:
         if isinstance(effect, Send) and isinstance(effect.message, Pass):
-            sealed = seal(encode(effect.message, self.terms), k, self.identities[k].sign)
-            _, payload = unseal(sealed, self.terms, self._check)
+            sealed = sign_message(encode(effect.message, self.terms), k, self.identities[k].sign)
+            _, payload = open_message(sealed, self.terms, self._check)
             effect = effect._replace(message=decode(payload, self.terms))
         super()._perform(k, effect)
 

@@ -22,7 +22,7 @@ from tests.support.processes import Processes
 
 from unweave.grid import digest
 from unweave.models import BetaBernoulli
-from unweave.operations.cluster import Fleet
+from unweave.operations.cluster import Cluster
 
 
 @pytest.fixture
@@ -399,7 +399,7 @@ def test_learn_names_who_does_not_answer(tmp_path, monkeypatch):
         assert told["changed"] == {"a1": False, "a2": False}
         # One that answers, and reads for longer than there is time.
         net.thaw("a3")
-        monkeypatch.setattr(Fleet, "statuses", lambda agents, *_: {n: {} for n in agents.agents})
+        monkeypatch.setattr(Cluster, "statuses", lambda agents, *_: {n: {} for n in agents.agents})
         net.freeze("a3")
         late = unweave("learn", net.folder("a3"), "--timeout", "1")
         assert late.code == 1

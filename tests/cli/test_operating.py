@@ -10,7 +10,7 @@ from unweave.manifest import Manifest
 from unweave.node.api.client import AgentDown
 from unweave.node.api.report import NO_TOKEN
 from unweave.operations import cluster as fleets
-from unweave.operations.cluster import Fleet
+from unweave.operations.cluster import Cluster
 
 
 class Agent:
@@ -28,7 +28,7 @@ class Agent:
         return answer
 
 
-class Net(Fleet):
+class Net(Cluster):
     """Agents a1 … a5 without sockets; those with answers run."""
 
     def __init__(self, root, answers, folders=("a1", "a2", "a3", "a4", "a5")):

@@ -47,29 +47,29 @@ import unweave.node.storage.sqlite as store_module
 from unweave.errors import StoreError
 from unweave.node.storage.sqlite import SqliteStore
 from unweave.protocol.certificate.write import proved_by
-from unweave.protocol.config import Terms
 from unweave.protocol.events import (
     DataChanged,
     EraseRequested,
-    Keep,
+    KeepCertificate,
     Opened,
     Send,
-    Solution,
+    SolveResult,
     VoteCast,
 )
-from unweave.protocol.merge import settled, unresolved
+from unweave.protocol.merge import has_unknown_rows, is_carried_out
 from unweave.protocol.messages import Ack, Pass
 from unweave.protocol.state import Parked, State
+from unweave.protocol.terms import Terms
 from unweave.protocol.token import NOTHING, dead, request_id
-from unweave.simulator.world import Fate, World
-from unweave.testing.store import Tally
+from unweave.simulator.world import Delivery, World
+from unweave.testing.store import CountingWorker
 from unweave.testing.values import same_durable, small_terms, state
 
 ROWS = [bytes([row]) * 16 for row in range(8)]
 MUTANTS = Path(__file__).parent / "mutants"
 
 
-class Rows(Tally):
+class Rows(CountingWorker):
     """A worker whose factor shows the rows it was computed from: row r is bit 4r."""
 
     def factor(self, dropped):
@@ -77,7 +77,7 @@ class Rows(Tally):
         return np.array([kept, self.agent + 1], dtype=np.int64)
 
     def solve(self, work):
-        return Solution(self.factor(work.dropped))
+        return SolveResult(self.factor(work.dropped))
 
 
 class Pulled(Rows):
@@ -87,7 +87,7 @@ class Pulled(Rows):
         pull = 10 * (self.agent + 1) + int(work.cavity[2]) // 16
         units = np.array([*self.factor(work.dropped), pull], dtype=np.int64)
         kept = work.current is not None and np.array_equal(work.current, units)
-        return Solution(None, keep=True) if kept else Solution(units)
+        return SolveResult(None, keep=True) if kept else SolveResult(units)
 
     def judge(self, work):
         return False
@@ -107,7 +107,7 @@ class Calm:
         return 0.01
 
     def fate(self, agent, effects):
-        return Fate()
+        return Delivery()
 
     def clock(self, agent, now):
         return now
@@ -325,7 +325,7 @@ class Scenario(World):
         self.point(f"before {type(effect).__name__}")
         if isinstance(effect, Send):
             self.sent.append((k, effect.message))
-        elif isinstance(effect, Keep):
+        elif isinstance(effect, KeepCertificate):
             self.kept |= {(k, request) for request in proved_by(effect.certificate)}
         super()._perform(k, effect)
 
@@ -453,7 +453,7 @@ def check_factors(s: State) -> None:
     generation = s.generation | {r for r, t in s.tombstones.items() if t.retrain}
     for factor in s.factors:
         assert not s.tomb.out, "P5: a factor of an erased agent"
-        assert not unresolved(s), "P5: a factor while it is not known which rows are erased"
+        assert not has_unknown_rows(s), "P5: a factor while it is not known which rows are erased"
         assert generation <= factor.generation, "P5: a factor of an earlier generation"
         assert not any(has_row(factor.units, row) for row in gone), "P5: erased rows"
 
@@ -504,7 +504,7 @@ def check_told(gossip, s: State) -> None:
         assert gossip.erasures.votes.keys() <= s.votes.keys(), "P3: a vote"
     if gossip.news is not None:
         for request, intent in gossip.news.intents.items():
-            assert request in s.intents or settled(s, intent.agent, request), "P3: a request"
+            assert request in s.intents or is_carried_out(s, intent.agent, request), "P3: a request"
     if gossip.rest is not None:
         assert s.rest is not None, "P3: a rest"
         assert s.rest.stamp >= gossip.rest.stamp, "P3: a rest"

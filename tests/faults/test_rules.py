@@ -12,11 +12,11 @@ from tests.support.tally import ROWS, Tally, contains, row_key
 from tests.support.wire import Flight, Wire
 
 from unweave.persistent import Bitmap, Stack
-from unweave.protocol.config import Patience
-from unweave.protocol.events import Continue, Done, Received, Solution, Solve, Tick, VoteCast
+from unweave.protocol.events import Continue, Done, Received, Solve, SolveResult, Tick, VoteCast
 from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
 from unweave.protocol.state import Hold, Idle, Out, Parked
-from unweave.protocol.token import NEVER, QUIET, Stamp, Tomb, request_id
+from unweave.protocol.terms import Timeouts
+from unweave.protocol.token import NEVER, NO_ROUND, Stamp, Tomb, request_id
 from unweave.protocol.visit import merge_tombs
 
 PATH = [(0, 1), (1, 2)]
@@ -275,7 +275,7 @@ def test_an_erasure_while_solving_discards_the_answer() -> None:
 def test_an_answer_that_nobody_asks_for_is_dropped() -> None:
     wire = rested(3, COMPLETE)
     holder = wire.holder
-    wire.tell(holder, Done(("solve", 0, 0), Solution(np.array([7, 7])), wire.now))
+    wire.tell(holder, Done(("solve", 0, 0), SolveResult(np.array([7, 7])), wire.now))
     at_rest(wire)
 
 
@@ -284,7 +284,7 @@ def test_restless_cavities_end_as_not_converged() -> None:
 
     def restless(wire: Wire) -> Wire:
         for worker in wire.workers:
-            worker.solve = lambda work, w=worker: Solution(
+            worker.solve = lambda work, w=worker: SolveResult(
                 np.array([*w.factor(work.dropped), int(work.cavity[2]) % 97 + 3 + w.agent])
             )
         return wire
@@ -346,7 +346,7 @@ def test_somebody_outside_the_domain_ends_as_not_converged() -> None:
     """A solver that never finds the domain cannot keep the network awake for ever: its agent says
     nothing, and the others do not wait for it."""
     wire = Wire(3, COMPLETE, conjugate=False, max_passes=4)
-    wire.workers[1].solve = lambda work: Solution(None)
+    wire.workers[1].solve = lambda work: SolveResult(None)
     wire.settle()
     assert wire.resting
     assert wire.token.quiet.agents == {0, 1, 2}
@@ -560,7 +560,7 @@ def _sent_without_3(left: bool) -> tuple[int, list[int], set[int]]:
         stack=Stack.of((0, 1)),
         seen=Bitmap((0, 1)),
         busy=True,
-        quiet=QUIET,
+        quiet=NO_ROUND,
     )
     state.suspects = frozenset({3})
     if left:
@@ -767,7 +767,7 @@ def test_who_cannot_hear_an_agent_does_not_vote_first() -> None:
 def test_an_outbox_that_a_quorum_kills_is_rebuilt() -> None:
     """Rule 15: the token was sent and is not acknowledged when somebody in it is declared gone. Its
     sender is responsible for it: it opens the rebuild, and nobody has to wait for a lost token."""
-    patience = Patience(welcome=2.0, resend=0.5, ack=1e6, alive=1.0, loss=3.0)
+    patience = Timeouts(welcome=2.0, resend=0.5, ack=1e6, alive=1.0, loss=3.0)
     wire = Wire(4, RING, patience=patience)
     wire.settle(until=lambda: wire.inside == {0, 1, 2, 3} and bool(wire.find(Pass)))
     flight = wire.find(Pass)[0]
@@ -786,8 +786,8 @@ def test_an_outbox_that_a_quorum_kills_is_rebuilt() -> None:
 class Outside(Tally):
     """Whatever is there is outside its domain."""
 
-    def solve(self, work: Solve) -> Solution:
-        return Solution(None)
+    def solve(self, work: Solve) -> SolveResult:
+        return SolveResult(None)
 
 
 @pytest.mark.parametrize("schedule", ["sweep", "metropolis"])
@@ -869,7 +869,7 @@ def test_when_somebody_has_left_passes_are_counted_anew() -> None:
     s.tombs = {2: Tomb(frozenset({request_id(2, b"r" * 12)}), left=True)}
     after = merge_tombs(s, token)
     assert after.tombs == s.tombs
-    assert (after.passes, after.busy, after.quiet) == (0, True, QUIET)
+    assert (after.passes, after.busy, after.quiet) == (0, True, NO_ROUND)
 
 
 def test_a_holder_that_was_woken_gives_signs_of_life() -> None:
@@ -1080,7 +1080,7 @@ def test_nothing_that_a_departed_agent_says_is_believed() -> None:
     wire, _ = voted_out(2, parked=False)
     wire.flight.clear()
     late = Stamp(50, 2, 7, 1, 7)
-    token = wire.token._replace(stamp=late, quiet=QUIET)
+    token = wire.token._replace(stamp=late, quiet=NO_ROUND)
     gossip = wire.disks[2].gossip
     assert gossip is not None
     before = wire.disks[1]

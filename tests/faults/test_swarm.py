@@ -10,7 +10,7 @@ import pytest
 from tests.support.swarm import counts, main, run_seed, swarm
 from tests.support.tally import run_storm
 
-from unweave.simulator.faults import PROFILES, Storm, profile
+from unweave.simulator.faults import PROFILES, RandomFaults, profile
 from unweave.simulator.invariants import Violation
 
 CHUNKS = 16
@@ -108,7 +108,7 @@ def test_every_kind_of_weather_is_there() -> None:
 
 
 def test_the_storm_cuts_and_heals_links() -> None:
-    storm = Storm(PROFILES["calm"], 4, seed=1)
+    storm = RandomFaults(PROFILES["calm"], 4, seed=1)
     storm.cut(frozenset({0, 1}), until=10.0, one_way=False)
     assert not storm.flights(0, 2, 5.0)
     assert not storm.flights(2, 0, 5.0)
@@ -120,7 +120,7 @@ def test_the_storm_cuts_and_heals_links() -> None:
 
 
 def test_messages_overtake_and_repeat() -> None:
-    storm = Storm(PROFILES["lossy"], 3, seed=1)
+    storm = RandomFaults(PROFILES["lossy"], 3, seed=1)
     flights = [storm.flights(0, 1, 0.0) for _ in range(300)]
     sizes = Counter(len(f) for f in flights)
     assert sizes.keys() == {0, 1, 2}
@@ -129,7 +129,7 @@ def test_messages_overtake_and_repeat() -> None:
 
 
 def test_processes_die_at_every_kind_of_point() -> None:
-    storm = Storm(dataclasses.replace(PROFILES["calm"], crash=0.5), 3, seed=1)
+    storm = RandomFaults(dataclasses.replace(PROFILES["calm"], crash=0.5), 3, seed=1)
     fates = [storm.fate(0, [None] * 4) for _ in range(400)]  # type: ignore[list-item]
     assert any(not fate.commit for fate in fates)
     assert {fate.effects for fate in fates if fate.commit} == {None, 0, 1, 2, 3, 4}

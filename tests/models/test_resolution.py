@@ -22,8 +22,8 @@ from unweave.models import (
     NormalKnownVariance,
     NormalUnknown,
 )
-from unweave.models.proposal import proposed
 from unweave.models.resolution import check_shards, extremes_of, measured, rounding_problem
+from unweave.models.scaling import proposed
 from unweave.testing.models import CASES, Case
 
 REFUSED = (DataError, GridOverflow, ConfigError)

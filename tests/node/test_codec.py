@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 import unweave.node.wire
 from unweave.errors import WireError
 from unweave.node.storage.rows import (
-    decode_rest,
+    decode_parked,
     decode_set,
     decode_stamp,
     decode_tombs,
-    encode_rest,
+    encode_parked,
     encode_set,
     encode_stamp,
     encode_tombs,
 )
 from unweave.node.wire.codec import decode, encode
-from unweave.node.wire.envelope import PAYLOAD_TYPE, seal, unseal
+from unweave.node.wire.envelope import PAYLOAD_TYPE, open_message, sign_message
 from unweave.node.wire.primitives import pb
 from unweave.persistent import Bitmap, Vector
 from unweave.protocol.messages import (
@@ -39,7 +39,7 @@ from unweave.protocol.messages import (
     Pass,
     Share,
 )
-from unweave.protocol.records import Intent, Vote, pae, tombs_of
+from unweave.protocol.statements import Intent, Vote, pae, tombs_in
 from unweave.protocol.token import NEVER, Revision, Stamp, join
 from unweave.testing.values import MESSAGES, gossip, same, small_terms, state, token
 
@@ -91,9 +91,9 @@ def test_the_same_value_gives_the_same_bytes(draw):
 @given(draw=randoms)
 def test_the_parts_of_a_state_come_back_unchanged(draw):
     s = state(draw, TERMS, 1)
-    away = tombs_of(s.chapters.values())
+    away = tombs_in(s.chapters.values())
     assert same(join(decode_tombs(encode_tombs(s.tombs), TERMS), away), s.tombs)
-    assert same(decode_rest(encode_rest(s.rest), TERMS), s.rest)
+    assert same(decode_parked(encode_parked(s.rest), TERMS), s.rest)
     assert same(decode_set(encode_set(s.dropped), TERMS), s.dropped)
     assert same(decode_stamp(encode_stamp(s.last), TERMS), s.last)
 
@@ -251,23 +251,23 @@ def _verify(agent: int, payload: bytes, signature: bytes) -> bool:
 
 def test_an_envelope_is_opened_only_with_the_senders_signature():
     payload = encode(Pass(token(Random(2), TERMS)), TERMS)
-    data = seal(payload, 2, _sign(b"key2"))
-    assert unseal(data, TERMS, _verify) == (2, payload)
-    assert seal(payload, 2, _sign(b"key2")) == data
+    data = sign_message(payload, 2, _sign(b"key2"))
+    assert open_message(data, TERMS, _verify) == (2, payload)
+    assert sign_message(payload, 2, _sign(b"key2")) == data
     seen = []
-    seal(payload, 2, lambda signed: seen.append(signed) or b"")
+    sign_message(payload, 2, lambda signed: seen.append(signed) or b"")
     assert seen == [pae(PAYLOAD_TYPE, payload)]
     forged = pb.Envelope()
     forged.ParseFromString(data)
     forged.payload = payload[:-1] + bytes([payload[-1] ^ 1])
     with pytest.raises(WireError, match="a3's"):
-        unseal(forged.SerializeToString(), TERMS, _verify)
+        open_message(forged.SerializeToString(), TERMS, _verify)
     forged.sender = 9
     with pytest.raises(WireError, match="agent number 9"):
-        unseal(forged.SerializeToString(), TERMS, _verify)
+        open_message(forged.SerializeToString(), TERMS, _verify)
     for cut in range(len(data)):
         with pytest.raises(WireError):
-            unseal(data[:cut], TERMS, _verify)
+            open_message(data[:cut], TERMS, _verify)
 
 
 # ------------------------------------------------------------------------------------------ size

@@ -12,13 +12,13 @@ from tests.support.processes import Processes
 
 from unweave.errors import DataError
 from unweave.node import commits as steps
-from unweave.node.compute import Desk
+from unweave.node.compute import ComputeQueue
 from unweave.node.log import Log
-from unweave.protocol.config import Patience
-from unweave.protocol.events import UNKNOWN, Appraise, Done, Freeze, Judge, Solution, Solve
+from unweave.protocol.events import UNKNOWN, Appraise, Done, Freeze, Judge, Solve, SolveResult
+from unweave.protocol.terms import Timeouts
 from unweave.testing.values import small_terms
 
-TERMS = small_terms(patience=Patience(ack=0.01))
+TERMS = small_terms(patience=Timeouts(ack=0.01))
 DIM = TERMS.grid.dim
 WORK = [
     Solve(("s",), 1, 1, None, None, frozenset()),
@@ -49,7 +49,7 @@ def refuses(_):
 
 
 def no_vector(_):
-    return Solution(np.zeros(2))
+    return SolveResult(np.zeros(2))
 
 
 @pytest.mark.parametrize("act", [fails, refuses, lambda _: None, no_vector])
@@ -75,7 +75,7 @@ def test_the_token_goes_on_if_the_answer_breaks_the_step(tmp_path, monkeypatch):
         return handle(state, event, sign)
 
     monkeypatch.setattr(steps, "handle", breaks)
-    asyncio.run(goes_on(tmp_path, Bad(lambda _: Solution(units))))
+    asyncio.run(goes_on(tmp_path, Bad(lambda _: SolveResult(units))))
 
 
 async def goes_on(tmp_path, bad, limit=3600.0, end=None):
@@ -113,7 +113,7 @@ def ask(act, work, *, limit=3600.0, wanted=lambda: True):
     counts: Counter[str] = Counter()
 
     async def play():
-        desk = Desk(Bad(act), TERMS, Log("a1", level="error"), counts, limit)
+        desk = ComputeQueue(Bad(act), TERMS, Log("a1", level="error"), counts, limit)
         try:
             return await desk.answer(work, wanted)
         finally:
@@ -129,7 +129,7 @@ def test_nothing_is_claimed_without_an_answer(work, act):
     assert failed == 3
     assert done.key == work.key
     claims = {
-        "Solve": lambda found: found == Solution(None, failed=True),
+        "Solve": lambda found: found == SolveResult(None, failed=True),
         "Judge": lambda found: found is False,
         "Freeze": lambda found: found is UNKNOWN,
         "Appraise": lambda found: found["kl_to_optimum"] is None,
@@ -145,10 +145,10 @@ def test_an_estimate_is_a_number_or_nothing(kl):
 
 
 def test_one_failure_is_no_failure():
-    answers = [fails, lambda _: Solution(None, keep=True)]
+    answers = [fails, lambda _: SolveResult(None, keep=True)]
     done, failed = ask(lambda work: answers.pop(0)(work), WORK[0])
     assert failed == 1
-    assert done.result == Solution(None, keep=True)
+    assert done.result == SolveResult(None, keep=True)
 
 
 def test_what_nobody_wants_to_know_is_not_answered():
@@ -164,11 +164,11 @@ def test_a_busy_thread_is_not_asked_again():
         if len(calls) == 1:
             end.wait(60.0)
             raise RuntimeError("late")
-        return Solution(None)
+        return SolveResult(None)
 
     async def play():
         counts: Counter[str] = Counter()
-        desk = Desk(Bad(act), TERMS, Log("a1", level="error"), counts, 0.05)
+        desk = ComputeQueue(Bad(act), TERMS, Log("a1", level="error"), counts, 0.05)
         done = await desk.answer(WORK[0], lambda: True)
         assert done.result.failed
         assert len(calls) == 1
@@ -177,7 +177,7 @@ def test_a_busy_thread_is_not_asked_again():
         async with asyncio.timeout(60):
             while done.result.failed:
                 done = await desk.answer(WORK[0], lambda: True)
-        assert done.result == Solution(None)
+        assert done.result == SolveResult(None)
         desk.end()
 
     try:

@@ -7,8 +7,8 @@ import pytest
 from unweave.errors import WireError
 from unweave.node.transport.framing import Assembly, split
 from unweave.node.wire.codec import decode, encode
-from unweave.node.wire.envelope import PAYLOAD_TYPE, seal, unseal
-from unweave.protocol.records import pae
+from unweave.node.wire.envelope import PAYLOAD_TYPE, open_message, sign_message
+from unweave.protocol.statements import pae
 from unweave.testing.values import MESSAGES, small_terms
 
 TERMS = small_terms()
@@ -116,10 +116,10 @@ def test_mutated_envelopes(count):
     for k in range(count):
         if k % 20 == 0:
             payload = a_message(draw)
-            sealed = seal(payload, draw.randrange(TERMS.size), sign)
-            assert unseal(sealed, TERMS, verify)[1] == payload
+            sealed = sign_message(payload, draw.randrange(TERMS.size), sign)
+            assert open_message(sealed, TERMS, verify)[1] == payload
         try:
-            sender, inside = unseal(mutated(draw, sealed), TERMS, verify)
+            sender, inside = open_message(mutated(draw, sealed), TERMS, verify)
         except WireError:
             continue
         assert 0 <= sender < TERMS.size

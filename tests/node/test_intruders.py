@@ -24,7 +24,7 @@ from unweave.node.transport.framing import Limits
 from unweave.node.transport.pinning import Pins
 from unweave.node.transport.server import GrpcTransport
 from unweave.node.wire.codec import decode, encode
-from unweave.node.wire.envelope import seal, unseal
+from unweave.node.wire.envelope import open_message, sign_message
 from unweave.node.wire.primitives import pb
 from unweave.protocol.messages import Ack
 from unweave.testing.transport import LocalNetwork, running
@@ -364,17 +364,17 @@ def forgeries(scene):
     ids = scene.network.identities
     message = MESSAGES[Ack](Random(1), terms)
     good = encode(message, terms)
-    sealed = seal(good, THIRD, ids[THIRD].sign)
-    yield seal(good, HEALTHY, ids[HEALTHY].sign), "came from"
-    yield seal(good, HEALTHY, ids[THIRD].sign), "signature"
-    yield seal(good, 99, ids[THIRD].sign), "agent number 99"
+    sealed = sign_message(good, THIRD, ids[THIRD].sign)
+    yield sign_message(good, HEALTHY, ids[HEALTHY].sign), "came from"
+    yield sign_message(good, HEALTHY, ids[THIRD].sign), "signature"
+    yield sign_message(good, 99, ids[THIRD].sign), "agent number 99"
     yield sealed[:-1] + bytes([sealed[-1] ^ 1]), "signature"
     yield sealed[:-1], "envelope"
     yield b"\0" * 99, "envelope"
     other = LocalNetwork(4).manifest.terms()
-    yield seal(encode(message, other), THIRD, ids[THIRD].sign), "same manifest"
-    yield seal(b"\xff" * 50, THIRD, ids[THIRD].sign), "message"
-    yield seal(b"", THIRD, ids[THIRD].sign), "network"
+    yield sign_message(encode(message, other), THIRD, ids[THIRD].sign), "same manifest"
+    yield sign_message(b"\xff" * 50, THIRD, ids[THIRD].sign), "message"
+    yield sign_message(b"", THIRD, ids[THIRD].sign), "network"
 
 
 def test_forged_messages_are_refused_and_named():
@@ -384,7 +384,7 @@ def test_forged_messages_are_refused_and_named():
         check = verifier(scene.network.manifest.pems())
 
         async def deliver(sender, data):
-            signer, payload = unseal(data, terms, check)
+            signer, payload = open_message(data, terms, check)
             if signer != sender:
                 raise WireError(f"signed by {terms.name(signer)}, came from {terms.name(sender)}")
             decode(payload, terms)
@@ -392,7 +392,7 @@ def test_forged_messages_are_refused_and_named():
 
         attacked = scene.transport(ATTACKED, stream=scene.log)
         async with running(attacked, deliver), running(scene.transport(THIRD)) as third:
-            own = seal(
+            own = sign_message(
                 encode(MESSAGES[Ack](Random(1), terms), terms),
                 THIRD,
                 scene.network.identities[THIRD].sign,

@@ -9,15 +9,15 @@ import numpy as np
 
 from unweave.manifest import Manifest
 from unweave.models import BetaBernoulli
-from unweave.node.activity import MISMATCH, journal, news
+from unweave.node.activity import MISMATCH, log_activity, news
 from unweave.node.log import Log
 from unweave.protocol.events import EraseRequested
-from unweave.protocol.records import Halt
+from unweave.protocol.statements import AuditMismatch
 from unweave.protocol.token import NOTHING, request_id
-from unweave.simulator.faults import Storm, profile
+from unweave.simulator.faults import RandomFaults, profile
 from unweave.simulator.invariants import Checker
-from unweave.simulator.run import CLEAR, draw_shards
-from unweave.simulator.workload import ride_out
+from unweave.simulator.run import NO_FAULTS, draw_shards
+from unweave.simulator.workload import run_workload
 from unweave.simulator.world import World
 from unweave.solvers import default_solver
 from unweave.solvers.worker import ModelWorker, record_key
@@ -42,7 +42,7 @@ class Diary:
         return Counter(entry.what for entries in self.entries.values() for entry in entries)
 
 
-def world_of(diary: Diary, storm: Storm, agents: int = 4):
+def world_of(diary: Diary, storm: RandomFaults, agents: int = 4):
     model = BetaBernoulli()
     terms = Manifest.make(name="n", model=model, agents=agents, graph="ring").terms()
     workers = [
@@ -61,7 +61,7 @@ def run(world: World) -> None:
 
 def test_a_quiet_day():
     diary = Diary()
-    world, _ = world_of(diary, Storm(CLEAR, 4, 1))
+    world, _ = world_of(diary, RandomFaults(NO_FAULTS, 4, 1))
     for k in range(4):
         world.boot(k)
     run(world)
@@ -91,9 +91,9 @@ def test_bad_weather_is_told():
     told: Counter[str] = Counter()
     for seed in range(1, 5):
         diary = Diary()
-        storm = Storm(profile("hurricane"), 5, seed)
+        storm = RandomFaults(profile("hurricane"), 5, seed)
         world, checker = world_of(diary, storm, agents=5)
-        ride_out(world, storm, checker, erasure, events=1500)
+        run_workload(world, storm, checker, erasure, events=1500)
         told += diary.kinds
         assert diary.kinds["joined"] >= 5
         lost = diary.of(0, RENEWED)
@@ -112,9 +112,11 @@ def erasure(rng, agent):
 
 def test_an_audit_that_failed_is_an_error_that_names_who_found_it():
     diary = Diary()
-    world, _ = world_of(diary, Storm(CLEAR, 4, 1))
+    world, _ = world_of(diary, RandomFaults(NO_FAULTS, 4, 1))
     first = world.state(0)
-    halts = [Halt.write(author, lambda raw: b"", run="", stamp=[author]) for author in (2, 1)]
+    halts = [
+        AuditMismatch.write(author, lambda raw: b"", run="", stamp=[author]) for author in (2, 1)
+    ]
     before = first
     for number, halt in enumerate(halts, 1):
         after = before.fork()
@@ -124,7 +126,7 @@ def test_an_audit_that_failed_is_an_error_that_names_who_found_it():
         assert len(entries) == number  # the second one halts
         before = after
     log = io.StringIO()
-    journal(Log("a1", stream=log), first, before)
+    log_activity(Log("a1", stream=log), first, before)
     assert "ERROR" in log.getvalue().upper()
     assert "found_at=a2" in log.getvalue()
 
@@ -132,7 +134,7 @@ def test_an_audit_that_failed_is_an_error_that_names_who_found_it():
 def test_a_token_that_was_not_lost_is_not_called_so():
     """A new epoch is no accident if an erasure or a quorum asked for it."""
     diary = Diary()
-    world, _ = world_of(diary, Storm(CLEAR, 4, 1))
+    world, _ = world_of(diary, RandomFaults(NO_FAULTS, 4, 1))
     for k in range(4):
         world.boot(k)
     run(world)
@@ -152,10 +154,10 @@ def test_a_token_that_was_not_lost_is_not_called_so():
 
 def test_nothing_new_is_nothing_to_say_and_a_gap_is_told():
     diary = Diary()
-    world, _ = world_of(diary, Storm(CLEAR, 4, 1))
+    world, _ = world_of(diary, RandomFaults(NO_FAULTS, 4, 1))
     world.boot(0)
     state = world.state(0)
     assert list(news(state, state)) == []
     text = io.StringIO()
-    journal(Log("a1", stream=text), state, None)
+    log_activity(Log("a1", stream=text), state, None)
     assert "the journal has a gap" in text.getvalue()

@@ -17,10 +17,10 @@ from unweave.node.identity import Identity
 from unweave.node.log import Log
 from unweave.node.wire import channel as post
 from unweave.node.wire import envelope
-from unweave.node.wire.envelope import PAYLOAD_TYPE, seal, unseal
+from unweave.node.wire.envelope import PAYLOAD_TYPE, open_message, sign_message
 from unweave.node.wire.primitives import last_field, pb
 from unweave.protocol.messages import Ack
-from unweave.protocol.records import pae
+from unweave.protocol.statements import pae
 from unweave.testing.values import small_terms, token
 
 TERMS = small_terms()
@@ -84,11 +84,11 @@ def test_large_envelopes_are_the_same_as_small_ones(monkeypatch, limit):
     payload = b"a token"
     signature = identities[1].sign(pae(PAYLOAD_TYPE, payload))
     monkeypatch.setattr(envelope, "_LARGE", limit)
-    sealed = seal(payload, 1, identities[1].sign)
+    sealed = sign_message(payload, 1, identities[1].sign)
     assert pb.Envelope.FromString(sealed).signature == signature
-    assert unseal(sealed, TERMS, check) == (1, payload)
+    assert open_message(sealed, TERMS, check) == (1, payload)
     with pytest.raises(WireError, match="signature"):
-        unseal(sealed[:-1] + b"N", TERMS, check)
+        open_message(sealed[:-1] + b"N", TERMS, check)
 
 
 def test_the_bytes_are_gone_before_the_message_is_read(monkeypatch):

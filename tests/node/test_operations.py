@@ -9,7 +9,7 @@ from tests.support.processes import Processes
 from unweave.errors import UnweaveError
 from unweave.graph import Topology
 from unweave.node.api.client import AgentDown
-from unweave.operations.cluster import Fleet, TimedOut
+from unweave.operations.cluster import Cluster, TimedOut
 from unweave.operations.diagnose import cut_apart, parts_without
 from unweave.operations.erase import audit_and_wait, erase_and_wait
 
@@ -49,7 +49,7 @@ class Agent:
         return {"erasure": self.net.report}
 
 
-class Net(Fleet):
+class Net(Cluster):
     """A fleet without sockets: five agents, of which some answer."""
 
     def __init__(self, root, answering, agents=5, **more):

@@ -20,12 +20,12 @@ from unweave.manifest import load
 from unweave.node.agent import open_data, open_identity
 from unweave.node.compute import DataWorker
 from unweave.node.config import AgentFolder
-from unweave.node.driver import Node
+from unweave.node.driver import AgentDriver
 from unweave.node.identity import Identity
 from unweave.node.log import Log
 from unweave.node.transport.server import GrpcTransport
 from unweave.node.wire.codec import decode, encode
-from unweave.node.wire.envelope import seal, unseal
+from unweave.node.wire.envelope import open_message, sign_message
 from unweave.protocol.messages import Ack, Pass
 from unweave.protocol.state import Parked
 from unweave.solvers import default_solver
@@ -44,7 +44,7 @@ class Recorder(GrpcTransport):
 
 
 @asynccontextmanager
-async def inside(net: Processes, name: str) -> AsyncIterator[tuple[Node, Recorder]]:
+async def inside(net: Processes, name: str) -> AsyncIterator[tuple[AgentDriver, Recorder]]:
     """An agent of the network in this process."""
     folder = AgentFolder.read(net.folder(name))
     identity = open_identity(folder)
@@ -53,7 +53,7 @@ async def inside(net: Processes, name: str) -> AsyncIterator[tuple[Node, Recorde
     worker = DataWorker(
         net.model, default_solver(net.model), open_data(folder, identity), folder.terms
     )
-    node = Node(folder, identity, transport, worker, net.model, log)
+    node = AgentDriver(folder, identity, transport, worker, net.model, log)
     running = asyncio.create_task(node.run())
     try:
         yield node, transport
@@ -90,18 +90,18 @@ async def _lies(net: Processes) -> None:
         assert set(digests.values()) == {net.expected()}
 
         def is_token(data: bytes) -> bool:
-            return isinstance(decode(unseal(data, terms, check)[1], terms), Pass)
+            return isinstance(decode(open_message(data, terms, check)[1], terms), Pass)
 
         to, token = next((to, data) for to, data in transport.sent if is_token(data))
         victim = terms.name(to)
         other = next(k for k in range(3) if k not in (to, node.me))
-        payload = unseal(token, terms, check)[1]
+        payload = open_message(token, terms, check)[1]
         before = await asyncio.to_thread(net.ask, victim, "status")
 
         # Replayed: acknowledged once more, as after a lost answer, and nothing changes.
         for _ in range(3):
             (answer,) = await transport.send(to, token)
-            assert isinstance(decode(unseal(answer, terms, check)[1], terms), Ack)
+            assert isinstance(decode(open_message(answer, terms, check)[1], terms), Ack)
         after = await asyncio.to_thread(net.ask, victim, "status")
         for field in ("epoch", "hop", "digest", "rest", "phase", "included", "revision"):
             assert before["status"][field] == after["status"][field], field
@@ -115,10 +115,10 @@ async def _lies(net: Processes) -> None:
 
         # X claims to be Y: without Y's key, and with it.
         with pytest.raises(TransportError, match="signature is not"):
-            await transport.send(to, seal(payload, other, node.identity.sign))
+            await transport.send(to, sign_message(payload, other, node.identity.sign))
         stolen = Identity.load(net.folder(terms.name(other)))
         with pytest.raises(TransportError, match=f"signed by {stolen.name} came from a2"):
-            await transport.send(to, seal(payload, other, stolen.sign))
+            await transport.send(to, sign_message(payload, other, stolen.sign))
 
         # Another network, with the same keys.
         strange = replace(terms, run=b"\x07" * 32)
@@ -126,7 +126,9 @@ async def _lies(net: Processes) -> None:
         assert isinstance(message, Pass)
         foreign = Pass(message.token._replace(run=strange.run), message.gossip)
         with pytest.raises(TransportError, match="a message of network"):
-            await transport.send(to, seal(encode(foreign, strange), node.me, node.identity.sign))
+            await transport.send(
+                to, sign_message(encode(foreign, strange), node.me, node.identity.sign)
+            )
 
         # Told, and counted.
         told = [line for line in net.log(victim).splitlines() if "sender=a2" in line]

@@ -10,7 +10,7 @@ from tests.support.wire import Wire
 from unweave.node.api import report
 from unweave.node.api.report import posterior_report
 from unweave.operations.reading import newest
-from unweave.protocol.events import Roused
+from unweave.protocol.events import WakeRequested
 from unweave.protocol.token import dead
 
 RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
@@ -24,7 +24,7 @@ def moments(seed):
     wire.settle()
     seen = [list(wire.disks)]
     gone = rng.randrange(4)
-    wire.tell(gone, Roused(wire.now))  # the last that it knows: the rest has ended
+    wire.tell(gone, WakeRequested(wire.now))  # the last that it knows: the rest has ended
     wire.up[gone] = False
     wire.drop(sender=gone)
     for k in rng.sample([k for k in range(4) if k != gone], 2):

@@ -10,7 +10,7 @@ from tests.support.wire import Wire
 from unweave.node.erasures import remember, unremembered
 from unweave.protocol import requests
 from unweave.protocol.ports import MemoryStore
-from unweave.protocol.records import Tombstone, pae
+from unweave.protocol.statements import Tombstone, pae
 from unweave.protocol.token import request_id
 
 PATH = [(0, 1), (1, 2)]

@@ -8,8 +8,8 @@ from unweave.models import BetaExponential, LinearRegressionUnknownNoise
 from unweave.node.api.report import posterior_report
 from unweave.protocol.state import State
 from unweave.protocol.token import Tomb
-from unweave.simulator.faults import Storm
-from unweave.simulator.run import CLEAR, draw_shards
+from unweave.simulator.faults import RandomFaults
+from unweave.simulator.run import NO_FAULTS, draw_shards
 from unweave.simulator.world import World
 from unweave.solvers import default_solver
 from unweave.solvers.worker import ModelWorker
@@ -20,7 +20,7 @@ def test_coefficients_have_their_features_names():
     terms = Manifest.make(name="n", model=model, agents=2, graph="path").terms()
     shards = draw_shards(model, terms.topology.agents, 1)
     workers = [ModelWorker(model, default_solver(model), shard, terms.seed) for shard in shards]
-    world = World(terms, workers, seed=1, weather=Storm(CLEAR, 2, 1), observers=[])
+    world = World(terms, workers, seed=1, weather=RandomFaults(NO_FAULTS, 2, 1), observers=[])
     for k in range(2):
         world.boot(k)
     for _ in range(500):
@@ -43,7 +43,7 @@ def test_a_model_that_is_still_fitting_says_so():
     assert not terms.conjugate
     shards = draw_shards(model, terms.topology.agents, 1)
     workers = [ModelWorker(model, default_solver(model), shard, terms.seed) for shard in shards]
-    world = World(terms, workers, seed=1, weather=Storm(CLEAR, 3, 1), observers=[])
+    world = World(terms, workers, seed=1, weather=RandomFaults(NO_FAULTS, 3, 1), observers=[])
     for k in range(3):
         world.boot(k)
     node = SimpleNamespace(state=None, terms=terms, model=model)

@@ -18,16 +18,16 @@ from unweave.cli import preflight
 from unweave.errors import StoreError
 from unweave.node import agent as serve
 from unweave.node.config import AgentFolder
-from unweave.node.storage.integrity import Seals, Unsealed
+from unweave.node.storage.integrity import BadMac, RowMacs
 from unweave.node.storage.rows import FIELDS
 from unweave.node.storage.schema import APPLICATION_ID, MIGRATIONS, OLDEST, latest
-from unweave.node.storage.sqlite import Disk, SqliteStore, open_store
+from unweave.node.storage.sqlite import SqliteStore, StoreThread, open_store
 from unweave.node.wire.codec import decode
 from unweave.persistent import Stack
 from unweave.protocol.messages import Pass
 from unweave.protocol.ports import MemoryStore
 from unweave.protocol.state import DURABLE, Hold, Idle, Out, State
-from unweave.protocol.token import QUIET
+from unweave.protocol.token import NO_ROUND
 from unweave.testing.store import LAWS, ME, TERMS, the_last_commit_is_what_is_loaded
 from unweave.testing.values import same, same_durable, small_terms, state, token
 
@@ -153,7 +153,7 @@ def test_a_large_token_is_overwritten_where_it_lies(tmp_path):
     terms = small_terms(agents=4, dim=8_000)
     page, vector = 4096, 8 * 8_000
     at = State(terms, 0)
-    carried = token(Random(1), terms)._replace(tombs={}, quiet=QUIET)
+    carried = token(Random(1), terms)._replace(tombs={}, quiet=NO_ROUND)
     path = tmp_path / "a.db"
     with SqliteStore.open(path, terms, 0) as store:
         for hop in range(40):
@@ -398,22 +398,22 @@ def test_the_values_of_a_row_are_told_apart(tmp_path):
 @pytest.mark.parametrize("size", [300, 1000, 5000])
 def test_long_values_have_a_key_that_is_used_once(size):
     """Where that pays; all of them are sealed as one."""
-    seals, long = Seals(SECRET), bytes(size)
+    seals, long = RowMacs(SECRET), bytes(size)
     made = [seals.write("token", 1, long) for _ in range(2)]
     assert (made[0][:16] != made[1][:16]) is (size > 4096)
     for seal in made:
-        Seals(SECRET).read(seal, "token", 1, long)
+        RowMacs(SECRET).read(seal, "token", 1, long)
         for values in ((2, long), (1, long[1:]), (1, b"\1" + long[1:]), (1, long, b"")):
-            with pytest.raises(Unsealed):
-                Seals(SECRET).read(seal, "token", *values)
-        with pytest.raises(Unsealed):
-            Seals(b"another").read(seal, "token", 1, long)
+            with pytest.raises(BadMac):
+                RowMacs(SECRET).read(seal, "token", *values)
+        with pytest.raises(BadMac):
+            RowMacs(b"another").read(seal, "token", 1, long)
     two = seals.write("factor", 1, long, long + b"\0")
-    with pytest.raises(Unsealed):
-        Seals(SECRET).read(two, "factor", 1, long + b"\0", long)
+    with pytest.raises(BadMac):
+        RowMacs(SECRET).read(two, "factor", 1, long + b"\0", long)
     short = seals.write("part", "tombs", long[:10])
     assert {len(seal) for seal in (*made, two, short, seals.close(1, "2", None))} == {32}
-    Seals(SECRET).read(short, "part", "tombs", memoryview(long[:10]))
+    RowMacs(SECRET).read(short, "part", "tombs", memoryview(long[:10]))
 
 
 def test_whoever_opens_an_agents_store_knows_its_secret(tmp_path):
@@ -425,7 +425,7 @@ def test_whoever_opens_an_agents_store_knows_its_secret(tmp_path):
 
     def openings():
         async def on_its_thread():
-            disk = Disk(folder, identity)
+            disk = StoreThread(folder, identity)
             await disk.open()
             await disk.close()
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from unweave.node.storage.sqlite import SqliteStore
-from unweave.protocol.events import DataChanged, EraseRequested, Solution
+from unweave.protocol.events import DataChanged, EraseRequested, SolveResult
 from unweave.protocol.messages import Pass
 from unweave.protocol.token import request_id
 from unweave.simulator.world import World
-from unweave.testing.store import Tally
+from unweave.testing.store import CountingWorker
 from unweave.testing.values import same_durable, small_terms
 
 VICTIM = 1
 
 
-class Noise(Tally):
+class Noise(CountingWorker):
     """A worker whose factors are unmistakable: random numbers of 62 bits."""
 
     def __init__(self, agent, dim):
@@ -28,7 +28,7 @@ class Noise(Tally):
         seed = [self.agent, len(self.made), len(work.dropped)]
         units = np.random.default_rng(seed).integers(2**55, 2**57, self.dim)
         self.made.append(units)
-        return Solution(units)
+        return SolveResult(units)
 
 
 class Disks:

@@ -10,7 +10,7 @@ import pytest
 
 from unweave.errors import ConfigError, MissingExtra
 from unweave.experiments.paper import FIGURES, choose, run, style
-from unweave.experiments.paper.report import Table
+from unweave.experiments.paper.report import ResultTable
 
 REPLICAS = 3
 _ALL = ["K", "schedule"]
@@ -144,7 +144,7 @@ def test_drawing_leaves_matplotlib_as_it_was(made):
 
 
 def test_table():
-    table = Table(("who", "n", "x"))
+    table = ResultTable(("who", "n", "x"))
     table.add("a", np.int64(1), np.float64(0.1) + 0.2)
     table.add("b", 2, None)
     assert table.csv() == "who,n,x\na,1,0.3\nb,2,\n"

@@ -7,13 +7,13 @@ from tests.support.tally import row_key
 from tests.support.wire import Wire
 
 from unweave.errors import WireError
-from unweave.node.wire.channel import check_records
+from unweave.node.wire.channel import check_statements
 from unweave.node.wire.codec import decode, encode
 from unweave.protocol.events import EraseRequested, Received, Refused
 from unweave.protocol.machine import handle
 from unweave.protocol.messages import Digests, Erasures, Gossip, Pass, Share
-from unweave.protocol.records import Chapter, Tombstone
 from unweave.protocol.requests import UNPROVED
+from unweave.protocol.statements import CompactedErasures, Tombstone
 from unweave.protocol.token import Stamp, Tomb, request_id
 
 RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
@@ -180,15 +180,15 @@ def test_a_chapter_speaks_for_its_author_alone():
     wire = rested()
     request = request_id(2, b"r" * 12)
     record = tombstone(wire, 2, request)
-    own = Chapter.put_away(2, wire.signers[2], wire.terms.run, [record])
-    forged = Chapter(own.raw, 3, wire.signers[3](b""))  # about 2, by 3
+    own = CompactedErasures.put_away(2, wire.signers[2], wire.terms.run, [record])
+    forged = CompactedErasures(own.raw, 3, wire.signers[3](b""))  # about 2, by 3
     share = Share(Stamp(1, 0, 1, 1, 1), Gossip(NONE, chapters={own.name: own}))
     decode(encode(share, wire.terms), wire.terms)
     share = Share(share.fence, Gossip(NONE, chapters={forged.name: forged}))
     with pytest.raises(WireError, match="somebody else"):
         decode(encode(share, wire.terms), wire.terms)
     with pytest.raises(WireError, match="signature that is not a3's"):
-        check_records(
+        check_statements(
             Share(share.fence, Gossip(NONE, chapters={own.name: own})),
             None,
             wire.terms,
@@ -212,9 +212,9 @@ def test_what_is_no_chapter_is_not_let_in(spoil):
     wire = rested()
     rows = [row_key(1).hex(), row_key(2).hex()]
     record = tombstone(wire, 2, request_id(2, b"r" * 12), rows=rows)
-    good = Chapter.put_away(2, wire.signers[2], wire.terms.run, [record])
+    good = CompactedErasures.put_away(2, wire.signers[2], wire.terms.run, [record])
     assert good.rows == {row_key(1), row_key(2)}
-    bad = Chapter(spoil(good.raw), 2, good.signature)
+    bad = CompactedErasures(spoil(good.raw), 2, good.signature)
     share = Share(Stamp(1, 0, 1, 1, 1), Gossip(NONE, chapters={b"x": bad}))
     with pytest.raises(WireError):
         decode(encode(share, wire.terms), wire.terms)

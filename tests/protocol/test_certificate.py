@@ -22,13 +22,13 @@ from unweave.graph.random_graphs import erdos_renyi
 from unweave.keys import verifier
 from unweave.protocol.certificate.verify import Account, verify
 from unweave.protocol.certificate.write import attestation
-from unweave.protocol.config import Patience
 from unweave.protocol.events import Certified, Effect, Refused, Send
 from unweave.protocol.messages import Pass, Share
 from unweave.protocol.state import State
-from unweave.simulator.faults import PROFILES, Storm
+from unweave.protocol.terms import Timeouts
+from unweave.simulator.faults import PROFILES, RandomFaults
 from unweave.simulator.invariants import Checker
-from unweave.simulator.workload import ride_out
+from unweave.simulator.workload import run_workload
 from unweave.simulator.world import World
 from unweave.testing.values import small_terms
 from unweave.testing.values import token as draw_token
@@ -221,10 +221,10 @@ def test_whatever_the_weather_every_certificate_holds(weather: str) -> None:
             seed,
             conjugate=bool(seed % 2),
             max_passes=8,
-            patience=Patience(welcome=2.0, resend=0.5, ack=3.0, alive=1.0, loss=10.0),
+            patience=Timeouts(welcome=2.0, resend=0.5, ack=3.0, alive=1.0, loss=10.0),
             keyids=tuple(one.keyid for one in people),
         )
-        storm, checker, clerk = Storm(PROFILES[weather], size, seed), Checker(terms), Clerk()
+        storm, checker, clerk = RandomFaults(PROFILES[weather], size, seed), Checker(terms), Clerk()
         world = World(
             terms,
             [Tally(k, terms.conjugate) for k in range(size)],
@@ -233,7 +233,7 @@ def test_whatever_the_weather_every_certificate_holds(weather: str) -> None:
             signers=[one.sign for one in people],
             observers=[checker, clerk],
         )
-        ride_out(world, storm, checker, draw_erasure, events=200)
+        run_workload(world, storm, checker, draw_erasure, events=200)
         check = verifier([one.public_pem for one in people])
         for raw in clerk.certificates:
             verify(raw, terms, check)

@@ -9,11 +9,11 @@ from unweave.graph import graphs
 from unweave.node.wire.channel import check_attestations
 from unweave.node.wire.codec import decode, encode
 from unweave.persistent import NOBODY, Bitmap, Stack
-from unweave.protocol.events import Opened, Received, Refused, Solution, StaysOut
+from unweave.protocol.events import Opened, Received, Refused, SolveResult, StaysOut
 from unweave.protocol.machine import handle
 from unweave.protocol.messages import Alive, Digests, Erasures, Gossip, Hello, News, Pass, Share
-from unweave.protocol.records import Intent, Vote
-from unweave.protocol.token import NEVER, Quiet, Stamp, request_id, requested_of
+from unweave.protocol.statements import Intent, Vote
+from unweave.protocol.token import NEVER, AttestationRound, Stamp, request_id, requested_of
 from unweave.simulator.world import World
 
 
@@ -25,7 +25,7 @@ class Quietly(Tally):
         self.units = np.array(units, dtype=np.int64)
 
     def solve(self, work):
-        return Solution(self.units)
+        return SolveResult(self.units)
 
 
 def settled(workers=None):
@@ -108,7 +108,7 @@ def test_a_request_id_belongs_to_its_agent():
 def test_a_false_attestation_is_refused_where_it_arrives():
     world = settled()
     terms, token = world.terms, world.state(world.parked).token
-    quiet = Quiet(Bitmap([0, 1]), token.eta, None, b"statement", {0: b"good", 1: b"bad"})
+    quiet = AttestationRound(Bitmap([0, 1]), token.eta, None, b"statement", {0: b"good", 1: b"bad"})
 
     def verify(agent, payload, signature):
         return signature == b"good"

@@ -9,9 +9,9 @@ from unweave.manifest import Manifest
 from unweave.protocol.certificate.write import closing_of
 from unweave.protocol.events import EraseRequested, Solve, VoteCast
 from unweave.protocol.token import request_id
-from unweave.simulator.faults import Storm
+from unweave.simulator.faults import RandomFaults
 from unweave.simulator.invariants import Checker, check_liveness
-from unweave.simulator.run import CLEAR
+from unweave.simulator.run import NO_FAULTS
 from unweave.simulator.world import World
 from unweave.solvers import default_solver
 from unweave.solvers.worker import ModelWorker
@@ -40,7 +40,7 @@ class Network:
             for shard in self.shards
         ]
         self.checker = Checker(self.terms)
-        calm = Storm(CLEAR, size, 1)
+        calm = RandomFaults(NO_FAULTS, size, 1)
         self.world = World(self.terms, self.workers, weather=calm, observers=[self.checker])
         self.world.start()
         self.rest()

@@ -6,10 +6,10 @@ from tests.support.wire import Flight, Wire
 
 import unweave.protocol.requests as where
 from unweave.models.beta_exponential import BetaExponential
-from unweave.node.erasures import Cabinet
+from unweave.node.erasures import CertificateStore
 from unweave.protocol.certificate.verify import verify
 from unweave.protocol.certificate.write import encode, envelope
-from unweave.protocol.events import Freeze, Keep, Received, Send, Solution, VoteCast
+from unweave.protocol.events import Freeze, KeepCertificate, Received, Send, SolveResult, VoteCast
 from unweave.protocol.machine import handle
 from unweave.protocol.messages import Pass, Share
 from unweave.protocol.token import NOTHING, request_id
@@ -29,7 +29,7 @@ class Kept(Wire):
 
     def _commit(self, k, after, effects, live):
         for effect in effects if live is None else effects[:live]:
-            if isinstance(effect, Keep):
+            if isinstance(effect, KeepCertificate):
 
                 def check(a, p, s):
                     return self.signers[a](p) == s
@@ -104,7 +104,7 @@ def test_a_factor_that_does_not_fit_wakes_nobody(conjugate):
     wire = Wire(3, COMPLETE, conjugate=conjugate)
     huge = np.array([0, 2**62, 0][: wire.terms.grid.dim], dtype=np.int64)
     for k in (0, 1):
-        wire.workers[k].solve = lambda work: Solution(huge)
+        wire.workers[k].solve = lambda work: SolveResult(huge)
     wire.wait(5.0)
     stamp = wire.token.stamp
     wire.wait(10.0)
@@ -129,7 +129,9 @@ def test_old_attestations_do_not_close_a_new_cover():
     after, effects = handle(
         wire.disks[1], Received(flight.sender, false.message, wire.now), wire.signers[1]
     )
-    assert not any(isinstance(e, Keep) for e in effects)  # it keeps a certificate that is none
+    assert not any(
+        isinstance(e, KeepCertificate) for e in effects
+    )  # it keeps a certificate that is none
     assert asked not in after.tomb.filed  # and lets the evidence go
 
 
@@ -172,7 +174,7 @@ def test_a_cavity_that_does_not_fit_stops_nothing(signs):
     for k, sign in enumerate(signs):
         units = np.array([0, sign * 2**62, 0], dtype=np.int64)
         wire.workers[k].solve = lambda work, units=units: (
-            Solution(None, keep=True) if work.current is not None else Solution(units)
+            SolveResult(None, keep=True) if work.current is not None else SolveResult(units)
         )
         wire.workers[k].freeze = lambda work: wire.terms.grid.zeros()
     wire.checker.frozen = None
@@ -263,7 +265,7 @@ def test_two_certificates_of_one_stamp(tmp_path):
         closed = {"predicate": {"stamp": [2, 0, boot, 9, boot], "erasures": {request: {}}}}
         return encode({"closing": envelope("x", encode(closed), {})})
 
-    cabinet, one, two = Cabinet(tmp_path / "c"), made("aa", 1), made("bb", 2)
+    cabinet, one, two = CertificateStore(tmp_path / "c"), made("aa", 1), made("bb", 2)
     cabinet.keep(one)
     cabinet.keep(two)
     assert cabinet.find(b"\xbb") == two

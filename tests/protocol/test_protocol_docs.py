@@ -10,8 +10,9 @@ from typing import Any, get_args
 import pytest
 
 from unweave.protocol import machine as agent
-from unweave.protocol import records, state, visit
-from unweave.protocol import records as chapters
+from unweave.protocol import state, visit
+from unweave.protocol import statements as chapters
+from unweave.protocol import statements as records
 from unweave.protocol.messages import Message
 from unweave.protocol.token import Token
 

@@ -9,12 +9,12 @@ from tests.support.wire import Flight, Wire
 
 from unweave.models.beta_exponential import BetaExponential
 from unweave.protocol.certificate.verify import verify
-from unweave.protocol.events import Appraise, Received, Refused, Solution, Solve, Tick
+from unweave.protocol.events import Appraise, Received, Refused, Solve, SolveResult, Tick
 from unweave.protocol.gossip import current_gossip
 from unweave.protocol.machine import handle
 from unweave.protocol.messages import Digests, Erasures, Gossip, Pass, Share
-from unweave.protocol.records import Tombstone
 from unweave.protocol.state import Out, State
+from unweave.protocol.statements import Tombstone
 from unweave.protocol.token import Tomb, request_id
 from unweave.solvers import default_solver
 from unweave.solvers.worker import ModelWorker
@@ -118,9 +118,9 @@ def test_either_record_is_backing_enough() -> None:
 class Refusing(Tally):
     """A worker whose solver can be made to refuse."""
 
-    answer: Solution | None = None
+    answer: SolveResult | None = None
 
-    def solve(self, work: Solve) -> Solution:
+    def solve(self, work: Solve) -> SolveResult:
         if self.answer is None:
             return super().solve(work)
         self.solved += 1
@@ -129,10 +129,10 @@ class Refusing(Tally):
 
 @pytest.mark.parametrize(
     ("conjugate", "answer"),
-    [(False, Solution(None, failed=True)), (True, Solution(None, failed=True))],
+    [(False, SolveResult(None, failed=True)), (True, SolveResult(None, failed=True))],
 )
 def test_a_solver_that_refuses_new_data_does_not_keep_the_network_awake(
-    conjugate: bool, answer: Solution
+    conjugate: bool, answer: SolveResult
 ) -> None:
     wire = Wire(4, RING, conjugate=conjugate)
     worker = wire.workers[1] = Refusing(1, conjugate)
@@ -169,7 +169,7 @@ def test_new_data_are_looked_at_though_older_ones_were_refused() -> None:
     worker = wire.workers[1] = Refusing(1, False)
     wire.settle()
     before = wire.token.included[1]
-    worker.answer = Solution(None, failed=True)
+    worker.answer = SolveResult(None, failed=True)
     wire.change_data(1)
     wire.wait(30.0)
     worker.answer = None

@@ -9,11 +9,20 @@ from tests.support.tally import row_key
 from tests.support.wire import Flight, Wire
 
 from unweave.errors import WireError
-from unweave.node.wire.channel import check_rest
+from unweave.node.wire.channel import check_parked
 from unweave.protocol.certificate.verify import verify
-from unweave.protocol.events import Figured, Tick
+from unweave.protocol.events import InfluenceMeasured, Tick
 from unweave.protocol.gossip import current_gossip
-from unweave.protocol.messages import Digests, Gossip, Heard, Hello, Pass, Rest, Share, Welcome
+from unweave.protocol.messages import (
+    Digests,
+    Gossip,
+    Heard,
+    Hello,
+    ParkNotice,
+    Pass,
+    Share,
+    Welcome,
+)
 from unweave.protocol.state import State
 from unweave.protocol.token import Tomb
 
@@ -209,7 +218,7 @@ def test_what_was_left_out_for_one_life_is_not_acknowledged_by_the_next() -> Non
     wire.settle(hold=lambda f: cut(f) or isinstance(f.message, Pass))
     assert asked in wire.disks[1].tombs[0].ids
     assert 0 not in wire.disks[2].tombs
-    wire.tell(0, Figured(0.5, wire.now))
+    wire.tell(0, InfluenceMeasured(0.5, wire.now))
     late = wire.find(Share, sender=0, to=1)[-1]
     assert late.message.gossip.erasures is None
     wire.crash(1)
@@ -236,12 +245,12 @@ def test_what_was_left_out_for_one_life_is_not_acknowledged_by_the_next() -> Non
 # ------------------------------------------------------------------------ certificates at the door
 
 
-def arriving(rest: Rest) -> Share:
+def arriving(rest: ParkNotice) -> Share:
     return Share(rest.stamp, Gossip(Digests(b"", b"", b"", b""), rest=rest))
 
 
 @pytest.fixture(scope="module")
-def two_rests() -> tuple[Wire, Rest, Rest]:
+def two_rests() -> tuple[Wire, ParkNotice, ParkNotice]:
     """The rests of two erasures, one after the other."""
     wire = rested()
     wire.erase(1, rows=[1])
@@ -255,8 +264,8 @@ def two_rests() -> tuple[Wire, Rest, Rest]:
 def test_a_rest_is_believed_with_its_own_certificate(two_rests) -> None:
     wire, first, second = two_rests
     for rest in (first, second):
-        check_rest(arriving(rest), None, wire.terms, check(wire))
-    check_rest(arriving(first._replace(certificate=b"")), None, wire.terms, check(wire))
+        check_parked(arriving(rest), None, wire.terms, check(wire))
+    check_parked(arriving(first._replace(certificate=b"")), None, wire.terms, check(wire))
 
 
 @pytest.mark.parametrize(
@@ -272,14 +281,14 @@ def test_a_certificate_of_something_else_is_refused(two_rests, lie) -> None:
     """An old one for a new rest, a later stamp, more erasures than it proves, a false departure."""
     wire, first, second = two_rests
     with pytest.raises(WireError, match="about something else"):
-        check_rest(arriving(lie(first, second)), None, wire.terms, check(wire))
+        check_parked(arriving(lie(first, second)), None, wire.terms, check(wire))
 
 
 def test_a_damaged_certificate_is_refused(two_rests) -> None:
     wire, first, _ = two_rests
     for bad in (first.certificate[:-1], b"{}", first.certificate.replace(b'"tombstones":[', b"")):
         with pytest.raises(WireError, match="does not hold"):
-            check_rest(arriving(first._replace(certificate=bad)), None, wire.terms, check(wire))
+            check_parked(arriving(first._replace(certificate=bad)), None, wire.terms, check(wire))
 
 
 def test_a_known_certificate_is_not_read_again(two_rests) -> None:
@@ -289,9 +298,9 @@ def test_a_known_certificate_is_not_read_again(two_rests) -> None:
     def never(*args: object) -> bool:
         raise AssertionError("read again")
 
-    check_rest(arriving(second), wire.disks[0], wire.terms, never)
+    check_parked(arriving(second), wire.disks[0], wire.terms, never)
     old = second._replace(stamp=second.stamp._replace(hop=1), certificate=b"old")
-    check_rest(arriving(old), wire.disks[0], wire.terms, never)
+    check_parked(arriving(old), wire.disks[0], wire.terms, never)
 
 
 def test_rows_that_were_put_away_are_never_solved_for_again() -> None:

@@ -18,10 +18,10 @@ from securesystemslib.signer import Signature, SSlibKey
 from unweave.keys import verifier
 from unweave.manifest import load
 from unweave.node.wire.codec import decode
-from unweave.node.wire.envelope import unseal
+from unweave.node.wire.envelope import open_message
 from unweave.protocol.certificate.verify import verify
 from unweave.protocol.messages import Ack
-from unweave.protocol.records import Chapter, pae
+from unweave.protocol.statements import CompactedErasures, pae
 
 FOLDER = Path(__file__).parents[1] / "vectors"
 KEYS = {key["name"]: key for key in json.loads((FOLDER / "keys.json").read_text())}
@@ -93,7 +93,7 @@ def test_a_chapter_is_read_as_the_page_says() -> None:
     assert raw[48:53] == bytes([0, 0, 0, 0, 2])
     assert raw[53] == raw[70] == 16
     assert len(raw) == 87
-    (entry,) = Chapter(raw, 1, signature).filed
+    (entry,) = CompactedErasures(raw, 1, signature).filed
     assert entry.request == raw[32:48]
     assert entry.rows == {raw[54:70], raw[71:]}
 
@@ -116,16 +116,16 @@ def test_the_message_is_read_from_its_envelope() -> None:
     terms, payload = manifest.terms(), bytes.fromhex(vector["payload"])
     assert vector["pae"] == pae(vector["payloadType"], payload).hex()
     data = bytes.fromhex(vector["envelope"])
-    assert unseal(data, terms, verifier(manifest.pems())) == (0, payload)
+    assert open_message(data, terms, verifier(manifest.pems())) == (0, payload)
     assert isinstance(decode(payload, terms), Ack)
 
 
 def test_every_kind_of_signed_record_has_a_vector() -> None:
-    from unweave.protocol import records
+    from unweave.protocol import statements as records
 
     kinds = {
         value.kind
         for value in vars(records).values()
         if isinstance(value, type) and issubclass(value, records.Record) and value.kind
     }
-    assert kinds - {Chapter.kind} <= {vector["payloadType"] for vector in SIGNED}
+    assert kinds - {CompactedErasures.kind} <= {vector["payloadType"] for vector in SIGNED}

@@ -25,7 +25,7 @@ from unweave.manifest import Manifest
 from unweave.node.identity import Identity
 from unweave.protocol.certificate.verify import Account, verify
 from unweave.protocol.certificate.write import PAYLOAD_TYPE
-from unweave.protocol.records import Receipt, Tombstone, Vote, pae
+from unweave.protocol.statements import Receipt, Tombstone, Vote, pae
 
 Json = Any
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from unweave.simulator.faults import Profile
-from unweave.simulator.workload import Owners, spared
+from unweave.simulator.workload import OwnerRequests, spared
 
 
 class _Quiet:
@@ -42,7 +42,7 @@ def _left(records, told):
 def test_part_of_the_agents_keep_records(records, gone):
     for seed in range(30):
         world = _Quiet(len(records))
-        owners = Owners(world, Profile(erase=1.0, gone=gone), records, 10_000, seed)
+        owners = OwnerRequests(world, Profile(erase=1.0, gone=gone), records, 10_000, seed)
         for _ in range(300):
             owners.between_events(1.0)
         left = _left(records, world.told)
@@ -56,7 +56,7 @@ def test_part_of_the_agents_keep_records(records, gone):
 
 def test_requests_follow_the_hops():
     world = _Quiet(4)
-    owners = Owners(world, Profile(erase=1.0), [100] * 4, 50, 1)
+    owners = OwnerRequests(world, Profile(erase=1.0), [100] * 4, 50, 1)
     counts = []
     for progress in (0.0, 0.5, 1.0):
         for _ in range(500):
@@ -69,7 +69,7 @@ def test_requests_follow_the_hops():
 
 def test_hardly_anybody_asks_where_all_is_erased():
     world = _Quiet(5)
-    owners = Owners(world, Profile(erase=1.0), [1000] * 5, 10_000, 1)
+    owners = OwnerRequests(world, Profile(erase=1.0), [1000] * 5, 10_000, 1)
     late = 0
     for _ in range(1000):
         full = set(owners.full)

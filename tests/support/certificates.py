@@ -23,8 +23,8 @@ from unweave.protocol.events import (
     EraseRequested,
     Freeze,
     Judge,
-    Solution,
     Solve,
+    SolveResult,
     VoteCast,
 )
 from unweave.protocol.state import State
@@ -65,18 +65,18 @@ class _Toy:
         self.conjugate = conjugate
         self.judgement = judgement
 
-    def solve(self, work: Solve) -> Solution:
+    def solve(self, work: Solve) -> SolveResult:
         rows = [r for key, r in self.keys.items() if key not in work.dropped]
         if not rows:
-            return Solution(None)
+            return SolveResult(None)
         ones = sum(r % 3 == 0 for r in rows)
         units = np.array([ones, len(rows) - ones], dtype=np.int64) << 24
         if not self.conjugate:
             assert work.cavity is not None
             units[0] += int(work.cavity[0]) >> 10
             if work.current is not None and np.abs(units - work.current).max() < 1 << 10:
-                return Solution(None, keep=True)
-        return Solution(units)
+                return SolveResult(None, keep=True)
+        return SolveResult(units)
 
     def judge(self, work: Judge) -> bool:
         return self.judgement

@@ -17,7 +17,7 @@ from tests.support.processes import Processes
 from unweave.node.agent import open_data, open_identity
 from unweave.node.compute import DataWorker
 from unweave.node.config import AgentFolder
-from unweave.node.driver import Node
+from unweave.node.driver import AgentDriver
 from unweave.node.log import Log
 from unweave.protocol.ports import MemoryTransport, Worker
 from unweave.solvers import default_solver
@@ -32,7 +32,7 @@ _LIMIT = 60.0  # seconds; nothing here takes as long, on any machine
 @asynccontextmanager
 async def nodes(
     net: Processes, change: Mapping[str, Callable[[Worker], Worker]] | None = None
-) -> AsyncIterator[dict[str, Node]]:
+) -> AsyncIterator[dict[str, AgentDriver]]:
     """Run every agent of the network here; `change` puts another worker in an agent's place. What
     an agent logs is in `node.log.stream`."""
     wire: dict[int, MemoryTransport] = {}
@@ -47,7 +47,7 @@ async def nodes(
         log = Log(name, level="debug", stream=io.StringIO())
         neighbours = folder.terms.topology.adjacency[folder.me]
         transport = MemoryTransport(folder.me, neighbours, wire, timeout=_LIMIT)
-        agents[name] = Node(folder, identity, transport, worker, net.model, log)
+        agents[name] = AgentDriver(folder, identity, transport, worker, net.model, log)
     running = [asyncio.create_task(node.run()) for node in agents.values()]
     try:
         yield agents

@@ -18,13 +18,13 @@ import numpy as np
 from unweave.graph import Topology
 from unweave.graph.random_graphs import erdos_renyi
 from unweave.grid import Grid, Ints
-from unweave.protocol.config import Patience, Terms
-from unweave.protocol.events import Appraise, Effect, Freeze, Judge, Send, Solution, Solve
-from unweave.protocol.records import Sign
+from unweave.protocol.events import Appraise, Effect, Freeze, Judge, Send, Solve, SolveResult
+from unweave.protocol.statements import Sign
+from unweave.protocol.terms import Terms, Timeouts
 from unweave.protocol.token import NOTHING
-from unweave.simulator.faults import Profile, Storm
+from unweave.simulator.faults import Profile, RandomFaults
 from unweave.simulator.invariants import Checker, Violation, gone
-from unweave.simulator.workload import Crew, check_one_epoch, ride_out
+from unweave.simulator.workload import Workload, check_one_epoch, run_workload
 from unweave.simulator.world import World
 
 __all__ = [
@@ -47,7 +47,7 @@ ROWS = 12
 # Row r of any agent occupies its own bits of component 0; sums over agents stay below 2^63.
 _SHIFT = 4
 _VERSION = 1000
-PATIENCE = Patience(welcome=2.0, resend=0.5, ack=3.0, alive=1.0, loss=10.0)
+PATIENCE = Timeouts(welcome=2.0, resend=0.5, ack=3.0, alive=1.0, loss=10.0)
 
 
 def row_key(row: int) -> bytes:
@@ -90,11 +90,11 @@ class Tally:
             return None
         return [sum(1 << (_SHIFT * r) for r in rows), len(rows) + _VERSION * self.version]
 
-    def solve(self, work: Solve) -> Solution:
+    def solve(self, work: Solve) -> SolveResult:
         self.solved += 1
         factor = self.factor(work.dropped)
         if self.conjugate:
-            return Solution(None if factor is None else np.array(factor, dtype=np.int64))
+            return SolveResult(None if factor is None else np.array(factor, dtype=np.int64))
         assert work.cavity is not None
         # Without rows the factor is zero: nothing is said, and nobody waits for it.
         pull = 0 if factor is None else _pull(self.agent, work.cavity)
@@ -105,8 +105,8 @@ class Tally:
             and np.array_equal(current[:2], units[:2])
             and abs(int(current[2]) - pull) <= 1
         ):
-            return Solution(None, keep=True)
-        return Solution(units)
+            return SolveResult(None, keep=True)
+        return SolveResult(units)
 
     def judge(self, work: Judge) -> bool:
         """Every fourth removal, by its digest, asks for retraining."""
@@ -191,9 +191,9 @@ class Outcome:
     """What a storm did to a network that survived it."""
 
     world: World
-    storm: Storm
+    storm: RandomFaults
     checker: Checker
-    crew: Crew
+    crew: Workload
 
 
 def run_storm(
@@ -221,7 +221,7 @@ def run_storm(
         "patience": PATIENCE,
     } | settings
     terms = tally_terms(topology, seed, **chosen)
-    storm = Storm(profile, size, seed)
+    storm = RandomFaults(profile, size, seed)
     checker = tally_checker(terms)
     workers = [Tally(k, terms.conjugate) for k in range(size)]
     made = WireWorld if wire else World
@@ -237,7 +237,7 @@ def run_storm(
     def new_data(k: int, version: int) -> None:
         workers[k].version = version
 
-    crew = ride_out(
+    crew = run_workload(
         world,
         storm,
         checker,

@@ -25,6 +25,7 @@ from unweave.protocol.certificate.write import proved_by
 from unweave.protocol.events import (
     Again,
     Appraise,
+    CertificateKept,
     Continue,
     DataChanged,
     Done,
@@ -33,8 +34,7 @@ from unweave.protocol.events import (
     Event,
     Freeze,
     Judge,
-    Keep,
-    Kept,
+    KeepCertificate,
     Received,
     Refused,
     Send,
@@ -263,8 +263,8 @@ class Wire:
                 self.flight.append(Flight(k, effect.to, effect.message))
             elif isinstance(effect, Again):
                 self.local.append((k, Continue(self.now)))
-            elif isinstance(effect, Keep):
-                kept = Kept(proved_by(effect.certificate), self.now)
+            elif isinstance(effect, KeepCertificate):
+                kept = CertificateKept(proved_by(effect.certificate), self.now)
                 self.checker.certificate_kept(k, kept.requests)
                 self.local.append((k, kept))
             elif isinstance(effect, Refused):

@@ -16,7 +16,7 @@ from tests.support.certificates import fixed_identity, fixed_request, signed_man
 from unweave.node.identity import Identity
 from unweave.node.wire.codec import encode
 from unweave.node.wire.envelope import PAYLOAD_TYPE as MESSAGE_TYPE
-from unweave.node.wire.envelope import seal
+from unweave.node.wire.envelope import sign_message
 from unweave.persistent import Bitmap
 from unweave.protocol.certificate.write import (
     PAYLOAD_TYPE,
@@ -28,12 +28,18 @@ from unweave.protocol.certificate.write import (
 from unweave.protocol.events import EraseRequested, VoteCast
 from unweave.protocol.machine import handle
 from unweave.protocol.messages import Ack
-from unweave.protocol.records import Chapter, Figure, Halt, Record, pae
 from unweave.protocol.recovery import empty_token
 from unweave.protocol.state import State, Turn
+from unweave.protocol.statements import (
+    AuditMismatch,
+    CompactedErasures,
+    InfluenceReport,
+    SignedStatement,
+    pae,
+)
 from unweave.protocol.token import (
     OUT,
-    Quiet,
+    AttestationRound,
     Revision,
     Stamp,
     Token,
@@ -73,7 +79,7 @@ def build() -> dict[str, bytes]:
             }
         )
 
-    def keep(what: str, one: Record) -> None:
+    def keep(what: str, one: SignedStatement) -> None:
         record(what, people[one.author], one.kind, one.raw, one.signature)
 
     s = State(terms, NORTH)
@@ -126,14 +132,16 @@ def build() -> dict[str, bytes]:
     for k, signature in signatures.items():
         record(f"{NAMES[k]} attests", people[k], PAYLOAD_TYPE, statement, signature)
     agents = Bitmap(signatures)
-    quiet = Quiet(agents=agents, audit=token.eta, statement=statement, signatures=signatures)
+    quiet = AttestationRound(
+        agents=agents, audit=token.eta, statement=statement, signatures=signatures
+    )
     token = token._replace(quiet=quiet)
     closed = closing(s, token, token.stamp.next(s.boot), None)
     sign = people[NORTH].sign
     record(
         "north closes the cover", people[NORTH], PAYLOAD_TYPE, closed, sign_statement(closed, sign)
     )
-    mismatch = Halt.write(
+    mismatch = AuditMismatch.write(
         NORTH,
         sign,
         run=terms.run.hex(),
@@ -143,7 +151,7 @@ def build() -> dict[str, bytes]:
     )
     keep("north reports an audit that does not add up", mismatch)
 
-    influence = Figure.write(
+    influence = InfluenceReport.write(
         NORTH,
         sign,
         run=terms.run.hex(),
@@ -155,7 +163,7 @@ def build() -> dict[str, bytes]:
 
     # Binary payloads are written in hex.
     own = [one for one in s.tombstones.values() if one.agent == EAST]
-    chapter = Chapter.put_away(EAST, people[EAST].sign, terms.run, own)
+    chapter = CompactedErasures.put_away(EAST, people[EAST].sign, terms.run, own)
     put_away = {
         "what": "east puts its erasure away",
         "signer": "east",
@@ -174,7 +182,7 @@ def build() -> dict[str, bytes]:
         "payload": message.hex(),
         "pae": pae(MESSAGE_TYPE, message).hex(),
         "signature": sign(pae(MESSAGE_TYPE, message)).hex(),
-        "envelope": seal(message, NORTH, sign).hex(),
+        "envelope": sign_message(message, NORTH, sign).hex(),
     }
 
     keys = [

@@ -29,11 +29,11 @@ def audit(
     from unweave.cli.common import check_timeout, console, emit_json, styled
     from unweave.cli.status import staying_out
     from unweave.cli.telling import telling
-    from unweave.operations.cluster import fleet
+    from unweave.operations.cluster import open_cluster
     from unweave.operations.erase import audit_and_wait, on_record
 
     check_timeout(timeout)
-    with fleet(folder, timeout) as agents, telling("auditing", quiet=json) as tell:
+    with open_cluster(folder, timeout) as agents, telling("auditing", quiet=json) as tell:
         last = audit_and_wait(agents, timeout, tell=tell)
         statuses = agents.statuses()
         out = staying_out(statuses)

@@ -9,9 +9,10 @@ import typer
 
 if TYPE_CHECKING:
     from unweave.demo import Story
-    from unweave.demo.network import Run
+    from unweave.demo.network import NetworkRun
 
 __all__ = ["demo"]
+
 
 _TICKS = 12
 
@@ -90,7 +91,7 @@ def demo(
         raise typer.Exit(1)
 
 
-def _account(story: Story, run: Run) -> list[Any]:
+def _account(story: Story, run: NetworkRun) -> list[Any]:
     from rich.table import Table
 
     from unweave.cli.common import styled

@@ -11,7 +11,7 @@ from unweave.cli.completing import complete_agent
 
 if TYPE_CHECKING:
     from unweave.errors import UnweaveError
-    from unweave.operations.cluster import Fleet
+    from unweave.operations.cluster import Cluster
     from unweave.protocol.certificate.verify import Erased
 
 __all__ = ["forget", "read_keys"]
@@ -74,19 +74,11 @@ def forget(
 
         unweave forget clinics a4 --gone
     """
-    from unweave.cli.common import (
-        check_timeout,
-        command,
-        console,
-        emit_json,
-        fail,
-        quote,
-        styled,
-    )
+    from unweave.cli.common import check_timeout, command, console, emit_json, fail, quote, styled
     from unweave.cli.telling import telling
     from unweave.errors import ConfigError, UnweaveError
     from unweave.json_form import error_report
-    from unweave.operations.cluster import fleet
+    from unweave.operations.cluster import open_cluster
     from unweave.operations.erase import erase_and_wait
 
     check_timeout(timeout)
@@ -95,7 +87,7 @@ def forget(
     if missing_ok and records is None:
         raise ConfigError("--missing-ok is about single records: name them by --records FILE")
     keys = None if records is None else read_keys(records)
-    with fleet(folder, timeout) as agents, telling("forgetting", quiet=json) as tell:
+    with open_cluster(folder, timeout) as agents, telling("forgetting", quiet=json) as tell:
         _check_place(out, folder)
         name = agent or (next(iter(agents.folders)) if len(agents.folders) == 1 else None)
         if name is None:
@@ -170,7 +162,7 @@ def _nothing_found(name: str, erased: Erased) -> UnweaveError | None:
     )
 
 
-def _few(agents: Fleet, name: str, keys: list[str] | None) -> str:
+def _few(agents: Cluster, name: str, keys: list[str] | None) -> str:
     """What forgetting few records shows to others, if these are few."""
     from unweave.node.config import AgentFolder
 
@@ -194,7 +186,7 @@ def _subject(name: str, keys: list[str] | None) -> str:
     return f"1 record of {name} is" if number == 1 else f"{number} records of {name} are"
 
 
-def _copies(agents: Fleet, certificate: bytes) -> str:
+def _copies(agents: Cluster, certificate: bytes) -> str:
     """Where an agent keeps the same bytes."""
     import hashlib
 

@@ -32,9 +32,9 @@ def influence(
     from rich.table import Table
 
     from unweave.cli.common import console, emit_json
-    from unweave.operations.cluster import fleet
+    from unweave.operations.cluster import open_cluster
 
-    with fleet(folder) as agents:
+    with open_cluster(folder) as agents:
         agents.any()
         answers = {
             name: answer["influence"] for name, answer in agents.ask_all("influence").items()

@@ -34,11 +34,11 @@ def learn(
     from unweave.errors import UnweaveError
     from unweave.node.api.client import asleep, lives
     from unweave.node.api.report import GONE
-    from unweave.operations.cluster import LOOK, fleet
+    from unweave.operations.cluster import LOOK, open_cluster
 
     check_timeout(timeout)
     end = time.monotonic() + timeout
-    with fleet(folder, timeout) as agents, errors.status("reading the data …"):
+    with open_cluster(folder, timeout) as agents, errors.status("reading the data …"):
         agents.any()
         statuses = agents.statuses(min(LOOK, timeout))  # whoever is frozen costs no more than that
         answers = agents.ask_each("learn", max(0.1, end - time.monotonic()))

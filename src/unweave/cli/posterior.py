@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from unweave.operations.cluster import Fleet
+    from unweave.operations.cluster import Cluster
 
 __all__ = ["posterior"]
 
@@ -49,7 +49,7 @@ def posterior(
     from unweave.errors import UnweaveError
     from unweave.node.api.client import asleep, lives
     from unweave.node.api.report import NO_TOKEN
-    from unweave.operations.cluster import LOOK, TimedOut, fleet, patiently
+    from unweave.operations.cluster import LOOK, TimedOut, open_cluster, wait_until
     from unweave.operations.reading import WHOLE, ask_posteriors, newest, read_posteriors
 
     if wait:
@@ -57,8 +57,8 @@ def posterior(
     began = time.monotonic()
     with progress(quiet=json or not wait, counted=False) as bar:
         task = bar.add_task("waiting for the agents", total=None)
-        for left in patiently(wait, 0.2):
-            with fleet(folder, min(LOOK, left)) as agents:
+        for left in wait_until(wait, 0.2):
+            with open_cluster(folder, min(LOOK, left)) as agents:
                 best = newest(ask_posteriors(agents))
             if best["state"] in ("left", "halted") or (
                 best["state"] == "complete" and best["fitting"] is None
@@ -70,7 +70,7 @@ def posterior(
             late = ", ".join(best.get("missing", ())) or "the agents"
             bar.update(task, description=f"waiting for {late}")
     left = began + wait - time.monotonic() if wait else LOOK
-    with fleet(folder, max(1.0, min(LOOK, left))) as agents:
+    with open_cluster(folder, max(1.0, min(LOOK, left))) as agents:
         stopped = not agents.agents
         found = read_posteriors(agents) if stopped else ask_posteriors(agents)
         if stopped and not found:
@@ -118,7 +118,7 @@ def _behind(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]
     ]
 
 
-def _why_no_token(agents: Fleet) -> dict[str, Any]:
+def _why_no_token(agents: Cluster) -> dict[str, Any]:
     """Who is missing, if nobody has had the token: one agent opens the first one."""
     from unweave.cli.common import quote
     from unweave.node.config import AgentFolder

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from unweave.cli.findings import Result, found, well
 from unweave.cli.reaching import host_problem
-from unweave.node.errors import Mendable
+from unweave.node.errors import ActionableError
 from unweave.text import quote
 
 if TYPE_CHECKING:
@@ -98,8 +98,7 @@ def look_at_network(folder: Path, factors: Factors) -> list[Result]:
     """Every folder must be an agent's, the grid must hold the sum of what they contribute, and
     rounding must not move what they learn together."""
     from unweave.manifest import load
-    from unweave.models.headroom import sum_problem
-    from unweave.models.resolution import Measured, rounding_problem
+    from unweave.models.resolution import Measured, rounding_problem, sum_problem
     from unweave.node.config import AGENT_FILE, agent_name
 
     results, here = [], set()
@@ -133,7 +132,7 @@ def _result(agent: str, what: str, probe: Callable[[], str], fix: str) -> Result
 
     try:
         note = probe()
-    except Mendable as error:
+    except ActionableError as error:
         return found(agent, what, error.problem, error.fix)
     except UnweaveError as error:
         return found(agent, what, str(error), fix)
@@ -149,13 +148,13 @@ def _identity(agent: AgentFolder) -> str:
 
     key = agent.path / "key.pem"
     if key.is_file() and (mode := key.stat().st_mode & 0o777) & 0o077:
-        raise Mendable(
+        raise ActionableError(
             f"{key}: others can read this key (mode {mode:04o})", f"chmod 600 {quote(key)}"
         )
     identity = open_identity(agent)
     name = agent.config.name
     if problem := certificate_problem(agent.manifest, name):
-        raise Mendable(*problem)
+        raise ActionableError(*problem)
     if agent.manifest.agent(name).address is not None:  # else that is told as a problem of its own
         own_pin(agent.manifest, agent.me, identity)
     return identity.keyid[:8]
@@ -183,7 +182,7 @@ def _address(agent: AgentFolder) -> str:
     address = agent.manifest.agent(agent.config.name).address
     where = agent.path / "agent.toml"
     if address is None:
-        raise Mendable(
+        raise ActionableError(
             f'agent "{agent.config.name}" has no address',
             "add address to its table in network.toml, alike in every agent's folder",
         )
@@ -202,7 +201,7 @@ def _metrics(agent: AgentFolder) -> str:
         return ""
     try:
         _free(agent.config.metrics, f"metrics in {agent.path / 'agent.toml'}")
-    except Mendable as error:
+    except ActionableError as error:
         return f"no metrics: {error.problem}: {error.fix}"
     return ""
 
@@ -234,7 +233,7 @@ def _status(agent: AgentFolder) -> dict[str, Any]:
 def _where(listen: str, setting: str) -> tuple[str, int]:
     host, _, port = listen.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise Mendable(f'"{listen}" is not an address', f'write "host:port": {setting}')
+        raise ActionableError(f'"{listen}" is not an address', f'write "host:port": {setting}')
     return host.strip("[]"), int(port)
 
 
@@ -242,7 +241,7 @@ def _free(listen: str, setting: str) -> str:
     """Whether somebody could listen there."""
     host, port = _where(listen, setting)
     if problem := host_problem(host):
-        raise Mendable(
+        raise ActionableError(
             f"{listen}: the host cannot be found ({problem})", f"mend the name: {setting}"
         )
     family, kind, proto, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -251,13 +250,13 @@ def _free(listen: str, setting: str) -> str:
         try:
             probe.bind(where)
         except PermissionError:
-            raise Mendable(
+            raise ActionableError(
                 f"{listen}: ports below 1024 need root", f"choose another port: {setting}"
             ) from None
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:  # another machine's: nothing to try here
                 return "on another machine"
-            raise Mendable(
+            raise ActionableError(
                 f"{listen}: something else listens there",
                 f"stop it, or choose another port: {setting}",
             ) from None
@@ -283,7 +282,7 @@ def _data(agent: AgentFolder, state: State | None, factors: Factors) -> str:
     nameless, repeated = data.named()
     if nameless:
         key, rest = agent.config.data.key, agent.path / "agent.toml"
-        raise Mendable(
+        raise ActionableError(
             f"{_records(nameless)} with an empty key ({key!r}), which could never be erased alone",
             f"give every record a key of its own, or name another column in {rest} ([data] key)",
         )
@@ -302,7 +301,7 @@ def _state(agent: AgentFolder) -> State | None:
     from unweave.node.storage.sqlite import open_store
 
     if not os.access(agent.path, os.W_OK):
-        raise Mendable(
+        raise ActionableError(
             f"{agent.path}: this user may not write there, and the agent must",
             f"check and run it as the user who owns it, or: chmod u+w {quote(agent.path)}",
         )
@@ -316,4 +315,4 @@ def _state(agent: AgentFolder) -> State | None:
         if "belongs to the network" in problem:
             manifest = agent.path / agent.config.network
             fix = f"copy {manifest} again from another agent's folder: every agent has the same"
-        raise Mendable(problem, fix) from None
+        raise ActionableError(problem, fix) from None

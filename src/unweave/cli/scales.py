@@ -71,7 +71,7 @@ def _propose(
     """Fills in what is not stated, and says from what."""
     from unweave.cli.shares import data_ranges
     from unweave.errors import ConfigError
-    from unweave.models.proposal import proposed
+    from unweave.models.scaling import proposed
 
     ranges = dict(_range(item, model) for item in declared)
     source = dict.fromkeys(ranges, "the range that --range declares")

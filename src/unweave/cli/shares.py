@@ -81,8 +81,7 @@ class Columns:
         together. `path` is the one file of all records, if there is one."""
         from unweave.errors import ConfigError
         from unweave.models import ConjugateModel
-        from unweave.models.headroom import sum_problem
-        from unweave.models.resolution import rounding_problem, weighted
+        from unweave.models.resolution import rounding_problem, sum_problem, weighted
         from unweave.node.data.record_files import read_records
         from unweave.operations.split import scale_for
 

@@ -67,7 +67,7 @@ def simulate(
     from unweave.errors import SolverError
     from unweave.manifest import load
     from unweave.simulator.invariants import Violation
-    from unweave.simulator.run import rehearse
+    from unweave.simulator.run import run_with_faults
 
     if network.is_dir():
         network /= "network.toml"
@@ -79,7 +79,7 @@ def simulate(
     again += f" --hops {hops}" if hops is not None else ""
     try:
         with errors.status("rehearsing …"):
-            report = rehearse(model, terms, shards, faults, seed, hops).report()
+            report = run_with_faults(model, terms, shards, faults, seed, hops).report()
     except (Violation, SolverError) as broken:
         if json:
             emit_json({"ok": False, "violation": str(broken), "seed": seed, "repeat": again})
@@ -135,13 +135,13 @@ def _private(manifest: Manifest, folder: Path) -> tuple[list[Shard], dict[str, A
     from unweave.errors import UnweaveError
     from unweave.node.agent import open_data, open_identity
     from unweave.node.config import AgentFolder
-    from unweave.operations.cluster import LOOK, fleet
+    from unweave.operations.cluster import LOOK, open_cluster
     from unweave.operations.reading import ask_forgotten
 
     shards: list[Shard] = []
     records = 0
     try:
-        with fleet(folder, LOOK) as agents:
+        with open_cluster(folder, LOOK) as agents:
             homes = agents.folders
             for name in manifest.topology.agents:
                 if name not in homes:

@@ -32,9 +32,9 @@ def status(
     """
     from unweave.cli.common import command, console, emit_json, errors, quote
     from unweave.node.api.client import asleep, lives
-    from unweave.operations.cluster import LOOK, fleet
+    from unweave.operations.cluster import LOOK, open_cluster
 
-    with fleet(folder, LOOK) as agents, errors.status("asking …"):
+    with open_cluster(folder, LOOK) as agents, errors.status("asking …"):
         found = agents.statuses()
         left = gone_agents(found)
         gone = [name for name in agents.down if name in left]

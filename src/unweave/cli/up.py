@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from unweave.cli.glance import Look
-    from unweave.operations.cluster import Fleet
+    from unweave.operations.cluster import Cluster
     from unweave.operations.supervisor import Supervisor
 
 __all__ = ["up"]
@@ -59,7 +59,7 @@ def up(
     from unweave.cli.common import check_timeout, console, quote
     from unweave.errors import ConfigError, UnweaveError
     from unweave.node.config import find_agents
-    from unweave.operations.cluster import LOOK, TimedOut, fleet
+    from unweave.operations.cluster import LOOK, TimedOut, open_cluster
     from unweave.operations.supervisor import Supervisor
 
     check_timeout(timeout)
@@ -69,7 +69,7 @@ def up(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    with fleet(folder, LOOK) as running:
+    with open_cluster(folder, LOOK) as running:
         if here := list(running.agents):
             pids = _pids(running.statuses(), running.silent)
             raise UnweaveError(
@@ -155,7 +155,7 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
     from unweave.json_form import as_json
     from unweave.node.api.client import asleep, lives
     from unweave.node.config import AgentFolder
-    from unweave.operations.cluster import fleet
+    from unweave.operations.cluster import open_cluster
 
     previous: tuple[float, int] | None = None
     home = next(iter(agents.children.values())).folder
@@ -168,7 +168,7 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
             live = stack.enter_context(Live(console=console, auto_refresh=False))
         while end is None or time.monotonic() < end:
             agents.look()
-            with fleet(folder, timeout=2.0) as reached:
+            with open_cluster(folder, timeout=2.0) as reached:
                 found, down = reached.statuses(), reached.down
                 posterior = _posterior(reached)
             frozen = {name: asleep(pid) for name, pid in reached.silent.items() if lives(pid)}
@@ -201,7 +201,7 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
     return "" if not missing else glance.why(look, missing)
 
 
-def _posterior(reached: Fleet) -> dict[str, Any]:
+def _posterior(reached: Cluster) -> dict[str, Any]:
     from unweave.operations.reading import ask_posteriors, newest
 
     return newest(ask_posteriors(reached, 2.0))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from unweave.node.identity import Identity
     from unweave.protocol.certificate.read import Check
     from unweave.protocol.certificate.verify import Account, Erased
-    from unweave.protocol.config import Terms
+    from unweave.protocol.terms import Terms
 
 __all__ = ["verify"]
 

@@ -12,6 +12,7 @@ from unweave.cli.completing import complete_agent
 
 __all__ = ["vote"]
 
+
 _HEX = re.compile("[0-9a-fA-F]{32}")
 
 
@@ -41,14 +42,14 @@ def vote(
     """
     from unweave.cli.common import console, emit_json
     from unweave.errors import ConfigError
-    from unweave.operations.cluster import fleet
+    from unweave.operations.cluster import open_cluster
 
     if request is not None and not _HEX.fullmatch(request):
         raise ConfigError(
             f"--request {request}: not an id of a request: give the 32 hexadecimal digits that "
             "`unweave vote … --json` shows, or leave it out"
         )
-    with fleet(folder) as agents:
+    with open_cluster(folder) as agents:
         if len(agents.folders) > 1:
             raise ConfigError(
                 f"{folder}: a vote is one operator's word: name the folder of your agent, e.g. "

@@ -8,6 +8,6 @@ result is compared with a network that never had them.
 
 from __future__ import annotations
 
-from unweave.demo.story import Chapter, Story, tell
+from unweave.demo.story import Stage, Story, tell
 
-__all__ = ["Chapter", "Story", "tell"]
+__all__ = ["Stage", "Story", "tell"]

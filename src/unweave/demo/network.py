@@ -17,17 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unweave.demo.story import Chapter, Story
+from unweave.demo.story import Stage, Story
 from unweave.errors import ConfigError, UnweaveError
 from unweave.keys import verifier
 from unweave.manifest import Manifest, load
-from unweave.operations.cluster import Fleet, fleet, patiently
+from unweave.operations.cluster import Cluster, open_cluster, wait_until
 from unweave.operations.create import create_network, free_ports
 from unweave.operations.erase import audit_and_wait, erase_and_wait
 from unweave.operations.supervisor import Supervisor
 from unweave.protocol.certificate.verify import Account, verify
 
-__all__ = ["Run", "check_place", "run_network"]
+__all__ = ["NetworkRun", "check_place", "run_network"]
 
 
 _NAME = "hospitals"
@@ -38,7 +38,7 @@ Tick = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Run:
+class NetworkRun:
     """What the processes did, and what they ended with."""
 
     folder: Path
@@ -64,12 +64,12 @@ class Run:
         )
 
 
-def _regression(story: Story) -> Chapter:
+def _regression(story: Story) -> Stage:
     """The model that the processes learn."""
     return story.chapters[-1]
 
 
-def run_network(story: Story, folder: Path, tick: Tick) -> Run:
+def run_network(story: Story, folder: Path, tick: Tick) -> NetworkRun:
     """Learn, kill −9, forget a hospital and some patients, audit, verify offline."""
     began = time.monotonic()
     manifest = lay_out(story, folder)
@@ -82,7 +82,7 @@ def run_network(story: Story, folder: Path, tick: Tick) -> Run:
         os.kill(pids[killed], signal.SIGKILL)
         learned = _rest(folder, agents, set(story.graph.agents))
         tick(f"learned, though {killed} was killed (kill -9) and had to come back")
-        with fleet(folder) as reached:
+        with open_cluster(folder) as reached:
             certificates = _erase(reached, story, folder, tick)
             status = audit_and_wait(reached, _LIMIT, tell=_quietly)
             hops = sum(s["counts"].get("tokens sent", 0) for s in reached.statuses().values())
@@ -92,7 +92,7 @@ def run_network(story: Story, folder: Path, tick: Tick) -> Run:
         path.name: verify(path.read_bytes(), manifest.terms(), check) for path in certificates
     }
     tick("the certificates hold, offline")
-    return Run(
+    return NetworkRun(
         folder,
         pids,
         killed,
@@ -158,9 +158,9 @@ def lay_out(story: Story, folder: Path) -> Manifest:
 def _rest(folder: Path, agents: Supervisor, wanted: set[str]) -> str:
     """Wait until everybody knows that the token rests with all of `wanted` in it."""
     found: dict[str, dict[str, Any]] = {}
-    for _ in patiently(_LIMIT):
+    for _ in wait_until(_LIMIT):
         agents.look()
-        with fleet(folder) as reached:
+        with open_cluster(folder) as reached:
             found = reached.statuses()
         digests = {s.get("digest") for s in found.values()}
         if (
@@ -173,7 +173,7 @@ def _rest(folder: Path, agents: Supervisor, wanted: set[str]) -> str:
     raise UnweaveError(f"the network did not come to rest within {_LIMIT:g} s: {phases}")
 
 
-def _erase(reached: Fleet, story: Story, folder: Path, tick: Tick) -> list[Path]:
+def _erase(reached: Cluster, story: Story, folder: Path, tick: Tick) -> list[Path]:
     """The owners ask; each erasure leaves a certificate."""
     files = []
     asked: list[tuple[str, list[str] | None]] = [(story.forgotten, None)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from unweave.demo.network import Run
+from unweave.demo.network import NetworkRun
 from unweave.demo.pictures import CAPTION
-from unweave.demo.story import Chapter, Story
+from unweave.demo.story import Stage, Story
 from unweave.models import Posterior
 from unweave.protocol.certificate.verify import Erased
 from unweave.text import in_markdown
@@ -14,7 +14,7 @@ from unweave.text import in_markdown
 __all__ = ["as_dict", "as_markdown"]
 
 
-def as_dict(story: Story, run: Run) -> dict[str, Any]:
+def as_dict(story: Story, run: NetworkRun) -> dict[str, Any]:
     return {
         "data": "breast_cancer",
         "seed": story.seed,
@@ -42,7 +42,7 @@ def as_dict(story: Story, run: Run) -> dict[str, Any]:
     }
 
 
-def _chapter(chapter: Chapter) -> dict[str, Any]:
+def _chapter(chapter: Stage) -> dict[str, Any]:
     return {
         "model": chapter.before.model.name,
         "settings": chapter.before.model.settings(),
@@ -72,7 +72,7 @@ def _posterior(q: Posterior) -> dict[str, Any]:
     }
 
 
-def as_markdown(story: Story, run: Run, pictures: list[str]) -> str:
+def as_markdown(story: Story, run: NetworkRun, pictures: list[str]) -> str:
     """A page that says what happened, with the pictures beside it."""
     gone = in_markdown(story.forgotten)
     owner, ids = next(iter(story.withdrawn.items()))
@@ -106,7 +106,7 @@ def as_markdown(story: Story, run: Run, pictures: list[str]) -> str:
     return "\n".join(lines)
 
 
-def _network(story: Story, run: Run) -> list[str]:
+def _network(story: Story, run: NetworkRun) -> list[str]:
     """What happened between the processes."""
     verdict = "equal, bit for bit" if run.agrees(story) else "NOT equal"
     return [
@@ -139,7 +139,7 @@ def _scope(erased: Erased) -> str:
     return "1 record" if erased.rows == 1 else f"{erased.rows} records"
 
 
-def _table(chapter: Chapter) -> list[str]:
+def _table(chapter: Stage) -> list[str]:
     verdict = "equal, bit for bit" if chapter.exact else "NOT equal"
     columns = (chapter.before, chapter.after, chapter.never)
     labels = chapter.before.model.quantities

@@ -16,7 +16,7 @@ from unweave.graph import Topology, graphs
 from unweave.models import BetaBernoulli, LinearRegressionUnknownNoise, Model, Posterior
 from unweave.sharding import partition
 
-__all__ = ["FEATURES", "HOSPITALS", "Chapter", "Story", "models", "tell"]
+__all__ = ["FEATURES", "HOSPITALS", "Stage", "Story", "models", "tell"]
 
 
 HOSPITALS = ("harbour", "hillside", "lakeview", "old town", "university")
@@ -54,7 +54,7 @@ def models() -> dict[str, Model]:
 
 
 @dataclass(frozen=True)
-class Chapter:
+class Stage:
     """One model: what was known before forgetting, after it, and by those who never had it."""
 
     title: str
@@ -83,7 +83,7 @@ class Story:
     forgotten: str
     withdrawn: Mapping[str, tuple[int, ...]]  # hospital → ids of patients
     files: Mapping[str, Columns]  # what each hospital keeps: ids, features, diagnosis
-    chapters: tuple[Chapter, ...]
+    chapters: tuple[Stage, ...]
 
     @property
     def exact(self) -> bool:
@@ -118,7 +118,7 @@ def tell(seed: int = 3, tick: Callable[[str], None] = lambda done: None) -> Stor
         never = _never_had(network.model, shards, forgotten, largest, rows, seed)
         tick(f"audited, and compared with a network that never had them: {title}")
         chapters.append(
-            Chapter(
+            Stage(
                 title,
                 before,
                 network.posterior,

@@ -22,8 +22,8 @@ from unweave.grid import Ints
 from unweave.models import Model, as_model
 from unweave.models.posterior import Posterior
 from unweave.models.resolution import check_shards
-from unweave.protocol.config import Terms
 from unweave.protocol.events import DataChanged, EraseRequested
+from unweave.protocol.terms import Terms
 from unweave.protocol.token import NOTHING, Token, all_out, request_id
 from unweave.rng import Purpose, derive
 from unweave.solvers import Solver, as_solver

@@ -10,9 +10,9 @@ from unweave.federation.history import History, Step
 from unweave.models import Model
 from unweave.persistent import NOBODY
 from unweave.progress import Bar, bar
-from unweave.protocol.config import Terms
 from unweave.protocol.events import Continue, Effect, Event, StaysOut
 from unweave.protocol.state import State
+from unweave.protocol.terms import Terms
 from unweave.protocol.token import Token, all_out, is_missing
 from unweave.simulator.world import World
 from unweave.solvers.worker import ModelWorker

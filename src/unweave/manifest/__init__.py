@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unweave.manifest.entries import AgentEntry, GraphEntry, ModelEntry, PatienceEntry
+from unweave.manifest.entries import AgentEntry, GraphEntry, ModelEntry, TimeoutsEntry
 from unweave.manifest.network import Manifest, load
 
-__all__ = ["AgentEntry", "GraphEntry", "Manifest", "ModelEntry", "PatienceEntry", "load"]
+__all__ = ["AgentEntry", "GraphEntry", "Manifest", "ModelEntry", "TimeoutsEntry", "load"]

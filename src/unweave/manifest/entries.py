@@ -7,9 +7,9 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from unweave.errors import ConfigError
-from unweave.protocol.config import Patience
+from unweave.protocol.terms import Timeouts
 
-__all__ = ["NAME", "AgentEntry", "Entry", "GraphEntry", "ModelEntry", "PatienceEntry"]
+__all__ = ["NAME", "AgentEntry", "GraphEntry", "ModelEntry", "StrictTable", "TimeoutsEntry"]
 
 
 NAME = r"^[^\x00-\x20\x7f/\\\"](?:[^\x00-\x1f\x7f/\\\"]*[^\x00-\x20\x7f/\\\"])?$"
@@ -18,13 +18,13 @@ _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Probability = Annotated[float, Field(ge=0, le=1)]
 
 
-class Entry(BaseModel):
+class StrictTable(BaseModel):
     """A table that refuses keys it does not know, and values of another type."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class AgentEntry(Entry):
+class AgentEntry(StrictTable):
     """One agent. Its identity is a certificate, a public key, or (if that is all) a key id."""
 
     name: Annotated[str, Field(pattern=NAME)]
@@ -67,7 +67,7 @@ class ModelEntry(BaseModel):
         return dict(self.__pydantic_extra__ or {})
 
 
-class GraphEntry(Entry):
+class GraphEntry(StrictTable):
     """A graph by name, with the settings of the random ones."""
 
     name: str
@@ -76,11 +76,11 @@ class GraphEntry(Entry):
     m: int | None = None
 
 
-class PatienceEntry(Entry):
+class TimeoutsEntry(StrictTable):
     """Waiting times in seconds; all are safe at any value."""
 
-    welcome: _Seconds = Patience.welcome
-    resend: _Seconds = Patience.resend
-    ack: _Seconds = Patience.ack
-    alive: _Seconds = Patience.alive
-    loss: _Seconds = Patience.loss
+    welcome: _Seconds = Timeouts.welcome
+    resend: _Seconds = Timeouts.resend
+    ack: _Seconds = Timeouts.ack
+    alive: _Seconds = Timeouts.alive
+    loss: _Seconds = Timeouts.loss

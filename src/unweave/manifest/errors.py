@@ -7,15 +7,16 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from unweave.manifest.entries import AgentEntry, GraphEntry, ModelEntry, PatienceEntry
+from unweave.manifest.entries import AgentEntry, GraphEntry, ModelEntry, TimeoutsEntry
 
 __all__ = ["explain"]
+
 
 _TABLES: dict[str, type[BaseModel]] = {
     "agents": AgentEntry,
     "graph": GraphEntry,
     "model": ModelEntry,
-    "patience": PatienceEntry,
+    "patience": TimeoutsEntry,
 }
 
 

@@ -32,9 +32,16 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 from unweave.errors import ConfigError, GraphError, UnweaveError
 from unweave.graph import Topology, graphs
 from unweave.manifest.brief import brief_settings
-from unweave.manifest.entries import NAME, AgentEntry, Entry, GraphEntry, ModelEntry, PatienceEntry
+from unweave.manifest.entries import (
+    NAME,
+    AgentEntry,
+    GraphEntry,
+    ModelEntry,
+    StrictTable,
+    TimeoutsEntry,
+)
 from unweave.manifest.errors import explain
-from unweave.protocol.config import Patience, Terms
+from unweave.protocol.terms import Terms, Timeouts
 
 if TYPE_CHECKING:
     from unweave.models import Model
@@ -42,7 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["Manifest", "load"]
 
 
-class Manifest(Entry):
+class Manifest(StrictTable):
     """What all agents of a network agree on. `Manifest.make(...)` or `load("network.toml")`."""
 
     name: Annotated[str, Field(pattern=NAME, max_length=64)]
@@ -56,7 +63,7 @@ class Manifest(Entry):
     graph: str | GraphEntry | None = None
     edges: list[Annotated[list[str], Field(min_length=2, max_length=2)]] | None = None
     model: ModelEntry
-    patience: PatienceEntry = PatienceEntry()
+    patience: TimeoutsEntry = TimeoutsEntry()
     agents: (
         Annotated[int, Field(ge=1, le=1_000_000)] | Annotated[list[AgentEntry], Field(min_length=1)]
     )
@@ -203,7 +210,7 @@ class Manifest(Entry):
             solve=self.solve,
             max_passes=self.max_passes,
             kept=self.kept,
-            patience=Patience(**self.patience.model_dump()),
+            patience=Timeouts(**self.patience.model_dump()),
             keyids=keyids,
         )
 

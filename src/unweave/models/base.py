@@ -24,13 +24,14 @@ from unweave.errors import ConfigError, DomainError
 from unweave.families import Distribution, Family
 from unweave.families.marginals import Marginal
 from unweave.grid import Grid, Ints
-from unweave.models.affine import Affine
 from unweave.models.columns import Column
 from unweave.models.posterior import Posterior
 from unweave.models.settings import read_settings
 from unweave.models.shards import Shard, read
+from unweave.models.units import Affine
 
 __all__ = ["REGISTRY", "ConjugateModel", "LossModel", "Model", "Reduction", "chunks"]
+
 
 Floats = NDArray[np.float64]
 Reduction = Literal["sum", "mean"]

@@ -25,10 +25,11 @@ from unweave.families.special import binet2
 from unweave.models.base import LossModel
 from unweave.models.beta_integrals import logit_density, tilted_beta
 from unweave.models.columns import Column
-from unweave.models.predictive_mixtures import BetaExponentialPredictive
+from unweave.models.predictive_reals import BetaExponentialPredictive
 from unweave.models.shards import Shard
 
 __all__ = ["FARTHEST", "BetaExponential", "ExactPosterior"]
+
 
 Floats = NDArray[np.float64]
 

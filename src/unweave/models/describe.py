@@ -12,11 +12,11 @@ from unweave.models.base import REGISTRY, Model
 from unweave.models.registry import by_name
 from unweave.models.settings import expected_words
 
-__all__ = ["Setting", "example", "predictive_words", "resolution_words", "settings_of"]
+__all__ = ["ModelSetting", "example", "predictive_words", "resolution_words", "settings_of"]
 
 
 @dataclass(frozen=True)
-class Setting:
+class ModelSetting:
     """One setting: what may be written, and what it is if nothing is."""
 
     name: str
@@ -25,12 +25,12 @@ class Setting:
     required: bool
 
 
-def settings_of(name: str) -> tuple[Setting, ...]:
+def settings_of(name: str) -> tuple[ModelSetting, ...]:
     """The settings of a model, in the order of its class."""
     cls = REGISTRY[name]
     words = expected_words(cls)
     return tuple(
-        Setting(p.name, words[p.name], None if empty else p.default, empty)
+        ModelSetting(p.name, words[p.name], None if empty else p.default, empty)
         for p in inspect.signature(cls).parameters.values()
         for empty in (p.default is inspect.Parameter.empty,)
     )

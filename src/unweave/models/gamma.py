@@ -9,15 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unweave.families import Distribution, Gamma
-from unweave.models.affine import Affine
 from unweave.models.base import ConjugateModel
 from unweave.models.columns import Column, count, nonnegative
 from unweave.models.predictive_counts import NegativeBinomialPredictive
 from unweave.models.predictive_reals import LomaxPredictive
 from unweave.models.scaling import Scaled
 from unweave.models.sums import count_sum, whole_sum
+from unweave.models.units import Affine
 
 __all__ = ["GammaExponential", "GammaPoisson"]
+
 
 Floats = NDArray[np.float64]
 

@@ -12,13 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from unweave.errors import ConfigError
 from unweave.families import Distribution, NormalInverseWishart
 from unweave.families.packed import unpack
-from unweave.models.affine import Affine
 from unweave.models.columns import Column, column_names, real
 from unweave.models.gram import Exact, GramModel, upper
 from unweave.models.predictive_reals import MultivariateTPredictive
 from unweave.models.scaling import check_names, stated
+from unweave.models.units import Affine
 
 __all__ = ["MultivariateNormalModel"]
+
 
 Floats = NDArray[np.float64]
 

@@ -12,15 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError
 from unweave.families import Distribution, Normal, NormalInverseGamma
-from unweave.models.affine import Affine
 from unweave.models.base import ConjugateModel
 from unweave.models.columns import Column, real
 from unweave.models.gram import Exact, GramModel, bordered
 from unweave.models.predictive_reals import NormalPredictive, StudentTPredictive
 from unweave.models.scaling import Scaled, decade, written
 from unweave.models.sums import whole_sum
+from unweave.models.units import Affine
 
 __all__ = ["NormalKnownVariance", "NormalUnknown"]
+
 
 Floats = NDArray[np.float64]
 

@@ -1,8 +1,9 @@
-"""A posterior: a model and a point of its grid."""
+"""Draws of a posterior, by name."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,14 +17,34 @@ from unweave.families import Distribution
 from unweave.families.marginals import Marginal
 from unweave.grid import Ints, digest
 from unweave.models.plotting import plot_posterior
-from unweave.models.samples import Samples
 
 if TYPE_CHECKING:
     from unweave.models.base import Model
 
-__all__ = ["Posterior", "Quantity"]
+__all__ = ["Posterior"]
+
 
 Floats = NDArray[np.float64]
+
+
+class Samples(dict[str, Floats]):
+    """Name of a variable → its draws, one per row: `samples["dose"]`, `pandas.DataFrame(samples)`.
+
+    A variable with several entries (the classes of a Dirichlet, the columns of a multivariate
+    normal) is one array; `Model.coordinates` names its entries. `np.asarray(samples)` is theta, as
+    the family draws it.
+    """
+
+    def __init__(self, named: Mapping[str, Floats], theta: Floats) -> None:
+        super().__init__(named)
+        self._theta = theta
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self._theta, dtype=dtype, copy=copy)
+
+
+# ------------------------------------------------------------------------------
+# A posterior: a model and a point of its grid.
 
 
 class Quantity(NamedTuple):

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betaln, gammaln
 
 from unweave.arguments import floats, generator, levels
-from unweave.models.predictive import ScalarPredictive
+from unweave.models.predictive_reals import ScalarPredictive
 
 __all__ = [
     "BetaBinomialPredictive",
@@ -21,6 +21,7 @@ __all__ = [
     "DirichletMultinomialPredictive",
     "NegativeBinomialPredictive",
 ]
+
 
 Floats = NDArray[np.float64]
 

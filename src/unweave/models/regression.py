@@ -13,13 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError, DataError
 from unweave.families import Distribution, MultivariateNormal, NormalInverseGamma
-from unweave.models.affine import Affine
 from unweave.models.columns import Column, column_names, real
 from unweave.models.gram import Exact, GramModel, bordered, upper
 from unweave.models.predictive_reals import NormalPredictive, StudentTPredictive
 from unweave.models.scaling import Prior, check_names, decade, stated, written
+from unweave.models.units import Affine
 
 __all__ = ["LinearRegression", "LinearRegressionUnknownNoise"]
+
 
 Floats = NDArray[np.float64]
 

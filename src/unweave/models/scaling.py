@@ -11,17 +11,19 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from decimal import Decimal
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import ConfigError, GridOverflow
-from unweave.models.affine import Affine
 from unweave.models.base import Model
-from unweave.models.settings import Table
+from unweave.models.settings import NumberTable
+from unweave.models.units import Affine
 
-__all__ = ["Prior", "Scaled", "check_names", "decade", "stated", "written"]
+__all__ = ["Prior", "Scaled", "check_names", "decade", "finer", "proposed", "stated", "written"]
+
 
 Floats = NDArray[np.float64]
 
@@ -70,7 +72,7 @@ class Scaled(Model):
             values: Mapping[str, float] = getattr(self, setting) or {}
             for name, value in values.items():
                 self._check_column(setting, name, value)
-            kept = Table(
+            kept = NumberTable(
                 tuple((k, values[k]) for k in self.columns if values.get(k, plain) != plain)
             )
             object.__setattr__(self, setting, kept or None)
@@ -148,3 +150,31 @@ class Scaled(Model):
     @abstractmethod
     def to_user(self) -> Affine:
         """The map of this model's theta from z-units."""
+
+
+# ------------------------------------------------------------------------------
+# Which `center` and `scale` a range of values suggests: powers of ten, so that no more than an
+# order of magnitude of the data becomes public.
+
+Ranges = Mapping[str, tuple[float, float]]
+
+
+def proposed(model: Scaled, ranges: Ranges) -> tuple[dict[str, float], dict[str, float]]:
+    """(center, scale) by column: the scale is the power of ten at or below the width of the range
+    (its size, where the model needs the column's zero), the center is the range's middle, rounded
+    to tens of the scale."""
+    centers, scales = {}, {}
+    for name, (low, high) in ranges.items():
+        size = max(abs(low), abs(high))
+        width = high - low if model.movable(name) and high > low else size
+        scales[name] = decade(width)
+        if model.movable(name):
+            ten = Decimal(repr(scales[name])) * 10
+            middle = (Decimal(low) + Decimal(high)) / 2
+            centers[name] = float(round(middle / ten) * ten)
+    return centers, scales
+
+
+def finer(scales: Mapping[str, float], decades: int) -> dict[str, float]:
+    """Every scale smaller by so many powers of ten."""
+    return {name: float(Decimal(repr(s)).scaleb(-decades)) for name, s in scales.items()}

@@ -19,11 +19,11 @@ from unweave.arguments import is_whole, number, shown, whole_number
 from unweave.errors import ConfigError
 from unweave.models.columns import truth
 
-__all__ = ["Table", "expected_words", "read_settings"]
+__all__ = ["NumberTable", "expected_words", "read_settings"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Table(Mapping[str, float]):
+class NumberTable(Mapping[str, float]):
     """Numbers by name, e.g. by column: a mapping that can be hashed, as settings must be."""
 
     pairs: tuple[tuple[str, float], ...]
@@ -109,12 +109,12 @@ def _words(hint: Any) -> str:
     return _SINGLE_NAMES.get(hint, getattr(hint, "__name__", "anything"))
 
 
-def _table(value: Any, what: str) -> Table:
+def _table(value: Any, what: str) -> NumberTable:
     if not isinstance(value, Mapping):
         raise ConfigError(
             f"{what} = {shown(value)}: expected numbers by name, e.g. {{dose = 1e-5}}"
         )
-    return Table(tuple((str(key), _float(v, f"{what}[{key}]")) for key, v in value.items()))
+    return NumberTable(tuple((str(key), _float(v, f"{what}[{key}]")) for key, v in value.items()))
 
 
 def _is_several(value: Any) -> bool:

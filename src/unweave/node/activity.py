@@ -13,18 +13,18 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from unweave.node.log import Log
-from unweave.protocol.messages import Rest
-from unweave.protocol.records import Intent, Tombstone
+from unweave.protocol.messages import ParkNotice
 from unweave.protocol.state import State
+from unweave.protocol.statements import Intent, Tombstone
 from unweave.protocol.token import NEVER, NOTHING, Tomb, digest, requested_of
 
-__all__ = ["MISMATCH", "Entry", "journal", "news"]
+__all__ = ["MISMATCH", "ActivityEntry", "log_activity", "news"]
 
 
 MISMATCH = "an audit did not add up: the factors of all agents are not the token"
 
 
-class Entry(NamedTuple):
+class ActivityEntry(NamedTuple):
     """One line: what happened, and its facts."""
 
     what: str
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
     level: str = "info"
 
 
-def journal(log: Log, before: State, after: State) -> None:
+def log_activity(log: Log, before: State, after: State) -> None:
     """Write what a step has changed. A line is never worth a step: what goes wrong here is told,
     and the agent goes on."""
     try:
@@ -42,25 +42,25 @@ def journal(log: Log, before: State, after: State) -> None:
         log.error("the journal has a gap", error=f"{type(error).__name__}: {error}")
 
 
-def news(before: State, after: State) -> Iterator[Entry]:
+def news(before: State, after: State) -> Iterator[ActivityEntry]:
     """What is worth a line; unchanged fields are the same objects, so most steps cost little."""
     name = after.terms.name
     if after.synced and not before.synced:
         heard = [name(k) for k in after.neighbours if k in after.welcomed]
-        yield Entry("joined", {"neighbours": _listed(heard) or "none"})
+        yield ActivityEntry("joined", {"neighbours": _listed(heard) or "none"})
     if after.suspects is not before.suspects:
         for k in sorted(after.suspects - before.suspects):
-            yield Entry("a neighbour does not answer", {"agent": name(k)}, "warning")
+            yield ActivityEntry("a neighbour does not answer", {"agent": name(k)}, "warning")
         for k in sorted(before.suspects - after.suspects):
-            yield Entry("a neighbour answers again", {"agent": name(k)})
+            yield ActivityEntry("a neighbour answers again", {"agent": name(k)})
     if after.fence.epoch != before.fence.epoch and before.fence != NEVER:
         facts = {"epoch": after.fence.epoch, "by": name(after.fence.initiator)}
-        yield Entry(_renewed(before, after), facts)
+        yield ActivityEntry(_renewed(before, after), facts)
     if after.intents is not before.intents:
         for request in sorted(after.intents.keys() - before.intents.keys()):
             intent = after.intents[request]
             facts = {"agent": name(intent.agent), "scope": _scope(intent)}
-            yield Entry("asked to erase", facts | {"request": request.hex()})
+            yield ActivityEntry("asked to erase", facts | {"request": request.hex()})
     if after.tombs is not before.tombs:
         yield from _buried(before, after)
     if after.votes is not before.votes:
@@ -68,16 +68,16 @@ def news(before: State, after: State) -> Iterator[Entry]:
             votes = sum(1 for t, _ in after.votes if t == target)
             facts = {"agent": name(target), "by": name(voter)}
             count = {"votes": votes, "needed": after.terms.quorum}
-            yield Entry("a vote that an agent is gone", facts | count)
+            yield ActivityEntry("a vote that an agent is gone", facts | count)
     if after.factors is not before.factors:
         yield from _learned(before, after)
     if after.rest is not before.rest and after.rest is not None:
         yield from _rested(before, after)
     if after.halts is not before.halts:
         for author in sorted(halt.author for halt in after.halts - before.halts):
-            yield Entry(MISMATCH, {"found_at": name(author)}, "error")
+            yield ActivityEntry(MISMATCH, {"found_at": name(author)}, "error")
     if after.halted and not before.halted:
-        yield Entry("halted: two audits did not add up", {}, "error")
+        yield ActivityEntry("halted: two audits did not add up", {}, "error")
 
 
 def _renewed(before: State, after: State) -> str:
@@ -89,7 +89,7 @@ def _renewed(before: State, after: State) -> str:
     return "a new token in place of the last one"
 
 
-def _learned(before: State, after: State) -> Iterator[Entry]:
+def _learned(before: State, after: State) -> Iterator[ActivityEntry]:
     now, then = after.current, before.current
     if now is None or (then is not None and now.revision == then.revision):
         return
@@ -101,24 +101,24 @@ def _learned(before: State, after: State) -> Iterator[Entry]:
         what = "learned: its data had changed"
     else:
         what = "learned: fitted to the others again"
-    yield Entry(what, {"revision": now.revision.counter})
+    yield ActivityEntry(what, {"revision": now.revision.counter})
 
 
-def _buried(before: State, after: State) -> Iterator[Entry]:
+def _buried(before: State, after: State) -> Iterator[ActivityEntry]:
     for agent, tomb in after.tombs.items():
         then: Tomb = before.tombs.get(agent, NOTHING)
         if tomb is then:
             continue
         who = after.terms.name(agent)
         if tomb.left and not then.left:
-            yield Entry("gone by a quorum of votes: it is taken out", {"agent": who})
+            yield ActivityEntry("gone by a quorum of votes: it is taken out", {"agent": who})
         for request in sorted(tomb.ids - then.ids):
             stone = after.tombstones.get(request)
             facts = {"agent": who} | ({} if stone is None else {"scope": _scope(stone)})
-            yield Entry("taken out of the token", facts | {"request": request.hex()})
+            yield ActivityEntry("taken out of the token", facts | {"request": request.hex()})
 
 
-def _rested(before: State, after: State) -> Iterator[Entry]:
+def _rested(before: State, after: State) -> Iterator[ActivityEntry]:
     rest = after.rest
     assert rest is not None
     name = after.terms.name
@@ -127,15 +127,15 @@ def _rested(before: State, after: State) -> Iterator[Entry]:
         facts: dict[str, Any] = {"at": name(rest.holder), "attested": len(rest.quiet)}
         if after.copy is not None and after.copy.included == rest.included:
             facts["digest"] = digest(after.copy.eta).hex()[:12]
-        yield Entry("the token rests", facts)
+        yield ActivityEntry("the token rests", facts)
     proved = _proved(rest)
     if proved - _proved(before.rest):
         agents = [name(agent) for agent in sorted({requested_of(request) for request in proved})]
         requests = sorted(request.hex() for request in proved)
-        yield Entry("certified", {"agents": _listed(agents), "requests": _listed(requests)})
+        yield ActivityEntry("certified", {"agents": _listed(agents), "requests": _listed(requests)})
 
 
-def _proved(rest: Rest | None) -> set[bytes]:
+def _proved(rest: ParkNotice | None) -> set[bytes]:
     if rest is None or not rest.certificate:
         return set()
     return {request for tomb in rest.tombs.values() for request in tomb.ids}

@@ -17,7 +17,7 @@ from unweave.node.compute import DataWorker
 from unweave.node.config import AgentFolder
 from unweave.node.data.private import PrivateData
 from unweave.node.data.watch import Freshness, admit
-from unweave.node.driver import Node, NotReady
+from unweave.node.driver import AgentDriver, NotReady
 from unweave.node.erasures import Remembered, remember
 from unweave.node.errors import BadSetting
 from unweave.node.identity import Identity
@@ -91,7 +91,7 @@ async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> None:
         log.error("the data cannot be used; what was learned of them stays", why=said.problem)
     worker = DataWorker(model, default_solver(model), data, folder.terms)
     transport = GrpcTransport(folder.manifest, folder.me, identity, listen=config.listen, log=log)
-    node = Node(folder, identity, transport, worker, model, log)
+    node = AgentDriver(folder, identity, transport, worker, model, log)
     node.data_problem = said.problem
     freshness = Freshness(node, data)
     api = Api(node, data, freshness)
@@ -164,7 +164,7 @@ def _look_at(folder: AgentFolder, data: PrivateData, identity: Identity) -> _Sai
         return _Said(problem=str(error), again=again)
 
 
-async def _until_open(node: Node, running: asyncio.Task[None]) -> None:
+async def _until_open(node: AgentDriver, running: asyncio.Task[None]) -> None:
     """Until the store is open, and so known to be ours, or the start has failed."""
     while node.state is None and not running.done():
         await asyncio.sleep(0.01)
@@ -194,7 +194,7 @@ async def _watch(freshness: Freshness, every: float, log: Log) -> None:
 _LOOK = 30.0  # seconds, if nothing happens
 
 
-async def keep_votes(node: Node) -> None:
+async def keep_votes(node: AgentDriver) -> None:
     """Second a vote about an agent that is not heard from here. Who is no neighbour of it cannot
     know: it waits until most of the neighbours have voted."""
     while True:
@@ -206,7 +206,7 @@ async def keep_votes(node: Node) -> None:
             node.log.warning("cannot vote", why=str(error))
 
 
-async def _second(node: Node) -> None:
+async def _second(node: AgentDriver) -> None:
     state = node.state
     if state is None or not node.folder.config.auto_vote:
         return
@@ -217,7 +217,7 @@ async def _second(node: Node) -> None:
             await node.tell(VoteCast(target, vote.request, time.monotonic()))
 
 
-def _may_second(node: Node, target: int) -> bool:
+def _may_second(node: AgentDriver, target: int) -> bool:
     neighbours = node.terms.topology.adjacency[target]
     state = node.state
     if state is None or node.me in neighbours:

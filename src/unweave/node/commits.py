@@ -14,11 +14,11 @@ from contextlib import suppress
 from typing import Any
 
 from unweave.errors import StoreError
-from unweave.node.storage.sqlite import Disk
+from unweave.node.storage.sqlite import StoreThread
 from unweave.protocol.events import Effect, Event
 from unweave.protocol.machine import handle, start
-from unweave.protocol.records import Sign
 from unweave.protocol.state import DURABLE, State
+from unweave.protocol.statements import Sign
 
 __all__ = ["Steps", "within"]
 
@@ -37,7 +37,7 @@ class Steps:
     """`state` is None before the first step of a life, and after the disk has failed. `moved` is
     told each new one."""
 
-    def __init__(self, disk: Disk, sign: Sign, moved: Callable[[State], None]) -> None:
+    def __init__(self, disk: StoreThread, sign: Sign, moved: Callable[[State], None]) -> None:
         self.state: State | None = None
         self.broken = asyncio.Event()
         self.why = ""  # it broke

@@ -21,13 +21,13 @@ from unweave.grid import Ints
 from unweave.models import ConjugateModel, Model, Shard
 from unweave.node.data.private import PrivateData
 from unweave.node.log import Log
-from unweave.protocol.config import Terms
-from unweave.protocol.events import UNKNOWN, Done, Freeze, Judge, Solution, Solve, Unknown, Work
+from unweave.protocol.events import UNKNOWN, Done, Freeze, Judge, Solve, SolveResult, Unknown, Work
 from unweave.protocol.ports import Worker
+from unweave.protocol.terms import Terms
 from unweave.solvers import Solver
 from unweave.solvers.worker import ModelWorker
 
-__all__ = ["DataWorker", "Desk"]
+__all__ = ["ComputeQueue", "DataWorker"]
 
 
 _ATTEMPTS = 3  # of a piece of work that fails, before the token goes on without it
@@ -40,7 +40,7 @@ class Forgetful(Protocol):
     def let_go(self, *, whole: bool) -> None: ...
 
 
-class Desk:
+class ComputeQueue:
     """Takes work, one piece at a time."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Desk:
         """What the protocol is told when the worker cannot answer: claim nothing, and go on."""
         result: Any = {"kl_to_optimum": None, "method": "none: the computation failed"}
         if isinstance(work, Solve):
-            result = Solution(None, failed=True)
+            result = SolveResult(None, failed=True)
         elif isinstance(work, Judge):
             result = False  # then everybody starts from zero: the answer that promises least
         elif isinstance(work, Freeze):
@@ -126,7 +126,7 @@ class Desk:
 def _sound(work: Work, result: Any, terms: Terms) -> bool:
     """Whether it has the form of an answer. Solvers are written by others."""
     if isinstance(work, Solve):
-        return isinstance(result, Solution) and (
+        return isinstance(result, SolveResult) and (
             result.units is None or _is_vector(result.units, terms)
         )
     if isinstance(work, Judge):
@@ -175,8 +175,8 @@ class DataWorker(ModelWorker):
     def shard(self, dropped: frozenset[bytes]) -> Shard:
         return self.data.shard(dropped)
 
-    def solve(self, work: Solve) -> Solution:
+    def solve(self, work: Solve) -> SolveResult:
         if not isinstance(self.model, ConjugateModel):
             return super().solve(work)
         n, units = self.data.totals(work.dropped)
-        return Solution(self.model.grid.rescale(units, self.model.weight(n)) if n else None)
+        return SolveResult(self.model.grid.rescale(units, self.model.weight(n)) if n else None)

@@ -33,7 +33,7 @@ from unweave.errors import ConfigError
 from unweave.manifest import Manifest, load
 from unweave.node.data.source import DataSource
 from unweave.node.errors import BadSetting
-from unweave.protocol.config import Terms
+from unweave.protocol.terms import Terms
 from unweave.text import quote
 
 __all__ = ["AGENT_FILE", "SUPERVISOR", "AgentConfig", "AgentFolder", "agent_name", "find_agents"]

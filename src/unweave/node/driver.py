@@ -18,26 +18,26 @@ from typing import Any
 
 from unweave.errors import StoreError, UnweaveError
 from unweave.models import Model
-from unweave.node.activity import journal
+from unweave.node.activity import log_activity
 from unweave.node.commits import Steps, within
-from unweave.node.compute import Desk
+from unweave.node.compute import ComputeQueue
 from unweave.node.config import AgentFolder
-from unweave.node.erasures import Cabinet
+from unweave.node.erasures import CertificateStore
 from unweave.node.identity import Identity
 from unweave.node.log import Log
-from unweave.node.storage.sqlite import Disk
-from unweave.node.wire.channel import Post
+from unweave.node.storage.sqlite import StoreThread
+from unweave.node.wire.channel import SecureChannel
 from unweave.protocol.certificate.write import proved_by
 from unweave.protocol.events import (
     Again,
+    CertificateKept,
     Certified,
     Continue,
     Detach,
     Effect,
     Event,
-    Figured,
-    Keep,
-    Kept,
+    InfluenceMeasured,
+    KeepCertificate,
     Opened,
     Refused,
     Send,
@@ -52,14 +52,14 @@ from unweave.protocol.state import Hold, Out, Parked, State
 from unweave.protocol.timers import deadline
 from unweave.solvers.worker import influence
 
-__all__ = ["Node", "NotReady"]
+__all__ = ["AgentDriver", "NotReady"]
 
 
 class NotReady(UnweaveError):
     """The agent has no state to change: it has just begun, or its disk fails."""
 
 
-class Node:
+class AgentDriver:
     """A running agent. `await node.run()` returns after `node.stop()`."""
 
     def __init__(
@@ -85,13 +85,13 @@ class Node:
         self._sooner = asyncio.Event()  # than the timer thinks
         self._due = math.inf
         self._seen: State | None = None  # what the journal has told
-        self._disk = Disk(folder, identity)
+        self._disk = StoreThread(folder, identity)
         self._steps = Steps(self._disk, identity.sign, self._moved)
-        self._post = Post(folder, identity, transport, log, self.counts)
-        self._desk = Desk(worker, folder.terms, log, self.counts, folder.config.solve_limit)
+        self._post = SecureChannel(folder, identity, transport, log, self.counts)
+        self._desk = ComputeQueue(worker, folder.terms, log, self.counts, folder.config.solve_limit)
         self._tasks = Tasks(log, self.counts)
-        self.cabinet = Cabinet(folder.certificates)
-        self._hands = Hands(
+        self.cabinet = CertificateStore(folder.certificates)
+        self._hands = EffectRunner(
             self._step,
             self._steps,
             self._post,
@@ -192,7 +192,7 @@ class Node:
         # next agent waits for it, and can read the answer while it writes the token to its disk.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        return [self._post.seal(message) for message in back]
+        return [self._post.signed(message) for message in back]
 
     async def _step(self, event: Event) -> list[Effect] | None:
         effects = await self._steps.take(event)
@@ -201,7 +201,7 @@ class Node:
 
     def _moved(self, after: State) -> None:
         if self._seen is not None:
-            journal(self.log, self._seen, after)
+            log_activity(self.log, self._seen, after)
         self._seen = after
         if _due(after) < self._due:
             self._sooner.set()
@@ -237,7 +237,7 @@ class Node:
         """Compute this agent's influence on the token that rests, and publish it if it is news.
         Only when somebody asks: the figures of all agents travel to all agents."""
         s = self.state
-        found = None if s is None else await asyncio.to_thread(figure, self.model, s)
+        found = None if s is None else await asyncio.to_thread(measure_influence, self.model, s)
         if s is None or found is None:
             return
         known = s.figures.get(self.me)
@@ -259,7 +259,7 @@ def _due(state: State | None) -> float:
 # What a step asks for, once it is on the disk: messages, work, and words for the operator.
 
 
-class Hands:
+class EffectRunner:
     """Carries out effects in their order; what takes a while runs beside the rest, and comes back
     as an event through `step`."""
 
@@ -267,9 +267,9 @@ class Hands:
         self,
         step: Callable[[Event], Coroutine[Any, Any, object]],
         steps: Steps,
-        post: Post,
-        desk: Desk,
-        cabinet: Cabinet,
+        post: SecureChannel,
+        desk: ComputeQueue,
+        cabinet: CertificateStore,
         tasks: Tasks,
         log: Log,
         counts: Counter[str],
@@ -292,7 +292,7 @@ class Hands:
                 self._tasks.begin(self._step(Continue(time.monotonic())))
             elif isinstance(effect, Certified):
                 self._counts["certificates"] += 1
-            elif isinstance(effect, Keep):
+            elif isinstance(effect, KeepCertificate):
                 self._tasks.begin(self._keep(effect.certificate))
             elif isinstance(effect, Opened):
                 self._counts["epochs opened"] += 1
@@ -326,7 +326,7 @@ class Hands:
                 self._log.error("the certificate cannot be kept", why=str(error), again_in=pause)
                 await asyncio.sleep(pause)
                 pause = min(2.0 * pause, 60.0)
-        await self._step(Kept(proved_by(certificate), time.monotonic()))
+        await self._step(CertificateKept(proved_by(certificate), time.monotonic()))
 
     async def _work(self, work: Work) -> None:
         def wanted() -> bool:
@@ -424,7 +424,7 @@ def phase(s: State | None) -> str:
 # How much the token that rests owes to this agent: one number, which agents publish.
 
 
-def figure(model: Model, s: State) -> Figured | None:
+def measure_influence(model: Model, s: State) -> InfluenceMeasured | None:
     """This agent's influence; None if the token that rests is not known here, or is without it."""
     rest, copy = s.rest, s.copy
     if rest is None or copy is None or copy.included != rest.included:
@@ -433,4 +433,4 @@ def figure(model: Model, s: State) -> Figured | None:
     if held is None:
         return None
     value = influence(model, copy.eta, held.units)
-    return Figured(value if math.isfinite(value) else None, time.monotonic())
+    return InfluenceMeasured(value if math.isfinite(value) else None, time.monotonic())

@@ -16,15 +16,22 @@ from typing import NamedTuple
 from unweave.node.storage.file import sync_directory
 from unweave.protocol.certificate.write import closing_of, tombstones_of
 from unweave.protocol.ports import Store
-from unweave.protocol.records import Filed, Intent, Sign, Tombstone, pae
-from unweave.protocol.requests import intend
+from unweave.protocol.requests import record_intent
 from unweave.protocol.state import State
+from unweave.protocol.statements import CompactedErasure, Intent, Sign, Tombstone, pae
 from unweave.protocol.token import requested_of
 
-__all__ = ["Cabinet", "Remembered", "asked_before", "erased_before", "remember", "unremembered"]
+__all__ = [
+    "CertificateStore",
+    "Remembered",
+    "asked_before",
+    "erased_before",
+    "remember",
+    "unremembered",
+]
 
 
-class Cabinet:
+class CertificateStore:
     """The certificates in one folder, by the requests that they prove."""
 
     def __init__(self, folder: Path) -> None:
@@ -102,7 +109,7 @@ def remember(
         return s, found
     after = s.fork()
     for one in found:
-        intend(after, sign, one.request, one.whole, one.rows, one.remembered)
+        record_intent(after, sign, one.request, one.whole, one.rows, one.remembered)
     store.commit(s, after)
     return after, found
 
@@ -143,7 +150,7 @@ def _removals(path: Path, s: State, mine: Mine) -> Iterator[Remembered]:
 # What was asked before: an erasure that is asked for again is the one that was asked first.
 
 
-def _own(s: State) -> Iterator[Intent | Tombstone | Filed]:
+def _own(s: State) -> Iterator[Intent | Tombstone | CompactedErasure]:
     """All erasures of this agent: asked for, carried out, put away."""
     yield from s.own_intents()
     yield from (record for record in s.tombstones.values() if record.agent == s.me)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from unweave.errors import ConfigError, DataError, GridOverflow
 
-__all__ = ["BadData", "BadSetting", "BadSum", "Mendable"]
+__all__ = ["ActionableError", "BadData", "BadSetting", "BadSum"]
 
 
-class Mendable(Exception):
+class ActionableError(Exception):
     """What is wrong and what to do about it; the text says both."""
 
     def __init__(self, problem: str, fix: str, joint: str = ": ") -> None:
@@ -16,13 +16,13 @@ class Mendable(Exception):
         self.fix = fix
 
 
-class BadData(Mendable, DataError):
+class BadData(ActionableError, DataError):
     """An agent's data cannot be used."""
 
 
-class BadSetting(Mendable, ConfigError):
+class BadSetting(ActionableError, ConfigError):
     """A file of settings says something impossible."""
 
 
-class BadSum(Mendable, GridOverflow):
+class BadSum(ActionableError, GridOverflow):
     """An agent's records, or their sum, do not fit the grid."""

@@ -15,7 +15,7 @@ from unweave.node.api.client import AgentDown, Operator, asleep, lives
 from unweave.node.config import AgentFolder, agent_name, find_agents
 from unweave.text import quote
 
-__all__ = ["LOOK", "Fleet", "TimedOut", "fleet", "patiently"]
+__all__ = ["LOOK", "Cluster", "TimedOut", "open_cluster", "wait_until"]
 
 
 LOOK = 3.0  # seconds to look at agents: one that lives says at once how it is
@@ -25,7 +25,7 @@ class TimedOut(UnweaveError):
     """A wait that came to its limit; says who is missing and what to do."""
 
 
-class Fleet:
+class Cluster:
     """The agents of DIR that answer, and those that do not."""
 
     def __init__(self, root: Path, folders: list[Path], stack: ExitStack, timeout: float) -> None:
@@ -143,14 +143,14 @@ class Fleet:
 
 
 @contextmanager
-def fleet(folder: str | Path, timeout: float = 10.0) -> Iterator[Fleet]:
+def open_cluster(folder: str | Path, timeout: float = 10.0) -> Iterator[Cluster]:
     """Connect to every agent of DIR (or to the one of AGENT_DIR) that answers."""
     folders = find_agents(folder)
     with ExitStack() as stack:
-        yield Fleet(Path(folder), folders, stack, timeout)
+        yield Cluster(Path(folder), folders, stack, timeout)
 
 
-def patiently(limit: float, every: float = 0.1) -> Iterator[float]:
+def wait_until(limit: float, every: float = 0.1) -> Iterator[float]:
     """Yields the seconds left, until there are none."""
     end = time.monotonic() + limit
     while (left := end - time.monotonic()) > 0:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from unweave.graph.topology import Topology
 from unweave.node.api.client import asleep, lives
 from unweave.node.config import AgentFolder
-from unweave.operations.cluster import Fleet
+from unweave.operations.cluster import Cluster
 from unweave.text import quote
 
-__all__ = ["cut_apart", "few", "hindrance", "parts_without"]
+__all__ = ["cut_apart", "few", "parts_without", "stall_report"]
 
 
 def parts_without(topology: Topology, out: Set[str]) -> list[list[str]]:
@@ -71,7 +71,7 @@ class _Trouble(NamedTuple):
     what: str  # of this one, and what to do about it
 
 
-def hindrance(agents: Fleet, waiting: list[str] | None = None, within: float = _LAST) -> str:
+def stall_report(agents: Cluster, waiting: list[str] | None = None, within: float = _LAST) -> str:
     """Whom everybody waits for; empty if nobody here can tell. `waiting`: whose attestations are
     missing, if that is known: of those the ones in trouble are named, before the others."""
     found = {
@@ -104,7 +104,7 @@ def few(names: Iterable[str]) -> str:
 
 
 def _trouble(
-    agents: Fleet, name: str, found: dict[str, dict[str, Any]], waiting: list[str] | None
+    agents: Cluster, name: str, found: dict[str, dict[str, Any]], waiting: list[str] | None
 ) -> _Trouble | None:
     gone = f"or, if it is gone for good, `unweave forget {quote(agents.root)} {quote(name)} --gone`"
     unheard = _unheard(name, found)

@@ -16,27 +16,21 @@ from unweave.node.api.client import asleep, lives
 from unweave.node.api.report import GONE
 from unweave.node.config import AgentFolder
 from unweave.node.identity import Identity
-from unweave.operations.cluster import LOOK, Fleet, TimedOut, patiently
-from unweave.operations.diagnose import cut_apart, few, hindrance
-from unweave.operations.votes import hold_ballot, told
+from unweave.operations.cluster import LOOK, Cluster, TimedOut, wait_until
+from unweave.operations.diagnose import cut_apart, few, stall_report
+from unweave.operations.votes import collect_votes, told
 from unweave.protocol.certificate.verify import Erased, verify
 from unweave.protocol.certificate.write import tombstones_of
 from unweave.text import quote
 
-__all__ = [
-    "audit_and_wait",
-    "did_not_add_up",
-    "erase_and_wait",
-    "erased_keys",
-    "on_record",
-]
+__all__ = ["audit_and_wait", "did_not_add_up", "erase_and_wait", "erased_keys", "on_record"]
 
 
 _LEAST = 1.0  # seconds to look how far it is, when the votes took all the time there was
 
 
 def erase_and_wait(
-    agents: Fleet,
+    agents: Cluster,
     name: str,
     *,
     keys: list[str] | None,
@@ -54,7 +48,7 @@ def erase_and_wait(
     end = time.monotonic() + timeout
     topology = _topology(agents)
     if gone:
-        request, asker, refused = hold_ballot(
+        request, asker, refused = collect_votes(
             agents, name, timeout, lambda text: tell(f"forgetting {subject}: {text}")
         )
         if refused:
@@ -72,7 +66,7 @@ def erase_and_wait(
     last: dict[str, Any] = {}
     status: dict[str, Any] = {}
     apart, said = "", False
-    for left in patiently(max(end - time.monotonic(), min(timeout, _LEAST))):
+    for left in wait_until(max(end - time.monotonic(), min(timeout, _LEAST))):
         limit = max(_LEAST, min(LOOK, left))
         answer = agents.again(asker, "erasure", within=limit, request=request)
         if answer is None:
@@ -104,11 +98,11 @@ def erase_and_wait(
     raise TimedOut(_who_erases(agents, name, keys, request, last, again))
 
 
-def _topology(agents: Fleet) -> Topology:
+def _topology(agents: Cluster) -> Topology:
     return AgentFolder.read(next(iter(agents.folders.values()))).manifest.topology
 
 
-def _apart(agents: Fleet, topology: Topology, name: str, status: dict[str, Any]) -> str:
+def _apart(agents: Cluster, topology: Topology, name: str, status: dict[str, Any]) -> str:
     """Whether those who are dead cut the others from each other; those elsewhere may well live."""
     down = {name, *agents.down}
     text = cut_apart(topology, set(status.get("left", ())), down, agents.folders)
@@ -124,7 +118,7 @@ def _subject(name: str, keys: list[str] | None) -> str:
     return f"1 record of {name}" if number == 1 else f"{number} records of {name}"
 
 
-def _proved(certificate: bytes, agents: Fleet, request: str) -> Erased:
+def _proved(certificate: bytes, agents: Cluster, request: str) -> Erased:
     """Nothing is called forgotten on evidence that nobody would believe."""
     manifest = AgentFolder.read(next(iter(agents.folders.values()))).manifest
     account = verify(certificate, manifest.terms(), verifier(manifest.pems()))
@@ -165,7 +159,7 @@ def _who_votes(
 
 
 def _who_erases(
-    agents: Fleet,
+    agents: Cluster,
     name: str,
     keys: list[str] | None,
     request: str,
@@ -177,7 +171,7 @@ def _who_erases(
         done = f"{'were' if many else 'was'} taken out, but not everybody has attested"
     else:
         done = f"{'are' if many else 'is'} not out"
-    who = hindrance(agents, report.get("waiting_for")) or "the token"
+    who = stall_report(agents, report.get("waiting_for")) or "the token"
     return (
         f"{_subject(name, keys)} {done} in time: waiting for {who}. The request ({request}) stands "
         f"and goes on by itself: ask again with {again}, or wait longer (--timeout)"
@@ -194,7 +188,9 @@ def _silent(name: str, status: dict[str, Any], refused: dict[str, str]) -> list[
 # ---------------------------------------------------------------------------------------- audit
 
 
-def audit_and_wait(agents: Fleet, timeout: float, *, tell: Callable[[str], None]) -> dict[str, Any]:
+def audit_and_wait(
+    agents: Cluster, timeout: float, *, tell: Callable[[str], None]
+) -> dict[str, Any]:
     """Rouse the token, and wait until everybody has attested it anew; returns the status then.
 
     An audit that does not add up is an error at once, and also if it is heard of only at the end:
@@ -213,7 +209,7 @@ def audit_and_wait(agents: Fleet, timeout: float, *, tell: Callable[[str], None]
     before = agents.agents[agent].ask("rouse", within=LOOK)["before"]
     last: dict[str, Any] = {}
     size, anew = len(_topology(agents)), 0
-    for left in patiently(max(end - time.monotonic(), min(timeout, _LEAST))):
+    for left in wait_until(max(end - time.monotonic(), min(timeout, _LEAST))):
         answer = agents.again(agent, "status", within=max(_LEAST, min(LOOK, left)))
         if answer is None or "rest" not in answer["status"]:
             continue  # it is starting again
@@ -234,7 +230,7 @@ def audit_and_wait(agents: Fleet, timeout: float, *, tell: Callable[[str], None]
     raise TimedOut(_who_attests(agents, anew, size - len(last.get("left", ()))))
 
 
-def _insider(agents: Fleet, within: float) -> str:
+def _insider(agents: Cluster, within: float) -> str:
     """An agent that answers and has not left: the others are told nothing any more."""
     agents.any()
     statuses = agents.statuses(within)
@@ -243,10 +239,10 @@ def _insider(agents: Fleet, within: float) -> str:
     return inside[0] if inside else agents.any().name
 
 
-def _who_attests(agents: Fleet, anew: int, number: int) -> str:
+def _who_attests(agents: Cluster, anew: int, number: int) -> str:
     return (
         f"the audit was not complete in time: {anew} of {number} agents have attested; waiting "
-        f"for {hindrance(agents) or 'the token'}. Or wait longer (--timeout)"
+        f"for {stall_report(agents) or 'the token'}. Or wait longer (--timeout)"
     )
 
 

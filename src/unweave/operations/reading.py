@@ -19,9 +19,9 @@ from unweave.node.api.client import AgentDown
 from unweave.node.api.report import forgotten_report, posterior_report
 from unweave.node.config import AgentFolder
 from unweave.node.storage.sqlite import look_into_store
-from unweave.operations.cluster import Fleet
-from unweave.protocol.config import Terms
+from unweave.operations.cluster import Cluster
 from unweave.protocol.state import State
+from unweave.protocol.terms import Terms
 from unweave.protocol.token import Tomb, Tombs, dead
 
 __all__ = ["ask_forgotten", "ask_posteriors", "newest", "read_posteriors"]
@@ -37,7 +37,7 @@ FORBIDDEN = "its sum holds what another agent knows to be erased"
 # ------------------------------------------------------------------------------------ running
 
 
-def ask_posteriors(agents: Fleet, within: float | None = None) -> dict[str, dict[str, Any]]:
+def ask_posteriors(agents: Cluster, within: float | None = None) -> dict[str, dict[str, Any]]:
     """Everybody's report. If the sums differ, or an erasure was asked for, then with all that the
     agents know to be erased."""
     found = _told(agents, within)
@@ -48,7 +48,7 @@ def ask_posteriors(agents: Fleet, within: float | None = None) -> dict[str, dict
     return found
 
 
-def _told(agents: Fleet, within: float | None, **request: Any) -> dict[str, dict[str, Any]]:
+def _told(agents: Cluster, within: float | None, **request: Any) -> dict[str, dict[str, Any]]:
     answers = agents.ask_all("posterior", within, **request)
     return {name: answer["posterior"] for name, answer in answers.items()}
 
@@ -64,7 +64,7 @@ class _Stored(NamedTuple):
     model: Model
 
 
-def read_posteriors(agents: Fleet) -> dict[str, dict[str, Any]]:
+def read_posteriors(agents: Cluster) -> dict[str, dict[str, Any]]:
     """The reports that the agents would give, from their stores; none if nothing was ever stored.
     Raises `AgentDown` if a process uses one of the stores: the network is not stopped."""
     found: dict[str, dict[str, Any]] = {}
@@ -85,7 +85,7 @@ def read_posteriors(agents: Fleet) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _look(agents: Fleet, home: AgentFolder) -> State | None:
+def _look(agents: Cluster, home: AgentFolder) -> State | None:
     try:
         return look_into_store(home, open_identity(home))
     except StoreError as error:
@@ -194,7 +194,7 @@ def _worth(report: Mapping[str, Any]) -> tuple[bool, list[int], bool, int]:
 # ---------------------------------------------------------------------------------- forgotten
 
 
-def ask_forgotten(agents: Fleet) -> dict[str, dict[str, Any]]:
+def ask_forgotten(agents: Cluster) -> dict[str, dict[str, Any]]:
     """What each agent may not use any more, from the agents that run and the stores of the others;
     an agent without a store has forgotten nothing."""
     found = {name: answer["forgotten"] for name, answer in agents.ask_all("forgotten").items()}

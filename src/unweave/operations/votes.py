@@ -13,11 +13,11 @@ from unweave.errors import UnweaveError
 from unweave.graph.topology import Topology
 from unweave.node.api.client import asleep, lives
 from unweave.node.config import AgentFolder
-from unweave.operations.cluster import LOOK, Fleet, TimedOut, patiently
+from unweave.operations.cluster import LOOK, Cluster, TimedOut, wait_until
 from unweave.protocol.token import request_id
 from unweave.text import quote
 
-__all__ = ["Ballot", "hold_ballot", "told"]
+__all__ = ["VoteCount", "collect_votes", "told"]
 
 
 _NEWS = 10.0  # seconds for a vote to get around
@@ -25,7 +25,7 @@ _LEAST = 1.0  # seconds for a voter to answer, however late it is
 _MARGIN = 0.2  # a status rounds its seconds
 
 
-class Ballot(NamedTuple):
+class VoteCount(NamedTuple):
     """How it went here. Votes of other places are in the report of the erasure."""
 
     request: str
@@ -33,9 +33,9 @@ class Ballot(NamedTuple):
     refused: dict[str, str]  # why
 
 
-def hold_ballot(
-    agents: Fleet, name: str, timeout: float, tell: Callable[[str], None] = lambda _: None
-) -> Ballot:
+def collect_votes(
+    agents: Cluster, name: str, timeout: float, tell: Callable[[str], None] = lambda _: None
+) -> VoteCount:
     """Every agent here votes that `name` is gone, unless it hears it. Who has heard it a moment ago
     is asked again when that is long enough ago, as long as votes are missing and there is time."""
     agents.any()
@@ -85,11 +85,11 @@ def hold_ballot(
         time.sleep(delay)
     if len(refused) == len(voters):
         raise UnweaveError(f"nobody here votes that {name} is gone: {told(refused)}")
-    return Ballot(request, next(voter for voter in voters if voter not in refused), refused)
+    return VoteCount(request, next(voter for voter in voters if voter not in refused), refused)
 
 
 def _round(
-    agents: Fleet, topology: Topology, voters: list[str], name: str, request: str, end: float
+    agents: Cluster, topology: Topology, voters: list[str], name: str, request: str, end: float
 ) -> dict[str, str]:
     """Who refuses, and why. The neighbours of `name` are asked at the same time (each of them calls
     it first, and waits for its patience), then the others."""
@@ -106,7 +106,7 @@ def _round(
 
 
 def _early(
-    agents: Fleet, voters: list[str], name: str, began: float, loss: float
+    agents: Cluster, voters: list[str], name: str, began: float, loss: float
 ) -> dict[str, float]:
     """Who has heard `name` lately, and for how many seconds that still counts; nobody, if to wait
     is of no use: whoever has heard it since the votes began will hear it again."""
@@ -122,7 +122,9 @@ def _early(
     return early
 
 
-def _votes(agents: Fleet, voters: list[str], name: str, request: str, end: float) -> dict[str, str]:
+def _votes(
+    agents: Cluster, voters: list[str], name: str, request: str, end: float
+) -> dict[str, str]:
     if not voters:
         return {}
     with ThreadPoolExecutor(min(32, len(voters))) as voting:
@@ -130,9 +132,9 @@ def _votes(agents: Fleet, voters: list[str], name: str, request: str, end: float
         return dict(zip(voters, words, strict=True))
 
 
-def _tell_the_others(agents: Fleet, name: str, voters: list[str], end: float) -> None:
+def _tell_the_others(agents: Cluster, name: str, voters: list[str], end: float) -> None:
     """Who is no neighbour seconds a neighbour's vote: wait until it has heard of one."""
-    for left in patiently(min(_NEWS, end - time.monotonic())):
+    for left in wait_until(min(_NEWS, end - time.monotonic())):
         answers = [agents.again(voter, "status", within=min(LOOK, left)) for voter in voters]
         known = [(answer or {}).get("status", {}) for answer in answers]
         if all(status.get("votes", {}).get(name) for status in known):
@@ -156,7 +158,7 @@ def _request(index: int, name: str, statuses: list[dict[str, Any]]) -> str:
     return request_id(index, secrets.token_bytes(12)).hex()
 
 
-def _word(agents: Fleet, voter: str, name: str, request: str, end: float) -> str:
+def _word(agents: Cluster, voter: str, name: str, request: str, end: float) -> str:
     """Empty if it votes; otherwise why it does not."""
     try:
         within = max(_LEAST, end - time.monotonic())

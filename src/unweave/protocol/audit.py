@@ -18,17 +18,17 @@ from unweave.persistent import NOBODY, Stack
 from unweave.protocol.certificate.write import attestation, certificate, sign_statement
 from unweave.protocol.events import UNKNOWN, Appraise, Certified, Freeze, Unknown
 from unweave.protocol.gossip import attest_ready
-from unweave.protocol.merge import unresolved
-from unweave.protocol.records import Halt
+from unweave.protocol.merge import has_unknown_rows
 from unweave.protocol.recovery import drop_role, rebuild
 from unweave.protocol.routing import park
 from unweave.protocol.state import Hold, State, Turn, ask
-from unweave.protocol.token import QUIET, Quiet, Token, digest, lacking
+from unweave.protocol.statements import AuditMismatch
+from unweave.protocol.token import NO_ROUND, AttestationRound, Token, digest, lacking
 
-__all__ = ["OneMore", "consider_quiet"]
+__all__ = ["SharedSignatures", "join_round"]
 
 
-def consider_quiet(s: State, turn: Turn, token: Token, cavity: Ints) -> bool:
+def join_round(s: State, turn: Turn, token: Token, cavity: Ints) -> bool:
     """Attest if possible; close the cover if complete. False: the token stays here for now."""
     if not s.terms.rest:
         return True
@@ -40,7 +40,7 @@ def consider_quiet(s: State, turn: Turn, token: Token, cavity: Ints) -> bool:
         s.role = Hold(token)
     if token.quiet.agents and not s.terms.beyond(token.quiet.agents, s.left):
         if token.quiet.statement != attestation(s.terms, token):
-            s.role = Hold(token._replace(quiet=QUIET, busy=True))
+            s.role = Hold(token._replace(quiet=NO_ROUND, busy=True))
             return True  # everybody signed, but not this: a new cover
         close(s, turn, token)
         return False
@@ -52,7 +52,7 @@ def may_attest(s: State, token: Token, cavity: Ints) -> bool:
     the model is conjugate) the factor was solved against this very cavity."""
     if s.me in token.quiet.agents or (not token.passes and lacking(token)):
         return False  # during the first cover every visit is a change: do not sign for nothing
-    if s.own_intents() or unresolved(s) or not attest_ready(s):
+    if s.own_intents() or has_unknown_rows(s) or not attest_ready(s):
         return False
     if s.terms.conjugate or s.tomb.out or s.detached:
         return True
@@ -84,19 +84,21 @@ def attest(
     quiet = token.quiet
     statement = attestation(s.terms, token)
     if quiet.agents and quiet.statement != statement:
-        quiet = Quiet()  # somebody wrote a statement that is not about this token: start again
+        quiet = (
+            AttestationRound()
+        )  # somebody wrote a statement that is not about this token: start again
     elif quiet.agents:
         statement = quiet.statement  # the same bytes: in one process, one object for all
     restart = not quiet.agents and s.terms.schedule == "metropolis" and s.terms.attest == "sweep"
     out = s.tomb.out or s.detached
     solved = s.terms.conjugate or out or is_solved(s, token, cavity)
-    total = thawed(s, quiet, frozen)
-    quiet = Quiet(
+    total = frozen_sum(s, quiet, frozen)
+    quiet = AttestationRound(
         agents=quiet.agents.plus(s.me),
-        audit=audited(s, token, quiet),
+        audit=audit_sum(s, token, quiet),
         frozen=None if isinstance(total, Unknown) else total,
         statement=statement,
-        signatures=OneMore(quiet.signatures, s.me, sign_statement(statement, turn.sign)),
+        signatures=SharedSignatures(quiet.signatures, s.me, sign_statement(statement, turn.sign)),
         converged=quiet.converged and solved,
         unknown=isinstance(total, Unknown),
     )
@@ -105,7 +107,7 @@ def attest(
     return token._replace(seen=NOBODY.plus(s.me), stack=Stack()) if restart else token
 
 
-def audited(s: State, token: Token, quiet: Quiet) -> Ints:
+def audit_sum(s: State, token: Token, quiet: AttestationRound) -> Ints:
     """The second sum with the own factor. Only its end has to fit the grid: it may wrap around on
     the way, as sums of 64 bits do, and come back."""
     factor = s.factor(token.included[s.me])
@@ -113,7 +115,9 @@ def audited(s: State, token: Token, quiet: Quiet) -> Ints:
     return audit if factor is None else audit + factor.units
 
 
-def thawed(s: State, quiet: Quiet, frozen: Ints | Unknown | None) -> Ints | Unknown | None:
+def frozen_sum(
+    s: State, quiet: AttestationRound, frozen: Ints | Unknown | None
+) -> Ints | Unknown | None:
     """The sum of the frozen vectors with the own one. Where one of them does not exist, or their
     sum does not fit the grid, nothing can be said about it."""
     if quiet.unknown or isinstance(frozen, Unknown):
@@ -130,7 +134,7 @@ def close(s: State, turn: Turn, token: Token) -> None:
     """Rule 6: the audit must add up; then rest, and certify every tombstone on the token."""
     quiet = token.quiet
     if quiet.audit is None or not np.array_equal(quiet.audit, token.eta):
-        mismatch(s, turn, token)
+        record_mismatch(s, turn, token)
         return
     estimate: Mapping[str, Any] | None = None
     if quiet.unknown:
@@ -140,20 +144,20 @@ def close(s: State, turn: Turn, token: Token) -> None:
         estimate = ask(s, turn, Appraise(key, token.eta, quiet.frozen))
         if estimate is None:
             return
-    evidence = certificate(s, token, turn.sign, estimate) if unproved(token) else b""
+    evidence = certificate(s, token, turn.sign, estimate) if has_open_erasures(token) else b""
     park(s, turn, token, evidence)
     if evidence:
         turn.do(Certified(evidence))
 
 
-def unproved(token: Token) -> bool:
+def has_open_erasures(token: Token) -> bool:
     """Whether there is anything on the token that this cover is the proof of."""
     return any(tomb.open or tomb.left for tomb in token.tombs.values())
 
 
-def mismatch(s: State, turn: Turn, token: Token) -> None:
+def record_mismatch(s: State, turn: Turn, token: Token) -> None:
     """The first mismatch is recorded for ever and answered by a rebuild; the second one halts."""
-    record = Halt.write(
+    record = AuditMismatch.write(
         s.me,
         turn.sign,
         run=s.terms.run.hex(),
@@ -173,7 +177,7 @@ def mismatch(s: State, turn: Turn, token: Token) -> None:
 # Who has signed, as a cover collects it: one more at every visit.
 
 
-class OneMore(Mapping[int, bytes]):
+class SharedSignatures(Mapping[int, bytes]):
     """Signatures and one more. Nothing is copied: agents of one process share what they have in
     common, and thousands of them do not keep thousands of signatures each."""
 
@@ -187,7 +191,7 @@ class OneMore(Mapping[int, bytes]):
 
     def _pairs(self) -> Iterator[tuple[int, bytes]]:
         here: Mapping[int, bytes] = self
-        while isinstance(here, OneMore):
+        while isinstance(here, SharedSignatures):
             yield here._agent, here._signature
             here = here._before
         yield from here.items()

@@ -9,9 +9,9 @@ them again.
 
 from __future__ import annotations
 
-from unweave.protocol.events import Keep, Kept
-from unweave.protocol.records import Chapter, Filed, Tombstone
+from unweave.protocol.events import CertificateKept, KeepCertificate
 from unweave.protocol.state import State, Turn
+from unweave.protocol.statements import CompactedErasure, CompactedErasures, Tombstone
 from unweave.protocol.token import NOTHING, Tomb, entomb
 
 __all__ = ["compact", "keep_certificate", "on_kept"]
@@ -28,27 +28,27 @@ def keep_certificate(s: State, turn: Turn) -> None:
     asked = rest.tombs.get(s.me, NOTHING).open & s.tombstones.keys()
     asked |= {r for target, r in _voted(s) if rest.tombs.get(target, NOTHING).left}
     if not asked <= s.proved:
-        turn.do(Keep(rest.certificate))
-    put_away(s, turn)
+        turn.do(KeepCertificate(rest.certificate))
+    compact_own(s, turn)
 
 
-def on_kept(s: State, turn: Turn, event: Kept) -> None:
+def on_kept(s: State, turn: Turn, event: CertificateKept) -> None:
     """Only what is on the disk may be called proved."""
     asked = s.tomb.open | {request for _, request in _voted(s)}
     if not event.requests & asked <= s.proved:
         s.proved |= event.requests & asked
-        put_away(s, turn)
+        compact_own(s, turn)
 
 
 def _voted(s: State) -> list[tuple[int, bytes]]:
     return [(target, vote.request) for (target, me), vote in s.votes.items() if me == s.me]
 
 
-def put_away(s: State, turn: Turn) -> None:
+def compact_own(s: State, turn: Turn) -> None:
     """Write a chapter of what is proved, if there is much evidence about. A short chapter from
     before is taken up in it, so that there are never many short ones."""
     own = s.proved & s.tombstones.keys() & s.tomb.open
-    if not own or s.tomb.left or not much(s):
+    if not own or s.tomb.left or not is_long(s):
         return
     short = {
         name: chapter
@@ -57,12 +57,12 @@ def put_away(s: State, turn: Turn) -> None:
         and len(chapter.filed) < s.terms.chapter
         and len(chapter.raw) < _MUCH
     }
-    entries: dict[bytes, Tombstone | Filed] = {}
+    entries: dict[bytes, Tombstone | CompactedErasure] = {}
     for entry in (entry for chapter in short.values() for entry in chapter.filed):
         if entry.retrain or entry.request not in entries:
             entries[entry.request] = entry
     entries |= {request: s.tombstones[request] for request in own}
-    chapter = Chapter.put_away(s.me, turn.sign, s.terms.run, entries.values())
+    chapter = CompactedErasures.put_away(s.me, turn.sign, s.terms.run, entries.values())
     kept = {name: c for name, c in s.chapters.items() if name not in short}
     s.chapters = {**kept, chapter.name: chapter}
     s.tombs = entomb(s.tombs, s.me, Tomb(filed=own))
@@ -70,7 +70,7 @@ def put_away(s: State, turn: Turn) -> None:
     compact(s)
 
 
-def much(s: State) -> bool:
+def is_long(s: State) -> bool:
     """Whether the evidence of open erasures is long."""
     if len(s.tombstones) >= s.terms.chapter:
         return True

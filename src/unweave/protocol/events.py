@@ -17,6 +17,7 @@ __all__ = [
     "UNKNOWN",
     "Again",
     "Appraise",
+    "CertificateKept",
     "Certified",
     "Continue",
     "DataChanged",
@@ -25,25 +26,25 @@ __all__ = [
     "Effect",
     "EraseRequested",
     "Event",
-    "Figured",
     "Freeze",
+    "InfluenceMeasured",
     "Judge",
-    "Keep",
-    "Kept",
+    "KeepCertificate",
     "Key",
     "Opened",
     "Received",
     "Refused",
-    "Roused",
     "Send",
-    "Solution",
     "Solve",
+    "SolveResult",
     "StaysOut",
     "Tick",
     "Unknown",
     "VoteCast",
+    "WakeRequested",
     "Work",
 ]
+
 
 Key = tuple[Any, ...]
 
@@ -103,20 +104,20 @@ class DataChanged(NamedTuple):
     now: float
 
 
-class Roused(NamedTuple):
+class WakeRequested(NamedTuple):
     """The operator wants a new cover: a token at rest walks once more and is attested again."""
 
     now: float
 
 
-class Kept(NamedTuple):
+class CertificateKept(NamedTuple):
     """A certificate is on the disk for good; these are the requests that it proves."""
 
     requests: frozenset[bytes]
     now: float
 
 
-class Figured(NamedTuple):
+class InfluenceMeasured(NamedTuple):
     """This agent's influence on the token that rests; None: nothing proper is left without it."""
 
     influence: float | None
@@ -131,9 +132,9 @@ Event = (
     | EraseRequested
     | VoteCast
     | DataChanged
-    | Roused
-    | Kept
-    | Figured
+    | WakeRequested
+    | CertificateKept
+    | InfluenceMeasured
 )
 
 # --------------------------------------------------------------------------------------- effects
@@ -174,7 +175,7 @@ class Certified(NamedTuple):
     certificate: bytes
 
 
-class Keep(NamedTuple):
+class KeepCertificate(NamedTuple):
     """This certificate proves what was asked here: keep it for good, then feed `Kept` back. Asked
     again, with this certificate or a later one, until that has happened."""
 
@@ -187,7 +188,7 @@ class Opened(NamedTuple):
     why: str
 
 
-class Solution(NamedTuple):
+class SolveResult(NamedTuple):
     """A solver's answer: a factor; None with keep (the current one is good enough), or None
     without: there is no q to start from, with the own factor or without it (stay out, or, if that
     does not change by itself, say nothing)."""
@@ -250,7 +251,7 @@ Effect = (
     | StaysOut
     | Detach
     | Certified
-    | Keep
+    | KeepCertificate
     | Opened
     | Solve
     | Judge

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from unweave.protocol.certificate.write import evident
-from unweave.protocol.merge import hear, listen
+from unweave.protocol.merge import join_gossip, raise_fence
 from unweave.protocol.messages import (
     Digests,
     Erasures,
@@ -21,13 +21,13 @@ from unweave.protocol.messages import (
     Heard,
     Hello,
     News,
+    ParkNotice,
     Pass,
-    Rest,
     Share,
     Welcome,
 )
-from unweave.protocol.records import Chapter
 from unweave.protocol.state import State, Turn
+from unweave.protocol.statements import CompactedErasures
 from unweave.protocol.token import NEVER, NOTHING, Stamp, Token, Tombs, open_tombs, requested_of
 
 __all__ = [
@@ -91,7 +91,7 @@ def news_for(s: State, neighbour: int) -> Gossip | None:
     )
 
 
-def untold(s: State, neighbour: int) -> Mapping[bytes, Chapter]:
+def untold(s: State, neighbour: int) -> Mapping[bytes, CompactedErasures]:
     """The chapters that a neighbour has never acknowledged."""
     told = s.told.get(neighbour, {})
     return {name: chapter for name, chapter in s.chapters.items() if name not in told}
@@ -169,7 +169,7 @@ def _tombs_digest(tombs: Tombs) -> bytes:
     return h.digest()
 
 
-def _rest(rest: Rest | None) -> bytes:
+def _rest(rest: ParkNotice | None) -> bytes:
     if rest is None:
         return hashlib.sha256().digest()
     return _rest_digest(rest[:2], rest.certificate)
@@ -208,8 +208,8 @@ def hello(s: State, neighbour: int) -> Hello:
 
 
 def on_hello(s: State, turn: Turn, sender: int, message: Hello) -> None:
-    hear(s, message.fence)
-    listen(s, turn, message.gossip)
+    raise_fence(s, message.fence)
+    join_gossip(s, turn, message.gossip)
     if s.peers.get(sender) != message.boot:
         if sender in s.peers or s.claims.get(sender, message.boot) != message.boot:
             doubt(s, turn, sender)
@@ -220,8 +220,8 @@ def on_hello(s: State, turn: Turn, sender: int, message: Hello) -> None:
 
 def welcomed(s: State, turn: Turn, sender: int, message: Welcome) -> bool:
     """Take an answer in; whether it is the one to the latest question."""
-    hear(s, message.fence)
-    listen(s, turn, message.gossip)
+    raise_fence(s, message.fence)
+    join_gossip(s, turn, message.gossip)
     if (message.asker, message.question) != (s.boot, s.questions.get(sender, 0)):
         return False
     if s.peers.get(sender) != message.boot:
@@ -234,7 +234,7 @@ def welcomed(s: State, turn: Turn, sender: int, message: Welcome) -> bool:
 
 
 def on_heard(s: State, turn: Turn, sender: int, message: Heard) -> None:
-    hear(s, message.fence)
+    raise_fence(s, message.fence)
     if s.alone or s.peers.get(sender) == message.boot:
         s.acked = {**s.acked, sender: message.digests}
         if s.chapters and message.digests.chapters == current_gossip(s).digests.chapters:

@@ -33,9 +33,9 @@ from collections.abc import Callable
 from typing import Any
 
 from unweave.protocol.compaction import keep_certificate, on_kept
-from unweave.protocol.departed import answer_departed
 from unweave.protocol.events import (
     Again,
+    CertificateKept,
     Continue,
     DataChanged,
     Detach,
@@ -43,23 +43,30 @@ from unweave.protocol.events import (
     Effect,
     EraseRequested,
     Event,
-    Figured,
-    Kept,
+    InfluenceMeasured,
     Received,
     Refused,
-    Roused,
     Tick,
     VoteCast,
+    WakeRequested,
 )
 from unweave.protocol.gossip import handover, hello, on_heard, on_hello, share, silent, welcomed
-from unweave.protocol.merge import hear, learn, listen, recheck, stamps, unbacked
+from unweave.protocol.membership import answer_departed, on_vote
+from unweave.protocol.merge import (
+    join_gossip,
+    learn,
+    raise_fence,
+    raise_fence_by,
+    recheck,
+    unsupported_claim,
+)
 from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
-from unweave.protocol.records import Sign
 from unweave.protocol.recovery import drop_role, open_epoch
-from unweave.protocol.requests import on_data, on_erase, on_figured, on_roused, on_vote
-from unweave.protocol.routing import settle, watch
+from unweave.protocol.requests import on_data, on_erase, on_influence_measured, on_wake_requested
+from unweave.protocol.routing import check_pending_work, watch_heartbeat
 from unweave.protocol.state import Hold, Out, State, Turn, unsigned
-from unweave.protocol.timers import deadline, pulse, set_loss_alarm, tick
+from unweave.protocol.statements import Sign
+from unweave.protocol.timers import deadline, note_heartbeat, set_loss_timer, tick
 from unweave.protocol.token import FAR, NEVER, dead
 from unweave.protocol.visit import visit
 
@@ -92,8 +99,8 @@ def handle(state: State, event: Event, sign: Sign = unsigned) -> tuple[State, li
     if s.sought and (s.intents is not state.intents or s.wake is not state.wake):
         s.sought = frozenset()
     if s.synced:
-        settle(s, turn)
-        watch(s, turn, state)
+        check_pending_work(s, turn)
+        watch_heartbeat(s, turn, state)
         if (s.gossip is None or s.gossip is not state.gossip) and not silent(s):
             share(s, turn)  # it was written anew: something has grown
     return s, turn.effects
@@ -131,7 +138,7 @@ def leave_quarantine(s: State, turn: Turn) -> None:
     s.synced = True
     s.alarms = {k: at for k, at in s.alarms.items() if k == "hello"}
     recheck(s, turn)
-    set_loss_alarm(s, turn)
+    set_loss_timer(s, turn)
     s.alarms = {**s.alarms, "alive": turn.now + s.terms.patience.alive}
     if s.me == s.terms.genesis and max(s.last, s.fence) == NEVER and not s.halted:
         open_epoch(s, turn, None, "genesis")
@@ -169,17 +176,17 @@ def on_pass(s: State, turn: Turn, sender: int, message: Pass) -> None:
         return
     gossip = message.gossip
     if gossip is not None:
-        stamps(s, gossip)
+        raise_fence_by(s, gossip)
     stale = token.stamp <= s.last or token.stamp < s.fence
     if not stale:
         s.last = token.stamp
-        hear(s, token.stamp)
+        raise_fence(s, token.stamp)
         drop_role(s)
     if gossip is not None:
-        listen(s, turn, gossip)
+        join_gossip(s, turn, gossip)
     learn(s, turn, token.tombs, token.generation)
     if not stale:
-        pulse(s, turn, token.stamp, turn.now)
+        note_heartbeat(s, turn, token.stamp, turn.now)
         if dead(token, s.tombs, s.generation):
             open_epoch(s, turn, None, "the token included what a tombstone forbids")
         else:
@@ -190,7 +197,7 @@ def on_pass(s: State, turn: Turn, sender: int, message: Pass) -> None:
 
 
 def on_ack(s: State, turn: Turn, sender: int, message: Ack) -> None:
-    hear(s, message.fence)
+    raise_fence(s, message.fence)
     if isinstance(s.role, Out) and s.role.to == sender and s.role.token.stamp == message.stamp:
         drop_role(s)
 
@@ -212,14 +219,14 @@ def on_done(s: State, turn: Turn, event: Done) -> None:
 
 
 def on_share(s: State, turn: Turn, sender: int, message: Share) -> None:
-    hear(s, message.fence)
-    listen(s, turn, message.gossip)
+    raise_fence(s, message.fence)
+    join_gossip(s, turn, message.gossip)
     turn.send(sender, Heard(s.fence, message.gossip.digests, s.boot))
 
 
 def on_alive(s: State, turn: Turn, sender: int, message: Alive) -> None:
-    hear(s, message.stamp)
-    pulse(s, turn, message.stamp, message.beat)
+    raise_fence(s, message.stamp)
+    note_heartbeat(s, turn, message.stamp, message.beat)
 
 
 # ------------------------------------------------------------------------------------- table
@@ -235,7 +242,7 @@ def on_received(s: State, turn: Turn, event: Received) -> None:
     if sender in s.left:
         answer_departed(s, turn, sender, message)
         return
-    why = unbacked(message, s)
+    why = unsupported_claim(message, s)
     if why is not None:
         turn.do(Refused(f"{s.terms.name(sender)} claims {why}"))
         return
@@ -252,9 +259,9 @@ _EVENTS: dict[type, Callable[[State, Turn, Any], None]] = {
     EraseRequested: on_erase,
     VoteCast: on_vote,
     DataChanged: on_data,
-    Roused: on_roused,
-    Kept: on_kept,
-    Figured: on_figured,
+    WakeRequested: on_wake_requested,
+    CertificateKept: on_kept,
+    InfluenceMeasured: on_influence_measured,
 }
 
 _MESSAGES: dict[type, Callable[[State, Turn, int, Any], None]] = {

@@ -6,26 +6,43 @@ from collections.abc import Iterable, Mapping
 
 from unweave.protocol.compaction import compact, keep_certificate
 from unweave.protocol.events import Detach
-from unweave.protocol.messages import Ack, Alive, Erasures, Gossip, Heard, Message, News, Pass, Rest
-from unweave.protocol.records import Chapter, Figure, Intent, Tombstone, Vote, tombs_of
+from unweave.protocol.membership import count_votes
+from unweave.protocol.messages import (
+    Ack,
+    Alive,
+    Erasures,
+    Gossip,
+    Heard,
+    Message,
+    News,
+    ParkNotice,
+    Pass,
+)
 from unweave.protocol.recovery import drop_role, rebuild
 from unweave.protocol.state import State, Turn
+from unweave.protocol.statements import (
+    CompactedErasures,
+    InfluenceReport,
+    Intent,
+    Tombstone,
+    Vote,
+    tombs_in,
+)
 from unweave.protocol.token import FAR, NOTHING, Stamp, Tomb, Tombs, dead, join, requested_of
 
 __all__ = [
-    "elect",
-    "hear",
+    "has_unknown_rows",
+    "is_carried_out",
+    "join_gossip",
     "learn",
-    "listen",
+    "raise_fence",
+    "raise_fence_by",
     "recheck",
-    "settled",
-    "stamps",
-    "unbacked",
-    "unresolved",
+    "unsupported_claim",
 ]
 
 
-def hear(s: State, stamp: Stamp) -> None:
+def raise_fence(s: State, stamp: Stamp) -> None:
     """Rule 2: raise the fence; a token with a smaller stamp has been superseded."""
     if stamp > s.fence and stamp.epoch - s.fence.epoch < FAR:
         s.fence = stamp
@@ -50,7 +67,7 @@ def learn(s: State, turn: Turn, tombs: Tombs, generation: frozenset[bytes]) -> N
         s.factors = tuple(f for f in s.factors if s.generation <= f.generation)
         s.solved_for = b""
         s.pending, s.memo = None, {}
-    done = [request for request, i in s.intents.items() if settled(s, i.agent, request)]
+    done = [request for request, i in s.intents.items() if is_carried_out(s, i.agent, request)]
     if done:
         s.intents = {request: i for request, i in s.intents.items() if request not in done}
     if s.copy is not None and (s.tomb.left or dead(s.copy, s.tombs, s.generation)):
@@ -71,7 +88,7 @@ def forget_own(s: State, turn: Turn, before: Tomb) -> None:
         turn.do(Detach(s.detached))
 
 
-def settled(s: State, agent: int, request: bytes) -> bool:
+def is_carried_out(s: State, agent: int, request: bytes) -> bool:
     """Whether this request was carried out already, or overtaken by the end of its agent."""
     tomb = s.tombs.get(agent)
     return tomb is not None and (tomb.out or request in tomb.ids)
@@ -91,7 +108,7 @@ def recheck(s: State, turn: Turn) -> None:
         rebuild(s, turn, "the token included what a tombstone forbids")
 
 
-def unresolved(s: State) -> bool:
+def has_unknown_rows(s: State) -> bool:
     """Whether an own erasure is known by id only: which rows it covers is still to arrive."""
     tomb = s.tomb
     return not tomb.out and bool(tomb.ids) and not tomb.open <= s.tombstones.keys()
@@ -101,21 +118,21 @@ def unresolved(s: State) -> bool:
 # How an agent takes in what a neighbour knows: the join, part by part.
 
 
-def stamps(s: State, heard: Gossip) -> None:
+def raise_fence_by(s: State, heard: Gossip) -> None:
     """Hear every stamp in it: stamps are compared before tombstones are learned."""
     if heard.rest is not None:
-        hear(s, heard.rest.stamp)
+        raise_fence(s, heard.rest.stamp)
     if heard.news is not None:
-        hear(s, heard.news.wake)
+        raise_fence(s, heard.news.wake)
 
 
-def listen(s: State, turn: Turn, heard: Gossip) -> None:
+def join_gossip(s: State, turn: Turn, heard: Gossip) -> None:
     """Join what a neighbour knows. Stamps were compared before this, tombstones come first."""
     if s.gossip is not None and heard.digests == s.gossip.digests:
         return
-    stamps(s, heard)
+    raise_fence_by(s, heard)
     if heard.chapters is not None:
-        _take_chapters(s, turn, heard.chapters)
+        _take_compacted(s, turn, heard.chapters)
     if heard.erasures is not None:
         _take_erasures(s, turn, heard.erasures)
     if heard.news is not None:
@@ -128,14 +145,14 @@ def listen(s: State, turn: Turn, heard: Gossip) -> None:
         _take_news(s, heard.news)
 
 
-def _supersedes_rest(rest: Rest, known: Rest | None) -> bool:
+def _supersedes_rest(rest: ParkNotice, known: ParkNotice | None) -> bool:
     """The larger stamp; at the same one the rest that brings its certificate."""
     if known is None or rest.stamp != known.stamp:
         return known is None or rest.stamp > known.stamp
     return bool(rest.certificate) and not known.certificate
 
 
-def _take_chapters(s: State, turn: Turn, chapters: Mapping[bytes, Chapter]) -> None:
+def _take_compacted(s: State, turn: Turn, chapters: Mapping[bytes, CompactedErasures]) -> None:
     """Erasures that were put away: their ids are learned like any others, their evidence goes. A
     chapter that says less than another one is not kept, whichever came first."""
     new = {
@@ -152,17 +169,17 @@ def _take_chapters(s: State, turn: Turn, chapters: Mapping[bytes, Chapter]) -> N
     _drop_rows_again(s, turn, frozenset().union(*own))
     generation = frozenset().union(*(chapter.generation for chapter in new.values()))
     again = [t for t in s.tombstones.values() if t.agent == s.me and t.retrain]
-    learn(s, turn, tombs_of(new.values()), generation)
+    learn(s, turn, tombs_in(new.values()), generation)
     again = [t for t in again if t.request in s.tomb.filed - generation]
     if again:
         # A restored owner carried out again what was put away, and asked for retraining this time:
         # the records go, and the generation needs its word.
-        chapter = Chapter.put_away(s.me, turn.sign, s.terms.run, again)
+        chapter = CompactedErasures.put_away(s.me, turn.sign, s.terms.run, again)
         s.chapters = {**s.chapters, chapter.name: chapter}
         s.gossip = None
 
 
-def _says_more(chapter: Chapter, s: State) -> bool:
+def _says_more(chapter: CompactedErasures, s: State) -> bool:
     """Whether it has something that was not put away, or not with that generation, or takes up a
     shorter one."""
     if not chapter.ids <= s.tombs.get(chapter.agent, NOTHING).filed:
@@ -172,7 +189,7 @@ def _says_more(chapter: Chapter, s: State) -> bool:
     return not chapter.generation <= generation or any(_taken_up(c, [chapter]) for c in known)
 
 
-def _taken_up(chapter: Chapter, others: Iterable[Chapter]) -> bool:
+def _taken_up(chapter: CompactedErasures, others: Iterable[CompactedErasures]) -> bool:
     return any(
         c.agent == chapter.agent and chapter.ids < c.ids and chapter.generation <= c.generation
         for c in others
@@ -196,7 +213,7 @@ def _take_erasures(s: State, turn: Turn, heard: Erasures) -> None:
         s.votes = {**s.votes, **votes}
         s.gossip = None
     learn(s, turn, heard.tombs, heard.generation)
-    elect(s, turn)
+    count_votes(s, turn)
 
 
 def _supersedes(record: Tombstone, known: Tombstone | None) -> bool:
@@ -216,18 +233,9 @@ def _drop_rows_again(s: State, turn: Turn, rows: frozenset[bytes]) -> None:
         turn.do(Detach(False))
 
 
-def elect(s: State, turn: Turn) -> None:
-    """Rule 13: a majority of the original manifest declares an agent gone."""
-    count: dict[int, int] = {}
-    for target, _ in s.votes:
-        count[target] = count.get(target, 0) + 1
-    gone: Tombs = {k: Tomb(left=True) for k, votes in count.items() if votes >= s.terms.quorum}
-    learn(s, turn, gone, frozenset())
-
-
 def _take_intents(s: State, intents: Iterable[Intent]) -> None:
     for intent in intents:
-        if intent.request in s.intents or settled(s, intent.agent, intent.request):
+        if intent.request in s.intents or is_carried_out(s, intent.agent, intent.request):
             continue
         s.intents = {**s.intents, intent.request: intent}
         s.gossip = None
@@ -249,7 +257,7 @@ def _take_news(s: State, heard: News) -> None:
         s.gossip = None
 
 
-def _is_newer(figure: Figure, known: Figure | None) -> bool:
+def _is_newer(figure: InfluenceReport, known: InfluenceReport | None) -> bool:
     return known is None or (figure.stamp, figure.raw) > (known.stamp, known.raw)
 
 
@@ -263,7 +271,7 @@ def _is_newer(figure: Figure, known: Figure | None) -> bool:
 _CLAIM_NOTHING = (Ack, Alive, Heard)
 
 
-def unbacked(message: Message, s: State) -> str | None:
+def unsupported_claim(message: Message, s: State) -> str | None:
     """What `message` claims without evidence, in it or known to `s`; None if it is all backed."""
     if isinstance(message, _CLAIM_NOTHING):
         return None
@@ -292,7 +300,7 @@ class _Backing:
         self.tombstones: Mapping[bytes, Tombstone] = {} if said is None else said.tombstones
         self.votes: Mapping[tuple[int, int], Vote] = {} if said is None else said.votes
         chapters = None if gossip is None else gossip.chapters
-        self.chapters: tuple[Chapter, ...] = tuple((chapters or {}).values())
+        self.chapters: tuple[CompactedErasures, ...] = tuple((chapters or {}).values())
 
     def problem(self, tombs: Tombs, generation: frozenset[bytes]) -> str | None:
         s = self.s

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from unweave.persistent import Bitmap, Vector
-from unweave.protocol.records import Chapter, Figure, Halt, Intent, Tombstone, Vote
+from unweave.protocol.statements import (
+    AuditMismatch,
+    CompactedErasures,
+    InfluenceReport,
+    Intent,
+    Tombstone,
+    Vote,
+)
 from unweave.protocol.token import Revision, Stamp, Token, Tombs
 
 __all__ = [
@@ -19,14 +26,14 @@ __all__ = [
     "Hello",
     "Message",
     "News",
+    "ParkNotice",
     "Pass",
-    "Rest",
     "Share",
     "Welcome",
 ]
 
 
-class Rest(NamedTuple):
+class ParkNotice(NamedTuple):
     """Where the token rests, and what it held; the largest stamp wins."""
 
     stamp: Stamp
@@ -50,8 +57,8 @@ class News(NamedTuple):
     """What changes often."""
 
     intents: Mapping[bytes, Intent]
-    halts: frozenset[Halt]
-    figures: Mapping[int, Figure]
+    halts: frozenset[AuditMismatch]
+    figures: Mapping[int, InfluenceReport]
     wake: Stamp
 
 
@@ -69,9 +76,9 @@ class Gossip(NamedTuple):
     part's digest. None: a part that the neighbour has acknowledged, or a rest that never was."""
 
     digests: Digests
-    chapters: Mapping[bytes, Chapter] | None = None
+    chapters: Mapping[bytes, CompactedErasures] | None = None
     erasures: Erasures | None = None
-    rest: Rest | None = None
+    rest: ParkNotice | None = None
     news: News | None = None
 
 

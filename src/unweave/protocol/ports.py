@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from unweave.errors import TransportError, WireError
 from unweave.grid import Ints
-from unweave.protocol.config import Terms
-from unweave.protocol.events import Appraise, Freeze, Judge, Solution, Solve, Unknown
+from unweave.protocol.events import Appraise, Freeze, Judge, Solve, SolveResult, Unknown
 from unweave.protocol.state import State
+from unweave.protocol.terms import Terms
 
 __all__ = ["Deliver", "MemoryStore", "MemoryTransport", "Store", "Transport", "Worker"]
 
@@ -140,7 +140,7 @@ class MemoryTransport:
 class Worker(Protocol):
     """One agent's statistics: answers the questions that the protocol asks."""
 
-    def solve(self, work: Solve) -> Solution: ...
+    def solve(self, work: Solve) -> SolveResult: ...
     def judge(self, work: Judge) -> bool: ...
     def freeze(self, work: Freeze) -> Ints | Unknown: ...
     def appraise(self, work: Appraise) -> dict[str, Any]: ...

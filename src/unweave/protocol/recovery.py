@@ -11,7 +11,7 @@ import hashlib
 from unweave.persistent import NOBODY, Stack, Vector
 from unweave.protocol.events import Again, Opened
 from unweave.protocol.state import IDLE, Hold, State, Turn
-from unweave.protocol.token import OUT, QUIET, Stamp, Token
+from unweave.protocol.token import NO_ROUND, OUT, Stamp, Token
 
 __all__ = ["drop_role", "empty_token", "first_hash", "hold", "open_epoch", "rebuild"]
 
@@ -51,7 +51,7 @@ def empty_token(s: State, stamp: Stamp) -> Token:
         seen=NOBODY,
         stack=Stack(),
         busy=True,
-        quiet=QUIET,
+        quiet=NO_ROUND,
         receipts=first_hash(s.terms.run),
     )
 
@@ -73,7 +73,7 @@ def open_epoch(s: State, turn: Turn, base: Token | None, why: str) -> None:
     if base is None:
         token = empty_token(s, stamp)
     else:
-        token = base._replace(stamp=stamp, seen=NOBODY, stack=Stack(), busy=True, quiet=QUIET)
+        token = base._replace(stamp=stamp, seen=NOBODY, stack=Stack(), busy=True, quiet=NO_ROUND)
     s.last = s.fence = stamp
     turn.do(Opened(why))
     hold(s, turn, token)

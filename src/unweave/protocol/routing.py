@@ -9,16 +9,24 @@ from unweave.graph.schedules import metropolis_next, route_key, seek_next, sweep
 from unweave.persistent import NOBODY, Stack
 from unweave.protocol.compaction import keep_certificate
 from unweave.protocol.gossip import attest_ready, handover
-from unweave.protocol.messages import Rest
+from unweave.protocol.messages import ParkNotice
 from unweave.protocol.recovery import drop_role, hold
 from unweave.protocol.state import Hold, Idle, Out, Parked, State, Turn
-from unweave.protocol.timers import resting, set_loss_alarm
-from unweave.protocol.token import NOTHING, QUIET, Token, includes, is_missing, lacking, open_tombs
+from unweave.protocol.timers import is_parked, set_loss_timer
+from unweave.protocol.token import (
+    NO_ROUND,
+    NOTHING,
+    Token,
+    includes,
+    is_missing,
+    lacking,
+    open_tombs,
+)
 
-__all__ = ["leave", "park", "settle", "watch"]
+__all__ = ["check_pending_work", "park", "send_on", "watch_heartbeat"]
 
 
-def leave(s: State, turn: Turn) -> None:
+def send_on(s: State, turn: Turn) -> None:
     """Send the token on, keep it for another iteration, or park it."""
     assert isinstance(s.role, Hold)
     token = s.role.token
@@ -148,7 +156,7 @@ def park(s: State, turn: Turn, token: Token, certificate: bytes) -> None:
     s.role = Parked(token)
     s.pending, s.memo = None, {}
     tombs = open_tombs(token.tombs)
-    s.rest = Rest(token.stamp, s.me, token.included, token.quiet.agents, tombs, certificate)
+    s.rest = ParkNotice(token.stamp, s.me, token.included, token.quiet.agents, tombs, certificate)
     s.gossip = None
     keep_certificate(s, turn)
     s.alarms = {k: at for k, at in s.alarms.items() if k not in ("resend", "ack", "loss")}
@@ -165,7 +173,7 @@ def unpark(s: State, turn: Turn) -> None:
         stamp=token.stamp.next(s.boot),
         seen=NOBODY,
         stack=Stack(),
-        quiet=QUIET,
+        quiet=NO_ROUND,
         busy=True,
         passes=token.passes if pending else 0,
     )
@@ -177,20 +185,20 @@ def unpark(s: State, turn: Turn) -> None:
 # What an agent has to do with a token that rests; who gives signs of life (rules 10 and 11).
 
 
-def settle(s: State, turn: Turn) -> None:
+def check_pending_work(s: State, turn: Turn) -> None:
     """Rule 11, level-triggered: business is durable, so a lost wake-up call is repeated."""
     if s.halted or s.tomb.left:
         if not isinstance(s.role, Idle):
             drop_role(s)
     elif s.rest is not None:
-        if s.wake < s.rest.stamp and has_business(s):
+        if s.wake < s.rest.stamp and has_pending_work(s):
             s.wake = s.rest.stamp
             s.gossip = None
         if isinstance(s.role, Parked) and (s.wake >= s.role.token.stamp or not s.terms.rest):
             unpark(s, turn)
 
 
-def has_business(s: State) -> bool:
+def has_pending_work(s: State) -> bool:
     """Whether the token that rests must come here, or this agent must let it go."""
     rest = s.rest
     assert rest is not None
@@ -229,14 +237,14 @@ def unattested(s: State) -> bool:
     )
 
 
-def watch(s: State, turn: Turn, before: State) -> None:
+def watch_heartbeat(s: State, turn: Turn, before: State) -> None:
     """Rule 10: whoever has the token gives signs of life; everybody else waits for them. The wait
     starts anew when the token has been handed over or a rest has ended: the silence before counts
     against nobody."""
     if isinstance(s.role, Idle):
         if not isinstance(before.role, Idle) or (
-            before.rest is not None and resting(before) and not resting(s)
+            before.rest is not None and is_parked(before) and not is_parked(s)
         ):
-            set_loss_alarm(s, turn)
+            set_loss_timer(s, turn)
     elif "alive" not in s.alarms and not isinstance(s.role, Parked):
         s.alarms = {**s.alarms, "alive": turn.now + s.terms.patience.alive}

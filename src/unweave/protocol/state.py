@@ -7,10 +7,19 @@ from typing import Any, NamedTuple, Self
 
 from unweave.grid import Ints
 from unweave.persistent import Vector
-from unweave.protocol.config import Terms
 from unweave.protocol.events import Effect, Key, Send, Work
-from unweave.protocol.messages import Digests, Gossip, Message, Rest
-from unweave.protocol.records import Chapter, Figure, Halt, Intent, Record, Sign, Tombstone, Vote
+from unweave.protocol.messages import Digests, Gossip, Message, ParkNotice
+from unweave.protocol.statements import (
+    AuditMismatch,
+    CompactedErasures,
+    InfluenceReport,
+    Intent,
+    Sign,
+    SignedStatement,
+    Tombstone,
+    Vote,
+)
+from unweave.protocol.terms import Terms
 from unweave.protocol.token import NEVER, NOTHING, Revision, Stamp, Token, Tomb, Tombs
 
 __all__ = [
@@ -109,18 +118,18 @@ class State:
     tombs: Tombs
     generation: frozenset[bytes]
     tombstones: Mapping[bytes, Tombstone]  # of open erasures
-    chapters: Mapping[bytes, Chapter]  # digest → erasures that were put away
+    chapters: Mapping[bytes, CompactedErasures]  # digest → erasures that were put away
     proved: frozenset[bytes]  # requests of this agent whose certificate is kept, not put away yet
     intents: Mapping[bytes, Intent]
     votes: Mapping[tuple[int, int], Vote]
-    halts: frozenset[Halt]
-    rest: Rest | None
+    halts: frozenset[AuditMismatch]
+    rest: ParkNotice | None
     wake: Stamp
     rows: int
     data: int
     dropped: frozenset[bytes]  # commitments of rows that must never be used again
     detached: bool  # the agent erased itself: no rows are left
-    receipts: tuple[Record, ...]
+    receipts: tuple[SignedStatement, ...]
 
     # volatile
     boot: int
@@ -130,7 +139,9 @@ class State:
     claims: Mapping[int, int]  # neighbour → the life that said Hello since the latest question
     questions: Mapping[int, int]  # neighbour → how often its life was in doubt
     acked: Mapping[int, Digests]  # neighbour → what it has acknowledged
-    told: Mapping[int, Mapping[bytes, Chapter]]  # neighbour → chapters that it has acknowledged
+    told: Mapping[
+        int, Mapping[bytes, CompactedErasures]
+    ]  # neighbour → chapters that it has acknowledged
     welcomed: frozenset[int]  # the neighbours that answered
     suspects: frozenset[int]
     heard: Mapping[int, float]  # neighbour → when it was last heard
@@ -138,7 +149,7 @@ class State:
     aware: frozenset[int]  # the neighbours that have left and have acknowledged the votes
     pending: Key | None  # the work that is running
     memo: Mapping[Key, Any]  # answers that the current visit has already got
-    figures: Mapping[int, Figure]  # what agents publish about themselves
+    figures: Mapping[int, InfluenceReport]  # what agents publish about themselves
     gossip: Gossip | None  # what is spread, cached until it grows
     pulse: tuple[Stamp, float]
     relay: bool  # the pulse has not been passed on yet

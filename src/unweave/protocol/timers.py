@@ -6,14 +6,14 @@ when `deadline(state)` has come.
 
 from __future__ import annotations
 
-from unweave.protocol.departed import tell_departed
 from unweave.protocol.gossip import handover, hello, share
+from unweave.protocol.membership import tell_departed
 from unweave.protocol.messages import Alive
 from unweave.protocol.recovery import open_epoch
 from unweave.protocol.state import Hold, Idle, Out, State, Turn
 from unweave.protocol.token import Stamp, dead
 
-__all__ = ["deadline", "pulse", "resting", "set_loss_alarm", "tick"]
+__all__ = ["deadline", "is_parked", "note_heartbeat", "set_loss_timer", "tick"]
 
 
 _OUTBOX = 1e10  # seconds; more than any clock shows
@@ -30,10 +30,10 @@ def tick(s: State, turn: Turn) -> None:
     s.alarms = {name: at for name, at in s.alarms.items() if name not in due}
     for name in due:
         if s.synced or name == "hello":
-            _ALARMS[name](s, turn)
+            _TIMERS[name](s, turn)
 
 
-def _alarm(s: State, name: str, at: float) -> None:
+def _set_timer(s: State, name: str, at: float) -> None:
     s.alarms = {**s.alarms, name: at}
 
 
@@ -41,7 +41,7 @@ def _resend(s: State, turn: Turn) -> None:
     """Rule 8: the same token to the same neighbour, until acknowledged or superseded."""
     if isinstance(s.role, Out):
         turn.send(s.role.to, handover(s, s.role.token, s.role.to))
-        _alarm(s, "resend", turn.now + s.terms.patience.resend)
+        _set_timer(s, "resend", turn.now + s.terms.patience.resend)
 
 
 def _ack(s: State, turn: Turn) -> None:
@@ -54,7 +54,7 @@ def _ack(s: State, turn: Turn) -> None:
         s.suspects = frozenset(blocked)
         open_epoch(s, turn, s.role.token, f"{s.terms.name(s.role.to)} does not answer")
     else:
-        _alarm(s, "ack", turn.now + s.terms.patience.ack)
+        _set_timer(s, "ack", turn.now + s.terms.patience.ack)
 
 
 def _gossip(s: State, turn: Turn) -> None:
@@ -72,18 +72,18 @@ def _hello(s: State, turn: Turn) -> None:
     for n in missing:
         turn.send(n, hello(s, n))
     if missing:
-        _alarm(s, "hello", turn.now + s.terms.patience.resend)
+        _set_timer(s, "hello", turn.now + s.terms.patience.resend)
 
 
-def pulse(s: State, turn: Turn, stamp: Stamp, beat: float) -> None:
+def note_heartbeat(s: State, turn: Turn, stamp: Stamp, beat: float) -> None:
     """A sign of life of the token: pass it on at the next beat, and wait anew."""
     if (stamp, beat) > s.pulse:
         s.pulse = (stamp, beat)
         s.relay = True
         s.losses = 0
-        set_loss_alarm(s, turn)
+        set_loss_timer(s, turn)
         if "alive" not in s.alarms:
-            _alarm(s, "alive", turn.now + s.terms.patience.alive)
+            _set_timer(s, "alive", turn.now + s.terms.patience.alive)
 
 
 def _alive(s: State, turn: Turn) -> None:
@@ -98,16 +98,16 @@ def _alive(s: State, turn: Turn) -> None:
         for n in s.neighbours:
             turn.send(n, Alive(*s.pulse))
         s.relay = False
-        _alarm(s, "alive", turn.now + s.terms.patience.alive)
+        _set_timer(s, "alive", turn.now + s.terms.patience.alive)
 
 
-def set_loss_alarm(s: State, turn: Turn) -> None:
+def set_loss_timer(s: State, turn: Turn) -> None:
     """Staggered by rank, so that one agent acts first; doubled after every false alarm."""
     rank = 1.0 + s.me / s.terms.size
-    _alarm(s, "loss", turn.now + s.terms.patience.loss * rank * 2.0 ** min(s.losses, 10))
+    _set_timer(s, "loss", turn.now + s.terms.patience.loss * rank * 2.0 ** min(s.losses, 10))
 
 
-def resting(s: State) -> bool:
+def is_parked(s: State) -> bool:
     """Whether a rest is known that nothing has overtaken: silence is then as it should be."""
     rest = s.rest
     return (
@@ -120,18 +120,18 @@ def resting(s: State) -> bool:
 
 def _loss(s: State, turn: Turn) -> None:
     """Rule 10: no sign of life. A new epoch from the last token seen, or from nothing."""
-    if not isinstance(s.role, Idle) or resting(s) or s.tomb.left or s.halted:
-        set_loss_alarm(s, turn)
+    if not isinstance(s.role, Idle) or is_parked(s) or s.tomb.left or s.halted:
+        set_loss_timer(s, turn)
         return
     s.losses += 1
-    set_loss_alarm(s, turn)
+    set_loss_timer(s, turn)
     copy = s.copy
     if copy is not None and dead(copy, s.tombs, s.generation):
         copy = None
     open_epoch(s, turn, copy, "no sign of life of the token")
 
 
-_ALARMS = {
+_TIMERS = {
     "resend": _resend,
     "ack": _ack,
     "gossip": _gossip,

@@ -17,9 +17,9 @@ __all__ = [
     "ID_BYTES",
     "NEVER",
     "NOTHING",
+    "NO_ROUND",
     "OUT",
-    "QUIET",
-    "Quiet",
+    "AttestationRound",
     "Revision",
     "Stamp",
     "Token",
@@ -210,7 +210,7 @@ def all_out(tombs: Tombs) -> list[int]:
 # durable at agent k before any token with included_k = r left it.
 
 
-class Quiet(NamedTuple):
+class AttestationRound(NamedTuple):
     """The quiet group: what a change-free cover collects. It is always reset as one."""
 
     agents: Bitmap = NOBODY  # those who attested
@@ -222,7 +222,7 @@ class Quiet(NamedTuple):
     unknown: bool = False  # an agent's frozen vector does not exist: there is no sum of them
 
 
-QUIET = Quiet()
+NO_ROUND = AttestationRound()
 
 
 class Token(NamedTuple):
@@ -239,7 +239,7 @@ class Token(NamedTuple):
     seen: Bitmap  # the agents visited in this pass
     stack: Stack  # depth-first path from the pass's root to here
     busy: bool
-    quiet: Quiet
+    quiet: AttestationRound
     receipts: bytes  # running hash of all receipts
 
 

@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 from unweave.errors import GridOverflow
 from unweave.grid import Ints
-from unweave.protocol.audit import consider_quiet
-from unweave.protocol.events import Detach, Judge, Solution, Solve, StaysOut
-from unweave.protocol.merge import unresolved
-from unweave.protocol.records import Intent, Receipt, Sign, Tombstone
+from unweave.protocol.audit import join_round
+from unweave.protocol.events import Detach, Judge, Solve, SolveResult, StaysOut
+from unweave.protocol.merge import has_unknown_rows
 from unweave.protocol.recovery import rebuild
-from unweave.protocol.routing import leave
+from unweave.protocol.routing import send_on
 from unweave.protocol.state import Factor, Hold, State, Turn, ask
+from unweave.protocol.statements import Intent, Receipt, Sign, Tombstone
 from unweave.protocol.token import (
+    NO_ROUND,
     OUT,
-    QUIET,
     Revision,
     Token,
     Tomb,
@@ -93,7 +93,7 @@ def visit(s: State, turn: Turn) -> None:
 
 def stays(s: State, held: Factor) -> bool:
     """Whether nothing asks for another factor than the one that is in."""
-    out = s.tomb.out or s.detached or unresolved(s) or s.own_intents()
+    out = s.tomb.out or s.detached or has_unknown_rows(s) or s.own_intents()
     return held is s.current and held.rows == s.rows and held.data == s.data and not out
 
 
@@ -110,7 +110,7 @@ def merge_tombs(s: State, token: Token) -> Token:
     if tombs is token.tombs and s.generation <= token.generation:
         return token
     generation = token.generation | s.generation
-    return token._replace(tombs=tombs, generation=generation, quiet=QUIET, busy=True, passes=0)
+    return token._replace(tombs=tombs, generation=generation, quiet=NO_ROUND, busy=True, passes=0)
 
 
 # ------------------------------------------------------------------------------ what is wanted
@@ -120,7 +120,7 @@ def choose(s: State, turn: Turn, token: Token, cavity: Ints) -> Wanted | None:
     """The wanted factor; None while a solver is at work."""
     if s.tomb.out or s.detached or any(intent.whole for intent in s.own_intents()):
         return Wanted(None)
-    if unresolved(s):
+    if has_unknown_rows(s):
         return Wanted(None)  # which rows are erased is not known yet: stay out until it is
     current = s.current
     stale = current is None or current.rows != s.rows or current.data != s.data
@@ -137,14 +137,14 @@ def choose(s: State, turn: Turn, token: Token, cavity: Ints) -> Wanted | None:
     if answer.keep:
         return Wanted(usable, solved=True)
     if s.baulked == token.included and not answer.failed and (not usable or usable.units.any()):
-        return say_nothing(s)
+        return withdraw(s)
     s.baulked = token.included
     return Wanted(
         usable
     )  # outside the domain: try in a later pass, when something else has changed
 
 
-def say_nothing(s: State) -> Wanted:
+def withdraw(s: State) -> Wanted:
     """The sum is outside the domain without this agent, and nothing has changed since it was here
     before. Nobody can be solved for from there, so somebody has to take back what it said: t_k = 1,
     eta_k = 0, is always a factor. If everybody does, the prior is left, and all learn anew."""
@@ -173,7 +173,7 @@ def must_solve(s: State, token: Token, cavity: Ints, stale: bool) -> bool:
 
 def solve_conjugate(s: State, turn: Turn) -> Wanted | None:
     key = ("solve", s.rows, s.data)
-    answer: Solution | None = ask(s, turn, Solve(key, 0, 0, None, None, s.dropped))
+    answer: SolveResult | None = ask(s, turn, Solve(key, 0, 0, None, None, s.dropped))
     if answer is None:
         return None
     if answer.units is None:
@@ -188,12 +188,12 @@ def solve_conjugate(s: State, turn: Turn) -> Wanted | None:
 
 def ask_solver(
     s: State, turn: Turn, token: Token, cavity: Ints, current: Factor | None
-) -> Solution | None:
+) -> SolveResult | None:
     stamp = token.stamp
     key = ("solve", s.rows, s.data, stamp, digest(cavity))
     # A factor that was fitted to erased rows must not even be a starting point.
     units = None if current is None or current.rows != s.rows else current.units
-    answer: Solution | None = ask(
+    answer: SolveResult | None = ask(
         s, turn, Solve(key, stamp.epoch, stamp.hop, cavity, units, s.dropped)
     )
     return answer
@@ -241,7 +241,7 @@ def commit(
             eta=eta,
             included=token.included.set(s.me, after),
             inside=inside,
-            quiet=QUIET,
+            quiet=NO_ROUND,
             busy=True,
             passes=0 if external else token.passes,
             receipts=chain(token.receipts, receipt),
@@ -252,8 +252,8 @@ def commit(
     if s.me not in token.seen:
         token = token._replace(seen=token.seen.plus(s.me))
     s.role = Hold(token)
-    if consider_quiet(s, turn, token, cavity):
-        leave(s, turn)
+    if join_round(s, turn, token, cavity):
+        send_on(s, turn)
 
 
 def carry_out(

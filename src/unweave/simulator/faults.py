@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from unweave.errors import ConfigError
 from unweave.protocol.events import Certified, Detach, Effect, Opened
-from unweave.simulator.world import LIVES, Fate
+from unweave.simulator.world import DELIVERED, Delivery
 
-__all__ = ["PROFILES", "Profile", "Storm", "profile"]
+__all__ = ["PROFILES", "Profile", "RandomFaults", "profile"]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def profile(name: str) -> Profile:
     return PROFILES[name]
 
 
-class Storm:
+class RandomFaults:
     """The weather of one run. `clear()` ends it; what is in flight still arrives."""
 
     def __init__(self, profile: Profile, size: int, seed: int) -> None:
@@ -127,19 +127,19 @@ class Storm:
             return 40.0 * self.rng.random()
         return 0.01
 
-    def fate(self, agent: int, effects: Sequence[Effect]) -> Fate:
+    def fate(self, agent: int, effects: Sequence[Effect]) -> Delivery:
         p = self.profile
         crash = p.crash
         if crash and any(isinstance(effect, Certified | Detach | Opened) for effect in effects):
             crash *= p.spite
         if not self.raging or self.rng.random() >= crash:
-            return LIVES
+            return DELIVERED
         self.crashes += 1
         if self.rng.random() < p.before_commit:
-            return Fate(commit=False)
+            return Delivery(commit=False)
         if effects and self.rng.random() < p.between_effects:
-            return Fate(effects=self.rng.randrange(len(effects)))
-        return Fate(effects=len(effects))
+            return Delivery(effects=self.rng.randrange(len(effects)))
+        return Delivery(effects=len(effects))
 
     def clock(self, agent: int, now: float) -> float:
         return self.offsets[agent] + self.rates[agent] * now

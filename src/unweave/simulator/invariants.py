@@ -41,12 +41,12 @@ import numpy as np
 
 from unweave.grid import Ints
 from unweave.protocol.certificate.write import attestation, closing_of, sign_statement
-from unweave.protocol.config import Terms
 from unweave.protocol.events import Certified, Effect, Opened, Send, Work
-from unweave.protocol.messages import Hello, Pass, Rest, Welcome
-from unweave.protocol.records import Receipt, Sign
+from unweave.protocol.messages import Hello, ParkNotice, Pass, Welcome
 from unweave.protocol.recovery import first_hash
 from unweave.protocol.state import Factor, Hold, Idle, Out, Parked, State
+from unweave.protocol.statements import Receipt, Sign
+from unweave.protocol.terms import Terms
 from unweave.protocol.token import NEVER, NOTHING, Revision, Stamp, Token, Tomb, Tombs
 from unweave.protocol.visit import chain
 from unweave.simulator.world import World
@@ -265,7 +265,7 @@ class Checker:
 
     # ------------------------------------------------------------------------------------- rest
 
-    def _rest(self, agent: int, s: State, rest: Rest) -> None:
+    def _rest(self, agent: int, s: State, rest: ParkNotice) -> None:
         """The token that rested is the copy: the same transition may have woken it again."""
         token = s.copy
         if token is None or token.stamp != rest.stamp:

@@ -19,19 +19,19 @@ from unweave.grid import Ints
 from unweave.models import Model, Shard
 from unweave.models.columns import Column, truth
 from unweave.models.posterior import Posterior
-from unweave.protocol.config import Terms
 from unweave.protocol.events import Effect, Solve
 from unweave.protocol.state import State
+from unweave.protocol.terms import Terms
 from unweave.protocol.token import NOTHING, Stamp
 from unweave.rng import Purpose, derive
-from unweave.simulator.faults import Profile, Storm, profile
+from unweave.simulator.faults import Profile, RandomFaults, profile
 from unweave.simulator.invariants import Checker, Violation, gone
-from unweave.simulator.workload import Crew, Owners, ride_out
+from unweave.simulator.workload import OwnerRequests, Workload, run_workload
 from unweave.simulator.world import World
 from unweave.solvers import default_solver
 from unweave.solvers.worker import ModelWorker, record_key
 
-__all__ = ["draw_shards", "read_csv", "rehearse"]
+__all__ = ["draw_shards", "read_csv", "run_with_faults"]
 
 
 _ROWS = 100  # of synthetic data, per agent
@@ -99,7 +99,7 @@ def _draw_column(column: Column, rng: np.random.Generator) -> NDArray[np.float64
 # The same seed gives the same run. Afterwards the sum is held against a run without any fault on
 # the records that are left: equal bit for bit for a conjugate model, close for the others.
 
-CLEAR = Profile(erase=0.0, data=0.0)
+NO_FAULTS = Profile(erase=0.0, data=0.0)
 TOLERANCE = 1e-4
 NEAR = 1e-3  # some tolerances away from another fit of the same records
 # A hop costs some 10 to 60 events, more where more agents talk. This many are not normal.
@@ -120,7 +120,7 @@ class _Hops:
 
 
 @dataclass
-class Rehearsal:
+class FaultRun:
     """A run that broke no rule and came to rest."""
 
     model: Model
@@ -130,10 +130,10 @@ class Rehearsal:
     hops_asked: int  # of bad weather
     hops_in_bad_weather: int
     world: World
-    storm: Storm
+    storm: RandomFaults
     checker: Checker
-    crew: Crew
-    owners: Owners
+    crew: Workload
+    owners: OwnerRequests
     left: Sequence[Shard]  # the records that are left
     reference: Ints  # the sum without faults, on them
     notes: Sequence[str]  # where the run was not what was asked for
@@ -205,26 +205,26 @@ class Rehearsal:
         }
 
 
-def rehearse(
+def run_with_faults(
     model: Model,
     terms: Terms,
     shards: Sequence[Shard],
     faults: str | None = None,
     seed: int = 0,
     hops: int | None = None,
-) -> Rehearsal:
+) -> FaultRun:
     """Run the network; raises `Violation` if a rule is broken or it does not come to rest."""
     if hops is not None and hops < 1:
         raise ConfigError(f"hops = {hops}: at least one")
-    weather = CLEAR if faults is None else profile(faults)
+    weather = NO_FAULTS if faults is None else profile(faults)
     weather, notes = _among(terms, weather)
     most = 20 * terms.size if hops is None else hops
     # The owners ask, not the crew: it would erase the whole network.
-    storm = Storm(replace(weather, erase=0.0), terms.size, seed)
+    storm = RandomFaults(replace(weather, erase=0.0), terms.size, seed)
     counter = _Hops()
     tolerance = TOLERANCE / terms.size**2 if terms.solve == "pass" else None
 
-    def network(data: Sequence[Shard], storm: Storm, *observers: Any) -> World:
+    def network(data: Sequence[Shard], storm: RandomFaults, *observers: Any) -> World:
         workers = [
             ModelWorker(model, default_solver(model), shard, terms.seed, tolerance=tolerance)
             for shard in data
@@ -234,7 +234,7 @@ def rehearse(
     world = network(shards, storm, counter)
     checker = _checker(world, tolerance is not None)
     world.observers.append(checker)
-    owners = Owners(world, weather, [shard.n for shard in shards], most, seed)
+    owners = OwnerRequests(world, weather, [shard.n for shard in shards], most, seed)
     bound = most * max(_EVENTS_PER_HOP, _EVENTS_PER_HOP_AND_AGENT * terms.size)
     moments, seen, reached = 0, 0, False
 
@@ -253,7 +253,7 @@ def rehearse(
     def halfway() -> bool:
         return 2 * seen >= most
 
-    crew = ride_out(world, storm, checker, _never, events=bound, enough=enough, halfway=halfway)
+    crew = run_workload(world, storm, checker, _never, events=bound, enough=enough, halfway=halfway)
     if not reached:
         notes.append(
             f"The weather ended early, after {seen} of {most} hops: {bound:,} events are the most."
@@ -262,9 +262,9 @@ def rehearse(
     if model.conjugate:
         reference = _fault_free(model, left)
     else:
-        calm = Storm(CLEAR, terms.size, seed)
+        calm = RandomFaults(NO_FAULTS, terms.size, seed)
         reference = _settled(network(left, calm), calm)
-    done = Rehearsal(
+    done = FaultRun(
         model=model,
         faults=faults,
         seed=seed,
@@ -284,7 +284,7 @@ def rehearse(
     return done
 
 
-def _compare(done: Rehearsal) -> None:
+def _compare(done: FaultRun) -> None:
     """Exact models: bit for bit what the records that are left give. Others: where a run without
     faults settles, as far as tolerances go, if this one was not cut short."""
     model, world = done.model, done.world
@@ -344,11 +344,11 @@ def _fault_free(model: Any, shards: Sequence[Shard]) -> Ints:
     return units
 
 
-def _settled(world: World, calm: Storm) -> Ints:
+def _settled(world: World, calm: RandomFaults) -> Ints:
     """Where a network that knows nothing else comes to rest."""
     checker = Checker(world.terms)
     world.observers.append(checker)
-    ride_out(world, calm, checker, _never, events=1, enough=lambda: True)
+    run_workload(world, calm, checker, _never, events=1, enough=lambda: True)
     assert world.parked is not None
     token = world.state(world.parked).token
     assert token is not None

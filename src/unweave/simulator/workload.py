@@ -14,12 +14,20 @@ import numpy as np
 from unweave.protocol.events import DataChanged, EraseRequested, Tick, VoteCast
 from unweave.protocol.state import State
 from unweave.protocol.token import request_id
-from unweave.simulator.faults import Profile, Storm
+from unweave.simulator.faults import Profile, RandomFaults
 from unweave.simulator.invariants import Checker, Violation, check_liveness
 from unweave.simulator.world import World
 from unweave.solvers.worker import record_key
 
-__all__ = ["DOWN", "NOTHING_LEFT", "Crew", "Owners", "check_one_epoch", "ride_out", "spared"]
+__all__ = [
+    "DOWN",
+    "NOTHING_LEFT",
+    "OwnerRequests",
+    "Workload",
+    "check_one_epoch",
+    "run_workload",
+    "spared",
+]
 
 
 # Draws what an erasure asks for: (whole agent, row commitments), given the agent.
@@ -32,11 +40,15 @@ def same_data(agent: int, version: int) -> None:
     """The new data are the old ones: an agent that reads them again finds nothing to do."""
 
 
-class Crew:
+class Workload:
     """Restarts crashed agents, takes backups, cuts links, asks for erasures, changes data."""
 
     def __init__(
-        self, world: World, storm: Storm, draw_erasure: DrawErasure, new_data: NewData = same_data
+        self,
+        world: World,
+        storm: RandomFaults,
+        draw_erasure: DrawErasure,
+        new_data: NewData = same_data,
     ) -> None:
         self.world = world
         self.storm = storm
@@ -176,9 +188,9 @@ class Crew:
                 self.world.tell(voter, VoteCast(k, request, self.world.clock(voter)))
 
 
-def ride_out(
+def run_workload(
     world: World,
-    storm: Storm,
+    storm: RandomFaults,
     checker: Checker,
     draw_erasure: DrawErasure,
     new_data: NewData = same_data,
@@ -188,11 +200,11 @@ def ride_out(
     halfway: Callable[[], bool] | None = None,
     patience: float = 4000.0,
     patience_events: int = 60_000,
-) -> Crew:
+) -> Workload:
     """Bad weather for `events` events or until there was `enough` of it, then clear sky until the
     network rests; checks liveness. An agent that goes for good does so `halfway`: default, at half
     of the events."""
-    crew = Crew(world, storm, draw_erasure, new_data)
+    crew = Workload(world, storm, draw_erasure, new_data)
     dispensable = _dispensable(world)
     due = halfway or (lambda: world.events > events // 2)
     if storm.profile.gone and crew.rng.random() < storm.profile.stillborn:
@@ -285,7 +297,7 @@ def spared(agents: int) -> int:
     return agents // 2 + 1 if agents > 2 else min(agents, 1)
 
 
-class Owners:
+class OwnerRequests:
     """Ask for erasures while the weather is bad; `asked` and `reasons` say what came of it.
 
     What was asked counts as erased at once, heard or not: a request may be repeated, and a disk may

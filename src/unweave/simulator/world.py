@@ -17,18 +17,17 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from unweave.protocol.certificate.write import proved_by
-from unweave.protocol.config import Terms
 from unweave.protocol.events import (
     Again,
     Appraise,
+    CertificateKept,
     Continue,
     Done,
     Effect,
     Event,
     Freeze,
     Judge,
-    Keep,
-    Kept,
+    KeepCertificate,
     Received,
     Send,
     Solve,
@@ -38,26 +37,27 @@ from unweave.protocol.events import (
 from unweave.protocol.machine import handle, start
 from unweave.protocol.messages import Ack, Message, Pass
 from unweave.protocol.ports import Worker
-from unweave.protocol.records import Sign
 from unweave.protocol.state import Parked, State, unsigned
+from unweave.protocol.statements import Sign
+from unweave.protocol.terms import Terms
 from unweave.protocol.timers import deadline
 from unweave.rng import Purpose, derive
 
-__all__ = ["Agent", "Fate", "Observer", "Weather", "World", "answer"]
+__all__ = ["Agent", "Delivery", "FaultModel", "Observer", "World", "answer"]
 
 
-class Fate(NamedTuple):
+class Delivery(NamedTuple):
     """What the weather does to one transition."""
 
     commit: bool = True  # False: the process dies before its commit
     effects: int | None = None  # how many effects are carried out before it dies; None: it lives
 
 
-LIVES = Fate()
+DELIVERED = Delivery()
 _OF_THE_TOKEN = (Pass, Ack)
 
 
-class Weather(Protocol):
+class FaultModel(Protocol):
     """Everything that can go wrong."""
 
     def flights(self, sender: int, to: int, now: float) -> Sequence[float]:
@@ -66,7 +66,7 @@ class Weather(Protocol):
     def solving(self, agent: int) -> float:
         """How long a piece of work takes."""
 
-    def fate(self, agent: int, effects: Sequence[Effect]) -> Fate:
+    def fate(self, agent: int, effects: Sequence[Effect]) -> Delivery:
         """Whether the process survives this transition."""
 
     def clock(self, agent: int, now: float) -> float:
@@ -83,7 +83,7 @@ class Observer(Protocol):
 
 
 @runtime_checkable
-class Archivist(Protocol):
+class CertificateKeeper(Protocol):
     """An observer who wants to know which certificates an agent has put on its disk."""
 
     def certificate_kept(self, agent: int, requests: frozenset[bytes]) -> None: ...
@@ -114,7 +114,7 @@ class World:
         workers: Sequence[Worker],
         *,
         seed: int = 0,
-        weather: Weather | None = None,
+        weather: FaultModel | None = None,
         signers: Sequence[Sign] | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
@@ -208,7 +208,7 @@ class World:
             return True
         if sender >= 0:
             event: Event = Received(sender, item, self._clock(k))  # type: ignore[arg-type]
-        elif isinstance(item, Done | Kept):
+        elif isinstance(item, Done | CertificateKept):
             event = item._replace(now=self._clock(k))
         elif isinstance(item, Tick):
             agent.tick_at = None
@@ -259,7 +259,7 @@ class World:
     def _commit(self, k: int, before: State, after: State, effects: list[Effect]) -> None:
         """Durable first, then the effects, in order."""
         agent = self.agents[k]
-        fate = LIVES if self.weather is None else self.weather.fate(k, effects)
+        fate = DELIVERED if self.weather is None else self.weather.fate(k, effects)
         if not fate.commit:
             self.crash(k)
             return
@@ -288,10 +288,10 @@ class World:
                     self._push(delay, k, effect.to, effect.message, 0)
         elif isinstance(effect, Again):
             self._local(k, Continue(0.0), 0.0)
-        elif isinstance(effect, Keep):
-            kept = Kept(proved_by(effect.certificate), 0.0)
+        elif isinstance(effect, KeepCertificate):
+            kept = CertificateKept(proved_by(effect.certificate), 0.0)
             for observer in self.observers:
-                if isinstance(observer, Archivist):
+                if isinstance(observer, CertificateKeeper):
                     observer.certificate_kept(k, kept.requests)
             self._local(k, kept, 0.0)
         elif isinstance(effect, Solve | Judge | Freeze | Appraise):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from unweave.errors import DataError, GridOverflow
 from unweave.grid import Ints
 from unweave.models import LossModel, Model, Shard
-from unweave.protocol.events import UNKNOWN, Appraise, Freeze, Judge, Solution, Solve, Unknown
+from unweave.protocol.events import UNKNOWN, Appraise, Freeze, Judge, Solve, SolveResult, Unknown
 from unweave.rng import Purpose, Stream, derive
 from unweave.solvers import HasExactGradient, Solver
 
@@ -76,7 +76,7 @@ class ModelWorker:
 
     # ------------------------------------------------------------------------------ the answers
 
-    def solve(self, work: Solve) -> Solution:
+    def solve(self, work: Solve) -> SolveResult:
         shard = self.shard(work.dropped)
         if not shard.n:
             return self._nothing(work)
@@ -89,23 +89,23 @@ class ModelWorker:
             # The sum may lie outside the domain until the others are in (a rebuilt token), or since
             # somebody left: start from the cavity alone, or stay out.
             if not self.model.inside(cavity):
-                return Solution(None)
+                return SolveResult(None)
             start = None
         units = self.solver.solve(model, shard, cavity, start, stream).factor
         if work.cavity is not None and start is not None and self.tolerance is not None:
             before = model.grid.decode(cavity + start)
             after = model.grid.decode(cavity + units)
             if float(model.family.kl(after, before)) <= self.tolerance:
-                return Solution(None, keep=True)
-        return Solution(units)
+                return SolveResult(None, keep=True)
+        return SolveResult(units)
 
-    def _nothing(self, work: Solve) -> Solution:
+    def _nothing(self, work: Solve) -> SolveResult:
         """No rows are left. A conjugate agent is out; elsewhere its factor is zero (t_k = 1), for
         the others would wait for one that is out as for one that is late."""
         if work.cavity is None:
-            return Solution(None)
+            return SolveResult(None)
         kept = work.current is not None and not work.current.any()
-        return Solution(None, keep=True) if kept else Solution(self.model.grid.zeros())
+        return SolveResult(None, keep=True) if kept else SolveResult(self.model.grid.zeros())
 
     def judge(self, work: Judge) -> bool:
         """False: outside the domain, or KL(before ‖ after) so large that refining may lose."""

@@ -19,8 +19,8 @@ from unweave.protocol.events import (
     EraseRequested,
     Freeze,
     Judge,
-    Solution,
     Solve,
+    SolveResult,
 )
 from unweave.protocol.ports import Store
 from unweave.protocol.state import DURABLE, State
@@ -28,7 +28,15 @@ from unweave.protocol.token import request_id
 from unweave.simulator.world import World
 from unweave.testing.values import same, same_durable, small_terms, state
 
-__all__ = ["LAWS", "ME", "TERMS", "Law", "Reopen", "Tally", "the_last_commit_is_what_is_loaded"]
+__all__ = [
+    "LAWS",
+    "ME",
+    "TERMS",
+    "CountingWorker",
+    "Law",
+    "Reopen",
+    "the_last_commit_is_what_is_loaded",
+]
 
 
 TERMS = small_terms(agents=3, dim=2)
@@ -98,7 +106,7 @@ def a_step_without_durable_change_is_no_step(reopen: Reopen, draw: Random) -> No
 def an_agents_life_survives(reopen: Reopen, draw: Random) -> None:
     """A real run: learn, new data, erase. After every step the disk holds the step's state."""
     watch = _Watch(reopen)
-    world = World(TERMS, [Tally(k) for k in range(TERMS.size)], observers=[watch])
+    world = World(TERMS, [CountingWorker(k) for k in range(TERMS.size)], observers=[watch])
     world.start()
     world.run(lambda: world.parked is not None, limit=500)
     world.tell(ME, DataChanged(0.0))
@@ -113,15 +121,15 @@ def an_agents_life_survives(reopen: Reopen, draw: Random) -> None:
     watch.store.close()
 
 
-class Tally:
+class CountingWorker:
     """A worker whose factor is two numbers: who it is, and how many rows were dropped."""
 
     def __init__(self, agent: int) -> None:
         self.agent = agent
 
-    def solve(self, work: Solve) -> Solution:
+    def solve(self, work: Solve) -> SolveResult:
         left = 100 - len(work.dropped)
-        return Solution(np.array([self.agent + 1, left], dtype=np.int64))
+        return SolveResult(np.array([self.agent + 1, left], dtype=np.int64))
 
     def judge(self, work: Judge) -> bool:
         return True

@@ -16,7 +16,6 @@ import numpy as np
 from unweave.graph import Topology
 from unweave.grid import Grid, Ints
 from unweave.persistent import Bitmap, Stack, Vector
-from unweave.protocol.config import Terms
 from unweave.protocol.messages import (
     Ack,
     Alive,
@@ -27,24 +26,34 @@ from unweave.protocol.messages import (
     Hello,
     Message,
     News,
+    ParkNotice,
     Pass,
-    Rest,
     Share,
     Welcome,
 )
-from unweave.protocol.records import (
-    Chapter,
-    Figure,
-    Halt,
+from unweave.protocol.state import DURABLE, Factor, Hold, Idle, Out, Parked, Role, State
+from unweave.protocol.statements import (
+    AuditMismatch,
+    CompactedErasures,
+    InfluenceReport,
     Intent,
     Receipt,
-    Record,
+    SignedStatement,
     Tombstone,
     Vote,
-    tombs_of,
+    tombs_in,
 )
-from unweave.protocol.state import DURABLE, Factor, Hold, Idle, Out, Parked, Role, State
-from unweave.protocol.token import OUT, Quiet, Revision, Stamp, Token, Tomb, join, request_id
+from unweave.protocol.terms import Terms
+from unweave.protocol.token import (
+    OUT,
+    AttestationRound,
+    Revision,
+    Stamp,
+    Token,
+    Tomb,
+    join,
+    request_id,
+)
 
 __all__ = ["MESSAGES", "gossip", "same", "same_durable", "small_terms", "state", "token"]
 
@@ -130,10 +139,10 @@ def token(draw: Random, terms: Terms) -> Token:
     )
 
 
-def _quiet(draw: Random, terms: Terms) -> Quiet:
+def _quiet(draw: Random, terms: Terms) -> AttestationRound:
     if draw.random() < 0.3:
-        return Quiet()
-    return Quiet(
+        return AttestationRound()
+    return AttestationRound(
         agents=_bitmap(draw, terms),
         audit=_vector(draw, terms) if draw.random() < 0.5 else None,
         frozen=_vector(draw, terms) if draw.random() < 0.5 else None,
@@ -183,15 +192,15 @@ def _votes(draw: Random, terms: Terms) -> dict[tuple[int, int], Vote]:
     return {(vote.target, vote.author): vote for vote in _some(draw, vote)}
 
 
-def _plain(draw: Random, terms: Terms, kind: type[Record]) -> Any:
+def _plain(draw: Random, terms: Terms, kind: type[SignedStatement]) -> Any:
     eta = _bytes(draw, 8).hex()
     return kind.write(draw.randrange(terms.size), lambda _: b"s", run=terms.run.hex(), eta=eta)
 
 
-def _figures(draw: Random, terms: Terms) -> dict[int, Figure]:
-    def figure() -> Figure:
+def _figures(draw: Random, terms: Terms) -> dict[int, InfluenceReport]:
+    def figure() -> InfluenceReport:
         agent = draw.randrange(terms.size)
-        return Figure.write(
+        return InfluenceReport.write(
             agent,
             lambda _: b"f",
             run=terms.run.hex(),
@@ -203,8 +212,8 @@ def _figures(draw: Random, terms: Terms) -> dict[int, Figure]:
     return {figure.author: figure for figure in _some(draw, figure)}
 
 
-def _rest(draw: Random, terms: Terms) -> Rest:
-    return Rest(
+def _rest(draw: Random, terms: Terms) -> ParkNotice:
+    return ParkNotice(
         _stamp(draw, terms),
         draw.randrange(terms.size),
         _included(draw, terms),
@@ -214,11 +223,11 @@ def _rest(draw: Random, terms: Terms) -> Rest:
     )
 
 
-def _chapters(draw: Random, terms: Terms) -> dict[bytes, Chapter]:
-    def chapter() -> Chapter:
+def _chapters(draw: Random, terms: Terms) -> dict[bytes, CompactedErasures]:
+    def chapter() -> CompactedErasures:
         first = _erasure(draw, terms, Tombstone, retrain=draw.random() < 0.5)
         assert isinstance(first, Tombstone)
-        return Chapter.put_away(first.agent, lambda _: b"c", terms.run, [first])
+        return CompactedErasures.put_away(first.agent, lambda _: b"c", terms.run, [first])
 
     return {chapter.name: chapter for chapter in _some(draw, chapter)}
 
@@ -248,7 +257,7 @@ def gossip(draw: Random, terms: Terms) -> Gossip:
         news=maybe(
             News(
                 intents=_records(draw, terms, Intent),
-                halts=frozenset(_some(draw, lambda: _plain(draw, terms, Halt))),
+                halts=frozenset(_some(draw, lambda: _plain(draw, terms, AuditMismatch))),
                 figures=_figures(draw, terms),
                 wake=_stamp(draw, terms),
             )
@@ -305,7 +314,7 @@ def state(draw: Random, terms: Terms, me: int, before: State | None = None) -> S
         "proved": _ids(draw),
         "intents": _records(draw, terms, Intent),
         "votes": _votes(draw, terms),
-        "halts": frozenset(_some(draw, lambda: _plain(draw, terms, Halt))),
+        "halts": frozenset(_some(draw, lambda: _plain(draw, terms, AuditMismatch))),
         "rest": draw.choice((None, _rest(draw, terms))),
         "wake": _stamp(draw, terms),
         "rows": draw.randrange(9),
@@ -321,7 +330,7 @@ def state(draw: Random, terms: Terms, me: int, before: State | None = None) -> S
             setattr(s, name, value)
     # A state knows what its chapters say, and has put nothing else away.
     unfiled = {k: tomb._replace(filed=frozenset()) for k, tomb in s.tombs.items()}
-    s.tombs = join(unfiled, tombs_of(s.chapters.values()))
+    s.tombs = join(unfiled, tombs_in(s.chapters.values()))
     if before is not None and before.factors and draw.random() < 0.5:
         # As a visit does it: one more in front, the oldest goes.
         s.factors = (_factor(draw, terms), *before.factors[:2])
@@ -339,7 +348,7 @@ def same(a: object, b: object) -> bool:
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     if type(a) is not type(b):
         return False
-    if isinstance(a, Record) and isinstance(b, Record):
+    if isinstance(a, SignedStatement) and isinstance(b, SignedStatement):
         return (a.raw, a.author, a.signature) == (b.raw, b.author, b.signature)
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))

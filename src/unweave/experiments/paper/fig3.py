@@ -8,7 +8,7 @@ import numpy as np
 
 from unweave.experiments.paper import style
 from unweave.experiments.paper.experiment import AGENTS, RECORDS, SUMMARY, bernoulli, summarised
-from unweave.experiments.paper.report import Figure, Report, Setting, Table, Tick, ours, paper
+from unweave.experiments.paper.report import Figure, Report, ResultTable, Setting, Tick, ours, paper
 from unweave.experiments.replicas import simulate
 from unweave.graph import graphs
 from unweave.graph.cover import expected_cover
@@ -31,7 +31,7 @@ _LINES = {
 def compute(replicas: int, seed: int, tick: Tick) -> Report:
     model = BetaBernoulli(a=2, b=2)
     data = bernoulli(seed, replicas, THETA)
-    table = Table(("graph", "iteration", *SUMMARY, "share_exact"))
+    table = ResultTable(("graph", "iteration", *SUMMARY, "share_exact"))
     results: dict[str, Any] = {}
     for name in GRAPHS:
         graph = graphs.by_name(name, AGENTS)

@@ -22,7 +22,7 @@ from unweave.experiments.paper.experiment import (
     outside_note,
     summarised,
 )
-from unweave.experiments.paper.report import Figure, Report, Setting, Table, Tick, ours, paper
+from unweave.experiments.paper.report import Figure, Report, ResultTable, Setting, Tick, ours, paper
 from unweave.experiments.replicas import PerReplica, simulate
 from unweave.experiments.replicas.result import Replicas
 from unweave.graph import graphs
@@ -106,7 +106,7 @@ def floor(model: BetaExponential, data: PerReplica, agents: int = AGENTS) -> Any
 
 
 def compute(replicas: int, seed: int, tick: Tick) -> Report:
-    table = Table(
+    table = ResultTable(
         (
             "reduction",
             "estimator",
@@ -238,7 +238,7 @@ def draw(report: Report) -> Any:
     return figure
 
 
-def _curve(axes: Any, table: Table, method: Method, line: style.Line, z: int = 3) -> None:
+def _curve(axes: Any, table: ResultTable, method: Method, line: style.Line, z: int = 3) -> None:
     rows = table.where(estimator=method.estimator, rho=method.step, L=method.L)
     style.band_line(axes, rows, "local_steps", line, every=(4, 9) if line.marker else None, z=z)
 

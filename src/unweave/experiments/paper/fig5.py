@@ -27,7 +27,7 @@ from unweave.experiments.paper.experiment import (
     summarised,
 )
 from unweave.experiments.paper.fig4 import RHO, SAMPLES, Method, floor, run
-from unweave.experiments.paper.report import Figure, Report, Setting, Table, Tick, ours, paper
+from unweave.experiments.paper.report import Figure, Report, ResultTable, Setting, Tick, ours, paper
 from unweave.experiments.replicas import Forget
 from unweave.experiments.replicas.result import Curves, Replicas
 from unweave.graph.forecast import paper_formulas
@@ -43,7 +43,7 @@ LEAVER = f"a{AGENTS}"
 
 
 @dataclass(frozen=True)
-class Case:
+class Scenario:
     """One column of the figure: who leaves, how everybody learns, and for how many iterations."""
 
     name: str
@@ -62,10 +62,10 @@ class Case:
 _NOISY, _EXACT = Method("reinforce", RHO, 10), Method("exact", None, 1)
 _HOWS = ("subtract", "refine", "retrain")
 CASES = (
-    Case("paper", THETA, _NOISY, 800, _HOWS[::2]),
-    Case("drop", THETA_DROP, _NOISY, 800, _HOWS[::2]),
-    Case("similar", THETA, _EXACT, 300, _HOWS),
-    Case("dissimilar", THETA_OTHER, _EXACT, 300, _HOWS),
+    Scenario("paper", THETA, _NOISY, 800, _HOWS[::2]),
+    Scenario("drop", THETA_DROP, _NOISY, 800, _HOWS[::2]),
+    Scenario("similar", THETA, _EXACT, 300, _HOWS),
+    Scenario("dissimilar", THETA_OTHER, _EXACT, 300, _HOWS),
 )
 
 _LINES = {
@@ -78,7 +78,7 @@ _LABELS = {line.label for line in _LINES.values()}
 
 
 def compute(replicas: int, seed: int, tick: Tick) -> Report:
-    table = Table(
+    table = ResultTable(
         (
             "reduction",
             "case",
@@ -222,13 +222,15 @@ def _notes(replicas: int, results: dict[str, Any]) -> list[str]:
     return notes
 
 
-def draw_case(axes: Any, report: Report, reduction: str, case: Case) -> None:
+def draw_case(axes: Any, report: Report, reduction: str, case: Scenario) -> None:
     """One panel: KL to the posterior without agent 10, from the request on."""
     table = report.table.where(reduction=reduction, case=case.name)
     for how, line in _LINES.items():
         if how in case.hows:
             rows = table.where(how=how)
-            shown = Table(rows.columns, rows.rows[1:])  # iteration 0 has no place on a log axis
+            shown = ResultTable(
+                rows.columns, rows.rows[1:]
+            )  # iteration 0 has no place on a log axis
             style.band_line(axes, shown, "iteration", line, every=(6, 9) if line.marker else None)
     style.floor_line(axes, report.results[reduction][case.name]["floor"])
     when = report.results["expected_removal"]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Figure", "Report", "Setting", "Table", "Tick", "ours", "paper"]
+__all__ = ["Figure", "Report", "ResultTable", "Setting", "Tick", "ours", "paper"]
 
 
 Tick = Callable[[str], None]  # called after each piece of work, with what was done
@@ -43,7 +43,7 @@ def ours(name: str, value: Any, why: str) -> Setting:
 
 
 @dataclass
-class Table:
+class ResultTable:
     """Tidy rows: one observation per row, one variable per column."""
 
     columns: tuple[str, ...]
@@ -54,10 +54,10 @@ class Table:
             raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
         self.rows.append(tuple(_plain(cell) for cell in cells))
 
-    def where(self, **wanted: Cell) -> Table:
+    def where(self, **wanted: Cell) -> ResultTable:
         """The rows whose columns have the wanted values."""
         at = [(self.columns.index(name), value) for name, value in wanted.items()]
-        return Table(self.columns, [r for r in self.rows if all(r[j] == v for j, v in at)])
+        return ResultTable(self.columns, [r for r in self.rows if all(r[j] == v for j, v in at)])
 
     def values(self, column: str) -> NDArray[np.float64]:
         """A column of numbers; an empty cell is NaN."""
@@ -89,7 +89,7 @@ class Report:
     """One experiment, computed: what it shows, how it was set, and its data."""
 
     replicas: int
-    table: Table
+    table: ResultTable
     settings: tuple[Setting, ...]
     results: dict[str, Any]  # the numbers to quote, JSON values
     notes: tuple[str, ...] = ()  # what the figure shows, in words

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from unweave.errors import MissingExtra
-from unweave.experiments.paper.report import Table
+from unweave.experiments.paper.report import ResultTable
 
 __all__ = [
     "BAND_LABEL",
@@ -132,7 +132,7 @@ def numbers(axis: Any, ticks: list[float]) -> None:
 
 def band_line(
     axes: Any,
-    rows: Table,
+    rows: ResultTable,
     x: str,
     line: Line,
     centre: str = "kl_median",

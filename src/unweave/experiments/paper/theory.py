@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from unweave.experiments.paper import style
 from unweave.experiments.paper.experiment import AGENTS
-from unweave.experiments.paper.report import Figure, Report, Setting, Table, Tick, ours, paper
+from unweave.experiments.paper.report import Figure, Report, ResultTable, Setting, Tick, ours, paper
 from unweave.experiments.replicas.paths import paths, replica_seeds
 from unweave.graph import Topology, graphs
 from unweave.graph.cover import Expected, cover_closed_form, cover_exact
@@ -86,7 +86,7 @@ def simulated_times(graph: Topology, seed: int, replicas: int) -> tuple[Floats, 
 
 
 def compute(replicas: int, seed: int, tick: Tick) -> Report:
-    table = Table(
+    table = ResultTable(
         (
             "graph",
             "time",
@@ -184,7 +184,7 @@ def _notes(results: dict[str, Any]) -> list[str]:
     ]
 
 
-def _markdown(table: Table) -> str:
+def _markdown(table: ResultTable) -> str:
     lines = [
         "| Graph | Time | Formula | Value | Exact | Simulated (95% interval) | Paper's log form |",
         "|---|---|---|--:|--:|--:|--:|",

@@ -24,7 +24,7 @@ from unweave.solvers import Exact, NaturalGradient, Solver
 from unweave.solvers.estimators import choose
 from unweave.solvers.natural_gradient import DIVERGED, outside
 
-__all__ = ["Engine", "Phase", "Run", "choose_engine"]
+__all__ = ["Engine", "EngineRun", "Phase", "choose_engine"]
 
 
 Bools = NDArray[np.bool_]
@@ -45,14 +45,14 @@ class Phase:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class EngineRun:
     units: Ints  # [R, I, D]
     changed: Bools  # [R, I]
     shortened: Ints  # [R]
     outside: Bools  # [R, I]
 
     @classmethod
-    def empty(cls, phase: Phase, dim: int) -> Run:
+    def empty(cls, phase: Phase, dim: int) -> EngineRun:
         shape = phase.path.shape
         return cls(
             np.empty((*shape, dim), dtype=np.int64),
@@ -68,7 +68,7 @@ class Engine(ABC):
     @abstractmethod
     def run(
         self, graph: Topology, seeds: NDArray[np.uint64], phase: Phase, forgotten: Bools
-    ) -> Run: ...
+    ) -> EngineRun: ...
 
     @abstractmethod
     def target(self, remaining: Bools) -> Ints | Target | None:
@@ -90,10 +90,10 @@ class _Conjugate(Engine):
 
     def run(
         self, graph: Topology, seeds: NDArray[np.uint64], phase: Phase, forgotten: Bools
-    ) -> Run:
+    ) -> EngineRun:
         from unweave.experiments.replicas import kernels
 
-        run = Run.empty(phase, self.model.grid.dim)
+        run = EngineRun.empty(phase, self.model.grid.dim)
         mode = kernels.REFINE if phase.refine else kernels.SUBTRACT
 
         def part(rows: slice) -> None:
@@ -126,12 +126,12 @@ class _BetaExponential(Engine):
 
     def run(
         self, graph: Topology, seeds: NDArray[np.uint64], phase: Phase, forgotten: Bools
-    ) -> Run:
+    ) -> EngineRun:
         from unweave.experiments.replicas import beta_exact, beta_exponential, kernels
         from unweave.experiments.replicas.beta_gradients import ESTIMATORS
 
         model, solver = self.model, self.solver
-        run = Run.empty(phase, 2)
+        run = EngineRun.empty(phase, 2)
         mode = kernels.REFINE if phase.refine else kernels.SUBTRACT
 
         # The exact gradient at a fixed rho has a kernel of its own, for learning alone.
@@ -184,7 +184,7 @@ class _BetaExponential(Engine):
         _find_outside(model, graph, forgotten, run, why)
         return run
 
-    def _why(self, graph: Topology, phase: Phase, run: Run, r: int, i: int) -> str:
+    def _why(self, graph: Topology, phase: Phase, run: EngineRun, r: int, i: int) -> str:
         """Why iteration i of replica r could not be solved."""
         eta = self.model.grid.decode(run.units[r, i])
         margin = self.model.margin(eta, 2 if self.estimator.noisy else 1)
@@ -206,8 +206,8 @@ class _General(Engine):
 
     def run(
         self, graph: Topology, seeds: NDArray[np.uint64], phase: Phase, forgotten: Bools
-    ) -> Run:
-        run = Run.empty(phase, self.model.grid.dim)
+    ) -> EngineRun:
+        run = EngineRun.empty(phase, self.model.grid.dim)
         why = None
         for r, seed in enumerate(seeds.tolist()):
             shards = self.shards[r if len(self.shards) > 1 else 0]
@@ -254,7 +254,7 @@ class _General(Engine):
 
 
 def _find_outside(
-    model: Model, graph: Topology, forgotten: Bools, run: Run, why: str | None = None
+    model: Model, graph: Topology, forgotten: Bools, run: EngineRun, why: str | None = None
 ) -> None:
     """Mark where q does not exist: the others' factors were fitted with the forgotten present, so
     the sum without it may leave the domain. An error if no replica is left; `why`: a failed solve.

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 from unweave.errors import MissingExtra
 from unweave.node.api.report import status_report
-from unweave.node.driver import Node
+from unweave.node.driver import AgentDriver
+
+__all__ = ["Metrics"]
+
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest
@@ -16,7 +19,6 @@ try:
 except ImportError:
     raise MissingExtra("prometheus-client", "node", "metrics") from None
 
-__all__ = ["Metrics"]
 
 _GAUGES = {
     "epoch": "the epoch of the newest token",
@@ -35,7 +37,7 @@ class Metrics(Collector):
 
     content_type = CONTENT_TYPE_LATEST
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: AgentDriver) -> None:
         self.node = node
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)

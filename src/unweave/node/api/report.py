@@ -13,11 +13,11 @@ from unweave.families.marginals import finite
 from unweave.manifest.brief import brief_settings
 from unweave.models import Model
 from unweave.node.config import SUPERVISOR
-from unweave.node.driver import Node
+from unweave.node.driver import AgentDriver
 from unweave.persistent import NOBODY
 from unweave.protocol.certificate.write import proved_by
-from unweave.protocol.config import Terms
 from unweave.protocol.state import State
+from unweave.protocol.terms import Terms
 from unweave.protocol.token import NOTHING, Token, dead, digest, missing
 
 __all__ = [
@@ -36,7 +36,7 @@ NO_TOKEN = "no token has been here yet"
 _SHOWN = 10_000  # numbers of a posterior that are told unasked
 
 
-def status_report(node: Node) -> dict[str, Any]:
+def status_report(node: AgentDriver) -> dict[str, Any]:
     """Everything about this agent that is worth a row in a table."""
     name = node.terms.name
     entry = node.folder.manifest.agent(node.folder.config.name)
@@ -90,13 +90,13 @@ def status_report(node: Node) -> dict[str, Any]:
     }
 
 
-def _stays_out(node: Node, s: State, token: Token | None) -> str | None:
+def _stays_out(node: AgentDriver, s: State, token: Token | None) -> str | None:
     """Why this agent is not in the token, if it has tried."""
     out = s.tomb.out or s.detached or token is None or s.me in token.inside
     return None if out or s.baulked is None else node.stays_out or None
 
 
-def _other(node: Node, s: State, token: Token | None, k: int) -> dict[str, Any]:
+def _other(node: AgentDriver, s: State, token: Token | None, k: int) -> dict[str, Any]:
     """What this agent knows of another one."""
     tomb = s.tombs.get(k, NOTHING)
     heard = s.heard.get(k)
@@ -263,7 +263,7 @@ def _fitting(s: State, token: Token) -> int | None:
     return None if rested else token.passes
 
 
-def erasure_report(node: Node, request: bytes) -> dict[str, Any]:
+def erasure_report(node: AgentDriver, request: bytes) -> dict[str, Any]:
     """How far one erasure is: asked, removed, certified; and who has not attested."""
     s = node.state
     if s is None:

@@ -10,21 +10,22 @@ from importlib.metadata import version
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
-from typing_extensions import TypedDict  # pydantic's schemas need it before Python 3.12
+from typing_extensions import TypedDict
 
 from unweave.json_form import SAFE
 
 __all__ = [
     "ROUTES",
-    "Erase",
-    "Erasure",
+    "EraseRequest",
+    "ErasureQuery",
     "Nothing",
-    "Posterior",
+    "PosteriorQuery",
     "Route",
-    "Vote",
-    "Wait",
+    "VoteRequest",
+    "WaitQuery",
     "openapi",
 ]
+
 
 Integer = Annotated[
     int,
@@ -42,14 +43,14 @@ class Nothing(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Posterior(Nothing):
+class PosteriorQuery(Nothing):
     everything: bool = Field(
         False, description="all marginals and units, also of a posterior with more than 10,000"
     )
     erasures: bool = Field(False, description="also what the agent knows to be erased")
 
 
-class Erase(Nothing):
+class EraseRequest(Nothing):
     whole: bool = Field(False, description="everything of this agent")
     keys: list[str | int] | None = Field(None, description="or the records with these keys")
     missing_ok: bool = Field(
@@ -60,22 +61,22 @@ class Erase(Nothing):
     )
 
     @model_validator(mode="after")
-    def _one_scope(self) -> Erase:
+    def _one_scope(self) -> EraseRequest:
         if self.whole == (self.keys is not None):
             raise ValueError('give either "whole": true or "keys"')
         return self
 
 
-class Erasure(Nothing):
+class ErasureQuery(Nothing):
     request: RequestId = Field(description="the id that the erasure's request answered")
 
 
-class Vote(Nothing):
+class VoteRequest(Nothing):
     agent: str = Field(description="the name of the agent that is gone")
     request: RequestId | None = Field(None, description="the id of the votes before this one")
 
 
-class Wait(Nothing):
+class WaitQuery(Nothing):
     timeout: float = Field(5.0, ge=0.0, le=30.0, description="seconds")
 
 
@@ -140,7 +141,7 @@ class Status(Answer):
     gone_requests: NotRequired[dict[str, str]]
 
 
-class Marginal(Answer):
+class MarginalRow(Answer):
     """One quantity of the posterior; a moment that does not exist is null."""
 
     name: str
@@ -182,7 +183,7 @@ class PosteriorReport(Answer):
     model: NotRequired[str]
     settings: NotRequired[dict[str, Any]]
     fitting: NotRequired[int | None]
-    marginals: NotRequired[list[Marginal]]
+    marginals: NotRequired[list[MarginalRow]]
     marginals_total: NotRequired[int]
 
 
@@ -306,7 +307,7 @@ ROUTES = {
             "GET",
             "/posterior",
             "The posterior as the agent knows it.",
-            Posterior,
+            PosteriorQuery,
             PosteriorAnswer,
         ),
         Route(
@@ -330,7 +331,7 @@ ROUTES = {
             "POST",
             "/erasures",
             "Ask for an erasure of this agent's data. It may be repeated.",
-            Erase,
+            EraseRequest,
             EraseAnswer,
         ),
         Route(
@@ -338,10 +339,12 @@ ROUTES = {
             "GET",
             "/erasures/{request}",
             "How far an erasure is, and its certificate.",
-            Erasure,
+            ErasureQuery,
             ErasureAnswer,
         ),
-        Route("vote", "POST", "/votes", "Vote that another agent is gone.", Vote, VoteAnswer),
+        Route(
+            "vote", "POST", "/votes", "Vote that another agent is gone.", VoteRequest, VoteAnswer
+        ),
         Route(
             "rouse",
             "POST",
@@ -371,7 +374,7 @@ ROUTES = {
             "GET",
             "/wait",
             "Answer at the next change of the token or of an erasure.",
-            Wait,
+            WaitQuery,
             WaitAnswer,
         ),
         Route("stop", "POST", "/stop", "Stop the agent's process.", Nothing, Answer),

@@ -31,21 +31,24 @@ from unweave.node.api.report import (
 )
 from unweave.node.api.routes import (
     ROUTES,
-    Erase,
-    Erasure,
+    EraseRequest,
+    ErasureQuery,
     Nothing,
-    Posterior,
-    Vote,
-    Wait,
+    PosteriorQuery,
+    VoteRequest,
+    WaitQuery,
     openapi,
 )
 from unweave.node.api.sockets import short
 from unweave.node.data.private import PrivateData
 from unweave.node.data.watch import Freshness
-from unweave.node.driver import Node, NotReady
+from unweave.node.driver import AgentDriver, NotReady
 from unweave.node.erasures import asked_before, erased_before
-from unweave.protocol.events import EraseRequested, Refused, Roused, VoteCast
+from unweave.protocol.events import EraseRequested, Refused, VoteCast, WakeRequested
 from unweave.protocol.token import request_id, requested_of
+
+__all__ = ["Api", "HttpServer", "Monitoring"]
+
 
 try:
     import uvicorn
@@ -56,8 +59,6 @@ try:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 except ImportError:
     raise MissingExtra("uvicorn and starlette", "node", "the operator's API") from None
-
-__all__ = ["Api", "HttpServer", "Monitoring"]
 
 
 _BODY = 64 * 1024 * 1024  # bytes of the longest request: a list of keys to erase
@@ -139,7 +140,7 @@ class HttpServer:
 class Api:
     """Serves the operator of one node."""
 
-    def __init__(self, node: Node, data: PrivateData, freshness: Freshness) -> None:
+    def __init__(self, node: AgentDriver, data: PrivateData, freshness: Freshness) -> None:
         self.node = node
         self.data = data
         self.freshness = freshness
@@ -228,7 +229,7 @@ class Api:
     async def _status(self, asked: Nothing) -> dict[str, Any]:
         return {"status": status_report(self.node)}
 
-    async def _posterior(self, asked: Posterior) -> dict[str, Any]:
+    async def _posterior(self, asked: PosteriorQuery) -> dict[str, Any]:
         everything = asked.everything
         before = None if everything else self._told
         report = await asyncio.to_thread(
@@ -257,7 +258,7 @@ class Api:
         name = self.node.terms.name
         return {"influence": {name(k): f.influence for k, f in sorted(figures.items())}}
 
-    async def _erase(self, asked: Erase) -> dict[str, Any]:
+    async def _erase(self, asked: EraseRequest) -> dict[str, Any]:
         whole = asked.whole
         rows = absent = frozenset[bytes]()
         if asked.keys is not None:
@@ -299,10 +300,10 @@ class Api:
             )
         return found | absent, absent
 
-    async def _erasure(self, asked: Erasure) -> dict[str, Any]:
+    async def _erasure(self, asked: ErasureQuery) -> dict[str, Any]:
         return {"erasure": erasure_report(self.node, bytes.fromhex(asked.request))}
 
-    async def _vote(self, asked: Vote) -> dict[str, Any]:
+    async def _vote(self, asked: VoteRequest) -> dict[str, Any]:
         target = self.node.terms.topology.index(asked.agent)
         ident = self._ident(asked.request, target)
         await self.node.probe(target)
@@ -326,7 +327,7 @@ class Api:
     async def _rouse(self, asked: Nothing) -> dict[str, Any]:
         state = self.node.state
         before = None if state is None or state.rest is None else list(state.rest.stamp)
-        await self.node.tell(Roused(time.monotonic()))
+        await self.node.tell(WakeRequested(time.monotonic()))
         return {"before": before}
 
     async def _learn(self, asked: Nothing) -> dict[str, Any]:
@@ -337,7 +338,7 @@ class Api:
         """Whoever may ask on this socket may read the folder, too."""
         return {"store": b64encode(await self.node.image()).decode()}
 
-    async def _wait(self, asked: Wait) -> dict[str, Any]:
+    async def _wait(self, asked: WaitQuery) -> dict[str, Any]:
         return {"news": await self.node.changed(asked.timeout)}
 
     async def _stop(self, asked: Nothing) -> dict[str, Any]:
@@ -355,7 +356,7 @@ class Monitoring:
     """`/metrics` and `/healthz` for whoever reaches a TCP port: loopback, unless the operator says
     otherwise. Nothing else is served there."""
 
-    def __init__(self, node: Node, where: str) -> None:
+    def __init__(self, node: AgentDriver, where: str) -> None:
         host, _, port = where.rpartition(":")
         if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
             raise ConfigError(

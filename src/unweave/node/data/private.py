@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from unweave.errors import ConfigError, DataError, GridOverflow, UnweaveError
 from unweave.grid import Ints
 from unweave.models import ConjugateModel, Model, Shard
-from unweave.models.headroom import sum_problem
-from unweave.models.resolution import Measured, rounding_problem, weighted
+from unweave.models.resolution import Measured, rounding_problem, sum_problem, weighted
 from unweave.node.data.commitments import KEY_FILE, Key, canonical, check_key, commitment
 from unweave.node.data.diagnostics import refusal
 from unweave.node.data.duckdb_reader import open_duck

@@ -21,7 +21,7 @@ import numpy as np
 from unweave.errors import UnweaveError
 from unweave.models import ConjugateModel
 from unweave.node.data.private import SEEN_FILE, PrivateData
-from unweave.node.driver import Node, NotReady
+from unweave.node.driver import AgentDriver, NotReady
 from unweave.protocol.events import DataChanged
 from unweave.protocol.state import State
 
@@ -46,7 +46,7 @@ def admit(data: PrivateData, least: int, state: State | None) -> int:
 class Freshness:
     """Compares the data with what the agent has learned from."""
 
-    def __init__(self, node: Node, data: PrivateData) -> None:
+    def __init__(self, node: AgentDriver, data: PrivateData) -> None:
         self.node = node
         self.data = data
         self._path: Path = node.folder.path / SEEN_FILE

@@ -16,11 +16,11 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from unweave.errors import StoreError, WireError
-from unweave.node.storage.integrity import Unsealed
+from unweave.node.storage.integrity import BadMac
 from unweave.node.storage.rows import read_state
 from unweave.node.storage.schema import APPLICATION_ID, OLDEST, Migration, latest, migrate, version
-from unweave.protocol.config import Terms
 from unweave.protocol.state import State
+from unweave.protocol.terms import Terms
 
 __all__ = [
     "claim",
@@ -148,7 +148,7 @@ def inspect(
             try:
                 read = read_state(db, terms, me, secret)
                 return None if read is None else read[0]
-            except Unsealed as error:
+            except BadMac as error:
                 raise StoreError(f"{path}: {error} {_CHANGED}; {_RESTORE}") from None
             except (WireError, TypeError, AttributeError) as error:  # a column of another type
                 raise StoreError(f"{path}: damaged ({error}); {_RESTORE}") from None

@@ -28,7 +28,7 @@ from typing import Any, Self
 
 from unweave.errors import MissingExtra, WireError
 
-__all__ = ["Seals", "Unsealed"]
+__all__ = ["BadMac", "RowMacs"]
 
 
 try:
@@ -43,11 +43,11 @@ _LARGE = 1 << 12  # from here on, the fastest check pays for its key
 _RAW = bytes | memoryview
 
 
-class Unsealed(WireError):
+class BadMac(WireError):
     """Rows that are not those that the holder of the secret wrote."""
 
 
-class Seals:
+class RowMacs:
     """The seals of all rows but the state's, by table or field, and then by the row's key.
 
     A step works on a `draft`, which takes the place of the last one when the step is committed.
@@ -90,13 +90,13 @@ class Seals:
     def read(self, seal: bytes, table: str, key: Hashable, *values: Any) -> None:
         """Raises `Unsealed` unless this is the row as it was written."""
         if not _holds(self._secret, seal, (table, key, *values)):
-            raise Unsealed(f"a row of {table}")
+            raise BadMac(f"a row of {table}")
         self._of(table)[key] = seal
 
     def check(self, seal: bytes, *values: Any) -> None:
         """Raises `Unsealed` unless the rows that were read are all, and those of one time."""
         if not _holds(self._secret, seal, ("state", self._all_rolls(), *values)):
-            raise Unsealed("the row of state, or the set of all rows,")
+            raise BadMac("the row of state, or the set of all rows,")
 
     # ----------------------------------------------------------------------------- internal
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from unweave.errors import WireError
-from unweave.node.storage.integrity import Seals
-from unweave.node.wire.codec import decode, encode, read_rest, write_rest
+from unweave.node.storage.integrity import RowMacs
+from unweave.node.wire.codec import decode, encode, read_parked, write_parked
 from unweave.node.wire.primitives import (
     parsed,
     pb,
@@ -27,29 +27,29 @@ from unweave.node.wire.primitives import (
     write_vector,
     writing,
 )
-from unweave.protocol.config import Terms
-from unweave.protocol.messages import Pass, Rest
-from unweave.protocol.records import (
-    Chapter,
-    Halt,
+from unweave.protocol.messages import ParkNotice, Pass
+from unweave.protocol.state import IDLE, Factor, Hold, Idle, Out, Parked, Role, State
+from unweave.protocol.statements import (
+    AuditMismatch,
+    CompactedErasures,
     Intent,
     Receipt,
-    Record,
+    SignedStatement,
     Tombstone,
     Vote,
-    tombs_of,
+    tombs_in,
 )
-from unweave.protocol.state import IDLE, Factor, Hold, Idle, Out, Parked, Role, State
+from unweave.protocol.terms import Terms
 from unweave.protocol.token import Revision, Stamp, Token, Tombs, join, open_tombs
 
 __all__ = [
     "FIELDS",
     "Rows",
-    "decode_rest",
+    "decode_parked",
     "decode_set",
     "decode_stamp",
     "decode_tombs",
-    "encode_rest",
+    "encode_parked",
     "encode_set",
     "encode_stamp",
     "encode_tombs",
@@ -87,14 +87,14 @@ def decode_tombs(data: bytes, terms: Terms) -> Tombs:
     return read_tombs(parsed(pb.Tombs(), data, "tombstones").tombs, terms)
 
 
-def encode_rest(rest: Rest | None) -> bytes:
+def encode_parked(rest: ParkNotice | None) -> bytes:
     """None is no bytes: a rest always has a list of revisions, so it never encodes to nothing."""
     with writing("rest"):
-        return b"" if rest is None else to_bytes(write_rest(rest))
+        return b"" if rest is None else to_bytes(write_parked(rest))
 
 
-def decode_rest(data: bytes, terms: Terms) -> Rest | None:
-    return read_rest(parsed(pb.Rest(), data, "rest"), terms) if data else None
+def decode_parked(data: bytes, terms: Terms) -> ParkNotice | None:
+    return read_parked(parsed(pb.Rest(), data, "rest"), terms) if data else None
 
 
 def encode_set(members: Iterable[bytes]) -> bytes:
@@ -118,7 +118,7 @@ class Rows(NamedTuple):
 
     tokens: Mapping[int, Token]
     factors: Mapping[int, Factor]
-    seals: Seals
+    seals: RowMacs
 
 
 # Fields of the one row of `state`.
@@ -130,17 +130,17 @@ _SMALL = (
 PARTS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes, Terms], Any]]] = {
     "tombs": (encode_tombs, decode_tombs),
     "generation": (encode_set, decode_set),
-    "rest": (encode_rest, decode_rest),
+    "rest": (encode_parked, decode_parked),
     "dropped": (encode_set, decode_set),
     "proved": (encode_set, decode_set),
 }
 
-RECORDS: dict[str, type[Record]] = {
+RECORDS: dict[str, type[SignedStatement]] = {
     "tombstones": Tombstone,
-    "chapters": Chapter,
+    "chapters": CompactedErasures,
     "intents": Intent,
     "votes": Vote,
-    "halts": Halt,
+    "halts": AuditMismatch,
     "receipts": Receipt,
 }
 
@@ -282,7 +282,7 @@ def _small_columns(
     )
 
 
-def _keyed(value: Any) -> dict[bytes, Record]:
+def _keyed(value: Any) -> dict[bytes, SignedStatement]:
     """The records of a field, each under the key of its row."""
     if isinstance(value, tuple):
         return {b"%04d" % place: record for place, record in enumerate(value)}
@@ -293,7 +293,7 @@ def _keyed(value: Any) -> dict[bytes, Record]:
     }
 
 
-def _write_records(db: sqlite3.Connection, seals: Seals, name: str, old: Any, new: Any) -> None:
+def _write_records(db: sqlite3.Connection, seals: RowMacs, name: str, old: Any, new: Any) -> None:
     before = {} if old is None else _keyed(old)
     after = _keyed(new)
     for key in before.keys() - after.keys():
@@ -317,7 +317,7 @@ def read_state(
 ) -> tuple[State, Rows] | None:
     """The stored state and where its rows are; None: nothing was ever stored. Raises `WireError`
     for what cannot be a state, `Unsealed` for one that was not written under this secret."""
-    seals = Seals(secret)
+    seals = RowMacs(secret)
     s = State(terms, me)
     tokens = _read_tokens(db, seals, terms)
     factors = _read_factors(db, seals, terms)
@@ -347,7 +347,7 @@ def read_state(
         if name not in parts:
             raise WireError(f"part {name} is missing")
         setattr(s, name, read(parts[name], terms))
-    s.tombs = join(s.tombs, tombs_of(s.chapters.values()))
+    s.tombs = join(s.tombs, tombs_in(s.chapters.values()))
     return s, Rows(tokens, factors, seals)
 
 
@@ -359,7 +359,7 @@ def _read_role(kind: type[Role], token: Token | None, to: int | None) -> Role:
     return Parked(token) if kind is Parked else Hold(token)
 
 
-def _read_tokens(db: sqlite3.Connection, seals: Seals, terms: Terms) -> dict[int, Token]:
+def _read_tokens(db: sqlite3.Connection, seals: RowMacs, terms: Terms) -> dict[int, Token]:
     tokens = {}
     for at, seal, data in db.execute("SELECT id, seal, message FROM token"):
         seals.read(seal, "token", at, data)
@@ -370,7 +370,7 @@ def _read_tokens(db: sqlite3.Connection, seals: Seals, terms: Terms) -> dict[int
     return tokens
 
 
-def _read_factors(db: sqlite3.Connection, seals: Seals, terms: Terms) -> dict[int, Factor]:
+def _read_factors(db: sqlite3.Connection, seals: RowMacs, terms: Terms) -> dict[int, Factor]:
     factors = {}
     for at, seal, *columns in db.execute(
         "SELECT id, seal, revision, rows, data, generation, units FROM factor"
@@ -383,7 +383,7 @@ def _read_factors(db: sqlite3.Connection, seals: Seals, terms: Terms) -> dict[in
     return factors
 
 
-def _read_parts(db: sqlite3.Connection, seals: Seals) -> dict[str, bytes]:
+def _read_parts(db: sqlite3.Connection, seals: RowMacs) -> dict[str, bytes]:
     parts = {}
     for name, seal, value in db.execute("SELECT name, seal, value FROM part"):
         seals.read(seal, "part", name, value)
@@ -392,7 +392,7 @@ def _read_parts(db: sqlite3.Connection, seals: Seals) -> dict[str, bytes]:
 
 
 def _read_records(
-    db: sqlite3.Connection, seals: Seals, name: str, kind: type[Record], terms: Terms
+    db: sqlite3.Connection, seals: RowMacs, name: str, kind: type[SignedStatement], terms: Terms
 ) -> Any:
     read: list[Any] = []
     sql = "SELECT key, seal, author, raw, signature FROM record WHERE field = ? ORDER BY key"

@@ -33,14 +33,14 @@ from unweave.node.storage.file import (
     release,
     settle,
 )
-from unweave.node.storage.integrity import Seals
+from unweave.node.storage.integrity import RowMacs
 from unweave.node.storage.rows import Rows, read_state, write_state
 from unweave.node.storage.schema import MIGRATIONS, Migration
-from unweave.protocol.config import Terms
 from unweave.protocol.state import DURABLE, Out, State
+from unweave.protocol.terms import Terms
 from unweave.protocol.token import dead
 
-__all__ = ["Disk", "SqliteStore", "look_into_store", "open_store"]
+__all__ = ["SqliteStore", "StoreThread", "look_into_store", "open_store"]
 
 
 class SqliteStore:
@@ -55,7 +55,7 @@ class SqliteStore:
         self._me = me
         self._secret = secret
         self._stored: Mapping[str, Any] | None = None  # the fields as they were last written
-        self._rows = Rows({}, {}, Seals(secret))
+        self._rows = Rows({}, {}, RowMacs(secret))
         self._failed = False
         self._claim = claim(path)
 
@@ -210,7 +210,7 @@ def look_into_store(folder: AgentFolder, identity: Identity) -> State | None:
         return inspect(folder.store, folder.terms, folder.me, identity.store_secret, MIGRATIONS)
 
 
-class Disk:
+class StoreThread:
     """Opens, reads and writes one agent's file, one thing at a time."""
 
     def __init__(self, folder: AgentFolder, identity: Identity) -> None:

@@ -17,7 +17,7 @@ from unweave.node.identity import Identity
 from unweave.node.transport.framing import CHUNK, Limits, split
 from unweave.node.transport.pinning import Pin
 
-__all__ = ["DELIVER", "SERVICE", "Imposter", "Link", "grpc"]
+__all__ = ["DELIVER", "SERVICE", "Imposter", "NeighbourClient", "grpc"]
 
 
 # gRPC writes every failed handshake to stderr: strangers could fill the disk.
@@ -36,7 +36,7 @@ class Imposter(TransportError):
     """Somebody without the neighbour's key answers at its address."""
 
 
-class Link:
+class NeighbourClient:
     """Sends to one neighbour. One attempt per message, and at most one large message at a time."""
 
     def __init__(self, pin: Pin, identity: Identity, limits: Limits) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from unweave.errors import WireError
 from unweave.node.wire.primitives import large_field, last_field, parsed, pb, to_bytes
-from unweave.protocol.config import Terms
+from unweave.protocol.terms import Terms
 
 __all__ = ["CHUNK", "Assembly", "Limits", "Oversize", "split"]
 

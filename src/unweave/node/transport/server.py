@@ -19,7 +19,7 @@ from unweave.errors import MissingExtra, TransportError, WireError
 from unweave.manifest import Manifest
 from unweave.node.identity import Identity
 from unweave.node.log import Log
-from unweave.node.transport.client import DELIVER, SERVICE, Imposter, Link, grpc
+from unweave.node.transport.client import DELIVER, SERVICE, Imposter, NeighbourClient, grpc
 from unweave.node.transport.framing import CHUNK, Assembly, Limits, Oversize
 from unweave.node.transport.pinning import Pins
 from unweave.node.wire.primitives import parsed, pb
@@ -53,7 +53,7 @@ class GrpcTransport:
         self._identity = identity
         self._pins = Pins(manifest, me, identity)
         self._listen = self._pins.me.address if listen is None else listen
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, NeighbourClient] = {}
         self._inbox: Inbox | None = None
         self._server: Any = None
 
@@ -69,7 +69,7 @@ class GrpcTransport:
         if not self._pins.neighbours:
             return  # an agent on its own has nobody to open a port for
         self._links = {
-            index: Link(pin, self._identity, self.limits)
+            index: NeighbourClient(pin, self._identity, self.limits)
             for index, pin in self._pins.neighbours.items()
         }
         server = grpc.aio.server(

@@ -15,21 +15,21 @@ from unweave.node.config import AgentFolder
 from unweave.node.identity import Identity
 from unweave.node.log import Log
 from unweave.node.wire.codec import decode, encode
-from unweave.node.wire.envelope import Verify, seal, unseal
+from unweave.node.wire.envelope import Verify, open_message, sign_message
 from unweave.protocol.certificate.read import Node, read_tombstone, read_vote
 from unweave.protocol.certificate.verify import verify
 from unweave.protocol.certificate.write import PAYLOAD_TYPE, record_envelope
-from unweave.protocol.config import Terms
 from unweave.protocol.events import Received
-from unweave.protocol.messages import Gossip, Hello, Message, Pass, Rest, Share, Welcome
+from unweave.protocol.messages import Gossip, Hello, Message, ParkNotice, Pass, Share, Welcome
 from unweave.protocol.ports import Transport
-from unweave.protocol.records import Intent, Record, Tombstone, Vote, pae
 from unweave.protocol.state import State
+from unweave.protocol.statements import Intent, SignedStatement, Tombstone, Vote, pae
+from unweave.protocol.terms import Terms
 
-__all__ = ["Post", "check_attestations", "check_records", "check_rest"]
+__all__ = ["SecureChannel", "check_attestations", "check_parked", "check_statements"]
 
 
-def check_records(message: Message, state: State | None, terms: Terms, check: Verify) -> None:
+def check_statements(message: Message, state: State | None, terms: Terms, check: Verify) -> None:
     """Every record in `message` that is news to `state` must be its author's own word."""
     if not isinstance(message, Hello | Welcome | Share | Pass) or message.gossip is None:
         return
@@ -46,7 +46,7 @@ def check_records(message: Message, state: State | None, terms: Terms, check: Ve
         _check_provable(record, terms, check)
 
 
-def _check_provable(record: Record, terms: Terms, check: Verify) -> None:
+def _check_provable(record: SignedStatement, terms: Terms, check: Verify) -> None:
     """What ends up in certificates is held to the same rules here as by those who verify them, or
     one bad record would spoil every later certificate."""
     try:
@@ -58,7 +58,7 @@ def _check_provable(record: Record, terms: Terms, check: Verify) -> None:
         raise WireError(f"a record that could never be proved: {error}") from None
 
 
-def check_rest(message: Message, state: State | None, terms: Terms, check: Verify) -> None:
+def check_parked(message: Message, state: State | None, terms: Terms, check: Verify) -> None:
     """A certificate that arrives with a rest must hold, and be about that rest: by it the agent
     that asked for an erasure lets its evidence go."""
     rest = _rest_of(message)
@@ -87,7 +87,7 @@ def check_rest(message: Message, state: State | None, terms: Terms, check: Verif
         raise WireError("a rest with a certificate that is about something else")
 
 
-def _rest_of(message: Message) -> Rest | None:
+def _rest_of(message: Message) -> ParkNotice | None:
     if not isinstance(message, Hello | Welcome | Share | Pass) or message.gossip is None:
         return None
     return message.gossip.rest
@@ -117,10 +117,10 @@ def check_attestations(
         known[agent, name] = signature
 
 
-def _news(gossip: Gossip, known: State | None) -> Iterable[Record]:
+def _news(gossip: Gossip, known: State | None) -> Iterable[SignedStatement]:
     """The records that `known` does not have, byte for byte."""
     chapters, erasures, news = gossip.chapters, gossip.erasures, gossip.news
-    said: list[tuple[Mapping[Any, Record], Mapping[Any, Record]]] = []
+    said: list[tuple[Mapping[Any, SignedStatement], Mapping[Any, SignedStatement]]] = []
     if chapters is not None:
         said.append((chapters, {} if known is None else known.chapters))
     if erasures is not None:
@@ -140,7 +140,7 @@ def _news(gossip: Gossip, known: State | None) -> Iterable[Record]:
 _LARGE = 1 << 20  # bytes of a message that is not handled on the event loop
 
 
-class Post:
+class SecureChannel:
     """Between messages and the bytes that a transport carries."""
 
     def __init__(
@@ -166,7 +166,7 @@ class Post:
             self._counts["tokens sent"] += 1
         try:
             size = message.token.eta.nbytes if isinstance(message, Pass) else 0
-            replies = await self._transport.send(to, await _aside(size, self.seal, message))
+            replies = await self._transport.send(to, await _aside(size, self.signed, message))
         except UnweaveError as error:
             self._counts["messages lost"] += 1
             self._log.debug("not delivered", to=self._terms.name(to), why=str(error))
@@ -191,18 +191,18 @@ class Post:
             self._counts["tokens received"] += 1
         return Received(sender, message, time.monotonic())
 
-    def seal(self, message: Message) -> bytes:
-        return seal(encode(message, self._terms), self._me, self._sign)
+    def signed(self, message: Message) -> bytes:
+        return sign_message(encode(message, self._terms), self._me, self._sign)
 
     def _open(self, sender: int, parcel: list[bytes], state: State | None) -> Message:
         """Signature, sender, network and every signed record inside: checked before it counts."""
-        signer, payload = unseal(parcel.pop(), self._terms, self._verify)
+        signer, payload = open_message(parcel.pop(), self._terms, self._verify)
         if signer != sender:
             name = self._terms.name
             raise WireError(f"a message signed by {name(signer)} came from {name(sender)}")
         message = decode(payload, self._terms)
-        check_records(message, state, self._terms, self._verify)
-        check_rest(message, state, self._terms, self._verify)
+        check_statements(message, state, self._terms, self._verify)
+        check_parked(message, state, self._terms, self._verify)
         check_attestations(message, self._attested, self._terms, self._verify)
         return message
 

@@ -40,7 +40,6 @@ from unweave.node.wire.primitives import (
     write_vector,
 )
 from unweave.persistent import Stack
-from unweave.protocol.config import Terms
 from unweave.protocol.messages import (
     Ack,
     Alive,
@@ -51,15 +50,24 @@ from unweave.protocol.messages import (
     Hello,
     Message,
     News,
+    ParkNotice,
     Pass,
-    Rest,
     Share,
     Welcome,
 )
-from unweave.protocol.records import Chapter, Figure, Halt, Intent, Record, Tombstone, Vote
-from unweave.protocol.token import QUIET, Quiet, Stamp, Token
+from unweave.protocol.statements import (
+    AuditMismatch,
+    CompactedErasures,
+    InfluenceReport,
+    Intent,
+    SignedStatement,
+    Tombstone,
+    Vote,
+)
+from unweave.protocol.terms import Terms
+from unweave.protocol.token import NO_ROUND, AttestationRound, Stamp, Token
 
-__all__ = ["decode", "encode", "read_rest", "write_rest"]
+__all__ = ["decode", "encode", "read_parked", "write_parked"]
 
 
 def encode(message: Message, terms: Terms) -> bytes:
@@ -113,13 +121,13 @@ def _write_pass(written: pb.Pass, message: Pass, terms: Terms) -> None:
         place.tombs.extend(write_tombs(token.tombs))
     if token.generation:
         place.generation = write_ids(token.generation)
-    if token.quiet is not QUIET:
-        _write_quiet(place.quiet, token.quiet)
+    if token.quiet is not NO_ROUND:
+        _write_round(place.quiet, token.quiet)
     if message.gossip is not None:
         written.gossip.CopyFrom(_write_gossip(message.gossip))
 
 
-def _write_quiet(place: pb.Quiet, quiet: Quiet) -> None:
+def _write_round(place: pb.Quiet, quiet: AttestationRound) -> None:
     place.SetInParent()
     place.agents = write_bitmap(quiet.agents)
     place.statement = quiet.statement
@@ -131,12 +139,12 @@ def _write_quiet(place: pb.Quiet, quiet: Quiet) -> None:
     )
 
 
-def _read_quiet(message: pb.Message, terms: Terms) -> Quiet:
+def _read_round(message: pb.Message, terms: Terms) -> AttestationRound:
     audit, frozen = message.HasField("audit"), message.HasField("frozen")
     if not (audit or frozen or message.token.token.HasField("quiet")):
-        return QUIET
+        return NO_ROUND
     quiet = message.token.token.quiet
-    return Quiet(
+    return AttestationRound(
         agents=read_bitmap(quiet.agents, terms),
         audit=read_vector(message.audit, terms) if audit else None,
         frozen=read_vector(message.frozen, terms) if frozen else None,
@@ -187,7 +195,7 @@ def _read_pass(message: pb.Message, terms: Terms) -> Pass:
             read_bitmap(token.seen, terms),
             Stack.of(stack),
             busy,
-            _read_quiet(message, terms),
+            _read_round(message, terms),
             token.receipts,
         ),
         _read_gossip(read.gossip, terms) if read.HasField("gossip") else None,
@@ -197,7 +205,7 @@ def _read_pass(message: pb.Message, terms: Terms) -> Pass:
 # -------------------------------------------------------------------------------------- gossip
 
 
-def write_rest(rest: Rest) -> pb.Rest:
+def write_parked(rest: ParkNotice) -> pb.Rest:
     return pb.Rest(
         stamp=write_stamp(rest.stamp),
         holder=rest.holder,
@@ -208,8 +216,8 @@ def write_rest(rest: Rest) -> pb.Rest:
     )
 
 
-def read_rest(rest: pb.Rest, terms: Terms) -> Rest:
-    return Rest(
+def read_parked(rest: pb.Rest, terms: Terms) -> ParkNotice:
+    return ParkNotice(
         stamp=read_stamp(rest.stamp, terms),
         holder=agent_of(rest.holder, terms),
         included=read_revisions(rest.included, terms)[0],
@@ -225,12 +233,12 @@ def _write_gossip(gossip: Gossip) -> pb.Gossip:
         digests=pb.Digests(**gossip.digests._asdict()),
         chapters=None if chapters is None else pb.Chapters(chapters=_in_order(chapters)),
         erasures=None if erasures is None else _write_erasures(erasures),
-        rest=None if gossip.rest is None else write_rest(gossip.rest),
+        rest=None if gossip.rest is None else write_parked(gossip.rest),
         news=None if news is None else _write_news(news),
     )
 
 
-def _in_order(records: Mapping[Any, Record]) -> list[pb.Record]:
+def _in_order(records: Mapping[Any, SignedStatement]) -> list[pb.Record]:
     return [write_record(records[key]) for key in sorted(records)]
 
 
@@ -257,12 +265,12 @@ def _read_gossip(gossip: pb.Gossip, terms: Terms) -> Gossip:
     return Gossip(
         digests=_read_digests(gossip.digests),
         chapters=(
-            {c.name: c for c in _records(Chapter, gossip.chapters.chapters, terms)}
+            {c.name: c for c in _records(CompactedErasures, gossip.chapters.chapters, terms)}
             if gossip.HasField("chapters")
             else None
         ),
         erasures=_read_erasures(gossip.erasures, terms) if gossip.HasField("erasures") else None,
-        rest=read_rest(gossip.rest, terms) if gossip.HasField("rest") else None,
+        rest=read_parked(gossip.rest, terms) if gossip.HasField("rest") else None,
         news=_read_news(gossip.news, terms) if gossip.HasField("news") else None,
     )
 
@@ -287,8 +295,8 @@ def _read_erasures(part: pb.Erasures, terms: Terms) -> Erasures:
 def _read_news(part: pb.News, terms: Terms) -> News:
     return News(
         intents={r.request: r for r in _records(Intent, part.intents, terms)},
-        halts=frozenset(_records(Halt, part.halts, terms)),
-        figures={f.author: f for f in _records(Figure, part.figures, terms)},
+        halts=frozenset(_records(AuditMismatch, part.halts, terms)),
+        figures={f.author: f for f in _records(InfluenceReport, part.figures, terms)},
         wake=read_stamp(part.wake, terms),
     )
 

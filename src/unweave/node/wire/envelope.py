@@ -19,10 +19,10 @@ from unweave.node.wire.primitives import (
     to_bytes,
     writing,
 )
-from unweave.protocol.config import Terms
-from unweave.protocol.records import Sign, pae
+from unweave.protocol.statements import Sign, pae
+from unweave.protocol.terms import Terms
 
-__all__ = ["PAYLOAD_TYPE", "Verify", "seal", "unseal"]
+__all__ = ["PAYLOAD_TYPE", "Verify", "open_message", "sign_message"]
 
 
 PAYLOAD_TYPE = "application/vnd.unweave.message+protobuf"
@@ -33,7 +33,7 @@ _LARGE = 1 << 20
 Verify = Callable[[int, bytes, bytes], bool]  # agent, signed bytes, signature
 
 
-def seal(payload: bytes, sender: int, sign: Sign) -> bytes:
+def sign_message(payload: bytes, sender: int, sign: Sign) -> bytes:
     """`payload` in a signed envelope."""
     signature = sign(_signed(payload))
     with writing("envelope"):
@@ -41,7 +41,7 @@ def seal(payload: bytes, sender: int, sign: Sign) -> bytes:
     return b"".join((head, *large_field(_PAYLOAD, payload)))
 
 
-def unseal(data: bytes, terms: Terms, verify: Verify) -> tuple[int, bytes]:
+def open_message(data: bytes, terms: Terms, verify: Verify) -> tuple[int, bytes]:
     """Sender and payload, if the sender's signature covers the payload."""
     found = last_field(data, _PAYLOAD)
     envelope = parsed(pb.Envelope(), data if found is None else found[0], "envelope")

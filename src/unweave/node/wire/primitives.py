@@ -19,8 +19,16 @@ import numpy as np
 from unweave.errors import MissingExtra, WireError
 from unweave.grid import Ints
 from unweave.persistent import Bitmap, Vector
-from unweave.protocol.config import Terms
-from unweave.protocol.records import Chapter, Figure, Halt, Intent, Record, Tombstone, Vote
+from unweave.protocol.statements import (
+    AuditMismatch,
+    CompactedErasures,
+    InfluenceReport,
+    Intent,
+    SignedStatement,
+    Tombstone,
+    Vote,
+)
+from unweave.protocol.terms import Terms
 from unweave.protocol.token import ID_BYTES, Revision, Stamp, Tomb, Tombs, requested_of
 
 __all__ = [
@@ -108,7 +116,7 @@ _REVISION_BYTES = 16
 COUNT = 2**62  # no epoch, hop or pass comes near it; what is counted up must still fit 64 bits
 
 AnyProto = TypeVar("AnyProto", bound=Proto)
-AnyRecord = TypeVar("AnyRecord", bound=Record)
+AnyRecord = TypeVar("AnyRecord", bound=SignedStatement)
 
 
 def to_bytes(message: Proto) -> bytes:
@@ -266,7 +274,7 @@ def read_tombs(tombs: Iterable[pb.Tomb], terms: Terms) -> Tombs:
 # ------------------------------------------------------------------------------------- records
 
 
-def write_record(record: Record) -> pb.Record:
+def write_record(record: SignedStatement) -> pb.Record:
     return pb.Record(raw=record.raw, author=record.author, signature=record.signature)
 
 
@@ -315,11 +323,11 @@ def _check_vote(record: Vote, body: Mapping[str, Any], terms: Terms) -> str | No
     return None
 
 
-def _check_halt(record: Halt, body: Mapping[str, Any], terms: Terms) -> str | None:
+def _check_halt(record: AuditMismatch, body: Mapping[str, Any], terms: Terms) -> str | None:
     return None if isinstance(body["eta"], str) else "does not name the sum"
 
 
-def _check_figure(record: Figure, body: Mapping[str, Any], terms: Terms) -> str | None:
+def _check_figure(record: InfluenceReport, body: Mapping[str, Any], terms: Terms) -> str | None:
     if body["agent"] != record.author or len(record.stamp) != len(Stamp._fields):
         return "written by somebody else than its agent, or about no place of rest"
     influence = record.influence
@@ -328,15 +336,15 @@ def _check_figure(record: Figure, body: Mapping[str, Any], terms: Terms) -> str 
     return None
 
 
-def _check_chapter(record: Chapter, body: Mapping[str, Any], terms: Terms) -> str | None:
+def _check_chapter(record: CompactedErasures, body: Mapping[str, Any], terms: Terms) -> str | None:
     return None if record.agent == record.author else "written by somebody else than its agent"
 
 
-_CHECKS: dict[type[Record], Callable[[Any, Mapping[str, Any], Terms], str | None]] = {
+_CHECKS: dict[type[SignedStatement], Callable[[Any, Mapping[str, Any], Terms], str | None]] = {
     Intent: _check_erasure,
     Tombstone: _check_erasure,
     Vote: _check_vote,
-    Halt: _check_halt,
-    Figure: _check_figure,
-    Chapter: _check_chapter,
+    AuditMismatch: _check_halt,
+    InfluenceReport: _check_figure,
+    CompactedErasures: _check_chapter,
 }

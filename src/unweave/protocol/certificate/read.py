@@ -16,8 +16,8 @@ from typing import Any
 
 from unweave.errors import NotCertified
 from unweave.protocol.certificate.write import ATTESTATION, PAYLOAD_TYPE, STATEMENT
-from unweave.protocol.config import Terms
-from unweave.protocol.records import Receipt, Tombstone, Vote, pae
+from unweave.protocol.statements import Receipt, Tombstone, Vote, pae
+from unweave.protocol.terms import Terms
 
 __all__ = [
     "Attested",

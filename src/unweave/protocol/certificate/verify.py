@@ -31,7 +31,7 @@ from unweave.protocol.certificate.read import (
     statement,
 )
 from unweave.protocol.certificate.write import CLOSING, FORMAT, PAYLOAD_TYPE
-from unweave.protocol.config import Terms
+from unweave.protocol.terms import Terms
 
 __all__ = ["Account", "Check", "Erased", "verify"]
 

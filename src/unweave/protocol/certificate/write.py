@@ -19,9 +19,9 @@ from functools import lru_cache
 from operator import is_
 from typing import Any
 
-from unweave.protocol.config import Terms
-from unweave.protocol.records import Record, Sign, Tombstone, Vote, pae
 from unweave.protocol.state import State
+from unweave.protocol.statements import Sign, SignedStatement, Tombstone, Vote, pae
+from unweave.protocol.terms import Terms
 from unweave.protocol.token import Stamp, Token, digest
 
 __all__ = [
@@ -245,7 +245,7 @@ def envelope(kind: str, payload: bytes, signatures: Mapping[str, bytes]) -> dict
     }
 
 
-def record_envelope(terms: Terms, record: Record) -> dict[str, Any]:
+def record_envelope(terms: Terms, record: SignedStatement) -> dict[str, Any]:
     return envelope(record.kind, record.raw, {terms.keyid(record.author): record.signature})
 
 

@@ -27,6 +27,7 @@ from unweave.families.packed import matvec, pack
 
 __all__ = ["Affine"]
 
+
 Floats = NDArray[np.float64]
 
 

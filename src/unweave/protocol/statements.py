@@ -14,26 +14,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
-from unweave.protocol.token import (
-    ID_BYTES,
-    Tomb,
-    Tombs,
-    request_id,
-)
+from unweave.protocol.token import ID_BYTES, Tomb, Tombs, request_id
 
 __all__ = [
-    "Chapter",
-    "Figure",
-    "Filed",
-    "Halt",
+    "AuditMismatch",
+    "CompactedErasure",
+    "CompactedErasures",
+    "InfluenceReport",
     "Intent",
     "Receipt",
-    "Record",
     "Sign",
+    "SignedStatement",
     "Tombstone",
     "Vote",
     "pae",
-    "tombs_of",
+    "tombs_in",
 ]
 
 
@@ -47,7 +42,7 @@ def pae(kind: str, payload: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Record:
+class SignedStatement:
     """Bytes, who signed them, and the signature; equal iff the bytes are equal."""
 
     raw: bytes
@@ -74,13 +69,17 @@ class Record:
         return hashlib.sha256(self.raw).digest()
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and isinstance(other, Record) and self.raw == other.raw
+        return (
+            type(self) is type(other)
+            and isinstance(other, SignedStatement)
+            and self.raw == other.raw
+        )
 
     def __hash__(self) -> int:
         return hash(self.raw)
 
 
-class _Erasure(Record):
+class _ErasureStatement(SignedStatement):
     """What an intent and a tombstone share: a request, its agent and its scope."""
 
     @property
@@ -111,13 +110,13 @@ class _Erasure(Record):
         return int(self.body["remembered"])
 
 
-class Intent(_Erasure):
+class Intent(_ErasureStatement):
     """An erasure that was asked for: a wake-up call and a hint where to go. It kills no token."""
 
     kind = "application/vnd.unweave.intent+json"
 
 
-class Tombstone(_Erasure):
+class Tombstone(_ErasureStatement):
     """An erasure that was carried out, written in the transaction of the removal visit."""
 
     kind = "application/vnd.unweave.tombstone+json"
@@ -128,7 +127,7 @@ class Tombstone(_Erasure):
         return bool(self.body["retrain"])
 
 
-class Vote(Record):
+class Vote(SignedStatement):
     """One agent's word that another is gone."""
 
     kind = "application/vnd.unweave.vote+json"
@@ -142,13 +141,13 @@ class Vote(Record):
         return bytes.fromhex(self.body["request"])
 
 
-class Halt(Record):
+class AuditMismatch(SignedStatement):
     """An audit that did not add up. The first leads to a rebuild, a second one to a halt."""
 
     kind = "application/vnd.unweave.mismatch+json"
 
 
-class Figure(Record):
+class InfluenceReport(SignedStatement):
     """What an agent publishes about itself: how far the posterior would move without it. One
     number, at one place of rest; the latest replaces the others."""
 
@@ -179,7 +178,7 @@ _HEAD = _RUN + 4
 _WHOLE, _RETRAIN = 1, 2
 
 
-class Filed(NamedTuple):
+class CompactedErasure(NamedTuple):
     """What is remembered of one erasure."""
 
     request: bytes
@@ -188,7 +187,7 @@ class Filed(NamedTuple):
     rows: frozenset[bytes]
 
 
-class Chapter(Record):
+class CompactedErasures(SignedStatement):
     """Erasures of one agent, in binary: JSON would take twice the room for ever.
 
     run (32 bytes) · agent (4) · then for each request, in order: the 12 bytes of its id after the
@@ -200,8 +199,8 @@ class Chapter(Record):
 
     @classmethod
     def put_away(
-        cls, author: int, sign: Sign, run: bytes, erasures: Iterable[Tombstone | Filed]
-    ) -> Chapter:
+        cls, author: int, sign: Sign, run: bytes, erasures: Iterable[Tombstone | CompactedErasure]
+    ) -> CompactedErasures:
         """The chapter of an agent's own erasures."""
         parts = [run, author.to_bytes(4, "big")]
         for one in sorted(erasures, key=lambda one: one.request):
@@ -212,11 +211,11 @@ class Chapter(Record):
         return cls(raw, author, sign(pae(cls.kind, raw)))
 
     @cached_property
-    def filed(self) -> tuple[Filed, ...]:
+    def filed(self) -> tuple[CompactedErasure, ...]:
         """The requests; ValueError if the bytes are anything but a chapter."""
         reader = _Reader(self.raw)
         reader.take(_HEAD)
-        found: list[Filed] = []
+        found: list[CompactedErasure] = []
         while not reader.done:
             request = request_id(self.agent, reader.take(ID_BYTES - 4))
             flags, count = reader.number(1), reader.number(4)
@@ -224,7 +223,7 @@ class Chapter(Record):
             if flags > _WHOLE + _RETRAIN or rows != sorted(set(rows)):
                 raise ValueError("the chapter is not in the one form it has")
             whole, retrain = bool(flags & _WHOLE), bool(flags & _RETRAIN)
-            found.append(Filed(request, whole, retrain, frozenset(rows)))
+            found.append(CompactedErasure(request, whole, retrain, frozenset(rows)))
         requests = [entry.request for entry in found]
         if not found or requests != sorted(set(requests)):
             raise ValueError("the chapter's requests are not in order")
@@ -279,7 +278,7 @@ class _Reader:
         return int.from_bytes(self.take(size), "big")
 
 
-def tombs_of(chapters: Iterable[Chapter]) -> Tombs:
+def tombs_in(chapters: Iterable[CompactedErasures]) -> Tombs:
     """What these chapters say is erased."""
     by_agent: dict[int, list[Tomb]] = {}
     for chapter in chapters:
@@ -291,7 +290,7 @@ def tombs_of(chapters: Iterable[Chapter]) -> Tombs:
     return tombs
 
 
-class Receipt(Record):
+class Receipt(SignedStatement):
     """One agent's signed word on one change of the token; receipts form a hash chain."""
 
     kind = "application/vnd.unweave.receipt+json"

@@ -12,11 +12,11 @@ from unweave.grid import Grid, Ints
 from unweave.persistent import Bitmap
 from unweave.rng import Purpose, derive, uniform
 
-__all__ = ["Patience", "Terms"]
+__all__ = ["Terms", "Timeouts"]
 
 
 @dataclass(frozen=True)
-class Patience:
+class Timeouts:
     """Waiting times in seconds. All are safe at any value; they only trade delay for traffic."""
 
     welcome: float = 2.0  # for all neighbours to answer Hello, before starting with those who did
@@ -48,7 +48,7 @@ class Terms:
     rest: bool = True  # False: the walk goes on for ever, for studies of the walk itself
     kept: int = 2  # older revisions an agent keeps beside the current one
     chapter: int = 32  # open erasures at which agents put away what is certified
-    patience: Patience = field(default_factory=Patience)
+    patience: Timeouts = field(default_factory=Timeouts)
     keyids: tuple[str, ...] = ()  # name of each agent's pinned key; default: the agent's name
 
     @cached_property
