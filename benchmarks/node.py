@@ -51,7 +51,7 @@ async def _walk(path: str, hops: int) -> float:
     journey, at the end of a pass.)
     """
     folder = AgentFolder.read(path)
-    folder = replace(folder, terms=replace(folder.terms, rest=False))
+    folder = replace(folder, terms=replace(folder.terms, parks=False))
     identity, model = open_identity(folder), folder.manifest.build_model()
     log = Log(folder.config.name, level="error")
     node = AgentDriver(

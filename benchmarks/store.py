@@ -59,7 +59,7 @@ def _life(terms: Terms) -> tuple[State, list[Event]]:
     """Agent 0 after its start, and what follows: tokens received, acknowledgements."""
     world = _Recorder(terms)
     world.start()
-    boot = world.state(0).boot
+    boot = world.state(0).incarnation
     world.run(lambda: len(world.events_at_0) >= STEPS)
     first, _ = start(State(terms, 0), boot, 0.0, alone=True)
     return first, [_fresh(event, n) for n, event in enumerate(world.events_at_0[:STEPS])]
@@ -116,7 +116,7 @@ def _plain(db: sqlite3.Connection, sizes: list[int], turn: int) -> Iterator[None
 def _measure(dim: int) -> float:
     """Wall time, since it is the disk that is waited for. The two sides alternate after every step;
     of each step the median over all turns counts, as a disk has moods."""
-    terms = small_terms(agents=10, dim=dim, schedule="metropolis", rest=False)
+    terms = small_terms(agents=10, dim=dim, schedule="metropolis", parks=False)
     first, events = _life(terms)
     times = np.zeros((TURNS, STEPS, 2))
     with tempfile.TemporaryDirectory(dir=os.curdir) as name:

@@ -63,9 +63,9 @@ class End:
 
     def token(self, dim: int) -> Token:
         small = token(Random(1), small_terms(self.folder.terms.size))
-        quiet = small.quiet._replace(agents=NOBODY, audit=None, frozen=None, signatures={})
+        quiet = small.round._replace(agents=NOBODY, audit=None, frozen=None, signatures={})
         units = np.arange(dim, dtype=np.int64)
-        return small._replace(run=self.folder.terms.run, eta=units, quiet=quiet)
+        return small._replace(network_id=self.folder.terms.network_id, eta=units, round=quiet)
 
 
 def _own(folder: Path) -> tuple[Identity, AgentConfig]:

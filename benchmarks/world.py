@@ -37,7 +37,7 @@ class _Ones(CountingWorker):
 def _terms(topology: Topology, **settings: Any) -> Terms:
     chosen: dict[str, Any] = {"schedule": "metropolis", "rest": False}
     return Terms(
-        run=bytes(32),
+        network_id=bytes(32),
         topology=topology,
         grid=Grid((0, 0)),
         eta0=np.ones(2, dtype=np.int64),
@@ -84,7 +84,7 @@ def _walking(topology: Topology, kind: type[World] = World) -> World:
 
 
 def _hop(world: World) -> int:
-    return max(world.state(k).last.hop for k in range(len(world.agents)))
+    return max(world.state(k).token.last.hop for k in range(len(world.agents)))
 
 
 def _seconds_per_hop(world: World, hops: int = HOPS) -> float:

@@ -27,7 +27,7 @@ def test_the_digest_is_that_of_the_exact_bytes(tmp_path: Path) -> None:
     path.write_text(SMALL)
     manifest = load(path)
     assert manifest.digest == hashlib.sha256(SMALL.encode()).digest()
-    assert manifest.terms().run == manifest.digest
+    assert manifest.terms().network_id == manifest.digest
     assert Manifest.parse(SMALL.encode() + b"\n").digest != manifest.digest
     manifest.write(tmp_path / "copy.toml")
     assert (tmp_path / "copy.toml").read_bytes() == SMALL.encode()
@@ -51,7 +51,7 @@ def test_terms_carry_every_setting() -> None:
         solve="visit",
         max_passes=7,
         kept=4,
-        patience={"ack": 9.5},
+        timeouts={"ack": 9.5},
         edges=[["x", "y"], ["y", "z"]],
         model={"name": "beta-exponential", "a": 3.0, "b": 4.0},
         agents=[{"name": n} for n in "xyz"],
@@ -60,7 +60,7 @@ def test_terms_carry_every_setting() -> None:
     assert (terms.seed, terms.schedule, terms.forget, terms.attest, terms.solve) == (
         5, "metropolis", "walk", "walk", "visit",
     )  # fmt: skip
-    assert (terms.max_passes, terms.kept, terms.patience.ack, terms.patience.loss) == (
+    assert (terms.max_passes, terms.kept, terms.timeouts.ack, terms.timeouts.loss) == (
         7,
         4,
         9.5,
@@ -86,7 +86,7 @@ def test_keys_are_named_by_their_digests() -> None:
 
 def test_what_is_written_is_read_again() -> None:
     for manifest in (
-        signed_manifest("abc", patience={"ack": 0.25}),
+        signed_manifest("abc", timeouts={"ack": 0.25}),
         signed_manifest("abcde", graph={"name": "watts-strogatz", "k": 2, "p": 0.5}),
         signed_manifest("ab", graph=None, edges=[["a", "b"]]),
         Manifest.make(name="n", graph="star", agents=4, model=BetaBernoulli()),
@@ -180,7 +180,7 @@ PEM = f'certificate = """\n{NORTH.certificate_pem}"""'
         (f'name = "n"\nseed = -1\ngraph = "ring"\nagents = 3\n{MODEL}', "seed: input should"),
         (f'name = "n"\nseed = true\ngraph = "ring"\nagents = 3\n{MODEL}', "seed: input should"),
         (f'name = "n/m"\ngraph = "ring"\nagents = 3\n{MODEL}', "name: a name has no slash"),
-        (f'name = "n"\ngraph = "ring"\nagents = 3\n[patience]\nack = 0\n{MODEL}', "patience.ack"),
+        (f'name = "n"\ngraph = "ring"\nagents = 3\n[timeouts]\nack = 0\n{MODEL}', "timeouts.ack"),
         (
             f'name = "n"\nedges = [["x", "y"]]\n{MODEL}'
             + agents('name = "x"', 'name = "y"', 'name = "b7"'),

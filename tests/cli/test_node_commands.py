@@ -284,8 +284,8 @@ def _day(net: Path, a1: Path, tmp_path: Path) -> None:
 
 
 def test_gone_for_good(tmp_path):
-    patience = {"welcome": 1.0, "resend": 0.5, "ack": 3.0, "alive": 1.0, "loss": 5.0}
-    with Processes(tmp_path / "net", 5, patience=patience, metrics=True) as net:
+    timeouts = {"welcome": 1.0, "resend": 0.5, "ack": 3.0, "alive": 1.0, "loss": 5.0}
+    with Processes(tmp_path / "net", 5, timeouts=timeouts, metrics=True) as net:
         for name, more in (("a2", "auto_vote = true"), ("a1", 'log = "json"')):
             file = net.folder(name) / "agent.toml"
             file.write_text(file.read_text().replace("[data]", more + "\n\n[data]"))
@@ -298,7 +298,7 @@ def test_gone_for_good(tmp_path):
         assert living.code == 1
         assert "it is not gone" in living.err or "of 3 votes" in living.err
         net.kill("a4")
-        time.sleep(6.0)  # heard until now: the votes wait as long as the patience says
+        time.sleep(6.0)  # heard until now: the votes wait as long as the timeouts says
 
         # Whoever waits is told who is missing.
         for words in (("audit", net.root), ("forget", net.root, "a1")):

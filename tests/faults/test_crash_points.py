@@ -169,7 +169,7 @@ def erase_one_and_a_row(world: World) -> None:
 def vote(world: World) -> None:
     """Both who are left, before either has heard of the other's; not while they have just started
     and nobody can know who is there."""
-    world.run(lambda: all(world.state(k).synced for k in (0, 1)), limit=200)
+    world.run(lambda: all(world.state(k).peers.synced for k in (0, 1)), limit=200)
     for k in (0, 1):
         world.tell(k, VoteCast(2, GONE, world.clock(k)))
 
@@ -185,7 +185,7 @@ STORIES = {
     # The second chapter of an agent takes up the first, and a disk that is lost in between learns
     # from a chapter alone which rows must not come back.
     "archive": Story(
-        small_terms(agents=2, dim=2, chapter=2),
+        small_terms(agents=2, dim=2, compact_after=2),
         Rows,
         (
             LEARN,
@@ -233,24 +233,24 @@ STORIES = {
 
 def kinds_of(k: int, before: State, after: State, effects) -> frozenset[str]:
     """What this step does."""
-    new = [c for name, c in after.chapters.items() if name not in before.chapters]
+    new = [c for name, c in after.known.compacted.items() if name not in before.known.compacted]
     own = any(chapter.agent == k for chapter in new)
-    took_up = any(len(chapter.filed) > 1 for chapter in new)
-    grown = after.generation != before.generation
+    took_up = any(len(chapter.erasures) > 1 for chapter in new)
+    grown = after.known.retrain_epoch != before.known.retrain_epoch
     carried_out = after.tomb.ids != before.tomb.ids
     rebuilt = any(isinstance(e, Opened) and "no longer kept" in e.why for e in effects)
     found = {
-        "proved": not after.proved <= before.proved,
+        "proved": not after.known.proved <= before.known.proved,
         "put away": own and not took_up,
         "taken up": own and took_up,
         "chapter taken": bool(new) and not own,
         "generation": grown and carried_out,
         "generation heard": grown and not carried_out,
-        "vote": after.votes.keys() != before.votes.keys(),
-        "departure": after.left != before.left,
+        "vote": after.known.votes.keys() != before.known.votes.keys(),
+        "departure": after.departed != before.departed,
         "rebuilt": rebuilt,
-        "dropped": after.dropped != before.dropped,
-        "learned": after.counter != before.counter,
+        "dropped": after.own.dropped != before.own.dropped,
+        "learned": after.own.counter != before.own.counter,
         "presumed lost": any(isinstance(e, Opened) and "no sign of life" in e.why for e in effects),
     }
     return frozenset(kind for kind, is_so in found.items() if is_so)
@@ -280,7 +280,7 @@ class Scenario(World):
         self.lost: dict = {}  # what the lost disk knew: (agent, revision) → units
         if phase.lost is not None:
             known = self.disks[phase.lost]
-            self.lost = {(phase.lost, f.revision): f.units for f in known.factors}
+            self.lost = {(phase.lost, f.revision): f.units for f in known.own.factors}
             self.disks[phase.lost] = None
             for file in directory.glob(f"{phase.lost}.db*"):
                 file.unlink()
@@ -297,7 +297,7 @@ class Scenario(World):
             found = self.stores[k].load(self.terms, k)
             if found is not None:
                 self.wipe(k, found)
-                self.made[k] += found.factors
+                self.made[k] += found.own.factors
         listen(self.point)
 
     def point(self, label: str) -> None:
@@ -349,14 +349,14 @@ def at_rest(world: World, alive: Iterable[int]) -> bool:
     """The token rests, everybody knows where, everybody has attested it, and nothing is open that
     should have been put away."""
     ends = [world.state(k) for k in alive]
-    holders = [s for s in ends if isinstance(s.role, Parked)]
-    stamps = {None if s.rest is None else s.rest.stamp for s in ends}
+    holders = [s for s in ends if isinstance(s.token.role, Parked)]
+    stamps = {None if s.token.parked is None else s.token.parked.stamp for s in ends}
     return (
         len(holders) == 1
-        and stamps == {holders[0].role.token.stamp}
-        and holders[0].rest.quiet == world.terms.everybody - holders[0].left
-        and all(s.wake < s.rest.stamp and not s.intents for s in ends)
-        and all(len(s.tombstones) < world.terms.chapter for s in ends)
+        and stamps == {holders[0].token.role.token.stamp}
+        and holders[0].token.parked.attested == world.terms.everybody - holders[0].departed
+        and all(s.token.wake < s.token.parked.stamp and not s.known.intents for s in ends)
+        and all(len(s.known.tombstones) < world.terms.compact_after for s in ends)
     )
 
 
@@ -417,22 +417,22 @@ def check(point: Point, run: Scenario, directory: Path, recovered: set) -> None:
     for k, s in enumerate(states):
         if s is None:
             continue
-        for token in (s.token, s.copy):
+        for token in (s.token.held, s.token.copy):
             if token is not None:
                 check_sum(token, states, run)  # P2
-                assert not dead(token, s.tombs, s.generation), "P5: a dead token"
-        if s.token is not None:
-            assert s.fence <= s.token.stamp <= s.last, "P4"
+                assert not dead(token, s.known.tombs, s.known.retrain_epoch), "P5: a dead token"
+        if s.token.held is not None:
+            assert s.token.fence <= s.token.held.stamp <= s.token.last, "P4"
         check_factors(s)
         check_bytes(s, run, (directory / f"{k}.db").read_bytes())
-        proved = {(k, request) for request in s.proved | s.tomb.filed}
+        proved = {(k, request) for request in s.known.proved | s.tomb.compacted}
         assert proved <= point.kept, "P7"
     for k, message in run.sent[: point.sent]:
         if isinstance(message, Pass):
             check_sum(message.token, states, run)  # P3
         elif isinstance(message, Ack):
             assert states[k] is not None, "P3: acknowledged and not stored"
-            assert states[k].last >= message.stamp, "P3: acknowledged and not stored"
+            assert states[k].token.last >= message.stamp, "P3: acknowledged and not stored"
         gossip = getattr(message, "gossip", None)
         if gossip is not None:
             check_told(gossip, states[k] or State(run.terms, k))
@@ -444,17 +444,19 @@ def check(point: Point, run: Scenario, directory: Path, recovered: set) -> None:
 
 def erased_rows(s: State) -> set[bytes]:
     """The rows of this agent's erasures, as far as the agent knows them."""
-    records = [t for t in (*s.tombstones.values(), *s.chapters.values()) if t.agent == s.me]
+    records = [
+        t for t in (*s.known.tombstones.values(), *s.known.compacted.values()) if t.agent == s.me
+    ]
     return {row for record in records for row in record.rows}
 
 
 def check_factors(s: State) -> None:
     gone = erased_rows(s)
-    generation = s.generation | {r for r, t in s.tombstones.items() if t.retrain}
-    for factor in s.factors:
+    generation = s.known.retrain_epoch | {r for r, t in s.known.tombstones.items() if t.retrain}
+    for factor in s.own.factors:
         assert not s.tomb.out, "P5: a factor of an erased agent"
         assert not has_unknown_rows(s), "P5: a factor while it is not known which rows are erased"
-        assert generation <= factor.generation, "P5: a factor of an earlier generation"
+        assert generation <= factor.retrain_epoch, "P5: a factor of an earlier generation"
         assert not any(has_row(factor.units, row) for row in gone), "P5: erased rows"
 
 
@@ -462,10 +464,10 @@ def check_bytes(s: State, run: Scenario, content: bytes) -> None:
     """No vector that includes what this agent knows to be erased."""
     gone = erased_rows(s)
     tokens = [message.token for _, message in run.sent if isinstance(message, Pass)]
-    vectors = [(t.eta, not dead(t, s.tombs, s.generation)) for t in tokens]
+    vectors = [(t.eta, not dead(t, s.known.tombs, s.known.retrain_epoch)) for t in tokens]
     for factor in run.made[s.me]:
         void = s.tomb.whole or any(has_row(factor.units, row) for row in gone)
-        vectors.append((factor.units, not void and s.generation <= factor.generation))
+        vectors.append((factor.units, not void and s.known.retrain_epoch <= factor.retrain_epoch))
     alive = {vector.tobytes() for vector, allowed in vectors if allowed}
     forbidden = {vector.tobytes() for vector, _ in vectors} - alive
     if s.tomb.ids:
@@ -486,7 +488,7 @@ def check_sum(token, states, run: Scenario) -> None:
                 # Older than what is kept, or forbidden by now; never newer than what is durable.
                 assert revision.counter <= owner.counter, "P3"
                 old = owner.factors and revision < owner.factors[-1].revision
-                assert old or dead(token, owner.tombs, owner.generation), "P2"
+                assert old or dead(token, owner.known.tombs, owner.known.retrain_epoch), "P2"
                 return
             units = factor.units
         total = total + units
@@ -495,19 +497,21 @@ def check_sum(token, states, run: Scenario) -> None:
 
 def check_told(gossip, s: State) -> None:
     """P3: a neighbour knows nothing of this agent's that its own disk does not know."""
-    for chapter in (gossip.chapters or {}).values():
-        assert chapter.ids <= s.tombs.get(chapter.agent, NOTHING).filed, "P3: a chapter"
+    for chapter in (gossip.compacted or {}).values():
+        assert chapter.ids <= s.known.tombs.get(chapter.agent, NOTHING).compacted, "P3: a chapter"
     if gossip.erasures is not None:
         for agent, tomb in gossip.erasures.tombs.items():
-            assert s.tombs.get(agent, NOTHING).covers(tomb), "P3: a tombstone"
-        assert gossip.erasures.generation <= s.generation, "P3: a generation"
-        assert gossip.erasures.votes.keys() <= s.votes.keys(), "P3: a vote"
+            assert s.known.tombs.get(agent, NOTHING).covers(tomb), "P3: a tombstone"
+        assert gossip.erasures.retrain_epoch <= s.known.retrain_epoch, "P3: a generation"
+        assert gossip.erasures.votes.keys() <= s.known.votes.keys(), "P3: a vote"
     if gossip.news is not None:
         for request, intent in gossip.news.intents.items():
-            assert request in s.intents or is_carried_out(s, intent.agent, request), "P3: a request"
-    if gossip.rest is not None:
-        assert s.rest is not None, "P3: a rest"
-        assert s.rest.stamp >= gossip.rest.stamp, "P3: a rest"
+            assert request in s.known.intents or is_carried_out(s, intent.agent, request), (
+                "P3: a request"
+            )
+    if gossip.parked is not None:
+        assert s.token.parked is not None, "P3: a rest"
+        assert s.token.parked.stamp >= gossip.parked.stamp, "P3: a rest"
 
 
 class Archive:
@@ -554,26 +558,26 @@ def recover(states, point: Point, run: Scenario, absent: frozenset[int], *, agai
 
     assert world.run(lambda: at_rest(world, alive) and proved(), limit=5_000), "P6: no rest"
     ends = [world.state(k) for k in alive]
-    token = world.state(world.parked).role.token
+    token = world.state(world.parked).token.role.token
     rows = units = terms.eta0
     for k, s in zip(alive, ends, strict=True):
-        assert s.left == set(absent), "P6"
-        if not s.detached:
+        assert s.departed == set(absent), "P6"
+        if not s.own.detached:
             assert k in token.inside, "P6"
-            assert s.current.rows == s.rows, "P6"
-            rows = rows[:2] + Rows(k).factor(s.dropped)
-            units = units + s.current.units
-    assert token.inside == {k for k in alive if not world.state(k).detached}, "P6"
+            assert s.own.current.rows == s.own.rows, "P6"
+            rows = rows[:2] + Rows(k).factor(s.own.dropped)
+            units = units + s.own.current.units
+    assert token.inside == {k for k in alive if not world.state(k).own.detached}, "P6"
     assert np.array_equal(token.eta, units), "P6"
     assert np.array_equal(token.eta[:2], rows[:2]), "P6"
     for k, s in enumerate(states):
         if s is not None and s.own_intents():
             asked = {intent.request for intent in s.own_intents()}
             whole = any(intent.whole for intent in s.own_intents())
-            assert world.state(k).detached >= whole, "P6"
-            assert asked <= world.state(0).tombs.get(k, NOTHING).ids, "P6"
+            assert world.state(k).own.detached >= whole, "P6"
+            assert asked <= world.state(0).known.tombs.get(k, NOTHING).ids, "P6"
         if s is not None:  # what was erased stays erased, also where the disk was lost
-            assert erased_rows(s) <= world.state(k).dropped, "P6"
+            assert erased_rows(s) <= world.state(k).own.dropped, "P6"
             assert erased_rows(s) <= erased_rows(world.state(k)), "P6"
 
 
@@ -612,7 +616,7 @@ HASTY = {
     ]
 }
 write_state = store_module.write_state
-rebooted = State.rebooted
+rebooted = State.restarted
 
 
 def main(directory: Path, name: str, every: str, bug: str) -> int:
@@ -621,7 +625,7 @@ def main(directory: Path, name: str, every: str, bug: str) -> int:
     if bug == "two transactions":
         store_module.write_state = two_transactions
     elif bug == "forgetful":
-        State.rebooted = forgetful
+        State.restarted = forgetful
     Scenario.early = bug == "effects first"
     mutant = MUTANTS / f"{bug}.toml"
     patches = HASTY if bug == "hasty" else read_bug(mutant) if mutant.exists() else None
@@ -772,10 +776,19 @@ def test_any_beginning_of_the_log_is_some_committed_state(tmp_path):
         at = State(terms, 1)
         for step in range(6):
             after = state(draw, terms, 1, at if step else None)
-            after.tombs, after.generation, after.chapters = {}, frozenset(), {}
+            after.known.tombs, after.known.retrain_epoch, after.known.compacted = (
+                {},
+                frozenset(),
+                {},
+            )
             if step:  # no erasure, which would cut the log
-                after.tombs, after.generation = at.tombs, at.generation
-                after.factors = (*after.factors, *at.factors)[: max(3, len(at.factors))]
+                after.known.tombs, after.known.retrain_epoch = (
+                    at.known.tombs,
+                    at.known.retrain_epoch,
+                )
+                after.own.factors = (*after.own.factors, *at.own.factors)[
+                    : max(3, len(at.own.factors))
+                ]
             store.commit(at, after)
             states.append(after)
             ends.append(log.stat().st_size)

@@ -52,7 +52,7 @@ class Machine(RuleBasedStateMachine):
         conjugate=st.booleans(),
         schedule=st.sampled_from(["sweep", "metropolis"]),
         forget=st.sampled_from(["seek", "walk"]),
-        chapter=st.sampled_from([1, 2, 32]),
+        compact_after=st.sampled_from([1, 2, 32]),
     )
     def begin(self, graph: str, conjugate: bool, schedule: str, forget: str, chapter: int) -> None:
         size, edges = GRAPHS[graph]
@@ -62,7 +62,7 @@ class Machine(RuleBasedStateMachine):
             conjugate=conjugate,
             schedule=schedule,
             forget=forget,
-            chapter=chapter,
+            compact_after=chapter,
             max_passes=8,
         )
         self.size = size
@@ -206,7 +206,7 @@ class Machine(RuleBasedStateMachine):
     def _vote(self, k: int, target: int) -> None:
         request = request_id(target, b"gone" * 3)
         self.wire.tell(k, VoteCast(target, request, self.wire.now))
-        if (target, k) in self.wire.disks[k].votes:
+        if (target, k) in self.wire.disks[k].known.votes:
             self.voters[target].add(k)
         if len(self.voters[target]) >= self.wire.terms.quorum:
             self.gone = target
@@ -218,8 +218,8 @@ class Machine(RuleBasedStateMachine):
     def nothing_is_dropped_that_was_not_asked_for(self) -> None:
         for k, state in enumerate(self.wire.disks if hasattr(self, "wire") else ()):
             asked = {row_key(row) for _, rows, _ in self.asked.get(k, ()) for row in rows}
-            assert state.dropped <= asked
-            assert not state.detached or self.model[k] is None
+            assert state.own.dropped <= asked
+            assert not state.own.detached or self.model[k] is None
 
     def teardown(self) -> None:
         if not hasattr(self, "wire"):
@@ -238,7 +238,7 @@ class Machine(RuleBasedStateMachine):
             for request, rows, whole in self.asked.get(self.spoiled, ()):
                 wire.erase(self.spoiled, rows, whole=whole, request=request)
         wire.wait(400.0, until=lambda: self._finished())
-        assert self._finished(), f"not at rest: {[s.role for s in wire.disks]}"
+        assert self._finished(), f"not at rest: {[s.token.role for s in wire.disks]}"
         EVENTS.update(self._events())
         total = [1, 1]
         for k, held in self.model.items():
@@ -264,9 +264,9 @@ class Machine(RuleBasedStateMachine):
         return (
             wire.resting
             and not wire.flight
-            and not any(wire.disks[k].intents for k in self.stay)
-            and wire.token.quiet.agents | left == wire.terms.everybody
-            and all(wire.disks[k].left == left for k in self.stay)
+            and not any(wire.disks[k].known.intents for k in self.stay)
+            and wire.token.round.agents | left == wire.terms.everybody
+            and all(wire.disks[k].departed == left for k in self.stay)
             and asked - overtaken <= wire.checker.certified
         )
 

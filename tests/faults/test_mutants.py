@@ -82,7 +82,7 @@ def test_the_list_is_complete() -> None:
         "rows back with the backup",
         "restored agent acts before sync",
         "certificate while a neighbour has not acked",
-        "generation not gossiped with the tombstone",
+        "retrain_epoch not gossiped with the tombstone",
         "Rest silences the loss timer of a lost holder",
         "first agent gone at genesis",
         "depth-first parent left",

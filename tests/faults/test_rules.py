@@ -42,8 +42,8 @@ def at_rest(wire: Wire, *args, **kwargs) -> None:
     """The network rests, has attested everything, and holds what it should."""
     assert wire.resting
     assert [int(v) for v in wire.token.eta[:2]] == learned(wire, *args, **kwargs)
-    left = wire.disks[wire.holder].left
-    assert wire.token.quiet.agents == wire.terms.everybody - left
+    left = wire.disks[wire.holder].departed
+    assert wire.token.round.agents == wire.terms.everybody - left
 
 
 def rested(size: int, edges, **settings) -> Wire:
@@ -59,7 +59,7 @@ def rested(size: int, edges, **settings) -> Wire:
 def test_genesis_is_gone() -> None:
     """Rule 0: the first agent never starts; the others begin without it, at number 2 or later."""
     wire = Wire(3, COMPLETE, genesis=0, down=[0])
-    wire.wait(60.0, until=lambda: any(s.last > NEVER for s in wire.disks))
+    wire.wait(60.0, until=lambda: any(s.token.last > NEVER for s in wire.disks))
     assert wire.token.stamp.epoch >= 2
     wire.wait(30.0)
     wire.vote([1, 2], 0)
@@ -69,7 +69,7 @@ def test_genesis_is_gone() -> None:
 
 def test_nobody_but_the_genesis_opens_epoch_one() -> None:
     wire = Wire(3, COMPLETE, genesis=0, down=[0])
-    wire.wait(60.0, until=lambda: any(s.last > NEVER for s in wire.disks))
+    wire.wait(60.0, until=lambda: any(s.token.last > NEVER for s in wire.disks))
     wire.boot(0)
     wire.wait(60.0)
     at_rest(wire)
@@ -84,9 +84,9 @@ def test_a_power_cut_heals() -> None:
     wire.flight.clear()
     for k in range(4):
         wire.boot(k)
-    assert not any(s.synced for s in wire.disks)
+    assert not any(s.peers.synced for s in wire.disks)
     wire.settle()
-    assert all(s.synced for s in wire.disks)
+    assert all(s.peers.synced for s in wire.disks)
     at_rest(wire)
     assert wire.opened == ["genesis"]
 
@@ -100,8 +100,8 @@ def test_quarantine_does_nothing_but_greet() -> None:
     wire.drop(Hello)
     token = wire.token
     wire.tell(other, Received(holder, Pass(token._replace(stamp=token.stamp.next(9))), wire.now))
-    assert isinstance(wire.disks[other].role, Idle)
-    assert wire.disks[other].last < token.stamp.next(9)
+    assert isinstance(wire.disks[other].token.role, Idle)
+    assert wire.disks[other].token.last < token.stamp.next(9)
     assert not wire.find(Ack, sender=other)
 
 
@@ -143,26 +143,26 @@ def test_late_words_of_a_dead_life_are_no_acknowledgement() -> None:
     wire.flight.clear()
     for late in (late_hello, *late_words):
         wire.arrive(late)
-    assert other not in wire.disks[holder].acked
+    assert other not in wire.disks[holder].peers.acked
     wire.wait(20.0)
     at_rest(wire, {holder: {3}})
 
 
 def test_a_restored_agent_waits_for_one_answer_and_then_fences() -> None:
     wire = Wire(4, RING)
-    wire.settle(until=lambda: isinstance(wire.disks[0].role, Out))
+    wire.settle(until=lambda: isinstance(wire.disks[0].token.role, Out))
     backup = wire.disks[0]
     wire.settle()
-    fence = wire.disks[0].fence
+    fence = wire.disks[0].token.fence
     wire.crash(0)
     wire.boot(0, backup)
     wire.wait(1.0, hold=lambda f: isinstance(f.message, Welcome))
-    assert not wire.disks[0].synced
+    assert not wire.disks[0].peers.synced
     wire.drop(Welcome, sender=1)
     wire.wait(3.0, hold=lambda f: f.to == 0 and f.sender == 1)
-    assert wire.disks[0].synced
-    assert wire.disks[0].fence >= fence
-    assert not isinstance(wire.disks[0].role, Out)  # its old token has been superseded
+    assert wire.disks[0].peers.synced
+    assert wire.disks[0].token.fence >= fence
+    assert not isinstance(wire.disks[0].token.role, Out)  # its old token has been superseded
     wire.wait(60.0)
     at_rest(wire)
 
@@ -174,17 +174,17 @@ def test_stamps_are_compared_before_tombstones() -> None:
     """Rule 2: an outbox that was superseded is dropped; it is no reason for a rebuild."""
     wire = rested(3, COMPLETE)
     wire.erase(wire.holder, rows=[1])
-    wire.settle(until=lambda: isinstance(wire.disks[wire.holder].role, Out))
+    wire.settle(until=lambda: isinstance(wire.disks[wire.holder].token.role, Out))
     first = wire.holder
-    taken_by = wire.disks[first].role.to
+    taken_by = wire.disks[first].token.role.to
     # The next agent takes the token and erases too; its tombstone outruns its acknowledgement.
     wire.erase(taken_by, rows=[2])
     hold = lambda f: isinstance(f.message, Ack)  # noqa: E731
     wire.settle(
-        hold=lambda f: f.to == first, until=lambda: isinstance(wire.disks[taken_by].role, Out)
+        hold=lambda f: f.to == first, until=lambda: isinstance(wire.disks[taken_by].token.role, Out)
     )
-    assert isinstance(wire.disks[first].role, Out)
-    assert wire.disks[taken_by].tombs[taken_by].ids
+    assert isinstance(wire.disks[first].token.role, Out)
+    assert wire.disks[taken_by].known.tombs[taken_by].ids
     wire.settle(hold=hold)
     assert wire.opened == ["genesis"]
     wire.settle()
@@ -218,7 +218,7 @@ def test_duplicates_and_latecomers_are_acknowledged_and_ignored() -> None:
         assert wire.find(Ack, sender=flight.to, to=flight.sender)
     wire.settle()
     at_rest(wire)
-    assert [s.last for s in wire.disks] == [s.last for s in before]
+    assert [s.token.last for s in wire.disks] == [s.token.last for s in before]
     assert wire.opened == ["genesis"]
 
 
@@ -231,12 +231,16 @@ def test_a_dead_token_that_is_not_stale_is_rebuilt_by_its_receiver() -> None:
     included = next(k for k in range(3) if k != to)
     tombs = {included: Tomb(frozenset({b"t" * 16}))}
     state = wire.disks[to].fork()
-    state.tombs, state.copy, state.gossip = tombs, None, None  # as if gossip had been faster
+    state.known.tombs, state.token.copy, state.known.gossip = (
+        tombs,
+        None,
+        None,
+    )  # as if gossip had been faster
     wire.disks[to] = state
     wire.checker.latest[to] = state
     wire.deliver(Pass)
     assert wire.opened == ["genesis", DEAD]
-    assert isinstance(wire.disks[to].role, Hold)
+    assert isinstance(wire.disks[to].token.role, Hold)
     assert wire.token.inside == set()
 
 
@@ -264,7 +268,7 @@ def test_an_erasure_while_solving_discards_the_answer() -> None:
     (old,) = stale
     assert isinstance(old, Solve)
     wire.tell(1, Done(old.key, wire.workers[1].solve(old), wire.now))
-    assert wire.disks[1].current is None
+    assert wire.disks[1].own.current is None
     wire.slow = set()
     while wire.waiting:
         wire.answer(1)
@@ -294,11 +298,11 @@ def test_restless_cavities_end_as_not_converged() -> None:
         worker.judge = lambda work: True
     wire.settle()
     assert wire.resting
-    assert not wire.token.quiet.converged
+    assert not wire.token.round.converged
     wire.erase(0, rows=[1])
     wire.settle()
     assert wire.resting
-    assert not wire.token.quiet.converged
+    assert not wire.token.round.converged
     assert b'"converged":false' in _closing(wire)
 
 
@@ -339,7 +343,7 @@ def test_a_network_without_one_agent_is_idle_until_it_comes() -> None:
     wire.boot(down)
     wire.wait(120.0)
     at_rest(wire, erased={(down + 2) % 4})
-    assert wire.token.quiet.converged
+    assert wire.token.round.converged
 
 
 def test_somebody_outside_the_domain_ends_as_not_converged() -> None:
@@ -349,10 +353,10 @@ def test_somebody_outside_the_domain_ends_as_not_converged() -> None:
     wire.workers[1].solve = lambda work: SolveResult(None)
     wire.settle()
     assert wire.resting
-    assert wire.token.quiet.agents == {0, 1, 2}
-    assert not wire.token.quiet.converged
+    assert wire.token.round.agents == {0, 1, 2}
+    assert not wire.token.round.converged
     assert wire.inside == {0, 1, 2}
-    assert not wire.disks[1].current.units.any()
+    assert not wire.disks[1].own.current.units.any()
 
 
 @pytest.mark.parametrize("conjugate", [True, False])
@@ -363,11 +367,11 @@ def test_all_rows_erased_is_no_obstacle(conjugate: bool) -> None:
     wire.erase(1, rows=range(ROWS))
     wire.settle()
     at_rest(wire, {1: set(range(ROWS))})
-    assert wire.token.quiet.converged
+    assert wire.token.round.converged
     wire.change_data(2)
     wire.settle()
     at_rest(wire, {1: set(range(ROWS))})
-    assert wire.token.quiet.converged
+    assert wire.token.round.converged
 
 
 # ------------------------------------------------------------------------- 6: audit, certificates
@@ -380,8 +384,8 @@ def test_an_audit_that_fails_is_rebuilt_once_and_then_halts() -> None:
     def lie() -> None:
         # A disk that silently changes a number: the factor is not what the token includes.
         state = wire.disks[liar].fork()
-        first, *rest = state.factors
-        state.factors = (first._replace(units=first.units + 1), *rest)
+        first, *rest = state.own.factors
+        state.own.factors = (first._replace(units=first.units + 1), *rest)
         wire.disks[liar] = state
         wire.checker.latest[liar] = state
 
@@ -390,24 +394,24 @@ def test_an_audit_that_fails_is_rebuilt_once_and_then_halts() -> None:
     )  # the sums are wrong on purpose
     lie()
     wire.change_data((liar + 1) % 3)
-    wire.settle(until=lambda: bool(wire.disks[wire.holder].halts))
+    wire.settle(until=lambda: bool(wire.disks[wire.holder].known.mismatches))
     assert wire.opened[-1] == "the audit did not add up to the token"
     wire.settle()
-    assert not any(s.halted for s in wire.disks)
+    assert not any(s.audit_failed for s in wire.disks)
     assert wire.resting  # the rebuild took the wrong factor as it is: it adds up again
-    assert all(len(s.halts) == 1 for s in wire.disks)
+    assert all(len(s.known.mismatches) == 1 for s in wire.disks)
     lie()
     wire.change_data((liar + 1) % 3)
     wire.settle()
-    assert all(s.halted for s in wire.disks)
-    assert all(isinstance(s.role, Idle) for s in wire.disks)
+    assert all(s.audit_failed for s in wire.disks)
+    assert all(isinstance(s.token.role, Idle) for s in wire.disks)
     wire.wait(60.0)
-    assert all(isinstance(s.role, Idle) for s in wire.disks)
+    assert all(isinstance(s.token.role, Idle) for s in wire.disks)
     wire.crash(0)
     wire.boot(0)
     wire.wait(60.0)
-    assert wire.disks[0].halted
-    assert isinstance(wire.disks[0].role, Idle)
+    assert wire.disks[0].audit_failed
+    assert isinstance(wire.disks[0].token.role, Idle)
 
 
 def test_no_certificate_while_a_neighbour_has_not_acknowledged() -> None:
@@ -418,7 +422,7 @@ def test_no_certificate_while_a_neighbour_has_not_acknowledged() -> None:
     backups = list(wire.disks)
     wire.erase(owner, rows=[5])
     wire.settle(until=lambda: bool(wire.find(Pass)))
-    after = wire.disks[owner].role.to
+    after = wire.disks[owner].token.role.to
     last = next(n for n in wire.terms.topology.adjacency[owner] if n != after)
     restored = next(k for k in range(4) if k not in (owner, after, last))
     hold = lambda f: f.to == last or (isinstance(f.message, Share))  # noqa: E731
@@ -429,8 +433,8 @@ def test_no_certificate_while_a_neighbour_has_not_acknowledged() -> None:
     wire.deliver(Welcome, sender=last, to=restored)
     wire.drop(Hello, sender=restored)
     wire.wait(2.5, hold=lambda f: True)
-    assert wire.disks[restored].synced
-    assert owner not in wire.disks[restored].tombs
+    assert wire.disks[restored].peers.synced
+    assert owner not in wire.disks[restored].known.tombs
     wire.settle(hold=lambda f: f.to == restored)  # must not certify: the checker looks
     wire.wait(60.0)
     at_rest(wire, {owner: {5}})
@@ -455,7 +459,7 @@ def test_an_agent_that_erased_itself_still_attests() -> None:
     wire.erase(1, whole=True)
     wire.settle()
     at_rest(wire, erased={1})
-    assert 1 in wire.token.quiet.agents
+    assert 1 in wire.token.round.agents
     assert wire.opened == ["genesis"]
 
 
@@ -471,7 +475,7 @@ def test_an_erasure_costs_no_epoch(forget: str, schedule: str) -> None:
     distance = int(wire.terms.topology.distances(wire.holder)[far])
     start, visited = wire.token.stamp.hop, wire.holder
     wire.erase(far, rows=[0])
-    wire.settle(until=lambda: bool(wire.disks[far].tombs))
+    wire.settle(until=lambda: bool(wire.disks[far].known.tombs))
     hops = wire.token.stamp.hop - start
     assert visited != far
     if forget == "seek":
@@ -495,7 +499,7 @@ def _a_target_that_is_down_is_sought_once(schedule: str) -> None:
     down = (wire.holder + 1) % 4
     wire.erase(down, rows=[2])
     wire.deliver(Share, sender=down)
-    wire.settle(until=lambda: all(s.intents for s in wire.disks))
+    wire.settle(until=lambda: all(s.known.intents for s in wire.disks))
     wire.crash(down)
     wire.wait(60.0)
     hop = wire.token.stamp
@@ -504,7 +508,7 @@ def _a_target_that_is_down_is_sought_once(schedule: str) -> None:
     other = (down + 2) % 4
     wire.change_data(other)
     wire.wait(60.0)
-    assert wire.token.included[other] == wire.disks[other].current.revision
+    assert wire.token.included[other] == wire.disks[other].own.current.revision
     wire.boot(down)
     wire.wait(60.0)
     at_rest(wire, {down: {2}})
@@ -527,9 +531,9 @@ def test_a_parent_that_left_ends_the_pass() -> None:
     token = wire.token._replace(
         stamp=Stamp(9, 1, 1, 1, 1), stack=Stack.of([0]), seen=wire.terms.everybody, busy=True
     )
-    state.tombs = {**state.tombs, 0: Tomb(state.tombs[0].ids, True, True)}
-    state.role, state.last, state.fence = Hold(token), token.stamp, token.stamp
-    state.gossip = None
+    state.known.tombs = {**state.known.tombs, 0: Tomb(state.known.tombs[0].ids, True, True)}
+    state.token.role, state.token.last, state.token.fence = Hold(token), token.stamp, token.stamp
+    state.known.gossip = None
     wire.disks[1] = state
     wire.checker.latest[1] = state
     wire.checker.excused = wire.checker.newest = token.stamp
@@ -560,13 +564,13 @@ def _sent_without_3(left: bool) -> tuple[int, list[int], set[int]]:
         stack=Stack.of((0, 1)),
         seen=Bitmap((0, 1)),
         busy=True,
-        quiet=NO_ROUND,
+        round=NO_ROUND,
     )
-    state.suspects = frozenset({3})
+    state.peers.suspects = frozenset({3})
     if left:
-        state.tombs = {**state.tombs, 3: Tomb(state.tombs[3].ids, True, True)}
-    state.role, state.last, state.fence = Hold(token), token.stamp, token.stamp
-    state.gossip = None
+        state.known.tombs = {**state.known.tombs, 3: Tomb(state.known.tombs[3].ids, True, True)}
+    state.token.role, state.token.last, state.token.fence = Hold(token), token.stamp, token.stamp
+    state.known.gossip = None
     wire.disks[2] = state
     wire.checker.latest[2] = state
     wire.checker.excused = wire.checker.newest = token.stamp
@@ -609,7 +613,7 @@ def test_without_an_alternative_patience_keeps_sending() -> None:
     wire.settle(until=lambda: bool(wire.find(Pass)))
     wire.crash(1)
     wire.wait(40.0)
-    assert isinstance(wire.disks[0].role, Out)
+    assert isinstance(wire.disks[0].token.role, Out)
     assert not any("does not answer" in why for why in wire.opened)
     wire.boot(1)
     wire.wait(60.0)
@@ -617,7 +621,7 @@ def test_without_an_alternative_patience_keeps_sending() -> None:
 
 
 def test_a_slow_solver_costs_no_epoch() -> None:
-    """Rule 9: patience measures missing acknowledgements, not work."""
+    """Rule 9: timeouts measures missing acknowledgements, not work."""
     wire = Wire(3, COMPLETE)
     wire.slow = {0, 1, 2}
     for _ in range(20):
@@ -650,11 +654,11 @@ def test_a_lost_token_is_found_missing() -> None:
 def test_a_rest_does_not_silence_the_loss_of_its_holder() -> None:
     """Rules 10 and 11: the holder was restored and does not know that the token rests with it."""
     wire = Wire(3, COMPLETE)
-    wire.settle(until=lambda: wire.inside == {0, 1, 2} and len(wire.token.quiet.agents) == 2)
+    wire.settle(until=lambda: wire.inside == {0, 1, 2} and len(wire.token.round.agents) == 2)
     backups = list(wire.disks)
     wire.settle()
     holder = wire.holder
-    assert isinstance(wire.disks[holder].role, Parked)
+    assert isinstance(wire.disks[holder].token.role, Parked)
     wire.crash(holder)
     wire.boot(holder, backups[holder])
     wire.wait(120.0)
@@ -677,7 +681,7 @@ def test_a_wake_is_a_level_not_an_edge() -> None:
     wire = Wire(3, PATH)
     wire.settle(hold=lambda f: isinstance(f.message, Share))
     assert wire.resting
-    far = next(k for k in range(3) if wire.disks[k].rest is None)
+    far = next(k for k in range(3) if wire.disks[k].token.parked is None)
     wire.drop(Share)
     wire.change_data(far)
     wire.wait(5.0)
@@ -688,10 +692,10 @@ def test_a_wake_is_a_level_not_an_edge() -> None:
 def test_a_wake_starts_a_pass() -> None:
     wire = rested(3, PATH)
     wire.change_data(wire.holder)
-    assert isinstance(wire.disks[wire.holder].role, Hold)
+    assert isinstance(wire.disks[wire.holder].token.role, Hold)
     assert not wire.token.seen
     assert not wire.token.stack
-    assert not wire.token.quiet.agents
+    assert not wire.token.round.agents
     wire.settle()
     at_rest(wire)
 
@@ -728,16 +732,16 @@ def test_what_is_lost_is_repeated() -> None:
 
 def test_a_restored_backup_drops_rows_that_were_put_away() -> None:
     """Nobody has the owner's tombstone any longer; the chapter names the rows."""
-    wire = rested(4, RING, chapter=1)
+    wire = rested(4, RING, compact_after=1)
     backup = wire.disks[1]
     asked = wire.erase(1, rows=[2])
     wire.settle()
-    assert not any(s.tombstones for s in wire.disks)
+    assert not any(s.known.tombstones for s in wire.disks)
     wire.crash(1)
     wire.boot(1, backup)
     wire.wait(20.0)
-    assert row_key(2) in wire.disks[1].dropped
-    assert wire.disks[1].tomb.filed == {asked}
+    assert row_key(2) in wire.disks[1].own.dropped
+    assert wire.disks[1].tomb.compacted == {asked}
     at_rest(wire, {1: {2}})
 
 
@@ -749,32 +753,32 @@ def test_who_cannot_hear_an_agent_does_not_vote_first() -> None:
     wire.wait(60.0)
     for k in (3, 4):
         wire.tell(k, VoteCast(1, request_id(1, b"v" * 12), wire.now))
-    assert not any(s.votes for s in wire.disks)
+    assert not any(s.known.votes for s in wire.disks)
     assert "no neighbour of a2 and cannot hear it" in wire.refused[-1]
     wire.crash(1)
     wire.wait(60.0)
     wire.vote([0, 2, 3], 1)
     wire.settle()
-    assert all(wire.disks[k].left == {1} for k in (0, 2, 3, 4))
+    assert all(wire.disks[k].departed == {1} for k in (0, 2, 3, 4))
     # Now 3 and 4 are no neighbours of 1; everybody else of a chain may go, one after the other.
     wire.crash(2)
     wire.wait(60.0)
     wire.vote([3, 4, 0], 2)
     wire.settle()
-    assert all(wire.disks[k].left == {1, 2} for k in (0, 3, 4))
+    assert all(wire.disks[k].departed == {1, 2} for k in (0, 3, 4))
 
 
 def test_an_outbox_that_a_quorum_kills_is_rebuilt() -> None:
     """Rule 15: the token was sent and is not acknowledged when somebody in it is declared gone. Its
     sender is responsible for it: it opens the rebuild, and nobody has to wait for a lost token."""
-    patience = Timeouts(welcome=2.0, resend=0.5, ack=1e6, alive=1.0, loss=3.0)
-    wire = Wire(4, RING, patience=patience)
+    timeouts = Timeouts(welcome=2.0, resend=0.5, ack=1e6, alive=1.0, loss=3.0)
+    wire = Wire(4, RING, timeouts=timeouts)
     wire.settle(until=lambda: wire.inside == {0, 1, 2, 3} and bool(wire.find(Pass)))
     flight = wire.find(Pass)[0]
     gone = next(k for k in range(4) if k not in (flight.sender, flight.to))
     wire.crash(gone)
     wire.wait(5.0, hold=lambda f: isinstance(f.message, Pass))
-    assert isinstance(wire.disks[flight.sender].role, Out)
+    assert isinstance(wire.disks[flight.sender].token.role, Out)
     wire.drop(Pass)
     wire.vote([k for k in range(4) if k != gone], gone)
     wire.settle()
@@ -799,12 +803,12 @@ def test_agents_outside_the_domain_do_not_hold_up_a_certificate(schedule: str) -
     wire.wait(30.0)
     assert wire.resting
     assert wire.inside == {0, 1, 2, 3}
-    assert not any(wire.disks[k].current.units.any() for k in (1, 2))
+    assert not any(wire.disks[k].own.current.units.any() for k in (1, 2))
     asked = wire.erase(0, rows=[3])
     wire.wait(60.0)
     assert wire.resting
     assert asked in wire.checker.certified
-    assert not wire.token.quiet.converged
+    assert not wire.token.round.converged
     stamp = wire.token.stamp
     wire.wait(300.0)
     assert wire.token.stamp == stamp
@@ -813,7 +817,7 @@ def test_agents_outside_the_domain_do_not_hold_up_a_certificate(schedule: str) -
     wire.change_data(2)
     wire.wait(60.0)
     assert wire.resting
-    assert wire.disks[2].current.units.any()
+    assert wire.disks[2].own.current.units.any()
 
 
 def test_a_vote_that_can_never_succeed_is_refused() -> None:
@@ -823,7 +827,7 @@ def test_a_vote_that_can_never_succeed_is_refused() -> None:
     wire.wait(30.0)
     wire.vote([0], 1)
     assert any("2 of 2 agents must vote, and 1 other is left" in why for why in wire.refused)
-    assert not wire.disks[0].votes
+    assert not wire.disks[0].known.votes
 
 
 def test_votes_count_though_their_voters_have_left() -> None:
@@ -843,7 +847,7 @@ def test_votes_count_though_their_voters_have_left() -> None:
     wire.wait(60.0)
     wire.vote([0, 1], 2)  # two that are left, and one that was cast: three of five
     wire.wait(30.0)
-    assert wire.disks[0].left == {2, 3, 4}
+    assert wire.disks[0].departed == {2, 3, 4}
 
 
 def test_who_has_just_started_votes_nobody_out() -> None:
@@ -866,10 +870,10 @@ def test_when_somebody_has_left_passes_are_counted_anew() -> None:
     token = wire.token._replace(passes=wire.terms.max_passes)
     s = wire.disks[0].fork()
     assert merge_tombs(s, token) is token
-    s.tombs = {2: Tomb(frozenset({request_id(2, b"r" * 12)}), left=True)}
+    s.known.tombs = {2: Tomb(frozenset({request_id(2, b"r" * 12)}), departed=True)}
     after = merge_tombs(s, token)
-    assert after.tombs == s.tombs
-    assert (after.passes, after.busy, after.quiet) == (0, True, NO_ROUND)
+    assert after.tombs == s.known.tombs
+    assert (after.passes, after.busy, after.round) == (0, True, NO_ROUND)
 
 
 def test_a_holder_that_was_woken_gives_signs_of_life() -> None:
@@ -911,7 +915,7 @@ def test_repeated_and_concurrent_requests() -> None:
     at_rest(wire, {1: {1, 2}, 3: {0}}, erased={2})
     assert wire.opened == ["genesis"]
     wire.erase(1, rows=[1], request=request)  # long done
-    assert not wire.disks[1].intents
+    assert not wire.disks[1].known.intents
     wire.settle()
     at_rest(wire, {1: {1, 2}, 3: {0}}, erased={2})
 
@@ -956,9 +960,9 @@ def test_an_erasure_while_the_token_is_being_rebuilt() -> None:
 def test_a_restored_backup_whose_outbox_holds_an_erased_factor() -> None:
     """The token in the old outbox is dead; so are the rows and factors that came back."""
     wire = Wire(3, COMPLETE)
-    wire.settle(until=lambda: isinstance(wire.disks[0].role, Out) and 0 in wire.token.inside)
+    wire.settle(until=lambda: isinstance(wire.disks[0].token.role, Out) and 0 in wire.token.inside)
     backup = wire.disks[0]
-    assert contains(0, backup.factors[0].units, frozenset({row_key(6)}))
+    assert contains(0, backup.own.factors[0].units, frozenset({row_key(6)}))
     wire.settle()
     wire.erase(0, rows=[6])
     wire.settle()
@@ -967,7 +971,7 @@ def test_a_restored_backup_whose_outbox_holds_an_erased_factor() -> None:
     wire.boot(0, backup)
     wire.wait(60.0)
     at_rest(wire, {0: {6}})
-    assert not any(contains(0, f.units, frozenset({row_key(6)})) for f in wire.disks[0].factors)
+    assert not any(contains(0, f.units, frozenset({row_key(6)})) for f in wire.disks[0].own.factors)
 
 
 def test_an_erasure_after_the_owner_has_left_is_refused() -> None:
@@ -981,7 +985,7 @@ def test_an_erasure_after_the_owner_has_left_is_refused() -> None:
     wire.wait(10.0)
     wire.erase(gone, rows=[1])
     assert "declared gone" in wire.refused[-1]
-    assert wire.disks[gone].current is not None  # others' votes never delete its own data
+    assert wire.disks[gone].own.current is not None  # others' votes never delete its own data
 
 
 # -------------------------------------------------------------------------------------- 13: quorum
@@ -994,7 +998,7 @@ def test_voters_refuse_while_they_hear_the_target() -> None:
     wire.vote([0, 2], 1)
     assert len(wire.refused) == 2
     assert "it is not gone" in wire.refused[0]
-    assert not any(s.votes for s in wire.disks)
+    assert not any(s.known.votes for s in wire.disks)
     wire.vote([1], 1)
     assert "vote itself" in wire.refused[-1]
 
@@ -1005,7 +1009,7 @@ def test_a_quorum_is_a_majority_of_the_original_manifest() -> None:
     wire.wait(30.0)
     wire.vote([0, 1], 4)
     wire.wait(10.0)
-    assert not any(s.left for s in wire.disks)
+    assert not any(s.departed for s in wire.disks)
     wire.vote([2], 4)
     wire.wait(60.0)
     at_rest(wire, erased={4})
@@ -1014,7 +1018,7 @@ def test_a_quorum_is_a_majority_of_the_original_manifest() -> None:
     wire.wait(30.0)
     wire.vote([0, 1], 3)  # two of the three that remain, of five: not enough
     wire.wait(30.0)
-    assert 3 not in wire.disks[0].left
+    assert 3 not in wire.disks[0].departed
 
 
 def test_one_that_left_and_comes_back_stays_out() -> None:
@@ -1026,7 +1030,7 @@ def test_one_that_left_and_comes_back_stays_out() -> None:
     at_rest(wire, erased={2})
     wire.boot(2)
     wire.wait(60.0)
-    assert isinstance(wire.disks[2].role, Idle)
+    assert isinstance(wire.disks[2].token.role, Idle)
     at_rest(wire, erased={2})
 
 
@@ -1046,32 +1050,32 @@ def voted_out(gone: int, *, parked: bool) -> tuple[Wire, list[str]]:
     at_rest(wire, without={(gone + 2) % 4: {0}}, erased={gone})
     assert wire.checker.certified
     wire.up[gone] = True
-    assert not wire.disks[gone].tomb.left
+    assert not wire.disks[gone].tomb.departed
     return wire, list(wire.opened)
 
 
 def test_who_was_voted_out_while_it_was_stopped_is_told() -> None:
     """Rule 13: its first word is answered with the votes; its epoch reaches nobody."""
     wire, opened = voted_out(2, parked=False)
-    fences = [s.fence for s in wire.disks]
+    fences = [s.token.fence for s in wire.disks]
     wire.wait(120.0)
     departed = wire.disks[2]
-    assert departed.tomb.left
-    assert isinstance(departed.role, Idle)
-    assert departed.copy is None
+    assert departed.tomb.departed
+    assert isinstance(departed.token.role, Idle)
+    assert departed.token.copy is None
     assert len(wire.opened) <= len(opened) + 1  # its own, before it was told
-    assert [s.fence for k, s in enumerate(wire.disks) if k != 2] == fences[:2] + fences[3:]
+    assert [s.token.fence for k, s in enumerate(wire.disks) if k != 2] == fences[:2] + fences[3:]
     at_rest(wire, without={0: {0}}, erased={2})
 
 
 def test_a_silent_agent_that_was_voted_out_is_told() -> None:
     """Rule 13: where the token rested, nobody speaks; the votes come unasked."""
     wire, opened = voted_out(2, parked=True)
-    assert isinstance(wire.disks[2].role, Parked)
-    wire.wait(2 * wire.terms.patience.loss)
-    assert wire.disks[2].tomb.left
-    assert isinstance(wire.disks[2].role, Idle)
-    assert wire.disks[2].copy is None
+    assert isinstance(wire.disks[2].token.role, Parked)
+    wire.wait(2 * wire.terms.timeouts.loss)
+    assert wire.disks[2].tomb.departed
+    assert isinstance(wire.disks[2].token.role, Idle)
+    assert wire.disks[2].token.copy is None
     assert wire.opened == opened
 
 
@@ -1080,26 +1084,52 @@ def test_nothing_that_a_departed_agent_says_is_believed() -> None:
     wire, _ = voted_out(2, parked=False)
     wire.flight.clear()
     late = Stamp(50, 2, 7, 1, 7)
-    token = wire.token._replace(stamp=late, quiet=NO_ROUND)
-    gossip = wire.disks[2].gossip
+    token = wire.token._replace(stamp=late, round=NO_ROUND)
+    gossip = wire.disks[2].known.gossip
     assert gossip is not None
     before = wire.disks[1]
     for message in (Pass(token), Alive(late, wire.now), Ack(late, late), Share(late, gossip)):
         for _ in range(3):
             wire.arrive(Flight(2, 1, message))
     after = wire.disks[1]
-    assert (after.fence, after.last, after.role) == (before.fence, before.last, before.role)
-    assert (after.rest, after.wake, after.pulse) == (before.rest, before.wake, before.pulse)
+    assert (after.token.fence, after.token.last, after.token.role) == (
+        before.token.fence,
+        before.token.last,
+        before.token.role,
+    )
+    assert (after.token.parked, after.token.wake, after.token.heartbeat) == (
+        before.token.parked,
+        before.token.wake,
+        before.token.heartbeat,
+    )
     assert [type(flight.message) for flight in wire.find(to=2)] == [Share]
     wire.arrive(Flight(2, 1, Hello(late, gossip)))
     assert wire.find(Welcome, to=2)
-    assert wire.disks[1].fence == before.fence
+    assert wire.disks[1].token.fence == before.token.fence
+
+
+def test_a_departed_agent_keeps_no_sum() -> None:
+    """Rule 13: it is not told of later erasures, so it could serve what is erased. It had erased
+    itself before, so that no tombstone forbids its copy."""
+    wire = rested(4, RING)
+    wire.erase(2, whole=True)
+    wire.settle()
+    wire.wait(30.0)
+    wire.up[2] = False
+    wire.wait(30.0)
+    wire.vote([0, 1, 3], 2)
+    wire.wait(60.0)
+    wire.up[2] = True
+    assert wire.disks[2].token.copy is not None
+    wire.wait(4 * wire.terms.timeouts.loss)
+    assert wire.disks[2].tomb.departed
+    assert wire.disks[2].token.copy is None
 
 
 def test_an_agent_that_knows_that_it_left_falls_silent() -> None:
     wire, _ = voted_out(2, parked=False)
     wire.wait(30.0)
-    assert wire.disks[2].tomb.left
+    assert wire.disks[2].tomb.departed
     wire.vote([2], 0)
     assert "its vote does not count" in wire.refused[-1]
     said = []
@@ -1115,13 +1145,13 @@ def test_a_retraining_starts_everybody_from_zero() -> None:
     wire = rested(3, COMPLETE, conjugate=False)
     for worker in wire.workers:
         worker.judge = lambda work: False
-    before = {k: wire.disks[k].current.revision for k in range(3)}
+    before = {k: wire.disks[k].own.current.revision for k in range(3)}
     request = wire.erase(1, rows=[2])
     wire.settle()
     at_rest(wire, {1: {2}})
     assert wire.opened == ["genesis", ZERO]
-    assert all(wire.disks[k].current.revision != before[k] for k in range(3))
-    assert all(f.generation == {request} for s in wire.disks for f in s.factors)
+    assert all(wire.disks[k].own.current.revision != before[k] for k in range(3))
+    assert all(f.retrain_epoch == {request} for s in wire.disks for f in s.own.factors)
     assert b'"kind":"retrained"' in _closing(wire)
 
 
@@ -1144,7 +1174,7 @@ def test_a_retraining_survives_the_loss_of_its_token() -> None:
     wire.boot(owner, wire.blank(owner))
     wire.wait(120.0)
     at_rest(wire, {owner: {2}})
-    assert all(f.generation == {request} for s in wire.disks for f in s.factors)
+    assert all(f.retrain_epoch == {request} for s in wire.disks for f in s.own.factors)
 
 
 def test_a_restored_owner_decides_anew() -> None:
@@ -1156,7 +1186,9 @@ def test_a_restored_owner_decides_anew() -> None:
     owner = (wire.holder + 1) % 3
     wire.erase(owner, rows=[2])
     wire.settle(
-        until=lambda: not wire.find(Share, sender=owner) and all(s.intents for s in wire.disks)
+        until=lambda: (
+            not wire.find(Share, sender=owner) and all(s.known.intents for s in wire.disks)
+        )
     )
     backup = wire.disks[owner]
     wire.settle(until=lambda: ZERO in wire.opened)
@@ -1167,5 +1199,5 @@ def test_a_restored_owner_decides_anew() -> None:
     wire.boot(owner, backup)
     wire.wait(60.0)
     at_rest(wire, {owner: {2}})
-    assert all(f.generation == frozenset() for s in wire.disks for f in s.factors)
+    assert all(f.retrain_epoch == frozenset() for s in wire.disks for f in s.own.factors)
     assert b'"kind":"refined"' in _closing(wire)

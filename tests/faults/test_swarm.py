@@ -61,7 +61,11 @@ def test_a_seed_repeats_exactly() -> None:
     assert counts(first) == counts(second)
     assert first.checker.certificates == second.checker.certificates
     for a, b in zip(first.world.agents, second.world.agents, strict=True):
-        assert (a.disk.last, a.disk.fence, a.boots) == (b.disk.last, b.disk.fence, b.boots)
+        assert (a.disk.token.last, a.disk.token.fence, a.boots) == (
+            b.disk.token.last,
+            b.disk.token.fence,
+            b.boots,
+        )
 
 
 def test_a_failing_seed_is_named(

@@ -33,7 +33,7 @@ from unweave.node.data.watch import Freshness
 @asynccontextmanager
 async def served(tmp_path):
     """An agent that is alone, with its API on its socket."""
-    net = Processes(tmp_path / "net", agents=1, patience=QUICK)
+    net = Processes(tmp_path / "net", agents=1, timeouts=QUICK)
     async with nodes(net) as agents:
         node = agents["a1"]
         await until(lambda: node.phase == "resting")

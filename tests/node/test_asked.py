@@ -14,7 +14,7 @@ def rows(*numbers):
 
 def test_records_are_found_wherever_their_erasure_stands():
     for chapter in (1, 32):  # put away at once; or open
-        wire = Wire(4, RING, chapter=chapter)
+        wire = Wire(4, RING, compact_after=chapter)
         wire.settle()
         assert asked_before(wire.disks[1], rows(1)) == (None, rows(1))
         first = wire.erase(1, rows=[1, 2])
@@ -25,7 +25,7 @@ def test_records_are_found_wherever_their_erasure_stands():
         second = wire.erase(1, rows=[3])
         wire.settle()
         s = wire.disks[1]
-        assert bool(s.chapters) == (chapter == 1)
+        assert bool(s.known.compacted) == (chapter == 1)
         assert asked_before(s, rows(1, 2)) == (first, frozenset())
         assert asked_before(s, rows(3)) == (second, frozenset())
         assert asked_before(s, rows(1, 4)) == (first, rows(4))

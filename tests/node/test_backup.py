@@ -43,7 +43,7 @@ def asleep(tmp_path):
         with open_store(home, open_identity(home)) as store:
             before = State(home.terms, home.me)
             after = before.fork()
-            after.counter = 7
+            after.own.counter = 7
             store.commit(before, after)
         yield net.folder("a1")
 
@@ -93,7 +93,7 @@ def test_what_is_restored_is_what_was_there(asleep, tmp_path):
         assert (tmp_path / "new" / name).read_bytes() == (asleep / name).read_bytes()
     home = AgentFolder.read(tmp_path / "new")
     with open_store(home, open_identity(home)) as store:
-        assert store.load(home.terms, home.me).counter == 7
+        assert store.load(home.terms, home.me).own.counter == 7
     assert back_up(asleep, tmp_path / "again.tar").digest == made.digest
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
 

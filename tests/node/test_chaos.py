@@ -166,8 +166,8 @@ def stages(s: State | None) -> set[str]:
     """How far this agent's own erasures had come."""
     if s is None:
         return set()
-    unproved = s.tomb.open - s.proved
-    found = (s.own_intents(), unproved, s.tomb.open & s.proved, s.tomb.filed)
+    unproved = s.tomb.open - s.known.proved
+    found = (s.own_intents(), unproved, s.tomb.open & s.known.proved, s.tomb.compacted)
     return {stage for stage, some in zip(STAGES, found, strict=True) if some}
 
 

@@ -60,14 +60,14 @@ def test_the_same_value_gives_the_same_bytes(draw):
     """Also when its sets and maps were filled in another order, as they are after a restart."""
     said = gossip(draw, TERMS)
     other = said
-    if said.chapters is not None:
-        other = other._replace(chapters=dict(reversed(said.chapters.items())))
+    if said.compacted is not None:
+        other = other._replace(compacted=dict(reversed(said.compacted.items())))
     if (erased := said.erasures) is not None:
         shuffled = erased._replace(
             tombs=dict(reversed(erased.tombs.items())),
             tombstones=dict(reversed(erased.tombstones.items())),
             votes=dict(reversed(erased.votes.items())),
-            generation=frozenset(sorted(erased.generation, reverse=True)),
+            retrain_epoch=frozenset(sorted(erased.retrain_epoch, reverse=True)),
         )
         other = other._replace(erasures=shuffled)
     if said.news is not None:
@@ -78,10 +78,10 @@ def test_the_same_value_gives_the_same_bytes(draw):
     assert encode(Share(stamp, other), TERMS) == data
     assert encode(decode(data, TERMS), TERMS) == data
     held = token(draw, TERMS)
-    signatures = dict(reversed(held.quiet.signatures.items()))
+    signatures = dict(reversed(held.round.signatures.items()))
     shuffled = held._replace(
         tombs=dict(reversed(held.tombs.items())),
-        quiet=held.quiet._replace(signatures=signatures),
+        round=held.round._replace(signatures=signatures),
     )
     data = encode(Pass(held), TERMS)
     assert encode(Pass(shuffled), TERMS) == data
@@ -91,11 +91,11 @@ def test_the_same_value_gives_the_same_bytes(draw):
 @given(draw=randoms)
 def test_the_parts_of_a_state_come_back_unchanged(draw):
     s = state(draw, TERMS, 1)
-    away = tombs_in(s.chapters.values())
-    assert same(join(decode_tombs(encode_tombs(s.tombs), TERMS), away), s.tombs)
-    assert same(decode_parked(encode_parked(s.rest), TERMS), s.rest)
-    assert same(decode_set(encode_set(s.dropped), TERMS), s.dropped)
-    assert same(decode_stamp(encode_stamp(s.last), TERMS), s.last)
+    away = tombs_in(s.known.compacted.values())
+    assert same(join(decode_tombs(encode_tombs(s.known.tombs), TERMS), away), s.known.tombs)
+    assert same(decode_parked(encode_parked(s.token.parked), TERMS), s.token.parked)
+    assert same(decode_set(encode_set(s.own.dropped), TERMS), s.own.dropped)
+    assert same(decode_stamp(encode_stamp(s.token.last), TERMS), s.token.last)
 
 
 # ----------------------------------------------------------------------------- what is no message
@@ -113,7 +113,7 @@ def _try(data: bytes) -> bool:
         records = [
             *(() if said.erasures is None else said.erasures.tombstones.values()),
             *(() if said.news is None else said.news.intents.values()),
-            *(() if said.chapters is None else said.chapters.values()),
+            *(() if said.compacted is None else said.compacted.values()),
         ]
         for record in records:
             assert 0 <= record.agent < TERMS.size
@@ -162,7 +162,7 @@ def _pass(**changes) -> bytes:
         ({"seen": b"\x10"}, "beyond number 3"),
         ({"seen": b"\xff\xff"}, "beyond number 3"),
         ({"seen": b"\x01" + b"\0" * 10**6}, "beyond number 3"),
-        ({"generation": b"x" * 17}, "multiple of 16"),
+        ({"retrain_epoch": b"x" * 17}, "multiple of 16"),
         ({"stack": [4]}, "agent number 4"),
         ({"stack": [0] * 9}, "a path of"),
     ],
@@ -175,12 +175,12 @@ def test_what_does_not_fit_the_network_is_named(changes, says):
 
 def test_another_network_and_an_unknown_kind_are_refused():
     other = small_terms()
-    object.__setattr__(other, "run", b"\x08" * 32)
+    object.__setattr__(other, "network_id", b"\x08" * 32)
     data = encode(Alive(Stamp(1, 0, 1, 1, 1), 2.0), other)
     with pytest.raises(WireError, match="same manifest"):
         decode(data, TERMS)
     with pytest.raises(WireError, match="does not know"):
-        decode(pb.Message(run=TERMS.run).SerializeToString(), TERMS)
+        decode(pb.Message(network_id=TERMS.network_id).SerializeToString(), TERMS)
     for beat in (float("nan"), float("inf")):
         with pytest.raises(WireError, match="sign of life"):
             decode(encode(Alive(Stamp(1, 0, 1, 1, 1), beat), TERMS), TERMS)
@@ -207,7 +207,7 @@ BAD_RECORDS = {
 def test_a_record_that_cannot_be_read_is_not_let_in(name):
     raw = BAD_RECORDS[name]
     request = b"ab" * 16
-    run = TERMS.run.hex().encode()
+    run = TERMS.network_id.hex().encode()
     fill = {2: (run, request), 1: (request if name == "another run" else run,), 0: ()}
     intent = Intent(raw % fill[raw.count(b"%s")], 1, b"")
     news = News({b"key": intent}, frozenset(), {}, NEVER)
@@ -217,7 +217,7 @@ def test_a_record_that_cannot_be_read_is_not_let_in(name):
 
 
 def test_a_vote_about_nobody_is_not_let_in():
-    vote = Vote.write(1, lambda _: b"", run=TERMS.run.hex(), agent=4, request="00" * 16)
+    vote = Vote.write(1, lambda _: b"", run=TERMS.network_id.hex(), agent=4, request="00" * 16)
     said = Gossip(NONE, erasures=Erasures({}, frozenset(), {}, {(4, 1): vote}))
     with pytest.raises(WireError, match="does not have"):
         decode(encode(Share(Stamp(1, 0, 1, 1, 1), said), TERMS), TERMS)
@@ -229,7 +229,7 @@ def test_a_vote_about_nobody_is_not_let_in():
         Ack(Stamp(2**64, 0, 0, 0, 0), Stamp(1, 0, 0, 0, 0)),
         Ack(Stamp(1, -1, 0, 0, 0), Stamp(1, 0, 0, 0, 0)),
         Pass(token(Random(1), TERMS)._replace(included=(Revision(1, 2**64),) * 4)),
-        Pass(token(Random(1), TERMS)._replace(generation=frozenset({b"short"}))),
+        Pass(token(Random(1), TERMS)._replace(retrain_epoch=frozenset({b"short"}))),
         Pass(token(Random(1), TERMS)._replace(seen=-1)),
     ],
 )
@@ -284,7 +284,7 @@ def test_large_networks_and_vectors_are_read_whole():
         inside=inside,
         eta=np.random.default_rng(1).integers(-(2**62), 2**62, dim),
         seen=terms.everybody,
-        quiet=token(Random(1), small_terms()).quiet._replace(audit=None, frozen=None),
+        round=token(Random(1), small_terms()).round._replace(audit=None, frozen=None),
     )
     data = encode(Pass(big), terms)
     assert len(data) < 8 * dim + 16 * agents + 5_000

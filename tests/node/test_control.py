@@ -21,10 +21,13 @@ from unweave.node.api.server import Api
 def at_rest(agents: dict[str, Any]) -> bool:
     """Everybody knows the same rest, and has attested it."""
     states = [node.state for node in agents.values()]
-    if not all(s is not None and s.rest is not None for s in states):
+    if not all(s is not None and s.token.parked is not None for s in states):
         return False
-    attested = all(s.rest.quiet == s.terms.everybody and s.wake < s.rest.stamp for s in states)
-    return attested and len({s.rest.stamp for s in states}) == 1
+    attested = all(
+        s.token.parked.attested == s.terms.everybody and s.token.wake < s.token.parked.stamp
+        for s in states
+    )
+    return attested and len({s.token.parked.stamp for s in states}) == 1
 
 
 def test_a_posterior_keeps_nobody_waiting(tmp_path, monkeypatch):
@@ -40,7 +43,7 @@ def test_a_posterior_keeps_nobody_waiting(tmp_path, monkeypatch):
     monkeypatch.setattr(server, "posterior_report", slowly)
 
     async def play():
-        net = Processes(tmp_path / "net", agents=2, graph="path", patience=QUICK)
+        net = Processes(tmp_path / "net", agents=2, graph="path", timeouts=QUICK)
         async with nodes(net) as agents:
             await until(lambda: at_rest(agents))
             api: Any = Api(agents["a1"], None, None)
@@ -68,7 +71,7 @@ def test_a_large_posterior_is_told_in_part(tmp_path, monkeypatch, everything):
             agents=2,
             graph="path",
             model=DirichletCategorical(classes=6),
-            patience=QUICK,
+            timeouts=QUICK,
         )
         async with nodes(net) as agents:
             await until(lambda: at_rest(agents))
@@ -89,7 +92,7 @@ def test_a_large_posterior_is_told_in_part(tmp_path, monkeypatch, everything):
 
 def test_the_marginals_of_a_sum_are_computed_once(tmp_path, monkeypatch):
     async def play():
-        net = Processes(tmp_path / "net", agents=2, graph="path", patience=QUICK)
+        net = Processes(tmp_path / "net", agents=2, graph="path", timeouts=QUICK)
         async with nodes(net) as agents:
             await until(lambda: at_rest(agents))
             node = agents["a1"]
@@ -104,7 +107,7 @@ def test_the_marginals_of_a_sum_are_computed_once(tmp_path, monkeypatch):
             assert (await api.call("posterior", {}))["posterior"] == first
             assert len(computed) == 1
             await api.call("erase", {"keys": ["a1-0"]})
-            await until(lambda: len(node.state.dropped) == 1 and at_rest(agents))
+            await until(lambda: len(node.state.own.dropped) == 1 and at_rest(agents))
             second = (await api.call("posterior", {}))["posterior"]
             assert second["digest"] != first["digest"]
             assert second["marginals"] != first["marginals"]
@@ -117,7 +120,7 @@ def test_the_marginals_of_a_sum_are_computed_once(tmp_path, monkeypatch):
 
 def test_records_that_were_deleted_are_erased_for_good(tmp_path):
     async def play():
-        net = Processes(tmp_path / "net", agents=2, graph="path", patience=QUICK)
+        net = Processes(tmp_path / "net", agents=2, graph="path", timeouts=QUICK)
         gone = net.rows["a1"].pop("a1-0")
         async with nodes(net) as agents:
             net.append("a1", [])
@@ -129,14 +132,14 @@ def test_records_that_were_deleted_are_erased_for_good(tmp_path):
             with pytest.raises(DataError, match="1 of 2 keys are not in the data of a1"):
                 await api.call("erase", ask)
             await api.call("erase", ask | {"missing_ok": True})
-            await until(lambda: len(node.state.dropped) == 2 and at_rest(agents))
+            await until(lambda: len(node.state.own.dropped) == 2 and at_rest(agents))
             # A backup of the file brings it back, and it does not count.
             net.rows["a1"]["a1-0"] = gone
             net.append("a1", [])
             without = net.expected({"a1": ["a1-0", "a1-1"]})
             again = await api.call("erase", ask | {"missing_ok": True})
             assert again["before"] == 2
-            assert data.count(node.state.dropped) == len(net.rows["a1"]) - 2
+            assert data.count(node.state.own.dropped) == len(net.rows["a1"]) - 2
             assert report.status_report(node)["digest"] == without
 
     asyncio.run(play())

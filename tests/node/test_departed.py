@@ -3,11 +3,11 @@
 from tests.support.commands import run_command as unweave
 from tests.support.processes import Processes
 
-PATIENCE = {"welcome": 1.5, "resend": 0.5, "ack": 2.0, "alive": 1.0, "loss": 4.0}
+TIMEOUTS = {"welcome": 1.5, "resend": 0.5, "ack": 2.0, "alive": 1.0, "loss": 4.0}
 
 
 def test_an_agent_that_was_voted_out_while_it_was_stopped_is_told(tmp_path):
-    with Processes(tmp_path / "net", 4, patience=PATIENCE) as net:
+    with Processes(tmp_path / "net", 4, timeouts=TIMEOUTS) as net:
         net.start()
         net.rest()
         key = net.append("a4", [1.0, 1.0])[0]

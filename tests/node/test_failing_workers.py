@@ -18,7 +18,7 @@ from unweave.protocol.events import UNKNOWN, Appraise, Done, Freeze, Judge, Solv
 from unweave.protocol.terms import Timeouts
 from unweave.testing.values import small_terms
 
-TERMS = small_terms(patience=Timeouts(ack=0.01))
+TERMS = small_terms(timeouts=Timeouts(ack=0.01))
 DIM = TERMS.grid.dim
 WORK = [
     Solve(("s",), 1, 1, None, None, frozenset()),
@@ -79,14 +79,14 @@ def test_the_token_goes_on_if_the_answer_breaks_the_step(tmp_path, monkeypatch):
 
 
 async def goes_on(tmp_path, bad, limit=3600.0, end=None):
-    net = Processes(tmp_path / "net", agents=3, graph="path", patience=QUICK)
+    net = Processes(tmp_path / "net", agents=3, graph="path", timeouts=QUICK)
     with (net.folder("a2") / "agent.toml").open("r+") as file:
         text = file.read()
         file.seek(0)
         file.write(f"solve_limit = {limit}\n{text}")
     async with nodes(net, {"a2": lambda _: bad}) as agents:
         # a2 is between the others: if the token stays with it, a3 never sees it.
-        await until(lambda: agents["a3"].state and agents["a3"].state.copy is not None)
+        await until(lambda: agents["a3"].state and agents["a3"].state.token.copy is not None)
         await until(lambda: includes(agents["a1"], 0, 2))
         assert not includes(agents["a1"], 1)
         a2 = agents["a2"]
@@ -102,7 +102,7 @@ async def goes_on(tmp_path, bad, limit=3600.0, end=None):
 
 def includes(node, *who):
     state = node.state
-    copy = None if state is None else state.copy
+    copy = None if state is None else state.token.copy
     return copy is not None and all(k in copy.inside for k in who)
 
 

@@ -40,8 +40,8 @@ class Scene:
     def __init__(self, **limits):
         self.network = LocalNetwork(4)
         # Longer than a busy machine may stop a process: who is told to be slow is slow on purpose.
-        patience = {"idle": 30.0, "reply": 30.0, "handshake": 30.0, "connect": 30.0}
-        self.limits = {**patience, "grace": 0.3, **limits}
+        timeouts = {"idle": 30.0, "reply": 30.0, "handshake": 30.0, "connect": 30.0}
+        self.limits = {**timeouts, "grace": 0.3, **limits}
         self.heard = []
         self.log = io.StringIO()
 

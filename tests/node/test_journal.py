@@ -120,7 +120,7 @@ def test_an_audit_that_failed_is_an_error_that_names_who_found_it():
     before = first
     for number, halt in enumerate(halts, 1):
         after = before.fork()
-        after.halts = before.halts | {halt}
+        after.known.mismatches = before.known.mismatches | {halt}
         entries = list(news(before, after))
         assert entries[0] == (MISMATCH, {"found_at": f"a{halt.author + 1}"}, "error")
         assert len(entries) == number  # the second one halts
@@ -140,14 +140,14 @@ def test_a_token_that_was_not_lost_is_not_called_so():
     run(world)
     before = world.state(0)
     for changes, said in (
-        ({"generation": frozenset({bytes(16)})}, "asked everybody to start from nothing"),
-        ({"tombs": {1: NOTHING._replace(left=True)}}, "without an agent that is gone"),
+        ({"retrain_epoch": frozenset({bytes(16)})}, "asked everybody to start from nothing"),
+        ({"tombs": {1: NOTHING._replace(departed=True)}}, "without an agent that is gone"),
         ({}, "in place of the last one"),
     ):
         after = before.fork()
-        after.fence = before.fence._replace(epoch=before.fence.epoch + 1)
+        after.token.fence = before.token.fence._replace(epoch=before.token.fence.epoch + 1)
         for name, value in changes.items():
-            setattr(after, name, value)
+            after.set_durable(name, value)
         (what,) = [entry.what for entry in news(before, after) if "epoch" in entry.facts]
         assert what.endswith(said)
 

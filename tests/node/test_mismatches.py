@@ -96,8 +96,8 @@ def changed_by_a_holder_of_the_key(path, change) -> None:
 
 
 def another_token(state):
-    token = state.role.token._replace(eta=state.role.token.eta + 2**40)
-    state.role, state.copy = Parked(token), token
+    token = state.token.role.token._replace(eta=state.token.role.token.eta + 2**40)
+    state.token.role, state.token.copy = Parked(token), token
 
 
 def another_factor(state):

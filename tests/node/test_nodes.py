@@ -27,31 +27,34 @@ from unweave.solvers import default_solver
 def at_rest(agents):
     """Everybody knows the same rest and has attested it: an earlier one may be pending."""
     states = [node.state for node in agents.values()]
-    if not all(s is not None and s.rest is not None for s in states):
+    if not all(s is not None and s.token.parked is not None for s in states):
         return False
-    attested = all(s.rest.quiet == s.terms.everybody and s.wake < s.rest.stamp for s in states)
-    return attested and len({s.rest.stamp for s in states}) == 1
+    attested = all(
+        s.token.parked.attested == s.terms.everybody and s.token.wake < s.token.parked.stamp
+        for s in states
+    )
+    return attested and len({s.token.parked.stamp for s in states}) == 1
 
 
 def test_influence_is_published_when_somebody_asks(tmp_path):
     """At rest nobody says anything: the figures of all would travel to all."""
 
     async def play():
-        net = Processes(tmp_path / "net", agents=3, graph="path", patience=QUICK)
+        net = Processes(tmp_path / "net", agents=3, graph="path", timeouts=QUICK)
         async with nodes(net) as agents:
             await until(lambda: at_rest(agents))
-            assert not any(node.state.figures for node in agents.values())
+            assert not any(node.state.known.influences for node in agents.values())
             (first,) = (await ask(agents["a1"])).items()
             assert first[0] == "a1"
             assert first[1] > 0.0
-            await until(lambda: 0 in agents["a3"].state.figures)
+            await until(lambda: 0 in agents["a3"].state.known.influences)
             both = await ask(agents["a3"])
             assert {*both} == {"a1", "a3"}
             assert both["a1"] == first[1]
             # Asked again, nothing has changed: nothing is said.
-            figure = agents["a1"].state.figures[0]
+            figure = agents["a1"].state.known.influences[0]
             await ask(agents["a1"])
-            assert agents["a1"].state.figures[0] is figure
+            assert agents["a1"].state.known.influences[0] is figure
 
     asyncio.run(play())
 
@@ -64,7 +67,7 @@ def test_a_call_that_takes_too_long_is_not_broken_off(tmp_path):
     """Its answer may be half-way to the disk."""
 
     async def play():
-        net = Processes(tmp_path / "net", agents=2, graph="path", patience=QUICK)
+        net = Processes(tmp_path / "net", agents=2, graph="path", timeouts=QUICK)
         async with nodes(net) as agents:
             await until(lambda: at_rest(agents))
             a1, go, ended = agents["a1"], asyncio.Event(), []
@@ -153,7 +156,7 @@ def test_a_factor_that_does_not_fit_is_told(tmp_path):
             graph="path",
             model=NormalUnknown(),
             draw=lambda rng, rows: rng.normal(9e3, 1.0, rows),
-            patience=QUICK,
+            timeouts=QUICK,
         )
         async with nodes(net) as agents:
             await until(lambda: at_rest(agents))

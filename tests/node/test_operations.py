@@ -99,7 +99,7 @@ def test_a_request_that_somebody_voted_for_is_joined(tmp_path):
 
 
 def test_voters_do_not_wait_for_each_other(tmp_path):
-    """Each calls the one who is gone, and waits for its patience. Neighbours (on the ring a3 and
+    """Each calls the one who is gone, and waits for its timeouts. Neighbours (on the ring a3 and
     a5) come first; the others have heard of their votes before they are asked."""
     net = Net(tmp_path, ["a1", "a2", "a3", "a5"])
     for pair in (("a3", "a5"), ("a1", "a2")):
@@ -332,26 +332,26 @@ class Hearing:
 
 
 def test_votes_wait_until_nothing_was_heard_for_long_enough(tmp_path):
-    net = Net(tmp_path, ["a1", "a2", "a3", "a5"], patience=QUICK)
+    net = Net(tmp_path, ["a1", "a2", "a3", "a5"], timeouts=QUICK)
     heard = Hearing(net, net.agents, 0.5)
     _, said = forgotten(net, "a4", gone=True, timeout=3.0)
     assert sorted(voter for voter, _ in net.votes["a4"]) == ["a1", "a2", "a3", "a5"]
     assert len({request for _, request in net.votes["a4"]}) == 1
     assert heard.asked == 8
-    assert "for 2 s (patience.loss of network.toml): asking again in " in said[0]
+    assert "for 2 s (timeouts.loss of network.toml): asking again in " in said[0]
     assert "a1, a2, a3, a5: a4 was heard" in said[0] or "a3, a5, a1, a2: a4 was heard" in said[0]
 
 
 def test_votes_that_are_too_early_say_when_to_ask_again(tmp_path):
-    net = Net(tmp_path, ["a1", "a2", "a3", "a5"], patience=QUICK)
+    net = Net(tmp_path, ["a1", "a2", "a3", "a5"], timeouts=QUICK)
     Hearing(net, net.agents, 0.0)
     error, _ = forgotten(net, "a4", gone=True, timeout=0.2)
-    assert "patience.loss of network.toml): ask again in " in error
+    assert "timeouts.loss of network.toml): ask again in " in error
     assert not net.votes
 
 
 def test_a_voter_that_dies_meanwhile_is_not_waited_for(tmp_path):
-    net = Net(tmp_path, ["a1", "a2", "a3", "a5"], patience=QUICK)
+    net = Net(tmp_path, ["a1", "a2", "a3", "a5"], timeouts=QUICK)
     heard = Hearing(net, net.agents, 0.5)
     dies = net.agents["a5"]
 
@@ -366,7 +366,7 @@ def test_a_voter_that_dies_meanwhile_is_not_waited_for(tmp_path):
 
 
 def test_who_lives_elsewhere_is_not_waited_for(tmp_path):
-    net = Net(tmp_path, ["a1", "a2", "a3", "a5"], patience=QUICK)
+    net = Net(tmp_path, ["a1", "a2", "a3", "a5"], timeouts=QUICK)
     heard = Hearing(net, net.agents, 0.5, lives=True)
     error, said = forgotten(net, "a4", gone=True, timeout=60.0)
     assert error.startswith("nobody here votes that a4 is gone: ")
@@ -375,7 +375,7 @@ def test_who_lives_elsewhere_is_not_waited_for(tmp_path):
 
 
 def test_a_majority_does_not_wait_for_the_last_vote(tmp_path):
-    net = Net(tmp_path, ["a1", "a2", "a3", "a5"], patience=QUICK)
+    net = Net(tmp_path, ["a1", "a2", "a3", "a5"], timeouts=QUICK)
     heard = Hearing(net, ["a5"], 0.0)
     for name in ("a1", "a2", "a3"):
         net.agents[name].status["votes"] = {"a4": ["a3"]}

@@ -62,7 +62,7 @@ def test_bit_for_bit_as_in_memory_through_frost_loss_and_an_old_backup(net, tmp_
     net.append("a2", [1.0, 1.0, 0.0])
     net.ask("a2", "learn")
     net.wait("to go on", lambda: [] if net.ask("a2", "status")["status"]["included"] else ["a2"])
-    time.sleep(6.0)  # longer than the patience for an answer
+    time.sleep(6.0)  # longer than the timeouts for an answer
     net.thaw("a1")
     assert net.settled() == {net.expected()}
 

@@ -81,7 +81,11 @@ def test_a_neighbour_that_lies(tmp_path):
 async def _lies(net: Processes) -> None:
     def rested() -> bool:
         s = node.state
-        return s is not None and s.rest is not None and s.rest.quiet == node.terms.everybody
+        return (
+            s is not None
+            and s.token.parked is not None
+            and s.token.parked.attested == node.terms.everybody
+        )
 
     async with inside(net, "a2") as (node, transport):
         terms, check = node.terms, verifier(node.folder.manifest.pems())
@@ -121,10 +125,10 @@ async def _lies(net: Processes) -> None:
             await transport.send(to, sign_message(payload, other, stolen.sign))
 
         # Another network, with the same keys.
-        strange = replace(terms, run=b"\x07" * 32)
+        strange = replace(terms, network_id=b"\x07" * 32)
         message = decode(payload, terms)
         assert isinstance(message, Pass)
-        foreign = Pass(message.token._replace(run=strange.run), message.gossip)
+        foreign = Pass(message.token._replace(network_id=strange.network_id), message.gossip)
         with pytest.raises(TransportError, match="a message of network"):
             await transport.send(
                 to, sign_message(encode(foreign, strange), node.me, node.identity.sign)
@@ -145,10 +149,10 @@ async def _lies(net: Processes) -> None:
         assert set(found.values()) == {net.expected()}
         await until(rested)
         assert node.state is not None
-        assert node.state.rest is not None
-        holder = terms.name(node.state.rest.holder)
+        assert node.state.token.parked is not None
+        holder = terms.name(node.state.token.parked.holder)
         phases = {n: s["phase"] for n, s in net.statuses("a1", "a3").items()}
-        assert isinstance(node.state.role, Parked) or phases[holder] == "resting"
+        assert isinstance(node.state.token.role, Parked) or phases[holder] == "resting"
 
 
 def test_another_manifest_and_forged_evidence(tmp_path):

@@ -64,7 +64,7 @@ def show_mixed(seen, rng):
         def forbidden(told, states=states):
             tokens = [t for s in states for t in (s.token, s.copy) if t is not None]
             token = next(t for t in tokens if list(t.stamp) == told["stamp"])
-            return any(dead(token, s.tombs, s.generation) for s in states)
+            return any(dead(token, s.known.tombs, s.known.retrain_epoch) for s in states)
 
         whole = [r for r in found.values() if r["state"] in ("complete", "unconfirmed")]
         allowed = [r for r in whole if not forbidden(r)]

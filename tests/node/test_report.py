@@ -73,7 +73,7 @@ def test_a_model_that_is_still_fitting_says_so():
 def test_who_was_voted_out_has_no_posterior_to_wait_for():
     terms = Manifest.make(name="n", model=BetaExponential(), agents=3, graph="path").terms()
     state = State(terms, 1)
-    state.tombs = {1: Tomb(left=True)}
+    state.known.tombs = {1: Tomb(departed=True)}
     report = posterior_report(SimpleNamespace(state=state, terms=terms))
     assert report["state"] == "left"
     assert "declared gone by a quorum" in report["why"]

@@ -83,10 +83,10 @@ def test_effects_wait_for_the_disk(monkeypatch):
         step = asyncio.ensure_future(game.take(Again(), role=Out(TOKEN, 1)))
         await turns()
         assert not step.done()
-        assert game.steps.state.role == IDLE
+        assert game.steps.state.token.role == IDLE
         game.disk.let_go()
         assert await step == [Again()]
-        assert game.disk.holds.role == Out(TOKEN, 1)
+        assert game.disk.holds.token.role == Out(TOKEN, 1)
 
     asyncio.run(play())
 
@@ -99,11 +99,11 @@ def test_a_step_without_consequences_is_written_with_the_next_one(monkeypatch):
         await game.take(Again(), role=Out(TOKEN, 1))
         written = len(game.disk.commits)
         assert await game.take(role=IDLE) == []  # the neighbour has it
-        assert game.steps.state.role == IDLE
+        assert game.steps.state.token.role == IDLE
         assert len(game.disk.commits) == written
         await game.take(Again())  # changes nothing durable itself, but something follows from it
         assert len(game.disk.commits) == written + 1
-        assert game.disk.holds.role == IDLE
+        assert game.disk.holds.token.role == IDLE
 
     asyncio.run(play())
 
@@ -120,9 +120,9 @@ def test_what_may_wait_does_not_wait_for_ever(monkeypatch, end):
             await game.steps.end()
         else:
             async with asyncio.timeout(60):
-                while game.disk.holds.role != IDLE:
+                while game.disk.holds.token.role != IDLE:
                     await asyncio.sleep(0.001)
-        assert game.disk.holds.role == IDLE
+        assert game.disk.holds.token.role == IDLE
 
     asyncio.run(play())
 
@@ -146,7 +146,7 @@ def test_nothing_durable_needs_no_disk(monkeypatch):
         written = len(game.disk.commits)
         assert await game.take(Again(), alarms={"alive": 1.0}) == [Again()]
         assert len(game.disk.commits) == written
-        assert game.steps.state.alarms == {"alive": 1.0}
+        assert game.steps.state.timers == {"alive": 1.0}
 
     asyncio.run(play())
 
@@ -166,7 +166,7 @@ def test_a_commit_is_not_interrupted(monkeypatch):
         game.disk.let_go()
         with pytest.raises(asyncio.CancelledError):
             await step
-        assert game.steps.state.role == Out(TOKEN, 1)
+        assert game.steps.state.token.role == Out(TOKEN, 1)
         game.disk.quick = True
         await game.take(Again(), role=IDLE)
         assert not game.steps.broken.is_set()
@@ -189,7 +189,7 @@ def test_a_disk_that_refuses_ends_the_life(monkeypatch):
         assert await game.take() is None
         game.disk.quick = True
         await game.steps.begin(2)  # and the next one begins with what is there
-        assert game.steps.state.role == IDLE
+        assert game.steps.state.token.role == IDLE
 
     asyncio.run(play())
 

@@ -106,10 +106,10 @@ def test_a_step_is_one_transaction_and_no_change_is_none(tmp_path):
         assert statements[-1] == "COMMIT"
         assert not any(s.startswith(("BEGIN", "COMMIT")) for s in statements[1:-1])
         statements.clear()
-        store.commit(first, first.rebooted(3))
+        store.commit(first, first.restarted(3))
         assert statements == []
         after = first.fork()
-        after.fence = after.fence._replace(hop=after.fence.hop + 1)
+        after.token.fence = after.token.fence._replace(hop=after.token.fence.hop + 1)
         store.commit(first, after)
         assert [s.split()[0] for s in statements] == ["BEGIN", "UPDATE", "COMMIT"]
         store._db.set_trace_callback(None)
@@ -121,7 +121,7 @@ def test_a_lost_step_is_noticed(tmp_path):
         first = state(draw, TERMS, ME)
         store.commit(State(TERMS, ME), first)
         second = first.fork()
-        second.counter += 1
+        second.own.counter += 1
         third = second.fork()
         with pytest.raises(StoreError, match="counter that were not committed"):
             store.commit(second, third)
@@ -132,17 +132,17 @@ def test_the_outbox_is_the_message_as_it_was_sent(tmp_path):
     with SqliteStore.open(tmp_path / "a.db", TERMS, ME) as store:
         assert store.outbox is None
         at = state(draw, TERMS, ME)
-        while not isinstance(at.role, Out):
+        while not isinstance(at.token.role, Out):
             at = state(draw, TERMS, ME)
         store.commit(State(TERMS, ME), at)
         sent = store.outbox
     with SqliteStore.open(tmp_path / "a.db", TERMS, ME) as store:
         assert store.outbox == sent
-        assert sent[0] == at.role.to
-        assert same(decode(sent[1], TERMS), Pass(at.role.token))
+        assert sent[0] == at.token.role.to
+        assert same(decode(sent[1], TERMS), Pass(at.token.role.token))
         loaded = store.load(TERMS, ME)
         idle = loaded.fork()
-        idle.role = Idle()
+        idle.token.role = Idle()
         store.commit(loaded, idle)
         assert store.outbox is None
 
@@ -153,14 +153,14 @@ def test_a_large_token_is_overwritten_where_it_lies(tmp_path):
     terms = small_terms(agents=4, dim=8_000)
     page, vector = 4096, 8 * 8_000
     at = State(terms, 0)
-    carried = token(Random(1), terms)._replace(tombs={}, quiet=NO_ROUND)
+    carried = token(Random(1), terms)._replace(tombs={}, round=NO_ROUND)
     path = tmp_path / "a.db"
     with SqliteStore.open(path, terms, 0) as store:
         for hop in range(40):
             longer = hop % 5 == 0
             after = at.fork()
             stamp = carried.stamp._replace(hop=1000 + hop)
-            after.role = Hold(carried._replace(stamp=stamp, stack=Stack.of([1] * longer)))
+            after.token.role = Hold(carried._replace(stamp=stamp, stack=Stack.of([1] * longer)))
             before = written(path) if hop else 0
             store.commit(at, after)
             at = after
@@ -183,10 +183,17 @@ def test_no_row_is_left_behind(tmp_path):
             after = state(draw, TERMS, ME, at if step else None)
             store.commit(at, after)
             at = after
-            fields = (at.tombstones, at.chapters, at.intents, at.votes, at.halts, at.receipts)
+            fields = (
+                at.known.tombstones,
+                at.known.compacted,
+                at.known.intents,
+                at.known.votes,
+                at.known.mismatches,
+                at.own.receipts,
+            )
             wanted = {
-                "token": len({id(t) for t in (at.token, at.copy) if t is not None}),
-                "factor": len(at.factors),
+                "token": len({id(t) for t in (at.token.held, at.token.copy) if t is not None}),
+                "factor": len(at.own.factors),
                 "record": sum(len(field) for field in fields),
             }
             for table, count in wanted.items():
@@ -220,7 +227,7 @@ def test_files_of_others_are_refused(tmp_path):
     path.unlink()
     filled(path)
     other = small_terms(agents=3, dim=2)
-    object.__setattr__(other, "run", b"\x09" * 32)
+    object.__setattr__(other, "network_id", b"\x09" * 32)
     refused(path, "belongs to the network 070707", terms=other)
     refused(path, r"belongs to agent a2 .number 1., not to a3", me=2)
     SqliteStore.open(path, TERMS, ME).close()
@@ -322,7 +329,12 @@ def sealed(path: Path, secret: bytes = SECRET) -> State:
     draw = Random(11)
     while True:
         held = state(draw, TERMS, ME)
-        if held.token is not None and held.copy is not None and held.factors and held.tombstones:
+        if (
+            held.token.held is not None
+            and held.token.copy is not None
+            and held.own.factors
+            and held.known.tombstones
+        ):
             break
     with SqliteStore.open(path, TERMS, ME, secret) as store:
         store.commit(State(TERMS, ME), held)
@@ -372,7 +384,7 @@ def test_a_row_of_an_earlier_time_is_noticed(tmp_path):
     with SqliteStore.open(path, TERMS, ME, SECRET) as store:
         loaded = store.load(TERMS, ME)
         after = loaded.fork()
-        after.dropped = held.dropped | {b"one more"}
+        after.own.dropped = held.own.dropped | {b"one more"}
         store.commit(loaded, after)
     with SqliteStore.open(path, TERMS, ME, SECRET) as store:
         assert same_durable(store.load(TERMS, ME), after)
@@ -463,7 +475,7 @@ def test_one_writer(tmp_path):
             assert "in use" in ended.stderr
             loaded = store.load(TERMS, ME)
             after = loaded.fork()
-            after.counter += 1
+            after.own.counter += 1
             store.commit(loaded, after)
     subprocess.run(command, check=True)
     SqliteStore.open(path, TERMS, ME).close()
@@ -481,11 +493,11 @@ def test_after_a_failed_write_the_last_commit_stands(tmp_path):
         before = store.load(TERMS, ME)
         store._db.execute(f"PRAGMA max_page_count = {pragma(store, 'page_count')}")
         after = before.fork()
-        after.solved_for = b"x" * 10**6
+        after.own.solved_for = b"x" * 10**6
         with pytest.raises(StoreError, match="disk is full"):
             store.commit(before, after)
         with pytest.raises(StoreError, match="an earlier write failed"):
-            store.commit(before, before.rebooted(1))
+            store.commit(before, before.restarted(1))
     with SqliteStore.open(path, TERMS, ME) as store:
         assert same_durable(store.load(TERMS, ME), held)
 
@@ -512,7 +524,7 @@ def test_an_older_schema_is_brought_up_in_one_transaction(tmp_path):
         loaded = store.load(TERMS, ME)
         assert same_durable(loaded, held)
         after = loaded.fork()
-        after.counter += 1
+        after.own.counter += 1
         store.commit(loaded, after)
     refused(path, "newer unweave")
     with SqliteStore.open(path, TERMS, ME, migrations=newer) as store:

@@ -85,7 +85,7 @@ def test_what_is_erased_leaves_no_bytes(whole, dim, tmp_path):
     )
     world.run(lambda: False, limit=400)
     assert world.parked is not None
-    assert world.state(0).tombs[VICTIM].ids == {request_id(VICTIM, b"r" * 12)}
+    assert world.state(0).known.tombs[VICTIM].ids == {request_id(VICTIM, b"r" * 12)}
     gone = [
         token.eta
         for token in disks.tokens
@@ -98,7 +98,7 @@ def test_what_is_erased_leaves_no_bytes(whole, dim, tmp_path):
     assert traces(unique, content) == 0
     for k in (0, 2):  # the others' factors and the token without the victim are still there
         assert traces(workers[k].made[-1:], content) > 0.99 * dim
-    assert traces([world.state(0).copy.eta], content) > 0.99 * dim
+    assert traces([world.state(0).token.copy.eta], content) > 0.99 * dim
     disks.close()
     assert traces([*old, *unique], disks.content()) == 0
     for k in range(3):
@@ -113,7 +113,7 @@ def _ids(token):
 
 def _visits(path: Path, commits: int) -> list[int]:
     """File and log together, in bytes, at ten moments of a walk that never ends."""
-    terms = small_terms(agents=3, dim=20, schedule="metropolis", rest=False)
+    terms = small_terms(agents=3, dim=20, schedule="metropolis", parks=False)
     sizes, count = [], 0
     with SqliteStore.open(path, terms, 0) as store:
         store._db.execute("PRAGMA synchronous = OFF")  # the size does not depend on it

@@ -27,23 +27,23 @@ def rested(**settings) -> Wire:
 
 
 def test_the_evidence_goes_when_a_chapter_is_full():
-    wire = rested(chapter=2)
+    wire = rested(compact_after=2)
     first = wire.erase(1, rows=[1])
     wire.settle()
-    assert all(first in s.tombstones for s in wire.disks)
+    assert all(first in s.known.tombstones for s in wire.disks)
     second = wire.erase(1, rows=[2])
     wire.settle()
     for s in wire.disks:
-        assert s.tombs[1].ids == {first, second}
-        assert s.tombs[1].filed == {first}  # the certificate of the second has just come
-        assert s.tombstones.keys() == {second}
-        (chapter,) = s.chapters.values()
+        assert s.known.tombs[1].ids == {first, second}
+        assert s.known.tombs[1].compacted == {first}  # the certificate of the second has just come
+        assert s.known.tombstones.keys() == {second}
+        (chapter,) = s.known.compacted.values()
         assert chapter.rows == {row_key(1)}
     third = wire.erase(2, whole=True)
     wire.settle()
-    assert all(s.tombstones.keys() == {third} for s in wire.disks)
-    assert not wire.disks[1].proved
-    rest = wire.disks[0].rest
+    assert all(s.known.tombstones.keys() == {third} for s in wire.disks)
+    assert not wire.disks[1].known.proved
+    rest = wire.disks[0].token.parked
     assert rest.certificate
     assert first.hex() not in str(rest.certificate)
     assert wire.checker.certified >= {first, second, third}
@@ -51,88 +51,94 @@ def test_the_evidence_goes_when_a_chapter_is_full():
 
 def test_many_agents_that_erase_little_put_it_away_all_the_same():
     """None of them ever has a chapter full of its own; the evidence stays short."""
-    wire = rested(chapter=3)
+    wire = rested(compact_after=3)
     for row in range(4):
         for k in range(4):
             wire.erase(k, rows=[row])
             wire.settle()
-            assert all(len(s.tombstones) < 3 for s in wire.disks)
+            assert all(len(s.known.tombstones) < 3 for s in wire.disks)
     assert len(wire.checker.certified) == 16
     assert len(wire.checker.filed) > 12
     for s in wire.disks:
-        by_agent = [chapter.agent for chapter in s.chapters.values() if len(chapter.filed) < 3]
+        by_agent = [
+            chapter.agent for chapter in s.known.compacted.values() if len(chapter.erasures) < 3
+        ]
         assert len(by_agent) == len(set(by_agent))  # at most one short chapter of each
 
 
 def test_a_short_chapter_is_taken_up_in_the_next():
-    wire = rested(chapter=2)
+    wire = rested(compact_after=2)
     asked = {0: wire.erase(0, rows=[1]), 1: wire.erase(1, rows=[1])}
     wire.settle()
     lost = wire.disks[3]
-    k = next(iter(lost.chapters.values())).agent
+    k = next(iter(lost.known.compacted.values())).agent
     wire.crash(3)
     more = {wire.erase(k, rows=[2]), wire.erase(k, rows=[3])}
     wire.boot(3)
     wire.wait(20.0)
     for s in wire.disks:
-        (own,) = (chapter for chapter in s.chapters.values() if chapter.agent == k)
+        (own,) = (chapter for chapter in s.known.compacted.values() if chapter.agent == k)
         assert own.ids == {asked[k], *more}
         assert own.rows == {row_key(1), row_key(2), row_key(3)}
-        assert s.chapters == wire.disks[0].chapters
+        assert s.known.compacted == wire.disks[0].known.compacted
     # Somebody who has the short one still does not bring it back.
-    share = Share(wire.disks[0].fence, Gossip(NONE, chapters=lost.chapters))
+    share = Share(wire.disks[0].token.fence, Gossip(NONE, compacted=lost.known.compacted))
     after, _ = handle(wire.disks[0], Received(wire.disks[0].neighbours[0], share, wire.now))
-    assert after.chapters == wire.disks[0].chapters
+    assert after.known.compacted == wire.disks[0].known.compacted
 
 
 def test_a_rest_without_open_erasures_needs_no_certificate():
-    wire = rested(chapter=1)
+    wire = rested(compact_after=1)
     wire.erase(1, rows=[1])
     wire.settle()
     wire.change_data(3)
     wire.settle()
     assert wire.resting
-    assert wire.disks[0].rest.certificate == b""
-    assert wire.token.tombs[1].filed
+    assert wire.disks[0].token.parked.certificate == b""
+    assert wire.token.tombs[1].compacted
 
 
 def test_who_did_not_get_the_certificate_gets_the_next_one():
     """Rest and certificate never reach the agent that asked: nothing is put away before they do,
     and the next certificate proves the erasure again."""
-    wire = rested(chapter=1)
+    wire = rested(compact_after=1)
     asked = wire.erase(1, rows=[1])
 
     def rests(flight):
         gossip = getattr(flight.message, "gossip", None)
         return (
-            flight.to == 1 and gossip is not None and bool(gossip.rest and gossip.rest.certificate)
+            flight.to == 1
+            and gossip is not None
+            and bool(gossip.parked and gossip.parked.certificate)
         )
 
-    wire.settle(hold=rests, until=lambda: wire.resting and bool(wire.disks[0].rest.certificate))
+    wire.settle(
+        hold=rests, until=lambda: wire.resting and bool(wire.disks[0].token.parked.certificate)
+    )
     wire.flight = [f for f in wire.flight if not rests(f)]
     assert wire.holder != 1
-    assert asked in wire.disks[1].tombstones
-    assert not wire.disks[1].tombs[1].filed
+    assert asked in wire.disks[1].known.tombstones
+    assert not wire.disks[1].known.tombs[1].compacted
     wire.change_data(3)
     wire.wait(5.0)
     assert wire.resting
     assert asked in wire.checker.kept[1]
-    assert all(s.tombs[1].filed == {asked} for s in wire.disks)
+    assert all(s.known.tombs[1].compacted == {asked} for s in wire.disks)
 
 
 def test_a_lost_disk_learns_what_was_put_away():
-    wire = rested(chapter=1)
+    wire = rested(compact_after=1)
     asked = wire.erase(1, rows=[2])
     wire.settle()
     wire.crash(2)
     wire.boot(2, wire.blank(2))
     wire.wait(20.0)
-    assert wire.disks[2].tombs[1].filed == {asked}
-    assert wire.disks[2].chapters == wire.disks[0].chapters
+    assert wire.disks[2].known.tombs[1].compacted == {asked}
+    assert wire.disks[2].known.compacted == wire.disks[0].known.compacted
 
 
 def test_what_is_acknowledged_is_not_sent_again():
-    wire = rested(chapter=1)
+    wire = rested(compact_after=1)
     wire.erase(1, rows=[1])
     wire.wait(3.0)
     wire.change_data(2)
@@ -140,7 +146,7 @@ def test_what_is_acknowledged_is_not_sent_again():
     wire.settle(hold=lambda f: parts.append(f.message) is not None)
     shares = [m.gossip for m in parts if isinstance(m, Share)]
     assert shares
-    assert all(gossip.chapters is None and gossip.erasures is None for gossip in shares)
+    assert all(gossip.compacted is None and gossip.erasures is None for gossip in shares)
 
 
 # ---------------------------------------------------------------------------------- who may say so
@@ -148,13 +154,13 @@ def test_what_is_acknowledged_is_not_sent_again():
 
 def tombstone(wire: Wire, agent: int, request: bytes, **changes) -> Tombstone:
     body = {"agent": agent, "whole": False, "rows": [], "retrain": False} | changes
-    run = wire.terms.run.hex()
+    run = wire.terms.network_id.hex()
     return Tombstone.write(agent, wire.signers[agent], run=run, request=request.hex(), **body)
 
 
 def heard(wire: Wire, to: int, gossip: Gossip) -> list[str]:
     sender = wire.disks[to].neighbours[0]
-    share = Share(wire.disks[to].fence, gossip)
+    share = Share(wire.disks[to].token.fence, gossip)
     _, effects = handle(wire.disks[to], Received(sender, share, wire.now))
     return [effect.why for effect in effects if isinstance(effect, Refused)]
 
@@ -163,10 +169,10 @@ NONE = Digests(b"", b"", b"", b"")
 
 
 def test_nobody_else_can_put_an_erasure_away():
-    wire = rested(chapter=256)
+    wire = rested(compact_after=256)
     asked = wire.erase(1, rows=[1])
     wire.settle()
-    marked = {1: Tomb(frozenset({asked}), filed=frozenset({asked}))}
+    marked = {1: Tomb(frozenset({asked}), compacted=frozenset({asked}))}
     said = Gossip(NONE, erasures=Erasures(marked, frozenset(), {}, {}))
     assert "put away, without its signed chapter" in heard(wire, 3, said)[0]
     token = wire.token._replace(stamp=wire.token.stamp.next(5), tombs=marked)
@@ -180,16 +186,16 @@ def test_a_chapter_speaks_for_its_author_alone():
     wire = rested()
     request = request_id(2, b"r" * 12)
     record = tombstone(wire, 2, request)
-    own = CompactedErasures.put_away(2, wire.signers[2], wire.terms.run, [record])
+    own = CompactedErasures.write_all(2, wire.signers[2], wire.terms.network_id, [record])
     forged = CompactedErasures(own.raw, 3, wire.signers[3](b""))  # about 2, by 3
-    share = Share(Stamp(1, 0, 1, 1, 1), Gossip(NONE, chapters={own.name: own}))
+    share = Share(Stamp(1, 0, 1, 1, 1), Gossip(NONE, compacted={own.name: own}))
     decode(encode(share, wire.terms), wire.terms)
-    share = Share(share.fence, Gossip(NONE, chapters={forged.name: forged}))
+    share = Share(share.fence, Gossip(NONE, compacted={forged.name: forged}))
     with pytest.raises(WireError, match="somebody else"):
         decode(encode(share, wire.terms), wire.terms)
     with pytest.raises(WireError, match="signature that is not a3's"):
         check_statements(
-            Share(share.fence, Gossip(NONE, chapters={own.name: own})),
+            Share(share.fence, Gossip(NONE, compacted={own.name: own})),
             None,
             wire.terms,
             lambda agent, payload, signature: False,
@@ -212,10 +218,10 @@ def test_what_is_no_chapter_is_not_let_in(spoil):
     wire = rested()
     rows = [row_key(1).hex(), row_key(2).hex()]
     record = tombstone(wire, 2, request_id(2, b"r" * 12), rows=rows)
-    good = CompactedErasures.put_away(2, wire.signers[2], wire.terms.run, [record])
+    good = CompactedErasures.write_all(2, wire.signers[2], wire.terms.network_id, [record])
     assert good.rows == {row_key(1), row_key(2)}
     bad = CompactedErasures(spoil(good.raw), 2, good.signature)
-    share = Share(Stamp(1, 0, 1, 1, 1), Gossip(NONE, chapters={b"x": bad}))
+    share = Share(Stamp(1, 0, 1, 1, 1), Gossip(NONE, compacted={b"x": bad}))
     with pytest.raises(WireError):
         decode(encode(share, wire.terms), wire.terms)
 
@@ -226,5 +232,5 @@ def test_too_much_unproved_evidence_is_refused():
     request = request_id(1, b"r" * 12)
     event = EraseRequested(request, False, rows, wire.now)
     after, effects = handle(wire.disks[1], event)
-    assert not after.intents
+    assert not after.known.intents
     assert any("wait for their certificate" in e.why for e in effects if isinstance(e, Refused))

@@ -79,7 +79,7 @@ def test_a_whole_agent() -> None:
 def test_the_certified_sum_is_the_one_of_a_network_that_never_had_the_agent() -> None:
     bench, raw = whole_agent()
     certified = account(bench, raw).eta
-    factors = [bench.world.state(k).factors for k in range(4)]
+    factors = [bench.world.state(k).own.factors for k in range(4)]
     assert factors[1] == ()
     eta = bench.terms.eta0 + sum(f[0].units for f in factors if f)
     assert certified == hashlib.sha256(eta.astype("<i8").tobytes()).hexdigest()
@@ -194,7 +194,7 @@ def test_nobody_believes_an_erasure_without_the_evidence() -> None:
     bench.settle()
     assert any("without its signed tombstone" in why for why in refused)
     assert bench.certificates == []
-    knowing = [k for k in range(4) if bench.world.state(k).tombs]
+    knowing = [k for k in range(4) if bench.world.state(k).known.tombs]
     assert knowing == [1]
 
 
@@ -221,7 +221,7 @@ def test_whatever_the_weather_every_certificate_holds(weather: str) -> None:
             seed,
             conjugate=bool(seed % 2),
             max_passes=8,
-            patience=Timeouts(welcome=2.0, resend=0.5, ack=3.0, alive=1.0, loss=10.0),
+            timeouts=Timeouts(welcome=2.0, resend=0.5, ack=3.0, alive=1.0, loss=10.0),
             keyids=tuple(one.keyid for one in people),
         )
         storm, checker, clerk = RandomFaults(PROFILES[weather], size, seed), Checker(terms), Clerk()
@@ -290,10 +290,10 @@ def test_a_statement_that_was_written_before_is_about_this_very_token() -> None:
     terms, draw = small_terms(), Random(3)
     token, other = draw_token(draw, terms), draw_token(draw, terms)
     open_requests = frozenset(r for tomb in token.tombs.values() for r in tomb.open)
-    other = other._replace(generation=open_requests)
+    other = other._replace(retrain_epoch=open_requests)
     first = attestation(terms, token)
     assert attestation(terms, token._replace(passes=7)) is first
-    for name in ("eta", "included", "tombs", "generation", "receipts", "stamp"):
+    for name in ("eta", "included", "tombs", "retrain_epoch", "receipts", "stamp"):
         changed = token._replace(**{name: getattr(other, name)})
         assert attestation(terms, changed) == attestation(replace(terms), changed)
         assert attestation(terms, changed) != first

@@ -42,13 +42,13 @@ def test_an_impossible_epoch_is_not_believed():
     state = world.state(0)
     far = Stamp(2**61, 1, 1, 1, 1)
     after, _ = handle(state, Received(1, Alive(far, 0.0), 0.0))
-    assert after.fence == state.fence
-    near = far._replace(epoch=state.fence.epoch + 5)
+    assert after.token.fence == state.token.fence
+    near = far._replace(epoch=state.token.fence.epoch + 5)
     after, _ = handle(state, Received(1, Alive(near, 0.0), 0.0))
-    assert after.fence == near
-    token = world.state(world.parked).copy._replace(stamp=far)
+    assert after.token.fence == near
+    token = world.state(world.parked).token.copy._replace(stamp=far)
     after, effects = handle(state, Received(1, Pass(token), 0.0))
-    assert after.last == state.last
+    assert after.token.last == state.token.last
     assert any(isinstance(e, Refused) and "impossible epoch" in e.why for e in effects)
 
 
@@ -65,7 +65,7 @@ def test_a_factor_that_does_not_fit_stays_out_and_the_walk_goes_on():
     world = World(terms, workers, observers=[Observer()])
     world.start()
     assert world.run(lambda: world.parked is not None, 500)
-    token = world.state(world.parked).token
+    token = world.state(world.parked).token.held
     assert len(token.inside) == 2
     assert 2 in token.inside
     assert any("leaves the grid" in why for why in seen)
@@ -90,7 +90,7 @@ def test_a_request_id_belongs_to_its_agent():
         return Intent.write(
             author,
             lambda raw: b"",
-            run=terms.run.hex(),
+            run=terms.network_id.hex(),
             request=request.hex(),
             agent=author,
             whole=True,
@@ -100,28 +100,30 @@ def test_a_request_id_belongs_to_its_agent():
     decode(encode(message(intent(2, mine), "intents", mine), terms), terms)
     with pytest.raises(WireError, match="names another agent"):
         decode(encode(message(intent(1, mine), "intents", mine), terms), terms)
-    self_vote = Vote.write(2, lambda raw: b"", run=terms.run.hex(), agent=2, request=mine.hex())
+    self_vote = Vote.write(
+        2, lambda raw: b"", run=terms.network_id.hex(), agent=2, request=mine.hex()
+    )
     with pytest.raises(WireError, match="declare itself gone"):
         decode(encode(message(self_vote, "votes", (2, 2)), terms), terms)
 
 
 def test_a_false_attestation_is_refused_where_it_arrives():
     world = settled()
-    terms, token = world.terms, world.state(world.parked).token
+    terms, token = world.terms, world.state(world.parked).token.held
     quiet = AttestationRound(Bitmap([0, 1]), token.eta, None, b"statement", {0: b"good", 1: b"bad"})
 
     def verify(agent, payload, signature):
         return signature == b"good"
 
     with pytest.raises(WireError, match="a2 did not sign"):
-        check_attestations(Pass(token._replace(quiet=quiet)), {}, terms, verify)
+        check_attestations(Pass(token._replace(round=quiet)), {}, terms, verify)
     known = {}
     honest = quiet._replace(signatures={0: b"good", 1: b"good"})
-    check_attestations(Pass(token._replace(quiet=honest)), known, terms, verify)
+    check_attestations(Pass(token._replace(round=honest)), known, terms, verify)
     assert len(known) == 2
     with pytest.raises(WireError, match="said to attest"):
         missing = quiet._replace(signatures={0: b"good"})
-        check_attestations(Pass(token._replace(quiet=missing)), {}, terms, verify)
+        check_attestations(Pass(token._replace(round=missing)), {}, terms, verify)
     check_attestations(Hello(token.stamp, None), {}, terms, verify)
 
 
@@ -131,13 +133,13 @@ def test_an_audit_that_nothing_can_be_added_to_is_found_in_the_end():
     world = settled()
     holder = world.parked
     to = world.state(holder).neighbours[0]
-    token = world.state(holder).token
+    token = world.state(holder).token.held
     full = np.full(2, 2**63 - 1, dtype=np.int64)
     everybody = world.terms.everybody
-    quiet = token.quiet._replace(agents=everybody.minus(to), audit=full)
+    quiet = token.round._replace(agents=everybody.minus(to), audit=full)
     sent = token._replace(
-        stamp=token.stamp.next(7), quiet=quiet, busy=True, seen=NOBODY, stack=Stack()
+        stamp=token.stamp.next(7), round=quiet, busy=True, seen=NOBODY, stack=Stack()
     )
     after, effects = handle(world.state(to), Received(holder, Pass(sent), 0.0))
-    assert len(after.halts) == 1
+    assert len(after.known.mismatches) == 1
     assert any("did not add up" in e.why for e in effects if isinstance(e, Opened))

@@ -53,7 +53,7 @@ class Network:
 
     @property
     def token(self):
-        return self.world.state(self.world.parked).token
+        return self.world.state(self.world.parked).token.held
 
     @property
     def eta(self):
@@ -64,7 +64,7 @@ class Network:
 
     def without(self, k):
         """What is left of the sum when its factor is taken out."""
-        return self.eta - self.model.grid.decode(self.world.state(k).current.units)
+        return self.eta - self.model.grid.decode(self.world.state(k).own.current.units)
 
     def optimum(self, *gone):
         """The best q of the pooled records, by a search that knows no gradient of ours."""
@@ -86,16 +86,16 @@ class Network:
     def settled(self, *gone):
         """Proper, where the records want it, and nobody would move."""
         assert self.model.family.margin(self.eta) > 0.0
-        assert self.token.quiet.converged
+        assert self.token.round.converged
         away = float(self.model.family.kl(self.eta, self.optimum(*gone)))
         assert away < 1e-3, away
         for k, worker in enumerate(self.workers):
             state = self.world.state(k)
-            if k in gone or state.current is None:
+            if k in gone or state.own.current is None:
                 continue
-            units = state.current.units
+            units = state.own.current.units
             cavity = self.token.eta - units
-            assert worker.solve(Solve(("x",), 1, 1, cavity, units, state.dropped)).keep
+            assert worker.solve(Solve(("x",), 1, 1, cavity, units, state.own.dropped)).keep
         check_liveness(self.world, self.checker)
         return True
 

@@ -47,22 +47,22 @@ class Measured:
         file = tmp / f"{self.erased}.db"
         with SqliteStore.open(file, self.terms, 0) as store:
             store.commit(State(self.terms, 0), s)
-        assert s.copy is not None
-        assert s.rest is not None
-        everything = Welcome(s.fence, current_gossip(s), s.boot)
+        assert s.token.copy is not None
+        assert s.token.parked is not None
+        everything = Welcome(s.token.fence, current_gossip(s), s.incarnation)
         return {
-            "token": len(encode(Pass(s.copy), self.terms)),
+            "token": len(encode(Pass(s.token.copy), self.terms)),
             "welcome": len(encode(everything, self.terms)),
-            "statement": len(s.copy.quiet.statement),
-            "certificate": len(s.rest.certificate),
+            "statement": len(s.token.copy.round.statement),
+            "certificate": len(s.token.parked.certificate),
             "disk": file.stat().st_size,
-            "evidence": len(s.tombstones),
+            "evidence": len(s.known.tombstones),
         }
 
 
 def test_an_erasure_leaves_an_id_and_its_rows(tmp_path: Path) -> None:
     network = Measured()
-    chapter = network.terms.chapter
+    chapter = network.terms.compact_after
     period = chapter - 1  # all but the newest are put away when there are so many
     network.erase(2 * period)
     before = network.sizes(tmp_path)

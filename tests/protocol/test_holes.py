@@ -48,7 +48,7 @@ def rested(kind=Wire, **settings):
 
 def brings(flight, to):
     gossip = getattr(flight.message, "gossip", None)
-    return flight.to == to and gossip is not None and gossip.rest and gossip.rest.certificate
+    return flight.to == to and gossip is not None and gossip.parked and gossip.parked.certificate
 
 
 def dies_before_keep(wire):
@@ -62,7 +62,7 @@ def dies_before_keep(wire):
 
 
 def test_a_crash_before_the_certificate_was_kept_loses_nothing():
-    wire = rested(Kept, chapter=1)
+    wire = rested(Kept, compact_after=1)
     owner, asked = dies_before_keep(wire)
     wire.boot(owner)
     wire.wait(30.0)
@@ -77,7 +77,7 @@ def test_nor_if_another_rest_is_known_when_the_agent_is_back():
     wire.boot(owner)
     wire.wait(60.0)
     assert wire.resting
-    assert wire.disks[owner].rest.certificate
+    assert wire.disks[owner].token.parked.certificate
     assert asked.hex() in wire.files.get(owner, set())
 
 
@@ -120,19 +120,19 @@ def lie(flight, **changes):
 
 
 def test_old_attestations_do_not_close_a_new_cover():
-    wire = rested(chapter=1)
-    old = wire.token.quiet  # signed by everybody, before the erasure
+    wire = rested(compact_after=1)
+    old = wire.token.round  # signed by everybody, before the erasure
     asked = wire.erase(1, rows=[1])
     wire.settle(until=lambda: any(1 in f.message.token.tombs for f in wire.find(Pass, to=1)))
     flight = wire.find(Pass, to=1)[0]
-    false = lie(flight, quiet=old._replace(audit=flight.message.token.eta))
+    false = lie(flight, round=old._replace(audit=flight.message.token.eta))
     after, effects = handle(
         wire.disks[1], Received(flight.sender, false.message, wire.now), wire.signers[1]
     )
     assert not any(
         isinstance(e, KeepCertificate) for e in effects
     )  # it keeps a certificate that is none
-    assert asked not in after.tomb.filed  # and lets the evidence go
+    assert asked not in after.tomb.compacted  # and lets the evidence go
 
 
 def test_certified_evidence_blocks_no_further_erasure(monkeypatch):
@@ -187,7 +187,7 @@ def test_a_cavity_that_does_not_fit_stops_nothing(signs):
 
 def test_a_generation_gets_around_though_its_request_was_put_away():
     """Two neighbours are restored at once and carry a filed request out again, now retraining."""
-    wire = Wire(6, [(k, (k + 1) % 6) for k in range(6)], conjugate=False, chapter=1)
+    wire = Wire(6, [(k, (k + 1) % 6) for k in range(6)], conjugate=False, compact_after=1)
     wire.checker.after = lambda *args: None  # I5 cannot hold with two restored disks
     for worker in wire.workers:
         worker.judge = lambda work: True
@@ -206,7 +206,7 @@ def test_a_generation_gets_around_though_its_request_was_put_away():
     def cut(f):
         return (f.sender in backups) != (f.to in backups)
 
-    wire.wait(300, hold=cut, until=lambda: asked in wire.disks[1].tombs.get(1, NOTHING).ids)
+    wire.wait(300, hold=cut, until=lambda: asked in wire.disks[1].known.tombs.get(1, NOTHING).ids)
     wire.refused.clear()
     wire.wait(300)
     assert wire.resting, (len(wire.refused), wire.refused[-1])
@@ -221,7 +221,9 @@ def test_a_rest_without_its_certificate_does_not_hide_the_one_with_it():
     wire.flight.remove(true)
     gossip = true.message.gossip
     liar = next(n for n in wire.disks[owner].neighbours if n != true.sender)
-    fake = Share(true.message.fence, gossip._replace(rest=gossip.rest._replace(certificate=b"")))
+    fake = Share(
+        true.message.fence, gossip._replace(parked=gossip.parked._replace(certificate=b""))
+    )
     wire.arrive(Flight(liar, owner, fake))
     wire.arrive(true)
     wire.wait(60.0)
@@ -247,17 +249,17 @@ def test_the_gone_are_told_nothing_but_that_they_left_and_seldom():
     wire.wait(60)
     assert all(send.to == 2 and isinstance(send.message, Share) for send in wire.sent)
     near = len(wire.disks[2].neighbours)
-    assert len(wire.sent) <= near * 60 / wire.terms.patience.loss
+    assert len(wire.sent) <= near * 60 / wire.terms.timeouts.loss
 
 
 def test_one_more_chapter_is_sent_alone():
-    wire = rested(Counted, chapter=1)
+    wire = rested(Counted, compact_after=1)
     for row in range(12):
         wire.sent = []
         wire.erase(1, rows=[row])
         wire.wait(2.0)
     gossip = [e.message.gossip for e in wire.sent if isinstance(e.message, Share)]
-    assert max(len(g.chapters or ()) for g in gossip) < 5
+    assert max(len(g.compacted or ()) for g in gossip) < 5
 
 
 def test_two_certificates_of_one_stamp(tmp_path):

@@ -57,7 +57,7 @@ def test_every_message_and_every_field_of_the_token_is_named() -> None:
 @pytest.mark.parametrize("module", [chapters, records, visit])
 def test_every_signed_type_is_listed(module: Any) -> None:
     for value in vars(module).values():
-        if isinstance(value, type) and issubclass(value, records.Record) and value.kind:
+        if isinstance(value, type) and issubclass(value, records.SignedStatement) and value.kind:
             assert f"`{value.kind}`" in section("What is signed")
 
 

@@ -47,13 +47,13 @@ def test_two_records_of_one_request_become_one(verdicts: tuple[bool, bool]) -> N
     asked = wire.erase(1, rows=[1])
     backup = wire.disks[1]
     judges(wire, verdicts[0])
-    wire.settle(until=lambda: asked in wire.disks[1].tombstones)
+    wire.settle(until=lambda: asked in wire.disks[1].known.tombstones)
     wire.drop(sender=1, to=2)
     wire.settle(
         hold=lambda f: f.sender not in (0, 1) or f.to not in (0, 1) or isinstance(f.message, Pass),
-        until=lambda: asked in wire.disks[0].tombstones,
+        until=lambda: asked in wire.disks[0].known.tombstones,
     )
-    first = wire.disks[0].tombstones[asked]
+    first = wire.disks[0].known.tombstones[asked]
     wire.crash(1)
     wire.flight.clear()
     wire.boot(1, backup)
@@ -62,24 +62,26 @@ def test_two_records_of_one_request_become_one(verdicts: tuple[bool, bool]) -> N
     def cut(flight: Flight) -> bool:
         return 0 in (flight.sender, flight.to)
 
-    wire.wait(90.0, hold=cut, until=lambda: asked in wire.disks[1].tombstones)
-    second = wire.disks[1].tombstones[asked]
+    wire.wait(90.0, hold=cut, until=lambda: asked in wire.disks[1].known.tombstones)
+    second = wire.disks[1].known.tombstones[asked]
     assert first.raw != second.raw
     assert (first.retrain, second.retrain) == (not verdicts[0], not verdicts[1])
     wire.wait(120.0)
     assert wire.resting
-    kept = {s.tombstones[asked].raw for s in wire.disks}
+    kept = {s.known.tombstones[asked].raw for s in wire.disks}
     assert len(kept) == 1
     assert kept <= {first.raw, second.raw}
     assert len({current_gossip(s.fork()).digests for s in wire.disks}) == 1
     if not all(verdicts):
-        assert all(s.tombstones[asked].retrain and asked in s.generation for s in wire.disks)
+        assert all(
+            s.known.tombstones[asked].retrain and asked in s.known.retrain_epoch for s in wire.disks
+        )
     assert asked in wire.checker.certified
 
 
 def record_of(wire: Wire, request: bytes, **changes) -> Tombstone:
     body = {"whole": False, "rows": [], "retrain": False, "agent": 1, "name": "a2"} | changes
-    run = wire.terms.run.hex()
+    run = wire.terms.network_id.hex()
     return Tombstone.write(1, wire.signers[1], run=run, request=request.hex(), **body)
 
 
@@ -87,7 +89,7 @@ def hears(wire: Wire, state: State, record: Tombstone, generation: frozenset[byt
     """`state` hears from a neighbour that keeps `record`; an honest message is not refused."""
     tombs = {1: Tomb(frozenset({record.request}), whole=record.whole)}
     said = Erasures(tombs, generation, {record.request: record}, {})
-    share = Share(state.fence, Gossip(Digests(b"c", b"e", b"r", b"n"), erasures=said))
+    share = Share(state.token.fence, Gossip(Digests(b"c", b"e", b"r", b"n"), erasures=said))
     after, effects = handle(state, Received(1, share, wire.now), wire.signers[state.me])
     assert not [e.why for e in effects if isinstance(e, Refused)]
     return after
@@ -105,11 +107,11 @@ def test_either_record_is_backing_enough() -> None:
         for record in order:
             generation |= both if record.retrain else frozenset()
             state = hears(wire, state, record, generation)
-        assert state.tombstones[request] == strict
-        assert state.generation == both
+        assert state.known.tombstones[request] == strict
+        assert state.known.retrain_epoch == both
     # One that knows the mild record, and of the generation, by the token alone.
     state = hears(wire, wire.disks[0], strict, both)
-    assert hears(wire, state, mild, both).tombstones[request] == strict
+    assert hears(wire, state, mild, both).known.tombstones[request] == strict
 
 
 # --------------------------------------------------------------------- solvers that refuse new data
@@ -161,7 +163,7 @@ def test_a_solver_that_refuses_new_data_does_not_keep_the_network_awake(
     wire.wait(30.0)
     assert wire.resting
     assert wire.token.included[1] != before
-    assert wire.disks[1].current.data == wire.disks[1].data
+    assert wire.disks[1].own.current.data == wire.disks[1].own.data
 
 
 def test_new_data_are_looked_at_though_older_ones_were_refused() -> None:
@@ -209,7 +211,7 @@ def test_a_certificate_without_an_estimate_ends_the_walk() -> None:
     wire.settle()
     assert wire.resting
     account = verify(
-        wire.disks[0].rest.certificate,
+        wire.disks[0].token.parked.certificate,
         wire.terms,
         lambda agent, payload, signature: wire.signers[agent](payload) == signature,
     )
@@ -229,15 +231,15 @@ def test_an_outbox_that_a_tombstone_kills_is_rebuilt() -> None:
     asked = wire.erase(owner, rows=[1])
     wire.settle(
         hold=lambda f: isinstance(f.message, Pass) and f.to == owner,
-        until=lambda: bool(wire.find(Pass, to=owner)) and asked in wire.disks[far].intents,
+        until=lambda: bool(wire.find(Pass, to=owner)) and asked in wire.disks[far].known.intents,
     )
-    assert wire.disks[far].copy.inside == {0, 1, 2, 3}
+    assert wire.disks[far].token.copy.inside == {0, 1, 2, 3}
     # It hears nothing, presumes the token lost, and sends its copy on in a new epoch.
     wire.tell(far, Tick(wire.now + 1000.0))
     while wire.local:
         agent, event = wire.local.pop(0)
         wire.tell(agent, event)
-    role = wire.disks[far].role
+    role = wire.disks[far].token.role
     assert isinstance(role, Out)
     assert role.token.inside == {0, 1, 2, 3}
     wire.settle(hold=lambda f: f.sender == far, until=lambda: asked in wire.disks[owner].tomb.ids)
@@ -245,10 +247,10 @@ def test_an_outbox_that_a_tombstone_kills_is_rebuilt() -> None:
     opened = len(wire.opened)
     wire.settle(
         hold=lambda f: f.sender == far or isinstance(f.message, Pass),
-        until=lambda: asked in wire.disks[far].tombs.get(owner, Tomb()).ids,
+        until=lambda: asked in wire.disks[far].known.tombs.get(owner, Tomb()).ids,
     )
     assert wire.opened[opened:] == [DEAD]
-    assert wire.disks[far].token is not None
+    assert wire.disks[far].token.held is not None
     wire.wait(60.0)
     assert wire.resting
     assert asked in wire.checker.certified

@@ -55,8 +55,8 @@ def check(wire: Wire) -> Callable[[int, bytes, bytes], bool]:
 def assert_idle(wire: Wire) -> None:
     """Everybody has attested; nothing is said, and nobody wakes anybody, however long it lasts."""
     assert wire.resting
-    stamp, left = wire.token.stamp, wire.disks[wire.holder].left
-    assert wire.token.quiet.agents == wire.terms.everybody - left
+    stamp, left = wire.token.stamp, wire.disks[wire.holder].departed
+    assert wire.token.round.agents == wire.terms.everybody - left
     wire.wait(5.0)  # the last signs of life are passed on
     told = len(wire.past)
     wire.wait(60.0)
@@ -75,7 +75,7 @@ def same_knowledge(wire: Wire) -> None:
 @pytest.mark.parametrize("chapter", [1, 2])
 def test_old_words_bring_nothing_back(chapter: int) -> None:
     """Everything that was ever said arrives once more, after all of it was put away."""
-    wire = rested(chapter=chapter)
+    wire = rested(compact_after=chapter)
     first, second = wire.erase(1, rows=[1]), wire.erase(1, rows=[2])
     wire.settle()
     third, fourth = wire.erase(3, rows=[4]), wire.erase(3, rows=[5])
@@ -90,36 +90,38 @@ def test_old_words_bring_nothing_back(chapter: int) -> None:
     assert wire.token.stamp == stamp
     assert [current_gossip(s.fork()).digests for s in wire.disks] == before
     for s in wire.disks:
-        assert not s.tombstones
-        assert s.tombs[1].filed == {first, second}
-        assert s.tombs[3].filed == {third, fourth}
+        assert not s.known.tombstones
+        assert s.known.tombs[1].compacted == {first, second}
+        assert s.known.tombs[3].compacted == {third, fourth}
     assert_idle(wire)
 
 
 def test_a_restored_owner_puts_away_again() -> None:
     """A chapter is written and reaches one neighbour; then its author has the disk from before, and
     the other neighbour, which does not know the chapter, is the first to answer."""
-    wire = rested(chapter=1)
+    wire = rested(compact_after=1)
     first = wire.erase(1, rows=[1])
 
     def says_so(flight: Flight) -> bool:
         return bool(getattr(getattr(flight.message, "gossip", None), "chapters", None))
 
     def certified(s: State) -> bool:
-        return s.rest is not None and bool(s.rest.certificate)
+        return s.token.parked is not None and bool(s.token.parked.certificate)
 
     def rests(flight: Flight) -> bool:
         gossip = getattr(flight.message, "gossip", None)
-        return flight.to == 1 and gossip is not None and bool(gossip.rest)
+        return flight.to == 1 and gossip is not None and bool(gossip.parked)
 
     wire.settle(hold=rests, until=lambda: any(certified(s) for s in wire.disks))
     backup = wire.disks[1]
-    assert first in backup.tombstones
-    assert not backup.chapters
-    wire.settle(until=lambda: bool(wire.disks[1].chapters))
-    (chapter,) = wire.disks[1].chapters
-    assert not wire.disks[2].chapters
-    wire.settle(hold=lambda f: says_so(f) and f.to != 0, until=lambda: bool(wire.disks[0].chapters))
+    assert first in backup.known.tombstones
+    assert not backup.known.compacted
+    wire.settle(until=lambda: bool(wire.disks[1].known.compacted))
+    (chapter,) = wire.disks[1].known.compacted
+    assert not wire.disks[2].known.compacted
+    wire.settle(
+        hold=lambda f: says_so(f) and f.to != 0, until=lambda: bool(wire.disks[0].known.compacted)
+    )
     wire.crash(1)
     wire.flight.clear()
     wire.boot(1, backup)
@@ -129,32 +131,33 @@ def test_a_restored_owner_puts_away_again() -> None:
     wire.wait(60.0)
     same_knowledge(wire)
     for s in wire.disks:
-        assert s.tombs[1].filed == s.tombs[1].ids == {first, second}
-        assert chapter in s.chapters
-        assert len(s.chapters) == 2
+        assert s.known.tombs[1].compacted == s.known.tombs[1].ids == {first, second}
+        assert chapter in s.known.compacted
+        assert len(s.known.compacted) == 2
     assert wire.checker.kept[1] == {first, second}
     assert_idle(wire)
 
 
 def test_an_agent_that_put_itself_away_stays_erased() -> None:
     """Its own backup brings everything back, and a neighbour has lost its disk."""
-    wire = rested(chapter=1)
+    wire = rested(compact_after=1)
     backup = wire.disks[1]
     asked = wire.erase(1, whole=True)
     wire.settle()
     assert all(
-        s.tombs[1] == Tomb(frozenset({asked}), True, False, frozenset({asked})) for s in wire.disks
+        s.known.tombs[1] == Tomb(frozenset({asked}), True, False, frozenset({asked}))
+        for s in wire.disks
     )
     wire.crash(2)
     wire.boot(2, wire.blank(2))
     wire.wait(20.0)
-    assert wire.disks[2].tombs[1].whole
+    assert wire.disks[2].known.tombs[1].whole
     wire.crash(1)
     wire.boot(1, backup)
-    assert wire.disks[1].current is not None
+    assert wire.disks[1].own.current is not None
     wire.wait(20.0)
-    assert wire.disks[1].detached
-    assert not wire.disks[1].factors
+    assert wire.disks[1].own.detached
+    assert not wire.disks[1].own.factors
     assert 1 not in wire.inside
     same_knowledge(wire)
     assert_idle(wire)
@@ -162,29 +165,29 @@ def test_an_agent_that_put_itself_away_stays_erased() -> None:
 
 def test_a_retraining_that_was_put_away_still_voids_old_factors() -> None:
     """The generation stays with the chapter: an old disk starts from zero."""
-    wire = rested(chapter=1, conjugate=False)
+    wire = rested(compact_after=1, conjugate=False)
     backup = wire.disks[2]
-    old = backup.current.revision
+    old = backup.own.current.revision
     for worker in wire.workers:
         worker.judge = lambda work: False
     asked = wire.erase(1, rows=[2])
     wire.settle()
-    assert all(s.tombs[1].filed == {asked} == s.generation for s in wire.disks)
+    assert all(s.known.tombs[1].compacted == {asked} == s.known.retrain_epoch for s in wire.disks)
     wire.crash(2)
     wire.boot(2, backup)
     wire.wait(3.0, hold=lambda f: isinstance(f.message, Pass))
-    assert wire.disks[2].generation == {asked}  # before any token has told it
+    assert wire.disks[2].known.retrain_epoch == {asked}  # before any token has told it
     wire.wait(60.0)
-    assert all(f.revision != old and f.generation == {asked} for f in wire.disks[2].factors)
+    assert all(f.revision != old and f.retrain_epoch == {asked} for f in wire.disks[2].own.factors)
     assert wire.inside == {0, 1, 2, 3}
-    assert wire.token.generation == {asked}
+    assert wire.token.retrain_epoch == {asked}
     assert_idle(wire)
 
 
 def test_requests_of_an_agent_that_left_do_not_hold_up_the_others() -> None:
     """Its open erasures have nobody who puts them away; certificates hold, and others' requests are
     put away as ever."""
-    wire = rested(chapter=2)
+    wire = rested(compact_after=2)
     orphan = wire.erase(2, rows=[1])
     wire.settle()
     wire.crash(2)
@@ -195,9 +198,9 @@ def test_requests_of_an_agent_that_left_do_not_hold_up_the_others() -> None:
     wire.wait(30.0)
     assert wire.resting
     for k in (0, 1, 3):
-        assert wire.disks[k].tombs[3].filed == asked
-        assert wire.disks[k].tombs[2].open == {orphan}
-    account = verify(wire.disks[0].rest.certificate, wire.terms, check(wire))
+        assert wire.disks[k].known.tombs[3].compacted == asked
+        assert wire.disks[k].known.tombs[2].open == {orphan}
+    account = verify(wire.disks[0].token.parked.certificate, wire.terms, check(wire))
     assert {e.request for e in account.erasures} >= {r.hex() for r in (orphan, *asked)}
     assert account.not_attested == ("a3",)
 
@@ -216,8 +219,8 @@ def test_what_was_left_out_for_one_life_is_not_acknowledged_by_the_next() -> Non
 
     wire.settle(hold=cut, until=lambda: asked in wire.disks[0].tomb.ids)
     wire.settle(hold=lambda f: cut(f) or isinstance(f.message, Pass))
-    assert asked in wire.disks[1].tombs[0].ids
-    assert 0 not in wire.disks[2].tombs
+    assert asked in wire.disks[1].known.tombs[0].ids
+    assert 0 not in wire.disks[2].known.tombs
     wire.tell(0, InfluenceMeasured(0.5, wire.now))
     late = wire.find(Share, sender=0, to=1)[-1]
     assert late.message.gossip.erasures is None
@@ -228,25 +231,25 @@ def test_what_was_left_out_for_one_life_is_not_acknowledged_by_the_next() -> Non
     wire.drop(sender=0, to=1)
     wire.deliver(Hello, sender=1, to=2)
     wire.deliver(Welcome, sender=2, to=1)
-    wire.now += wire.terms.patience.welcome + 0.5
+    wire.now += wire.terms.timeouts.welcome + 0.5
     wire.tell(1, Tick(wire.now))
-    assert wire.disks[1].synced
+    assert wire.disks[1].peers.synced
     wire.arrive(late)
     for flight in wire.find(Heard, sender=1, to=0):
         wire.arrive(flight)
-    assert 0 not in wire.disks[1].tombs
-    said = wire.disks[0].acked.get(1)
+    assert 0 not in wire.disks[1].known.tombs
+    said = wire.disks[0].peers.acked.get(1)
     assert said is None or said.erasures != current_gossip(wire.disks[0].fork()).digests.erasures
     wire.wait(60.0)
     assert asked in wire.checker.certified
-    assert asked in wire.disks[1].tombs[0].ids
+    assert asked in wire.disks[1].known.tombs[0].ids
 
 
 # ------------------------------------------------------------------------ certificates at the door
 
 
 def arriving(rest: ParkNotice) -> Share:
-    return Share(rest.stamp, Gossip(Digests(b"", b"", b"", b""), rest=rest))
+    return Share(rest.stamp, Gossip(Digests(b"", b"", b"", b""), parked=rest))
 
 
 @pytest.fixture(scope="module")
@@ -255,10 +258,10 @@ def two_rests() -> tuple[Wire, ParkNotice, ParkNotice]:
     wire = rested()
     wire.erase(1, rows=[1])
     wire.settle()
-    first = wire.disks[0].rest
+    first = wire.disks[0].token.parked
     wire.erase(2, rows=[2])
     wire.settle()
-    return wire, first, wire.disks[0].rest
+    return wire, first, wire.disks[0].token.parked
 
 
 def test_a_rest_is_believed_with_its_own_certificate(two_rests) -> None:
@@ -274,7 +277,7 @@ def test_a_rest_is_believed_with_its_own_certificate(two_rests) -> None:
         lambda first, second: second._replace(certificate=first.certificate),
         lambda first, second: first._replace(stamp=second.stamp),
         lambda first, second: first._replace(tombs=second.tombs),
-        lambda first, second: first._replace(tombs={**first.tombs, 3: Tomb(left=True)}),
+        lambda first, second: first._replace(tombs={**first.tombs, 3: Tomb(departed=True)}),
     ],
 )
 def test_a_certificate_of_something_else_is_refused(two_rests, lie) -> None:
@@ -305,12 +308,12 @@ def test_a_known_certificate_is_not_read_again(two_rests) -> None:
 
 def test_rows_that_were_put_away_are_never_solved_for_again() -> None:
     """A lost disk has the data, and not the list of what was dropped: the chapters have it."""
-    wire = rested(chapter=1)
+    wire = rested(compact_after=1)
     wire.erase(1, rows=[2])
     wire.settle()
     wire.crash(1)
     wire.boot(1, wire.blank(1))
     wire.wait(30.0)
-    assert wire.disks[1].dropped == {row_key(2)}
+    assert wire.disks[1].own.dropped == {row_key(2)}
     assert wire.inside == {0, 1, 2, 3}
     assert_idle(wire)

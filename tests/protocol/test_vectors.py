@@ -88,12 +88,12 @@ def test_a_chapter_is_read_as_the_page_says() -> None:
     signature = bytes.fromhex(vector["signature"])
     key.verify(signature, bytes.fromhex(vector["pae"]), ec.ECDSA(hashes.SHA256()))
     # run · agent · request · flags · number of rows · (length · commitment) twice
-    assert raw[:32] == load(FOLDER / "network.toml").terms().run
+    assert raw[:32] == load(FOLDER / "network.toml").terms().network_id
     assert raw[32:36] == (1).to_bytes(4, "big")
     assert raw[48:53] == bytes([0, 0, 0, 0, 2])
     assert raw[53] == raw[70] == 16
     assert len(raw) == 87
-    (entry,) = CompactedErasures(raw, 1, signature).filed
+    (entry,) = CompactedErasures(raw, 1, signature).erasures
     assert entry.request == raw[32:48]
     assert entry.rows == {raw[54:70], raw[71:]}
 
@@ -126,6 +126,6 @@ def test_every_kind_of_signed_record_has_a_vector() -> None:
     kinds = {
         value.kind
         for value in vars(records).values()
-        if isinstance(value, type) and issubclass(value, records.Record) and value.kind
+        if isinstance(value, type) and issubclass(value, records.SignedStatement) and value.kind
     }
     assert kinds - {CompactedErasures.kind} <= {vector["payloadType"] for vector in SIGNED}

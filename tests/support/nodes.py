@@ -1,6 +1,6 @@
 """Agents in one event loop, with real disks and a wire that is a function call.
 
-    async with nodes(Processes(tmp_path / "net", agents=3, patience=QUICK)) as agents:
+    async with nodes(Processes(tmp_path / "net", agents=3, timeouts=QUICK)) as agents:
         await until(lambda: agents["a1"].phase == "resting")
 
 Nothing is started in the `Processes`: it only makes the folders.

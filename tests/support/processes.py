@@ -35,11 +35,11 @@ from unweave.operations.supervisor import Child, Process
 from unweave.protocol.token import request_id
 from unweave.testing.transport import free_ports
 
-__all__ = ["PATIENCE", "Processes", "erase"]
+__all__ = ["TIMEOUTS", "Processes", "erase"]
 
 
 # Shorter than the defaults, so that healing takes seconds; long enough for a busy machine.
-PATIENCE = {"welcome": 1.5, "resend": 0.5, "ack": 4.0, "alive": 1.0, "loss": 10.0}
+TIMEOUTS = {"welcome": 1.5, "resend": 0.5, "ack": 4.0, "alive": 1.0, "loss": 10.0}
 _LIMIT = 180.0  # seconds; nothing here takes as long, on any machine
 
 
@@ -57,7 +57,7 @@ class Processes:
         seed: int = 0,
         addresses: Sequence[str] | None = None,
         metrics: bool = False,
-        patience: Mapping[str, float] = PATIENCE,
+        timeouts: Mapping[str, float] = TIMEOUTS,
         draw: Callable[[Any, int], Any] | None = None,
         **settings: Any,
     ) -> None:
@@ -76,7 +76,7 @@ class Processes:
             graph=graph,
             metrics=[f"127.0.0.1:{port}" for port in ports[count:]] if metrics else (),
             seed=seed,
-            patience=dict(patience),
+            timeouts=dict(timeouts),
             **settings,
         )
         self.metrics = ports[count:]

@@ -47,7 +47,7 @@ def counts(outcome: Outcome) -> Counter[str]:
     found["certificates"] = len(checker.certificates)
     found["erasures certified"] = len(checker.certified)
     found["erasures put away"] = len(checker.filed)
-    found["agents gone"] = len(outcome.world.state(outcome.world.parked or 0).left)
+    found["agents gone"] = len(outcome.world.state(outcome.world.parked or 0).departed)
     found["as bytes"] = type(outcome.world).__name__ == "WireWorld"
     found["mixed versions"] = any(outcome.crew.versions)
     return found

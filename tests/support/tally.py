@@ -47,7 +47,7 @@ ROWS = 12
 # Row r of any agent occupies its own bits of component 0; sums over agents stay below 2^63.
 _SHIFT = 4
 _VERSION = 1000
-PATIENCE = Timeouts(welcome=2.0, resend=0.5, ack=3.0, alive=1.0, loss=10.0)
+TIMEOUTS = Timeouts(welcome=2.0, resend=0.5, ack=3.0, alive=1.0, loss=10.0)
 
 
 def row_key(row: int) -> bytes:
@@ -122,7 +122,7 @@ class Tally:
 def tally_terms(topology: Topology, seed: int, *, conjugate: bool = True, **settings: Any) -> Terms:
     dim = 2 if conjugate else 3
     return Terms(
-        run=hashlib.sha256(b"tally").digest(),
+        network_id=hashlib.sha256(b"tally").digest(),
         topology=topology,
         grid=Grid((0,) * dim),
         eta0=np.full(dim, 1, dtype=np.int64),
@@ -172,9 +172,9 @@ def expected_eta(world: World, checker: Checker) -> list[int]:
     left: frozenset[int] = frozenset()
     for agent in world.agents:
         if agent.state is not None:
-            left |= gone(agent.state.tombs)
+            left |= gone(agent.state.known.tombs)
     for k, agent in enumerate(world.agents):
-        tomb = world.state(k).tombs.get(k, NOTHING)
+        tomb = world.state(k).known.tombs.get(k, NOTHING)
         if k in left or tomb.whole:
             continue
         erased = frozenset(row for r in tomb.ids for row in checker.erased[r][1])
@@ -216,9 +216,9 @@ def run_storm(
         "forget": rng.choice(["seek", "walk"]),
         "attest": rng.choice(["sweep", "sweep", "walk"]),
         "kept": rng.choice([1, 2, 3]),
-        "chapter": rng.choice([1, 2, 256]),
+        "compact_after": rng.choice([1, 2, 256]),
         "max_passes": 8,
-        "patience": PATIENCE,
+        "timeouts": TIMEOUTS,
     } | settings
     terms = tally_terms(topology, seed, **chosen)
     storm = RandomFaults(profile, size, seed)
@@ -255,7 +255,7 @@ def run_storm(
 def check_sum(world: World, checker: Checker) -> None:
     """The token at rest holds exactly what it should."""
     assert world.parked is not None
-    token = world.state(world.parked).token
+    token = world.state(world.parked).token.held
     assert token is not None
     found, expected = [int(v) for v in token.eta[:2]], expected_eta(world, checker)
     if found != expected:

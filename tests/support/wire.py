@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
-from tests.support.tally import PATIENCE, Tally, row_key, tally_checker, tally_signers
+from tests.support.tally import TIMEOUTS, Tally, row_key, tally_checker, tally_signers
 from tests.support.tally import tally_terms as terms_of
 from unweave.graph import Topology
 from unweave.persistent import NOBODY, Bitmap
@@ -73,7 +73,7 @@ class Wire:
         **settings: Any,
     ) -> None:
         topology = Topology([f"a{k + 1}" for k in range(size)], list(edges))
-        settings = {"patience": PATIENCE} | settings
+        settings = {"timeouts": TIMEOUTS} | settings
         made = (terms_of(topology, seed, **settings) for seed in count())
         self.terms = next(terms for terms in made if terms.genesis == genesis)
         self.checker = tally_checker(self.terms)
@@ -103,24 +103,26 @@ class Wire:
     @property
     def holder(self) -> int:
         """Who has the newest token."""
-        stamps = {k: s.token.stamp for k, s in enumerate(self.disks) if s.token is not None}
+        stamps = {
+            k: s.token.held.stamp for k, s in enumerate(self.disks) if s.token.held is not None
+        }
         assert stamps, "nobody has a token"
         return max(stamps, key=lambda k: stamps[k])
 
     @property
     def token(self) -> Token:
-        token = self.disks[self.holder].token
+        token = self.disks[self.holder].token.held
         assert token is not None
         return token
 
     @property
     def inside(self) -> Bitmap:
         """The agents in the newest token; nobody while there is none."""
-        return self.token.inside if any(s.token for s in self.disks) else NOBODY
+        return self.token.inside if any(s.token.held for s in self.disks) else NOBODY
 
     @property
     def resting(self) -> bool:
-        return any(isinstance(s.role, Parked) for k, s in enumerate(self.disks) if self.up[k])
+        return any(isinstance(s.token.role, Parked) for k, s in enumerate(self.disks) if self.up[k])
 
     # ---------------------------------------------------------------------------------- driving
 

@@ -83,7 +83,7 @@ def build() -> dict[str, bytes]:
         record(what, people[one.author], one.kind, one.raw, one.signature)
 
     s = State(terms, NORTH)
-    s.boot = 11
+    s.incarnation = 11
     token = empty_token(s, Stamp(1, NORTH, 11, 9, 14))
     token = token._replace(included=(Revision(1, 11), Revision(1, 12), Revision(1, 13), OUT))
     token = token._replace(eta=token.eta + units(9, 6))
@@ -93,7 +93,7 @@ def build() -> dict[str, bytes]:
     ) -> Token:
         """The removal visit of one owner, without the walk around it."""
         owner = State(terms, k)
-        owner.boot = 11 + k
+        owner.incarnation = 11 + k
         commitments = frozenset(people[k].commit(row) for row in rows)
         request = EraseRequested(request_id(k, fixed_request(name)), whole, commitments, 0.0)
         owner, _ = handle(owner, request, people[k].sign)
@@ -104,9 +104,9 @@ def build() -> dict[str, bytes]:
         for one in intents:
             keep(f"{NAMES[k]} asks for an erasure", one)
         keep(f"{NAMES[k]} changes the token", receipt)
-        for one in owner.tombstones.values():
+        for one in owner.known.tombstones.values():
             keep(f"{NAMES[k]} has carried the erasure out", one)
-        s.tombstones = {**s.tombstones, **owner.tombstones}
+        s.known.tombstones = {**s.known.tombstones, **owner.known.tombstones}
         included = (*token.included[:k], after, *token.included[k + 1 :])
         hash_ = chain(token.receipts, receipt)
         return token._replace(eta=eta, included=included, receipts=hash_)
@@ -117,16 +117,16 @@ def build() -> dict[str, bytes]:
     )
     for k in (NORTH, SOUTH, EAST):  # east is no neighbour of west: it seconds the others
         voter = State(terms, k)
-        voter.synced = True
-        voter.votes = s.votes
+        voter.peers.synced = True
+        voter.known.votes = s.known.votes
         cast = VoteCast(WEST, request_id(WEST, fixed_request("west")), 0.0)
         voter, _ = handle(voter, cast, people[k].sign)
-        s.votes = {**s.votes, **voter.votes}
-        keep(f"{NAMES[k]} votes that west is gone", voter.votes[WEST, k])
+        s.known.votes = {**s.known.votes, **voter.known.votes}
+        keep(f"{NAMES[k]} votes that west is gone", voter.known.votes[WEST, k])
 
-    s.tombs = join(token.tombs, {WEST: Tomb(left=True)})
+    s.known.tombs = join(token.tombs, {WEST: Tomb(departed=True)})
     inside = Bitmap(k for k, revision in enumerate(token.included) if revision.counter)
-    token = token._replace(tombs=s.tombs, inside=inside)
+    token = token._replace(tombs=s.known.tombs, inside=inside)
     statement = attestation(terms, token)
     signatures = {k: sign_statement(statement, people[k].sign) for k in (NORTH, EAST, SOUTH)}
     for k, signature in signatures.items():
@@ -135,8 +135,8 @@ def build() -> dict[str, bytes]:
     quiet = AttestationRound(
         agents=agents, audit=token.eta, statement=statement, signatures=signatures
     )
-    token = token._replace(quiet=quiet)
-    closed = closing(s, token, token.stamp.next(s.boot), None)
+    token = token._replace(round=quiet)
+    closed = closing(s, token, token.stamp.next(s.incarnation), None)
     sign = people[NORTH].sign
     record(
         "north closes the cover", people[NORTH], PAYLOAD_TYPE, closed, sign_statement(closed, sign)
@@ -144,7 +144,7 @@ def build() -> dict[str, bytes]:
     mismatch = AuditMismatch.write(
         NORTH,
         sign,
-        run=terms.run.hex(),
+        run=terms.network_id.hex(),
         stamp=list(token.stamp),
         eta=digest(token.eta).hex(),
         audit=digest(terms.eta0).hex(),
@@ -154,7 +154,7 @@ def build() -> dict[str, bytes]:
     influence = InfluenceReport.write(
         NORTH,
         sign,
-        run=terms.run.hex(),
+        run=terms.network_id.hex(),
         agent=NORTH,
         stamp=list(token.stamp),
         influence=0.25,
@@ -162,8 +162,8 @@ def build() -> dict[str, bytes]:
     keep("north publishes its influence", influence)
 
     # Binary payloads are written in hex.
-    own = [one for one in s.tombstones.values() if one.agent == EAST]
-    chapter = CompactedErasures.put_away(EAST, people[EAST].sign, terms.run, own)
+    own = [one for one in s.known.tombstones.values() if one.agent == EAST]
+    chapter = CompactedErasures.write_all(EAST, people[EAST].sign, terms.network_id, own)
     put_away = {
         "what": "east puts its erasure away",
         "signer": "east",

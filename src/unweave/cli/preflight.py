@@ -58,7 +58,7 @@ def look_at_agent(home: Path, factors: Factors) -> list[Result]:
 
     def store() -> str:
         states.append(None if _running(agent) else _state(agent))
-        return "" if states[0] is None else f"epoch {states[0].fence.epoch}"
+        return "" if states[0] is None else f"epoch {states[0].token.fence.epoch}"
 
     if results[1]["problem"] is not None:
         return results  # the store is sealed with the key, and so are the names of erased records
@@ -271,10 +271,10 @@ def _data(agent: AgentFolder, state: State | None, factors: Factors) -> str:
 
     name = agent.config.name
     status = _status(agent)
-    if name in status.get("erased", ()) if state is None else state.detached:
+    if name in status.get("erased", ()) if state is None else state.own.detached:
         return "none needed: all erased"
     data = open_data(agent, open_identity(agent))
-    dropped = frozenset[bytes]() if state is None else state.dropped
+    dropped = frozenset[bytes]() if state is None else state.own.dropped
     # Who runs was admitted when it started, and may have erased since.
     count = data.check() if status else admit(data, agent.config.min_records, state)
     if isinstance(data.model, ConjugateModel) and not status:

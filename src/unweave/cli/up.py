@@ -83,8 +83,8 @@ def up(
         console.print(f"Starting {_number(homes)}; {how}.")
     try:
         with Supervisor(homes, restart=restart) as agents:
-            patience = max(30.0, 2.0 * len(agents.children))
-            agents.ready(patience if until == "forever" else min(patience, timeout))
+            timeouts = max(30.0, 2.0 * len(agents.children))
+            agents.ready(timeouts if until == "forever" else min(timeouts, timeout))
             missing = ""
             if until != "ready":
                 end = time.monotonic() + timeout if until == "rest" else None

@@ -53,7 +53,7 @@ def terms_of(
     if forget not in ("seek", "walk"):
         raise ConfigError(f'forget = {forget!r}: choose "seek" or "walk"')
     return Terms(
-        run=_run_id(model, graph, schedule, seed),
+        network_id=_run_id(model, graph, schedule, seed),
         topology=graph,
         grid=model.grid,
         eta0=model.eta0,
@@ -64,7 +64,7 @@ def terms_of(
         attest="sweep",
         solve=solve,
         max_passes=sys.maxsize,  # whoever asks for the steps also says when it is enough
-        rest=False,
+        parks=False,
     )
 
 
@@ -97,14 +97,14 @@ def erased(token: Token | None, asked: Asked) -> bool:
 
 def retrained(token: Token, asked: Asked) -> bool:
     """Whether one of the requests made everybody start from zero."""
-    return bool(frozenset().union(*asked.values()) & token.generation)
+    return bool(frozenset().union(*asked.values()) & token.retrain_epoch)
 
 
 def attested(walk: Walk) -> Token | None:
     """The token at rest that everybody has attested, or None while it is under way."""
     holder = walk.world.parked
-    token = None if holder is None else walk.world.state(holder).token
-    complete = token is not None and len(token.quiet.agents) == walk.terms.size
+    token = None if holder is None else walk.world.state(holder).token.held
+    complete = token is not None and len(token.round.agents) == walk.terms.size
     return token if complete else None
 
 
@@ -268,7 +268,7 @@ class Federation:
         """An agent's current contribution; zero if it is not in the token."""
         k = agent_index(self.graph, agent)
         token = self._walk.token
-        held = None if token is None else self._walk.world.state(k).factor(token.included[k])
+        held = None if token is None else self._walk.world.state(k).own.factor(token.included[k])
         return self.model.grid.zeros() if held is None else held.units
 
     def influence(self) -> dict[str, float]:
@@ -394,7 +394,7 @@ class Federation:
         protocol requires the two sums to be equal, bit for bit."""
         first, walk = len(self.history), self._walk
         walk.begin()
-        walk.world.amend(replace(walk.terms, rest=True, solve="pass", max_passes=0))
+        walk.world.amend(replace(walk.terms, parks=True, solve="pass", max_passes=0))
         try:
             walk.until(lambda: attested(walk) is not None, "auditing", progress, None)
             token = attested(walk)
@@ -404,7 +404,7 @@ class Federation:
             walk.wake()
         return Audit(
             self.model.posterior(token.eta).digest,
-            self._names(token.quiet.agents),
+            self._names(token.round.agents),
             self._names(token.inside),
             len(self.history) - first,
         )

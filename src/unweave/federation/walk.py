@@ -34,18 +34,20 @@ class Recorder:
         self.stays_out: dict[int, str] = {}  # agent → why its factor last could not be in the token
 
     def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None:
-        if after.baulked is not before.baulked:  # else nobody was refused: this is run often
+        if (
+            after.own.infeasible_at is not before.own.infeasible_at
+        ):  # else nobody was refused: this is run often
             for effect in effects:
                 if isinstance(effect, StaysOut):
                     self.stays_out[agent] = effect.why
-        token = after.copy
-        if token is None or token is before.copy:
+        token = after.token.copy
+        if token is None or token is before.token.copy:
             return
         old = self.token
         self.token = token
         was = None if old is None else old.included[agent]
         now = token.included[agent]
-        if after.tombs is not before.tombs and after.tomb.ids != before.tomb.ids:
+        if after.known.tombs is not before.known.tombs and after.tomb.ids != before.tomb.ids:
             action = "forget"
         elif was == now:
             action = "pass"
@@ -125,20 +127,20 @@ class Walk:
 
     def _has_rows(self, k: int) -> bool:
         """Whether anything is left to contribute: all records may have been forgotten."""
-        return self.workers[k].shard(self.world.state(k).dropped).n > 0
+        return self.workers[k].shard(self.world.state(k).own.dropped).n > 0
 
     def _is_unsettled(self, token: Token, k: int) -> bool:
         """Whether this agent's rows are not in the token, or are newer than what it includes."""
         if is_missing(token, k) and self._has_rows(k):
             return True
         state = self.world.state(k)
-        current = state.current
+        current = state.own.current
         if current is None or state.tomb.out:
             return False
         return (
             current.revision != token.included[k]
-            or current.data != state.data
-            or current.rows != state.rows
+            or current.data != state.own.data
+            or current.rows != state.own.rows
         )
 
     def _stuck(self) -> bool:
@@ -152,7 +154,7 @@ class Walk:
 
         if self._untried.find(lambda k: k not in why and absent(k)) is not None:
             return False
-        if any(self.world.state(k).intents for k in range(len(self.workers))):
+        if any(self.world.state(k).known.intents for k in range(len(self.workers))):
             return False  # an erasure may make room
         return any(map(absent, why))
 
@@ -162,7 +164,7 @@ class Walk:
         token, why = self._recorder.token, self._recorder.stays_out
         for k in sorted(why):
             state = self.world.state(k)
-            if state.tomb.out or state.detached or (token is not None and k in token.inside):
+            if state.tomb.out or state.own.detached or (token is not None and k in token.inside):
                 del why[k]
         if why:
             names = ", ".join(self.terms.name(k) for k in sorted(why))

@@ -16,7 +16,7 @@ _TABLES: dict[str, type[BaseModel]] = {
     "agents": AgentEntry,
     "graph": GraphEntry,
     "model": ModelEntry,
-    "patience": TimeoutsEntry,
+    "timeouts": TimeoutsEntry,
 }
 
 

@@ -63,7 +63,7 @@ class Manifest(StrictTable):
     graph: str | GraphEntry | None = None
     edges: list[Annotated[list[str], Field(min_length=2, max_length=2)]] | None = None
     model: ModelEntry
-    patience: TimeoutsEntry = TimeoutsEntry()
+    timeouts: TimeoutsEntry = TimeoutsEntry()
     agents: (
         Annotated[int, Field(ge=1, le=1_000_000)] | Annotated[list[AgentEntry], Field(min_length=1)]
     )
@@ -198,7 +198,7 @@ class Manifest(StrictTable):
         except ConfigError as error:
             raise ConfigError(f"{self._where.name}: {error}") from None
         return Terms(
-            run=self.digest,
+            network_id=self.digest,
             topology=self.topology,
             grid=model.grid,
             eta0=model.eta0,
@@ -210,7 +210,7 @@ class Manifest(StrictTable):
             solve=self.solve,
             max_passes=self.max_passes,
             kept=self.kept,
-            patience=Timeouts(**self.patience.model_dump()),
+            timeouts=Timeouts(**self.timeouts.model_dump()),
             keyids=keyids,
         )
 

@@ -45,52 +45,54 @@ def log_activity(log: Log, before: State, after: State) -> None:
 def news(before: State, after: State) -> Iterator[ActivityEntry]:
     """What is worth a line; unchanged fields are the same objects, so most steps cost little."""
     name = after.terms.name
-    if after.synced and not before.synced:
-        heard = [name(k) for k in after.neighbours if k in after.welcomed]
+    if after.peers.synced and not before.peers.synced:
+        heard = [name(k) for k in after.neighbours if k in after.peers.welcomed]
         yield ActivityEntry("joined", {"neighbours": _listed(heard) or "none"})
-    if after.suspects is not before.suspects:
-        for k in sorted(after.suspects - before.suspects):
+    if after.peers.suspects is not before.peers.suspects:
+        for k in sorted(after.peers.suspects - before.peers.suspects):
             yield ActivityEntry("a neighbour does not answer", {"agent": name(k)}, "warning")
-        for k in sorted(before.suspects - after.suspects):
+        for k in sorted(before.peers.suspects - after.peers.suspects):
             yield ActivityEntry("a neighbour answers again", {"agent": name(k)})
-    if after.fence.epoch != before.fence.epoch and before.fence != NEVER:
-        facts = {"epoch": after.fence.epoch, "by": name(after.fence.initiator)}
+    if after.token.fence.epoch != before.token.fence.epoch and before.token.fence != NEVER:
+        facts = {"epoch": after.token.fence.epoch, "by": name(after.token.fence.initiator)}
         yield ActivityEntry(_renewed(before, after), facts)
-    if after.intents is not before.intents:
-        for request in sorted(after.intents.keys() - before.intents.keys()):
-            intent = after.intents[request]
+    if after.known.intents is not before.known.intents:
+        for request in sorted(after.known.intents.keys() - before.known.intents.keys()):
+            intent = after.known.intents[request]
             facts = {"agent": name(intent.agent), "scope": _scope(intent)}
             yield ActivityEntry("asked to erase", facts | {"request": request.hex()})
-    if after.tombs is not before.tombs:
+    if after.known.tombs is not before.known.tombs:
         yield from _buried(before, after)
-    if after.votes is not before.votes:
-        for target, voter in sorted(after.votes.keys() - before.votes.keys()):
-            votes = sum(1 for t, _ in after.votes if t == target)
+    if after.known.votes is not before.known.votes:
+        for target, voter in sorted(after.known.votes.keys() - before.known.votes.keys()):
+            votes = sum(1 for t, _ in after.known.votes if t == target)
             facts = {"agent": name(target), "by": name(voter)}
             count = {"votes": votes, "needed": after.terms.quorum}
             yield ActivityEntry("a vote that an agent is gone", facts | count)
-    if after.factors is not before.factors:
+    if after.own.factors is not before.own.factors:
         yield from _learned(before, after)
-    if after.rest is not before.rest and after.rest is not None:
+    if after.token.parked is not before.token.parked and after.token.parked is not None:
         yield from _rested(before, after)
-    if after.halts is not before.halts:
-        for author in sorted(halt.author for halt in after.halts - before.halts):
+    if after.known.mismatches is not before.known.mismatches:
+        for author in sorted(
+            halt.author for halt in after.known.mismatches - before.known.mismatches
+        ):
             yield ActivityEntry(MISMATCH, {"found_at": name(author)}, "error")
-    if after.halted and not before.halted:
+    if after.audit_failed and not before.audit_failed:
         yield ActivityEntry("halted: two audits did not add up", {}, "error")
 
 
 def _renewed(before: State, after: State) -> str:
     """Only who opens an epoch knows why, and tells so; others know what they hear with it."""
-    if after.generation != before.generation:
+    if after.known.retrain_epoch != before.known.retrain_epoch:
         return "a new token: an erasure asked everybody to start from nothing"
-    if after.left != before.left:
+    if after.departed != before.departed:
         return "a new token, without an agent that is gone"
     return "a new token in place of the last one"
 
 
 def _learned(before: State, after: State) -> Iterator[ActivityEntry]:
-    now, then = after.current, before.current
+    now, then = after.own.current, before.own.current
     if now is None or (then is not None and now.revision == then.revision):
         return
     if then is None:
@@ -105,31 +107,31 @@ def _learned(before: State, after: State) -> Iterator[ActivityEntry]:
 
 
 def _buried(before: State, after: State) -> Iterator[ActivityEntry]:
-    for agent, tomb in after.tombs.items():
-        then: Tomb = before.tombs.get(agent, NOTHING)
+    for agent, tomb in after.known.tombs.items():
+        then: Tomb = before.known.tombs.get(agent, NOTHING)
         if tomb is then:
             continue
         who = after.terms.name(agent)
-        if tomb.left and not then.left:
+        if tomb.departed and not then.departed:
             yield ActivityEntry("gone by a quorum of votes: it is taken out", {"agent": who})
         for request in sorted(tomb.ids - then.ids):
-            stone = after.tombstones.get(request)
+            stone = after.known.tombstones.get(request)
             facts = {"agent": who} | ({} if stone is None else {"scope": _scope(stone)})
             yield ActivityEntry("taken out of the token", facts | {"request": request.hex()})
 
 
 def _rested(before: State, after: State) -> Iterator[ActivityEntry]:
-    rest = after.rest
+    rest = after.token.parked
     assert rest is not None
     name = after.terms.name
-    waiting = after.terms.beyond(rest.quiet, after.left)
-    if not waiting and (before.rest is None or rest.stamp != before.rest.stamp):
-        facts: dict[str, Any] = {"at": name(rest.holder), "attested": len(rest.quiet)}
-        if after.copy is not None and after.copy.included == rest.included:
-            facts["digest"] = digest(after.copy.eta).hex()[:12]
+    waiting = after.terms.beyond(rest.attested, after.departed)
+    if not waiting and (before.token.parked is None or rest.stamp != before.token.parked.stamp):
+        facts: dict[str, Any] = {"at": name(rest.holder), "attested": len(rest.attested)}
+        if after.token.copy is not None and after.token.copy.included == rest.included:
+            facts["digest"] = digest(after.token.copy.eta).hex()[:12]
         yield ActivityEntry("the token rests", facts)
     proved = _proved(rest)
-    if proved - _proved(before.rest):
+    if proved - _proved(before.token.parked):
         agents = [name(agent) for agent in sorted({requested_of(request) for request in proved})]
         requests = sorted(request.hex() for request in proved)
         yield ActivityEntry("certified", {"agents": _listed(agents), "requests": _listed(requests)})

@@ -152,14 +152,14 @@ def _look_at(folder: AgentFolder, data: PrivateData, identity: Identity) -> _Sai
             at = State(folder.terms, folder.me) if state is None else state
             at, again = remember(folder.certificates, store, at, identity.sign, identity.signed)
             state = at if again else state
-    if state is not None and (state.detached or any(i.whole for i in state.own_intents())):
+    if state is not None and (state.own.detached or any(i.whole for i in state.own_intents())):
         return _Said(again=again)
-    dropped = frozenset[bytes]() if state is None else state.dropped
+    dropped = frozenset[bytes]() if state is None else state.own.dropped
     try:
         admit(data, folder.config.min_records, state)
         return _Said(again=again)
     except (DataError, GridOverflow) as error:
-        if state is None or not (state.counter or dropped or state.tomb.ids):
+        if state is None or not (state.own.counter or dropped or state.tomb.ids):
             raise
         return _Said(problem=str(error), again=again)
 
@@ -210,8 +210,8 @@ async def _second(node: AgentDriver) -> None:
     state = node.state
     if state is None or not node.folder.config.auto_vote:
         return
-    for (target, _), vote in list(state.votes.items()):
-        unknown = target != node.me and (target, node.me) not in state.votes
+    for (target, _), vote in list(state.known.votes.items()):
+        unknown = target != node.me and (target, node.me) not in state.known.votes
         if unknown and _may_second(node, target):
             await node.probe(target)
             await node.tell(VoteCast(target, vote.request, time.monotonic()))
@@ -222,5 +222,5 @@ def _may_second(node: AgentDriver, target: int) -> bool:
     state = node.state
     if state is None or node.me in neighbours:
         return state is not None
-    voted = sum(1 for n in neighbours if (target, n) in state.votes)
+    voted = sum(1 for n in neighbours if (target, n) in state.known.votes)
     return 2 * voted > len(neighbours)

@@ -76,7 +76,7 @@ def back_up(folder: str | Path, archive: str | Path, *, data: bool = False) -> B
     index: dict[str, Any] = {
         "format": _FORMAT,
         "agent": identity.name,
-        "network": home.terms.run.hex(),
+        "network": home.terms.network_id.hex(),
         "data": data,
         "files": {name: _digest(files[name]) for name in sorted(files)},
     }
@@ -293,7 +293,7 @@ def _check(source: Path, place: Path, found: Backup) -> None:
     try:
         home = AgentFolder.read(place)
         identity = open_identity(home)
-        if (identity.name, home.terms.run.hex()) != (found.agent, found.network):
+        if (identity.name, home.terms.network_id.hex()) != (found.agent, found.network):
             raise ConfigError(f"{source}: its index names another agent than its key does")
         if home.store.exists():
             with explained(home.store):

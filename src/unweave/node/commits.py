@@ -136,7 +136,7 @@ class Steps:
 
 
 def _same(name: str, before: State, after: State) -> bool:
-    return before.__dict__[name] is after.__dict__[name]
+    return before.durable(name) is after.durable(name)
 
 
 # ------------------------------------------------------------------------------

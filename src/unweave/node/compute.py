@@ -61,7 +61,7 @@ class ComputeQueue:
                 return Done(work.key, await self._ask(work), time.monotonic())
             except Exception as error:  # of any kind
                 self.complain(error)
-            await asyncio.sleep(self._terms.patience.ack)
+            await asyncio.sleep(self._terms.timeouts.ack)
             if not wanted():
                 return None
         return self.without(work)

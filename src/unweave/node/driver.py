@@ -227,7 +227,7 @@ class AgentDriver:
         s = self.state
         if s is not None and neighbour in s.neighbours:
             call = self._tasks.begin(self._hands.send(neighbour, hello(s.fork(), neighbour)))
-            await asyncio.wait({call}, timeout=self.terms.patience.ack)
+            await asyncio.wait({call}, timeout=self.terms.timeouts.ack)
 
     async def image(self) -> bytes:
         """The store as a file, for a backup."""
@@ -240,7 +240,7 @@ class AgentDriver:
         found = None if s is None else await asyncio.to_thread(measure_influence, self.model, s)
         if s is None or found is None:
             return
-        known = s.figures.get(self.me)
+        known = s.known.influences.get(self.me)
         if known is None or known.influence != found.influence:
             await self._step(found)
 
@@ -331,7 +331,7 @@ class EffectRunner:
     async def _work(self, work: Work) -> None:
         def wanted() -> bool:
             state = self._steps.state
-            return state is not None and state.pending == work.key
+            return state is not None and state.token.pending == work.key
 
         done = await self._desk.answer(work, wanted)
         if done is None:
@@ -405,17 +405,17 @@ def phase(s: State | None) -> str:
     """For status, health and logs."""
     if s is None:
         return "starting"
-    if s.halted:
+    if s.audit_failed:
         return "halted"
-    if s.tomb.left:
+    if s.tomb.departed:
         return "left"
-    if not s.synced:
+    if not s.peers.synced:
         return "quarantine"
-    if isinstance(s.role, Hold):
-        return "solving" if s.pending else "holding"
-    if isinstance(s.role, Out):
+    if isinstance(s.token.role, Hold):
+        return "solving" if s.token.pending else "holding"
+    if isinstance(s.token.role, Out):
         return "sending"
-    if isinstance(s.role, Parked):
+    if isinstance(s.token.role, Parked):
         return "resting"
     return "idle"
 
@@ -426,10 +426,10 @@ def phase(s: State | None) -> str:
 
 def measure_influence(model: Model, s: State) -> InfluenceMeasured | None:
     """This agent's influence; None if the token that rests is not known here, or is without it."""
-    rest, copy = s.rest, s.copy
+    rest, copy = s.token.parked, s.token.copy
     if rest is None or copy is None or copy.included != rest.included:
         return None
-    held = s.factor(rest.included[s.me])
+    held = s.own.factor(rest.included[s.me])
     if held is None:
         return None
     value = influence(model, copy.eta, held.units)

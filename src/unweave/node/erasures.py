@@ -117,9 +117,9 @@ def remember(
 def unremembered(folder: Path, s: State, mine: Mine) -> Iterator[Remembered]:
     """The erasures of this agent that the certificates in `folder` prove and its state does not
     know. Whatever this agent has not signed itself is left alone."""
-    if s.tomb.whole or s.tomb.left:
+    if s.tomb.whole or s.tomb.departed:
         return
-    known = {*s.tomb.ids, *s.intents}
+    known = {*s.tomb.ids, *s.known.intents}
     for path in sorted(folder.glob("certificate-*.json")):
         try:
             found = list(_removals(path, s, mine))
@@ -135,7 +135,7 @@ def _removals(path: Path, s: State, mine: Mine) -> Iterator[Remembered]:
     for payload, signatures in tombstones_of(path.read_bytes()):
         body = json.loads(payload)
         request = bytes.fromhex(body["request"])
-        if body["run"] != s.terms.run.hex() or body["agent"] != s.me:
+        if body["run"] != s.terms.network_id.hex() or body["agent"] != s.me:
             continue
         if len(request) != _REQUEST or requested_of(request) != s.me:
             continue
@@ -153,10 +153,10 @@ def _removals(path: Path, s: State, mine: Mine) -> Iterator[Remembered]:
 def _own(s: State) -> Iterator[Intent | Tombstone | CompactedErasure]:
     """All erasures of this agent: asked for, carried out, put away."""
     yield from s.own_intents()
-    yield from (record for record in s.tombstones.values() if record.agent == s.me)
-    for chapter in s.chapters.values():
+    yield from (record for record in s.known.tombstones.values() if record.agent == s.me)
+    for chapter in s.known.compacted.values():
         if chapter.agent == s.me:
-            yield from chapter.filed
+            yield from chapter.erasures
 
 
 def erased_before(s: State) -> bytes | None:

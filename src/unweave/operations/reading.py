@@ -129,7 +129,7 @@ class _Shown(NamedTuple):
 
     inside: frozenset[int]
     tombs: Tombs
-    generation: frozenset[bytes]
+    retrain_epoch: frozenset[bytes]
 
 
 def _forbidden(

@@ -181,7 +181,7 @@ class Supervisor:
             )
         self._opened = True
 
-    def stop(self, patience: float = 10.0) -> None:
+    def stop(self, timeouts: float = 10.0) -> None:
         """SIGTERM to everybody at once, then wait; SIGKILL to those who do not listen."""
         alive = [
             c.process for c in self.children.values() if c.process and c.process.poll() is None
@@ -189,7 +189,7 @@ class Supervisor:
         for process in alive:
             process.terminate()
             process.send_signal(signal.SIGCONT)  # one that is frozen hears it only when it wakes
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeouts
         try:
             for process in alive:
                 with contextlib.suppress(subprocess.TimeoutExpired):

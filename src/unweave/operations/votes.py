@@ -65,14 +65,14 @@ def collect_votes(
         refused = _round(agents, manifest.topology, asked, name, request, end)
         if not refused or len(voters) - len(refused) >= quorum:
             break
-        early = _early(agents, list(refused), name, began, manifest.patience.loss)
+        early = _early(agents, list(refused), name, began, manifest.timeouts.loss)
         if not early:
             break
         delay = max(early.values())
         heard = told({voter: refused[voter] for voter in early})  # the others wait for these
         when = (
             f"{heard}; votes that {name} is gone count when nothing was heard of it for "
-            f"{manifest.patience.loss:g} s (patience.loss of network.toml)"
+            f"{manifest.timeouts.loss:g} s (timeouts.loss of network.toml)"
         )
         if time.monotonic() + delay > end:
             if len(refused) < len(voters):
@@ -92,7 +92,7 @@ def _round(
     agents: Cluster, topology: Topology, voters: list[str], name: str, request: str, end: float
 ) -> dict[str, str]:
     """Who refuses, and why. The neighbours of `name` are asked at the same time (each of them calls
-    it first, and waits for its patience), then the others."""
+    it first, and waits for its timeouts), then the others."""
     near = {topology.agents[k] for k in topology.adjacency[topology.index(name)]}
     answers: dict[str, str] = {}
     for group in (

@@ -30,17 +30,17 @@ __all__ = ["SharedSignatures", "join_round"]
 
 def join_round(s: State, turn: Turn, token: Token, cavity: Ints) -> bool:
     """Attest if possible; close the cover if complete. False: the token stays here for now."""
-    if not s.terms.rest:
+    if not s.terms.parks:
         return True
     if may_attest(s, token, cavity):
         frozen = frozen_vector(s, turn, token)
         if frozen is None and not s.terms.conjugate:
             return False
         token = attest(s, turn, token, cavity, frozen)
-        s.role = Hold(token)
-    if token.quiet.agents and not s.terms.beyond(token.quiet.agents, s.left):
-        if token.quiet.statement != attestation(s.terms, token):
-            s.role = Hold(token._replace(quiet=NO_ROUND, busy=True))
+        s.token.role = Hold(token)
+    if token.round.agents and not s.terms.beyond(token.round.agents, s.departed):
+        if token.round.statement != attestation(s.terms, token):
+            s.token.role = Hold(token._replace(round=NO_ROUND, busy=True))
             return True  # everybody signed, but not this: a new cover
         close(s, turn, token)
         return False
@@ -50,11 +50,11 @@ def join_round(s: State, turn: Turn, token: Token, cavity: Ints) -> bool:
 def may_attest(s: State, token: Token, cavity: Ints) -> bool:
     """Only what will stand: nothing pending here, all neighbours know the tombstones, and (unless
     the model is conjugate) the factor was solved against this very cavity."""
-    if s.me in token.quiet.agents or (not token.passes and lacking(token)):
+    if s.me in token.round.agents or (not token.passes and lacking(token)):
         return False  # during the first cover every visit is a change: do not sign for nothing
     if s.own_intents() or has_unknown_rows(s) or not attest_ready(s):
         return False
-    if s.terms.conjugate or s.tomb.out or s.detached:
+    if s.terms.conjugate or s.tomb.out or s.own.detached:
         return True
     if s.terms.solve == "visit":
         return False
@@ -62,18 +62,20 @@ def may_attest(s: State, token: Token, cavity: Ints) -> bool:
 
 
 def is_solved(s: State, token: Token, cavity: Ints) -> bool:
-    return s.me in token.inside and s.solved_for == digest(cavity)
+    return s.me in token.inside and s.own.solved_for == digest(cavity)
 
 
 def frozen_vector(s: State, turn: Turn, token: Token) -> Ints | Unknown | None:
     """This agent's part of the estimate at the token's eta; None while it is computed."""
     if s.terms.conjugate:
         return None
-    factor = s.factor(token.included[s.me])
+    factor = s.own.factor(token.included[s.me])
     if factor is None:
         return s.terms.grid.zeros()
     key = ("freeze", digest(token.eta), factor.revision)
-    answer: Ints | Unknown | None = ask(s, turn, Freeze(key, token.eta, factor.units, s.dropped))
+    answer: Ints | Unknown | None = ask(
+        s, turn, Freeze(key, token.eta, factor.units, s.own.dropped)
+    )
     return answer
 
 
@@ -81,67 +83,67 @@ def attest(
     s: State, turn: Turn, token: Token, cavity: Ints, frozen: Ints | Unknown | None
 ) -> Token:
     """Add the own factor to the audit and sign the statement; all fields of the group together."""
-    quiet = token.quiet
+    so_far = token.round
     statement = attestation(s.terms, token)
-    if quiet.agents and quiet.statement != statement:
-        quiet = (
+    if so_far.agents and so_far.statement != statement:
+        so_far = (
             AttestationRound()
         )  # somebody wrote a statement that is not about this token: start again
-    elif quiet.agents:
-        statement = quiet.statement  # the same bytes: in one process, one object for all
-    restart = not quiet.agents and s.terms.schedule == "metropolis" and s.terms.attest == "sweep"
-    out = s.tomb.out or s.detached
+    elif so_far.agents:
+        statement = so_far.statement  # the same bytes: in one process, one object for all
+    restart = not so_far.agents and s.terms.schedule == "metropolis" and s.terms.attest == "sweep"
+    out = s.tomb.out or s.own.detached
     solved = s.terms.conjugate or out or is_solved(s, token, cavity)
-    total = frozen_sum(s, quiet, frozen)
-    quiet = AttestationRound(
-        agents=quiet.agents.plus(s.me),
-        audit=audit_sum(s, token, quiet),
+    total = frozen_sum(s, so_far, frozen)
+    so_far = AttestationRound(
+        agents=so_far.agents.plus(s.me),
+        audit=audit_sum(s, token, so_far),
         frozen=None if isinstance(total, Unknown) else total,
         statement=statement,
-        signatures=SharedSignatures(quiet.signatures, s.me, sign_statement(statement, turn.sign)),
-        converged=quiet.converged and solved,
+        signatures=SharedSignatures(so_far.signatures, s.me, sign_statement(statement, turn.sign)),
+        converged=so_far.converged and solved,
         unknown=isinstance(total, Unknown),
     )
-    token = token._replace(quiet=quiet, busy=True)
+    token = token._replace(round=so_far, busy=True)
     # The attesting cover is a sweep of its own: it starts here with an empty bitmap.
     return token._replace(seen=NOBODY.plus(s.me), stack=Stack()) if restart else token
 
 
-def audit_sum(s: State, token: Token, quiet: AttestationRound) -> Ints:
+def audit_sum(s: State, token: Token, so_far: AttestationRound) -> Ints:
     """The second sum with the own factor. Only its end has to fit the grid: it may wrap around on
     the way, as sums of 64 bits do, and come back."""
-    factor = s.factor(token.included[s.me])
-    audit = s.terms.eta0 if quiet.audit is None else quiet.audit
+    factor = s.own.factor(token.included[s.me])
+    audit = s.terms.eta0 if so_far.audit is None else so_far.audit
     return audit if factor is None else audit + factor.units
 
 
 def frozen_sum(
-    s: State, quiet: AttestationRound, frozen: Ints | Unknown | None
+    s: State, so_far: AttestationRound, frozen: Ints | Unknown | None
 ) -> Ints | Unknown | None:
     """The sum of the frozen vectors with the own one. Where one of them does not exist, or their
     sum does not fit the grid, nothing can be said about it."""
-    if quiet.unknown or isinstance(frozen, Unknown):
+    if so_far.unknown or isinstance(frozen, Unknown):
         return UNKNOWN
-    if frozen is None or quiet.frozen is None:
+    if frozen is None or so_far.frozen is None:
         return frozen
     try:
-        return s.terms.grid.add(quiet.frozen, frozen)
+        return s.terms.grid.add(so_far.frozen, frozen)
     except GridOverflow:
         return UNKNOWN
 
 
 def close(s: State, turn: Turn, token: Token) -> None:
     """Rule 6: the audit must add up; then rest, and certify every tombstone on the token."""
-    quiet = token.quiet
-    if quiet.audit is None or not np.array_equal(quiet.audit, token.eta):
+    so_far = token.round
+    if so_far.audit is None or not np.array_equal(so_far.audit, token.eta):
         record_mismatch(s, turn, token)
         return
     estimate: Mapping[str, Any] | None = None
-    if quiet.unknown:
+    if so_far.unknown:
         estimate = {"kl_to_optimum": None, "method": "none: an agent could not compute its part"}
-    elif quiet.frozen is not None:
-        key = ("appraise", digest(token.eta), digest(quiet.frozen))
-        estimate = ask(s, turn, Appraise(key, token.eta, quiet.frozen))
+    elif so_far.frozen is not None:
+        key = ("appraise", digest(token.eta), digest(so_far.frozen))
+        estimate = ask(s, turn, Appraise(key, token.eta, so_far.frozen))
         if estimate is None:
             return
     evidence = certificate(s, token, turn.sign, estimate) if has_open_erasures(token) else b""
@@ -152,7 +154,7 @@ def close(s: State, turn: Turn, token: Token) -> None:
 
 def has_open_erasures(token: Token) -> bool:
     """Whether there is anything on the token that this cover is the proof of."""
-    return any(tomb.open or tomb.left for tomb in token.tombs.values())
+    return any(tomb.open or tomb.departed for tomb in token.tombs.values())
 
 
 def record_mismatch(s: State, turn: Turn, token: Token) -> None:
@@ -160,14 +162,14 @@ def record_mismatch(s: State, turn: Turn, token: Token) -> None:
     record = AuditMismatch.write(
         s.me,
         turn.sign,
-        run=s.terms.run.hex(),
+        run=s.terms.network_id.hex(),
         stamp=list(token.stamp),
         eta=digest(token.eta).hex(),
-        audit="" if token.quiet.audit is None else digest(token.quiet.audit).hex(),
+        audit="" if token.round.audit is None else digest(token.round.audit).hex(),
     )
-    s.halts |= {record}
-    s.gossip = None
-    if s.halted:
+    s.known.mismatches |= {record}
+    s.known.gossip = None
+    if s.audit_failed:
         drop_role(s)
     else:
         rebuild(s, turn, "the audit did not add up to the token")

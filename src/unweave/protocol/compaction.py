@@ -22,12 +22,12 @@ _MUCH = 1 << 18  # bytes
 
 def keep_certificate(s: State, turn: Turn) -> None:
     """If the rest proves what was asked here, and no certificate of that is kept: keep this one."""
-    rest = s.rest
+    rest = s.token.parked
     if rest is None or not rest.certificate:
         return
-    asked = rest.tombs.get(s.me, NOTHING).open & s.tombstones.keys()
-    asked |= {r for target, r in _voted(s) if rest.tombs.get(target, NOTHING).left}
-    if not asked <= s.proved:
+    asked = rest.tombs.get(s.me, NOTHING).open & s.known.tombstones.keys()
+    asked |= {r for target, r in _voted(s) if rest.tombs.get(target, NOTHING).departed}
+    if not asked <= s.known.proved:
         turn.do(KeepCertificate(rest.certificate))
     compact_own(s, turn)
 
@@ -35,52 +35,56 @@ def keep_certificate(s: State, turn: Turn) -> None:
 def on_kept(s: State, turn: Turn, event: CertificateKept) -> None:
     """Only what is on the disk may be called proved."""
     asked = s.tomb.open | {request for _, request in _voted(s)}
-    if not event.requests & asked <= s.proved:
-        s.proved |= event.requests & asked
+    if not event.requests & asked <= s.known.proved:
+        s.known.proved |= event.requests & asked
         compact_own(s, turn)
 
 
 def _voted(s: State) -> list[tuple[int, bytes]]:
-    return [(target, vote.request) for (target, me), vote in s.votes.items() if me == s.me]
+    return [(target, vote.request) for (target, me), vote in s.known.votes.items() if me == s.me]
 
 
 def compact_own(s: State, turn: Turn) -> None:
     """Write a chapter of what is proved, if there is much evidence about. A short chapter from
     before is taken up in it, so that there are never many short ones."""
-    own = s.proved & s.tombstones.keys() & s.tomb.open
-    if not own or s.tomb.left or not is_long(s):
+    own = s.known.proved & s.known.tombstones.keys() & s.tomb.open
+    if not own or s.tomb.departed or not is_long(s):
         return
     short = {
         name: chapter
-        for name, chapter in s.chapters.items()
+        for name, chapter in s.known.compacted.items()
         if chapter.agent == s.me
-        and len(chapter.filed) < s.terms.chapter
+        and len(chapter.erasures) < s.terms.compact_after
         and len(chapter.raw) < _MUCH
     }
     entries: dict[bytes, Tombstone | CompactedErasure] = {}
-    for entry in (entry for chapter in short.values() for entry in chapter.filed):
+    for entry in (entry for chapter in short.values() for entry in chapter.erasures):
         if entry.retrain or entry.request not in entries:
             entries[entry.request] = entry
-    entries |= {request: s.tombstones[request] for request in own}
-    chapter = CompactedErasures.put_away(s.me, turn.sign, s.terms.run, entries.values())
-    kept = {name: c for name, c in s.chapters.items() if name not in short}
-    s.chapters = {**kept, chapter.name: chapter}
-    s.tombs = entomb(s.tombs, s.me, Tomb(filed=own))
-    s.gossip = None
+    entries |= {request: s.known.tombstones[request] for request in own}
+    chapter = CompactedErasures.write_all(s.me, turn.sign, s.terms.network_id, entries.values())
+    kept = {name: c for name, c in s.known.compacted.items() if name not in short}
+    s.known.compacted = {**kept, chapter.name: chapter}
+    s.known.tombs = entomb(s.known.tombs, s.me, Tomb(compacted=own))
+    s.known.gossip = None
     compact(s)
 
 
 def is_long(s: State) -> bool:
     """Whether the evidence of open erasures is long."""
-    if len(s.tombstones) >= s.terms.chapter:
+    if len(s.known.tombstones) >= s.terms.compact_after:
         return True
-    return sum(len(record.raw) for record in s.tombstones.values()) >= _MUCH
+    return sum(len(record.raw) for record in s.known.tombstones.values()) >= _MUCH
 
 
 def compact(s: State) -> None:
     """The evidence of what was put away is kept no longer."""
-    filed = [r for r, t in s.tombstones.items() if r in s.tombs.get(t.agent, NOTHING).filed]
+    filed = [
+        r
+        for r, t in s.known.tombstones.items()
+        if r in s.known.tombs.get(t.agent, NOTHING).compacted
+    ]
     if filed:
-        s.tombstones = {r: t for r, t in s.tombstones.items() if r not in filed}
-    if not s.proved.isdisjoint(s.tomb.filed):
-        s.proved -= s.tomb.filed
+        s.known.tombstones = {r: t for r, t in s.known.tombstones.items() if r not in filed}
+    if not s.known.proved.isdisjoint(s.tomb.compacted):
+        s.known.proved -= s.tomb.compacted

@@ -78,16 +78,16 @@ def start(
 ) -> tuple[State, list[Effect]]:
     """Rule 1: a new process on this durable state. `alone` skips quarantine: nobody else has a past
     (a network that begins now, in one memory)."""
-    s = state.rebooted(boot)
+    s = state.restarted(boot)
     turn = Turn(now, sign)
-    s.alone = alone
+    s.peers.alone = alone
     if alone or not s.neighbours:
         leave_quarantine(s, turn)
     else:
         for n in s.neighbours:
             turn.send(n, hello(s, n))
-        patience = s.terms.patience
-        s.alarms = {"hello": now + patience.resend, "welcome": now + patience.welcome}
+        timeouts = s.terms.timeouts
+        s.timers = {"hello": now + timeouts.resend, "welcome": now + timeouts.welcome}
     return s, turn.effects
 
 
@@ -96,12 +96,14 @@ def handle(state: State, event: Event, sign: Sign = unsigned) -> tuple[State, li
     s = state.fork()
     turn = Turn(event.now, sign)
     _EVENTS[type(event)](s, turn, event)
-    if s.sought and (s.intents is not state.intents or s.wake is not state.wake):
-        s.sought = frozenset()
-    if s.synced:
+    if s.token.tried_routes and (
+        s.known.intents is not state.known.intents or s.token.wake is not state.token.wake
+    ):
+        s.token.tried_routes = frozenset()
+    if s.peers.synced:
         check_pending_work(s, turn)
         watch_heartbeat(s, turn, state)
-        if (s.gossip is None or s.gossip is not state.gossip) and not silent(s):
+        if (s.known.gossip is None or s.known.gossip is not state.known.gossip) and not silent(s):
             share(s, turn)  # it was written anew: something has grown
     return s, turn.effects
 
@@ -114,18 +116,18 @@ def resume(state: State) -> list[Effect]:
 
 
 def _resume(s: State, turn: Turn) -> None:
-    if s.detached or s.dropped:
-        turn.do(Detach(s.detached))
+    if s.own.detached or s.own.dropped:
+        turn.do(Detach(s.own.detached))
     keep_certificate(s, turn)
-    if isinstance(s.role, Out):
-        patience = s.terms.patience
-        turn.send(s.role.to, handover(s, s.role.token, s.role.to))
-        s.alarms = {
-            **s.alarms,
-            "resend": turn.now + patience.resend,
-            "ack": turn.now + patience.ack,
+    if isinstance(s.token.role, Out):
+        timeouts = s.terms.timeouts
+        turn.send(s.token.role.to, handover(s, s.token.role.token, s.token.role.to))
+        s.timers = {
+            **s.timers,
+            "resend": turn.now + timeouts.resend,
+            "ack": turn.now + timeouts.ack,
         }
-    elif isinstance(s.role, Hold):
+    elif isinstance(s.token.role, Hold):
         turn.do(Again())
     share(s, turn)
 
@@ -135,31 +137,31 @@ def _resume(s: State, turn: Turn) -> None:
 
 def leave_quarantine(s: State, turn: Turn) -> None:
     """Fence, learn, resume; the genesis opens epoch 1 if nobody has heard of any."""
-    s.synced = True
-    s.alarms = {k: at for k, at in s.alarms.items() if k == "hello"}
+    s.peers.synced = True
+    s.timers = {k: at for k, at in s.timers.items() if k == "hello"}
     recheck(s, turn)
     set_loss_timer(s, turn)
-    s.alarms = {**s.alarms, "alive": turn.now + s.terms.patience.alive}
-    if s.me == s.terms.genesis and max(s.last, s.fence) == NEVER and not s.halted:
+    s.timers = {**s.timers, "alive": turn.now + s.terms.timeouts.alive}
+    if s.me == s.terms.genesis and max(s.token.last, s.token.fence) == NEVER and not s.audit_failed:
         open_epoch(s, turn, None, "genesis")
     else:
         _resume(s, turn)
 
 
 def on_tick(s: State, turn: Turn, event: Tick) -> None:
-    welcome = s.alarms.get("welcome")
-    if not s.synced and welcome is not None and welcome <= turn.now:
+    welcome = s.timers.get("welcome")
+    if not s.peers.synced and welcome is not None and welcome <= turn.now:
         # Patience has passed: start with those who answered, if there is at least one.
-        s.alarms = {**s.alarms, "welcome": turn.now + s.terms.patience.welcome}
-        if s.welcomed:
+        s.timers = {**s.timers, "welcome": turn.now + s.terms.timeouts.welcome}
+        if s.peers.welcomed:
             leave_quarantine(s, turn)
     tick(s, turn)
 
 
 def on_welcome(s: State, turn: Turn, sender: int, message: Welcome) -> None:
-    if welcomed(s, turn, sender, message) and not s.synced:
-        left = s.left
-        if all(n in s.welcomed or n in left for n in s.neighbours):
+    if welcomed(s, turn, sender, message) and not s.peers.synced:
+        left = s.departed
+        if all(n in s.peers.welcomed or n in left for n in s.neighbours):
             leave_quarantine(s, turn)
 
 
@@ -169,49 +171,53 @@ def on_welcome(s: State, turn: Turn, sender: int, message: Welcome) -> None:
 def on_pass(s: State, turn: Turn, sender: int, message: Pass) -> None:
     """Rule 4. Stamps are compared before tombstones are learned."""
     token = message.token
-    if token.run != s.terms.run or s.tomb.left or s.halted:
+    if token.network_id != s.terms.network_id or s.tomb.departed or s.audit_failed:
         return
-    if token.stamp.epoch - s.fence.epoch >= FAR:
+    if token.stamp.epoch - s.token.fence.epoch >= FAR:
         turn.do(Refused(f"{s.terms.name(sender)} sent a token from an impossible epoch"))
         return
     gossip = message.gossip
     if gossip is not None:
         raise_fence_by(s, gossip)
-    stale = token.stamp <= s.last or token.stamp < s.fence
+    stale = token.stamp <= s.token.last or token.stamp < s.token.fence
     if not stale:
-        s.last = token.stamp
+        s.token.last = token.stamp
         raise_fence(s, token.stamp)
         drop_role(s)
     if gossip is not None:
         join_gossip(s, turn, gossip)
-    learn(s, turn, token.tombs, token.generation)
+    learn(s, turn, token.tombs, token.retrain_epoch)
     if not stale:
         note_heartbeat(s, turn, token.stamp, turn.now)
-        if dead(token, s.tombs, s.generation):
+        if dead(token, s.known.tombs, s.known.retrain_epoch):
             open_epoch(s, turn, None, "the token included what a tombstone forbids")
         else:
-            s.role = Hold(token)
-    turn.send(sender, Ack(s.fence, token.stamp))
-    if not stale and isinstance(s.role, Hold) and s.role.token is token:
+            s.token.role = Hold(token)
+    turn.send(sender, Ack(s.token.fence, token.stamp))
+    if not stale and isinstance(s.token.role, Hold) and s.token.role.token is token:
         visit(s, turn)
 
 
 def on_ack(s: State, turn: Turn, sender: int, message: Ack) -> None:
     raise_fence(s, message.fence)
-    if isinstance(s.role, Out) and s.role.to == sender and s.role.token.stamp == message.stamp:
+    if (
+        isinstance(s.token.role, Out)
+        and s.token.role.to == sender
+        and s.token.role.token.stamp == message.stamp
+    ):
         drop_role(s)
 
 
 def on_continue(s: State, turn: Turn, event: Continue) -> None:
-    if s.synced and isinstance(s.role, Hold):
+    if s.peers.synced and isinstance(s.token.role, Hold):
         visit(s, turn)
 
 
 def on_done(s: State, turn: Turn, event: Done) -> None:
     """An answer counts only while its question stands."""
-    if event.key == s.pending and s.synced and isinstance(s.role, Hold):
-        s.pending = None
-        s.memo = {**s.memo, event.key: event.result}
+    if event.key == s.token.pending and s.peers.synced and isinstance(s.token.role, Hold):
+        s.token.pending = None
+        s.token.memo = {**s.token.memo, event.key: event.result}
         visit(s, turn)
 
 
@@ -221,12 +227,12 @@ def on_done(s: State, turn: Turn, event: Done) -> None:
 def on_share(s: State, turn: Turn, sender: int, message: Share) -> None:
     raise_fence(s, message.fence)
     join_gossip(s, turn, message.gossip)
-    turn.send(sender, Heard(s.fence, message.gossip.digests, s.boot))
+    turn.send(sender, Heard(s.token.fence, message.gossip.digests, s.incarnation))
 
 
 def on_alive(s: State, turn: Turn, sender: int, message: Alive) -> None:
     raise_fence(s, message.stamp)
-    note_heartbeat(s, turn, message.stamp, message.beat)
+    note_heartbeat(s, turn, message.stamp, message.clock)
 
 
 # ------------------------------------------------------------------------------------- table
@@ -234,12 +240,12 @@ def on_alive(s: State, turn: Turn, sender: int, message: Alive) -> None:
 
 def on_received(s: State, turn: Turn, event: Received) -> None:
     sender = event.sender
-    if sender in s.suspects:
-        s.suspects -= {sender}
-    if event.now - s.heard.get(sender, float("-inf")) > s.terms.patience.alive:
-        s.heard = {**s.heard, sender: event.now}
+    if sender in s.peers.suspects:
+        s.peers.suspects -= {sender}
+    if event.now - s.peers.heard.get(sender, float("-inf")) > s.terms.timeouts.alive:
+        s.peers.heard = {**s.peers.heard, sender: event.now}
     message = event.message
-    if sender in s.left:
+    if sender in s.departed:
         answer_departed(s, turn, sender, message)
         return
     why = unsupported_claim(message, s)
@@ -247,7 +253,7 @@ def on_received(s: State, turn: Turn, event: Received) -> None:
         turn.do(Refused(f"{s.terms.name(sender)} claims {why}"))
         return
     # In quarantine nothing is accepted, but Hello is answered, or a power cut would never heal.
-    if s.synced or isinstance(message, Hello | Welcome):
+    if s.peers.synced or isinstance(message, Hello | Welcome):
         _MESSAGES[type(message)](s, turn, sender, message)
 
 

@@ -13,7 +13,7 @@ from unweave.protocol.events import (
     VoteCast,
 )
 from unweave.protocol.gossip import current_gossip
-from unweave.protocol.merge import learn
+from unweave.protocol.merge import count_votes
 from unweave.protocol.messages import (
     Heard,
     Hello,
@@ -25,59 +25,55 @@ from unweave.protocol.state import State, Turn
 from unweave.protocol.statements import (
     Vote,
 )
-from unweave.protocol.token import Tomb, Tombs
 
-__all__ = ["answer_departed", "count_votes", "on_vote", "tell_departed"]
+__all__ = ["answer_departed", "on_vote", "tell_departed"]
 
 
 def answer_departed(s: State, turn: Turn, sender: int, message: Message) -> None:
     """The answer to a message of an agent that has left. Hello is always answered: its process has
     started, perhaps from an old disk. Everything else at most once per `resend`."""
     if isinstance(message, Hello):
-        s.aware -= {sender}
+        s.peers.aware -= {sender}
         gossip = current_gossip(s)
-        turn.send(sender, Welcome(s.fence, gossip, s.boot, message.boot, message.question))
+        turn.send(
+            sender,
+            Welcome(s.token.fence, gossip, s.incarnation, message.incarnation, message.question),
+        )
     elif isinstance(message, Heard):
         if message.digests[:2] == current_gossip(s).digests[:2]:
-            s.aware |= {sender}
-    elif s.synced and turn.now - s.reminded.get(sender, -1e300) >= s.terms.patience.resend:
+            s.peers.aware |= {sender}
+    elif (
+        s.peers.synced
+        and turn.now - s.peers.reminded.get(sender, -1e300) >= s.terms.timeouts.resend
+    ):
         _remind(s, turn, sender)
 
 
 def tell_departed(s: State, turn: Turn) -> None:
     """Tell every neighbour that has left and has not acknowledged the votes; again after `loss`."""
-    untold = [] if s.tomb.left else [n for n in s.neighbours if n in s.left - s.aware]
+    untold = [] if s.tomb.departed else [n for n in s.neighbours if n in s.departed - s.peers.aware]
     for n in untold:
         _remind(s, turn, n)
     if untold:
-        s.alarms = {**s.alarms, "departed": turn.now + s.terms.patience.loss}
+        s.timers = {**s.timers, "departed": turn.now + s.terms.timeouts.loss}
 
 
 def _remind(s: State, turn: Turn, departed: int) -> None:
-    s.reminded = {**s.reminded, departed: turn.now}
-    turn.send(departed, Share(s.fence, current_gossip(s)))
-
-
-def count_votes(s: State, turn: Turn) -> None:
-    """Rule 13: a majority of the original manifest declares an agent gone."""
-    count: dict[int, int] = {}
-    for target, _ in s.votes:
-        count[target] = count.get(target, 0) + 1
-    gone: Tombs = {k: Tomb(left=True) for k, votes in count.items() if votes >= s.terms.quorum}
-    learn(s, turn, gone, frozenset())
+    s.peers.reminded = {**s.peers.reminded, departed: turn.now}
+    turn.send(departed, Share(s.token.fence, current_gossip(s)))
 
 
 def _possible_votes(s: State, target: int) -> int:
     """Of all who are left, and those that were cast before their voters left."""
-    cast = sum(1 for t, voter in s.votes if t == target and voter in s.left)
-    return s.terms.size - len(s.left | {target}) + cast
+    cast = sum(1 for t, voter in s.known.votes if t == target and voter in s.departed)
+    return s.terms.size - len(s.departed | {target}) + cast
 
 
 def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
     target = event.target
     name = s.terms.name(target)
-    last_heard = s.heard.get(target)
-    if s.tomb.left:
+    last_heard = s.peers.heard.get(target)
+    if s.tomb.departed:
         turn.do(Refused("this agent was declared gone by a quorum; its vote does not count"))
     elif target == s.me:
         turn.do(Refused("an agent cannot vote itself gone: ask it to erase itself instead"))
@@ -89,9 +85,9 @@ def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
                 "again, or make a new network"
             )
         )
-    elif not s.synced:
+    elif not s.peers.synced:
         turn.do(Refused(f"{s.terms.name(s.me)} has just started, and heard nobody yet: wait"))
-    elif last_heard is not None and turn.now - last_heard < s.terms.patience.loss:
+    elif last_heard is not None and turn.now - last_heard < s.terms.timeouts.loss:
         turn.do(Refused(f"{name} was heard {turn.now - last_heard:.0f} s ago: it is not gone"))
     elif cannot_hear(s, target):
         near = ", ".join(s.terms.name(n) for n in s.terms.topology.adjacency[target])
@@ -101,17 +97,17 @@ def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
                 f"neighbours must vote first ({near})"
             )
         )
-    elif (target, s.me) not in s.votes:
+    elif (target, s.me) not in s.known.votes:
         vote = Vote.write(
             s.me,
             turn.sign,
-            run=s.terms.run.hex(),
+            run=s.terms.network_id.hex(),
             agent=target,
             name=name,
             request=event.request.hex(),
         )
-        s.votes = {**s.votes, (target, s.me): vote}
-        s.gossip = None
+        s.known.votes = {**s.known.votes, (target, s.me): vote}
+        s.known.gossip = None
         count_votes(s, turn)
 
 
@@ -119,6 +115,6 @@ def cannot_hear(s: State, target: int) -> bool:
     """Whether nobody who could hear the target has said that it is gone. Only neighbours hear each
     other: the vote of anybody else seconds one of theirs, unless none of them is left."""
     near = s.terms.topology.adjacency[target]
-    if s.me in near or any((target, n) in s.votes for n in near):
+    if s.me in near or any((target, n) in s.known.votes for n in near):
         return False
-    return any(n not in s.left for n in near)
+    return any(n not in s.departed for n in near)

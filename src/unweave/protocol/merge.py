@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from unweave.protocol.compaction import compact, keep_certificate
 from unweave.protocol.events import Detach
-from unweave.protocol.membership import count_votes
 from unweave.protocol.messages import (
     Ack,
     Alive,
@@ -44,35 +43,41 @@ __all__ = [
 
 def raise_fence(s: State, stamp: Stamp) -> None:
     """Rule 2: raise the fence; a token with a smaller stamp has been superseded."""
-    if stamp > s.fence and stamp.epoch - s.fence.epoch < FAR:
-        s.fence = stamp
-        token = s.token
-        if s.synced and token is not None and token.stamp < stamp:
+    if stamp > s.token.fence and stamp.epoch - s.token.fence.epoch < FAR:
+        s.token.fence = stamp
+        token = s.token.held
+        if s.peers.synced and token is not None and token.stamp < stamp:
             drop_role(s)
 
 
 def learn(s: State, turn: Turn, tombs: Tombs, generation: frozenset[bytes]) -> None:
     """Rule 3: union; whatever the new tombstones forbid is wiped in the same transaction."""
     mine = s.tomb
-    joined = join(s.tombs, tombs)
-    if joined is s.tombs and generation <= s.generation:
+    joined = join(s.known.tombs, tombs)
+    if joined is s.known.tombs and generation <= s.known.retrain_epoch:
         return
-    s.tombs = joined
-    s.generation |= generation
-    s.gossip = None
+    s.known.tombs = joined
+    s.known.retrain_epoch |= generation
+    s.known.gossip = None
     compact(s)
     if s.tomb != mine:
         forget_own(s, turn, mine)
-    if not all(s.generation <= factor.generation for factor in s.factors):
-        s.factors = tuple(f for f in s.factors if s.generation <= f.generation)
-        s.solved_for = b""
-        s.pending, s.memo = None, {}
-    done = [request for request, i in s.intents.items() if is_carried_out(s, i.agent, request)]
+    if not all(s.known.retrain_epoch <= factor.retrain_epoch for factor in s.own.factors):
+        s.own.factors = tuple(f for f in s.own.factors if s.known.retrain_epoch <= f.retrain_epoch)
+        s.own.solved_for = b""
+        s.token.pending, s.token.memo = None, {}
+    done = [
+        request for request, i in s.known.intents.items() if is_carried_out(s, i.agent, request)
+    ]
     if done:
-        s.intents = {request: i for request, i in s.intents.items() if request not in done}
-    if s.copy is not None and (s.tomb.left or dead(s.copy, s.tombs, s.generation)):
-        s.copy = None
-    if s.synced:
+        s.known.intents = {
+            request: i for request, i in s.known.intents.items() if request not in done
+        }
+    if s.token.copy is not None and (
+        s.tomb.departed or dead(s.token.copy, s.known.tombs, s.known.retrain_epoch)
+    ):
+        s.token.copy = None
+    if s.peers.synced:
         recheck(s, turn)
 
 
@@ -80,38 +85,38 @@ def forget_own(s: State, turn: Turn, before: Tomb) -> None:
     """An erasure of this agent that its own disk does not remember: a backup was restored. The rows
     go again, and every factor that was computed from them."""
     if s.tomb.ids != before.ids or s.tomb.whole != before.whole:
-        s.factors = ()
-        s.rows += 1
-        s.solved_for = b""
-        s.pending, s.memo = None, {}
-        s.detached = s.detached or s.tomb.whole
-        turn.do(Detach(s.detached))
+        s.own.factors = ()
+        s.own.rows += 1
+        s.own.solved_for = b""
+        s.token.pending, s.token.memo = None, {}
+        s.own.detached = s.own.detached or s.tomb.whole
+        turn.do(Detach(s.own.detached))
 
 
 def is_carried_out(s: State, agent: int, request: bytes) -> bool:
     """Whether this request was carried out already, or overtaken by the end of its agent."""
-    tomb = s.tombs.get(agent)
+    tomb = s.known.tombs.get(agent)
     return tomb is not None and (tomb.out or request in tomb.ids)
 
 
 def recheck(s: State, turn: Turn) -> None:
     """Is the token this agent is responsible for still alive? Nobody purges one silently."""
-    if s.tomb.left or s.halted:
+    if s.tomb.departed or s.audit_failed:
         drop_role(s)
         return
-    token = s.token
+    token = s.token.held
     if token is None:
         return
-    if token.stamp < s.fence:
+    if token.stamp < s.token.fence:
         drop_role(s)
-    elif dead(token, s.tombs, s.generation):
+    elif dead(token, s.known.tombs, s.known.retrain_epoch):
         rebuild(s, turn, "the token included what a tombstone forbids")
 
 
 def has_unknown_rows(s: State) -> bool:
     """Whether an own erasure is known by id only: which rows it covers is still to arrive."""
     tomb = s.tomb
-    return not tomb.out and bool(tomb.ids) and not tomb.open <= s.tombstones.keys()
+    return not tomb.out and bool(tomb.ids) and not tomb.open <= s.known.tombstones.keys()
 
 
 # ------------------------------------------------------------------------------
@@ -120,26 +125,26 @@ def has_unknown_rows(s: State) -> bool:
 
 def raise_fence_by(s: State, heard: Gossip) -> None:
     """Hear every stamp in it: stamps are compared before tombstones are learned."""
-    if heard.rest is not None:
-        raise_fence(s, heard.rest.stamp)
+    if heard.parked is not None:
+        raise_fence(s, heard.parked.stamp)
     if heard.news is not None:
         raise_fence(s, heard.news.wake)
 
 
 def join_gossip(s: State, turn: Turn, heard: Gossip) -> None:
     """Join what a neighbour knows. Stamps were compared before this, tombstones come first."""
-    if s.gossip is not None and heard.digests == s.gossip.digests:
+    if s.known.gossip is not None and heard.digests == s.known.gossip.digests:
         return
     raise_fence_by(s, heard)
-    if heard.chapters is not None:
-        _take_compacted(s, turn, heard.chapters)
+    if heard.compacted is not None:
+        _take_compacted(s, turn, heard.compacted)
     if heard.erasures is not None:
         _take_erasures(s, turn, heard.erasures)
     if heard.news is not None:
         _take_intents(s, heard.news.intents.values())
-    if heard.rest is not None and _supersedes_rest(heard.rest, s.rest):
-        s.rest = heard.rest
-        s.gossip = None
+    if heard.parked is not None and _supersedes_rest(heard.parked, s.token.parked):
+        s.token.parked = heard.parked
+        s.known.gossip = None
         keep_certificate(s, turn)
     if heard.news is not None:
         _take_news(s, heard.news)
@@ -158,33 +163,33 @@ def _take_compacted(s: State, turn: Turn, chapters: Mapping[bytes, CompactedEras
     new = {
         name: chapter
         for name, chapter in chapters.items()
-        if name not in s.chapters and _says_more(chapter, s)
+        if name not in s.known.compacted and _says_more(chapter, s)
     }
     if not new:
         return
-    said = {**s.chapters, **new}
-    s.chapters = {name: c for name, c in said.items() if not _taken_up(c, new.values())}
-    s.gossip = None
+    said = {**s.known.compacted, **new}
+    s.known.compacted = {name: c for name, c in said.items() if not _taken_up(c, new.values())}
+    s.known.gossip = None
     own = (chapter.rows for chapter in new.values() if chapter.agent == s.me)
     _drop_rows_again(s, turn, frozenset().union(*own))
     generation = frozenset().union(*(chapter.generation for chapter in new.values()))
-    again = [t for t in s.tombstones.values() if t.agent == s.me and t.retrain]
+    again = [t for t in s.known.tombstones.values() if t.agent == s.me and t.retrain]
     learn(s, turn, tombs_in(new.values()), generation)
-    again = [t for t in again if t.request in s.tomb.filed - generation]
+    again = [t for t in again if t.request in s.tomb.compacted - generation]
     if again:
         # A restored owner carried out again what was put away, and asked for retraining this time:
         # the records go, and the generation needs its word.
-        chapter = CompactedErasures.put_away(s.me, turn.sign, s.terms.run, again)
-        s.chapters = {**s.chapters, chapter.name: chapter}
-        s.gossip = None
+        chapter = CompactedErasures.write_all(s.me, turn.sign, s.terms.network_id, again)
+        s.known.compacted = {**s.known.compacted, chapter.name: chapter}
+        s.known.gossip = None
 
 
 def _says_more(chapter: CompactedErasures, s: State) -> bool:
     """Whether it has something that was not put away, or not with that generation, or takes up a
     shorter one."""
-    if not chapter.ids <= s.tombs.get(chapter.agent, NOTHING).filed:
+    if not chapter.ids <= s.known.tombs.get(chapter.agent, NOTHING).compacted:
         return True
-    known = [c for c in s.chapters.values() if c.agent == chapter.agent]
+    known = [c for c in s.known.compacted.values() if c.agent == chapter.agent]
     generation = frozenset().union(*(c.generation for c in known))
     return not chapter.generation <= generation or any(_taken_up(c, [chapter]) for c in known)
 
@@ -200,19 +205,19 @@ def _take_erasures(s: State, turn: Turn, heard: Erasures) -> None:
     records = {
         request: record
         for request, record in heard.tombstones.items()
-        if request not in s.tombs.get(record.agent, NOTHING).filed
-        and _supersedes(record, s.tombstones.get(request))
+        if request not in s.known.tombs.get(record.agent, NOTHING).compacted
+        and _supersedes(record, s.known.tombstones.get(request))
     }
-    votes = {key: vote for key, vote in heard.votes.items() if key not in s.votes}
+    votes = {key: vote for key, vote in heard.votes.items() if key not in s.known.votes}
     if records:
-        s.tombstones = {**s.tombstones, **records}
-        s.gossip = None
+        s.known.tombstones = {**s.known.tombstones, **records}
+        s.known.gossip = None
         own = (record.rows for record in records.values() if record.agent == s.me)
         _drop_rows_again(s, turn, frozenset().union(*own))
     if votes:
-        s.votes = {**s.votes, **votes}
-        s.gossip = None
-    learn(s, turn, heard.tombs, heard.generation)
+        s.known.votes = {**s.known.votes, **votes}
+        s.known.gossip = None
+    learn(s, turn, heard.tombs, heard.retrain_epoch)
     count_votes(s, turn)
 
 
@@ -226,35 +231,35 @@ def _supersedes(record: Tombstone, known: Tombstone | None) -> bool:
 
 def _drop_rows_again(s: State, turn: Turn, rows: frozenset[bytes]) -> None:
     """Rows of an own erasure that this disk does not remember must go again."""
-    if not rows <= s.dropped:
-        s.dropped |= rows
-        s.rows += 1
-        s.pending, s.memo = None, {}
+    if not rows <= s.own.dropped:
+        s.own.dropped |= rows
+        s.own.rows += 1
+        s.token.pending, s.token.memo = None, {}
         turn.do(Detach(False))
 
 
 def _take_intents(s: State, intents: Iterable[Intent]) -> None:
     for intent in intents:
-        if intent.request in s.intents or is_carried_out(s, intent.agent, intent.request):
+        if intent.request in s.known.intents or is_carried_out(s, intent.agent, intent.request):
             continue
-        s.intents = {**s.intents, intent.request: intent}
-        s.gossip = None
-        if intent.agent == s.me and not intent.rows <= s.dropped:
-            s.dropped |= intent.rows
-            s.rows += 1
+        s.known.intents = {**s.known.intents, intent.request: intent}
+        s.known.gossip = None
+        if intent.agent == s.me and not intent.rows <= s.own.dropped:
+            s.own.dropped |= intent.rows
+            s.own.rows += 1
 
 
 def _take_news(s: State, heard: News) -> None:
-    if not heard.halts <= s.halts:
-        s.halts |= heard.halts
-        s.gossip = None
-    figures = {k: f for k, f in heard.figures.items() if _is_newer(f, s.figures.get(k))}
+    if not heard.mismatches <= s.known.mismatches:
+        s.known.mismatches |= heard.mismatches
+        s.known.gossip = None
+    figures = {k: f for k, f in heard.influences.items() if _is_newer(f, s.known.influences.get(k))}
     if figures:
-        s.figures = {**s.figures, **figures}
-        s.gossip = None
-    if heard.wake > s.wake:
-        s.wake = heard.wake
-        s.gossip = None
+        s.known.influences = {**s.known.influences, **figures}
+        s.known.gossip = None
+    if heard.wake > s.token.wake:
+        s.token.wake = heard.wake
+        s.known.gossip = None
 
 
 def _is_newer(figure: InfluenceReport, known: InfluenceReport | None) -> bool:
@@ -278,17 +283,17 @@ def unsupported_claim(message: Message, s: State) -> str | None:
     gossip = message.gossip
     if gossip is None and isinstance(message, Pass):
         token = message.token
-        if not token.tombs and not token.generation:
+        if not token.tombs and not token.retrain_epoch:
             return None
     backing = _Backing(s, gossip)
     if isinstance(message, Pass):
         token = message.token
-        problem = backing.problem(token.tombs, token.generation)
+        problem = backing.problem(token.tombs, token.retrain_epoch)
         if problem is not None or gossip is None:
             return problem
     assert gossip is not None
     said = gossip.erasures
-    return None if said is None else backing.problem(said.tombs, said.generation)
+    return None if said is None else backing.problem(said.tombs, said.retrain_epoch)
 
 
 class _Backing:
@@ -299,19 +304,19 @@ class _Backing:
         said = None if gossip is None else gossip.erasures
         self.tombstones: Mapping[bytes, Tombstone] = {} if said is None else said.tombstones
         self.votes: Mapping[tuple[int, int], Vote] = {} if said is None else said.votes
-        chapters = None if gossip is None else gossip.chapters
+        chapters = None if gossip is None else gossip.compacted
         self.chapters: tuple[CompactedErasures, ...] = tuple((chapters or {}).values())
 
     def problem(self, tombs: Tombs, generation: frozenset[bytes]) -> str | None:
         s = self.s
-        if tombs is not s.tombs:
+        if tombs is not s.known.tombs:
             for agent, tomb in tombs.items():
-                known = s.tombs.get(agent, NOTHING)
+                known = s.known.tombs.get(agent, NOTHING)
                 if not known.covers(tomb):
                     problem = self._tomb(agent, tomb, known)
                     if problem is not None:
                         return problem
-        for request in generation - s.generation:
+        for request in generation - s.known.retrain_epoch:
             if not self._retrains(request):
                 return "a new generation without a signed tombstone that asks for it"
         return None
@@ -319,8 +324,8 @@ class _Backing:
     def _tomb(self, agent: int, tomb: Tomb, known: Tomb) -> str | None:
         name = self.s.terms.name(agent)
         chapters = [chapter for chapter in self.chapters if chapter.agent == agent]
-        filed = known.filed.union(*(chapter.ids for chapter in chapters))
-        if not tomb.filed <= filed:
+        filed = known.compacted.union(*(chapter.ids for chapter in chapters))
+        if not tomb.compacted <= filed:
             return f"that erasures of {name} were put away, without its signed chapter"
         whole = known.whole or any(chapter.tomb.whole for chapter in chapters)
         for request in tomb.ids - known.ids - filed:
@@ -332,12 +337,12 @@ class _Backing:
             records = [self.tombstones.get(request) for request in tomb.ids]
             if not any(record is not None and record.whole for record in records):
                 return f"an erasure of all of {name} without its signed tombstone"
-        if tomb.left and not known.left and not self._elected(agent):
+        if tomb.departed and not known.departed and not self._elected(agent):
             return f"the departure of {name} without a quorum of signed votes"
         return None
 
     def _retrains(self, request: bytes) -> bool:
-        records = (self.s.tombstones.get(request), self.tombstones.get(request))
+        records = (self.s.known.tombstones.get(request), self.tombstones.get(request))
         return any(record is not None and record.retrain for record in records) or any(
             request in chapter.generation
             for chapter in self.chapters
@@ -345,6 +350,15 @@ class _Backing:
         )
 
     def _elected(self, agent: int) -> bool:
-        voters = {voter for target, voter in self.s.votes if target == agent}
+        voters = {voter for target, voter in self.s.known.votes if target == agent}
         voters |= {voter for target, voter in self.votes if target == agent}
         return len(voters) >= self.s.terms.quorum
+
+
+def count_votes(s: State, turn: Turn) -> None:
+    """Rule 13: a majority of the original manifest declares an agent gone."""
+    count: dict[int, int] = {}
+    for target, _ in s.known.votes:
+        count[target] = count.get(target, 0) + 1
+    gone: Tombs = {k: Tomb(departed=True) for k, votes in count.items() if votes >= s.terms.quorum}
+    learn(s, turn, gone, frozenset())

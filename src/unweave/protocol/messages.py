@@ -39,7 +39,7 @@ class ParkNotice(NamedTuple):
     stamp: Stamp
     holder: int
     included: Vector[Revision]
-    quiet: Bitmap
+    attested: Bitmap
     tombs: Tombs  # the open erasures that this rest covers
     certificate: bytes = b""  # evidence of the erasures that this rest completes
 
@@ -48,7 +48,7 @@ class Erasures(NamedTuple):
     """What is erased and not yet put away, with the signed word of those who may erase it."""
 
     tombs: Tombs
-    generation: frozenset[bytes]
+    retrain_epoch: frozenset[bytes]
     tombstones: Mapping[bytes, Tombstone]
     votes: Mapping[tuple[int, int], Vote]  # (target, voter)
 
@@ -57,17 +57,17 @@ class News(NamedTuple):
     """What changes often."""
 
     intents: Mapping[bytes, Intent]
-    halts: frozenset[AuditMismatch]
-    figures: Mapping[int, InfluenceReport]
+    mismatches: frozenset[AuditMismatch]
+    influences: Mapping[int, InfluenceReport]
     wake: Stamp
 
 
 class Digests(NamedTuple):
     """The names of the four parts of a gossip."""
 
-    chapters: bytes
+    compacted: bytes
     erasures: bytes
-    rest: bytes
+    parked: bytes
     news: bytes
 
 
@@ -76,9 +76,9 @@ class Gossip(NamedTuple):
     part's digest. None: a part that the neighbour has acknowledged, or a rest that never was."""
 
     digests: Digests
-    chapters: Mapping[bytes, CompactedErasures] | None = None
+    compacted: Mapping[bytes, CompactedErasures] | None = None
     erasures: Erasures | None = None
-    rest: ParkNotice | None = None
+    parked: ParkNotice | None = None
     news: News | None = None
 
 
@@ -87,7 +87,7 @@ class Hello(NamedTuple):
 
     fence: Stamp
     gossip: Gossip
-    boot: int = 0  # which of my lives is speaking
+    incarnation: int = 0  # which of my lives is speaking
     question: int = 0  # its number among those that this life has put to the neighbour
 
 
@@ -97,7 +97,7 @@ class Welcome(NamedTuple):
 
     fence: Stamp
     gossip: Gossip
-    boot: int = 0
+    incarnation: int = 0
     asker: int = 0  # whose question it was: a life,
     question: int = 0  # and its number
 
@@ -122,7 +122,7 @@ class Alive(NamedTuple):
     """The token lives: its stamp and its holder's clock, passed on from neighbour to neighbour."""
 
     stamp: Stamp
-    beat: float
+    clock: float
 
 
 class Share(NamedTuple):
@@ -138,7 +138,7 @@ class Heard(NamedTuple):
 
     fence: Stamp
     digests: Digests
-    boot: int = 0
+    incarnation: int = 0
 
 
 Message = Hello | Welcome | Pass | Ack | Alive | Share | Heard

@@ -47,7 +47,7 @@ class MemoryStore:
         self.state = state
 
     def load(self, terms: Terms, me: int) -> State | None:
-        return None if self.state is None else self.state.rebooted(0)
+        return None if self.state is None else self.state.restarted(0)
 
     def commit(self, before: State, after: State) -> None:
         self.state = after

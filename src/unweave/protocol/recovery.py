@@ -18,17 +18,17 @@ __all__ = ["drop_role", "empty_token", "first_hash", "hold", "open_epoch", "rebu
 
 def drop_role(s: State) -> None:
     """Stop being responsible; whatever was being computed is no longer wanted."""
-    s.role = IDLE
-    s.pending = None
-    s.memo = {}
-    if "ack" in s.alarms or "resend" in s.alarms:
-        s.alarms = {name: at for name, at in s.alarms.items() if name not in ("resend", "ack")}
+    s.token.role = IDLE
+    s.token.pending = None
+    s.token.memo = {}
+    if "ack" in s.timers or "resend" in s.timers:
+        s.timers = {name: at for name, at in s.timers.items() if name not in ("resend", "ack")}
 
 
 def hold(s: State, turn: Turn, token: Token) -> None:
     """Become responsible for `token` and visit it in the next turn."""
     drop_role(s)
-    s.role = Hold(token)
+    s.token.role = Hold(token)
     turn.do(Again())
 
 
@@ -40,41 +40,41 @@ def first_hash(run: bytes) -> bytes:
 def empty_token(s: State, stamp: Stamp) -> Token:
     """eta = eta_0, nobody included."""
     return Token(
-        run=s.terms.run,
+        network_id=s.terms.network_id,
         stamp=stamp,
         eta=s.terms.eta0,
         included=Vector((OUT,) * s.terms.size),
         inside=NOBODY,
-        tombs=s.tombs,
-        generation=s.generation,
+        tombs=s.known.tombs,
+        retrain_epoch=s.known.retrain_epoch,
         passes=0,
         seen=NOBODY,
         stack=Stack(),
         busy=True,
-        quiet=NO_ROUND,
-        receipts=first_hash(s.terms.run),
+        round=NO_ROUND,
+        receipts=first_hash(s.terms.network_id),
     )
 
 
 def next_epoch(s: State) -> Stamp:
     """Above everything heard of; number 1 belongs to the genesis."""
-    number = max(s.last, s.fence).epoch + 1
+    number = max(s.token.last, s.token.fence).epoch + 1
     if s.me != s.terms.genesis:
         number = max(number, 2)
-    return Stamp(number, s.me, s.boot, 1, s.boot)
+    return Stamp(number, s.me, s.incarnation, 1, s.incarnation)
 
 
 def open_epoch(s: State, turn: Turn, base: Token | None, why: str) -> None:
     """A new epoch from `base`, or from nothing: each agent then adds its factor when visited."""
     drop_role(s)
-    if s.halted or s.tomb.left:
+    if s.audit_failed or s.tomb.departed:
         return
     stamp = next_epoch(s)
     if base is None:
         token = empty_token(s, stamp)
     else:
-        token = base._replace(stamp=stamp, seen=NOBODY, stack=Stack(), busy=True, quiet=NO_ROUND)
-    s.last = s.fence = stamp
+        token = base._replace(stamp=stamp, seen=NOBODY, stack=Stack(), busy=True, round=NO_ROUND)
+    s.token.last = s.token.fence = stamp
     turn.do(Opened(why))
     hold(s, turn, token)
 

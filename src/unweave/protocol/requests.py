@@ -30,9 +30,9 @@ UNPROVED = 8 << 20
 def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
     """Rule 12: a durable intent. The tombstone is written by the removal visit, not before, or the
     live token would die and every erasure would cost a rebuild."""
-    if s.tomb.left:
+    if s.tomb.departed:
         turn.do(Refused("this agent was declared gone by a quorum; nothing of it is included"))
-    elif event.request in s.intents or event.request in s.tomb.ids:
+    elif event.request in s.known.intents or event.request in s.tomb.ids:
         return  # asked again: one intent is enough
     elif s.tomb.whole:
         turn.do(Refused("it has erased itself already; the certificate of that request covers it"))
@@ -55,58 +55,60 @@ def record_intent(
     intent = Intent.write(
         s.me,
         sign,
-        run=s.terms.run.hex(),
+        run=s.terms.network_id.hex(),
         request=request.hex(),
         agent=s.me,
         whole=whole,
         rows=sorted(row.hex() for row in rows),
         remembered=remembered,
     )
-    s.intents = {**s.intents, request: intent}
-    s.gossip = None
-    if not rows <= s.dropped:
-        s.dropped |= rows
-        s.rows += 1
+    s.known.intents = {**s.known.intents, request: intent}
+    s.known.gossip = None
+    if not rows <= s.own.dropped:
+        s.own.dropped |= rows
+        s.own.rows += 1
 
 
 def unproved_bytes(s: State) -> int:
     """The size of the evidence that waits for a certificate, as far as this agent can tell."""
-    left = s.left
-    waiting = [t for r, t in s.tombstones.items() if r not in s.proved and t.agent not in left]
-    return sum(len(record.raw) for record in (*s.intents.values(), *waiting))
+    left = s.departed
+    waiting = [
+        t for r, t in s.known.tombstones.items() if r not in s.known.proved and t.agent not in left
+    ]
+    return sum(len(record.raw) for record in (*s.known.intents.values(), *waiting))
 
 
 def on_data(s: State, turn: Turn, event: DataChanged) -> None:
-    s.data += 1
-    s.baulked = None  # the solver may think otherwise of the new data
+    s.own.data += 1
+    s.own.infeasible_at = None  # the solver may think otherwise of the new data
     revisit(s, turn)
 
 
 def on_wake_requested(s: State, turn: Turn, event: WakeRequested) -> None:
-    if s.rest is not None and s.wake < s.rest.stamp:
-        s.wake = s.rest.stamp
-        s.gossip = None
+    if s.token.parked is not None and s.token.wake < s.token.parked.stamp:
+        s.token.wake = s.token.parked.stamp
+        s.known.gossip = None
 
 
 def on_influence_measured(s: State, turn: Turn, event: InfluenceMeasured) -> None:
     """Published beside the place of rest that it belongs to."""
-    if s.rest is None:
+    if s.token.parked is None:
         return
     figure = InfluenceReport.write(
         s.me,
         turn.sign,
-        run=s.terms.run.hex(),
+        run=s.terms.network_id.hex(),
         agent=s.me,
-        stamp=list(s.rest.stamp),
+        stamp=list(s.token.parked.stamp),
         influence=event.influence,
     )
-    if s.figures.get(s.me) != figure:
-        s.figures = {**s.figures, s.me: figure}
-        s.gossip = None
+    if s.known.influences.get(s.me) != figure:
+        s.known.influences = {**s.known.influences, s.me: figure}
+        s.known.gossip = None
 
 
 def revisit(s: State, turn: Turn) -> None:
     """What is wanted has changed while the token is here: look again, without the old answers."""
-    s.pending, s.memo = None, {}
-    if s.synced and isinstance(s.role, Hold):
+    s.token.pending, s.token.memo = None, {}
+    if s.peers.synced and isinstance(s.token.role, Hold):
         turn.do(Again())

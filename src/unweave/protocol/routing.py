@@ -28,10 +28,10 @@ __all__ = ["check_pending_work", "park", "send_on", "watch_heartbeat"]
 
 def send_on(s: State, turn: Turn) -> None:
     """Send the token on, keep it for another iteration, or park it."""
-    assert isinstance(s.role, Hold)
-    token = s.role.token
-    skip = s.suspects
-    left = s.left
+    assert isinstance(s.token.role, Hold)
+    token = s.token.role.token
+    skip = s.peers.suspects
+    left = s.departed
     if left:
         skip = skip | left
     target = seek_target(s, skip)
@@ -62,7 +62,7 @@ def sweeping(s: State, token: Token) -> bool:
     """Depth first by schedule, or because a complete token is being attested."""
     if s.terms.schedule == "sweep":
         return True
-    return s.terms.attest == "sweep" and bool(token.quiet.agents) and not lacking(token)
+    return s.terms.attest == "sweep" and bool(token.round.agents) and not lacking(token)
 
 
 def sweep_order_of(s: State) -> tuple[int, ...]:
@@ -79,17 +79,17 @@ def seek_target(s: State, skip: frozenset[int]) -> int | None:
     Each way is tried once: a token that comes back found the target down, and would be sent back
     and forth for ever. The schedule goes on then, and the target wakes the token when it is back.
     """
-    if not s.intents or s.terms.forget != "seek":
+    if not s.known.intents or s.terms.forget != "seek":
         return None
-    assert s.token is not None
-    epoch = s.token.stamp.epoch
-    tried = frozenset(way for way in s.sought if way[0] == epoch)
-    targets = {i.agent for i in s.intents.values() if i.agent != s.me and i.agent not in skip}
+    assert s.token.held is not None
+    epoch = s.token.held.stamp.epoch
+    tried = frozenset(way for way in s.token.tried_routes if way[0] == epoch)
+    targets = {i.agent for i in s.known.intents.values() if i.agent != s.me and i.agent not in skip}
     for agent in by_distance(s.terms.topology, s.me, frozenset(targets)):
         without = frozenset(hop for _, target, hop in tried if target == agent)
         step = seek_next(s.terms.topology, s.me, agent, skip | without)
         if agent not in without and step != s.me:
-            s.sought = tried | {(epoch, agent, step)}
+            s.token.tried_routes = tried | {(epoch, agent, step)}
             return step
     return None
 
@@ -106,19 +106,19 @@ def by_distance(topology: Topology, here: int, targets: frozenset[int]) -> Itera
 
 def go(s: State, turn: Turn, token: Token, to: int) -> None:
     """Hand over, in the transaction of the visit; a self-loop is one more hop."""
-    token = token._replace(stamp=token.stamp.next(s.boot))
-    s.last = s.fence = max(s.fence, token.stamp)
-    s.copy = token
+    token = token._replace(stamp=token.stamp.next(s.incarnation))
+    s.token.last = s.token.fence = max(s.token.fence, token.stamp)
+    s.token.copy = token
     if to == s.me:
         hold(s, turn, token)
         return
-    s.role = Out(token, to)
-    s.pending, s.memo = None, {}
-    patience = s.terms.patience
-    s.alarms = {
-        **s.alarms,
-        "resend": turn.now + patience.resend,
-        "ack": turn.now + patience.ack,
+    s.token.role = Out(token, to)
+    s.token.pending, s.token.memo = None, {}
+    timeouts = s.terms.timeouts
+    s.timers = {
+        **s.timers,
+        "resend": turn.now + timeouts.resend,
+        "ack": turn.now + timeouts.ack,
     }
     turn.send(to, handover(s, token, to))
 
@@ -140,7 +140,7 @@ def next_pass(s: State, token: Token, skip: frozenset[int]) -> int | None:
     waited for for ever. If nobody else is waited for, no further pass can change anything:
     the last one comes now, in which everybody attests the token as it is, not converged.
     """
-    if token.busy or not s.terms.rest:
+    if token.busy or not s.terms.parks:
         return token.passes + 1
     last = s.terms.max_passes
     if s.terms.conjugate or s.terms.solve != "pass" or token.passes >= last or not lacking(token):
@@ -150,34 +150,36 @@ def next_pass(s: State, token: Token, skip: frozenset[int]) -> int | None:
 
 def park(s: State, turn: Turn, token: Token, certificate: bytes) -> None:
     """Rest here and say so; the rest is pending if somebody has not attested."""
-    token = token._replace(stamp=token.stamp.next(s.boot))
-    s.last = s.fence = max(s.fence, token.stamp)
-    s.copy = token
-    s.role = Parked(token)
-    s.pending, s.memo = None, {}
+    token = token._replace(stamp=token.stamp.next(s.incarnation))
+    s.token.last = s.token.fence = max(s.token.fence, token.stamp)
+    s.token.copy = token
+    s.token.role = Parked(token)
+    s.token.pending, s.token.memo = None, {}
     tombs = open_tombs(token.tombs)
-    s.rest = ParkNotice(token.stamp, s.me, token.included, token.quiet.agents, tombs, certificate)
-    s.gossip = None
+    s.token.parked = ParkNotice(
+        token.stamp, s.me, token.included, token.round.agents, tombs, certificate
+    )
+    s.known.gossip = None
     keep_certificate(s, turn)
-    s.alarms = {k: at for k, at in s.alarms.items() if k not in ("resend", "ack", "loss")}
+    s.timers = {k: at for k, at in s.timers.items() if k not in ("resend", "ack", "loss")}
 
 
 def unpark(s: State, turn: Turn) -> None:
     """Rule 11: somebody has business. The bitmap starts empty, or nobody would be visited."""
-    assert isinstance(s.role, Parked)
-    token = s.role.token
+    assert isinstance(s.token.role, Parked)
+    token = s.token.role.token
     # A pending rest was no end: passes go on, or somebody who cannot be solved for would never
     # reach the last one.
-    pending = bool(s.terms.beyond(token.quiet.agents, s.left))
+    pending = bool(s.terms.beyond(token.round.agents, s.departed))
     token = token._replace(
-        stamp=token.stamp.next(s.boot),
+        stamp=token.stamp.next(s.incarnation),
         seen=NOBODY,
         stack=Stack(),
-        quiet=NO_ROUND,
+        round=NO_ROUND,
         busy=True,
         passes=token.passes if pending else 0,
     )
-    s.last = s.fence = max(s.fence, token.stamp)
+    s.token.last = s.token.fence = max(s.token.fence, token.stamp)
     hold(s, turn, token)
 
 
@@ -187,38 +189,40 @@ def unpark(s: State, turn: Turn) -> None:
 
 def check_pending_work(s: State, turn: Turn) -> None:
     """Rule 11, level-triggered: business is durable, so a lost wake-up call is repeated."""
-    if s.halted or s.tomb.left:
-        if not isinstance(s.role, Idle):
+    if s.audit_failed or s.tomb.departed:
+        if not isinstance(s.token.role, Idle):
             drop_role(s)
-    elif s.rest is not None:
-        if s.wake < s.rest.stamp and has_pending_work(s):
-            s.wake = s.rest.stamp
-            s.gossip = None
-        if isinstance(s.role, Parked) and (s.wake >= s.role.token.stamp or not s.terms.rest):
+    elif s.token.parked is not None:
+        if s.token.wake < s.token.parked.stamp and has_pending_work(s):
+            s.token.wake = s.token.parked.stamp
+            s.known.gossip = None
+        if isinstance(s.token.role, Parked) and (
+            s.token.wake >= s.token.role.token.stamp or not s.terms.parks
+        ):
             unpark(s, turn)
 
 
 def has_pending_work(s: State) -> bool:
     """Whether the token that rests must come here, or this agent must let it go."""
-    rest = s.rest
+    rest = s.token.parked
     assert rest is not None
     if rest.holder == s.me and not (
-        isinstance(s.role, Parked) and s.role.token.stamp == rest.stamp
+        isinstance(s.token.role, Parked) and s.token.role.token.stamp == rest.stamp
     ):
         return True
-    if s.tomb.left:
+    if s.tomb.departed:
         return False
-    if s.own_intents() or not includes(rest.tombs, s.tombs):
+    if s.own_intents() or not includes(rest.tombs, s.known.tombs):
         return True  # an erasure that this rest does not cover
-    current = s.current
+    current = s.own.current
     included = rest.included[s.me]
-    if s.tomb.out or s.detached:
+    if s.tomb.out or s.own.detached:
         return bool(included.counter) or unattested(s)
     if current is None:
         # Not in yet: the token must come here, unless it has been here and nothing has changed.
-        return bool(included.counter) or rest.included != s.baulked or unattested(s)
-    stale = current.rows != s.rows or current.data != s.data
-    if stale and rest.included == s.baulked:
+        return bool(included.counter) or rest.included != s.own.infeasible_at or unattested(s)
+    stale = current.rows != s.own.rows or current.data != s.own.data
+    if stale and rest.included == s.own.infeasible_at:
         stale = False  # the solver has looked at them, and refused: not before something changes
     return stale or current.revision != included or unattested(s)
 
@@ -226,13 +230,13 @@ def has_pending_work(s: State) -> bool:
 def unattested(s: State) -> bool:
     """Whether a visit would add this agent's word. Unless the model is conjugate, nobody signs an
     incomplete token: to wake it before the missing have come would be to wake it for ever."""
-    rest = s.rest
-    if rest is None or s.me in rest.quiet or not attest_ready(s):
+    rest = s.token.parked
+    if rest is None or s.me in rest.attested or not attest_ready(s):
         return False
-    if s.terms.conjugate or s.tomb.out or s.detached:
+    if s.terms.conjugate or s.tomb.out or s.own.detached:
         return True
     return all(
-        revision.counter or k == s.me or s.tombs.get(k, NOTHING).out
+        revision.counter or k == s.me or s.known.tombs.get(k, NOTHING).out
         for k, revision in enumerate(rest.included)
     )
 
@@ -241,10 +245,10 @@ def watch_heartbeat(s: State, turn: Turn, before: State) -> None:
     """Rule 10: whoever has the token gives signs of life; everybody else waits for them. The wait
     starts anew when the token has been handed over or a rest has ended: the silence before counts
     against nobody."""
-    if isinstance(s.role, Idle):
-        if not isinstance(before.role, Idle) or (
-            before.rest is not None and is_parked(before) and not is_parked(s)
+    if isinstance(s.token.role, Idle):
+        if not isinstance(before.token.role, Idle) or (
+            before.token.parked is not None and is_parked(before) and not is_parked(s)
         ):
             set_loss_timer(s, turn)
-    elif "alive" not in s.alarms and not isinstance(s.role, Parked):
-        s.alarms = {**s.alarms, "alive": turn.now + s.terms.patience.alive}
+    elif "alive" not in s.timers and not isinstance(s.token.role, Parked):
+        s.timers = {**s.timers, "alive": turn.now + s.terms.timeouts.alive}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from unweave.grid import Ints
@@ -25,13 +26,17 @@ from unweave.protocol.token import NEVER, NOTHING, Revision, Stamp, Token, Tomb,
 __all__ = [
     "DURABLE",
     "IDLE",
+    "Contribution",
     "Factor",
     "Hold",
     "Idle",
+    "Knowledge",
     "Out",
     "Parked",
+    "Peers",
     "Role",
     "State",
+    "TokenState",
     "Turn",
     "ask",
     "unsigned",
@@ -43,7 +48,7 @@ class Factor(NamedTuple):
 
     revision: Revision
     units: Ints
-    generation: frozenset[bytes]
+    retrain_epoch: frozenset[bytes]
     rows: int  # version of the row set
     data: int  # version of the data
 
@@ -74,172 +79,64 @@ class Parked(NamedTuple):
 Role = Idle | Hold | Out | Parked
 IDLE = Idle()
 
-# What survives a crash. Everything else is rebuilt by `boot` and `resume`.
-DURABLE = (
-    "factors",
-    "counter",
-    "solved_for",
-    "last",
-    "fence",
-    "role",
-    "copy",
-    "tombs",
-    "generation",
-    "tombstones",
-    "chapters",
-    "proved",
-    "intents",
-    "votes",
-    "halts",
-    "rest",
-    "wake",
-    "rows",
-    "data",
-    "dropped",
-    "detached",
-    "receipts",
-)
+_NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
-class State:
-    """One agent. Containers are never mutated: a changed field is a new object."""
-
-    terms: Terms
-    me: int
-
-    # durable
-    factors: tuple[Factor, ...]  # the current one first, then older ones
-    counter: int  # revisions made
-    solved_for: bytes  # digest of the cavity last solved against
-    last: Stamp  # highest accepted stamp, inclusive: what was seen
-    fence: Stamp  # highest stamp heard of, exclusive: what is superseded
-    role: Role
-    copy: Token | None  # the last token that left this agent, for reading and for recovery
-    tombs: Tombs
-    generation: frozenset[bytes]
-    tombstones: Mapping[bytes, Tombstone]  # of open erasures
-    chapters: Mapping[bytes, CompactedErasures]  # digest → erasures that were put away
-    proved: frozenset[bytes]  # requests of this agent whose certificate is kept, not put away yet
-    intents: Mapping[bytes, Intent]
-    votes: Mapping[tuple[int, int], Vote]
-    halts: frozenset[AuditMismatch]
-    rest: ParkNotice | None
-    wake: Stamp
-    rows: int
-    data: int
-    dropped: frozenset[bytes]  # commitments of rows that must never be used again
-    detached: bool  # the agent erased itself: no rows are left
-    receipts: tuple[SignedStatement, ...]
-
-    # volatile
-    boot: int
-    synced: bool
-    alone: bool  # started without quarantine: nobody has had another life
-    peers: Mapping[int, int]  # neighbour → the boot nonce of the life that answered last
-    claims: Mapping[int, int]  # neighbour → the life that said Hello since the latest question
-    questions: Mapping[int, int]  # neighbour → how often its life was in doubt
-    acked: Mapping[int, Digests]  # neighbour → what it has acknowledged
-    told: Mapping[
-        int, Mapping[bytes, CompactedErasures]
-    ]  # neighbour → chapters that it has acknowledged
-    welcomed: frozenset[int]  # the neighbours that answered
-    suspects: frozenset[int]
-    heard: Mapping[int, float]  # neighbour → when it was last heard
-    reminded: Mapping[int, float]  # neighbour that has left → when it was last sent the votes
-    aware: frozenset[int]  # the neighbours that have left and have acknowledged the votes
-    pending: Key | None  # the work that is running
-    memo: Mapping[Key, Any]  # answers that the current visit has already got
-    figures: Mapping[int, InfluenceReport]  # what agents publish about themselves
-    gossip: Gossip | None  # what is spread, cached until it grows
-    pulse: tuple[Stamp, float]
-    relay: bool  # the pulse has not been passed on yet
-    losses: int  # how often the loss timer fired without a sign of life
-    baulked: Vector[Revision] | None  # what was included when the solver refused new data
-    sought: frozenset[tuple[int, int, int]]  # (epoch, target, neighbour): where it was sought
-    alarms: Mapping[str, float]
-
-    def __init__(self, terms: Terms, me: int) -> None:
-        self.terms = terms
-        self.me = me
-        self.factors = ()
-        self.counter = 0
-        self.solved_for = b""
-        self.last = NEVER
-        self.fence = NEVER
-        self.role = IDLE
-        self.copy = None
-        self.tombs = {}
-        self.generation = frozenset()
-        self.tombstones = {}
-        self.chapters = {}
-        self.proved = frozenset()
-        self.intents = {}
-        self.votes = {}
-        self.halts = frozenset()
-        self.rest = None
-        self.wake = NEVER
-        self.rows = 0
-        self.data = 0
-        self.dropped = frozenset()
-        self.detached = False
-        self.receipts = ()
-        self._forget_volatile(0)
-
-    def _forget_volatile(self, boot: int) -> None:
-        self.boot = boot
-        self.synced = False
-        self.alone = False
-        self.peers = {}
-        self.claims = {}
-        self.questions = {}
-        self.acked = {}
-        self.told = {}
-        self.welcomed = frozenset()
-        self.suspects = frozenset()
-        self.heard = {}
-        self.reminded = {}
-        self.aware = frozenset()
-        self.pending = None
-        self.memo = {}
-        self.figures = {}
-        self.gossip = None
-        self.pulse = (NEVER, 0.0)
-        self.relay = False
-        self.losses = 0
-        self.baulked = None
-        self.sought = frozenset()
-        self.alarms = {}
+class _Group:
+    """Fields that belong together. A field that was never set has its default."""
 
     def fork(self) -> Self:
         copy = object.__new__(type(self))
         copy.__dict__ = self.__dict__.copy()
         return copy
 
-    def rebooted(self, boot: int) -> Self:
-        """The same durable state in a new process."""
-        copy = self.fork()
-        copy._forget_volatile(boot)
+    def keep(self, names: Iterable[str]) -> Self:
+        """Only these fields; the others fall back to their defaults."""
+        copy = object.__new__(type(self))
+        copy.__dict__ = {name: value for name, value in self.__dict__.items() if name in names}
         return copy
 
-    # ------------------------------------------------------------------ reading
+
+class TokenState(_Group):
+    """What the agent knows of the token: its own responsibility for it, and the newest stamps."""
+
+    # durable
+    last: Stamp = NEVER  # highest accepted stamp, inclusive: what was seen
+    fence: Stamp = NEVER  # highest stamp heard of, exclusive: what is superseded
+    role: Role = IDLE
+    copy: Token | None = None  # the last token that left this agent, for reading and for recovery
+    parked: ParkNotice | None = None  # the newest known parked token
+    wake: Stamp = NEVER  # the newest parked token that somebody has pending work with
+
+    # volatile
+    pending: Key | None = None  # the work that is running
+    memo: Mapping[Key, Any] = _NONE  # answers that the current visit has already got
+    heartbeat: tuple[Stamp, float] = (NEVER, 0.0)
+    relay: bool = False  # the heartbeat has not been passed on yet
+    losses: int = 0  # how often the loss timer fired without a heartbeat
+    tried_routes: frozenset[tuple[int, int, int]] = frozenset()  # (epoch, target, neighbour)
 
     @property
-    def neighbours(self) -> tuple[int, ...]:
-        return self.terms.topology.adjacency[self.me]
+    def held(self) -> Token | None:
+        """The token this agent is responsible for."""
+        return None if isinstance(self.role, Idle) else self.role.token
 
-    @property
-    def tomb(self) -> Tomb:
-        """What is erased of this agent."""
-        return self.tombs.get(self.me, NOTHING) if self.tombs else NOTHING
 
-    @property
-    def left(self) -> frozenset[int]:
-        """The agents that a quorum declared gone."""
-        return frozenset(agent for agent, tomb in self.tombs.items() if tomb.left)
+class Contribution(_Group):
+    """The agent's own factor, and the data behind it."""
 
-    @property
-    def halted(self) -> bool:
-        return len(self.halts) >= 2
+    # durable
+    factors: tuple[Factor, ...] = ()  # the current one first, then older ones
+    counter: int = 0  # revisions made
+    solved_for: bytes = b""  # digest of the cavity last solved against
+    rows: int = 0  # version of the row set
+    data: int = 0  # version of the data
+    dropped: frozenset[bytes] = frozenset()  # commitments of rows that must never be used again
+    detached: bool = False  # the agent erased itself: no rows are left
+    receipts: tuple[SignedStatement, ...] = ()
+
+    # volatile
+    infeasible_at: Vector[Revision] | None = None  # `included` when the solver refused new data
 
     @property
     def current(self) -> Factor | None:
@@ -252,16 +149,132 @@ class State:
                 return factor
         return None
 
+
+class Knowledge(_Group):
+    """What spreads by joining: erasures, requests, votes, audits that did not add up."""
+
+    # durable
+    tombs: Tombs = _NONE
+    retrain_epoch: frozenset[bytes] = frozenset()
+    tombstones: Mapping[bytes, Tombstone] = _NONE  # of open erasures
+    compacted: Mapping[bytes, CompactedErasures] = _NONE  # by digest
+    proved: frozenset[bytes] = frozenset()  # own requests whose certificate is kept, not compacted
+    intents: Mapping[bytes, Intent] = _NONE
+    votes: Mapping[tuple[int, int], Vote] = _NONE  # (target, voter)
+    mismatches: frozenset[AuditMismatch] = frozenset()
+
+    # volatile
+    influences: Mapping[int, InfluenceReport] = _NONE
+    gossip: Gossip | None = None  # what is spread, cached until it grows
+
+
+class Peers(_Group):
+    """What the agent knows of its neighbours' processes; all of it is volatile."""
+
+    synced: bool = False  # quarantine is over
+    alone: bool = False  # started without quarantine: no agent has had another incarnation
+    incarnations: Mapping[int, int] = _NONE  # neighbour → the incarnation that answered last
+    claimed: Mapping[int, int] = (
+        _NONE  # neighbour → the one that said Hello since the last question
+    )
+    questions: Mapping[int, int] = _NONE  # neighbour → how often its incarnation was in doubt
+    acked: Mapping[int, Digests] = _NONE  # neighbour → what it has acknowledged
+    told: Mapping[int, Mapping[bytes, CompactedErasures]] = _NONE  # and which compacted erasures
+    welcomed: frozenset[int] = frozenset()  # the neighbours that answered
+    suspects: frozenset[int] = frozenset()
+    heard: Mapping[int, float] = _NONE  # neighbour → when it was last heard
+    reminded: Mapping[int, float] = _NONE  # departed neighbour → when it was last sent the votes
+    aware: frozenset[int] = frozenset()  # departed neighbours that have acknowledged the votes
+
+
+# What survives a crash, and the group that holds it. `start` and `resume` make everything else.
+DURABLE = {
+    **dict.fromkeys(("last", "fence", "role", "copy", "parked", "wake"), "token"),
+    **dict.fromkeys(("factors", "counter", "solved_for", "rows"), "own"),
+    **dict.fromkeys(("data", "dropped", "detached", "receipts"), "own"),
+    **dict.fromkeys(("tombs", "retrain_epoch", "tombstones", "compacted"), "known"),
+    **dict.fromkeys(("proved", "intents", "votes", "mismatches"), "known"),
+}
+
+
+class State:
+    """One agent. Containers are never mutated: a changed field is a new object."""
+
+    __slots__ = ("incarnation", "known", "me", "own", "peers", "terms", "timers", "token")
+
+    terms: Terms
+    me: int
+    incarnation: int  # fresh entropy at every start: part of every name that the agent makes
+    timers: Mapping[str, float]  # volatile
+    token: TokenState
+    own: Contribution
+    known: Knowledge
+    peers: Peers
+
+    def __init__(self, terms: Terms, me: int) -> None:
+        self.terms = terms
+        self.me = me
+        self.incarnation = 0
+        self.timers = _NONE
+        self.token = TokenState()
+        self.own = Contribution()
+        self.known = Knowledge()
+        self.peers = Peers()
+
+    def fork(self) -> Self:
+        copy = object.__new__(type(self))
+        copy.terms = self.terms
+        copy.me = self.me
+        copy.incarnation = self.incarnation
+        copy.timers = self.timers
+        copy.token = self.token.fork()
+        copy.own = self.own.fork()
+        copy.known = self.known.fork()
+        copy.peers = self.peers.fork()
+        return copy
+
+    def restarted(self, incarnation: int) -> Self:
+        """The same durable state in a new process."""
+        copy = type(self)(self.terms, self.me)
+        copy.incarnation = incarnation
+        copy.token = self.token.keep(DURABLE)
+        copy.own = self.own.keep(DURABLE)
+        copy.known = self.known.keep(DURABLE)
+        return copy
+
+    def durable(self, name: str) -> Any:
+        """A durable field by its name."""
+        return getattr(getattr(self, DURABLE[name]), name)
+
+    def set_durable(self, name: str, value: Any) -> None:
+        setattr(getattr(self, DURABLE[name]), name, value)
+
+    # ------------------------------------------------------------------ reading
+
     @property
-    def token(self) -> Token | None:
-        """The token this agent is responsible for."""
-        return None if isinstance(self.role, Idle) else self.role.token
+    def neighbours(self) -> tuple[int, ...]:
+        return self.terms.topology.adjacency[self.me]
+
+    @property
+    def tomb(self) -> Tomb:
+        """What is erased of this agent."""
+        tombs = self.known.tombs
+        return tombs.get(self.me, NOTHING) if tombs else NOTHING
+
+    @property
+    def departed(self) -> frozenset[int]:
+        """The agents that a quorum declared departed."""
+        return frozenset(agent for agent, tomb in self.known.tombs.items() if tomb.departed)
+
+    @property
+    def audit_failed(self) -> bool:
+        """Two audits did not add up: no token is accepted, sent or served."""
+        return len(self.known.mismatches) >= 2
 
     def own_intents(self) -> list[Intent]:
         """Requests about this agent that were not carried out yet."""
-        if not self.intents:
-            return []
-        return [intent for intent in self.intents.values() if intent.agent == self.me]
+        intents = self.known.intents
+        return [i for i in intents.values() if i.agent == self.me] if intents else []
 
 
 # ------------------------------------------------------------------------------
@@ -297,9 +310,9 @@ class Turn:
 def ask(s: State, turn: Turn, work: Work) -> Any:
     """The answer to `work`, or None after asking for it."""
     key: Key = work.key
-    if key in s.memo:
-        return s.memo[key]
-    if s.pending != key:
-        s.pending = key
+    if key in s.token.memo:
+        return s.token.memo[key]
+    if s.token.pending != key:
+        s.token.pending = key
         turn.do(work)
     return None

@@ -83,7 +83,7 @@ class _ErasureStatement(SignedStatement):
     """What an intent and a tombstone share: a request, its agent and its scope."""
 
     @property
-    def run(self) -> str:
+    def network_id(self) -> str:
         return str(self.body["run"])
 
     @cached_property
@@ -198,7 +198,7 @@ class CompactedErasures(SignedStatement):
     kind = "application/vnd.unweave.chapter"
 
     @classmethod
-    def put_away(
+    def write_all(
         cls, author: int, sign: Sign, run: bytes, erasures: Iterable[Tombstone | CompactedErasure]
     ) -> CompactedErasures:
         """The chapter of an agent's own erasures."""
@@ -211,7 +211,7 @@ class CompactedErasures(SignedStatement):
         return cls(raw, author, sign(pae(cls.kind, raw)))
 
     @cached_property
-    def filed(self) -> tuple[CompactedErasure, ...]:
+    def erasures(self) -> tuple[CompactedErasure, ...]:
         """The requests; ValueError if the bytes are anything but a chapter."""
         reader = _Reader(self.raw)
         reader.take(_HEAD)
@@ -235,24 +235,24 @@ class CompactedErasures(SignedStatement):
 
     @cached_property
     def ids(self) -> frozenset[bytes]:
-        return frozenset(entry.request for entry in self.filed)
+        return frozenset(entry.request for entry in self.erasures)
 
     @cached_property
     def generation(self) -> frozenset[bytes]:
-        return frozenset(entry.request for entry in self.filed if entry.retrain)
+        return frozenset(entry.request for entry in self.erasures if entry.retrain)
 
     @cached_property
     def rows(self) -> frozenset[bytes]:
-        return frozenset(row for entry in self.filed for row in entry.rows)
+        return frozenset(row for entry in self.erasures for row in entry.rows)
 
     @cached_property
     def tomb(self) -> Tomb:
-        whole = any(entry.whole for entry in self.filed)
-        return Tomb(self.ids, whole=whole, filed=self.ids)
+        whole = any(entry.whole for entry in self.erasures)
+        return Tomb(self.ids, whole=whole, compacted=self.ids)
 
     @cached_property
     def body(self) -> dict[str, Any]:
-        return {"run": self.raw[:_RUN].hex(), "agent": self.agent, "requests": len(self.filed)}
+        return {"run": self.raw[:_RUN].hex(), "agent": self.agent, "requests": len(self.erasures)}
 
 
 class _Reader:
@@ -286,7 +286,7 @@ def tombs_in(chapters: Iterable[CompactedErasures]) -> Tombs:
     tombs = {}
     for agent, parts in by_agent.items():
         ids = frozenset().union(*(part.ids for part in parts))
-        tombs[agent] = Tomb(ids, whole=any(part.whole for part in parts), filed=ids)
+        tombs[agent] = Tomb(ids, whole=any(part.whole for part in parts), compacted=ids)
     return tombs
 
 

@@ -34,7 +34,7 @@ class Terms:
     `"pass"` solves once per pass, against a complete token, and lets the token come to rest.
     """
 
-    run: bytes
+    network_id: bytes
     topology: Topology
     grid: Grid
     eta0: Ints
@@ -45,10 +45,10 @@ class Terms:
     attest: Literal["sweep", "walk"] = "sweep"
     solve: Literal["pass", "visit"] = "pass"
     max_passes: int = 50
-    rest: bool = True  # False: the walk goes on for ever, for studies of the walk itself
+    parks: bool = True  # False: the walk goes on for ever, for studies of the walk itself
     kept: int = 2  # older revisions an agent keeps beside the current one
-    chapter: int = 32  # open erasures at which agents put away what is certified
-    patience: Timeouts = field(default_factory=Timeouts)
+    compact_after: int = 32  # open erasures at which agents put away what is certified
+    timeouts: Timeouts = field(default_factory=Timeouts)
     keyids: tuple[str, ...] = ()  # name of each agent's pinned key; default: the agent's name
 
     @cached_property

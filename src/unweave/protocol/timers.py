@@ -21,112 +21,112 @@ _OUTBOX = 1e10  # seconds; more than any clock shows
 
 def deadline(s: State) -> float | None:
     """When the next `Tick` is due."""
-    return min(s.alarms.values(), default=None)
+    return min(s.timers.values(), default=None)
 
 
 def tick(s: State, turn: Turn) -> None:
     """Run every alarm whose time has come, each once."""
-    due = [name for name, at in s.alarms.items() if at <= turn.now]
-    s.alarms = {name: at for name, at in s.alarms.items() if name not in due}
+    due = [name for name, at in s.timers.items() if at <= turn.now]
+    s.timers = {name: at for name, at in s.timers.items() if name not in due}
     for name in due:
-        if s.synced or name == "hello":
+        if s.peers.synced or name == "hello":
             _TIMERS[name](s, turn)
 
 
 def _set_timer(s: State, name: str, at: float) -> None:
-    s.alarms = {**s.alarms, name: at}
+    s.timers = {**s.timers, name: at}
 
 
 def _resend(s: State, turn: Turn) -> None:
     """Rule 8: the same token to the same neighbour, until acknowledged or superseded."""
-    if isinstance(s.role, Out):
-        turn.send(s.role.to, handover(s, s.role.token, s.role.to))
-        _set_timer(s, "resend", turn.now + s.terms.patience.resend)
+    if isinstance(s.token.role, Out):
+        turn.send(s.token.role.to, handover(s, s.token.role.token, s.token.role.to))
+        _set_timer(s, "resend", turn.now + s.terms.timeouts.resend)
 
 
 def _ack(s: State, turn: Turn) -> None:
     """Rule 9: the neighbour does not take the token. Go elsewhere, in a new epoch."""
-    if not isinstance(s.role, Out):
+    if not isinstance(s.token.role, Out):
         return
-    left = s.left
-    blocked = s.suspects | {s.role.to}
+    left = s.departed
+    blocked = s.peers.suspects | {s.token.role.to}
     if any(n not in blocked and n not in left for n in s.neighbours):
-        s.suspects = frozenset(blocked)
-        open_epoch(s, turn, s.role.token, f"{s.terms.name(s.role.to)} does not answer")
+        s.peers.suspects = frozenset(blocked)
+        open_epoch(s, turn, s.token.role.token, f"{s.terms.name(s.token.role.to)} does not answer")
     else:
-        _set_timer(s, "ack", turn.now + s.terms.patience.ack)
+        _set_timer(s, "ack", turn.now + s.terms.timeouts.ack)
 
 
 def _gossip(s: State, turn: Turn) -> None:
     """Rule 3: repeat. An agent that has left says once what it knows: nobody acknowledges it."""
-    if not s.tomb.left:
+    if not s.tomb.departed:
         share(s, turn)
 
 
 def _hello(s: State, turn: Turn) -> None:
     """Rule 1: repeat Hello to those who have not answered."""
-    left = s.left
-    if s.synced and s.tomb.left:
+    left = s.departed
+    if s.peers.synced and s.tomb.departed:
         return
-    missing = [n for n in s.neighbours if n not in s.welcomed and n not in left]
+    missing = [n for n in s.neighbours if n not in s.peers.welcomed and n not in left]
     for n in missing:
         turn.send(n, hello(s, n))
     if missing:
-        _set_timer(s, "hello", turn.now + s.terms.patience.resend)
+        _set_timer(s, "hello", turn.now + s.terms.timeouts.resend)
 
 
 def note_heartbeat(s: State, turn: Turn, stamp: Stamp, beat: float) -> None:
     """A sign of life of the token: pass it on at the next beat, and wait anew."""
-    if (stamp, beat) > s.pulse:
-        s.pulse = (stamp, beat)
-        s.relay = True
-        s.losses = 0
+    if (stamp, beat) > s.token.heartbeat:
+        s.token.heartbeat = (stamp, beat)
+        s.token.relay = True
+        s.token.losses = 0
         set_loss_timer(s, turn)
-        if "alive" not in s.alarms:
-            _set_timer(s, "alive", turn.now + s.terms.patience.alive)
+        if "alive" not in s.timers:
+            _set_timer(s, "alive", turn.now + s.terms.timeouts.alive)
 
 
 def _alive(s: State, turn: Turn) -> None:
     """The holder says that the token lives; everybody else passes on what is news to them."""
-    if isinstance(s.role, Hold | Out):
+    if isinstance(s.token.role, Hold | Out):
         # An outbox beats below every clock: its receiver may have the token already, under the same
         # stamp, and two clocks must not compete.
-        beat = turn.now if isinstance(s.role, Hold) else turn.now - _OUTBOX
-        s.pulse = (s.role.token.stamp, beat)
-        s.relay = True
-    if s.relay and not s.tomb.left:
+        beat = turn.now if isinstance(s.token.role, Hold) else turn.now - _OUTBOX
+        s.token.heartbeat = (s.token.role.token.stamp, beat)
+        s.token.relay = True
+    if s.token.relay and not s.tomb.departed:
         for n in s.neighbours:
-            turn.send(n, Alive(*s.pulse))
-        s.relay = False
-        _set_timer(s, "alive", turn.now + s.terms.patience.alive)
+            turn.send(n, Alive(*s.token.heartbeat))
+        s.token.relay = False
+        _set_timer(s, "alive", turn.now + s.terms.timeouts.alive)
 
 
 def set_loss_timer(s: State, turn: Turn) -> None:
     """Staggered by rank, so that one agent acts first; doubled after every false alarm."""
     rank = 1.0 + s.me / s.terms.size
-    _set_timer(s, "loss", turn.now + s.terms.patience.loss * rank * 2.0 ** min(s.losses, 10))
+    _set_timer(s, "loss", turn.now + s.terms.timeouts.loss * rank * 2.0 ** min(s.token.losses, 10))
 
 
 def is_parked(s: State) -> bool:
     """Whether a rest is known that nothing has overtaken: silence is then as it should be."""
-    rest = s.rest
+    rest = s.token.parked
     return (
         rest is not None
-        and rest.stamp >= max(s.last, s.fence)
-        and s.wake < rest.stamp
-        and rest.holder not in s.left
+        and rest.stamp >= max(s.token.last, s.token.fence)
+        and s.token.wake < rest.stamp
+        and rest.holder not in s.departed
     )
 
 
 def _loss(s: State, turn: Turn) -> None:
     """Rule 10: no sign of life. A new epoch from the last token seen, or from nothing."""
-    if not isinstance(s.role, Idle) or is_parked(s) or s.tomb.left or s.halted:
+    if not isinstance(s.token.role, Idle) or is_parked(s) or s.tomb.departed or s.audit_failed:
         set_loss_timer(s, turn)
         return
-    s.losses += 1
+    s.token.losses += 1
     set_loss_timer(s, turn)
-    copy = s.copy
-    if copy is not None and dead(copy, s.tombs, s.generation):
+    copy = s.token.copy
+    if copy is not None and dead(copy, s.known.tombs, s.known.retrain_epoch):
         copy = None
     open_epoch(s, turn, copy, "no sign of life of the token")
 

@@ -46,13 +46,13 @@ class Stamp(NamedTuple):
 
     epoch: int
     initiator: int
-    boot: int
+    incarnation: int
     hop: int
     sender: int
 
     def next(self, sender: int) -> Stamp:
         """The same epoch, one hop on."""
-        return Stamp(self.epoch, self.initiator, self.boot, self.hop + 1, sender)
+        return Stamp(self.epoch, self.initiator, self.incarnation, self.hop + 1, sender)
 
     def __str__(self) -> str:
         return f"{self.epoch}.{self.initiator}/{self.hop}"
@@ -62,7 +62,7 @@ class Revision(NamedTuple):
     """Which factor of an agent a token includes; matched exactly, never by order."""
 
     counter: int
-    boot: int
+    incarnation: int
 
 
 NEVER = Stamp(0, 0, 0, 0, 0)  # before every token
@@ -102,35 +102,35 @@ class Tomb(NamedTuple):
 
     ids: frozenset[bytes] = frozenset()
     whole: bool = False
-    left: bool = False
-    filed: frozenset[bytes] = frozenset()  # ⊆ ids: certified, and put away by the agent itself
+    departed: bool = False
+    compacted: frozenset[bytes] = frozenset()  # ⊆ ids: certified, and put away by the agent itself
 
     @property
     def open(self) -> frozenset[bytes]:
         """What the next certificate has to prove."""
-        if not self.filed:
+        if not self.compacted:
             return self.ids
-        return self.ids - self.filed if len(self.filed) < len(self.ids) else frozenset()
+        return self.ids - self.compacted if len(self.compacted) < len(self.ids) else frozenset()
 
     @property
     def out(self) -> bool:
         """Nothing of this agent may ever be included again."""
-        return self.whole or self.left
+        return self.whole or self.departed
 
     def covers(self, other: Tomb) -> bool:
         return (
             other.ids <= self.ids
             and self.whole >= other.whole
-            and self.left >= other.left
-            and other.filed <= self.filed
+            and self.departed >= other.departed
+            and other.compacted <= self.compacted
         )
 
     def union(self, other: Tomb) -> Tomb:
         return Tomb(
             self.ids | other.ids,
             self.whole or other.whole,
-            self.left or other.left,
-            self.filed | other.filed,
+            self.departed or other.departed,
+            self.compacted | other.compacted,
         )
 
 
@@ -165,7 +165,7 @@ class Sum(Protocol):
     @property
     def tombs(self) -> Tombs: ...
     @property
-    def generation(self) -> frozenset[bytes]: ...
+    def retrain_epoch(self) -> frozenset[bytes]: ...
 
 
 def dead(token: Sum, tombs: Tombs, generation: frozenset[bytes]) -> bool:
@@ -179,21 +179,21 @@ def dead(token: Sum, tombs: Tombs, generation: frozenset[bytes]) -> bool:
             tomb.out or not tomb.ids <= token.tombs.get(agent, NOTHING).ids
         ):
             return True
-    return bool(token.inside) and not generation <= token.generation
+    return bool(token.inside) and not generation <= token.retrain_epoch
 
 
 def open_tombs(tombs: Tombs) -> Tombs:
     """Without the ids that were filed: what is still to be told and proved. The marks stay."""
-    if not any(tomb.filed for tomb in tombs.values()):
+    if not any(tomb.compacted for tomb in tombs.values()):
         return tombs
-    return {agent: Tomb(tomb.open, tomb.whole, tomb.left) for agent, tomb in tombs.items()}
+    return {agent: Tomb(tomb.open, tomb.whole, tomb.departed) for agent, tomb in tombs.items()}
 
 
 def includes(large: Tombs, small: Tombs) -> bool:
     """Whether `large` knows every open erasure of `small`."""
     for agent, tomb in small.items():
         known = large.get(agent, NOTHING)
-        if not tomb.open <= known.ids or tomb.whole > known.whole or tomb.left > known.left:
+        if not tomb.open <= known.ids or tomb.whole > known.whole or tomb.departed > known.departed:
             return False
     return True
 
@@ -228,18 +228,18 @@ NO_ROUND = AttestationRound()
 class Token(NamedTuple):
     """What travels. `busy`: something changed, was solved or joined quiet during this pass."""
 
-    run: bytes  # digest of the manifest
+    network_id: bytes  # digest of the manifest
     stamp: Stamp
     eta: Ints
     included: Vector[Revision]
     inside: Bitmap  # the agents with a revision in `included`
     tombs: Tombs
-    generation: frozenset[bytes]
+    retrain_epoch: frozenset[bytes]
     passes: int  # passes since the last change from outside
     seen: Bitmap  # the agents visited in this pass
     stack: Stack  # depth-first path from the pass's root to here
     busy: bool
-    quiet: AttestationRound
+    round: AttestationRound
     receipts: bytes  # running hash of all receipts
 
 

@@ -47,10 +47,10 @@ class Wanted(NamedTuple):
 
 def visit(s: State, turn: Turn) -> None:
     """Rule 5. On return the token has moved on, has been parked, or waits for an answer."""
-    assert isinstance(s.role, Hold)
-    token = merge_tombs(s, s.role.token)
+    assert isinstance(s.token.role, Hold)
+    token = merge_tombs(s, s.token.role.token)
     before = token.included[s.me]
-    held = s.factor(before)
+    held = s.own.factor(before)
     if before.counter and held is None:
         rebuild(s, turn, "the token includes a revision that is no longer kept")
         return
@@ -77,8 +77,8 @@ def visit(s: State, turn: Turn) -> None:
         except GridOverflow as error:
             # Everybody else's sum goes on; this factor stays out until the data are mended.
             turn.do(StaysOut(str(error)))
-            s.factors = ()
-            s.baulked = token.included.set(s.me, OUT)
+            s.own.factors = ()
+            s.own.infeasible_at = token.included.set(s.me, OUT)
             wanted = Wanted(None)
     intents = s.own_intents()
     if intents and not s.terms.conjugate and before.counter:
@@ -93,8 +93,8 @@ def visit(s: State, turn: Turn) -> None:
 
 def stays(s: State, held: Factor) -> bool:
     """Whether nothing asks for another factor than the one that is in."""
-    out = s.tomb.out or s.detached or has_unknown_rows(s) or s.own_intents()
-    return held is s.current and held.rows == s.rows and held.data == s.data and not out
+    out = s.tomb.out or s.own.detached or has_unknown_rows(s) or s.own_intents()
+    return held is s.own.current and held.rows == s.own.rows and held.data == s.own.data and not out
 
 
 def without(s: State, token: Token, held: Factor | None) -> Ints:
@@ -106,11 +106,13 @@ def merge_tombs(s: State, token: Token) -> Token:
     """The token learns what the agent knows. It is not dead, so this only adds ids of agents that
     it does not include, and a generation only while it is empty. Passes are counted anew: nobody
     is waited for any longer who has left."""
-    tombs = join(token.tombs, s.tombs)
-    if tombs is token.tombs and s.generation <= token.generation:
+    tombs = join(token.tombs, s.known.tombs)
+    if tombs is token.tombs and s.known.retrain_epoch <= token.retrain_epoch:
         return token
-    generation = token.generation | s.generation
-    return token._replace(tombs=tombs, generation=generation, quiet=NO_ROUND, busy=True, passes=0)
+    generation = token.retrain_epoch | s.known.retrain_epoch
+    return token._replace(
+        tombs=tombs, retrain_epoch=generation, round=NO_ROUND, busy=True, passes=0
+    )
 
 
 # ------------------------------------------------------------------------------ what is wanted
@@ -118,12 +120,12 @@ def merge_tombs(s: State, token: Token) -> Token:
 
 def choose(s: State, turn: Turn, token: Token, cavity: Ints) -> Wanted | None:
     """The wanted factor; None while a solver is at work."""
-    if s.tomb.out or s.detached or any(intent.whole for intent in s.own_intents()):
+    if s.tomb.out or s.own.detached or any(intent.whole for intent in s.own_intents()):
         return Wanted(None)
     if has_unknown_rows(s):
         return Wanted(None)  # which rows are erased is not known yet: stay out until it is
-    current = s.current
-    stale = current is None or current.rows != s.rows or current.data != s.data
+    current = s.own.current
+    stale = current is None or current.rows != s.own.rows or current.data != s.own.data
     if s.terms.conjugate:
         return solve_conjugate(s, turn) if stale else Wanted(current)
     if not must_solve(s, token, cavity, stale):
@@ -133,12 +135,16 @@ def choose(s: State, turn: Turn, token: Token, cavity: Ints) -> Wanted | None:
         return None
     if answer.units is not None:
         return Wanted(new_factor(s, answer.units), fresh=True, solved=True)
-    usable = current if current is not None and current.rows == s.rows else None
+    usable = current if current is not None and current.rows == s.own.rows else None
     if answer.keep:
         return Wanted(usable, solved=True)
-    if s.baulked == token.included and not answer.failed and (not usable or usable.units.any()):
+    if (
+        s.own.infeasible_at == token.included
+        and not answer.failed
+        and (not usable or usable.units.any())
+    ):
         return withdraw(s)
-    s.baulked = token.included
+    s.own.infeasible_at = token.included
     return Wanted(
         usable
     )  # outside the domain: try in a later pass, when something else has changed
@@ -159,7 +165,7 @@ def must_solve(s: State, token: Token, cavity: Ints, stale: bool) -> bool:
     if stale:
         return True
     every_visit = s.terms.solve == "visit"
-    if s.intents and (every_visit or not s.terms.rest):
+    if s.known.intents and (every_visit or not s.terms.parks):
         return False
     if every_visit:
         return True
@@ -167,20 +173,20 @@ def must_solve(s: State, token: Token, cavity: Ints, stale: bool) -> bool:
         lacking(token) == is_missing(token, s.me)
         and s.me not in token.seen
         and token.passes < s.terms.max_passes
-        and digest(cavity) != s.solved_for
+        and digest(cavity) != s.own.solved_for
     )
 
 
 def solve_conjugate(s: State, turn: Turn) -> Wanted | None:
-    key = ("solve", s.rows, s.data)
-    answer: SolveResult | None = ask(s, turn, Solve(key, 0, 0, None, None, s.dropped))
+    key = ("solve", s.own.rows, s.own.data)
+    answer: SolveResult | None = ask(s, turn, Solve(key, 0, 0, None, None, s.own.dropped))
     if answer is None:
         return None
     if answer.units is None:
-        assert s.token is not None
-        s.baulked = s.token.included
-        current = s.current
-        if answer.failed and current is not None and current.rows == s.rows:
+        assert s.token.held is not None
+        s.own.infeasible_at = s.token.held.included
+        current = s.own.current
+        if answer.failed and current is not None and current.rows == s.own.rows:
             return Wanted(current)  # the data cannot be read: what was learned stays
         return Wanted(None)  # no rows are left
     return Wanted(new_factor(s, answer.units), fresh=True)
@@ -190,18 +196,24 @@ def ask_solver(
     s: State, turn: Turn, token: Token, cavity: Ints, current: Factor | None
 ) -> SolveResult | None:
     stamp = token.stamp
-    key = ("solve", s.rows, s.data, stamp, digest(cavity))
+    key = ("solve", s.own.rows, s.own.data, stamp, digest(cavity))
     # A factor that was fitted to erased rows must not even be a starting point.
-    units = None if current is None or current.rows != s.rows else current.units
+    units = None if current is None or current.rows != s.own.rows else current.units
     answer: SolveResult | None = ask(
-        s, turn, Solve(key, stamp.epoch, stamp.hop, cavity, units, s.dropped)
+        s, turn, Solve(key, stamp.epoch, stamp.hop, cavity, units, s.own.dropped)
     )
     return answer
 
 
 def new_factor(s: State, units: Ints) -> Factor:
     """A revision that was never used before: its name holds this boot's nonce."""
-    return Factor(Revision(s.counter + 1, s.boot), units, s.generation, s.rows, s.data)
+    return Factor(
+        Revision(s.own.counter + 1, s.incarnation),
+        units,
+        s.known.retrain_epoch,
+        s.own.rows,
+        s.own.data,
+    )
 
 
 # ------------------------------------------------------------------------- the one transaction
@@ -220,18 +232,18 @@ def commit(
     before = token.included[s.me]
     external = bool(intents) or wanted.anew or (wanted.factor is not None and not before.counter)
     if wanted.fresh and wanted.factor is not None:
-        external = external or not s.factors or s.factors[0].data != wanted.factor.data
-        s.counter += 1
-        s.factors = (wanted.factor, *s.factors[: s.terms.kept])
-    elif wanted.solved and wanted.factor is not None and wanted.factor.data != s.data:
+        external = external or not s.own.factors or s.own.factors[0].data != wanted.factor.data
+        s.own.counter += 1
+        s.own.factors = (wanted.factor, *s.own.factors[: s.terms.kept])
+    elif wanted.solved and wanted.factor is not None and wanted.factor.data != s.own.data:
         # The new data were looked at, and the factor is good enough: it stands for them now.
-        s.factors = (wanted.factor._replace(data=s.data), *s.factors[1:])
+        s.own.factors = (wanted.factor._replace(data=s.own.data), *s.own.factors[1:])
     after = OUT if wanted.factor is None else wanted.factor.revision
     if wanted.solved:
         # A solver goes a few steps at a time: it has solved when it would keep what it has.
-        s.solved_for = b"" if wanted.fresh else digest(cavity)
+        s.own.solved_for = b"" if wanted.fresh else digest(cavity)
     elif wanted.anew:
-        s.solved_for = b""  # nothing was solved, and it will be again
+        s.own.solved_for = b""  # nothing was solved, and it will be again
     if before != after or intents:
         inside = token.inside.plus(s.me) if after.counter else token.inside.minus(s.me)
         receipt = write_receipt(s, turn.sign, token, before, after, eta, intents)
@@ -241,17 +253,17 @@ def commit(
             eta=eta,
             included=token.included.set(s.me, after),
             inside=inside,
-            quiet=NO_ROUND,
+            round=NO_ROUND,
             busy=True,
             passes=0 if external else token.passes,
             receipts=chain(token.receipts, receipt),
         )
-        s.receipts = (receipt, *s.receipts[: s.terms.kept])
+        s.own.receipts = (receipt, *s.own.receipts[: s.terms.kept])
     elif wanted.solved:
         token = token._replace(busy=True)
     if s.me not in token.seen:
         token = token._replace(seen=token.seen.plus(s.me))
-    s.role = Hold(token)
+    s.token.role = Hold(token)
     if join_round(s, turn, token, cavity):
         send_on(s, turn)
 
@@ -262,12 +274,12 @@ def carry_out(
     """Turn requests into signed tombstones and wipe what they forbid, in this transaction."""
     whole = any(intent.whole for intent in intents)
     requests = frozenset(intent.request for intent in intents)
-    records = dict(s.tombstones)
+    records = dict(s.known.tombstones)
     for intent in intents:
         records[intent.request] = Tombstone.write(
             s.me,
             turn.sign,
-            run=s.terms.run.hex(),
+            run=s.terms.network_id.hex(),
             request=intent.request.hex(),
             agent=s.me,
             name=s.terms.name(s.me),
@@ -278,20 +290,20 @@ def carry_out(
             receipt=receipt.raw.decode(),
             receipt_signature=receipt.signature.hex(),
         )
-        s.dropped |= intent.rows
-    s.tombstones = records
-    s.intents = {r: i for r, i in s.intents.items() if r not in requests}
-    s.tombs = entomb(s.tombs, s.me, Tomb(requests, whole=whole))
+        s.own.dropped |= intent.rows
+    s.known.tombstones = records
+    s.known.intents = {r: i for r, i in s.known.intents.items() if r not in requests}
+    s.known.tombs = entomb(s.known.tombs, s.me, Tomb(requests, whole=whole))
     if retrain:
-        s.generation |= requests
+        s.known.retrain_epoch |= requests
     # Only the factor that was computed without the erased rows may stay.
-    keep = s.current if s.current is not None and s.current.rows == s.rows else None
-    s.factors = (keep,) if keep is not None and not whole and not retrain else ()
-    s.detached = s.detached or whole
-    s.copy = None
-    s.gossip = None
+    keep = s.own.current if s.own.current is not None and s.own.current.rows == s.own.rows else None
+    s.own.factors = (keep,) if keep is not None and not whole and not retrain else ()
+    s.own.detached = s.own.detached or whole
+    s.token.copy = None
+    s.known.gossip = None
     turn.do(Detach(whole))
-    return token._replace(tombs=join(token.tombs, s.tombs))
+    return token._replace(tombs=join(token.tombs, s.known.tombs))
 
 
 def retrain(s: State, turn: Turn, token: Token, intents: list[Intent]) -> None:
@@ -299,8 +311,8 @@ def retrain(s: State, turn: Turn, token: Token, intents: list[Intent]) -> None:
     joins the generation: everybody's factors are void and the next solves start from zero."""
     receipt = write_receipt(s, turn.sign, token, token.included[s.me], OUT, s.terms.eta0, intents)
     carry_out(s, turn, token, intents, receipt, retrain=True)
-    s.solved_for = b""
-    s.receipts = (receipt, *s.receipts[: s.terms.kept])
+    s.own.solved_for = b""
+    s.own.receipts = (receipt, *s.own.receipts[: s.terms.kept])
     rebuild(s, turn, "an erasure asked everybody to start from zero")
 
 
@@ -316,7 +328,7 @@ def write_receipt(
     return Receipt.write(
         s.me,
         sign,
-        run=s.terms.run.hex(),
+        run=s.terms.network_id.hex(),
         agent=s.me,
         stamp=list(token.stamp),
         before=list(before),

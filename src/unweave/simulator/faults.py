@@ -36,7 +36,7 @@ class Profile:
     restore: float = 0.0  # of the restarts, from a backup taken earlier
     partition: float = 0.0  # per event: cut the network in two for a while
     one_way: float = 0.3  # of the partitions
-    slow: float = 0.0  # of the pieces of work: slower than anybody's patience
+    slow: float = 0.0  # of the pieces of work: slower than anybody's timeouts
     skew: float = 0.0  # clocks run fast or slow by up to this fraction
     gone: float = 0.0  # one agent never comes back and is voted out
     stillborn: float = 0.3  # of those that are gone: the first agent, before its first breath

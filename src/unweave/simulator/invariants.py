@@ -83,7 +83,7 @@ class Checker:
         self.stationary = stationary
         self.latest: dict[int, State] = {}  # agent → its last committed state
         self.factors: dict[tuple[int, Revision], Factor] = {}
-        self.hashes = {first_hash(terms.run)}
+        self.hashes = {first_hash(terms.network_id)}
         self.erased: dict[bytes, tuple[int, frozenset[bytes]]] = {}  # request → agent, rows
         self.requests: dict[int, set[bytes]] = {}  # agent → what it durably promised to erase
         self.certified: set[bytes] = set()
@@ -108,16 +108,16 @@ class Checker:
         if known is not None and known is not before:
             self._spoiled(agent)  # another disk than the one that was last written
         self.latest[agent] = after
-        self.departed |= gone(after.tombs)
-        self.boots += before.boot != after.boot
-        if after.factors is not before.factors:
+        self.departed |= gone(after.known.tombs)
+        self.boots += before.incarnation != after.incarnation
+        if after.own.factors is not before.own.factors:
             self._factors(agent, after)
-        if after.receipts is not before.receipts and after.receipts:
+        if after.own.receipts is not before.own.receipts and after.own.receipts:
             self._receipt(agent, after)
-        if after.tombstones is not before.tombstones or known is not before:
+        if after.known.tombstones is not before.known.tombstones or known is not before:
             self._tombstones(agent, after)
-        if after.intents is not before.intents:
-            own = {r for r, intent in after.intents.items() if intent.agent == agent}
+        if after.known.intents is not before.known.intents:
+            own = {r for r, intent in after.known.intents.items() if intent.agent == agent}
             self.requests.setdefault(agent, set()).update(own)
         for token in _tokens(before, after, effects):
             self._token(agent, token)
@@ -127,14 +127,21 @@ class Checker:
         self._outbox(agent, before, after)
         self._new_pass(agent, before, after)
         self._responsible(agent, before, after)
-        if after.rest is not None and after.rest is not before.rest and after.rest.holder == agent:
-            self._rest(agent, after, after.rest)
+        if (
+            after.token.parked is not None
+            and after.token.parked is not before.token.parked
+            and after.token.parked.holder == agent
+        ):
+            self._rest(agent, after, after.token.parked)
         for effect in effects:
             if isinstance(effect, Certified):
                 self._certificate(agent, after, effect.certificate)
             elif isinstance(effect, Opened):
                 self.opened.append(effect.why)
-        if after.tombstones is not before.tombstones or after.tombs is not before.tombs:
+        if (
+            after.known.tombstones is not before.known.tombstones
+            or after.known.tombs is not before.known.tombs
+        ):
             self._evidence(agent, after)
 
     # ----------------------------------------------------------------------------------- tokens
@@ -159,13 +166,13 @@ class Checker:
             self._fail("I7", agent, f"token {token.stamp}: unknown end of the chain of receipts")
 
     def _outbox(self, agent: int, before: State, s: State) -> None:
-        role = s.role
-        if not isinstance(role, Out) or role is before.role:
+        role = s.token.role
+        if not isinstance(role, Out) or role is before.token.role:
             return
         to, token = role.to, role.token
         if to not in self.terms.topology.adjacency[agent]:
             self._fail("I11", agent, f"token {token.stamp} goes to {to}, which is no neighbour")
-        if to in gone(s.tombs):
+        if to in gone(s.known.tombs):
             self._fail("I11", agent, f"token {token.stamp} goes to {to}, which has left")
         was_to, was = self.sent.setdefault(token.stamp, (to, token))
         if was_to != to:
@@ -174,34 +181,34 @@ class Checker:
             self._fail("I11", agent, f"two tokens are named {token.stamp}")
 
     def _new_pass(self, agent: int, before: State, s: State) -> None:
-        if not isinstance(s.role, Hold) or s.role is before.role:
+        if not isinstance(s.token.role, Hold) or s.token.role is before.token.role:
             return
-        token, old = s.role.token, before.token
+        token, old = s.token.role.token, before.token.held
         started = token.stamp.hop == 1 and (old is None or old.stamp != token.stamp)
         # A parked token that was outrun is dropped for the newer one: that one is not woken.
         woken = (
-            isinstance(before.role, Parked)
-            and before.role.token.stamp[:3] == token.stamp[:3]
-            and before.role.token.stamp.hop + 1 == token.stamp.hop
+            isinstance(before.token.role, Parked)
+            and before.token.role.token.stamp[:3] == token.stamp[:3]
+            and before.token.role.token.stamp.hop + 1 == token.stamp.hop
         )
         if (started or woken) and (
-            token.seen or token.stack or token.quiet.agents or token.quiet.frozen is not None
+            token.seen or token.stack or token.round.agents or token.round.frozen is not None
         ):
             self._fail("I12", agent, f"token {token.stamp} starts in the midst of a pass")
 
     def _responsible(self, agent: int, before: State, s: State) -> None:
         if agent not in self.departed:
-            self.newest = max(self.newest, s.last, s.fence)
-        if s.halted or agent in gone(s.tombs):
+            self.newest = max(self.newest, s.token.last, s.token.fence)
+        if s.audit_failed or agent in gone(s.known.tombs):
             self.excused = self.newest
         if self.newest in (self.excused, NEVER):
             return
         for state in self.latest.values():
-            token = state.token
+            token = state.token.held
             # Larger: an agent that has left, and does not know it, took the token on.
             if token is not None and token.stamp >= self.newest:
                 return
-        lives = {self.latest[k].boot for k in self.departed if k in self.latest}
+        lives = {self.latest[k].incarnation for k in self.departed if k in self.latest}
         if self.newest.sender in lives:
             self.excused = self.newest  # made by an agent that had left, and has been told since
             return
@@ -210,16 +217,20 @@ class Checker:
     # ----------------------------------------------------------------------------------- agents
 
     def _agent(self, agent: int, s: State) -> None:
-        token, tomb = s.token, s.tombs.get(agent, NOTHING)
-        if s.synced and token is not None:
-            if token.stamp < s.fence or token.stamp > s.last:
-                self._fail("I3", agent, f"role token {token.stamp}, last {s.last}, fence {s.fence}")
+        token, tomb = s.token.held, s.known.tombs.get(agent, NOTHING)
+        if s.peers.synced and token is not None:
+            if token.stamp < s.token.fence or token.stamp > s.token.last:
+                self._fail(
+                    "I3",
+                    agent,
+                    f"role token {token.stamp}, last {s.token.last}, fence {s.token.fence}",
+                )
             if forbidden(token, s):
                 self._fail("I4", agent, f"the role token {token.stamp} is dead")
-        if s.copy is not None and forbidden(s.copy, s):
-            self._fail("I4", agent, f"the copy {s.copy.stamp} is dead")
-        for factor in s.factors:
-            if not s.generation <= factor.generation:
+        if s.token.copy is not None and forbidden(s.token.copy, s):
+            self._fail("I4", agent, f"the copy {s.token.copy.stamp} is dead")
+        for factor in s.own.factors:
+            if not s.known.retrain_epoch <= factor.retrain_epoch:
                 self._fail("I4", agent, f"factor {factor.revision} is of an older generation")
             if tomb.whole:
                 self._fail("I4", agent, f"factor {factor.revision} of an erased agent")
@@ -227,23 +238,30 @@ class Checker:
                 for request in tomb.ids & self.erased.keys():
                     if self.contains(agent, factor.units, self.erased[request][1]):
                         self._fail("I4", agent, f"factor {factor.revision} has erased rows")
-        if s.synced and agent not in self.departed:
+        if s.peers.synced and agent not in self.departed:
             self._holds_nothing_certified(agent, s)
 
     def _growth(self, agent: int, before: State, s: State) -> None:
-        if before.boot == s.boot and (
-            not all(_covered(tomb, s.tombs.get(k, NOTHING)) for k, tomb in before.tombs.items())
-            or not before.generation <= s.generation
-            or before.fence > s.fence
+        if before.incarnation == s.incarnation and (
+            not all(
+                _covered(tomb, s.known.tombs.get(k, NOTHING))
+                for k, tomb in before.known.tombs.items()
+            )
+            or not before.known.retrain_epoch <= s.known.retrain_epoch
+            or before.token.fence > s.token.fence
         ):
             self._fail("I8", agent, "knowledge shrank")
 
     def _quarantine(self, agent: int, before: State, s: State, effects: Sequence[Effect]) -> None:
-        if s.synced:
-            past = max(before.last, before.fence) > NEVER or before.factors or before.tombs
-            others = [k for k in s.neighbours if k not in gone(s.tombs)]
-            fresh = before.boot != s.boot or not before.synced
-            if fresh and past and others and not s.welcomed:
+        if s.peers.synced:
+            past = (
+                max(before.token.last, before.token.fence) > NEVER
+                or before.own.factors
+                or before.known.tombs
+            )
+            others = [k for k in s.neighbours if k not in gone(s.known.tombs)]
+            fresh = before.incarnation != s.incarnation or not before.peers.synced
+            if fresh and past and others and not s.peers.welcomed:
                 self._fail("I13", agent, "acts before anybody has told it what it missed")
             return
         for effect in effects:
@@ -255,11 +273,11 @@ class Checker:
     def _holds_nothing_certified(self, agent: int, s: State) -> None:
         for request in self.certified:
             owner, rows = self.erased[request]
-            tomb = s.tombs.get(owner, NOTHING)
-            if request not in tomb.ids and not tomb.whole and not tomb.left:
+            tomb = s.known.tombs.get(owner, NOTHING)
+            if request not in tomb.ids and not tomb.whole and not tomb.departed:
                 self._fail("I5", agent, f"does not know the certified erasure of {owner}")
             if owner == agent and self.contains is not None:
-                for factor in s.factors:
+                for factor in s.own.factors:
                     if self.contains(agent, factor.units, rows):
                         self._fail("I5", agent, "holds a factor with certified-erased rows")
 
@@ -267,10 +285,10 @@ class Checker:
 
     def _rest(self, agent: int, s: State, rest: ParkNotice) -> None:
         """The token that rested is the copy: the same transition may have woken it again."""
-        token = s.copy
+        token = s.token.copy
         if token is None or token.stamp != rest.stamp:
             return
-        quiet = token.quiet
+        quiet = token.round
         waiting = self.terms.everybody - gone(token.tombs) - quiet.agents
         if waiting:
             if rest.certificate:
@@ -302,38 +320,38 @@ class Checker:
                     self._fail("I9", agent, f"says converged, but {k} would still move")
 
     def _certificate(self, agent: int, s: State, certificate: bytes) -> None:
-        token = s.copy
+        token = s.token.copy
         assert token is not None
         self.certificates.append(certificate)
-        requests = {r for tomb in token.tombs.values() for r in tomb.ids - tomb.filed}
+        requests = {r for tomb in token.tombs.values() for r in tomb.ids - tomb.compacted}
         self.certified |= requests & self.erased.keys()
-        for request in requests & s.tombstones.keys():
-            if s.tombstones[request].retrain and request not in token.generation:
+        for request in requests & s.known.tombstones.keys():
+            if s.known.tombstones[request].retrain and request not in token.retrain_epoch:
                 self._fail("I6", agent, "an erasure that asked for retraining is called refined")
         for k in token.inside:
-            if not token.generation <= self.factors[k, token.included[k]].generation:
+            if not token.retrain_epoch <= self.factors[k, token.included[k]].retrain_epoch:
                 self._fail("I6", agent, f"{k}'s factor was fitted before the retraining")
         predicate = closing_of(certificate)
         for request, entry in predicate["erasures"].items():
-            earned = "retrained" if bytes.fromhex(request) in token.generation else "refined"
+            earned = "retrained" if bytes.fromhex(request) in token.retrain_epoch else "refined"
             if entry["kind"] != ("exact" if self.terms.conjugate else earned):
                 self._fail("I6", agent, f"the certificate says {entry['kind']}")
         if not requests <= {bytes.fromhex(request) for request in predicate["erasures"]}:
             self._fail("I9", agent, "the certificate leaves out an erasure")
         for k, state in self.latest.items():
-            if state.synced and k not in gone(token.tombs) and k not in self.departed:
+            if state.peers.synced and k not in gone(token.tombs) and k not in self.departed:
                 self._holds_nothing_certified(k, state)
 
     # ------------------------------------------------------------------------------ book-keeping
 
     def _factors(self, agent: int, s: State) -> None:
-        for factor in s.factors:
+        for factor in s.own.factors:
             first = self.factors.setdefault((agent, factor.revision), factor)
             if first is not factor and not np.array_equal(first.units, factor.units):
                 self._fail("I2", agent, f"revision {factor.revision} names two factors")
 
     def _receipt(self, agent: int, s: State) -> None:
-        receipt = s.receipts[0]
+        receipt = s.own.receipts[0]
         previous = bytes.fromhex(receipt.body["previous"])
         if previous not in self.hashes:
             self._fail("I7", agent, "a receipt continues an unknown chain")
@@ -341,19 +359,23 @@ class Checker:
         self.hashes.add(chain(previous, receipt))
 
     def _tombstones(self, agent: int, s: State) -> None:
-        for request, record in s.tombstones.items():
+        for request, record in s.known.tombstones.items():
             self.erased.setdefault(request, (record.agent, record.rows))
-            if record.retrain and request not in s.generation:
+            if record.retrain and request not in s.known.retrain_epoch:
                 self._fail("I4", agent, "knows an erasure and not that it asked for retraining")
 
     def _evidence(self, agent: int, s: State) -> None:
-        for k, tomb in s.tombs.items():
-            self.filed |= tomb.filed
-            if not tomb.filed <= self.certified & tomb.ids:
+        for k, tomb in s.known.tombs.items():
+            self.filed |= tomb.compacted
+            if not tomb.compacted <= self.certified & tomb.ids:
                 self._fail("I14", agent, f"an erasure of {k} was put away and never certified")
-            if s.synced and not tomb.left and not tomb.ids - tomb.filed <= s.tombstones.keys():
+            if (
+                s.peers.synced
+                and not tomb.departed
+                and not tomb.ids - tomb.compacted <= s.known.tombstones.keys()
+            ):
                 self._fail("I14", agent, f"an erasure of {k} is known without its evidence")
-        for chapter in s.chapters.values():
+        for chapter in s.known.compacted.values():
             if not chapter.ids <= self.kept.get(chapter.agent, set()):
                 self._fail("I14", agent, f"{chapter.agent} put away what it has no proof of")
 
@@ -368,30 +390,35 @@ class Checker:
 
 def gone(tombs: Tombs) -> frozenset[int]:
     """The agents that a quorum declared gone."""
-    return frozenset(k for k, tomb in tombs.items() if tomb.left)
+    return frozenset(k for k, tomb in tombs.items() if tomb.departed)
 
 
 def forbidden(token: Token, s: State) -> bool:
     """Whether a token includes what the agent with this state knows to be erased."""
     for k in token.inside:
-        known, told = s.tombs.get(k, NOTHING), token.tombs.get(k, NOTHING)
-        if known.whole or known.left or not known.ids <= told.ids:
+        known, told = s.known.tombs.get(k, NOTHING), token.tombs.get(k, NOTHING)
+        if known.whole or known.departed or not known.ids <= told.ids:
             return True
-    return bool(token.inside) and not s.generation <= token.generation
+    return bool(token.inside) and not s.known.retrain_epoch <= token.retrain_epoch
 
 
 def _covered(small: Tomb, large: Tomb) -> bool:
-    return small.ids <= large.ids and small.whole <= large.whole and small.left <= large.left
+    return (
+        small.ids <= large.ids and small.whole <= large.whole and small.departed <= large.departed
+    )
 
 
 def _content(token: Token) -> tuple[object, ...]:
-    return (*token._replace(eta=token.eta.tobytes(), quiet=token.quiet.agents),)  # type: ignore[arg-type]
+    return (*token._replace(eta=token.eta.tobytes(), round=token.round.agents),)  # type: ignore[arg-type]
 
 
 def _tokens(before: State, after: State, effects: Sequence[Effect]) -> list[Token]:
     """The tokens that this transition brought forth."""
     tokens: dict[int, Token] = {}
-    for token, old in ((after.token, before.token), (after.copy, before.copy)):
+    for token, old in (
+        (after.token.held, before.token.held),
+        (after.token.copy, before.token.copy),
+    ):
         if token is not None and token is not old:
             tokens[id(token)] = token
     for effect in effects:
@@ -413,15 +440,15 @@ def check_liveness(world: World, checker: Checker) -> None:
     left: frozenset[int] = frozenset()
     for agent in world.agents:
         if agent.state is not None:
-            left |= gone(agent.state.tombs)
+            left |= gone(agent.state.known.tombs)
     live = [k for k in range(len(world.agents)) if k not in left]
     down = [k for k in live if world.agents[k].state is None]
     if down:
         _fail(f"{down} are down")
     states = {k: world.state(k) for k in live}
-    if any(s.halted for s in states.values()):
+    if any(s.audit_failed for s in states.values()):
         _fail("the network has halted: two audits did not add up")
-    roles = {k: s.role for k, s in states.items() if not isinstance(s.role, Idle)}
+    roles = {k: s.token.role for k, s in states.items() if not isinstance(s.token.role, Idle)}
     if len(roles) != 1 or not all(isinstance(role, Parked) for role in roles.values()):
         _fail(
             f"expected one parked token, found {[(k, type(r).__name__) for k, r in roles.items()]}"
@@ -429,18 +456,25 @@ def check_liveness(world: World, checker: Checker) -> None:
     holder, role = next(iter(roles.items()))
     assert isinstance(role, Parked)
     token = role.token
-    if set(live) - set(token.quiet.agents):
-        _fail(f"{set(live) - set(token.quiet.agents)} have not attested")
+    if set(live) - set(token.round.agents):
+        _fail(f"{set(live) - set(token.round.agents)} have not attested")
     for k, s in states.items():
         _check_agent(k, s, checker)
-        if s.rest is None or s.rest.stamp != token.stamp or s.rest.holder != holder:
+        if (
+            s.token.parked is None
+            or s.token.parked.stamp != token.stamp
+            or s.token.parked.holder != holder
+        ):
             _fail(f"agent {k} does not know where the token rests")
-        if any(t.ids - t.filed for t in token.tombs.values()) and not s.rest.certificate:
+        if (
+            any(t.ids - t.compacted for t in token.tombs.values())
+            and not s.token.parked.certificate
+        ):
             _fail(f"agent {k} has no certificate of the erasures it knows")
-        own = s.tombs.get(k, NOTHING).ids
+        own = s.known.tombs.get(k, NOTHING).ids
         if not own <= checker.kept.get(k, set()):
             _fail(f"agent {k} was never given the certificate of its own erasures")
-        wanted = None if s.current is None else s.current.revision
+        wanted = None if s.own.current is None else s.own.current.revision
         if (token.included[k] if k in token.inside else None) != wanted:
             _fail(f"agent {k} is included at {token.included[k]}, not at {wanted}")
     if token.inside & left:
@@ -452,23 +486,25 @@ def check_liveness(world: World, checker: Checker) -> None:
 
 def _check_departed(k: int, s: State, others: list[State]) -> None:
     """An agent that was voted out and still runs has been told, and keeps no forbidden sum."""
-    if k not in gone(s.tombs):
+    if k not in gone(s.known.tombs):
         _fail(f"agent {k} was voted out and does not know it")
-    if not isinstance(s.role, Idle):
+    if not isinstance(s.token.role, Idle):
         _fail(f"agent {k} was voted out and is responsible for a token")
-    if s.copy is not None and any(forbidden(s.copy, other) for other in others):
+    if s.token.copy is not None and any(forbidden(s.token.copy, other) for other in others):
         _fail(f"agent {k} was voted out and keeps a sum with erased data")
 
 
 def _check_agent(k: int, s: State, checker: Checker) -> None:
-    tomb = s.tombs.get(k, NOTHING)
-    if s.intents:
+    tomb = s.known.tombs.get(k, NOTHING)
+    if s.known.intents:
         _fail(f"agent {k} still knows an open request")
-    if tomb.whole and s.current is not None:
+    if tomb.whole and s.own.current is not None:
         _fail(f"agent {k} was erased and still has a factor")
-    if s.current is not None and (s.current.rows != s.rows or s.current.data != s.data):
+    if s.own.current is not None and (
+        s.own.current.rows != s.own.rows or s.own.current.data != s.own.data
+    ):
         _fail(f"agent {k} has not learned its current data")
-    known = {request for tomb in s.tombs.values() for request in tomb.ids}
+    known = {request for tomb in s.known.tombs.values() for request in tomb.ids}
     if known - checker.certified:
         _fail(f"{len(known - checker.certified)} erasures known to agent {k} are not certified")
     if not tomb.whole and checker.requests.get(k, set()) - checker.certified:

@@ -114,7 +114,7 @@ class _Hops:
         self.stamps: set[Stamp] = set()
 
     def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None:
-        token = after.token
+        token = after.token.held
         if token is not None:
             self.stamps.add(token.stamp)
 
@@ -141,7 +141,7 @@ class FaultRun:
     @property
     def units(self) -> Ints:
         assert self.world.parked is not None
-        token = self.world.state(self.world.parked).token
+        token = self.world.state(self.world.parked).token.held
         assert token is not None
         return token.eta
 
@@ -296,10 +296,10 @@ def _compare(done: FaultRun) -> None:
     if not model.family.margin(eta) > 0.0:
         raise Violation("the network rests on a sum that is no posterior")
     assert world.parked is not None
-    token = world.state(world.parked).token
+    token = world.state(world.parked).token.held
     assert token is not None
     far = float(model.family.kl(eta, model.grid.decode(done.reference)))
-    if token.quiet.converged and far > NEAR:
+    if token.round.converged and far > NEAR:
         raise Violation(f"it settled at KL = {far:.3g} from where a run without faults settles")
 
 
@@ -309,9 +309,9 @@ def _checker(world: World, solves: bool) -> Checker:
 
     def stationary(k: int, eta: Ints, units: Ints) -> bool:
         s = world.state(k)
-        if s.current is None or s.current.rows != s.rows:
+        if s.own.current is None or s.own.current.rows != s.own.rows:
             return True  # it was asked to erase since then
-        work = Solve(("check",), 0, 0, eta - units, units, s.dropped)
+        work = Solve(("check",), 0, 0, eta - units, units, s.own.dropped)
         return bool(world.agents[k].worker.solve(work).keep)
 
     exact = world.terms.conjugate or not solves
@@ -350,7 +350,7 @@ def _settled(world: World, calm: RandomFaults) -> Ints:
     world.observers.append(checker)
     run_workload(world, calm, checker, _never, events=1, enough=lambda: True)
     assert world.parked is not None
-    token = world.state(world.parked).token
+    token = world.state(world.parked).token.held
     assert token is not None
     return token.eta
 
@@ -360,10 +360,10 @@ def _remaining(world: World, checker: Checker, shards: Sequence[Shard]) -> list[
     left: frozenset[int] = frozenset()
     for agent in world.agents:
         if agent.state is not None:
-            left |= gone(agent.state.tombs)
+            left |= gone(agent.state.known.tombs)
     rest = []
     for k, shard in enumerate(shards):
-        tomb = world.state(k).tombs.get(k, NOTHING)
+        tomb = world.state(k).known.tombs.get(k, NOTHING)
         keys = {key for request in tomb.ids for key in checker.erased[request][1]}
         erased = [i for i in range(shard.n) if record_key(i) in keys]
         everything = tomb.whole or k in left

@@ -156,9 +156,9 @@ class Workload:
     def _tell_of_data(self, k: int) -> None:
         agent = self.world.agents[k]
         if agent.state is not None and self.learned[k] != self.versions[k]:
-            before = agent.disk.data
+            before = agent.disk.own.data
             self.world.tell(k, DataChanged(self.world.clock(k)))
-            if agent.disk.data != before:
+            if agent.disk.own.data != before:
                 self.learned[k] = self.versions[k]
 
     def stop_for_good(self, k: int) -> None:
@@ -198,7 +198,7 @@ def run_workload(
     events: int,
     enough: Callable[[], bool] = lambda: False,
     halfway: Callable[[], bool] | None = None,
-    patience: float = 4000.0,
+    timeouts: float = 4000.0,
     patience_events: int = 60_000,
 ) -> Workload:
     """Bad weather for `events` events or until there was `enough` of it, then clear sky until the
@@ -224,7 +224,7 @@ def run_workload(
     crew.everybody_back()
     cleared, limit = world.now, world.events + patience_events
     voted_at = cleared
-    while world.now < cleared + patience and world.events < limit:
+    while world.now < cleared + timeouts and world.events < limit:
         crew.everybody_back()
         if crew.gone is not None and world.now >= voted_at:
             crew.vote_out(crew.gone)
@@ -369,5 +369,5 @@ class OwnerRequests:
         state = self.world.agents[k].state
         if state is None:
             return DOWN
-        out = state.detached or state.tomb.whole or state.tomb.left
+        out = state.own.detached or state.tomb.whole or state.tomb.departed
         return NOTHING_LEFT if out else LOST

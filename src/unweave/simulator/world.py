@@ -264,7 +264,7 @@ class World:
             self.crash(k)
             return
         agent.disk = agent.state = after
-        if isinstance(after.role, Parked):
+        if isinstance(after.token.role, Parked):
             self._parked.add(k)
         else:
             self._parked.discard(k)

@@ -73,16 +73,18 @@ def the_last_commit_is_what_is_loaded(reopen: Reopen, draw: Random) -> None:
 
 def nothing_volatile_is_kept(reopen: Reopen, draw: Random) -> None:
     store = reopen()
-    after = state(draw, TERMS, ME).rebooted(77)
-    after.synced, after.suspects, after.alarms = True, frozenset({0}), {"loss": 3.0}
+    after = state(draw, TERMS, ME).restarted(77)
+    after.peers.synced, after.peers.suspects, after.timers = True, frozenset({0}), {"loss": 3.0}
     store.commit(State(TERMS, ME), after)
     store.close()
     store = reopen()
     loaded = store.load(TERMS, ME)
     assert loaded is not None
-    blank = State(TERMS, ME).__dict__
-    for name, value in loaded.__dict__.items():
-        assert name in DURABLE or value is blank[name] or value == blank[name], name
+    assert (loaded.incarnation, dict(loaded.timers)) == (0, {})
+    for group in (loaded.token, loaded.own, loaded.known, loaded.peers):
+        blank = type(group)()
+        for name, value in vars(group).items():
+            assert name in DURABLE or value == getattr(blank, name), name
     store.close()
 
 
@@ -90,10 +92,10 @@ def a_step_without_durable_change_is_no_step(reopen: Reopen, draw: Random) -> No
     store = reopen()
     first = state(draw, TERMS, ME)
     store.commit(State(TERMS, ME), first)
-    second = first.rebooted(5)
+    second = first.restarted(5)
     store.commit(first, second)
     third = second.fork()
-    third.counter += 1
+    third.own.counter += 1
     store.commit(second, third)
     store.close()
     store = reopen()
@@ -116,7 +118,7 @@ def an_agents_life_survives(reopen: Reopen, draw: Random) -> None:
     world.tell(ME, EraseRequested(request_id(ME, b"s" * 12), True, frozenset(), 0.0))
     world.run(lambda: False, limit=500)
     assert world.parked is not None
-    assert world.state(ME).detached
+    assert world.state(ME).own.detached
     assert watch.steps > 20
     watch.store.close()
 
@@ -170,8 +172,8 @@ def _with_objects_of(loaded: State, s: State) -> State:
     """`s` with the loaded object wherever the value is the same, as after a restart."""
     copy = s.fork()
     for name in DURABLE:
-        if same(getattr(s, name), getattr(loaded, name)):
-            setattr(copy, name, getattr(loaded, name))
+        if same(s.durable(name), loaded.durable(name)):
+            copy.set_durable(name, loaded.durable(name))
     return copy
 
 

@@ -67,7 +67,7 @@ def small_terms(agents: int = 4, dim: int = 3, **settings: Any) -> Terms:
     topology = Topology([f"a{k + 1}" for k in range(agents)], edges)
     grid = Grid((8,) * dim)
     eta0 = np.arange(1, dim + 1, dtype=np.int64)
-    return Terms(run=b"\x07" * 32, topology=topology, grid=grid, eta0=eta0, **settings)
+    return Terms(network_id=b"\x07" * 32, topology=topology, grid=grid, eta0=eta0, **settings)
 
 
 # ---------------------------------------------------------------------------------- small values
@@ -123,18 +123,18 @@ def _tombs(draw: Random, terms: Terms, *, filed: bool = False) -> dict[int, Tomb
 def token(draw: Random, terms: Terms) -> Token:
     included = _included(draw, terms)
     return Token(
-        run=terms.run,
+        network_id=terms.network_id,
         stamp=_stamp(draw, terms),
         eta=_vector(draw, terms),
         included=included,
         inside=Bitmap(k for k, revision in enumerate(included) if revision.counter),
         tombs=_tombs(draw, terms, filed=True),
-        generation=_ids(draw),
+        retrain_epoch=_ids(draw),
         passes=draw.choice((0, 3, 2**32)),
         seen=_bitmap(draw, terms),
         stack=Stack.of(draw.sample(range(terms.size), draw.randrange(terms.size + 1))),
         busy=draw.random() < 0.5,
-        quiet=_quiet(draw, terms),
+        round=_quiet(draw, terms),
         receipts=_bytes(draw, 32),
     )
 
@@ -163,7 +163,7 @@ def _erasure(
     return kind.write(
         agent,
         lambda payload: _bytes(draw, 8),
-        run=terms.run.hex(),
+        run=terms.network_id.hex(),
         request=request_id(agent, _bytes(draw, 12)).hex(),
         agent=agent,
         whole=draw.random() < 0.5,
@@ -186,7 +186,7 @@ def _votes(draw: Random, terms: Terms) -> dict[tuple[int, int], Vote]:
     def vote() -> Vote:
         target, voter = draw.sample(range(terms.size), 2)
         request = request_id(target, _bytes(draw, 12)).hex()
-        run = terms.run.hex()
+        run = terms.network_id.hex()
         return Vote.write(voter, lambda _: b"sig", run=run, agent=target, request=request)
 
     return {(vote.target, vote.author): vote for vote in _some(draw, vote)}
@@ -194,7 +194,9 @@ def _votes(draw: Random, terms: Terms) -> dict[tuple[int, int], Vote]:
 
 def _plain(draw: Random, terms: Terms, kind: type[SignedStatement]) -> Any:
     eta = _bytes(draw, 8).hex()
-    return kind.write(draw.randrange(terms.size), lambda _: b"s", run=terms.run.hex(), eta=eta)
+    return kind.write(
+        draw.randrange(terms.size), lambda _: b"s", run=terms.network_id.hex(), eta=eta
+    )
 
 
 def _figures(draw: Random, terms: Terms) -> dict[int, InfluenceReport]:
@@ -203,7 +205,7 @@ def _figures(draw: Random, terms: Terms) -> dict[int, InfluenceReport]:
         return InfluenceReport.write(
             agent,
             lambda _: b"f",
-            run=terms.run.hex(),
+            run=terms.network_id.hex(),
             agent=agent,
             stamp=list(_stamp(draw, terms)),
             influence=draw.choice((None, draw.random())),
@@ -227,7 +229,7 @@ def _chapters(draw: Random, terms: Terms) -> dict[bytes, CompactedErasures]:
     def chapter() -> CompactedErasures:
         first = _erasure(draw, terms, Tombstone, retrain=draw.random() < 0.5)
         assert isinstance(first, Tombstone)
-        return CompactedErasures.put_away(first.agent, lambda _: b"c", terms.run, [first])
+        return CompactedErasures.write_all(first.agent, lambda _: b"c", terms.network_id, [first])
 
     return {chapter.name: chapter for chapter in _some(draw, chapter)}
 
@@ -244,21 +246,21 @@ def gossip(draw: Random, terms: Terms) -> Gossip:
 
     return Gossip(
         digests=_digests(draw),
-        chapters=maybe(_chapters(draw, terms)),
+        compacted=maybe(_chapters(draw, terms)),
         erasures=maybe(
             Erasures(
                 tombs=_tombs(draw, terms),
-                generation=_ids(draw),
+                retrain_epoch=_ids(draw),
                 tombstones=_records(draw, terms, Tombstone),
                 votes=_votes(draw, terms),
             )
         ),
-        rest=maybe(_rest(draw, terms)),
+        parked=maybe(_rest(draw, terms)),
         news=maybe(
             News(
                 intents=_records(draw, terms, Intent),
-                halts=frozenset(_some(draw, lambda: _plain(draw, terms, AuditMismatch))),
-                figures=_figures(draw, terms),
+                mismatches=frozenset(_some(draw, lambda: _plain(draw, terms, AuditMismatch))),
+                influences=_figures(draw, terms),
                 wake=_stamp(draw, terms),
             )
         ),
@@ -308,14 +310,14 @@ def state(draw: Random, terms: Terms, me: int, before: State | None = None) -> S
         "role": _role(draw, terms, shared),
         "copy": draw.choice((None, shared, token(draw, terms))),
         "tombs": _tombs(draw, terms),
-        "generation": _ids(draw),
+        "retrain_epoch": _ids(draw),
         "tombstones": _records(draw, terms, Tombstone),
-        "chapters": _chapters(draw, terms),
+        "compacted": _chapters(draw, terms),
         "proved": _ids(draw),
         "intents": _records(draw, terms, Intent),
         "votes": _votes(draw, terms),
-        "halts": frozenset(_some(draw, lambda: _plain(draw, terms, AuditMismatch))),
-        "rest": draw.choice((None, _rest(draw, terms))),
+        "mismatches": frozenset(_some(draw, lambda: _plain(draw, terms, AuditMismatch))),
+        "parked": draw.choice((None, _rest(draw, terms))),
         "wake": _stamp(draw, terms),
         "rows": draw.randrange(9),
         "data": draw.randrange(9),
@@ -327,13 +329,13 @@ def state(draw: Random, terms: Terms, me: int, before: State | None = None) -> S
         raise AssertionError(f"no value for {sorted(set(DURABLE) ^ fresh.keys())}")
     for name, value in fresh.items():
         if before is None or draw.random() < 0.4:
-            setattr(s, name, value)
+            s.set_durable(name, value)
     # A state knows what its chapters say, and has put nothing else away.
-    unfiled = {k: tomb._replace(filed=frozenset()) for k, tomb in s.tombs.items()}
-    s.tombs = join(unfiled, tombs_in(s.chapters.values()))
-    if before is not None and before.factors and draw.random() < 0.5:
+    unfiled = {k: tomb._replace(compacted=frozenset()) for k, tomb in s.known.tombs.items()}
+    s.known.tombs = join(unfiled, tombs_in(s.known.compacted.values()))
+    if before is not None and before.own.factors and draw.random() < 0.5:
         # As a visit does it: one more in front, the oldest goes.
-        s.factors = (_factor(draw, terms), *before.factors[:2])
+        s.own.factors = (_factor(draw, terms), *before.own.factors[:2])
     return s
 
 
@@ -357,4 +359,4 @@ def same(a: object, b: object) -> bool:
 
 def same_durable(a: State, b: State) -> bool:
     """Whether two states of one agent would survive a crash as the same state."""
-    return a.me == b.me and all(same(getattr(a, name), getattr(b, name)) for name in DURABLE)
+    return a.me == b.me and all(same(a.durable(name), b.durable(name)) for name in DURABLE)

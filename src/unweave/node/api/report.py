@@ -57,59 +57,63 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
         return base
     token = served(s)
     absent = missing(token) if token is not None else ()
-    current = s.current
+    current = s.own.current
     return base | {
         "notice": _notice(s),
         "confirmed": _confirmed(s),
-        "epoch": s.fence.epoch,
-        "hop": s.fence.hop,
+        "epoch": s.token.fence.epoch,
+        "hop": s.token.fence.hop,
         "revision": current.revision.counter if current is not None else 0,
         "included": [] if token is None else [name(k) for k in token.inside],
         "stays_out": _stays_out(node, s, token),
-        "data_problem": None if s.detached else node.data_problem,
+        "data_problem": None if s.own.detached else node.data_problem,
         "missing": [name(k) for k in absent],
         "complete": token is not None and not absent,
         "digest": None if token is None else digest(token.eta).hex(),
-        "erased": sorted(name(k) for k, tomb in s.tombs.items() if tomb.whole),
-        "left": sorted(name(k) for k, tomb in s.tombs.items() if tomb.left),
-        "erasures": sum(len(tomb.ids) for tomb in s.tombs.values()),
-        "erased_records": len(s.dropped),
-        "pending": sorted({name(i.agent) for i in s.intents.values()}),
-        "resting": None if s.rest is None or s.wake >= s.rest.stamp else name(s.rest.holder),
-        "attested": 0 if s.rest is None else len(s.rest.quiet),
-        "rest": None if s.rest is None else list(s.rest.stamp),
-        "suspects": sorted(name(k) for k in s.suspects),
-        "mismatches": sorted(name(halt.author) for halt in s.halts),
+        "erased": sorted(name(k) for k, tomb in s.known.tombs.items() if tomb.whole),
+        "left": sorted(name(k) for k, tomb in s.known.tombs.items() if tomb.departed),
+        "erasures": sum(len(tomb.ids) for tomb in s.known.tombs.values()),
+        "erased_records": len(s.own.dropped),
+        "pending": sorted({name(i.agent) for i in s.known.intents.values()}),
+        "resting": None
+        if s.token.parked is None or s.token.wake >= s.token.parked.stamp
+        else name(s.token.parked.holder),
+        "attested": 0 if s.token.parked is None else len(s.token.parked.attested),
+        "rest": None if s.token.parked is None else list(s.token.parked.stamp),
+        "suspects": sorted(name(k) for k in s.peers.suspects),
+        "mismatches": sorted(name(halt.author) for halt in s.known.mismatches),
         "others": {name(k): _other(node, s, token, k) for k in range(node.terms.size) if k != s.me},
         "votes": {
-            name(t): sorted(name(v) for u, v in s.votes if u == t) for t in {t for t, _ in s.votes}
+            name(t): sorted(name(v) for u, v in s.known.votes if u == t)
+            for t in {t for t, _ in s.known.votes}
         },
         "gone_requests": {
-            name(t): s.votes[t, v].request.hex() for t, v in sorted(s.votes, reverse=True)
+            name(t): s.known.votes[t, v].request.hex()
+            for t, v in sorted(s.known.votes, reverse=True)
         },
     }
 
 
 def _stays_out(node: AgentDriver, s: State, token: Token | None) -> str | None:
     """Why this agent is not in the token, if it has tried."""
-    out = s.tomb.out or s.detached or token is None or s.me in token.inside
-    return None if out or s.baulked is None else node.stays_out or None
+    out = s.tomb.out or s.own.detached or token is None or s.me in token.inside
+    return None if out or s.own.infeasible_at is None else node.stays_out or None
 
 
 def _other(node: AgentDriver, s: State, token: Token | None, k: int) -> dict[str, Any]:
     """What this agent knows of another one."""
-    tomb = s.tombs.get(k, NOTHING)
-    heard = s.heard.get(k)
-    figure = s.figures.get(k)
+    tomb = s.known.tombs.get(k, NOTHING)
+    heard = s.peers.heard.get(k)
+    figure = s.known.influences.get(k)
     return {
         "address": node.folder.manifest.entries[k].address,
         "neighbour": k in s.neighbours,
         "heard_seconds_ago": None if heard is None else round(time.monotonic() - heard, 1),
-        "suspect": k in s.suspects,
+        "suspect": k in s.peers.suspects,
         "revision": 0 if token is None else token.included[k].counter,
-        "attested": s.rest is not None and k in s.rest.quiet,
+        "attested": s.token.parked is not None and k in s.token.parked.attested,
         "erased": tomb.whole,
-        "left": tomb.left,
+        "left": tomb.departed,
         "erasures": len(tomb.ids),
         "influence": None if figure is None else figure.influence,
     }
@@ -117,30 +121,32 @@ def _other(node: AgentDriver, s: State, token: Token | None, k: int) -> dict[str
 
 def latest(s: State) -> Token | None:
     """The newest token this agent has seen."""
-    token = s.token
-    if token is None or (s.copy is not None and s.copy.stamp > token.stamp):
-        return s.copy
+    token = s.token.held
+    if token is None or (s.token.copy is not None and s.token.copy.stamp > token.stamp):
+        return s.token.copy
     return token
 
 
 def served(s: State) -> Token | None:
     """The newest token whose sum may be shown: of an agent that has left, or of a network that has
     halted, none; and none that a known tombstone forbids."""
-    token = None if s.tomb.left or s.halted else latest(s)
-    return None if token is None or dead(token, s.tombs, s.generation) else token
+    token = None if s.tomb.departed or s.audit_failed else latest(s)
+    return None if token is None or dead(token, s.known.tombs, s.known.retrain_epoch) else token
 
 
 def _notice(s: State) -> str | None:
     """Why this agent shows no sum, if that is for good."""
-    if s.tomb.left:  # what it has is old, and nobody will tell it more
+    if s.tomb.departed:  # what it has is old, and nobody will tell it more
         return GONE
-    return halted(s.terms.name(halt.author) for halt in s.halts) if s.halted else None
+    return (
+        halted(s.terms.name(halt.author) for halt in s.known.mismatches) if s.audit_failed else None
+    )
 
 
 def _confirmed(s: State) -> bool:
     """Whether every neighbour has answered since this process started."""
-    left = s.left
-    return all(n in s.welcomed or n in left for n in s.neighbours)
+    left = s.departed
+    return all(n in s.peers.welcomed or n in left for n in s.neighbours)
 
 
 class Source(Protocol):
@@ -172,13 +178,13 @@ def posterior_report(
     if s is None:
         return {"state": "unknown", "why": NO_TOKEN}
     more: dict[str, Any] = {}
-    if s.intents:
-        more["asked"] = {r.hex(): node.terms.name(i.agent) for r, i in s.intents.items()}
+    if s.known.intents:
+        more["asked"] = {r.hex(): node.terms.name(i.agent) for r, i in s.known.intents.items()}
     if erasures:
         more["erasures"] = _knowledge(s)
     notice = _notice(s)
     if notice is not None:
-        return {"state": "left" if s.tomb.left else "halted", "why": notice, **more}
+        return {"state": "left" if s.tomb.departed else "halted", "why": notice, **more}
     token = served(s)
     if token is None:
         stale = latest(s) is not None
@@ -193,13 +199,13 @@ def _knowledge(s: State) -> dict[str, Any]:
     return {
         "known": {
             name(k): {"ids": [r.hex() for r in tomb.ids], "out": tomb.out}
-            for k, tomb in s.tombs.items()
+            for k, tomb in s.known.tombs.items()
         },
-        "generation": [r.hex() for r in s.generation],
+        "generation": [r.hex() for r in s.known.retrain_epoch],
         "carried_out": {}
         if token is None
         else {name(k): [r.hex() for r in tomb.ids] for k, tomb in token.tombs.items()},
-        "carried_out_generation": [] if token is None else [r.hex() for r in token.generation],
+        "carried_out_generation": [] if token is None else [r.hex() for r in token.retrain_epoch],
     }
 
 
@@ -207,9 +213,9 @@ def forgotten_report(s: State) -> dict[str, Any]:
     """Which agents are out as a whole, as far as this one knows, and the commitments of the records
     that it may not use."""
     return {
-        "out": sorted(s.terms.name(k) for k, tomb in s.tombs.items() if tomb.out),
-        "erased": s.detached,
-        "records": sorted(row.hex() for row in s.dropped),
+        "out": sorted(s.terms.name(k) for k, tomb in s.known.tombs.items() if tomb.out),
+        "erased": s.own.detached,
+        "records": sorted(row.hex() for row in s.own.dropped),
     }
 
 
@@ -259,7 +265,7 @@ def _fitting(s: State, token: Token) -> int | None:
     if these very revisions have come to rest, or none ever do (solving at every visit)."""
     if s.terms.conjugate or s.terms.solve != "pass":
         return None
-    rested = s.rest is not None and s.rest.included == token.included
+    rested = s.token.parked is not None and s.token.parked.included == token.included
     return None if rested else token.passes
 
 
@@ -269,27 +275,27 @@ def erasure_report(node: AgentDriver, request: bytes) -> dict[str, Any]:
     if s is None:
         return {"state": "starting"}
     name = node.terms.name
-    if request in s.intents:
-        return {"state": "asked", "agent": name(s.intents[request].agent)}
-    known = any(request in tomb.ids for tomb in s.tombs.values())
-    by_vote = {t for (t, _), vote in s.votes.items() if vote.request == request}
-    gone = any(s.tombs.get(t, NOTHING).left for t in by_vote)
+    if request in s.known.intents:
+        return {"state": "asked", "agent": name(s.known.intents[request].agent)}
+    known = any(request in tomb.ids for tomb in s.known.tombs.values())
+    by_vote = {t for (t, _), vote in s.known.votes.items() if vote.request == request}
+    gone = any(s.known.tombs.get(t, NOTHING).departed for t in by_vote)
     if not known and not by_vote:
         return {"state": "unknown"}
     if not known and not gone:
-        votes = max(sum(1 for t, _ in s.votes if t == target) for target in by_vote)
+        votes = max(sum(1 for t, _ in s.known.votes if t == target) for target in by_vote)
         return {"state": "voting", "votes": votes, "quorum": node.terms.quorum}
-    rest = s.rest
+    rest = s.token.parked
     certificate = node.cabinet.find(request)
     if certificate is None and rest is not None and rest.certificate:
         certificate = rest.certificate if request in proved_by(rest.certificate) else None
     if certificate is not None:
         return {"state": "certified", "certificate": json.loads(certificate)}
-    quiet = NOBODY if rest is None or s.wake >= rest.stamp else rest.quiet
+    quiet = NOBODY if rest is None or s.token.wake >= rest.stamp else rest.attested
     return {
         "state": "removed",
-        "waiting_for": [name(k) for k in node.terms.everybody - s.left - quiet],
-        "suspects": sorted(name(k) for k in s.suspects),
+        "waiting_for": [name(k) for k in node.terms.everybody - s.departed - quiet],
+        "suspects": sorted(name(k) for k in s.peers.suspects),
     }
 
 

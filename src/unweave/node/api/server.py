@@ -254,7 +254,7 @@ class Api:
     async def _influence(self, asked: Nothing) -> dict[str, Any]:
         await self.node.publish()
         state = self.node.state
-        figures = {} if state is None else state.figures
+        figures = {} if state is None else state.known.influences
         name = self.node.terms.name
         return {"influence": {name(k): f.influence for k, f in sorted(figures.items())}}
 
@@ -309,7 +309,7 @@ class Api:
         await self.node.probe(target)
         self._raise_refusal(await self.node.tell(VoteCast(target, ident, time.monotonic())))
         state = self.node.state
-        votes = 0 if state is None else sum(1 for t, _ in state.votes if t == target)
+        votes = 0 if state is None else sum(1 for t, _ in state.known.votes if t == target)
         return {"request": ident.hex(), "votes": votes, "quorum": self.node.terms.quorum}
 
     def _ident(self, given: str | None, agent: int) -> bytes:
@@ -326,7 +326,9 @@ class Api:
 
     async def _rouse(self, asked: Nothing) -> dict[str, Any]:
         state = self.node.state
-        before = None if state is None or state.rest is None else list(state.rest.stamp)
+        before = (
+            None if state is None or state.token.parked is None else list(state.token.parked.stamp)
+        )
         await self.node.tell(WakeRequested(time.monotonic()))
         return {"before": before}
 

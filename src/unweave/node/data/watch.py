@@ -38,9 +38,9 @@ def admit(data: PrivateData, least: int, state: State | None) -> int:
     difference, so a minimum would hide nothing any more: it would only keep rows in the posterior
     that were erased, or taken out of the file.
     """
-    if state is None or not (state.counter or state.dropped):
+    if state is None or not (state.own.counter or state.own.dropped):
         return data.admit(least)
-    return data.check(state.dropped)
+    return data.check(state.own.dropped)
 
 
 class Freshness:
@@ -57,9 +57,9 @@ class Freshness:
         """At the start: whether rows came or went since the store was written. A stored factor that
         is not what the same data give now is learned anew, and said."""
         state = self.node.state
-        if state is not None and state.current is None and not state.detached:
+        if state is not None and state.own.current is None and not state.own.detached:
             async with self._lock:  # nothing was learned yet: whatever is there is new
-                self._write(self.data.fingerprint(), state.data)
+                self._write(self.data.fingerprint(), state.own.data)
             return False
         changed = await self.look()
         if not changed:
@@ -70,24 +70,27 @@ class Freshness:
         """A conjugate factor is a function of the records, and the look at the start has computed
         it already. The store is sealed, but whoever holds the agent's key could write another."""
         state = self.node.state
-        current = None if state is None or state.detached else state.current
+        current = None if state is None or state.own.detached else state.own.current
         if state is None or current is None or not isinstance(self.data.model, ConjugateModel):
             return
-        if (current.rows, current.data) != (state.rows, state.data):
+        if (current.rows, current.data) != (state.own.rows, state.own.data):
             return  # it will be learned anew
         loop = asyncio.get_running_loop()
         async with self._lock:
             with contextlib.suppress(UnweaveError):  # data that cannot be read now change nothing
-                units = await loop.run_in_executor(None, self.data.factor, state.dropped)
+                units = await loop.run_in_executor(None, self.data.factor, state.own.dropped)
                 found = await loop.run_in_executor(None, self.data.fingerprint)
-                if np.array_equal(units, current.units) or self._read() != f"{found} {state.data}":
+                if (
+                    np.array_equal(units, current.units)
+                    or self._read() != f"{found} {state.own.data}"
+                ):
                     return
                 self.node.log.error(
                     "the stored factor is not what these data give: learning anew",
                     look_at="who can write to this folder and read key.pem; `unweave audit`",
                 )
                 await self.node.tell(DataChanged(time.monotonic()))
-                self._write(found, state.data + 1)
+                self._write(found, state.own.data + 1)
 
     async def look(self, *, anew: bool = True) -> bool:
         """If the data have changed, and are sound, let them travel as a new revision. Data that
@@ -96,15 +99,15 @@ class Freshness:
             state = self.node.state
             if state is None:
                 raise NotReady(f"{self.node.folder.config.name} is starting: try again")
-            if state.detached:
+            if state.own.detached:
                 return False  # the link to the data is erased
             found = await self._try(self.data.fingerprint)
             # Data that were away are looked at anew though they came back as they were: whoever
             # asked for them meanwhile was told that there are none.
-            away = self.node.data_problem is not None or (anew and state.current is None)
-            if self._read() == f"{found} {state.data}" and not away:
+            away = self.node.data_problem is not None or (anew and state.own.current is None)
+            if self._read() == f"{found} {state.own.data}" and not away:
                 return False
-            this = f"{found} {state.data} {len(state.dropped)}"
+            this = f"{found} {state.own.data} {len(state.own.dropped)}"
             if this == self._refused and not anew:
                 return False
             least = self.node.folder.config.min_records
@@ -113,7 +116,7 @@ class Freshness:
             self._refused = ""
             self.node.data_problem = None
             await self.node.tell(DataChanged(time.monotonic()))
-            self._write(found, state.data + 1)
+            self._write(found, state.own.data + 1)
             return True
 
     async def _try(self, work: Callable[..., T], *about: object) -> T:

@@ -98,7 +98,7 @@ def create(path: Path, terms: Terms, me: int, migrations: Sequence[Migration]) -
             db.execute("BEGIN IMMEDIATE")
             _pragma(db, "application_id", APPLICATION_ID)
             migrate(db, migrations)
-            owner = (terms.run, me, terms.name(me))
+            owner = (terms.network_id, me, terms.name(me))
             db.execute("INSERT INTO identity (one, run, agent, name) VALUES (1, ?, ?, ?)", owner)
             db.execute("COMMIT")
             _pragma(db, "journal_mode", "WAL")
@@ -177,10 +177,10 @@ def _check_owner(db: sqlite3.Connection, path: Path, terms: Terms, me: int) -> N
     if owner is None:
         raise StoreError(f"{path}: damaged (it has no owner); {_RESTORE}")
     run, agent, name = owner
-    if run != terms.run:
+    if run != terms.network_id:
         raise StoreError(
             f"{path}: belongs to the network {bytes(run).hex()[:12]}…, not to "
-            f"{terms.run.hex()[:12]}…; the manifest has changed, or the path is wrong"
+            f"{terms.network_id.hex()[:12]}…; the manifest has changed, or the path is wrong"
         )
     if (agent, name) != (me, terms.name(me)):
         raise StoreError(

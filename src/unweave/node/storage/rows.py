@@ -94,7 +94,7 @@ def encode_parked(rest: ParkNotice | None) -> bytes:
 
 
 def decode_parked(data: bytes, terms: Terms) -> ParkNotice | None:
-    return read_parked(parsed(pb.Rest(), data, "rest"), terms) if data else None
+    return read_parked(parsed(pb.ParkNotice(), data, "rest"), terms) if data else None
 
 
 def encode_set(members: Iterable[bytes]) -> bytes:
@@ -129,18 +129,18 @@ _SMALL = (
 
 PARTS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes, Terms], Any]]] = {
     "tombs": (encode_tombs, decode_tombs),
-    "generation": (encode_set, decode_set),
-    "rest": (encode_parked, decode_parked),
+    "retrain_epoch": (encode_set, decode_set),
+    "parked": (encode_parked, decode_parked),
     "dropped": (encode_set, decode_set),
     "proved": (encode_set, decode_set),
 }
 
 RECORDS: dict[str, type[SignedStatement]] = {
     "tombstones": Tombstone,
-    "chapters": CompactedErasures,
+    "compacted": CompactedErasures,
     "intents": Intent,
     "votes": Vote,
-    "halts": AuditMismatch,
+    "mismatches": AuditMismatch,
     "receipts": Receipt,
 }
 
@@ -162,7 +162,6 @@ def write_state(
 ) -> Rows:
     """Write the fields that differ from `stored` (None: nothing was ever stored); the caller holds
     the transaction. New rows go before those that refer to them, and old ones after."""
-    fields = after.__dict__
     seals = rows.seals.draft()
     tokens, token_rows, old_tokens = _place(rows.tokens, _tokens(after))
     for at, token, exists in token_rows:
@@ -171,7 +170,7 @@ def write_state(
         if not exists:
             sql = "INSERT INTO token (seal, message, room, id) VALUES (?, ?, ?, ?)"
         db.execute(sql, (seals.write("token", at, message), message, _room(message), at))
-    factors, factor_rows, old_factors = _place(rows.factors, after.factors)
+    factors, factor_rows, old_factors = _place(rows.factors, after.own.factors)
     for at, factor, exists in factor_rows:
         columns = _factor_columns(factor)
         sql = (
@@ -186,13 +185,13 @@ def write_state(
         db.execute(sql, (seals.write("factor", at, *columns), *columns, at))
     for name, (write, _) in PARTS.items():
         if name in changed:
-            value = write(fields[name])
+            value = write(after.durable(name))
             sealed = seals.write("part", name, value)
             db.execute("REPLACE INTO part VALUES (?, ?, ?)", (name, sealed, value))
     for name in RECORDS:
         if name in changed:
             old = None if stored is None else stored[name]
-            _write_records(db, seals, name, old, fields[name])
+            _write_records(db, seals, name, old, after.durable(name))
     for at in old_tokens:
         seals.delete("token", at)
     for at in old_factors:
@@ -216,7 +215,7 @@ def _room(message: bytes) -> bytes:
 
 
 def _tokens(s: State) -> list[Token]:
-    return [token for token in (s.token, s.copy) if token is not None]
+    return [token for token in (s.token.held, s.token.copy) if token is not None]
 
 
 def _place(
@@ -246,7 +245,7 @@ def _factor_columns(factor: Factor) -> tuple[bytes, int, int, bytes, memoryview]
         write_revisions((factor.revision,)),
         factor.rows,
         factor.data,
-        write_ids(factor.generation),
+        write_ids(factor.retrain_epoch),
         write_vector(factor.units),
     )
 
@@ -266,19 +265,19 @@ def _small_columns(
 ) -> tuple[Any, ...]:
     places = {id(thing): at for rows in (tokens, factors) for at, thing in rows.items()}
     return (
-        s.counter,
-        s.solved_for,
-        encode_stamp(s.last),
-        encode_stamp(s.fence),
-        encode_stamp(s.wake),
-        s.rows,
-        s.data,
-        int(s.detached),
-        " ".join(str(places[id(factor)]) for factor in s.factors),
-        _ROLE_NAMES[type(s.role)],
-        None if s.token is None else places[id(s.token)],
-        s.role.to if isinstance(s.role, Out) else None,
-        None if s.copy is None else places[id(s.copy)],
+        s.own.counter,
+        s.own.solved_for,
+        encode_stamp(s.token.last),
+        encode_stamp(s.token.fence),
+        encode_stamp(s.token.wake),
+        s.own.rows,
+        s.own.data,
+        int(s.own.detached),
+        " ".join(str(places[id(factor)]) for factor in s.own.factors),
+        _ROLE_NAMES[type(s.token.role)],
+        None if s.token.held is None else places[id(s.token.held)],
+        s.token.role.to if isinstance(s.token.role, Out) else None,
+        None if s.token.copy is None else places[id(s.token.copy)],
     )
 
 
@@ -323,7 +322,7 @@ def read_state(
     factors = _read_factors(db, seals, terms)
     parts = _read_parts(db, seals)
     for name, kind in RECORDS.items():
-        setattr(s, name, _read_records(db, seals, name, kind, terms))
+        s.set_durable(name, _read_records(db, seals, name, kind, terms))
     row = db.execute(f"SELECT {', '.join(COLUMNS)} FROM state").fetchone()
     if row is None:
         if seals.touched:
@@ -334,20 +333,22 @@ def read_state(
     counter, solved_for, last, fence, wake, rows, data, detached, order, role, held, to, copy = (
         small
     )
-    s.counter, s.solved_for, s.rows, s.data = counter, solved_for, rows, data
-    s.detached = bool(detached)
-    s.last, s.fence, s.wake = (decode_stamp(stamp, terms) for stamp in (last, fence, wake))
+    s.own.counter, s.own.solved_for, s.own.rows, s.own.data = counter, solved_for, rows, data
+    s.own.detached = bool(detached)
+    s.token.last, s.token.fence, s.token.wake = (
+        decode_stamp(stamp, terms) for stamp in (last, fence, wake)
+    )
     try:
-        s.factors = tuple(factors[int(at)] for at in order.split())
-        s.copy = None if copy is None else tokens[copy]
-        s.role = _read_role(ROLES[role], None if held is None else tokens[held], to)
+        s.own.factors = tuple(factors[int(at)] for at in order.split())
+        s.token.copy = None if copy is None else tokens[copy]
+        s.token.role = _read_role(ROLES[role], None if held is None else tokens[held], to)
     except KeyError as error:
         raise WireError(f"row {error} is missing") from None
     for name, (_, read) in PARTS.items():
         if name not in parts:
             raise WireError(f"part {name} is missing")
-        setattr(s, name, read(parts[name], terms))
-    s.tombs = join(s.tombs, tombs_in(s.chapters.values()))
+        s.set_durable(name, read(parts[name], terms))
+    s.known.tombs = join(s.known.tombs, tombs_in(s.known.compacted.values()))
     return s, Rows(tokens, factors, seals)
 
 
@@ -398,14 +399,14 @@ def _read_records(
     sql = "SELECT key, seal, author, raw, signature FROM record WHERE field = ? ORDER BY key"
     for key, seal, author, raw, signature in db.execute(sql, (name,)):
         seals.read(seal, name, key, author, raw, signature)
-        record = pb.Record(raw=raw, author=author, signature=signature)
+        record = pb.Statement(raw=raw, author=author, signature=signature)
         read.append(read_record(kind, record, terms))
     if name == "receipts":
         return tuple(read)
-    if name == "halts":
+    if name == "mismatches":
         return frozenset(read)
     if name == "votes":
         return {(vote.target, vote.author): vote for vote in read}
-    if name == "chapters":
+    if name == "compacted":
         return {chapter.name: chapter for chapter in read}
     return {erasure.request: erasure for erasure in read}

@@ -91,25 +91,24 @@ class SqliteStore:
     # --------------------------------------------------------------------------------- the Store
 
     def load(self, terms: Terms, me: int) -> State | None:
-        if terms.run != self._terms.run or me != self._me:
+        if terms.network_id != self._terms.network_id or me != self._me:
             raise StoreError(f"{self.path}: was opened for {self._terms.name(self._me)}")
         with explained(self.path):
             return self._remember()
 
     def commit(self, before: State, after: State) -> None:
         """Write what changed since the last commit, in one transaction."""
-        stored, fields = self._stored, after.__dict__
+        stored = self._stored
         if self._failed:
             raise StoreError(f"{self.path}: an earlier write failed; start the agent again")
         changed: Collection[str] = DURABLE
         if stored is not None:
-            known = before.__dict__
-            if lost := [name for name in DURABLE if known[name] is not stored[name]]:
+            if lost := [name for name in DURABLE if before.durable(name) is not stored[name]]:
                 raise StoreError(
                     f"{self.path}: the step begins with {', '.join(lost)} that were not committed; "
                     "commit every step, in order"
                 )
-            changed = {name for name in DURABLE if fields[name] is not stored[name]}
+            changed = {name for name in DURABLE if after.durable(name) is not stored[name]}
             if not changed:
                 return
         wipe = self._erases(after)
@@ -125,7 +124,7 @@ class SqliteStore:
                     db.execute("ROLLBACK")
                 raise
             self._rows = rows
-            self._stored = {name: fields[name] for name in DURABLE}
+            self._stored = {name: after.durable(name) for name in DURABLE}
             if wipe:
                 empty_log(db, self.path)
         self._failed = False
@@ -170,7 +169,7 @@ class SqliteStore:
         if found is None:
             return None
         state, self._rows = found
-        self._stored = {name: state.__dict__[name] for name in DURABLE}
+        self._stored = {name: state.durable(name) for name in DURABLE}
         return state
 
     def _erases(self, after: State) -> bool:
@@ -178,15 +177,18 @@ class SqliteStore:
         stored = self._stored
         if stored is None:
             return False
-        if after.tombs is not stored["tombs"] or after.generation is not stored["generation"]:
+        if (
+            after.known.tombs is not stored["tombs"]
+            or after.known.retrain_epoch is not stored["retrain_epoch"]
+        ):
             return True
-        if len(after.factors) < len(stored["factors"]):
+        if len(after.own.factors) < len(stored["factors"]):
             return True
         # In quarantine a tombstone is learned before the token that it kills is dropped.
         return any(
-            dead(token, after.tombs, after.generation)
+            dead(token, after.known.tombs, after.known.retrain_epoch)
             for token in self._rows.tokens.values()
-            if token is not after.token and token is not after.copy
+            if token is not after.token.held and token is not after.token.copy
         )
 
 

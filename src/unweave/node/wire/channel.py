@@ -34,7 +34,7 @@ def check_statements(message: Message, state: State | None, terms: Terms, check:
     if not isinstance(message, Hello | Welcome | Share | Pass) or message.gossip is None:
         return
     for record in _news(message.gossip, state):
-        if record.body.get("run") != terms.run.hex():
+        if record.body.get("run") != terms.network_id.hex():
             raise WireError(f"a record of another network, by {terms.name(record.author)}")
         if isinstance(record, Tombstone | Intent) and record.agent != record.author:
             raise WireError(
@@ -64,7 +64,7 @@ def check_parked(message: Message, state: State | None, terms: Terms, check: Ver
     rest = _rest_of(message)
     if rest is None or not rest.certificate:
         return
-    known = None if state is None else state.rest
+    known = None if state is None else state.token.parked
     if known is not None and (known.certificate == rest.certificate or known.stamp > rest.stamp):
         return
     try:
@@ -73,9 +73,9 @@ def check_parked(message: Message, state: State | None, terms: Terms, check: Ver
         raise WireError(f"a rest with a certificate that does not hold: {error}") from None
     proved = {bytes.fromhex(erased.request) for erased in account.erasures}
     said = {request for tomb in rest.tombs.values() for request in tomb.open}
-    left = {terms.name(agent) for agent, tomb in rest.tombs.items() if tomb.left}
+    left = {terms.name(agent) for agent, tomb in rest.tombs.items() if tomb.departed}
     held = {terms.name(k) for k, revision in enumerate(rest.included) if revision.counter}
-    attested = {terms.name(k) for k in rest.quiet}
+    attested = {terms.name(k) for k in rest.attested}
     if (
         account.stamp != tuple(rest.stamp)
         or not said <= proved
@@ -90,7 +90,7 @@ def check_parked(message: Message, state: State | None, terms: Terms, check: Ver
 def _rest_of(message: Message) -> ParkNotice | None:
     if not isinstance(message, Hello | Welcome | Share | Pass) or message.gossip is None:
         return None
-    return message.gossip.rest
+    return message.gossip.parked
 
 
 def check_attestations(
@@ -100,7 +100,7 @@ def check_attestations(
     remembers the signatures that hold, so that each is checked once per cover."""
     if not isinstance(message, Pass):
         return
-    quiet = message.token.quiet
+    quiet = message.token.round
     if not quiet.agents:
         return
     if set(quiet.signatures) != set(quiet.agents):
@@ -119,17 +119,19 @@ def check_attestations(
 
 def _news(gossip: Gossip, known: State | None) -> Iterable[SignedStatement]:
     """The records that `known` does not have, byte for byte."""
-    chapters, erasures, news = gossip.chapters, gossip.erasures, gossip.news
+    chapters, erasures, news = gossip.compacted, gossip.erasures, gossip.news
     said: list[tuple[Mapping[Any, SignedStatement], Mapping[Any, SignedStatement]]] = []
     if chapters is not None:
-        said.append((chapters, {} if known is None else known.chapters))
+        said.append((chapters, {} if known is None else known.known.compacted))
     if erasures is not None:
-        said.append((erasures.tombstones, {} if known is None else known.tombstones))
-        said.append((erasures.votes, {} if known is None else known.votes))
+        said.append((erasures.tombstones, {} if known is None else known.known.tombstones))
+        said.append((erasures.votes, {} if known is None else known.known.votes))
     if news is not None:
-        said.append((news.intents, {} if known is None else known.intents))
-        said.append((news.figures, {} if known is None else known.figures))
-        yield from (halt for halt in news.halts if known is None or halt not in known.halts)
+        said.append((news.intents, {} if known is None else known.known.intents))
+        said.append((news.influences, {} if known is None else known.known.influences))
+        yield from (
+            halt for halt in news.mismatches if known is None or halt not in known.known.mismatches
+        )
     for records, mine in said:
         yield from (record for key, record in records.items() if mine.get(key) != record)
 

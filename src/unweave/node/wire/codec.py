@@ -75,10 +75,10 @@ def encode(message: Message, terms: Terms) -> bytes:
     name, write = _WRITERS[type(message)]
     try:
         if isinstance(message, Pass):
-            written = pb.Message(run=terms.run)
+            written = pb.Message(network_id=terms.network_id)
             _write_pass(written.token, message, terms)
             return b"".join((to_bytes(written), *_vectors(message.token)))
-        return to_bytes(pb.Message(run=terms.run, **{name: write(message)}))
+        return to_bytes(pb.Message(network_id=terms.network_id, **{name: write(message)}))
     except UNWRITABLE as error:
         raise unwritable(name, error) from None
 
@@ -86,9 +86,10 @@ def encode(message: Message, terms: Terms) -> bytes:
 def decode(data: bytes, terms: Terms) -> Message:
     """The message in `data`, every number in it checked against the network's size."""
     message = parsed(pb.Message(), data, "message")
-    if message.run != terms.run:
+    if message.network_id != terms.network_id:
         raise WireError(
-            f"a message of network {message.run.hex()[:12]}…, not of {terms.run.hex()[:12]}…: "
+            f"a message of network {message.network_id.hex()[:12]}…, not of "
+            f"{terms.network_id.hex()[:12]}…: "
             "both sides need the same manifest"
         )
     name = message.WhichOneof("body")
@@ -108,7 +109,7 @@ _HEAD = struct.Struct("<QIQQQQ?")  # the token's stamp, passes and busy
 def _write_pass(written: pb.Pass, message: Pass, terms: Terms) -> None:
     """In place: messages that are put into others are copied. What is empty is not written."""
     token, place = message.token, written.token
-    if token.run != terms.run:
+    if token.network_id != terms.network_id:
         raise WireError("a token of another network")
     place.head = _HEAD.pack(*token.stamp, token.passes, token.busy)
     place.included = write_revisions(token.included)
@@ -119,15 +120,15 @@ def _write_pass(written: pb.Pass, message: Pass, terms: Terms) -> None:
         place.stack.extend(token.stack)
     if token.tombs:
         place.tombs.extend(write_tombs(token.tombs))
-    if token.generation:
-        place.generation = write_ids(token.generation)
-    if token.quiet is not NO_ROUND:
-        _write_round(place.quiet, token.quiet)
+    if token.retrain_epoch:
+        place.retrain_epoch = write_ids(token.retrain_epoch)
+    if token.round is not NO_ROUND:
+        _write_round(place.round, token.round)
     if message.gossip is not None:
         written.gossip.CopyFrom(_write_gossip(message.gossip))
 
 
-def _write_round(place: pb.Quiet, quiet: AttestationRound) -> None:
+def _write_round(place: pb.AttestationRound, quiet: AttestationRound) -> None:
     place.SetInParent()
     place.agents = write_bitmap(quiet.agents)
     place.statement = quiet.statement
@@ -141,9 +142,9 @@ def _write_round(place: pb.Quiet, quiet: AttestationRound) -> None:
 
 def _read_round(message: pb.Message, terms: Terms) -> AttestationRound:
     audit, frozen = message.HasField("audit"), message.HasField("frozen")
-    if not (audit or frozen or message.token.token.HasField("quiet")):
+    if not (audit or frozen or message.token.token.HasField("round")):
         return NO_ROUND
-    quiet = message.token.token.quiet
+    quiet = message.token.token.round
     return AttestationRound(
         agents=read_bitmap(quiet.agents, terms),
         audit=read_vector(message.audit, terms) if audit else None,
@@ -157,7 +158,7 @@ def _read_round(message: pb.Message, terms: Terms) -> AttestationRound:
 
 def _vectors(token: Token) -> Iterator[bytes | memoryview]:
     """The large fields, each copied once, into the message's bytes."""
-    quiet = token.quiet
+    quiet = token.round
     yield from large_field(pb.Message.ETA_FIELD_NUMBER, write_vector(token.eta))
     if quiet.audit is not None:
         yield from large_field(pb.Message.AUDIT_FIELD_NUMBER, write_vector(quiet.audit))
@@ -184,13 +185,13 @@ def _read_pass(message: pb.Message, terms: Terms) -> Pass:
     included, inside = read_revisions(token.included, terms)
     return Pass(
         Token(
-            message.run,
+            message.network_id,
             stamp,
             read_vector(message.eta, terms),
             included,
             inside,
             read_tombs(token.tombs, terms),
-            read_ids(token.generation),
+            read_ids(token.retrain_epoch),
             passes,
             read_bitmap(token.seen, terms),
             Stack.of(stack),
@@ -205,47 +206,47 @@ def _read_pass(message: pb.Message, terms: Terms) -> Pass:
 # -------------------------------------------------------------------------------------- gossip
 
 
-def write_parked(rest: ParkNotice) -> pb.Rest:
-    return pb.Rest(
+def write_parked(rest: ParkNotice) -> pb.ParkNotice:
+    return pb.ParkNotice(
         stamp=write_stamp(rest.stamp),
         holder=rest.holder,
         included=write_revisions(rest.included),
-        quiet=write_bitmap(rest.quiet),
+        attested=write_bitmap(rest.attested),
         tombs=write_tombs(rest.tombs),
         certificate=rest.certificate,
     )
 
 
-def read_parked(rest: pb.Rest, terms: Terms) -> ParkNotice:
+def read_parked(rest: pb.ParkNotice, terms: Terms) -> ParkNotice:
     return ParkNotice(
         stamp=read_stamp(rest.stamp, terms),
         holder=agent_of(rest.holder, terms),
         included=read_revisions(rest.included, terms)[0],
-        quiet=read_bitmap(rest.quiet, terms),
+        attested=read_bitmap(rest.attested, terms),
         tombs=read_tombs(rest.tombs, terms),
         certificate=rest.certificate,
     )
 
 
 def _write_gossip(gossip: Gossip) -> pb.Gossip:
-    chapters, erasures, news = gossip.chapters, gossip.erasures, gossip.news
+    chapters, erasures, news = gossip.compacted, gossip.erasures, gossip.news
     return pb.Gossip(
         digests=pb.Digests(**gossip.digests._asdict()),
-        chapters=None if chapters is None else pb.Chapters(chapters=_in_order(chapters)),
+        compacted=None if chapters is None else pb.Compacted(compacted=_in_order(chapters)),
         erasures=None if erasures is None else _write_erasures(erasures),
-        rest=None if gossip.rest is None else write_parked(gossip.rest),
+        parked=None if gossip.parked is None else write_parked(gossip.parked),
         news=None if news is None else _write_news(news),
     )
 
 
-def _in_order(records: Mapping[Any, SignedStatement]) -> list[pb.Record]:
+def _in_order(records: Mapping[Any, SignedStatement]) -> list[pb.Statement]:
     return [write_record(records[key]) for key in sorted(records)]
 
 
 def _write_erasures(part: Erasures) -> pb.Erasures:
     return pb.Erasures(
         tombs=write_tombs(part.tombs),
-        generation=write_ids(part.generation),
+        retrain_epoch=write_ids(part.retrain_epoch),
         tombstones=_in_order(part.tombstones),
         votes=_in_order(part.votes),
     )
@@ -254,8 +255,10 @@ def _write_erasures(part: Erasures) -> pb.Erasures:
 def _write_news(part: News) -> pb.News:
     return pb.News(
         intents=_in_order(part.intents),
-        halts=[write_record(halt) for halt in sorted(part.halts, key=lambda halt: halt.raw)],
-        figures=_in_order(part.figures),
+        mismatches=[
+            write_record(halt) for halt in sorted(part.mismatches, key=lambda halt: halt.raw)
+        ],
+        influences=_in_order(part.influences),
         wake=write_stamp(part.wake),
     )
 
@@ -264,29 +267,31 @@ def _read_gossip(gossip: pb.Gossip, terms: Terms) -> Gossip:
     """The keys of the maps are taken from the signed records, so they cannot say something else."""
     return Gossip(
         digests=_read_digests(gossip.digests),
-        chapters=(
-            {c.name: c for c in _records(CompactedErasures, gossip.chapters.chapters, terms)}
-            if gossip.HasField("chapters")
+        compacted=(
+            {c.name: c for c in _records(CompactedErasures, gossip.compacted.compacted, terms)}
+            if gossip.HasField("compacted")
             else None
         ),
         erasures=_read_erasures(gossip.erasures, terms) if gossip.HasField("erasures") else None,
-        rest=read_parked(gossip.rest, terms) if gossip.HasField("rest") else None,
+        parked=read_parked(gossip.parked, terms) if gossip.HasField("parked") else None,
         news=_read_news(gossip.news, terms) if gossip.HasField("news") else None,
     )
 
 
 def _read_digests(digests: pb.Digests) -> Digests:
-    return Digests(digests.chapters, digests.erasures, digests.rest, digests.news)
+    return Digests(digests.compacted, digests.erasures, digests.parked, digests.news)
 
 
-def _records(kind: type[AnyRecord], records: Iterable[pb.Record], terms: Terms) -> list[AnyRecord]:
+def _records(
+    kind: type[AnyRecord], records: Iterable[pb.Statement], terms: Terms
+) -> list[AnyRecord]:
     return [read_record(kind, record, terms) for record in records]
 
 
 def _read_erasures(part: pb.Erasures, terms: Terms) -> Erasures:
     return Erasures(
         tombs=read_tombs(part.tombs, terms),
-        generation=read_ids(part.generation),
+        retrain_epoch=read_ids(part.retrain_epoch),
         tombstones={r.request: r for r in _records(Tombstone, part.tombstones, terms)},
         votes={(v.target, v.author): v for v in _records(Vote, part.votes, terms)},
     )
@@ -295,8 +300,8 @@ def _read_erasures(part: pb.Erasures, terms: Terms) -> Erasures:
 def _read_news(part: pb.News, terms: Terms) -> News:
     return News(
         intents={r.request: r for r in _records(Intent, part.intents, terms)},
-        halts=frozenset(_records(AuditMismatch, part.halts, terms)),
-        figures={f.author: f for f in _records(InfluenceReport, part.figures, terms)},
+        mismatches=frozenset(_records(AuditMismatch, part.mismatches, terms)),
+        influences={f.author: f for f in _records(InfluenceReport, part.influences, terms)},
         wake=read_stamp(part.wake, terms),
     )
 
@@ -305,9 +310,9 @@ def _read_news(part: pb.News, terms: Terms) -> News:
 
 
 def _read_alive(message: pb.Alive, terms: Terms) -> Alive:
-    if not math.isfinite(message.beat):
-        raise WireError(f"a sign of life at time {message.beat}")
-    return Alive(read_stamp(message.stamp, terms), message.beat)
+    if not math.isfinite(message.clock):
+        raise WireError(f"a sign of life at time {message.clock}")
+    return Alive(read_stamp(message.stamp, terms), message.clock)
 
 
 def _read_ack(message: pb.Ack, terms: Terms) -> Ack:
@@ -316,23 +321,25 @@ def _read_ack(message: pb.Ack, terms: Terms) -> Ack:
 
 def _read_heard(message: pb.Heard, terms: Terms) -> Heard:
     fence = read_stamp(message.fence, terms)
-    return Heard(fence, _read_digests(message.digests), message.boot)
+    return Heard(fence, _read_digests(message.digests), message.incarnation)
 
 
 def _write_hello(m: Hello) -> pb.Hello:
     fence, gossip = write_stamp(m.fence), _write_gossip(m.gossip)
-    return pb.Hello(fence=fence, gossip=gossip, boot=m.boot, question=m.question)
+    return pb.Hello(fence=fence, gossip=gossip, incarnation=m.incarnation, question=m.question)
 
 
 def _read_hello(m: pb.Hello, terms: Terms) -> Hello:
-    return Hello(read_stamp(m.fence, terms), _read_gossip(m.gossip, terms), m.boot, m.question)
+    return Hello(
+        read_stamp(m.fence, terms), _read_gossip(m.gossip, terms), m.incarnation, m.question
+    )
 
 
 def _write_welcome(m: Welcome) -> pb.Welcome:
     return pb.Welcome(
         fence=write_stamp(m.fence),
         gossip=_write_gossip(m.gossip),
-        boot=m.boot,
+        incarnation=m.incarnation,
         asker=m.asker,
         question=m.question,
     )
@@ -340,7 +347,7 @@ def _write_welcome(m: Welcome) -> pb.Welcome:
 
 def _read_welcome(m: pb.Welcome, terms: Terms) -> Welcome:
     fence, gossip = read_stamp(m.fence, terms), _read_gossip(m.gossip, terms)
-    return Welcome(fence, gossip, m.boot, m.asker, m.question)
+    return Welcome(fence, gossip, m.incarnation, m.asker, m.question)
 
 
 def _write_share(m: Share) -> pb.Share:
@@ -356,14 +363,14 @@ _WRITERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     Welcome: ("welcome", _write_welcome),
     Pass: ("token", lambda m: None),  # written in place
     Ack: ("ack", lambda m: pb.Ack(fence=write_stamp(m.fence), stamp=write_stamp(m.stamp))),
-    Alive: ("alive", lambda m: pb.Alive(stamp=write_stamp(m.stamp), beat=m.beat)),
+    Alive: ("alive", lambda m: pb.Alive(stamp=write_stamp(m.stamp), clock=m.clock)),
     Share: ("share", _write_share),
     Heard: (
         "heard",
         lambda m: pb.Heard(
             fence=write_stamp(m.fence),
             digests=pb.Digests(**m.digests._asdict()),
-            boot=m.boot,
+            incarnation=m.incarnation,
         ),
     ),
 }

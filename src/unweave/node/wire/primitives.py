@@ -235,14 +235,14 @@ def read_ids(data: bytes) -> frozenset[bytes]:
 
 def write_stamp(stamp: Stamp) -> pb.Stamp:
     epoch, initiator, boot, hop, sender = stamp
-    return pb.Stamp(epoch=epoch, initiator=initiator, boot=boot, hop=hop, sender=sender)
+    return pb.Stamp(epoch=epoch, initiator=initiator, incarnation=boot, hop=hop, sender=sender)
 
 
 def read_stamp(stamp: pb.Stamp | Stamp, terms: Terms) -> Stamp:
     initiator = agent_of(stamp.initiator, terms)
     if max(stamp.epoch, stamp.hop) >= COUNT:
         raise WireError("a stamp beyond every count")
-    return Stamp(stamp.epoch, initiator, stamp.boot, stamp.hop, stamp.sender)
+    return Stamp(stamp.epoch, initiator, stamp.incarnation, stamp.hop, stamp.sender)
 
 
 # ---------------------------------------------------------------------------------- tombstones
@@ -254,8 +254,8 @@ def write_tombs(tombs: Tombs) -> list[pb.Tomb]:
             agent=agent,
             ids=write_ids(tomb.open),
             whole=tomb.whole,
-            left=tomb.left,
-            filed=write_ids(tomb.filed),
+            departed=tomb.departed,
+            compacted=write_ids(tomb.compacted),
         )
         for agent, tomb in sorted(tombs.items())
     ]
@@ -265,8 +265,8 @@ def read_tombs(tombs: Iterable[pb.Tomb], terms: Terms) -> Tombs:
     read: dict[int, Tomb] = {}
     for tomb in tombs:
         agent = agent_of(tomb.agent, terms)
-        filed = read_ids(tomb.filed)
-        known = Tomb(read_ids(tomb.ids) | filed, tomb.whole, tomb.left, filed)
+        filed = read_ids(tomb.compacted)
+        known = Tomb(read_ids(tomb.ids) | filed, tomb.whole, tomb.departed, filed)
         read[agent] = known.union(read[agent]) if agent in read else known
     return read
 
@@ -274,11 +274,11 @@ def read_tombs(tombs: Iterable[pb.Tomb], terms: Terms) -> Tombs:
 # ------------------------------------------------------------------------------------- records
 
 
-def write_record(record: SignedStatement) -> pb.Record:
-    return pb.Record(raw=record.raw, author=record.author, signature=record.signature)
+def write_record(record: SignedStatement) -> pb.Statement:
+    return pb.Statement(raw=record.raw, author=record.author, signature=record.signature)
 
 
-def read_record(kind: type[AnyRecord], record: pb.Record, terms: Terms) -> AnyRecord:
+def read_record(kind: type[AnyRecord], record: pb.Statement, terms: Terms) -> AnyRecord:
     """A record with the bytes and the signature unchanged. Its JSON is looked at once, here: a
     record that cannot be read must not be stored and passed on."""
     read = kind(record.raw, agent_of(record.author, terms), record.signature)
@@ -293,7 +293,7 @@ def read_record(kind: type[AnyRecord], record: pb.Record, terms: Terms) -> AnyRe
 
 
 def _wrong_run(body: Mapping[str, Any], terms: Terms) -> str | None:
-    return None if body["run"] == terms.run.hex() else "belongs to another network"
+    return None if body["run"] == terms.network_id.hex() else "belongs to another network"
 
 
 def _check_erasure(record: Intent | Tombstone, body: Mapping[str, Any], terms: Terms) -> str | None:

@@ -7,32 +7,32 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Stamp(_message.Message):
-    __slots__ = ("epoch", "initiator", "boot", "hop", "sender")
+    __slots__ = ("epoch", "initiator", "incarnation", "hop", "sender")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     INITIATOR_FIELD_NUMBER: _ClassVar[int]
-    BOOT_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     HOP_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     initiator: int
-    boot: int
+    incarnation: int
     hop: int
     sender: int
-    def __init__(self, epoch: _Optional[int] = ..., initiator: _Optional[int] = ..., boot: _Optional[int] = ..., hop: _Optional[int] = ..., sender: _Optional[int] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., initiator: _Optional[int] = ..., incarnation: _Optional[int] = ..., hop: _Optional[int] = ..., sender: _Optional[int] = ...) -> None: ...
 
 class Tomb(_message.Message):
-    __slots__ = ("agent", "ids", "whole", "left", "filed")
+    __slots__ = ("agent", "ids", "whole", "departed", "compacted")
     AGENT_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
-    LEFT_FIELD_NUMBER: _ClassVar[int]
-    FILED_FIELD_NUMBER: _ClassVar[int]
+    DEPARTED_FIELD_NUMBER: _ClassVar[int]
+    COMPACTED_FIELD_NUMBER: _ClassVar[int]
     agent: int
     ids: bytes
     whole: bool
-    left: bool
-    filed: bytes
-    def __init__(self, agent: _Optional[int] = ..., ids: _Optional[bytes] = ..., whole: _Optional[bool] = ..., left: _Optional[bool] = ..., filed: _Optional[bytes] = ...) -> None: ...
+    departed: bool
+    compacted: bytes
+    def __init__(self, agent: _Optional[int] = ..., ids: _Optional[bytes] = ..., whole: _Optional[bool] = ..., departed: _Optional[bool] = ..., compacted: _Optional[bytes] = ...) -> None: ...
 
 class Tombs(_message.Message):
     __slots__ = ("tombs",)
@@ -48,7 +48,7 @@ class Signature(_message.Message):
     signature: bytes
     def __init__(self, agent: _Optional[int] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
-class Quiet(_message.Message):
+class AttestationRound(_message.Message):
     __slots__ = ("agents", "statement", "signatures", "converged", "unknown")
     AGENTS_FIELD_NUMBER: _ClassVar[int]
     STATEMENT_FIELD_NUMBER: _ClassVar[int]
@@ -63,26 +63,26 @@ class Quiet(_message.Message):
     def __init__(self, agents: _Optional[bytes] = ..., statement: _Optional[bytes] = ..., signatures: _Optional[_Iterable[_Union[Signature, _Mapping]]] = ..., converged: _Optional[bool] = ..., unknown: _Optional[bool] = ...) -> None: ...
 
 class Token(_message.Message):
-    __slots__ = ("head", "included", "receipts", "seen", "stack", "tombs", "generation", "quiet")
+    __slots__ = ("head", "included", "receipts", "seen", "stack", "tombs", "retrain_epoch", "round")
     HEAD_FIELD_NUMBER: _ClassVar[int]
     INCLUDED_FIELD_NUMBER: _ClassVar[int]
     RECEIPTS_FIELD_NUMBER: _ClassVar[int]
     SEEN_FIELD_NUMBER: _ClassVar[int]
     STACK_FIELD_NUMBER: _ClassVar[int]
     TOMBS_FIELD_NUMBER: _ClassVar[int]
-    GENERATION_FIELD_NUMBER: _ClassVar[int]
-    QUIET_FIELD_NUMBER: _ClassVar[int]
+    RETRAIN_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
     head: bytes
     included: bytes
     receipts: bytes
     seen: bytes
     stack: _containers.RepeatedScalarFieldContainer[int]
     tombs: _containers.RepeatedCompositeFieldContainer[Tomb]
-    generation: bytes
-    quiet: Quiet
-    def __init__(self, head: _Optional[bytes] = ..., included: _Optional[bytes] = ..., receipts: _Optional[bytes] = ..., seen: _Optional[bytes] = ..., stack: _Optional[_Iterable[int]] = ..., tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., generation: _Optional[bytes] = ..., quiet: _Optional[_Union[Quiet, _Mapping]] = ...) -> None: ...
+    retrain_epoch: bytes
+    round: AttestationRound
+    def __init__(self, head: _Optional[bytes] = ..., included: _Optional[bytes] = ..., receipts: _Optional[bytes] = ..., seen: _Optional[bytes] = ..., stack: _Optional[_Iterable[int]] = ..., tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., retrain_epoch: _Optional[bytes] = ..., round: _Optional[_Union[AttestationRound, _Mapping]] = ...) -> None: ...
 
-class Record(_message.Message):
+class Statement(_message.Message):
     __slots__ = ("raw", "author", "signature")
     RAW_FIELD_NUMBER: _ClassVar[int]
     AUTHOR_FIELD_NUMBER: _ClassVar[int]
@@ -92,103 +92,103 @@ class Record(_message.Message):
     signature: bytes
     def __init__(self, raw: _Optional[bytes] = ..., author: _Optional[int] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
-class Rest(_message.Message):
-    __slots__ = ("stamp", "holder", "included", "quiet", "tombs", "certificate")
+class ParkNotice(_message.Message):
+    __slots__ = ("stamp", "holder", "included", "attested", "tombs", "certificate")
     STAMP_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     INCLUDED_FIELD_NUMBER: _ClassVar[int]
-    QUIET_FIELD_NUMBER: _ClassVar[int]
+    ATTESTED_FIELD_NUMBER: _ClassVar[int]
     TOMBS_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     stamp: Stamp
     holder: int
     included: bytes
-    quiet: bytes
+    attested: bytes
     tombs: _containers.RepeatedCompositeFieldContainer[Tomb]
     certificate: bytes
-    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., holder: _Optional[int] = ..., included: _Optional[bytes] = ..., quiet: _Optional[bytes] = ..., tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., certificate: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., holder: _Optional[int] = ..., included: _Optional[bytes] = ..., attested: _Optional[bytes] = ..., tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., certificate: _Optional[bytes] = ...) -> None: ...
 
-class Chapters(_message.Message):
-    __slots__ = ("chapters",)
-    CHAPTERS_FIELD_NUMBER: _ClassVar[int]
-    chapters: _containers.RepeatedCompositeFieldContainer[Record]
-    def __init__(self, chapters: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...) -> None: ...
+class Compacted(_message.Message):
+    __slots__ = ("compacted",)
+    COMPACTED_FIELD_NUMBER: _ClassVar[int]
+    compacted: _containers.RepeatedCompositeFieldContainer[Statement]
+    def __init__(self, compacted: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ...) -> None: ...
 
 class Erasures(_message.Message):
-    __slots__ = ("tombs", "generation", "tombstones", "votes")
+    __slots__ = ("tombs", "retrain_epoch", "tombstones", "votes")
     TOMBS_FIELD_NUMBER: _ClassVar[int]
-    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RETRAIN_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONES_FIELD_NUMBER: _ClassVar[int]
     VOTES_FIELD_NUMBER: _ClassVar[int]
     tombs: _containers.RepeatedCompositeFieldContainer[Tomb]
-    generation: bytes
-    tombstones: _containers.RepeatedCompositeFieldContainer[Record]
-    votes: _containers.RepeatedCompositeFieldContainer[Record]
-    def __init__(self, tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., generation: _Optional[bytes] = ..., tombstones: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., votes: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...) -> None: ...
+    retrain_epoch: bytes
+    tombstones: _containers.RepeatedCompositeFieldContainer[Statement]
+    votes: _containers.RepeatedCompositeFieldContainer[Statement]
+    def __init__(self, tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., retrain_epoch: _Optional[bytes] = ..., tombstones: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., votes: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ...) -> None: ...
 
 class News(_message.Message):
-    __slots__ = ("intents", "halts", "figures", "wake")
+    __slots__ = ("intents", "mismatches", "influences", "wake")
     INTENTS_FIELD_NUMBER: _ClassVar[int]
-    HALTS_FIELD_NUMBER: _ClassVar[int]
-    FIGURES_FIELD_NUMBER: _ClassVar[int]
+    MISMATCHES_FIELD_NUMBER: _ClassVar[int]
+    INFLUENCES_FIELD_NUMBER: _ClassVar[int]
     WAKE_FIELD_NUMBER: _ClassVar[int]
-    intents: _containers.RepeatedCompositeFieldContainer[Record]
-    halts: _containers.RepeatedCompositeFieldContainer[Record]
-    figures: _containers.RepeatedCompositeFieldContainer[Record]
+    intents: _containers.RepeatedCompositeFieldContainer[Statement]
+    mismatches: _containers.RepeatedCompositeFieldContainer[Statement]
+    influences: _containers.RepeatedCompositeFieldContainer[Statement]
     wake: Stamp
-    def __init__(self, intents: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., halts: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., figures: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., wake: _Optional[_Union[Stamp, _Mapping]] = ...) -> None: ...
+    def __init__(self, intents: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., mismatches: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., influences: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., wake: _Optional[_Union[Stamp, _Mapping]] = ...) -> None: ...
 
 class Digests(_message.Message):
-    __slots__ = ("chapters", "erasures", "rest", "news")
-    CHAPTERS_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("compacted", "erasures", "parked", "news")
+    COMPACTED_FIELD_NUMBER: _ClassVar[int]
     ERASURES_FIELD_NUMBER: _ClassVar[int]
-    REST_FIELD_NUMBER: _ClassVar[int]
+    PARKED_FIELD_NUMBER: _ClassVar[int]
     NEWS_FIELD_NUMBER: _ClassVar[int]
-    chapters: bytes
+    compacted: bytes
     erasures: bytes
-    rest: bytes
+    parked: bytes
     news: bytes
-    def __init__(self, chapters: _Optional[bytes] = ..., erasures: _Optional[bytes] = ..., rest: _Optional[bytes] = ..., news: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, compacted: _Optional[bytes] = ..., erasures: _Optional[bytes] = ..., parked: _Optional[bytes] = ..., news: _Optional[bytes] = ...) -> None: ...
 
 class Gossip(_message.Message):
-    __slots__ = ("digests", "chapters", "erasures", "rest", "news")
+    __slots__ = ("digests", "compacted", "erasures", "parked", "news")
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
-    CHAPTERS_FIELD_NUMBER: _ClassVar[int]
+    COMPACTED_FIELD_NUMBER: _ClassVar[int]
     ERASURES_FIELD_NUMBER: _ClassVar[int]
-    REST_FIELD_NUMBER: _ClassVar[int]
+    PARKED_FIELD_NUMBER: _ClassVar[int]
     NEWS_FIELD_NUMBER: _ClassVar[int]
     digests: Digests
-    chapters: Chapters
+    compacted: Compacted
     erasures: Erasures
-    rest: Rest
+    parked: ParkNotice
     news: News
-    def __init__(self, digests: _Optional[_Union[Digests, _Mapping]] = ..., chapters: _Optional[_Union[Chapters, _Mapping]] = ..., erasures: _Optional[_Union[Erasures, _Mapping]] = ..., rest: _Optional[_Union[Rest, _Mapping]] = ..., news: _Optional[_Union[News, _Mapping]] = ...) -> None: ...
+    def __init__(self, digests: _Optional[_Union[Digests, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., erasures: _Optional[_Union[Erasures, _Mapping]] = ..., parked: _Optional[_Union[ParkNotice, _Mapping]] = ..., news: _Optional[_Union[News, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("fence", "gossip", "boot", "question")
+    __slots__ = ("fence", "gossip", "incarnation", "question")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     GOSSIP_FIELD_NUMBER: _ClassVar[int]
-    BOOT_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     fence: Stamp
     gossip: Gossip
-    boot: int
+    incarnation: int
     question: int
-    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ..., boot: _Optional[int] = ..., question: _Optional[int] = ...) -> None: ...
+    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ..., incarnation: _Optional[int] = ..., question: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("fence", "gossip", "boot", "asker", "question")
+    __slots__ = ("fence", "gossip", "incarnation", "asker", "question")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     GOSSIP_FIELD_NUMBER: _ClassVar[int]
-    BOOT_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ASKER_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     fence: Stamp
     gossip: Gossip
-    boot: int
+    incarnation: int
     asker: int
     question: int
-    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ..., boot: _Optional[int] = ..., asker: _Optional[int] = ..., question: _Optional[int] = ...) -> None: ...
+    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ..., incarnation: _Optional[int] = ..., asker: _Optional[int] = ..., question: _Optional[int] = ...) -> None: ...
 
 class Pass(_message.Message):
     __slots__ = ("token", "gossip")
@@ -207,12 +207,12 @@ class Ack(_message.Message):
     def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ...) -> None: ...
 
 class Alive(_message.Message):
-    __slots__ = ("stamp", "beat")
+    __slots__ = ("stamp", "clock")
     STAMP_FIELD_NUMBER: _ClassVar[int]
-    BEAT_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
     stamp: Stamp
-    beat: float
-    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., beat: _Optional[float] = ...) -> None: ...
+    clock: float
+    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., clock: _Optional[float] = ...) -> None: ...
 
 class Share(_message.Message):
     __slots__ = ("fence", "gossip")
@@ -223,18 +223,18 @@ class Share(_message.Message):
     def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ...) -> None: ...
 
 class Heard(_message.Message):
-    __slots__ = ("fence", "digests", "boot")
+    __slots__ = ("fence", "digests", "incarnation")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
-    BOOT_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     fence: Stamp
     digests: Digests
-    boot: int
-    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., digests: _Optional[_Union[Digests, _Mapping]] = ..., boot: _Optional[int] = ...) -> None: ...
+    incarnation: int
+    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., digests: _Optional[_Union[Digests, _Mapping]] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("run", "hello", "welcome", "token", "ack", "alive", "share", "heard", "eta", "audit", "frozen")
-    RUN_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("network_id", "hello", "welcome", "token", "ack", "alive", "share", "heard", "eta", "audit", "frozen")
+    NETWORK_ID_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -245,7 +245,7 @@ class Message(_message.Message):
     ETA_FIELD_NUMBER: _ClassVar[int]
     AUDIT_FIELD_NUMBER: _ClassVar[int]
     FROZEN_FIELD_NUMBER: _ClassVar[int]
-    run: bytes
+    network_id: bytes
     hello: Hello
     welcome: Welcome
     token: Pass
@@ -256,7 +256,7 @@ class Message(_message.Message):
     eta: bytes
     audit: bytes
     frozen: bytes
-    def __init__(self, run: _Optional[bytes] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., token: _Optional[_Union[Pass, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., heard: _Optional[_Union[Heard, _Mapping]] = ..., eta: _Optional[bytes] = ..., audit: _Optional[bytes] = ..., frozen: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, network_id: _Optional[bytes] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., token: _Optional[_Union[Pass, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., heard: _Optional[_Union[Heard, _Mapping]] = ..., eta: _Optional[bytes] = ..., audit: _Optional[bytes] = ..., frozen: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
     __slots__ = ("sender", "signature", "payload")

@@ -196,10 +196,10 @@ def statement(payload: bytes, kind: str, place: str, terms: Terms) -> tuple[str,
     eta = subject["digest"].table("sha256")["sha256"].hex(32).hex()
     predicate = Node(top["predicate"].value, place)
     found = predicate.entries().get("manifest")
-    if found is not None and found.value != terms.run.hex():
+    if found is not None and found.value != terms.network_id.hex():
         raise NotCertified(
             f"{place}: made under another manifest: its digest is {found.value}, that of the "
-            f"given file is {terms.run.hex()}; give the network.toml that this network was "
+            f"given file is {terms.network_id.hex()}; give the network.toml that this network was "
             "started with"
         )
     return eta, predicate
@@ -392,7 +392,7 @@ def read_evidence(tombstones: Node, votes: Node, terms: Terms, check: Check) -> 
 
 def about(body: Mapping[str, Node], terms: Terms) -> int:
     """The agent that a record names, by number and by name."""
-    body["run"].equal(terms.run.hex(), "is of another network: not the manifest's digest")
+    body["run"].equal(terms.network_id.hex(), "is of another network: not the manifest's digest")
     agent = body["agent"].number()
     if agent >= terms.size:
         raise body["agent"].refuse(f"the manifest has {terms.size} agents")

@@ -249,7 +249,7 @@ def read_closing(
             "must be null for a conjugate model, and an object for any other"
         )
     return Account(
-        manifest=terms.run.hex(),
+        manifest=terms.network_id.hex(),
         eta=eta,
         stamp=tuple(stamp),
         erasures=tuple(found.values()),

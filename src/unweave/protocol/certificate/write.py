@@ -67,7 +67,7 @@ def _statement(kind: str, eta: bytes, predicate: Mapping[str, Any]) -> bytes:
 
 def attestation(terms: Terms, token: Token) -> bytes:
     """What every agent of a quiet cover signs: a function of the token alone."""
-    about = (token.eta, token.included, token.tombs, token.generation, token.receipts)
+    about = (token.eta, token.included, token.tombs, token.retrain_epoch, token.receipts)
     for epoch, statement, *known in terms.attested:
         if epoch == token.stamp[:3] and all(map(is_, known, about)):
             return bytes(statement)
@@ -82,8 +82,8 @@ def _attestation(terms: Terms, token: Token) -> bytes:
         names[agent]: {
             "requests": sorted(request.hex() for request in tomb.open),
             "whole": tomb.whole,
-            "left": tomb.left,
-            "filed": {"count": len(tomb.filed), "sha256": _ids_digest(tomb.filed)},
+            "left": tomb.departed,
+            "filed": {"count": len(tomb.compacted), "sha256": _ids_digest(tomb.compacted)},
         }
         for agent, tomb in token.tombs.items()
     }
@@ -92,15 +92,15 @@ def _attestation(terms: Terms, token: Token) -> bytes:
         ATTESTATION,
         digest(token.eta),
         {
-            "manifest": terms.run.hex(),
+            "manifest": terms.network_id.hex(),
             "epoch": list(token.stamp[:3]),
             "included": {
-                names[agent]: f"{revision.counter}.{revision.boot}"
+                names[agent]: f"{revision.counter}.{revision.incarnation}"
                 for agent, revision in enumerate(token.included)
                 if revision.counter
             },
             "tombstones": tombs,
-            "generation": sorted(request.hex() for request in token.generation & unproved),
+            "generation": sorted(request.hex() for request in token.retrain_epoch & unproved),
             "receipts": token.receipts.hex(),
         },
     )
@@ -147,14 +147,14 @@ def closing(s: State, token: Token, stamp: Stamp, estimate: Mapping[str, Any] | 
         CLOSING,
         digest(token.eta),
         {
-            "manifest": s.terms.run.hex(),
+            "manifest": s.terms.network_id.hex(),
             "stamp": list(stamp),
             "closed_by": names[s.me],
-            "attestation": hashlib.sha256(token.quiet.statement).hexdigest(),
+            "attestation": hashlib.sha256(token.round.statement).hexdigest(),
             "audit": "equal",
-            "converged": token.quiet.converged,
+            "converged": token.round.converged,
             "estimate": None if estimate is None else _finite(estimate),
-            "not_attested": [names[k] for k, tomb in sorted(token.tombs.items()) if tomb.left],
+            "not_attested": [names[k] for k, tomb in sorted(token.tombs.items()) if tomb.departed],
             "erasures": erasures(s, token),
             "evidence": [
                 hashlib.sha256(record.raw).hexdigest()
@@ -174,9 +174,9 @@ def erasures(s: State, token: Token) -> dict[str, dict[str, str]]:
     names = s.terms.topology.agents
     found = {}
     for agent, tomb in sorted(token.tombs.items()):
-        asked = {vote.request for vote in votes_about(s, agent)} if tomb.left else set()
+        asked = {vote.request for vote in votes_about(s, agent)} if tomb.departed else set()
         for request in sorted(tomb.open | asked):
-            record = s.tombstones.get(request)
+            record = s.known.tombstones.get(request)
             signed = record is not None or tomb.whole
             found[request.hex()] = {
                 "agent": names[agent],
@@ -191,19 +191,24 @@ def kind(terms: Terms, token: Token, request: bytes) -> str:
     """Never a stronger word than was earned."""
     if terms.conjugate:
         return "exact"
-    return "retrained" if request in token.generation else "refined"
+    return "retrained" if request in token.retrain_epoch else "refined"
 
 
 def votes_about(s: State, agent: int) -> list[Vote]:
-    return [vote for (target, _), vote in sorted(s.votes.items()) if target == agent]
+    return [vote for (target, _), vote in sorted(s.known.votes.items()) if target == agent]
 
 
 def evidence(s: State, token: Token) -> tuple[list[Tombstone], list[Vote]]:
     """The records that travel with the statements, in the order of agents."""
     tombs = sorted(token.tombs.items())
     return (
-        [s.tombstones[r] for _, tomb in tombs for r in sorted(tomb.open) if r in s.tombstones],
-        [vote for agent, tomb in tombs if tomb.left for vote in votes_about(s, agent)],
+        [
+            s.known.tombstones[r]
+            for _, tomb in tombs
+            for r in sorted(tomb.open)
+            if r in s.known.tombstones
+        ],
+        [vote for agent, tomb in tombs if tomb.departed for vote in votes_about(s, agent)],
     )
 
 
@@ -213,11 +218,11 @@ def evident(s: State) -> bool:
     Request ids ride on the token and can arrive before the records behind them, which travel by
     gossip; whoever attests could be the one to write the certificate, and must have them.
     """
-    for agent, tomb in s.tombs.items():
-        if tomb.left:
+    for agent, tomb in s.known.tombs.items():
+        if tomb.departed:
             if len(votes_about(s, agent)) < s.terms.quorum:
                 return False
-        elif not tomb.open <= s.tombstones.keys():
+        elif not tomb.open <= s.known.tombstones.keys():
             return False
     return True
 
@@ -252,15 +257,15 @@ def record_envelope(terms: Terms, record: SignedStatement) -> dict[str, Any]:
 def certificate(s: State, token: Token, sign: Sign, estimate: Mapping[str, Any] | None) -> bytes:
     """The one file. It proves every erasure on the token that its agent has not put away."""
     terms = s.terms
-    closed = closing(s, token, token.stamp.next(s.boot), estimate)
+    closed = closing(s, token, token.stamp.next(s.incarnation), estimate)
     tombstones, votes = evidence(s, token)
     return encode(
         {
             "format": FORMAT,
             "attestation": envelope(
                 PAYLOAD_TYPE,
-                token.quiet.statement,
-                {terms.keyid(k): sig for k, sig in sorted(token.quiet.signatures.items())},
+                token.round.statement,
+                {terms.keyid(k): sig for k, sig in sorted(token.round.signatures.items())},
             ),
             "closing": envelope(
                 PAYLOAD_TYPE, closed, {terms.keyid(s.me): sign_statement(closed, sign)}
