@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.errors import GraphError, MissingExtra
+from unweave.errors import GraphError
 from unweave.graph.topology import Topology
 
 __all__ = ["first_visit", "hitting_times", "move_probabilities", "transition_matrix"]
@@ -82,11 +82,8 @@ def _hitting_times_sparse(topology: Topology, t: int) -> Floats:
     P is symmetric, so conjugate gradients apply, and quickly where the walk mixes fast. Where it
     mixes slowly the graph is close to a line or a tree, and sparse elimination is cheap.
     """
-    try:
-        from scipy.sparse import csr_array, diags_array
-        from scipy.sparse.linalg import cg, splu
-    except ImportError:
-        raise MissingExtra("scipy", "fit", "hitting times of a large graph") from None
+    from scipy.sparse import csr_array, diags_array
+    from scipy.sparse.linalg import cg, splu
 
     count = len(topology)
     moves, _ = move_probabilities(topology)
