@@ -40,7 +40,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
     files = {
         str(path.relative_to(source))
         for path in (source / "unweave").rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
+        if path.is_file() and "__pycache__" not in path.parts
     }
     data = ("py.typed", "datasets/breast_cancer.csv", "datasets/README.md", "node/wire/wire.proto")
     assert {f"unweave/{name}" for name in data} <= names
