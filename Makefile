@@ -3,82 +3,107 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.ready
+PRODUCT := $(VENV)/.product
+DEV := $(VENV)/.dev
+REFERENCE := .venv-reference
 TESTS ?= tests
 WORKERS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports pytest test-slow swarm bench bench-peers docs lock format wire clean
+.PHONY: help setup demo test lint types imports pytest test-slow swarm golden bench bench-peers docs lock format wire clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-setup: $(STAMP)  ## create .venv with the pinned dependencies
+setup: $(DEV)  ## create .venv with the pinned dependencies of the product and of the tests
 
+# Every environment is made of lock files: $(call install,VENV,LOCK) adds one.
 # Debian ships venv apart from python3; as root we can fetch it, otherwise we say what is missing.
-$(STAMP): requirements.lock pyproject.toml
-	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); \
-	  else echo "python3 cannot create a virtual environment: install python3-venv"; exit 1; fi; }
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+PIP := -m pip install -q --disable-pip-version-check --no-deps
+define install
+@test -x $(1)/bin/pip || $(PYTHON) -m venv $(1) || { rm -rf $(1); \
+  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+    apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(1); \
+  else echo "python3 cannot create a virtual environment: install python3-venv"; exit 1; fi; }
+$(1)/bin/python $(PIP) --require-hashes -r $(2)
+endef
+
+$(PRODUCT): requirements/product.lock pyproject.toml
+	$(call install,$(VENV),$<)
+	$(BIN)/python $(PIP) --no-build-isolation -e .
 	@touch $@
 
-demo: $(STAMP)  ## learn, forget and verify on a real data set; leaves plots in demo-out/
+# An addition to the product, with the same pins: one .venv serves `make demo` and `make test`.
+$(DEV): requirements/dev.lock $(PRODUCT)
+	$(call install,$(VENV),$<)
+	@touch $@
+
+# Comparisons bring pins of their own.
+$(REFERENCE)/.ready: requirements/reference.lock pyproject.toml
+	$(call install,$(REFERENCE),$<)
+	$(REFERENCE)/bin/python $(PIP) --no-build-isolation -e .
+	@touch $@
+
+demo: $(PRODUCT)  ## learn, forget and verify on a real data set; leaves plots in demo-out/
 	$(BIN)/unweave demo --out demo-out
 
 test: lint types imports pytest  ## format, lint, types, import directions, tests, README blocks
 
-lint: $(STAMP)
+lint: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-types: $(STAMP)
+types: $(DEV)
 	$(BIN)/mypy
 
-imports: $(STAMP)
+imports: $(DEV)
 	$(BIN)/lint-imports
 
-pytest: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" -q $(TESTS)
+pytest: $(DEV)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not reference" -q $(TESTS)
 
-test-slow: $(STAMP)  ## the full counts of the heavy tests
+test-slow: $(DEV) $(REFERENCE)/.ready  ## the full counts of the heavy tests, and comparisons
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow -q $(TESTS)
+	$(REFERENCE)/bin/python -m pytest -m reference -q tests/reference
+
+golden: $(REFERENCE)/.ready  ## recompute tests/golden with NumPyro and statsmodels
+	$(REFERENCE)/bin/python -m tests.reference
 
 SEEDS ?= 10000
 START ?= 0
-swarm: $(STAMP)  ## SEEDS=… fault runs of the protocol; a failing seed is printed with its command
+swarm: $(DEV)  ## SEEDS=… fault runs of the protocol; a failing seed is printed with its command
 	$(BIN)/python -m tests.support.swarm --seeds $(SEEDS) --start $(START)
 
-bench: $(STAMP)  ## speed, as ratios within one run: a table and benchmarks/results.json
+bench: $(DEV)  ## speed, as ratios within one run: a table and benchmarks/results.json
 	$(BIN)/python -m benchmarks
 
 # Other frameworks would drag our pins down: they live in an environment of their own.
 PEERS := .venv-peers
-$(PEERS)/.ready: benchmarks/peers/requirements.lock | $(STAMP)
-	@test -x $(PEERS)/bin/pip || $(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r $<
+$(PEERS)/.ready: benchmarks/peers/requirements.lock | $(DEV)
+	$(call install,$(PEERS),$<)
 	@touch $@
 
-bench-peers: $(STAMP) $(PEERS)/.ready  ## Flower's client round trip beside our durable hop
+bench-peers: $(DEV) $(PEERS)/.ready  ## Flower's client round trip beside our durable hop
 	$(PEERS)/bin/python benchmarks/peers/flower.py
 
-docs: $(STAMP)  ## rewrite the pages that follow from the code: docs/cli.md, models.md, api.md
+docs: $(DEV)  ## rewrite the pages that follow from the code: docs/cli.md, models.md, api.md
 	$(BIN)/python docs/generate.py
 
-format: $(STAMP)  ## format and fix what can be fixed
+format: $(DEV)  ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# The lock carries hashes and no index address; it resolves for every supported Python.
-lock:  ## resolve pyproject.toml into requirements.lock (needs uv)
-	uv pip compile -q --universal --python-version 3.11 --all-extras --group dev --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header --no-emit-package unweave \
-	  pyproject.toml -o requirements.lock
+# Locks carry hashes and no index address, and resolve for every supported Python.
+UV ?= uv
+LOCK := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --no-emit-find-links --no-annotate --no-header --no-emit-package unweave
+lock:  ## resolve pyproject.toml into requirements/*.lock (needs uv; UV=… names it)
+	$(LOCK) pyproject.toml --extra all --group build -o requirements/product.lock
+	$(LOCK) --group dev -c requirements/product.lock -o requirements/dev.lock
+	$(LOCK) pyproject.toml --extra node --group build --group reference -o requirements/reference.lock
 
-wire: $(STAMP)  ## regenerate node/wire_pb2.py from wire.proto
+wire: $(DEV)  ## regenerate node/wire_pb2.py from wire.proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/unweave/node/wire/wire.proto
 
 clean:  ## remove what the commands above made
-	rm -rf $(VENV) $(PEERS) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache demo-out paper-out
+	rm -rf $(VENV) $(REFERENCE) $(PEERS) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache demo-out paper-out

@@ -13,7 +13,7 @@ try:
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec, utils
 except ImportError:
-    raise MissingExtra("cryptography", "node", "signing and verifying") from None
+    raise MissingExtra("cryptography", "verify", "signing and verifying") from None
 
 __all__ = ["Hashed", "check_signature", "keyid_of", "public_key", "tls_name", "verifier"]
 

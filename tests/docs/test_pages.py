@@ -4,6 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -82,8 +83,16 @@ def test_every_model_is_in_the_readme():
 def test_files_that_the_pages_name_exist():
     for page in ("docs/house.md", "docs/decisions.md", "docs/index.md", "CONTRIBUTING.md"):
         text = (ROOT / page).read_text(encoding="utf-8")
-        for name in re.findall(r"`((?:src|tests|docs|benchmarks|examples)/[\w./-]+)`", text):
+        for name in re.findall(
+            r"`((?:src|tests|docs|benchmarks|examples|requirements)/[\w./-]+)`", text
+        ):
             assert (ROOT / name).exists(), f"{page}: {name}"
+
+
+def test_the_citation_names_this_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {project['version']}\nlicense: {project['license']}\n" in text
 
 
 def test_every_public_name_can_be_imported():

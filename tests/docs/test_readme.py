@@ -111,7 +111,7 @@ def test_make_targets_that_the_readme_names_exist():
 
 
 def test_pictures_are_small_and_links_lead_somewhere():
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         text = BLOCK.sub("", page.read_text(encoding="utf-8"))
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
             if re.match(r"[a-z]+:", target):

@@ -7,12 +7,12 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from unweave.families.base import Floats, Params
 from unweave.families.dirichlet import DirichletFamily
 from unweave.families.marginals import BetaMarginal, Marginal
 from unweave.families.special import binet1, digamma_excess
+from unweave.lazy import special
 from unweave.rng import Rng
 
 __all__ = ["BetaFamily"]

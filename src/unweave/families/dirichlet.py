@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from unweave.errors import DomainError
 from unweave.families.base import Family, Floats, Params
@@ -20,6 +19,7 @@ from unweave.families.special import (
     trigamma,
     trigamma_drop,
 )
+from unweave.lazy import special
 from unweave.rng import Rng
 
 __all__ = ["DirichletFamily"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import GammaMarginal, Marginal
@@ -17,6 +16,7 @@ from unweave.families.special import (
     inverse_log_minus_digamma,
     trigamma,
 )
+from unweave.lazy import special
 from unweave.rng import Rng
 
 __all__ = ["GammaFamily"]

@@ -13,9 +13,9 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from unweave.errors import ConfigError
+from unweave.lazy import special
 
 __all__ = [
     "BetaMarginal",

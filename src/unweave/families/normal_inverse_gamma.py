@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from unweave.errors import DomainError
 from unweave.families.base import Family, Floats, Params
@@ -47,6 +46,7 @@ from unweave.families.special import (
     inverse_log_minus_digamma,
     trigamma,
 )
+from unweave.lazy import special
 from unweave.rng import Rng
 
 __all__ = ["NormalInverseGammaFamily"]

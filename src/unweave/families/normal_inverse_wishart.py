@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from unweave.errors import DomainError
 from unweave.families.base import Family, Floats, Params
@@ -48,6 +47,7 @@ from unweave.families.wishart import (
     trigamma_excess,
     wishart_kl,
 )
+from unweave.lazy import special
 from unweave.rng import Rng
 
 __all__ = ["NormalInverseWishartFamily"]

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from unweave.errors import DomainError
+from unweave.lazy import special
 
 __all__ = [
     "HALF_LOG_2PI",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from unweave.errors import DomainError
 from unweave.families.special import (
@@ -15,6 +14,7 @@ from unweave.families.special import (
     log_excess,
     solve_positive,
 )
+from unweave.lazy import special
 
 __all__ = ["half_degrees", "inverse_degrees", "log_multigamma", "trigamma_excess", "wishart_kl"]
 

@@ -17,11 +17,11 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from unweave.errors import ConfigError, DomainError
 from unweave.families import Beta, BetaFamily, Distribution
 from unweave.families.special import binet2
+from unweave.lazy import special
 from unweave.models.base import LossModel
 from unweave.models.beta_integrals import logit_density, tilted_beta
 from unweave.models.columns import Column

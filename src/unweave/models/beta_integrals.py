@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+
+from unweave.lazy import special
 
 __all__ = ["logit_density", "tilted_beta"]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainc, betaln, gammaln
 
 from unweave.arguments import floats, generator, levels
+from unweave.lazy import special
 from unweave.models.predictive_reals import ScalarPredictive
 
 __all__ = [
@@ -77,8 +77,8 @@ class BetaBinomialPredictive(CountPredictive):
         inside = (x >= 0) & (x <= self.trials) & (x == np.floor(x))
         k = np.where(inside, x, 0.0)
         n = float(self.trials)
-        choose = -np.log1p(n) - betaln(1 + k, 1 + n - k)
-        value = choose + betaln(self.a + k, self.b + n - k) - betaln(self.a, self.b)
+        choose = -np.log1p(n) - special.betaln(1 + k, 1 + n - k)
+        value = choose + special.betaln(self.a + k, self.b + n - k) - special.betaln(self.a, self.b)
         return np.where(inside, value, -np.inf)
 
     def cdf(self, x: ArrayLike) -> Floats:
@@ -122,8 +122,8 @@ class BetaNegativeBinomialPredictive(CountPredictive):
         x = floats(x, "x") - self.low
         inside = (x >= 0) & (x == np.floor(x))
         k, r = np.where(inside, x, 0.0), float(self.successes)
-        choose = -np.log(r + k) - betaln(r, 1 + k)
-        value = choose + betaln(self.a + r, self.b + k) - betaln(self.a, self.b)
+        choose = -np.log(r + k) - special.betaln(r, 1 + k)
+        value = choose + special.betaln(self.a + r, self.b + k) - special.betaln(self.a, self.b)
         return np.where(inside, value, -np.inf)
 
     def cdf(self, x: ArrayLike) -> Floats:
@@ -132,8 +132,10 @@ class BetaNegativeBinomialPredictive(CountPredictive):
         n = np.maximum(k, 0.0) + self.successes
         fewer = np.zeros_like(n)
         for j in range(self.successes):
-            choose = -np.log1p(n) - betaln(1.0 + j, 1.0 + n - j)
-            fewer += np.exp(choose + betaln(self.a + j, self.b + n - j) - betaln(self.a, self.b))
+            choose = -np.log1p(n) - special.betaln(1.0 + j, 1.0 + n - j)
+            fewer += np.exp(
+                choose + special.betaln(self.a + j, self.b + n - j) - special.betaln(self.a, self.b)
+            )
         return np.where(k < 0, 0.0, np.clip(1.0 - fewer, 0.0, 1.0))
 
     def sample(self, n: int, seed: int = 0) -> Floats:
@@ -160,13 +162,13 @@ class NegativeBinomialPredictive(CountPredictive):
         x = floats(x, "x")
         inside = (x >= 0) & (x == np.floor(x))
         k = np.where(inside, x, 0.0)
-        value = -np.log(self.a + k) - betaln(self.a, 1 + k)
+        value = -np.log(self.a + k) - special.betaln(self.a, 1 + k)
         value = value - self.a * np.log1p(1 / self.b) - k * np.log1p(self.b)
         return np.where(inside, value, -np.inf)
 
     def cdf(self, x: ArrayLike) -> Floats:
         k = np.floor(floats(x, "x"))
-        value = betainc(self.a, np.maximum(k, 0.0) + 1, self.b / (self.b + 1))
+        value = special.betainc(self.a, np.maximum(k, 0.0) + 1, self.b / (self.b + 1))
         return np.where(k < 0, 0.0, value)
 
     def sample(self, n: int, seed: int = 0) -> Floats:
@@ -243,8 +245,13 @@ class DirichletMultinomialPredictive:
         inside = ((x >= 0) & (x == np.floor(x))).all(axis=-1) & (x.sum(axis=-1) == self.trials)
         k = np.where(inside[..., None], x, 0.0)
         alpha, total, n = self.concentration, self.concentration.sum(), float(self.trials)
-        each = gammaln(k + alpha) - gammaln(alpha) - gammaln(k + 1)
-        value = gammaln(n + 1) + gammaln(total) - gammaln(n + total) + each.sum(axis=-1)
+        each = special.gammaln(k + alpha) - special.gammaln(alpha) - special.gammaln(k + 1)
+        value = (
+            special.gammaln(n + 1)
+            + special.gammaln(total)
+            - special.gammaln(n + total)
+            + each.sum(axis=-1)
+        )
         return np.where(inside, value, -np.inf)
 
     def sample(self, n: int, seed: int = 0) -> NDArray[np.int64]:

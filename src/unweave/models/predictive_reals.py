@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln, ndtr, ndtri, stdtr, stdtrit
 
 from unweave.arguments import floats, generator, levels, share
 from unweave.families import BetaFamily
+from unweave.lazy import special
 from unweave.models.beta_integrals import tilted_beta
 
 __all__ = [
@@ -100,11 +100,11 @@ class NormalPredictive:
         return value
 
     def cdf(self, x: ArrayLike) -> Floats:
-        value: Floats = ndtr((floats(x, "x") - self.loc) / self.scale)
+        value: Floats = special.ndtr((floats(x, "x") - self.loc) / self.scale)
         return value
 
     def quantile(self, p: float) -> Floats:
-        value: Floats = self.loc + self.scale * ndtri(levels(p))
+        value: Floats = self.loc + self.scale * special.ndtri(levels(p))
         return value
 
     def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
@@ -138,16 +138,16 @@ class StudentTPredictive:
     def log_prob(self, x: ArrayLike) -> Floats:
         v = self.df
         z = (floats(x, "x") - self.loc) / self.scale
-        norm = gammaln((v + 1) / 2) - gammaln(v / 2) - 0.5 * np.log(v * np.pi)
+        norm = special.gammaln((v + 1) / 2) - special.gammaln(v / 2) - 0.5 * np.log(v * np.pi)
         value: Floats = norm - np.log(self.scale) - 0.5 * (v + 1) * np.log1p(z * z / v)
         return value
 
     def cdf(self, x: ArrayLike) -> Floats:
-        value: Floats = stdtr(self.df, (floats(x, "x") - self.loc) / self.scale)
+        value: Floats = special.stdtr(self.df, (floats(x, "x") - self.loc) / self.scale)
         return value
 
     def quantile(self, p: float) -> Floats:
-        value: Floats = self.loc + self.scale * stdtrit(self.df, levels(p))
+        value: Floats = self.loc + self.scale * special.stdtrit(self.df, levels(p))
         return value
 
     def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
@@ -190,7 +190,7 @@ class MultivariateTPredictive:
         root = np.linalg.cholesky(self.shape)
         offset = floats(x, "x") - self.loc
         z = np.linalg.solve(root, offset[..., None])[..., 0]
-        norm = gammaln((v + d) / 2) - gammaln(v / 2) - 0.5 * d * np.log(v * np.pi)
+        norm = special.gammaln((v + d) / 2) - special.gammaln(v / 2) - 0.5 * d * np.log(v * np.pi)
         square = (z * z).sum(axis=-1)
         value: Floats = norm - np.log(np.diag(root)).sum() - 0.5 * (v + d) * np.log1p(square / v)
         return value

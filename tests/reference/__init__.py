@@ -1,0 +1,1 @@
+"""Comparisons with other software, in an environment of their own: `make test-slow`."""

@@ -1,0 +1,18 @@
+"""The script that counts modules still finds its way."""
+
+from tests.support.walks import csv_walk, hop_walks
+
+
+def rooms(walk):
+    return {module.split(".")[1] for module in walk.modules}
+
+
+def test_a_hop_and_a_sum_pass_through_the_rooms_that_they_need(tmp_path):
+    hop = max(hop_walks(tmp_path), key=lambda walk: len(walk.modules))
+    assert {"node", "protocol", "models", "grid"} <= rooms(hop)
+    # An agent is no simulation, and its commands run elsewhere.
+    assert not rooms(hop) & {"simulator", "experiments", "operations", "cli", "federation"}
+    assert len(hop.modules) < 54  # as many as there were when node was one flat room
+    total = csv_walk(tmp_path)
+    assert rooms(total) == {"node", "models", "grid"}
+    assert total.crossings.total() >= len(total.modules) - 1
