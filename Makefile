@@ -64,7 +64,7 @@ $(PEERS)/.ready: benchmarks/peers/requirements.lock | $(STAMP)
 bench-peers: $(STAMP) $(PEERS)/.ready  ## Flower's client round trip beside our durable hop
 	$(PEERS)/bin/python benchmarks/peers/flower.py
 
-docs: $(STAMP)  ## rewrite the pages that follow from the code: docs/cli.md, models.md, api.md
+docs: $(STAMP)  ## rewrite the pages that follow from the code: docs/cli.md, models.md, api.md, certificate.schema.json
 	$(BIN)/python docs/generate.py
 
 format: $(STAMP)  ## format and fix what can be fixed

@@ -227,14 +227,14 @@ def test_the_right_key_id_with_another_key() -> None:
     signed = pae(PAYLOAD_TYPE, base64.b64decode(altered["attestation"]["payload"]))
     forged = Identity.create("b").sign(signed)
     altered["attestation"]["signatures"][1]["sig"] = base64.b64encode(forged).decode()
-    refuse(altered, 'attestation: the signature of "b" does not hold')
+    refuse(altered, "attestation: the signature of agent b does not hold")
 
 
 def test_swapped_key_ids() -> None:
     altered = file()
     one, two = altered["attestation"]["signatures"][:2]
     one["sig"], two["sig"] = two["sig"], one["sig"]
-    refuse(altered, 'the signature of "a" does not hold')
+    refuse(altered, "the signature of agent a does not hold")
 
 
 def test_reordered_signatures_and_records() -> None:
@@ -255,7 +255,7 @@ def test_the_other_valid_form_of_a_signature_is_refused() -> None:
     r, s = utils.decode_dss_signature(base64.b64decode(entry["sig"]))
     other = utils.encode_dss_signature(r, order - s)
     entry["sig"] = base64.b64encode(other).decode()
-    refuse(altered, 'the signature of "a" does not hold')
+    refuse(altered, "the signature of agent a does not hold")
 
 
 def test_envelopes_cannot_change_places() -> None:
@@ -515,7 +515,7 @@ def test_a_tombstone_signed_by_another_agent() -> None:
     altered = file()
     envelope = altered["tombstones"][tombstone_of("b")]
     resign(envelope, body_of(envelope), [fixed_identity("a")])
-    refuse(altered, 'about "b", but signed by "a": only the owner')
+    refuse(altered, "about agent b, but signed by agent a: only the owner")
 
 
 def test_a_record_of_another_type_is_not_a_tombstone() -> None:
@@ -543,7 +543,7 @@ def test_votes_about_somebody_else_or_by_the_target() -> None:
     altered = file()
     envelope = altered["votes"][3]
     resign(envelope, body_of(envelope), [fixed_identity("e")])
-    refuse(altered, '"e" cannot vote about itself')
+    refuse(altered, "agent e cannot vote about itself")
 
 
 def test_an_agent_that_is_gone_does_not_attest() -> None:

@@ -207,8 +207,8 @@ class Reader:
     def _verify(self, agent: int, signed: bytes, signature: bytes, place: str) -> None:
         if not self._check(agent, signed, signature):
             raise NotCertified(
-                f'{place}: the signature of "{self._terms.name(agent)}" does not hold: the bytes '
-                "were altered, or another key signed them"
+                f"{place}: the signature of agent {self._terms.name(agent)} does not hold: the "
+                "bytes were altered, or another key signed them"
             )
 
     def tombstone(
@@ -220,8 +220,8 @@ class Reader:
         self._check_agent(body, place)
         if body.agent != author:
             raise NotCertified(
-                f'{place}: about "{body.name}", but signed by "{self._terms.name(author)}": only '
-                "the owner can erase its data"
+                f"{place}: about agent {body.name}, but signed by agent "
+                f"{self._terms.name(author)}: only the owner can erase its data"
             )
         if body.remembered > len(body.rows):
             raise NotCertified(f"{place}.remembered: more than the {len(body.rows)} erased rows")
@@ -238,10 +238,11 @@ class Reader:
         return found, receipt
 
     def vote(self, envelope: Envelope, place: str) -> Signed[VoteBody]:
+        """One agent's vote that another has departed."""
         found = self.open(envelope, VoteBody, place)
         self._check_agent(found.body, place)
         if found.body.agent in found.signers:
-            raise NotCertified(f'{place}: "{found.body.name}" cannot vote about itself')
+            raise NotCertified(f"{place}: agent {found.body.name} cannot vote about itself")
         return found
 
     def _check_agent(self, body: RecordBody, place: str) -> None:
@@ -255,6 +256,7 @@ class Reader:
     def evidence(
         self, tombstones: Sequence[TombstoneEnvelope], votes: Sequence[VoteEnvelope]
     ) -> Evidence:
+        """Every tombstone and vote, each in its order."""
         removals = [
             self.tombstone(one, f"certificate.tombstones[{k}]") for k, one in enumerate(tombstones)
         ]

@@ -86,6 +86,7 @@ def verify(raw: bytes, terms: Terms, check: Check) -> Account:
 
 
 def check_names(attested: Attestation, terms: Terms) -> None:
+    """The manifest has every agent that the attestation names."""
     known = set(terms.topology.agents)
     for key in ("included", "tombstones"):
         for name in getattr(attested, key):
@@ -273,6 +274,7 @@ def check_closing(
 
 
 def check_claims(claims: Mapping[str, Claim], found: Mapping[str, Erased]) -> None:
+    """The closing claims for each erasure exactly what the evidence shows."""
     for request in found:
         if request not in claims:
             raise NotCertified(f"closing.erasures: the erasure {request} is missing")
