@@ -8,12 +8,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, ValidationError
 
 from unweave.errors import NotCertified
@@ -112,33 +111,40 @@ def places(value: Json, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 OTHERS = [None, True, -1, 7, 0.5, "", "x", "AB" * 16, "ab" * 16, "ab" * 32, [], [7], {}, {"x": 1}]
 
 
-@given(st.data())
-def test_the_schema_and_the_reader_agree(data: st.DataObject) -> None:
-    """Whatever is put, added or removed in a document: both take it, or both refuse it. (The
-    schema cannot state an order of a list; no list gets another order here.)"""
-    name, original = data.draw(st.sampled_from(DOCUMENTS))
-    value = copy.deepcopy(original)
-    path = data.draw(st.sampled_from(list(places(value))))
-    place = value
-    for step in path[:-1]:
-        place = place[step]
-    how = data.draw(st.sampled_from(["put", "remove", "add"]))
-    if how == "put":
-        place[path[-1]] = data.draw(st.sampled_from(OTHERS))
-    elif how == "remove":
-        del place[path[-1]]
-    elif isinstance(place, dict):
-        place["remark"] = data.draw(st.sampled_from(OTHERS))
-    else:
-        place.append(data.draw(st.sampled_from(OTHERS)))
-    try:
-        parse(getattr(f, name), value, name)
-        taken = True
-    except NotCertified as error:
-        if "ascending order" in str(error):
-            return
-        taken = False
-    assert inside(name).is_valid(value) == taken
+def altered(original: Json) -> Iterator[Json]:
+    """The document with each part replaced, removed, or with something put beside it."""
+    for path in places(original):
+        for how, other in [("remove", None), *product(("replace", "add"), OTHERS)]:
+            value = copy.deepcopy(original)
+            place = value
+            for step in path[:-1]:
+                place = place[step]
+            if how == "remove":
+                del place[path[-1]]
+            elif how == "replace":
+                place[path[-1]] = other
+            elif isinstance(place, dict):
+                place["remark"] = other
+            else:
+                place.append(other)
+            yield value
+
+
+@pytest.mark.parametrize(("name", "original"), {n: (n, v) for n, v in DOCUMENTS}.values())
+def test_the_schema_and_the_reader_agree(name: str, original: Json) -> None:
+    """Both take an altered document, or both refuse it; but a schema cannot state an order."""
+    schema, verdicts = inside(name), set()
+    for value in altered(original):
+        try:
+            parse(getattr(f, name), value, name)
+            taken = True
+        except NotCertified as error:
+            taken = False
+            if "ascending order" in str(error):
+                continue
+        assert schema.is_valid(value) == taken, value
+        verdicts.add(taken)
+    assert False in verdicts
 
 
 LOADED = """

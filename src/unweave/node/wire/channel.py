@@ -17,7 +17,7 @@ from unweave.node.log import Log
 from unweave.node.wire.codec import decode, encode
 from unweave.node.wire.envelope import Verify, seal, unseal
 from unweave.protocol.certificate.format import PAYLOAD_TYPE, TombstoneEnvelope, VoteEnvelope
-from unweave.protocol.certificate.read import Reader
+from unweave.protocol.certificate.read import EnvelopeReader
 from unweave.protocol.certificate.verify import verify
 from unweave.protocol.certificate.write import record_envelope
 from unweave.protocol.config import Terms
@@ -53,10 +53,10 @@ def _check_provable(record: Record, terms: Terms, check: Verify) -> None:
     try:
         if isinstance(record, Tombstone):
             envelope = record_envelope(TombstoneEnvelope, terms, record)
-            Reader(terms, check).tombstone(envelope, "tombstone")
+            EnvelopeReader(terms, check).tombstone(envelope, "tombstone")
         elif isinstance(record, Vote):
             vote = record_envelope(VoteEnvelope, terms, record)
-            Reader(terms, check).vote(vote, "vote")
+            EnvelopeReader(terms, check).vote(vote, "vote")
     except (NotCertified, NotACertificate) as error:
         raise WireError(f"a record that could never be proved: {error}") from None
 

@@ -34,7 +34,7 @@ from unweave.protocol.certificate.format import (
 from unweave.protocol.config import Terms
 from unweave.protocol.records import Receipt, pae
 
-__all__ = ["Check", "Evidence", "Reader", "Signed", "load_json", "parse", "read_file"]
+__all__ = ["Check", "EnvelopeReader", "Evidence", "Signed", "load_json", "parse", "read_file"]
 
 Check = Callable[[int, bytes, bytes], bool]
 """`check(agent, payload, signature)`: did this agent's pinned key sign exactly these bytes?"""
@@ -173,7 +173,7 @@ class Evidence:
     digests: list[str]  # of every tombstone and vote, in order
 
 
-class Reader:
+class EnvelopeReader:
     """Opens envelopes under one manifest: `terms` are its terms, `check` knows the keys it pins."""
 
     def __init__(self, terms: Terms, check: Check) -> None:

@@ -23,7 +23,7 @@ from unweave.protocol.certificate.format import (
     Scope,
     TombstoneBody,
 )
-from unweave.protocol.certificate.read import Check, Evidence, Reader, Signed, read_file
+from unweave.protocol.certificate.read import Check, EnvelopeReader, Evidence, Signed, read_file
 from unweave.protocol.config import Terms
 
 __all__ = ["Account", "Check", "Erased", "verify"]
@@ -75,7 +75,7 @@ class Account:
 def verify(raw: bytes, terms: Terms, check: Check) -> Account:
     """What this certificate proves; NotCertified says why it does not, NotACertificate that it is
     something else. `terms` come from the manifest, `check` from the keys it pins."""
-    file, reader = read_file(raw), Reader(terms, check)
+    file, reader = read_file(raw), EnvelopeReader(terms, check)
     attested = reader.open(file.attestation, AttestationStatement, "attestation")
     check_names(attested.body.predicate, terms)
     evidence = reader.evidence(file.tombstones, file.votes)
