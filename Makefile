@@ -86,7 +86,7 @@ $(PEERS)/.ready: benchmarks/peers/requirements.lock | $(DEV)
 bench-peers: $(DEV) $(PEERS)/.ready  ## Flower's client round trip beside our durable hop
 	$(PEERS)/bin/python benchmarks/peers/flower.py
 
-docs: $(DEV)  ## rewrite the pages that follow from the code: docs/cli.md, models.md, api.md
+docs: $(DEV)  ## rewrite the pages that follow from the code: docs/{cli,models,api}.md, certificate.schema.json
 	$(BIN)/python docs/generate.py
 
 format: $(DEV)  ## format and fix what can be fixed

@@ -1,7 +1,8 @@
 """Writes the pages that follow from the code: `python docs/generate.py` (`make docs`).
 
 cli.md comes from the commands' own help, models.md from the registry of models, api.md from the
-table of the operator's API. A test compares the files with what this script would write.
+table of the operator's API, certificate.schema.json from the format's models. A test compares the
+files with what this script would write.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from unweave.models import ConjugateModel, Model, by_name, names
 from unweave.models.describe import predictive_words, resolution_words
 from unweave.models.scaling import Scaled
 from unweave.node.api.routes import openapi
+from unweave.protocol.certificate.format import json_schema
 from unweave.testing.models import CASES
 
 HERE = Path(__file__).parent
@@ -297,7 +299,20 @@ def _answered(operation: dict[str, Any], document: dict[str, Any]) -> list[str]:
     return ["", f"Answers {'; '.join(lines)}. {about}".strip()]
 
 
-PAGES = {"api.md": api, "cli.md": cli, "models.md": models}
+# ---------------------------------------------------------------------------------- certificate
+
+
+def certificate_schema() -> str:
+    """The JSON Schema of a certificate, for other tools."""
+    return json.dumps(json_schema(), indent=2) + "\n"
+
+
+PAGES = {
+    "api.md": api,
+    "certificate.schema.json": certificate_schema,
+    "cli.md": cli,
+    "models.md": models,
+}
 
 
 def main(arguments: list[str]) -> int:

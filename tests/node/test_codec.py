@@ -163,6 +163,7 @@ def _pass(**changes) -> bytes:
         ({"seen": b"\xff\xff"}, "beyond number 3"),
         ({"seen": b"\x01" + b"\0" * 10**6}, "beyond number 3"),
         ({"retrain_epoch": b"x" * 17}, "multiple of 16"),
+        ({"receipts": b"x" * 31}, "receipts of 31 bytes"),
         ({"stack": [4]}, "agent number 4"),
         ({"stack": [0] * 9}, "a path of"),
     ],

@@ -1,5 +1,8 @@
 """Holes that were found by reading, each with the way through it that is closed now."""
 
+import base64
+import json
+
 import numpy as np
 import pytest
 from tests.support.wire import Flight, Wire
@@ -8,7 +11,6 @@ import unweave.protocol.requests as where
 from unweave.models.beta_exponential import BetaExponential
 from unweave.node.erasures import CertificateStore
 from unweave.protocol.certificate.verify import verify
-from unweave.protocol.certificate.write import encode, envelope
 from unweave.protocol.events import Freeze, KeepCertificate, Received, Send, SolveResult, VoteCast
 from unweave.protocol.machine import handle
 from unweave.protocol.messages import Pass, Share
@@ -265,7 +267,8 @@ def test_one_more_chapter_is_sent_alone():
 def test_two_certificates_of_one_stamp(tmp_path):
     def made(request, boot):
         closed = {"predicate": {"stamp": [2, 0, boot, 9, boot], "erasures": {request: {}}}}
-        return encode({"closing": envelope("x", encode(closed), {})})
+        payload = base64.b64encode(json.dumps(closed).encode()).decode()
+        return json.dumps({"closing": {"payload": payload}}).encode()
 
     cabinet, one, two = CertificateStore(tmp_path / "c"), made("aa", 1), made("bb", 2)
     cabinet.keep(one)

@@ -18,13 +18,8 @@ from unweave.node.wire.codec import encode
 from unweave.node.wire.envelope import PAYLOAD_TYPE as MESSAGE_TYPE
 from unweave.node.wire.envelope import sign_message
 from unweave.persistent import Bitmap
-from unweave.protocol.certificate.write import (
-    PAYLOAD_TYPE,
-    attestation,
-    certificate,
-    closing,
-    sign_statement,
-)
+from unweave.protocol.certificate.format import PAYLOAD_TYPE
+from unweave.protocol.certificate.write import attestation, certificate, closing, sign_statement
 from unweave.protocol.events import EraseRequested, VoteCast
 from unweave.protocol.machine import handle
 from unweave.protocol.messages import Ack

@@ -16,9 +16,10 @@ from unweave.node.identity import Identity
 from unweave.node.log import Log
 from unweave.node.wire.codec import decode, encode
 from unweave.node.wire.envelope import Verify, open_message, sign_message
-from unweave.protocol.certificate.read import Node, read_tombstone, read_vote
+from unweave.protocol.certificate.format import PAYLOAD_TYPE, TombstoneEnvelope, VoteEnvelope
+from unweave.protocol.certificate.read import EnvelopeReader
 from unweave.protocol.certificate.verify import verify
-from unweave.protocol.certificate.write import PAYLOAD_TYPE, record_envelope
+from unweave.protocol.certificate.write import record_envelope
 from unweave.protocol.events import Received
 from unweave.protocol.messages import Gossip, Hello, Message, ParkNotice, Pass, Share, Welcome
 from unweave.protocol.ports import Transport
@@ -51,9 +52,11 @@ def _check_provable(record: SignedStatement, terms: Terms, check: Verify) -> Non
     one bad record would spoil every later certificate."""
     try:
         if isinstance(record, Tombstone):
-            read_tombstone(Node(record_envelope(terms, record), "tombstone"), terms, check)
+            envelope = record_envelope(TombstoneEnvelope, terms, record)
+            EnvelopeReader(terms, check).tombstone(envelope, "tombstone")
         elif isinstance(record, Vote):
-            read_vote(Node(record_envelope(terms, record), "vote"), terms, check)
+            vote = record_envelope(VoteEnvelope, terms, record)
+            EnvelopeReader(terms, check).vote(vote, "vote")
     except (NotCertified, NotACertificate) as error:
         raise WireError(f"a record that could never be proved: {error}") from None
 

@@ -182,6 +182,8 @@ def _read_pass(message: pb.Message, terms: Terms) -> Pass:
         if len(stack) > terms.size:
             raise WireError(f"a path of {len(stack)} among {terms.size} agents")
         agent_of(max(stack), terms)
+    if len(token.receipts) != 32:  # no certificate could name it
+        raise WireError(f"a digest of receipts of {len(token.receipts)} bytes")
     included, inside = read_revisions(token.included, terms)
     return Pass(
         Token(

@@ -8,35 +8,25 @@ it finds. What it proves, and what it cannot, is written in `docs/security.md`.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from unweave.errors import NotACertificate, NotCertified
-from unweave.protocol.certificate.read import (
-    Attested,
-    Check,
-    Evidence,
-    Node,
-    Tomb,
-    agent_named,
-    check_attesters,
-    load_json,
-    read_attestation,
-    read_evidence,
-    signed_by,
-    signers,
-    statement,
+from unweave.errors import NotCertified
+from unweave.protocol.certificate.format import (
+    Attestation,
+    AttestationStatement,
+    By,
+    Claim,
+    ClosingStatement,
+    Kind,
+    Scope,
+    TombstoneBody,
 )
-from unweave.protocol.certificate.write import CLOSING, FORMAT, PAYLOAD_TYPE
+from unweave.protocol.certificate.read import Check, EnvelopeReader, Evidence, Signed, read_file
 from unweave.protocol.terms import Terms
 
 __all__ = ["Account", "Check", "Erased", "verify"]
-
-
-_INSTEAD = "give the file that `unweave forget` wrote"
 
 
 @dataclass(frozen=True)
@@ -45,9 +35,9 @@ class Erased:
 
     request: str
     agent: str
-    scope: str  # "agent" or "records"
-    kind: str  # "exact", "refined" or "retrained"
-    by: str  # "owner" or "quorum"
+    scope: Scope
+    kind: Kind
+    by: By
     # For scope "records": how many keys; how many of them the owner's data had when it asked, and
     # how many it did not have, which are only remembered: nothing was taken out for them.
     rows: int | None
@@ -85,191 +75,216 @@ class Account:
 def verify(raw: bytes, terms: Terms, check: Check) -> Account:
     """What this certificate proves; NotCertified says why it does not, NotACertificate that it is
     something else. `terms` come from the manifest, `check` from the keys it pins."""
-    file = open_file(raw)
-    part = file.table("attestation", "closing", "format", "tombstones", "votes")
-    part["format"].equal(FORMAT, f"{FORMAT!r} was expected: this version reads nothing else")
-    attested = read_attestation(part["attestation"], terms, check)
-    evidence = read_evidence(part["tombstones"], part["votes"], terms, check)
+    file, reader = read_file(raw), EnvelopeReader(terms, check)
+    attested = reader.open(file.attestation, AttestationStatement, "attestation")
+    check_names(attested.body.predicate, terms)
+    evidence = reader.evidence(file.tombstones, file.votes)
     check_attesters(attested, evidence, terms)
-    found = check_erasures(attested, evidence, terms)
-    return read_closing(part["closing"], attested, evidence, found, terms, check)
+    found = check_erasures(attested.body.predicate, evidence, terms)
+    closed = reader.open(file.closing, ClosingStatement, "closing")
+    return check_closing(closed, attested, evidence, found, terms)
 
 
-def open_file(raw: bytes) -> Node:
-    """Tell a damaged certificate from a file that never was one."""
-    try:
-        value = load_json(raw)
-    except ValueError as error:
-        if FORMAT.encode() in raw or raw.startswith(b'{"attestation":'):
-            raise NotCertified(f"the file is damaged: {error}") from None
-        raise NotACertificate(f"not a certificate: {not_json(raw, error)}; {_INSTEAD}") from None
-    if not isinstance(value, dict) or not {"attestation", "closing"} & value.keys():
-        raise NotACertificate(
-            f"not a certificate: it has neither an attestation nor a closing; {_INSTEAD}"
-        )
-    return Node(value, "certificate")
+def check_names(attested: Attestation, terms: Terms) -> None:
+    """The manifest has every agent that the attestation names."""
+    known = set(terms.topology.agents)
+    for key in ("included", "tombstones"):
+        for name in getattr(attested, key):
+            if name not in known:
+                raise NotCertified(f"attestation.{key}: the manifest has no agent {name!r}")
 
 
-def not_json(raw: bytes, error: ValueError) -> str:
-    """Why these bytes are no JSON, for somebody who gave another file."""
-    if not raw.strip():
-        return "the file is empty"
-    if isinstance(error, UnicodeDecodeError):
-        return "the file is not text"
-    if isinstance(error, json.JSONDecodeError):
-        return f"the file is not JSON (from line {error.lineno} on)"
-    return f"the file is not plain JSON: {error}"
+def departed(attested: Attestation, terms: Terms) -> list[str]:
+    """The agents that the attestation lists as departed, in the manifest's order."""
+    agents = attested.tombstones
+    return [name for name in terms.topology.agents if name in agents and agents[name].left]
+
+
+def check_attesters(
+    attested: Signed[AttestationStatement], evidence: Evidence, terms: Terms
+) -> None:
+    """Exactly the agents that have not departed must have signed: a set, not a count."""
+    gone = set(departed(attested.body.predicate, terms))
+    for name in sorted(gone | evidence.votes.keys()):
+        if name not in gone:
+            raise NotCertified(
+                f"agent {name}: the certificate holds a vote, but the attestation does not list "
+                f"{name} as departed"
+            )
+        count = len(evidence.votes.get(name, {}))
+        if count < terms.quorum:
+            raise NotCertified(
+                f"agent {name}: the attestation lists it as departed, but the certificate holds "
+                f"{count} votes; {terms.quorum} of {terms.size} are needed"
+            )
+    signed = {terms.name(k) for k in attested.signers}
+    for name in terms.topology.agents:
+        if name in gone and name in signed:
+            raise NotCertified(
+                f"attestation: agent {name} signed it, but it lists {name} as departed"
+            )
+        if name not in gone and name not in signed:
+            raise NotCertified(
+                f"attestation: agent {name} has not signed; every agent that has not departed must"
+            )
 
 
 # ------------------------------------------------------------------------------------ erasures
 
 
-def check_erasures(attested: Attested, evidence: Evidence, terms: Terms) -> dict[str, Erased]:
-    """Every attested erasure has its owner's word or a quorum's, and is not in the sum."""
+def check_erasures(attested: Attestation, evidence: Evidence, terms: Terms) -> dict[str, Erased]:
+    """Every attested erasure has the owner's tombstone or a quorum's votes, and its data are not in
+    the sum."""
+    requests = {name: set(said.requests) for name, said in attested.tombstones.items()}
+    retrained = set(attested.generation)
+    check_listed(requests, retrained, evidence)
+    signed: dict[str, list[TombstoneBody]] = {}
+    for one in evidence.tombstones.values():
+        signed.setdefault(one.body.name, []).append(one.body)
     found: dict[str, Erased] = {}
-    for agent, tomb in sorted(attested.tombs.items()):
-        check_agent(agent, tomb, attested, evidence, terms)
-        asked = evidence.votes.get(agent, {}).values()
-        for request in sorted(tomb.requests.union(asked)):
-            if request.hex() in found:
-                raise NotCertified(f"attestation: the request {request.hex()} names two agents")
-            found[request.hex()] = erased(request, agent, tomb, attested, evidence, terms)
-    for request, record in evidence.tombstones.items():
-        tomb = attested.tombs.get(record.agent, Tomb(frozenset(), False, False))
-        if request not in tomb.requests:
-            raise NotCertified(f"{record.place}: the attestation does not know this request")
-        if record.retrain and request not in attested.generation:
-            raise NotCertified(f"{record.place}: asked to retrain, which nobody attested")
-    for request in sorted(attested.generation):
-        if not any(request in tomb.requests for tomb in attested.tombs.values()):
-            raise NotCertified(
-                f"attestation: the generation has an unknown request {request.hex()}"
+    for name in terms.topology.agents:
+        if name not in requests:
+            continue
+        said = attested.tombstones[name]
+        check_sum(name, signed.get(name, []), attested, evidence)
+        for request in sorted(requests[name].union(evidence.votes.get(name, {}).values())):
+            if request in found:
+                raise NotCertified(f"attestation: two agents have the request {request}")
+            own = request in requests[name] and (request in evidence.tombstones or said.whole)
+            if not own and not said.left:
+                raise NotCertified(
+                    f"agent {name}: the certificate holds no tombstone for the erasure {request}"
+                )
+            kind: Kind = "retrained" if request in retrained else "refined"
+            found[request] = erased(
+                request,
+                name,
+                "exact" if terms.conjugate else kind,
+                "owner" if own else "quorum",
+                evidence.tombstones.get(request),
             )
     return found
 
 
-def check_agent(
-    agent: int, tomb: Tomb, attested: Attested, evidence: Evidence, terms: Terms
-) -> None:
-    name = terms.name(agent)
-    whole = any(r.agent == agent and r.whole for r in evidence.tombstones.values())
-    if whole != tomb.whole and not (tomb.whole and tomb.filed):
-        raise NotCertified(
-            f'tombstones: "{name}" is attested as {"erased" if tomb.whole else "not erased"} as a '
-            f"whole, and its own tombstones say {'so' if whole else 'nothing of it'}"
-        )
-    if (tomb.whole or tomb.left) and agent in attested.included:
-        raise NotCertified(f'attestation: "{name}" is erased as a whole, but still included')
-    for record in evidence.tombstones.values():
-        changed = record.before != record.after
-        if record.agent == agent and changed and attested.included.get(agent) == record.before:
+def check_listed(requests: Mapping[str, set[str]], retrained: set[str], evidence: Evidence) -> None:
+    """The attestation lists every request that has a tombstone or asked for retraining."""
+    for request, one in evidence.tombstones.items():
+        if request not in requests.get(one.body.name, ()):
+            raise NotCertified(f"{one.place}: the attestation does not list this request")
+        if one.body.retrain and request not in retrained:
             raise NotCertified(
-                f'attestation: it includes the revision of "{name}" from before the erasure '
-                f"{record.request.hex()}"
+                f"{one.place}: it asked for retraining, but the attestation does not say so"
+            )
+    unknown = retrained.difference(*requests.values())
+    if unknown:
+        raise NotCertified(f"attestation.generation: no agent has the request {min(unknown)}")
+
+
+def check_sum(
+    name: str, signed: list[TombstoneBody], attested: Attestation, evidence: Evidence
+) -> None:
+    """The attested sum holds nothing that this agent erased."""
+    said, included = attested.tombstones[name], attested.included.get(name)
+    whole = any(one.whole for one in signed)
+    if whole and not said.whole:
+        raise NotCertified(
+            f"agent {name}: its tombstone erases it as a whole, but the attestation does not"
+        )
+    if said.whole and not whole and not said.filed.count:
+        raise NotCertified(
+            f"agent {name}: the attestation lists it as erased as a whole, but none of its "
+            "tombstones does"
+        )
+    if (said.whole or said.left) and included is not None:
+        raise NotCertified(
+            f"attestation: agent {name} is erased as a whole, but still included in the sum"
+        )
+    for one in signed:
+        receipt = evidence.receipts[one.request]
+        before = ".".join(map(str, receipt.before))
+        if receipt.before != receipt.after and included == before:
+            raise NotCertified(
+                f"attestation: the sum includes the revision of agent {name} from before the "
+                f"erasure {one.request}"
             )
 
 
 def erased(
-    request: bytes, agent: int, tomb: Tomb, attested: Attested, evidence: Evidence, terms: Terms
+    request: str, name: str, kind: Kind, by: By, signed: Signed[TombstoneBody] | None
 ) -> Erased:
-    """One erasure as it was earned."""
-    name = terms.name(agent)
-    record = evidence.tombstones.get(request)
-    if record is not None and record.agent != agent:
-        raise NotCertified(f'{record.place}: not signed by the owner "{name}"')
-    own = request in tomb.requests and (record is not None or tomb.whole)
-    if not own and not tomb.left:
-        raise NotCertified(
-            f'tombstones: the erasure {request.hex()} of "{name}" has no tombstone signed by it'
-        )
-    kind = "retrained" if request in attested.generation else "refined"
-    part = record if record is not None and not record.whole else None
-    return Erased(
-        request=request.hex(),
-        agent=name,
-        scope="agent" if part is None else "records",
-        kind="exact" if terms.conjugate else kind,
-        by="owner" if own else "quorum",
-        rows=None if part is None else part.rows,
-        found=None if part is None else part.rows - part.remembered,
-        remembered=None if part is None else part.remembered,
-    )
+    """One erasure; without a tombstone of single records it covers the whole agent."""
+    if signed is not None and signed.body.name != name:
+        raise NotCertified(f"{signed.place}: not signed by the owner, agent {name}")
+    if signed is None or signed.body.whole:
+        return Erased(request, name, "agent", kind, by, None)
+    rows, remembered = len(signed.body.rows), signed.body.remembered
+    return Erased(request, name, "records", kind, by, rows, rows - remembered, remembered)
 
 
 # ------------------------------------------------------------------------------------- closing
 
 
-def read_closing(
-    node: Node,
-    attested: Attested,
+def check_closing(
+    closed: Signed[ClosingStatement],
+    attested: Signed[AttestationStatement],
     evidence: Evidence,
     found: Mapping[str, Erased],
     terms: Terms,
-    check: Check,
 ) -> Account:
-    """The closing agent's word must be about this attestation, and claim no more than it proves."""
-    payload, signatures = signed_by(node, PAYLOAD_TYPE)
-    eta, predicate = statement(payload, CLOSING, "closing", terms)
-    body = predicate.table(
-        "attestation",
-        "audit",
-        "closed_by",
-        "converged",
-        "erasures",
-        "estimate",
-        "evidence",
-        "manifest",
-        "not_attested",
-        "stamp",
-    )
-    by = signers("closing", PAYLOAD_TYPE, payload, signatures, terms, check)
-    closer = agent_named(body["closed_by"].text(), body["closed_by"], terms)
-    if by != (closer,):
-        raise NotCertified(f'closing: "{terms.name(closer)}" alone must have signed it')
-    if closer not in attested.signers:
-        raise NotCertified(f'closing: by "{terms.name(closer)}", which has not attested')
-    body["attestation"].equal(
-        hashlib.sha256(attested.payload).hexdigest(), "is about another attestation"
-    )
-    if eta != attested.eta:
-        raise NotCertified("closing: its eta is not the one that was attested")
-    body["audit"].equal("equal", "the audit did not add up")
-    stamp = body["stamp"].numbers(5)
-    if stamp[:3] != attested.epoch:
-        raise body["stamp"].refuse("is of another epoch than the attestation")
-    left = [terms.name(k) for k, tomb in sorted(attested.tombs.items()) if tomb.left]
-    body["not_attested"].equal(left, f"must list the agents that are gone: {left}")
-    check_claims(body["erasures"], found)
-    body["evidence"].equal(
-        evidence.digests, "other tombstones or votes were there when it was closed"
-    )
-    estimate = body["estimate"].value
-    if (estimate is None) != terms.conjugate or not isinstance(estimate, dict | None):
-        raise body["estimate"].refuse(
-            "must be null for a conjugate model, and an object for any other"
+    """The closing must be about this attestation, and claim no more than the evidence shows."""
+    body, statement = closed.body.predicate, attested.body
+    signers = [terms.name(k) for k in closed.signers]
+    if body.closed_by not in terms.topology.agents:
+        raise NotCertified(f"closing.closed_by: the manifest has no agent {body.closed_by!r}")
+    if signers != [body.closed_by]:
+        raise NotCertified(
+            f"closing: agent {body.closed_by} must have signed it, but {signers[0]} did"
+        )
+    if not set(closed.signers) <= set(attested.signers):
+        raise NotCertified(f"closing: agent {body.closed_by} closed it, but has not attested")
+    gone = departed(statement.predicate, terms)
+    for key, wanted, why in (
+        ("attestation", attested.digest, "is about another attestation"),
+        ("not_attested", gone, f"must list the departed agents: {gone}"),
+        ("evidence", evidence.digests, "the closing agent had other tombstones or votes"),
+    ):
+        if getattr(body, key) != wanted:
+            raise NotCertified(f"closing.{key}: {why}")
+    if closed.body.eta != statement.eta:
+        raise NotCertified("closing.subject: its eta is not the attested one")
+    if body.stamp[:3] != statement.predicate.epoch:
+        raise NotCertified("closing.stamp: is of another epoch than the attestation")
+    check_claims(body.erasures, found)
+    if (body.estimate is None) != terms.conjugate:
+        raise NotCertified(
+            "closing.estimate: must be null for a conjugate model, and an object for any other"
         )
     return Account(
-        manifest=terms.network_id.hex(),
-        eta=eta,
-        stamp=tuple(stamp),
+        manifest=body.manifest,
+        eta=closed.body.eta,
+        stamp=tuple(body.stamp),
         erasures=tuple(found.values()),
         attested=tuple(terms.name(k) for k in attested.signers),
-        not_attested=tuple(left),
-        included=tuple(terms.name(k) for k in sorted(attested.included)),
-        closed_by=terms.name(closer),
-        converged=body["converged"].flag(),
-        estimate=estimate,
+        not_attested=tuple(gone),
+        included=tuple(n for n in terms.topology.agents if n in statement.predicate.included),
+        closed_by=body.closed_by,
+        converged=body.converged,
+        estimate=body.estimate,
     )
 
 
-def check_claims(node: Node, found: Mapping[str, Erased]) -> None:
-    claims = node.entries()
+def check_claims(claims: Mapping[str, Claim], found: Mapping[str, Erased]) -> None:
+    """The closing claims for each erasure exactly what the evidence shows."""
     for request in found:
         if request not in claims:
-            raise node.refuse(f"the erasure {request} is missing")
+            raise NotCertified(f"closing.erasures: the erasure {request} is missing")
     for request, claim in claims.items():
+        place = f"closing.erasures.{request}"
         if request not in found:
-            raise claim.refuse("nobody attested this erasure")
-        for key, value in claim.table("agent", "by", "kind", "scope").items():
+            raise NotCertified(f"{place}: the attestation does not list this erasure")
+        for key, claimed in claim:
             earned = getattr(found[request], key)
-            value.equal(earned, f"{earned!r} is what was earned")
+            if claimed != earned:
+                raise NotCertified(
+                    f"{place}.{key}: {claimed!r} is claimed, but the evidence shows {earned!r}"
+                )

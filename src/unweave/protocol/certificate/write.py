@@ -17,24 +17,45 @@ import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from operator import is_
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from unweave.protocol.state import State
+from unweave.protocol.certificate.format import (
+    ATTESTATION,
+    CLOSING,
+    FORMAT,
+    PAYLOAD_TYPE,
+    STATEMENT,
+    Attestation,
+    AttestationEnvelope,
+    AttestationStatement,
+    AttestedErasures,
+    Certificate,
+    Claim,
+    Closing,
+    ClosingEnvelope,
+    ClosingStatement,
+    CompactedRequests,
+    Envelope,
+    Kind,
+    Signature,
+    Strict,
+    Subject,
+    SubjectDigest,
+    TombstoneEnvelope,
+    VoteEnvelope,
+)
 from unweave.protocol.statements import Sign, SignedStatement, Tombstone, Vote, pae
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import Stamp, Token, digest
 
+if TYPE_CHECKING:
+    from unweave.protocol.state import State
+
 __all__ = [
-    "ATTESTATION",
-    "CLOSING",
-    "FORMAT",
-    "PAYLOAD_TYPE",
-    "STATEMENT",
     "attestation",
     "certificate",
     "closing",
     "closing_of",
-    "envelope",
     "evident",
     "proved_by",
     "record_envelope",
@@ -42,27 +63,16 @@ __all__ = [
     "tombstones_of",
 ]
 
-
-PAYLOAD_TYPE = "application/vnd.in-toto+json"
-STATEMENT = "https://in-toto.io/Statement/v1"
-ATTESTATION = "urn:unweave:attestation:v1"
-CLOSING = "urn:unweave:erasure:v1"
-FORMAT = "unweave certificate 1"
+E = TypeVar("E", bound=Envelope)
 
 
-def encode(value: object) -> bytes:
+def _encode(model: Strict) -> bytes:
+    value = model.model_dump(by_alias=True)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _statement(kind: str, eta: bytes, predicate: Mapping[str, Any]) -> bytes:
-    return encode(
-        {
-            "_type": STATEMENT,
-            "subject": [{"name": "eta", "digest": {"sha256": eta.hex()}}],
-            "predicateType": kind,
-            "predicate": predicate,
-        }
-    )
+def _subject(token: Token) -> list[Subject]:
+    return [Subject(name="eta", digest=SubjectDigest(sha256=digest(token.eta).hex()))]
 
 
 def attestation(terms: Terms, token: Token) -> bytes:
@@ -79,30 +89,34 @@ def attestation(terms: Terms, token: Token) -> bytes:
 def _attestation(terms: Terms, token: Token) -> bytes:
     names = terms.topology.agents
     tombs = {
-        names[agent]: {
-            "requests": sorted(request.hex() for request in tomb.open),
-            "whole": tomb.whole,
-            "left": tomb.departed,
-            "filed": {"count": len(tomb.compacted), "sha256": _ids_digest(tomb.compacted)},
-        }
+        names[agent]: AttestedErasures(
+            requests=sorted(request.hex() for request in tomb.open),
+            whole=tomb.whole,
+            left=tomb.departed,
+            filed=CompactedRequests(count=len(tomb.compacted), sha256=_ids_digest(tomb.compacted)),
+        )
         for agent, tomb in token.tombs.items()
     }
     unproved = {request for tomb in token.tombs.values() for request in tomb.open}
-    return _statement(
-        ATTESTATION,
-        digest(token.eta),
-        {
-            "manifest": terms.network_id.hex(),
-            "epoch": list(token.stamp[:3]),
-            "included": {
-                names[agent]: f"{revision.counter}.{revision.incarnation}"
-                for agent, revision in enumerate(token.included)
-                if revision.counter
-            },
-            "tombstones": tombs,
-            "generation": sorted(request.hex() for request in token.retrain_epoch & unproved),
-            "receipts": token.receipts.hex(),
+    predicate = Attestation(
+        manifest=terms.network_id.hex(),
+        epoch=list(token.stamp[:3]),
+        included={
+            names[agent]: f"{revision.counter}.{revision.incarnation}"
+            for agent, revision in enumerate(token.included)
+            if revision.counter
         },
+        tombstones=tombs,
+        generation=sorted(request.hex() for request in token.retrain_epoch & unproved),
+        receipts=token.receipts.hex(),
+    )
+    return _encode(
+        AttestationStatement(
+            _type=STATEMENT,
+            subject=_subject(token),
+            predicateType=ATTESTATION,
+            predicate=predicate,
+        )
     )
 
 
@@ -143,29 +157,33 @@ def _signed_bytes(statement: bytes) -> bytes:
 def closing(s: State, token: Token, stamp: Stamp, estimate: Mapping[str, Any] | None) -> bytes:
     """What the agent that completes the cover signs."""
     names = s.terms.topology.agents
-    return _statement(
-        CLOSING,
-        digest(token.eta),
-        {
-            "manifest": s.terms.network_id.hex(),
-            "stamp": list(stamp),
-            "closed_by": names[s.me],
-            "attestation": hashlib.sha256(token.round.statement).hexdigest(),
-            "audit": "equal",
-            "converged": token.round.converged,
-            "estimate": None if estimate is None else _finite(estimate),
-            "not_attested": [names[k] for k, tomb in sorted(token.tombs.items()) if tomb.departed],
-            "erasures": erasures(s, token),
-            "evidence": [
-                hashlib.sha256(record.raw).hexdigest()
-                for records in evidence(s, token)
-                for record in records
-            ],
-        },
+    predicate = Closing(
+        manifest=s.terms.network_id.hex(),
+        stamp=list(stamp),
+        closed_by=names[s.me],
+        attestation=hashlib.sha256(token.round.statement).hexdigest(),
+        audit="equal",
+        converged=token.round.converged,
+        estimate=None if estimate is None else _finite(estimate),
+        not_attested=[names[k] for k, tomb in sorted(token.tombs.items()) if tomb.departed],
+        erasures=erasures(s, token),
+        evidence=[
+            hashlib.sha256(record.raw).hexdigest()
+            for records in evidence(s, token)
+            for record in records
+        ],
+    )
+    return _encode(
+        ClosingStatement(
+            _type=STATEMENT,
+            subject=_subject(token),
+            predicateType=CLOSING,
+            predicate=predicate,
+        )
     )
 
 
-def erasures(s: State, token: Token) -> dict[str, dict[str, str]]:
+def erasures(s: State, token: Token) -> dict[str, Claim]:
     """Every request that this cover completes: whose it was, how much of it, and by whose word.
 
     The word is the owner's tombstone; for an agent that is gone, the quorum's votes, whose request
@@ -178,16 +196,16 @@ def erasures(s: State, token: Token) -> dict[str, dict[str, str]]:
         for request in sorted(tomb.open | asked):
             record = s.known.tombstones.get(request)
             signed = record is not None or tomb.whole
-            found[request.hex()] = {
-                "agent": names[agent],
-                "scope": "records" if record is not None and not record.whole else "agent",
-                "kind": kind(s.terms, token, request),
-                "by": "owner" if request in tomb.open and signed else "quorum",
-            }
+            found[request.hex()] = Claim(
+                agent=names[agent],
+                scope="records" if record is not None and not record.whole else "agent",
+                kind=kind(s.terms, token, request),
+                by="owner" if request in tomb.open and signed else "quorum",
+            )
     return found
 
 
-def kind(terms: Terms, token: Token, request: bytes) -> str:
+def kind(terms: Terms, token: Token, request: bytes) -> Kind:
     """Never a stronger word than was earned."""
     if terms.conjugate:
         return "exact"
@@ -238,20 +256,20 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def envelope(kind: str, payload: bytes, signatures: Mapping[str, bytes]) -> dict[str, Any]:
+def _envelope(model: type[E], kind: str, payload: bytes, signatures: Mapping[str, bytes]) -> E:
     """A DSSE envelope with one signature per key."""
-    return {
-        "payloadType": kind,
-        "payload": base64.b64encode(payload).decode(),
-        "signatures": [
-            {"keyid": keyid, "sig": base64.b64encode(signature).decode()}
+    return model(
+        payloadType=kind,
+        payload=base64.b64encode(payload).decode(),
+        signatures=[
+            Signature(keyid=keyid, sig=base64.b64encode(signature).decode())
             for keyid, signature in signatures.items()
         ],
-    }
+    )
 
 
-def record_envelope(terms: Terms, record: SignedStatement) -> dict[str, Any]:
-    return envelope(record.kind, record.raw, {terms.keyid(record.author): record.signature})
+def record_envelope(model: type[E], terms: Terms, record: SignedStatement) -> E:
+    return _envelope(model, record.kind, record.raw, {terms.keyid(record.author): record.signature})
 
 
 def certificate(s: State, token: Token, sign: Sign, estimate: Mapping[str, Any] | None) -> bytes:
@@ -259,18 +277,16 @@ def certificate(s: State, token: Token, sign: Sign, estimate: Mapping[str, Any] 
     terms = s.terms
     closed = closing(s, token, token.stamp.next(s.incarnation), estimate)
     tombstones, votes = evidence(s, token)
-    return encode(
-        {
-            "format": FORMAT,
-            "attestation": envelope(
-                PAYLOAD_TYPE,
-                token.round.statement,
-                {terms.keyid(k): sig for k, sig in sorted(token.round.signatures.items())},
+    attesters = {terms.keyid(k): sig for k, sig in sorted(token.round.signatures.items())}
+    closer = {terms.keyid(s.me): sign_statement(closed, sign)}
+    return _encode(
+        Certificate(
+            format=FORMAT,
+            attestation=_envelope(
+                AttestationEnvelope, PAYLOAD_TYPE, token.round.statement, attesters
             ),
-            "closing": envelope(
-                PAYLOAD_TYPE, closed, {terms.keyid(s.me): sign_statement(closed, sign)}
-            ),
-            "tombstones": [record_envelope(terms, record) for record in tombstones],
-            "votes": [record_envelope(terms, vote) for vote in votes],
-        }
+            closing=_envelope(ClosingEnvelope, PAYLOAD_TYPE, closed, closer),
+            tombstones=[record_envelope(TombstoneEnvelope, terms, one) for one in tombstones],
+            votes=[record_envelope(VoteEnvelope, terms, one) for one in votes],
+        )
     )
