@@ -11,7 +11,7 @@ def rest_at_an_end(net: Processes) -> str:
     """The token rests at a1 or a3: somebody rouses it until it does."""
     for _ in range(20):
         assert net.settled() == {net.expected()}
-        holder = net.statuses("a1")["a1"]["resting"]
+        holder = net.statuses("a1")["a1"]["parked"]
         if holder != "a2":
             return holder
         net.append("a1", [1.0])

@@ -148,7 +148,7 @@ def test_what_is_wrong_leaves_nothing_behind(unweave, tmp_path):
         (("--agents", "0"), "above 0"),
         (("--agents", "..,a"), "choose another"),
         (("--schedule", "random"), "schedule"),
-        (("--forget", "run"), "forget: input should be 'seek' or 'walk'"),
+        (("--forget", "network_id"), "forget: input should be 'seek' or 'walk'"),
     ):
         refused = unweave("init", tmp_path / "net", "--agents", "3", *words)
         assert refused.code == 2, words

@@ -169,7 +169,7 @@ def test_a_day_of_a_network(tmp_path, table):
 
     # `--until rest` says what it came to, and leaves.
     done = subprocess.run(
-        [*command, "--until", "rest", "--json"], capture_output=True, text=True, timeout=120
+        [*command, "--until", "parked_stamp", "--json"], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     last = json.loads(done.stdout.splitlines()[-1])
@@ -194,8 +194,8 @@ def _day(net: Path, a1: Path, tmp_path: Path) -> None:
         if found.code or len(found.json["agents"]) < 3:
             return None
         agents = found.json["agents"]
-        good = [s for s in agents.values() if s.get("complete") and s["resting"]]
-        same = len({(s["digest"], str(s["rest"])) for s in good}) == 1
+        good = [s for s in agents.values() if s.get("complete") and s["parked"]]
+        same = len({(s["digest"], str(s["parked_stamp"])) for s in good}) == 1
         return agents if len(good) == 3 and same else None
 
     agents = eventually(rested)
@@ -336,7 +336,7 @@ def test_gone_for_good(tmp_path):
         net.children["a4"].start()
         net.ready("a4")
         net.wait("to learn that it left", lambda: [
-            n for n, s in net.statuses("a4").items() if s["phase"] != "left"])  # fmt: skip
+            n for n, s in net.statuses("a4").items() if s["phase"] != "departed"])  # fmt: skip
         assert unweave("audit", net.folder("a2"), "--json").json["digest"] == net.expected()
 
 
@@ -361,7 +361,7 @@ def _watched(net: Processes) -> None:
     families = list(text_string_to_metric_families(metrics))
     assert all(family.name.startswith("unweave_") for family in families)
     (phase,) = (one for family in families for one in family.samples if "phase" in one.labels)
-    assert phase.labels["phase"] in ("resting", "idle")
+    assert phase.labels["phase"] in ("parked", "idle")
     # Nothing else is served there: no operator is known behind a port.
     for path in ("/status", "/posterior", "/openapi.json", "/stop"):
         assert get(path)[0] == 404

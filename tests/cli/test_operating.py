@@ -8,7 +8,7 @@ import pytest
 from unweave.errors import DataError
 from unweave.manifest import Manifest
 from unweave.node.api.client import AgentDown
-from unweave.node.api.report import NO_TOKEN
+from unweave.node.api.report import GONE, NO_TOKEN
 from unweave.operations import cluster as fleets
 from unweave.operations.cluster import Cluster
 
@@ -44,7 +44,7 @@ class Net(Cluster):
 STATUS = {
     "phase": "idle",
     "pid": 1,
-    "left": ["a4"],
+    "departed": ["a4"],
     "erased": ["a2"],
     "included": ["a1", "a3", "a5"],
     "complete": True,
@@ -60,7 +60,7 @@ def run(unweave, monkeypatch):
         def fleet(folder, timeout=10.0):
             yield net
 
-        monkeypatch.setattr(fleets, "fleet", fleet)
+        monkeypatch.setattr(fleets, "open_cluster", fleet)
         return unweave(command, "net", *words, width=width)
 
     return run
@@ -122,18 +122,18 @@ def test_one_bad_shard_does_not_hide_the_others(run):
 
 
 def test_who_was_voted_out_is_not_waited_for(run, monkeypatch):
-    left = {"posterior": {"state": "left", "why": fleets.GONE}}
+    left = {"posterior": {"state": "departed", "why": GONE}}
 
     def once(*_):
         yield 1.0
         raise AssertionError("it looked a second time")
 
-    monkeypatch.setattr(fleets, "patiently", once)
+    monkeypatch.setattr(fleets, "wait_until", once)
     done = run("posterior", {"a4": {"posterior": left}}, "--wait", "500", folders=("a4",))
     assert done.code == 1
     assert "a4: was declared gone by a quorum: it takes part no more" in done.err
     done = run("posterior", {"a4": {"posterior": left}}, "--wait", "500", "--json")
-    assert (done.code, done.json["state"]) == (1, "left")
+    assert (done.code, done.json["state"]) == (1, "departed")
 
 
 def test_a_fit_is_waited_for(run, monkeypatch):
@@ -149,11 +149,11 @@ def test_a_fit_is_waited_for(run, monkeypatch):
             if look == 1:
                 answers["a1"]["posterior"]["posterior"]["fitting"] = None
 
-    monkeypatch.setattr(fleets, "patiently", thrice)
+    monkeypatch.setattr(fleets, "wait_until", thrice)
     done = run("posterior", answers, "--wait", "500", folders=("a1",))
     assert (done.code, looks) == (0, [0, 1, 2])
     assert "still fitting" not in done.out
-    monkeypatch.setattr(fleets, "patiently", lambda *_: iter((1.0, 0.5)))
+    monkeypatch.setattr(fleets, "wait_until", lambda *_: iter((1.0, 0.5)))
     answers["a1"]["posterior"]["posterior"]["fitting"] = 9
     done = run("posterior", answers, "--wait", "1", folders=("a1",))
     assert "still fitting: pass 9" in done.out

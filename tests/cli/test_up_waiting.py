@@ -5,7 +5,13 @@ from unweave.cli.up import _pids
 
 
 def known(**changes):
-    here = {"rest": [1], "resting": "a1", "complete": True, "attested": 2, "left": ["a3"]}
+    here = {
+        "parked_stamp": [1],
+        "parked": "a1",
+        "complete": True,
+        "attested": 2,
+        "departed": ["a3"],
+    }
     return here | changes
 
 
@@ -23,12 +29,12 @@ def test_nobody_waits_for_one_who_is_gone():
 
 def test_who_is_elsewhere_is_named_and_counts():
     """Its folder is not here; the others wait for it, and it must have attested, too."""
-    out = {"missing": ["a3"], "complete": False, "left": []}
+    out = {"missing": ["a3"], "complete": False, "departed": []}
     two = {name: known(**out) for name in ("a1", "a2")}
     assert missing(seen(two)) == "a3"
     assert why(seen(two), "a3").startswith("waiting for a3, elsewhere and not in or not heard: ask")
     assert "elsewhere, not in or not heard: a3" in line(seen(two))
-    silent = {"others": {"a3": {"neighbour": True, "heard_seconds_ago": None}}, "left": []}
+    silent = {"others": {"a3": {"neighbour": True, "heard_seconds_ago": None}}, "departed": []}
     two = {name: known(**silent, resting=None) for name in ("a1", "a2")}
     assert missing(seen(two)) == "a3"
     rested = {name: known(left=[], attested=2) for name in ("a1", "a2")}

@@ -207,7 +207,7 @@ STORIES = {
     "retrain": Story(
         small_terms(agents=2, dim=3, conjugate=False, max_passes=8),
         Pulled,
-        (LEARN, Phase(erase_a_row, kinds=frozenset({"generation", "generation heard"}))),
+        (LEARN, Phase(erase_a_row, kinds=frozenset({"retrain_epoch", "generation heard"}))),
     ),
     "vote": Story(
         small_terms(agents=3, dim=2),
@@ -244,7 +244,7 @@ def kinds_of(k: int, before: State, after: State, effects) -> frozenset[str]:
         "put away": own and not took_up,
         "taken up": own and took_up,
         "chapter taken": bool(new) and not own,
-        "generation": grown and carried_out,
+        "retrain_epoch": grown and carried_out,
         "generation heard": grown and not carried_out,
         "vote": after.known.votes.keys() != before.known.votes.keys(),
         "departure": after.departed != before.departed,
@@ -649,7 +649,7 @@ def kill_everywhere(directory: Path, story: Story, every: bool) -> int:
         for n, point in enumerate(points if phase.points else ()):
             if not every and not point.kinds & phase.kinds:
                 continue
-            left = directory / "left"
+            left = directory / "departed"
             shutil.copytree(base, left)
             child = os.fork()
             if not child:

@@ -35,7 +35,7 @@ def coins(graph="ring", **settings):
     ("build", "error", "words"),
     [
         (lambda: coins(schedule="seek"), ConfigError, "schedule = 'seek': choose \"metropolis\""),
-        (lambda: coins(forget="run"), ConfigError, 'choose "seek" or "walk"'),
+        (lambda: coins(forget="network_id"), ConfigError, 'choose "seek" or "walk"'),
         (lambda: coins(solve="once"), ConfigError, 'solve = .once.: choose "pass" or "visit"'),
         (lambda: coins("circle"), GraphError, "circle"),
         (lambda: coins(graphs.ring(5)), ConfigError, "no shard for a5"),

@@ -36,7 +36,7 @@ async def served(tmp_path):
     net = Processes(tmp_path / "net", agents=1, timeouts=QUICK)
     async with nodes(net) as agents:
         node = agents["a1"]
-        await until(lambda: node.phase == "resting")
+        await until(lambda: node.phase == "parked")
         data = open_data(node.folder, node.identity)
         api = Api(node, data, Freshness(node, data))
         await api.start()
@@ -76,7 +76,7 @@ def test_every_request_is_answered_as_the_table_says(tmp_path):
         def ask() -> dict[str, Any]:
             found = {}
             with Operator(node.folder.path, 60.0) as operator:
-                for name in ("status", "posterior", "forgotten", "influence", "learn", "rouse"):
+                for name in ("status", "posterior", "forgotten", "influence", "learn", "wake"):
                     found[name] = operator.ask(name)
                 found["erase"] = operator.ask("erase", keys=["a1-0"])
                 request = found["erase"]["request"]
@@ -212,7 +212,7 @@ def test_an_agent_of_another_version(tmp_path, monkeypatch, code):
 def test_a_visit_at_the_tcp_port_has_an_end(monkeypatch):
     """Whoever connects and says nothing, or half a request, would keep a descriptor for ever."""
     monkeypatch.setattr(server, "_VISIT", 0.2)
-    node: Any = SimpleNamespace(phase="resting")
+    node: Any = SimpleNamespace(phase="parked")
 
     async def main():
         monitoring = Monitoring(node, "127.0.0.1:0")
@@ -228,7 +228,7 @@ def test_a_visit_at_the_tcp_port_has_an_end(monkeypatch):
             reader, writer = await asyncio.open_connection("127.0.0.1", monitoring.port)
             writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
             async with asyncio.timeout(60.0):
-                assert (await reader.read()).endswith(b"\r\n\r\nresting\n")
+                assert (await reader.read()).endswith(b"\r\n\r\nparked\n")
             writer.close()
         finally:
             await monitoring.stop()
@@ -242,7 +242,7 @@ def test_labels_are_read_back_as_they_were(monkeypatch):
         counts=Counter({"tokens received": 3}),
         transport=SimpleNamespace(refusals=Counter({(name, "too large"): 2})),
     )
-    status = {"name": name, "phase": "resting", "up_seconds": 1.5, "included": ["a", "b"]}
+    status = {"name": name, "phase": "parked", "up_seconds": 1.5, "included": ["a", "b"]}
     monkeypatch.setattr(metrics, "status_report", lambda _: status)
     families = text_string_to_metric_families(Metrics(node).text().decode())
     found = {one.name: (one.labels, one.value) for f in families for one in f.samples}
@@ -250,4 +250,4 @@ def test_labels_are_read_back_as_they_were(monkeypatch):
     labels = {"agent": name, "sender": name, "reason": "too large"}
     assert found["unweave_refused_total"] == (labels, 2)
     assert found["unweave_included_agents"] == ({"agent": name}, 2)
-    assert found["unweave_phase"] == ({"agent": name, "phase": "resting"}, 1)
+    assert found["unweave_phase"] == ({"agent": name, "phase": "parked"}, 1)

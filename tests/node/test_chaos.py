@@ -99,7 +99,7 @@ class Chaos:
         net, rng = self.net, self.rng
         busy = rng.choice(net.names)
         with contextlib.suppress(UnweaveError):
-            net.ask(busy, "rouse")
+            net.ask(busy, "wake")
             if rng.random() < 0.4:
                 # A learn that was killed before its answer left no trace, or a complete one.
                 net.append(busy, [float(rng.random() < 0.5)])

@@ -192,15 +192,15 @@ BAD_RECORDS = {
     "no object": b"[]",
     "deep": b"[" * 200_000,
     "empty": b"{}",
-    "agent is text": b'{"run":"%s","agent":"1","request":"%s","rows":[],"whole":true}',
-    "agent is huge": b'{"run":"%s","agent":1e999,"request":"%s","rows":[],"whole":true}',
-    "not the author": b'{"run":"%s","agent":2,"request":"%s","rows":[],"whole":true}',
-    "short id": b'{"run":"%s","agent":1,"request":"00","rows":[],"whole":true}',
-    "rows are numbers": b'{"run":"%s","agent":1,"request":"%s","rows":[1],"whole":true}',
-    "rows are text": b'{"run":"%s","agent":1,"request":"%s","rows":"00","whole":true}',
-    "whole is a number": b'{"run":"%s","agent":1,"request":"%s","rows":[],"whole":1}',
-    "another run": b'{"run":"00","agent":1,"request":"%s","rows":[],"whole":true}',
-    "huge number": b'{"run":"%s","agent":' + b"9" * 5000 + b"}",
+    "agent is text": b'{"network_id":"%s","agent":"1","request":"%s","rows":[],"whole":true}',
+    "agent is huge": b'{"network_id":"%s","agent":1e999,"request":"%s","rows":[],"whole":true}',
+    "not the author": b'{"network_id":"%s","agent":2,"request":"%s","rows":[],"whole":true}',
+    "short id": b'{"network_id":"%s","agent":1,"request":"00","rows":[],"whole":true}',
+    "rows are numbers": b'{"network_id":"%s","agent":1,"request":"%s","rows":[1],"whole":true}',
+    "rows are text": b'{"network_id":"%s","agent":1,"request":"%s","rows":"00","whole":true}',
+    "whole is a number": b'{"network_id":"%s","agent":1,"request":"%s","rows":[],"whole":1}',
+    "another run": b'{"network_id":"00","agent":1,"request":"%s","rows":[],"whole":true}',
+    "huge number": b'{"network_id":"%s","agent":' + b"9" * 5000 + b"}",
 }
 
 
@@ -218,7 +218,9 @@ def test_a_record_that_cannot_be_read_is_not_let_in(name):
 
 
 def test_a_vote_about_nobody_is_not_let_in():
-    vote = Vote.write(1, lambda _: b"", run=TERMS.network_id.hex(), agent=4, request="00" * 16)
+    vote = Vote.write(
+        1, lambda _: b"", network_id=TERMS.network_id.hex(), agent=4, request="00" * 16
+    )
     said = Gossip(NONE, erasures=Erasures({}, frozenset(), {}, {(4, 1): vote}))
     with pytest.raises(WireError, match="does not have"):
         decode(encode(Share(Stamp(1, 0, 1, 1, 1), said), TERMS), TERMS)

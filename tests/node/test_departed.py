@@ -35,11 +35,11 @@ def test_an_agent_that_was_voted_out_while_it_was_stopped_is_told(tmp_path):
             polls += 1
             shown = unweave("posterior", net.root, "--json").json
             assert shown["digest"] == expected  # never the sum that a2 woke with
-            return [] if net.statuses("a2")["a2"].get("phase") == "left" else ["a2"]
+            return [] if net.statuses("a2")["a2"].get("phase") == "departed" else ["a2"]
 
         net.wait("to be told", untold)
         alone = unweave("posterior", net.folder("a2"), "--json")
-        assert (alone.code, alone.json["state"]) == (1, "left")
+        assert (alone.code, alone.json["state"]) == (1, "departed")
         assert "digest" not in alone.json
         status = net.statuses("a2")["a2"]
         assert (status["digest"], status["complete"], status["included"]) == (None, False, [])

@@ -95,7 +95,7 @@ async def goes_on(tmp_path, bad, limit=3600.0, end=None):
         assert "cannot solve" in said
         assert "Alice" not in said
         assert not a2.counts["errors"]
-        assert a2.phase in ("idle", "holding", "solving", "sending", "resting")
+        assert a2.phase in ("idle", "holding", "solving", "sending", "parked")
         if end is not None:
             end.set()  # the thread is free again, before the loop ends
 

@@ -29,11 +29,11 @@ class Net:
         return self
 
     def ask(self, do, within=None):
-        assert do == "rouse"
+        assert do == "wake"
         return {"before": [1]}
 
     def status(self, name):
-        rest = {"left": [], "rest": [2], "resting": "a1", "attested": 2}
+        rest = {"departed": [], "parked_stamp": [2], "parked": "a1", "attested": 2}
         return {"name": name, "others": {}, **rest, "mismatches": self.heard(name, self.asked)}
 
     def statuses(self, within=None):
@@ -64,7 +64,7 @@ def test_a_mismatch_while_the_audit_waits_is_an_error(tmp_path):
     with pytest.raises(UnweaveError, match=r"found at a1, where.*halted"):
         audited(Net(tmp_path / "5", lambda name, asked: ["a2", "a1"] if asked > 2 else ["a2"]))
     halted = Net(tmp_path / "6", lambda name, asked: ["a2", "a2"])
-    with pytest.raises(UnweaveError, match="halted"):
+    with pytest.raises(UnweaveError, match="audit_failed"):
         audited(halted)
 
 
@@ -117,7 +117,7 @@ def test_an_audit_that_does_not_add_up_ends_with_an_error(tmp_path):
     with Processes(tmp_path / "net", agents=3, metrics=True) as net:
         net.start()
         net.rest()
-        holder = net.statuses()["a1"]["resting"]
+        holder = net.statuses()["a1"]["parked"]
         net.stop(holder)
         changed_by_a_holder_of_the_key(net.folder(holder), another_token)
         net.start(holder)
@@ -169,19 +169,20 @@ def test_a_network_that_has_halted_serves_no_posterior(tmp_path):
         net.start()
         net.rest()
         for _ in range(2):
-            holder = net.statuses()["a1"]["resting"]
+            holder = net.statuses()["a1"]["parked"]
             net.stop(holder)
             changed_by_a_holder_of_the_key(net.folder(holder), another_token)
             net.start(holder)
             net.ready(holder)
             assert unweave("audit", net.root).code == 1
-            if net.statuses()["a1"]["phase"] != "halted":
+            if net.statuses()["a1"]["phase"] != "audit_failed":
                 true_sum(net)
         net.wait(
-            "to halt", lambda: [n for n, s in net.statuses().items() if s["phase"] != "halted"]
+            "to halt",
+            lambda: [n for n, s in net.statuses().items() if s["phase"] != "audit_failed"],
         )
         shown = unweave("posterior", net.root, "--json")
-        assert (shown.code, shown.json["state"]) == (1, "halted")
+        assert (shown.code, shown.json["state"]) == (1, "audit_failed")
         assert not {"digest", "units", "marginals"} & shown.json.keys()
         for words in (("posterior", net.root), ("posterior", net.root, "--wait", "60")):
             told = unweave(*words)
@@ -202,11 +203,12 @@ def test_a_network_that_has_halted_serves_no_posterior(tmp_path):
         # To start again, or to lose one store, lifts nothing.
         net.stop(*net.names)
         stopped = unweave("posterior", net.root, "--json")
-        assert (stopped.code, stopped.json["state"]) == (1, "halted")
+        assert (stopped.code, stopped.json["state"]) == (1, "audit_failed")
         net.lose("a2")
         net.start()
         net.wait(
-            "to halt", lambda: [n for n in net.names if net.statuses(n)[n]["phase"] != "halted"]
+            "to halt",
+            lambda: [n for n in net.names if net.statuses(n)[n]["phase"] != "audit_failed"],
         )
         net.stop(*net.names)
         expected = net.expected()

@@ -42,7 +42,7 @@ class Agent:
             return {"request": request["request"]}
         if do == "erase":
             return {"request": "cafe"}
-        if do == "rouse":
+        if do == "wake":
             self.net.asked.append(self.name)
             return {"before": self.net.before}
         assert do == "erasure"
@@ -58,8 +58,8 @@ class Net(Cluster):
         self.folders = {name: made.folder(name) for name in made.names}
         self.votes = {}
         self.report = {"state": "voting", "votes": 2, "quorum": 3}
-        self.status = {"others": {name: {} for name in made.names}, "left": [], "suspects": []}
-        self.status |= {"rest": None, "resting": None, "attested": 0}
+        self.status = {"others": {name: {} for name in made.names}, "departed": [], "suspects": []}
+        self.status |= {"parked_stamp": None, "parked": None, "attested": 0}
         self.asked = []
         self.silent = {}
         self.before = None
@@ -93,7 +93,7 @@ def test_votes_are_for_one_request_and_told_by_name(tmp_path):
 
 def test_a_request_that_somebody_voted_for_is_joined(tmp_path):
     net = Net(tmp_path, ["a1", "a2"])
-    net.agents["a2"].status["gone_requests"] = {"a4": "feed"}
+    net.agents["a2"].status["departed_requests"] = {"a4": "feed"}
     forgotten(net, "a4", gone=True)
     assert {request for _, request in net.votes["a4"]} == {"feed"}
 
@@ -123,7 +123,7 @@ def test_voters_do_not_wait_for_each_other(tmp_path):
 
 def test_who_has_left_is_neither_asked_nor_waited_for(tmp_path):
     net = Net(tmp_path, ["a1", "a2"])
-    net.status["left"] = ["a1", "a5"]
+    net.status["departed"] = ["a1", "a5"]
     net.report = {"state": "removed", "waiting_for": ["a3"], "suspects": []}
     error, _ = forgotten(net, "a4", gone=True)
     assert [voter for voter, _ in net.votes["a4"]] == ["a2"]
@@ -140,7 +140,7 @@ def test_who_has_left_is_neither_asked_nor_waited_for(tmp_path):
 
 def test_nobody_is_left_to_vote(tmp_path):
     net = Net(tmp_path, ["a1"])
-    net.status["left"] = ["a1"]
+    net.status["departed"] = ["a1"]
     error, _ = forgotten(net, "a4", gone=True)
     assert "has left the network itself" in error
     assert not net.votes
@@ -199,13 +199,13 @@ def test_records_are_not_the_agent(tmp_path, keys, state, said):
 
 def test_an_audit_counts_the_attestations_of_the_rest_it_waits_for(tmp_path):
     net = Net(tmp_path, ["a1", "a2", "a3"])
-    net.status |= {"rest": [1, 7], "resting": "a1", "attested": 5}
+    net.status |= {"parked_stamp": [1, 7], "parked": "a1", "attested": 5}
     net.before = [1, 7]
     said = []
     with pytest.raises(TimedOut, match="0 of 5 agents have attested; waiting for a4, a5 "):
         audit_and_wait(net, 0.05, tell=said.append)
     assert set(said) == {"auditing: 0 of 5 have attested"}
-    net.status |= {"rest": [1, 8], "attested": 4}
+    net.status |= {"parked_stamp": [1, 8], "attested": 4}
     with pytest.raises(TimedOut, match="4 of 5 agents have attested"):
         audit_and_wait(net, 0.05, tell=said.append)
     net.status["attested"] = 5
@@ -297,7 +297,7 @@ def test_a_door_that_opens_is_no_answer(tmp_path):
 
 def test_who_is_voted_out_does_not_audit(tmp_path):
     net = Net(tmp_path, ["a1"])
-    net.status["left"] = ["a1"]
+    net.status["departed"] = ["a1"]
     with pytest.raises(UnweaveError, match="a1: was declared gone by a quorum") as caught:
         audit_and_wait(net, 5.0, tell=lambda _: None)
     assert not isinstance(caught.value, TimedOut)

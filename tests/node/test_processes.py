@@ -120,7 +120,7 @@ def test_bit_for_bit_as_in_memory_through_frost_loss_and_an_old_backup(net, tmp_
     net.stop("a1")
     (net.folder("a1") / "data.csv").unlink()
     net.start("a1")
-    net.ask("a2", "rouse")
+    net.ask("a2", "wake")
     assert net.settled() == {net.expected(gone)}
 
 
@@ -189,7 +189,7 @@ def test_clocks_may_say_what_they_like(net, tmp_path):
     assert net.settled() == {net.expected(gone)}
     net.kill("a1")
     net.start("a1")
-    net.ask("a3", "rouse")
+    net.ask("a3", "wake")
     assert net.settled() == {net.expected(gone)}
     assert "unexpected" not in net.log("a1") + net.log("a2")
 

@@ -107,7 +107,7 @@ async def _lies(net: Processes) -> None:
             (answer,) = await transport.send(to, token)
             assert isinstance(decode(open_message(answer, terms, check)[1], terms), Ack)
         after = await asyncio.to_thread(net.ask, victim, "status")
-        for field in ("epoch", "hop", "digest", "rest", "phase", "included", "revision"):
+        for field in ("epoch", "hop", "digest", "parked_stamp", "phase", "included", "revision"):
             assert before["status"][field] == after["status"][field], field
 
         # Altered, in every part of the envelope.
@@ -152,7 +152,7 @@ async def _lies(net: Processes) -> None:
         assert node.state.token.parked is not None
         holder = terms.name(node.state.token.parked.holder)
         phases = {n: s["phase"] for n, s in net.statuses("a1", "a3").items()}
-        assert isinstance(node.state.token.role, Parked) or phases[holder] == "resting"
+        assert isinstance(node.state.token.role, Parked) or phases[holder] == "parked"
 
 
 def test_another_manifest_and_forged_evidence(tmp_path):

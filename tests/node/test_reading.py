@@ -62,7 +62,7 @@ def show_mixed(seen, rng):
         assert not {"asked", "erasures"} & best.keys()
 
         def forbidden(told, states=states):
-            tokens = [t for s in states for t in (s.token, s.copy) if t is not None]
+            tokens = [t for s in states for t in (s.token.held, s.token.copy) if t is not None]
             token = next(t for t in tokens if list(t.stamp) == told["stamp"])
             return any(dead(token, s.known.tombs, s.known.retrain_epoch) for s in states)
 
@@ -133,7 +133,7 @@ def test_a_sum_with_an_erasure_pending_is_marked(tmp_path):
     with Processes(tmp_path / "net", 3, graph="complete") as net:
         net.start()
         net.rest()
-        holder = net.statuses()["a1"]["resting"]
+        holder = net.statuses()["a1"]["parked"]
         asker = next(name for name in net.names if name != holder)
         net.freeze(holder)  # the token cannot come
         (key, *_) = net.rows[asker]

@@ -35,7 +35,7 @@ def tombstone(
     remembered=0,
 ):
     body = {
-        "run": wire.terms.run.hex() if run is None else run,
+        "network_id": wire.terms.run.hex() if run is None else run,
         "agent": agent,
         "whole": whole,
         "request": (request_id(agent, b"q" * 12) if request is None else request).hex(),
@@ -84,7 +84,7 @@ def test_what_was_forgotten_is_asked_for_again_in_one_commit(wire, tmp_path, mon
         {"agent": 1},
         {"request": b"\0\0"},
         {"request": request_id(1, b"q" * 12)},
-        {"run": "00" * 32},
+        {"network_id": "00" * 32},
     ],
 )
 def test_nobody_else_can_make_an_agent_erase(wire, tmp_path, strange):

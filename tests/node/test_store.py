@@ -194,7 +194,7 @@ def test_no_row_is_left_behind(tmp_path):
             wanted = {
                 "token": len({id(t) for t in (at.token.held, at.token.copy) if t is not None}),
                 "factor": len(at.own.factors),
-                "record": sum(len(field) for field in fields),
+                "statement": sum(len(field) for field in fields),
             }
             for table, count in wanted.items():
                 found = store._db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
@@ -306,7 +306,7 @@ def test_any_damage_is_noticed_or_harmless(tmp_path):
 
 SECRET = b"derived from the agent's key".ljust(32)
 CHANGED = "changed by something that does not hold this agent's key"
-TABLES = ("token", "factor", "part", "record", "state")
+TABLES = ("token", "factor", "part", "statement", "state")
 
 
 def edit(path: Path, *statements: str) -> None:
@@ -371,7 +371,7 @@ def test_a_row_that_is_missing_is_noticed(tmp_path, table):
     held = sealed(path)
     with SqliteStore.open(path, TERMS, ME, SECRET) as store:
         assert same_durable(store.load(TERMS, ME), held)
-    key = {"part": "name", "record": "key", "state": "one"}.get(table, "id")
+    key = {"part": "name", "statement": "key", "state": "one"}.get(table, "id")
     edit(path, f"DELETE FROM {table} WHERE {key} = (SELECT {key} FROM {table} LIMIT 1)")
     refused(path, "the row of state is missing" if table == "state" else CHANGED, secret=SECRET)
 
@@ -401,7 +401,7 @@ def test_the_values_of_a_row_are_told_apart(tmp_path):
     sealed(path)
     edit(
         path,
-        "UPDATE record SET raw = substr(raw, 1, length(raw) - 1), "
+        "UPDATE statement SET raw = substr(raw, 1, length(raw) - 1), "
         "signature = CAST(substr(raw, -1) || signature AS BLOB)",
     )
     refused(path, CHANGED, secret=SECRET)
@@ -413,18 +413,18 @@ def test_long_values_have_a_key_that_is_used_once(size):
     seals, long = RowMacs(SECRET), bytes(size)
     made = [seals.write("token", 1, long) for _ in range(2)]
     assert (made[0][:16] != made[1][:16]) is (size > 4096)
-    for seal in made:
-        RowMacs(SECRET).read(seal, "token", 1, long)
+    for mac in made:
+        RowMacs(SECRET).read(mac, "token", 1, long)
         for values in ((2, long), (1, long[1:]), (1, b"\1" + long[1:]), (1, long, b"")):
             with pytest.raises(BadMac):
-                RowMacs(SECRET).read(seal, "token", *values)
+                RowMacs(SECRET).read(mac, "token", *values)
         with pytest.raises(BadMac):
-            RowMacs(b"another").read(seal, "token", 1, long)
+            RowMacs(b"another").read(mac, "token", 1, long)
     two = seals.write("factor", 1, long, long + b"\0")
     with pytest.raises(BadMac):
         RowMacs(SECRET).read(two, "factor", 1, long + b"\0", long)
     short = seals.write("part", "tombs", long[:10])
-    assert {len(seal) for seal in (*made, two, short, seals.close(1, "2", None))} == {32}
+    assert {len(mac) for mac in (*made, two, short, seals.close(1, "2", None))} == {32}
     RowMacs(SECRET).read(short, "part", "tombs", memoryview(long[:10]))
 
 

@@ -155,7 +155,9 @@ def test_what_is_acknowledged_is_not_sent_again():
 def tombstone(wire: Wire, agent: int, request: bytes, **changes) -> Tombstone:
     body = {"agent": agent, "whole": False, "rows": [], "retrain": False} | changes
     run = wire.terms.network_id.hex()
-    return Tombstone.write(agent, wire.signers[agent], run=run, request=request.hex(), **body)
+    return Tombstone.write(
+        agent, wire.signers[agent], network_id=run, request=request.hex(), **body
+    )
 
 
 def heard(wire: Wire, to: int, gossip: Gossip) -> list[str]:

@@ -267,7 +267,7 @@ def test_other_tools_accept_every_envelope(case: Any) -> None:
 def test_other_tools_refuse_other_bytes() -> None:
     bench, raw = whole_agent()
     envelope = Envelope.from_dict(json.loads(raw)["attestation"])
-    envelope.payload = envelope.payload.replace(b'"left":false', b'"left":true')
+    envelope.payload = envelope.payload.replace(b'"departed":false', b'"departed":true')
     with pytest.raises(VerificationError):
         envelope.verify(sslib_keys(bench), 1)
 
@@ -275,8 +275,8 @@ def test_other_tools_refuse_other_bytes() -> None:
 def test_payloads_are_in_toto_statements() -> None:
     file = json.loads(whole_agent()[1])
     for part, kind in (
-        ("attestation", "urn:unweave:attestation:v1"),
-        ("closing", "urn:unweave:erasure:v1"),
+        ("attestation", "urn:unweave:attestation:v2"),
+        ("closing", "urn:unweave:erasure:v2"),
     ):
         assert file[part]["payloadType"] == "application/vnd.in-toto+json"
         statement = payload(file[part])

@@ -90,7 +90,7 @@ def test_a_request_id_belongs_to_its_agent():
         return Intent.write(
             author,
             lambda raw: b"",
-            run=terms.network_id.hex(),
+            network_id=terms.network_id.hex(),
             request=request.hex(),
             agent=author,
             whole=True,
@@ -101,7 +101,7 @@ def test_a_request_id_belongs_to_its_agent():
     with pytest.raises(WireError, match="names another agent"):
         decode(encode(message(intent(1, mine), "intents", mine), terms), terms)
     self_vote = Vote.write(
-        2, lambda raw: b"", run=terms.network_id.hex(), agent=2, request=mine.hex()
+        2, lambda raw: b"", network_id=terms.network_id.hex(), agent=2, request=mine.hex()
     )
     with pytest.raises(WireError, match="declare itself gone"):
         decode(encode(message(self_vote, "votes", (2, 2)), terms), terms)

@@ -82,7 +82,7 @@ def test_two_records_of_one_request_become_one(verdicts: tuple[bool, bool]) -> N
 def record_of(wire: Wire, request: bytes, **changes) -> Tombstone:
     body = {"whole": False, "rows": [], "retrain": False, "agent": 1, "name": "a2"} | changes
     run = wire.terms.network_id.hex()
-    return Tombstone.write(1, wire.signers[1], run=run, request=request.hex(), **body)
+    return Tombstone.write(1, wire.signers[1], network_id=run, request=request.hex(), **body)
 
 
 def hears(wire: Wire, state: State, record: Tombstone, generation: frozenset[bytes]) -> State:

@@ -41,7 +41,7 @@ def made() -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "name",
     [
-        *("keys.json", "signatures.json", "chapter.json", "message.json"),
+        *("keys.json", "signatures.json", "compacted.json", "message.json"),
         *("network.toml", "certificate.json"),
     ],
 )
@@ -80,7 +80,7 @@ def test_a_key_id_is_the_digest_of_the_public_key(key: dict[str, str]) -> None:
 
 
 def test_a_chapter_is_read_as_the_page_says() -> None:
-    vector = json.loads((FOLDER / "chapter.json").read_text())
+    vector = json.loads((FOLDER / "compacted.json").read_text())
     raw = bytes.fromhex(vector["payload"])
     assert bytes.fromhex(vector["pae"]) == pae(vector["payloadType"], raw)
     key = serialization.load_pem_public_key(KEYS[vector["signer"]]["public"].encode())

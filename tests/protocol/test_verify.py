@@ -263,7 +263,7 @@ def test_envelopes_cannot_change_places() -> None:
     altered["attestation"], altered["closing"] = altered["closing"], altered["attestation"]
     refuse(altered, "closing.signatures")
     del altered["closing"]["signatures"][1:]
-    refuse(altered, "attestation.predicateType: expected 'urn:unweave:attestation:v1'")
+    refuse(altered, "attestation.predicateType: expected 'urn:unweave:attestation:v2'")
 
 
 def test_parts_of_two_certificates_do_not_mix() -> None:
@@ -359,7 +359,7 @@ OTHER_DIGEST = "00" * 32
             put("_type", value="https://in-toto.io/Statement/v0.1"),
             "closing._type: expected 'https://in-toto.io/Statement/v1'",
         ),
-        (put("predicateType", value="urn:unweave:attestation:v1"), "predicateType"),
+        (put("predicateType", value="urn:unweave:attestation:v2"), "predicateType"),
         (put(P, "manifest", value=OTHER_DIGEST), "another manifest"),
         (put(P, "attestation", value=OTHER_DIGEST), "another attestation"),
         (put(P, "audit", value="unequal"), "closing.audit: expected 'equal'"),
@@ -409,7 +409,7 @@ def test_a_closing_by_somebody_else() -> None:
 
 def tomb_of(request: str) -> Json:
     filed = {"count": 0, "sha256": "00" * 32}
-    return {"requests": [request], "whole": False, "left": False, "filed": filed}
+    return {"requests": [request], "whole": False, "departed": False, "compacted": filed}
 
 
 @pytest.mark.parametrize(
@@ -422,16 +422,16 @@ def tomb_of(request: str) -> Json:
         (put(P, "included", "a", value=1), "attestation.included.a: expected a text"),
         (put(P, "tombstones", "b", "whole", value=False), "as a whole"),
         (put(P, "tombstones", "c", "whole", value=True), "as a whole"),
-        (put(P, "tombstones", "c", "left", value=True), "holds 0 votes"),
-        (put(P, "tombstones", "e", "left", value=False),
+        (put(P, "tombstones", "c", "departed", value=True), "holds 0 votes"),
+        (put(P, "tombstones", "e", "departed", value=False),
          "agent e: the certificate holds a vote, but the attestation does not list e as departed"),
         (put(P, "tombstones", "c", "requests", value=[]), "does not list this request"),
         (put(P, "tombstones", "a", value=tomb_of("ab" * 16)),
          "agent a: the certificate holds no tombstone for"),
-        (put(P, "tombstones", "c", "filed", "count", value=-1),
-         "attestation.tombstones.c.filed.count: expected a number from 0 up"),
-        (put(P, "tombstones", "c", "filed", "sha256", value="12"), "hex digits"),
-        (put(P, "generation", value=["ab" * 16]), "attestation.generation: no agent has"),
+        (put(P, "tombstones", "c", "compacted", "count", value=-1),
+         "attestation.tombstones.c.compacted.count: expected a number from 0 up"),
+        (put(P, "tombstones", "c", "compacted", "sha256", value="12"), "hex digits"),
+        (put(P, "retrain_epoch", value=["ab" * 16]), "attestation.retrain_epoch: no agent has"),
         (put(P, "epoch", value=[7, 7, 7]), "another epoch"),
         (put(P, "manifest", value=OTHER_DIGEST), "another manifest"),
         (put(P, "receipts", value="xyz"), "hex digits"),
@@ -473,7 +473,7 @@ def with_receipt(who: str, **changes: Json) -> Callable[[Json], None]:
         ("b", put("name", value="a"), "is named 'b'"),
         ("b", put("agent", value=0), "is named 'a'"),
         ("b", put("agent", value=17), "has 5 agents"),
-        ("b", put("run", value=OTHER_DIGEST), "another manifest"),
+        ("b", put("network_id", value=OTHER_DIGEST), "another manifest"),
         ("b", put("request", value="ab" * 16), "is not among them"),
         ("b", put("whole", value=False), "as a whole"),
         ("c", put("whole", value=True), "did not take the agent out"),
@@ -489,7 +489,7 @@ def with_receipt(who: str, **changes: Json) -> Callable[[Json], None]:
         ("b", put("receipt_signature", value=""), "receipt: the signature"),
         ("b", with_receipt("a"), "receipt: the signature"),
         ("b", with_receipt("b", agent=0), "about another agent"),
-        ("b", with_receipt("b", run=OTHER_DIGEST), "another network"),
+        ("b", with_receipt("b", network_id=OTHER_DIGEST), "another network"),
         ("b", with_receipt("b", after=[3, 3]), "did not take the agent out"),
         ("b", with_receipt("b", requests=[]), "is not among them"),
         ("b", with_receipt("b", stamp=[1]), "stamp: expected a list of 5"),
@@ -539,7 +539,7 @@ def test_votes_that_do_not_make_a_quorum() -> None:
 
 def test_votes_about_somebody_else_or_by_the_target() -> None:
     refuse(lie("votes", put("name", value="d"), 0), "is named 'e'")
-    refuse(lie("votes", put("run", value=OTHER_DIGEST), 0), "another manifest")
+    refuse(lie("votes", put("network_id", value=OTHER_DIGEST), 0), "another manifest")
     altered = file()
     envelope = altered["votes"][3]
     resign(envelope, body_of(envelope), [fixed_identity("e")])

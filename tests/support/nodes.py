@@ -1,7 +1,7 @@
 """Agents in one event loop, with real disks and a wire that is a function call.
 
     async with nodes(Processes(tmp_path / "net", agents=3, timeouts=QUICK)) as agents:
-        await until(lambda: agents["a1"].phase == "resting")
+        await until(lambda: agents["a1"].phase == "parked")
 
 Nothing is started in the `Processes`: it only makes the folders.
 """

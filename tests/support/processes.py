@@ -218,17 +218,17 @@ class Processes:
 
         def missing() -> list[str]:
             found.update(self.statuses(*chosen))
-            stamps = [s["rest"] for s in found.values() if s.get("rest")]
+            stamps = [s["parked_stamp"] for s in found.values() if s.get("parked_stamp")]
             newest = max(stamps, default=None)
             return [
                 n
                 for n in chosen
                 if n not in found
                 or not found[n].get("complete")
-                or found[n]["resting"] is None
-                or found[n]["rest"] != newest
+                or found[n]["parked"] is None
+                or found[n]["parked_stamp"] != newest
                 or found[n]["pending"]
-                or found[n]["attested"] < len(self.names) - len(found[n]["left"])
+                or found[n]["attested"] < len(self.names) - len(found[n]["departed"])
             ]
 
         self.wait("to rest", missing, timeout)

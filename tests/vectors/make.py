@@ -139,7 +139,7 @@ def build() -> dict[str, bytes]:
     mismatch = AuditMismatch.write(
         NORTH,
         sign,
-        run=terms.network_id.hex(),
+        network_id=terms.network_id.hex(),
         stamp=list(token.stamp),
         eta=digest(token.eta).hex(),
         audit=digest(terms.eta0).hex(),
@@ -149,7 +149,7 @@ def build() -> dict[str, bytes]:
     influence = InfluenceReport.write(
         NORTH,
         sign,
-        run=terms.network_id.hex(),
+        network_id=terms.network_id.hex(),
         agent=NORTH,
         stamp=list(token.stamp),
         influence=0.25,
@@ -193,7 +193,7 @@ def build() -> dict[str, bytes]:
     return {
         "keys.json": _text(keys),
         "signatures.json": _text(vectors),
-        "chapter.json": _text(put_away),
+        "compacted.json": _text(put_away),
         "message.json": _text(envelope),
         "network.toml": manifest.raw,
         "certificate.json": certificate(s, token, sign, None),

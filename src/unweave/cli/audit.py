@@ -42,7 +42,7 @@ def audit(
         "attested": last["attested"],
         "included": last["included"],
         "erased": last["erased"],
-        "left": last["left"],
+        "departed": last["departed"],
         "missing": last["missing"],
         "equal": True,  # else there was an error
         "mismatches": on_record([last, *statuses.values()]),

@@ -53,8 +53,8 @@ def missing(look: Look) -> str:
     """Who does not know the place of rest, with a sum that is complete and attested by all; those
     that are not here keep the others waiting, and are named before them."""
     found = look.found
-    rests = [s["rest"] for s in found.values() if s.get("rest")]
-    left = {gone for s in found.values() for gone in s.get("left", ())}
+    rests = [s["parked_stamp"] for s in found.values() if s.get("parked_stamp")]
+    left = {gone for s in found.values() for gone in s.get("departed", ())}
     down = [name for name in look.down if name not in left]
     late = [
         name
@@ -62,9 +62,9 @@ def missing(look: Look) -> str:
         if name not in left
         and (
             not s.get("complete")
-            or s["resting"] is None
-            or s["rest"] != max(rests)
-            or s["attested"] < len(look.everybody) - len(s["left"])
+            or s["parked"] is None
+            or s["parked_stamp"] != max(rests)
+            or s["attested"] < len(look.everybody) - len(s["departed"])
         )
     ]
     return ", ".join(down or (late and look.away()) or late)
@@ -100,10 +100,11 @@ def absent(look: Look) -> list[str]:
 def _state(found: dict[str, dict[str, Any]]) -> str:
     """At rest, when all who answer know the same place and sum; a missing attestation is none of
     their business."""
-    if any(s.get("phase") == "halted" for s in found.values()):
-        return "halted"
+    if any(s.get("phase") == "audit_failed" for s in found.values()):
+        return "audit_failed"
     rests = {
-        (s.get("resting"), s.get("digest"), tuple(s.get("rest") or ())) for s in found.values()
+        (s.get("parked"), s.get("digest"), tuple(s.get("parked_stamp") or ()))
+        for s in found.values()
     }
     resting, digest, _ = next(iter(rests))
     if len(rests) > 1 or resting is None or not digest:

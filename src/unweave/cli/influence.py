@@ -81,7 +81,9 @@ def _figures(
         found |= told
     for name, told in answers.items():  # of itself, an agent knows best
         found |= {name: told[name]} if name in told else {}
-    out = {name for s in statuses.values() for name in (*s.get("erased", ()), *s.get("left", ()))}
+    out = {
+        name for s in statuses.values() for name in (*s.get("erased", ()), *s.get("departed", ()))
+    }
     inside = {name for s in statuses.values() for name in s.get("included", ())}
     ordered = sorted(found.items(), key=lambda item: -math.inf if item[1] is None else -item[1])
     silent = sorted((inside & set(down) | inside - set(found)) - out - set(answers))

@@ -222,7 +222,7 @@ def init(
         emit_json(
             {
                 "network": str(folder / "network.toml"),
-                "run": manifest.digest.hex(),
+                "network_id": manifest.digest.hex(),
                 "scales": proposals,
                 "agents": {
                     entry.name: {

@@ -52,7 +52,7 @@ def learn(
     }
     wrong = {name: why for name, why in answers.items() if isinstance(why, UnweaveError)}
     changed = {name: a["changed"] for name, a in answers.items() if isinstance(a, dict)}
-    gone = {name for s in statuses.values() for name in s.get("left", ())}
+    gone = {name for s in statuses.values() for name in s.get("departed", ())}
     erased = {name for s in statuses.values() for name in s.get("erased", ())}
     if json:
         emit_json(

@@ -60,7 +60,7 @@ def posterior(
         for left in wait_until(wait, 0.2):
             with open_cluster(folder, min(LOOK, left)) as agents:
                 best = newest(ask_posteriors(agents))
-            if best["state"] in ("left", "halted") or (
+            if best["state"] in ("departed", "audit_failed") or (
                 best["state"] == "complete" and best["fitting"] is None
             ):
                 break
@@ -88,7 +88,7 @@ def posterior(
     best = best | {"agreed": len(digests) == 1, "known_to": _known(found, best), "stopped": stopped}
     if json:
         emit_json(best)
-    elif best["state"] in ("left", "halted"):
+    elif best["state"] in ("departed", "audit_failed"):
         raise UnweaveError(f"{', '.join(found)}: {best['why']}")
     else:
         _show(console, best)

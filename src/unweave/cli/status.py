@@ -94,7 +94,7 @@ def data_problems(found: dict[str, dict[str, Any]]) -> list[str]:
 
 def gone_agents(found: dict[str, dict[str, Any]]) -> set[str]:
     """Who was voted out, as far as anybody here knows."""
-    return {name for s in found.values() for name in s.get("left", [])}
+    return {name for s in found.values() for name in s.get("departed", [])}
 
 
 def _wide() -> bool:
@@ -176,7 +176,7 @@ def _erased(status: dict[str, Any]) -> str:
 
 
 def _left(status: dict[str, Any]) -> list[str]:
-    return [f"{name} (gone)" for name in status.get("left", [])]
+    return [f"{name} (gone)" for name in status.get("departed", [])]
 
 
 def _others_table(status: dict[str, Any]) -> Table:
@@ -196,9 +196,13 @@ def _others_table(status: dict[str, Any]) -> Table:
             f"{heard} (suspect)" if other["suspect"] else heard,
             str(other["revision"] or "–"),
             "yes" if other["attested"] else "no",
-            "gone" if other["left"] else "all" if other["erased"] else str(other["erasures"] or ""),
+            "gone"
+            if other["departed"]
+            else "all"
+            if other["erased"]
+            else str(other["erasures"] or ""),
         )
     return table
 
 
-_STYLES = {"resting": "green", "holding": "yellow", "solving": "yellow", "sending": "cyan"}
+_STYLES = {"parked": "green", "holding": "yellow", "solving": "yellow", "sending": "cyan"}

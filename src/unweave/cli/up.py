@@ -63,7 +63,7 @@ def up(
     from unweave.operations.supervisor import Supervisor
 
     check_timeout(timeout)
-    if until not in ("forever", "ready", "rest"):
+    if until not in ("forever", "ready", "parked_stamp"):
         raise ConfigError(f"--until {until}: choose forever, ready or rest")
 
     def stop(*_: Any) -> None:
@@ -87,7 +87,7 @@ def up(
             agents.ready(timeouts if until == "forever" else min(timeouts, timeout))
             missing = ""
             if until != "ready":
-                end = time.monotonic() + timeout if until == "rest" else None
+                end = time.monotonic() + timeout if until == "parked_stamp" else None
                 missing = _watch(folder, agents, end, json)
     except KeyboardInterrupt:
         if not json:

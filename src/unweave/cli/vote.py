@@ -56,7 +56,7 @@ def vote(
                 f"{next(iter(agents.folders.values()))}"
             )
         agent = agents.any()
-        known = agent.ask("status")["status"].get("gone_requests", {}).get(gone)
+        known = agent.ask("status")["status"].get("departed_requests", {}).get(gone)
         answer = agent.ask("vote", agent=gone, request=request or known)
     if json:
         emit_json(answer)

@@ -23,8 +23,8 @@ from unweave.protocol.statements import Sign
 __all__ = ["Steps", "within"]
 
 
-# What somebody who waits for news wants to hear of.
-_NEWS = ("role", "rest", "tombs", "intents", "votes", "synced")
+# Durable fields whose change ends a wait for news; `synced` does, too.
+_NEWS = ("role", "parked", "tombs", "intents", "votes")
 
 # A step that changes no more than this, and that nothing follows from (a neighbour has taken the
 # token over), is written together with the next one. If the process dies before, it is as if the
@@ -114,7 +114,8 @@ class Steps:
     def _enter(self, before: State, after: State) -> None:
         self.state = after
         self._moved(after)
-        if not all(_same(name, before, after) for name in _NEWS):
+        synced = before.peers.synced != after.peers.synced
+        if synced or not all(_same(name, before, after) for name in _NEWS):
             self._news.set()
             self._news = asyncio.Event()
 

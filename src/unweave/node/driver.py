@@ -406,9 +406,9 @@ def phase(s: State | None) -> str:
     if s is None:
         return "starting"
     if s.audit_failed:
-        return "halted"
+        return "audit_failed"
     if s.tomb.departed:
-        return "left"
+        return "departed"
     if not s.peers.synced:
         return "quarantine"
     if isinstance(s.token.role, Hold):
@@ -416,7 +416,7 @@ def phase(s: State | None) -> str:
     if isinstance(s.token.role, Out):
         return "sending"
     if isinstance(s.token.role, Parked):
-        return "resting"
+        return "parked"
     return "idle"
 
 

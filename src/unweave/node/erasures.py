@@ -135,7 +135,7 @@ def _removals(path: Path, s: State, mine: Mine) -> Iterator[Remembered]:
     for payload, signatures in tombstones_of(path.read_bytes()):
         body = json.loads(payload)
         request = bytes.fromhex(body["request"])
-        if body["run"] != s.terms.network_id.hex() or body["agent"] != s.me:
+        if body["network_id"] != s.terms.network_id.hex() or body["agent"] != s.me:
             continue
         if len(request) != _REQUEST or requested_of(request) != s.me:
             continue

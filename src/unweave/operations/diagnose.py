@@ -79,7 +79,7 @@ def stall_report(agents: Cluster, waiting: list[str] | None = None, within: floa
         for name, answer in agents.ask_each("status", within, anew=True).items()
         if isinstance(answer, dict)
     }
-    left = {gone for status in found.values() for gone in status.get("left", ())}
+    left = {gone for status in found.values() for gone in status.get("departed", ())}
     manifest = AgentFolder.read(next(iter(agents.folders.values()))).manifest
     everybody = dict.fromkeys((*manifest.topology.agents, *(waiting or ())))
     trouble = {
@@ -143,7 +143,7 @@ def _told(trouble: dict[str, _Trouble]) -> str:
 
 
 def _run(names: list[str]) -> str:
-    return "runs" if len(names) == 1 else "run"
+    return "runs" if len(names) == 1 else "network_id"
 
 
 def _have(names: list[str]) -> str:

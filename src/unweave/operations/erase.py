@@ -105,7 +105,7 @@ def _topology(agents: Cluster) -> Topology:
 def _apart(agents: Cluster, topology: Topology, name: str, status: dict[str, Any]) -> str:
     """Whether those who are dead cut the others from each other; those elsewhere may well live."""
     down = {name, *agents.down}
-    text = cut_apart(topology, set(status.get("left", ())), down, agents.folders)
+    text = cut_apart(topology, set(status.get("departed", ())), down, agents.folders)
     frozen = [one for one in agents.silent if lives(agents.silent[one])] if text else []
     return "; ".join([text, *(f"{one}: {asleep(agents.silent[one])}" for one in frozen)])
 
@@ -180,7 +180,7 @@ def _who_erases(
 
 def _silent(name: str, status: dict[str, Any], refused: dict[str, str]) -> list[str]:
     """Who could still vote."""
-    heard = {name, *status.get("votes", {}).get(name, ()), *refused, *status.get("left", ())}
+    heard = {name, *status.get("votes", {}).get(name, ()), *refused, *status.get("departed", ())}
     everybody = [status.get("name", name), *status.get("others", {})]
     return [agent for agent in everybody if agent not in heard]
 
@@ -206,35 +206,37 @@ def audit_and_wait(
             raise error
 
     check(statuses)
-    before = agents.agents[agent].ask("rouse", within=LOOK)["before"]
+    before = agents.agents[agent].ask("wake", within=LOOK)["before"]
     last: dict[str, Any] = {}
     size, anew = len(_topology(agents)), 0
     for left in wait_until(max(end - time.monotonic(), min(timeout, _LEAST))):
         answer = agents.again(agent, "status", within=max(_LEAST, min(LOOK, left)))
-        if answer is None or "rest" not in answer["status"]:
+        if answer is None or "parked_stamp" not in answer["status"]:
             continue  # it is starting again
         last = answer["status"]
         check([last])
-        if agent in last["left"]:
+        if agent in last["departed"]:
             raise UnweaveError(f"{agent}: {GONE}")
-        fresh = last["rest"] is not None and (before is None or last["rest"] > before)
+        fresh = last["parked_stamp"] is not None and (
+            before is None or last["parked_stamp"] > before
+        )
         # Until the token rests again, the count is that of the rest from which it was roused.
-        anew = int(last["attested"]) if fresh and last["resting"] is not None else 0
+        anew = int(last["attested"]) if fresh and last["parked"] is not None else 0
         # A pending rest has fewer attestations than there are agents.
-        number = size - len(last["left"])
+        number = size - len(last["departed"])
         if anew and anew >= number:
             check(agents.statuses().values())
             return last
         tell(f"auditing: {anew} of {number} have attested")
     check(agents.statuses(_LEAST).values())
-    raise TimedOut(_who_attests(agents, anew, size - len(last.get("left", ()))))
+    raise TimedOut(_who_attests(agents, anew, size - len(last.get("departed", ()))))
 
 
 def _insider(agents: Cluster, within: float) -> str:
     """An agent that answers and has not left: the others are told nothing any more."""
     agents.any()
     statuses = agents.statuses(within)
-    left = {gone for status in statuses.values() for gone in status.get("left", ())}
+    left = {gone for status in statuses.values() for gone in status.get("departed", ())}
     inside = [name for name in statuses if name not in left]
     return inside[0] if inside else agents.any().name
 

@@ -29,7 +29,7 @@ __all__ = ["ask_forgotten", "ask_posteriors", "newest", "read_posteriors"]
 
 Reports = Mapping[str, Mapping[str, Any]]  # by agent
 
-_ORDER = ("left", "unknown", "incomplete", "unconfirmed", "complete")
+_ORDER = ("departed", "unknown", "incomplete", "unconfirmed", "complete")
 WHOLE = ("unconfirmed", "complete")
 FORBIDDEN = "its sum holds what another agent knows to be erased"
 
@@ -112,7 +112,7 @@ def newest(found: Reports) -> dict[str, Any]:
     """The newest report that is whole and that no tombstone known to any agent forbids, by the
     stamp of its token; else the one that says most. A network that has halted has none."""
     for report in found.values():
-        if report["state"] == "halted":
+        if report["state"] == "audit_failed":
             return _plain(report)
     number: dict[str, int] = {}
     known = [report["erasures"] for report in found.values() if "erasures" in report]
@@ -144,13 +144,13 @@ def _forbidden(
     shown = _Shown(
         frozenset(of(name) for name in report["included"]),
         {of(name): Tomb(_ids(ids)) for name, ids in said["carried_out"].items()},
-        _ids(said["carried_out_generation"]),
+        _ids(said["carried_out_retrain_epoch"]),
     )
     return any(
         dead(
             shown,
             {of(name): Tomb(_ids(t["ids"]), t["out"]) for name, t in one["known"].items()},
-            _ids(one["generation"]),
+            _ids(one["retrain_epoch"]),
         )
         for one in known
     )

@@ -48,7 +48,7 @@ def collect_votes(
         )
     if name in agents.silent and lives(agents.silent[name]):
         tell(f"{name} may come back: {asleep(agents.silent[name])}; with enough votes it is out")
-    left = {gone for status in statuses.values() for gone in status.get("left", ())}
+    left = {gone for status in statuses.values() for gone in status.get("departed", ())}
     voters = [voter for voter in statuses if voter not in left]
     if not voters:
         raise UnweaveError(
@@ -152,7 +152,7 @@ def told(refused: dict[str, str]) -> str:
 def _request(index: int, name: str, statuses: list[dict[str, Any]]) -> str:
     """The request that somebody has voted for already, or a new one: votes must be for the same."""
     for status in statuses:
-        known = status.get("gone_requests", {}).get(name)
+        known = status.get("departed_requests", {}).get(name)
         if known is not None:
             return str(known)
     return request_id(index, secrets.token_bytes(12)).hex()

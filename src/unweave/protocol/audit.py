@@ -162,7 +162,7 @@ def record_mismatch(s: State, turn: Turn, token: Token) -> None:
     record = AuditMismatch.write(
         s.me,
         turn.sign,
-        run=s.terms.network_id.hex(),
+        network_id=s.terms.network_id.hex(),
         stamp=list(token.stamp),
         eta=digest(token.eta).hex(),
         audit="" if token.round.audit is None else digest(token.round.audit).hex(),

@@ -101,7 +101,7 @@ def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
         vote = Vote.write(
             s.me,
             turn.sign,
-            run=s.terms.network_id.hex(),
+            network_id=s.terms.network_id.hex(),
             agent=target,
             name=name,
             request=event.request.hex(),

@@ -55,7 +55,7 @@ def record_intent(
     intent = Intent.write(
         s.me,
         sign,
-        run=s.terms.network_id.hex(),
+        network_id=s.terms.network_id.hex(),
         request=request.hex(),
         agent=s.me,
         whole=whole,
@@ -97,7 +97,7 @@ def on_influence_measured(s: State, turn: Turn, event: InfluenceMeasured) -> Non
     figure = InfluenceReport.write(
         s.me,
         turn.sign,
-        run=s.terms.network_id.hex(),
+        network_id=s.terms.network_id.hex(),
         agent=s.me,
         stamp=list(s.token.parked.stamp),
         influence=event.influence,

@@ -84,7 +84,7 @@ class _ErasureStatement(SignedStatement):
 
     @property
     def network_id(self) -> str:
-        return str(self.body["run"])
+        return str(self.body["network_id"])
 
     @cached_property
     def request(self) -> bytes:
@@ -144,14 +144,14 @@ class Vote(SignedStatement):
 class AuditMismatch(SignedStatement):
     """An audit that did not add up. The first leads to a rebuild, a second one to a halt."""
 
-    kind = "application/vnd.unweave.mismatch+json"
+    kind = "application/vnd.unweave.audit-mismatch+json"
 
 
 class InfluenceReport(SignedStatement):
     """What an agent publishes about itself: how far the posterior would move without it. One
     number, at one place of rest; the latest replaces the others."""
 
-    kind = "application/vnd.unweave.figure+json"
+    kind = "application/vnd.unweave.influence+json"
 
     @cached_property
     def stamp(self) -> tuple[int, ...]:
@@ -195,7 +195,7 @@ class CompactedErasures(SignedStatement):
     its length (1). Numbers are big-endian.
     """
 
-    kind = "application/vnd.unweave.chapter"
+    kind = "application/vnd.unweave.compacted-erasures"
 
     @classmethod
     def write_all(
@@ -252,7 +252,11 @@ class CompactedErasures(SignedStatement):
 
     @cached_property
     def body(self) -> dict[str, Any]:
-        return {"run": self.raw[:_RUN].hex(), "agent": self.agent, "requests": len(self.erasures)}
+        return {
+            "network_id": self.raw[:_RUN].hex(),
+            "agent": self.agent,
+            "requests": len(self.erasures),
+        }
 
 
 class _Reader:

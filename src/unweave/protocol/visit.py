@@ -279,7 +279,7 @@ def carry_out(
         records[intent.request] = Tombstone.write(
             s.me,
             turn.sign,
-            run=s.terms.network_id.hex(),
+            network_id=s.terms.network_id.hex(),
             request=intent.request.hex(),
             agent=s.me,
             name=s.terms.name(s.me),
@@ -328,7 +328,7 @@ def write_receipt(
     return Receipt.write(
         s.me,
         sign,
-        run=s.terms.network_id.hex(),
+        network_id=s.terms.network_id.hex(),
         agent=s.me,
         stamp=list(token.stamp),
         before=list(before),

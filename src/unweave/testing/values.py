@@ -163,7 +163,7 @@ def _erasure(
     return kind.write(
         agent,
         lambda payload: _bytes(draw, 8),
-        run=terms.network_id.hex(),
+        network_id=terms.network_id.hex(),
         request=request_id(agent, _bytes(draw, 12)).hex(),
         agent=agent,
         whole=draw.random() < 0.5,
@@ -187,7 +187,7 @@ def _votes(draw: Random, terms: Terms) -> dict[tuple[int, int], Vote]:
         target, voter = draw.sample(range(terms.size), 2)
         request = request_id(target, _bytes(draw, 12)).hex()
         run = terms.network_id.hex()
-        return Vote.write(voter, lambda _: b"sig", run=run, agent=target, request=request)
+        return Vote.write(voter, lambda _: b"sig", network_id=run, agent=target, request=request)
 
     return {(vote.target, vote.author): vote for vote in _some(draw, vote)}
 
@@ -195,7 +195,7 @@ def _votes(draw: Random, terms: Terms) -> dict[tuple[int, int], Vote]:
 def _plain(draw: Random, terms: Terms, kind: type[SignedStatement]) -> Any:
     eta = _bytes(draw, 8).hex()
     return kind.write(
-        draw.randrange(terms.size), lambda _: b"s", run=terms.network_id.hex(), eta=eta
+        draw.randrange(terms.size), lambda _: b"s", network_id=terms.network_id.hex(), eta=eta
     )
 
 
@@ -205,7 +205,7 @@ def _figures(draw: Random, terms: Terms) -> dict[int, InfluenceReport]:
         return InfluenceReport.write(
             agent,
             lambda _: b"f",
-            run=terms.network_id.hex(),
+            network_id=terms.network_id.hex(),
             agent=agent,
             stamp=list(_stamp(draw, terms)),
             influence=draw.choice((None, draw.random())),

@@ -47,7 +47,7 @@ class Metrics(Collector):
 
     @property
     def healthy(self) -> bool:
-        return self.node.phase not in ("starting", "halted")
+        return self.node.phase not in ("starting", "audit_failed")
 
     def describe(self) -> list[Metric]:
         return []  # the counts have their names from what happens

@@ -25,7 +25,7 @@ __all__ = [
     "NO_TOKEN",
     "erasure_report",
     "forgotten_report",
-    "halted",
+    "audit_failed",
     "posterior_report",
     "status_report",
 ]
@@ -71,15 +71,15 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
         "complete": token is not None and not absent,
         "digest": None if token is None else digest(token.eta).hex(),
         "erased": sorted(name(k) for k, tomb in s.known.tombs.items() if tomb.whole),
-        "left": sorted(name(k) for k, tomb in s.known.tombs.items() if tomb.departed),
+        "departed": sorted(name(k) for k, tomb in s.known.tombs.items() if tomb.departed),
         "erasures": sum(len(tomb.ids) for tomb in s.known.tombs.values()),
         "erased_records": len(s.own.dropped),
         "pending": sorted({name(i.agent) for i in s.known.intents.values()}),
-        "resting": None
+        "parked": None
         if s.token.parked is None or s.token.wake >= s.token.parked.stamp
         else name(s.token.parked.holder),
         "attested": 0 if s.token.parked is None else len(s.token.parked.attested),
-        "rest": None if s.token.parked is None else list(s.token.parked.stamp),
+        "parked_stamp": None if s.token.parked is None else list(s.token.parked.stamp),
         "suspects": sorted(name(k) for k in s.peers.suspects),
         "mismatches": sorted(name(halt.author) for halt in s.known.mismatches),
         "others": {name(k): _other(node, s, token, k) for k in range(node.terms.size) if k != s.me},
@@ -87,7 +87,7 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
             name(t): sorted(name(v) for u, v in s.known.votes if u == t)
             for t in {t for t, _ in s.known.votes}
         },
-        "gone_requests": {
+        "departed_requests": {
             name(t): s.known.votes[t, v].request.hex()
             for t, v in sorted(s.known.votes, reverse=True)
         },
@@ -113,7 +113,7 @@ def _other(node: AgentDriver, s: State, token: Token | None, k: int) -> dict[str
         "revision": 0 if token is None else token.included[k].counter,
         "attested": s.token.parked is not None and k in s.token.parked.attested,
         "erased": tomb.whole,
-        "left": tomb.departed,
+        "departed": tomb.departed,
         "erasures": len(tomb.ids),
         "influence": None if figure is None else figure.influence,
     }
@@ -184,7 +184,7 @@ def posterior_report(
         more["erasures"] = _knowledge(s)
     notice = _notice(s)
     if notice is not None:
-        return {"state": "left" if s.tomb.departed else "halted", "why": notice, **more}
+        return {"state": "departed" if s.tomb.departed else "audit_failed", "why": notice, **more}
     token = served(s)
     if token is None:
         stale = latest(s) is not None
@@ -201,11 +201,13 @@ def _knowledge(s: State) -> dict[str, Any]:
             name(k): {"ids": [r.hex() for r in tomb.ids], "out": tomb.out}
             for k, tomb in s.known.tombs.items()
         },
-        "generation": [r.hex() for r in s.known.retrain_epoch],
+        "retrain_epoch": [r.hex() for r in s.known.retrain_epoch],
         "carried_out": {}
         if token is None
         else {name(k): [r.hex() for r in tomb.ids] for k, tomb in token.tombs.items()},
-        "carried_out_generation": [] if token is None else [r.hex() for r in token.retrain_epoch],
+        "carried_out_retrain_epoch": []
+        if token is None
+        else [r.hex() for r in token.retrain_epoch],
     }
 
 

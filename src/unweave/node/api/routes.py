@@ -99,7 +99,7 @@ class Other(Answer):
     revision: int
     attested: bool
     erased: bool
-    left: bool
+    departed: bool
     erasures: int
     influence: float | None
 
@@ -127,18 +127,18 @@ class Status(Answer):
     complete: NotRequired[bool]
     digest: NotRequired[str | None]
     erased: NotRequired[list[str]]
-    left: NotRequired[list[str]]
+    departed: NotRequired[list[str]]
     erasures: NotRequired[int]
     erased_records: NotRequired[int]
     pending: NotRequired[list[str]]
-    resting: NotRequired[str | None]
+    parked: NotRequired[str | None]
     attested: NotRequired[int]
-    rest: NotRequired[list[Integer] | None]
+    parked_stamp: NotRequired[list[Integer] | None]
     suspects: NotRequired[list[str]]
     mismatches: NotRequired[list[str]]
     others: NotRequired[dict[str, Other]]
     votes: NotRequired[dict[str, list[str]]]
-    gone_requests: NotRequired[dict[str, str]]
+    departed_requests: NotRequired[dict[str, str]]
 
 
 class MarginalRow(Answer):
@@ -162,15 +162,15 @@ class ErasureKnowledge(Answer):
     """What the agent knows to be erased, and what the sum that it shows has carried out."""
 
     known: dict[str, KnownErasures]
-    generation: list[str]
+    retrain_epoch: list[str]
     carried_out: dict[str, list[str]]
-    carried_out_generation: list[str]
+    carried_out_retrain_epoch: list[str]
 
 
 class PosteriorReport(Answer):
     """The posterior as this agent knows it. `units` are the natural parameters on the grid."""
 
-    state: Literal["left", "halted", "unknown", "incomplete", "unconfirmed", "complete"]
+    state: Literal["departed", "audit_failed", "unknown", "incomplete", "unconfirmed", "complete"]
     why: NotRequired[str]
     asked: NotRequired[dict[str, str]]
     erasures: NotRequired[ErasureKnowledge]
@@ -248,7 +248,7 @@ class VoteAnswer(Answer):
     quorum: int
 
 
-class RouseAnswer(Answer):
+class WakeAnswer(Answer):
     """`before`: the stamp of the attestation that the new one replaces."""
 
     before: list[Integer] | None
@@ -346,12 +346,12 @@ ROUTES = {
             "vote", "POST", "/votes", "Vote that another agent is gone.", VoteRequest, VoteAnswer
         ),
         Route(
-            "rouse",
+            "wake",
             "POST",
-            "/rouse",
+            "/wake",
             "Wake the token: the agents attest and audit the sum again.",
             Nothing,
-            RouseAnswer,
+            WakeAnswer,
         ),
         Route(
             "learn",

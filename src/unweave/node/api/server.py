@@ -155,7 +155,7 @@ class Api:
             "erase": self._erase,
             "erasure": self._erasure,
             "vote": self._vote,
-            "rouse": self._rouse,
+            "wake": self._wake,
             "learn": self._learn,
             "backup": self._backup,
             "wait": self._wait,
@@ -324,7 +324,7 @@ class Api:
             )
         return ident
 
-    async def _rouse(self, asked: Nothing) -> dict[str, Any]:
+    async def _wake(self, asked: Nothing) -> dict[str, Any]:
         state = self.node.state
         before = (
             None if state is None or state.token.parked is None else list(state.token.parked.stamp)

@@ -99,7 +99,9 @@ def create(path: Path, terms: Terms, me: int, migrations: Sequence[Migration]) -
             _pragma(db, "application_id", APPLICATION_ID)
             migrate(db, migrations)
             owner = (terms.network_id, me, terms.name(me))
-            db.execute("INSERT INTO identity (one, run, agent, name) VALUES (1, ?, ?, ?)", owner)
+            db.execute(
+                "INSERT INTO identity (one, network_id, agent, name) VALUES (1, ?, ?, ?)", owner
+            )
             db.execute("COMMIT")
             _pragma(db, "journal_mode", "WAL")
         with suppress(FileExistsError):
@@ -173,7 +175,7 @@ def _looking(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _check_owner(db: sqlite3.Connection, path: Path, terms: Terms, me: int) -> None:
-    owner = db.execute("SELECT run, agent, name FROM identity").fetchone()
+    owner = db.execute("SELECT network_id, agent, name FROM identity").fetchone()
     if owner is None:
         raise StoreError(f"{path}: damaged (it has no owner); {_RESTORE}")
     run, agent, name = owner

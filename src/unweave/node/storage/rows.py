@@ -89,12 +89,12 @@ def decode_tombs(data: bytes, terms: Terms) -> Tombs:
 
 def encode_parked(rest: ParkNotice | None) -> bytes:
     """None is no bytes: a rest always has a list of revisions, so it never encodes to nothing."""
-    with writing("rest"):
+    with writing("parked_stamp"):
         return b"" if rest is None else to_bytes(write_parked(rest))
 
 
 def decode_parked(data: bytes, terms: Terms) -> ParkNotice | None:
-    return read_parked(parsed(pb.ParkNotice(), data, "rest"), terms) if data else None
+    return read_parked(parsed(pb.ParkNotice(), data, "parked_stamp"), terms) if data else None
 
 
 def encode_set(members: Iterable[bytes]) -> bytes:
@@ -166,20 +166,20 @@ def write_state(
     tokens, token_rows, old_tokens = _place(rows.tokens, _tokens(after))
     for at, token, exists in token_rows:
         message = encode(Pass(token), after.terms)
-        sql = "UPDATE token SET seal = ?, message = ?, room = ? WHERE id = ?"
+        sql = "UPDATE token SET mac = ?, message = ?, padding = ? WHERE id = ?"
         if not exists:
-            sql = "INSERT INTO token (seal, message, room, id) VALUES (?, ?, ?, ?)"
+            sql = "INSERT INTO token (mac, message, padding, id) VALUES (?, ?, ?, ?)"
         db.execute(sql, (seals.write("token", at, message), message, _room(message), at))
     factors, factor_rows, old_factors = _place(rows.factors, after.own.factors)
     for at, factor, exists in factor_rows:
         columns = _factor_columns(factor)
         sql = (
-            "UPDATE factor SET seal = ?, revision = ?, rows = ?, data = ?, generation = ?, "
+            "UPDATE factor SET mac = ?, revision = ?, rows = ?, data = ?, retrain_epoch = ?, "
             "units = ? WHERE id = ?"
         )
         if not exists:
             sql = (
-                "INSERT INTO factor (seal, revision, rows, data, generation, units, id) "
+                "INSERT INTO factor (mac, revision, rows, data, retrain_epoch, units, id) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)"
             )
         db.execute(sql, (seals.write("factor", at, *columns), *columns, at))
@@ -251,7 +251,7 @@ def _factor_columns(factor: Factor) -> tuple[bytes, int, int, bytes, memoryview]
 
 
 COLUMNS = (
-    *("seal", "counter", "solved_for", "last", "fence", "wake", "rows", "data"),
+    *("mac", "counter", "solved_for", "last", "fence", "wake", "rows", "data"),
     *("detached", "factors", "role", "role_token", "role_to", "copy"),
 )
 _INSERT_STATE = (
@@ -297,12 +297,12 @@ def _write_records(db: sqlite3.Connection, seals: RowMacs, name: str, old: Any, 
     after = _keyed(new)
     for key in before.keys() - after.keys():
         seals.delete(name, key)
-        db.execute("DELETE FROM record WHERE field = ? AND key = ?", (name, key))
+        db.execute("DELETE FROM statement WHERE field = ? AND key = ?", (name, key))
     for key, record in after.items():
         if before.get(key) is not record:
             columns = (record.author, record.raw, record.signature)
             row = (name, key, seals.write(name, key, *columns), *columns)
-            db.execute("REPLACE INTO record VALUES (?, ?, ?, ?, ?, ?)", row)
+            db.execute("REPLACE INTO statement VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
 # ------------------------------------------------------------------------------
@@ -362,7 +362,7 @@ def _read_role(kind: type[Role], token: Token | None, to: int | None) -> Role:
 
 def _read_tokens(db: sqlite3.Connection, seals: RowMacs, terms: Terms) -> dict[int, Token]:
     tokens = {}
-    for at, seal, data in db.execute("SELECT id, seal, message FROM token"):
+    for at, seal, data in db.execute("SELECT id, mac, message FROM token"):
         seals.read(seal, "token", at, data)
         message = decode(data, terms)
         if not isinstance(message, Pass):
@@ -374,7 +374,7 @@ def _read_tokens(db: sqlite3.Connection, seals: RowMacs, terms: Terms) -> dict[i
 def _read_factors(db: sqlite3.Connection, seals: RowMacs, terms: Terms) -> dict[int, Factor]:
     factors = {}
     for at, seal, *columns in db.execute(
-        "SELECT id, seal, revision, rows, data, generation, units FROM factor"
+        "SELECT id, mac, revision, rows, data, retrain_epoch, units FROM factor"
     ):
         seals.read(seal, "factor", at, *columns)
         revision, rows, data, generation, units = columns
@@ -386,7 +386,7 @@ def _read_factors(db: sqlite3.Connection, seals: RowMacs, terms: Terms) -> dict[
 
 def _read_parts(db: sqlite3.Connection, seals: RowMacs) -> dict[str, bytes]:
     parts = {}
-    for name, seal, value in db.execute("SELECT name, seal, value FROM part"):
+    for name, seal, value in db.execute("SELECT name, mac, value FROM part"):
         seals.read(seal, "part", name, value)
         parts[name] = value
     return parts
@@ -396,7 +396,7 @@ def _read_records(
     db: sqlite3.Connection, seals: RowMacs, name: str, kind: type[SignedStatement], terms: Terms
 ) -> Any:
     read: list[Any] = []
-    sql = "SELECT key, seal, author, raw, signature FROM record WHERE field = ? ORDER BY key"
+    sql = "SELECT key, mac, author, raw, signature FROM statement WHERE field = ? ORDER BY key"
     for key, seal, author, raw, signature in db.execute(sql, (name,)):
         seals.read(seal, name, key, author, raw, signature)
         record = pb.Statement(raw=raw, author=author, signature=signature)

@@ -23,7 +23,7 @@ _FIRST = (
     # Whose store this is; written once. Every other table has a seal in each row (seals.py).
     """CREATE TABLE identity (
         one INTEGER PRIMARY KEY CHECK (one = 1),
-        run BLOB NOT NULL,
+        network_id BLOB NOT NULL,
         agent INTEGER NOT NULL,
         name TEXT NOT NULL
     )""",
@@ -31,23 +31,23 @@ _FIRST = (
     # `room` is zeros, which keep the row's length while the message's varies by a few bytes.
     """CREATE TABLE token (
         id INTEGER PRIMARY KEY,
-        seal BLOB NOT NULL,
+        mac BLOB NOT NULL,
         message BLOB NOT NULL,
-        room BLOB NOT NULL
+        padding BLOB NOT NULL
     )""",
     """CREATE TABLE factor (
         id INTEGER PRIMARY KEY,
-        seal BLOB NOT NULL,
+        mac BLOB NOT NULL,
         revision BLOB NOT NULL,
         rows INTEGER NOT NULL,
         data INTEGER NOT NULL,
-        generation BLOB NOT NULL,
+        retrain_epoch BLOB NOT NULL,
         units BLOB NOT NULL
     )""",
     # The state's small fields. `factors` lists ids, the current one first.
     """CREATE TABLE state (
         one INTEGER PRIMARY KEY CHECK (one = 1),
-        seal BLOB NOT NULL,
+        mac BLOB NOT NULL,
         counter INTEGER NOT NULL,
         solved_for BLOB NOT NULL,
         last BLOB NOT NULL,
@@ -65,15 +65,15 @@ _FIRST = (
     # The state's fields that are one value of any size.
     """CREATE TABLE part (
         name TEXT PRIMARY KEY,
-        seal BLOB NOT NULL,
+        mac BLOB NOT NULL,
         value BLOB NOT NULL
     ) WITHOUT ROWID""",
     # Signed records: tombstones, chapters, intents, votes, halts, receipts. With row ids: without
     # them a chapter, which is longer than a quarter of a page, would fill a whole one.
-    """CREATE TABLE record (
+    """CREATE TABLE statement (
         field TEXT NOT NULL,
         key BLOB NOT NULL,
-        seal BLOB NOT NULL,
+        mac BLOB NOT NULL,
         author INTEGER NOT NULL,
         raw BLOB NOT NULL,
         signature BLOB NOT NULL,
@@ -83,8 +83,9 @@ _FIRST = (
 
 MIGRATIONS: tuple[Migration, ...] = (_FIRST,)
 
-# 1 had request ids that did not name their agent, 2 rows that changed their length.
-OLDEST = 3
+# 1 had request ids that did not name their agent, 2 rows that changed their length, 3 the
+# names before the vocabulary.
+OLDEST = 4
 
 
 def latest(migrations: Sequence[Migration]) -> int:

@@ -35,7 +35,7 @@ def check_statements(message: Message, state: State | None, terms: Terms, check:
     if not isinstance(message, Hello | Welcome | Share | Pass) or message.gossip is None:
         return
     for record in _news(message.gossip, state):
-        if record.body.get("run") != terms.network_id.hex():
+        if record.body.get("network_id") != terms.network_id.hex():
             raise WireError(f"a record of another network, by {terms.name(record.author)}")
         if isinstance(record, Tombstone | Intent) and record.agent != record.author:
             raise WireError(

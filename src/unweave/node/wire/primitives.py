@@ -293,7 +293,7 @@ def read_record(kind: type[AnyRecord], record: pb.Statement, terms: Terms) -> An
 
 
 def _wrong_run(body: Mapping[str, Any], terms: Terms) -> str | None:
-    return None if body["run"] == terms.network_id.hex() else "belongs to another network"
+    return None if body["network_id"] == terms.network_id.hex() else "belongs to another network"
 
 
 def _check_erasure(record: Intent | Tombstone, body: Mapping[str, Any], terms: Terms) -> str | None:

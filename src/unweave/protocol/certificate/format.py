@@ -53,11 +53,11 @@ __all__ = [
     "json_schema",
 ]
 
-FORMAT = "unweave certificate 1"
+FORMAT = "unweave certificate 2"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
-ATTESTATION = "urn:unweave:attestation:v1"
-CLOSING = "urn:unweave:erasure:v1"
+ATTESTATION = "urn:unweave:attestation:v2"
+CLOSING = "urn:unweave:erasure:v2"
 
 # ------------------------------------------------------------------------------------- values
 
@@ -75,7 +75,7 @@ FORMS = {
     _SHA256: "64 lower-case hex digits",
     _REQUEST: f"{2 * ID_BYTES} lower-case hex digits",
     _HEX: "lower-case hex digits, two per byte",
-    _REVISION: "a revision (counter.boot)",
+    _REVISION: "a revision (counter.incarnation)",
     _BASE64: "canonical base64",
 }
 """What each pattern asks for, in words: for error messages and the schema's descriptions."""
@@ -154,8 +154,8 @@ class CompactedRequests(Strict):
 class AttestedErasures(Strict):
     """What everybody attests about the erasures of one agent; `requests` are those to be proved."""
 
-    filed: CompactedRequests
-    left: bool
+    compacted: CompactedRequests
+    departed: bool
     requests: Requests
     whole: bool
 
@@ -164,7 +164,7 @@ class Attestation(Strict):
     """Predicate of the statement that every agent signs; `included` and `tombstones` by agent."""
 
     epoch: Epoch
-    generation: Requests
+    retrain_epoch: Requests
     included: dict[str, Revision]
     manifest: Sha256
     receipts: Sha256
@@ -210,7 +210,7 @@ class Statement(Strict):
         return self.subject[0].digest.sha256
 
     @property
-    def run(self) -> str:
+    def network_id(self) -> str:
         return self.predicate.manifest
 
 
@@ -241,7 +241,7 @@ class ReceiptBody(Strict):
     eta_before: Sha256
     previous: Sha256
     requests: Requests
-    run: Sha256
+    network_id: Sha256
     stamp: StampParts
 
 
@@ -251,7 +251,7 @@ class RecordBody(Strict):
     agent: Number
     name: str
     request: Request
-    run: Sha256
+    network_id: Sha256
 
 
 class TombstoneBody(RecordBody):
@@ -350,7 +350,7 @@ def json_schema() -> dict[str, Any]:
     )
     return {
         "$schema": GenerateJsonSchema.schema_dialect,
-        "$id": "urn:unweave:certificate:v1",
+        "$id": "urn:unweave:certificate:v2",
         "title": FORMAT,
         "$ref": "#/$defs/Certificate",
         **schema,

@@ -186,9 +186,9 @@ class EnvelopeReader:
         payload = base64.b64decode(envelope.payload)
         document = parse(body, payload, place)
         run = self._terms.network_id.hex()
-        if document.run != run:
+        if document.network_id != run:
             raise NotCertified(
-                f"{place}: made under another manifest: its digest is {document.run}, the digest "
+                f"{place}: made under another manifest: its digest is {document.network_id}, the digest "
                 f"of the given file is {run}. Fix: give the network.toml that this network was "
                 "started with"
             )
@@ -229,7 +229,7 @@ class EnvelopeReader:
         signature = bytes.fromhex(body.receipt_signature)
         self._verify(author, pae(Receipt.kind, raw), signature, where)
         receipt = parse(ReceiptBody, raw, where)
-        if receipt.run != body.run or receipt.agent != author:
+        if receipt.network_id != body.network_id or receipt.agent != author:
             raise NotCertified(f"{where}: about another agent or another network")
         if body.request not in receipt.requests:
             raise NotCertified(f"{where}.requests: the request {body.request} is not among them")

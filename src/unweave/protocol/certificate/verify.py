@@ -97,7 +97,7 @@ def check_names(attested: Attestation, terms: Terms) -> None:
 def departed(attested: Attestation, terms: Terms) -> list[str]:
     """The agents that the attestation lists as departed, in the manifest's order."""
     agents = attested.tombstones
-    return [name for name in terms.topology.agents if name in agents and agents[name].left]
+    return [name for name in terms.topology.agents if name in agents and agents[name].departed]
 
 
 def check_attesters(
@@ -136,7 +136,7 @@ def check_erasures(attested: Attestation, evidence: Evidence, terms: Terms) -> d
     """Every attested erasure has the owner's tombstone or a quorum's votes, and its data are not in
     the sum."""
     requests = {name: set(said.requests) for name, said in attested.tombstones.items()}
-    retrained = set(attested.generation)
+    retrained = set(attested.retrain_epoch)
     check_listed(requests, retrained, evidence)
     signed: dict[str, list[TombstoneBody]] = {}
     for one in evidence.tombstones.values():
@@ -151,7 +151,7 @@ def check_erasures(attested: Attestation, evidence: Evidence, terms: Terms) -> d
             if request in found:
                 raise NotCertified(f"attestation: two agents have the request {request}")
             own = request in requests[name] and (request in evidence.tombstones or said.whole)
-            if not own and not said.left:
+            if not own and not said.departed:
                 raise NotCertified(
                     f"agent {name}: the certificate holds no tombstone for the erasure {request}"
                 )
@@ -177,7 +177,7 @@ def check_listed(requests: Mapping[str, set[str]], retrained: set[str], evidence
             )
     unknown = retrained.difference(*requests.values())
     if unknown:
-        raise NotCertified(f"attestation.generation: no agent has the request {min(unknown)}")
+        raise NotCertified(f"attestation.retrain_epoch: no agent has the request {min(unknown)}")
 
 
 def check_sum(
@@ -190,12 +190,12 @@ def check_sum(
         raise NotCertified(
             f"agent {name}: its tombstone erases it as a whole, but the attestation does not"
         )
-    if said.whole and not whole and not said.filed.count:
+    if said.whole and not whole and not said.compacted.count:
         raise NotCertified(
             f"agent {name}: the attestation lists it as erased as a whole, but none of its "
             "tombstones does"
         )
-    if (said.whole or said.left) and included is not None:
+    if (said.whole or said.departed) and included is not None:
         raise NotCertified(
             f"attestation: agent {name} is erased as a whole, but still included in the sum"
         )

@@ -92,8 +92,10 @@ def _attestation(terms: Terms, token: Token) -> bytes:
         names[agent]: AttestedErasures(
             requests=sorted(request.hex() for request in tomb.open),
             whole=tomb.whole,
-            left=tomb.departed,
-            filed=CompactedRequests(count=len(tomb.compacted), sha256=_ids_digest(tomb.compacted)),
+            departed=tomb.departed,
+            compacted=CompactedRequests(
+                count=len(tomb.compacted), sha256=_ids_digest(tomb.compacted)
+            ),
         )
         for agent, tomb in token.tombs.items()
     }
@@ -107,7 +109,7 @@ def _attestation(terms: Terms, token: Token) -> bytes:
             if revision.counter
         },
         tombstones=tombs,
-        generation=sorted(request.hex() for request in token.retrain_epoch & unproved),
+        retrain_epoch=sorted(request.hex() for request in token.retrain_epoch & unproved),
         receipts=token.receipts.hex(),
     )
     return _encode(
