@@ -35,7 +35,7 @@ class _Ones(CountingWorker):
 
 
 def _terms(topology: Topology, **settings: Any) -> Terms:
-    chosen: dict[str, Any] = {"schedule": "metropolis", "parked_stamp": False}
+    chosen: dict[str, Any] = {"schedule": "metropolis", "parks": False}
     return Terms(
         network_id=bytes(32),
         topology=topology,

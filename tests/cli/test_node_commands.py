@@ -167,9 +167,9 @@ def test_a_day_of_a_network(tmp_path, table):
     assert offline.code == 1
     assert offline.json == {"agents": {}, "down": ["a1", "a2", "a3"], "gone": []}
 
-    # `--until rest` says what it came to, and leaves.
+    # `--until parked` says what it came to, and leaves.
     done = subprocess.run(
-        [*command, "--until", "parked_stamp", "--json"], capture_output=True, text=True, timeout=120
+        [*command, "--until", "parked", "--json"], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     last = json.loads(done.stdout.splitlines()[-1])

@@ -71,7 +71,7 @@ def test_a_trial_says_that_its_agents_are_stopped(unweave, tmp_path):
     assert made.code == 0, made.err
     for until, said in (
         ("ready", "Everybody answered"),
-        ("parked_stamp", "The token came to rest"),
+        ("parked", "The token came to rest"),
     ):
         done = unweave("up", net, "--until", until)
         assert done.code == 0, done.err

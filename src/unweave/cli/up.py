@@ -51,7 +51,7 @@ def up(
 
         unweave up clinics
 
-        unweave up clinics --until rest --json
+        unweave up clinics --until parked --json
     """
     import os
     import signal
@@ -63,8 +63,8 @@ def up(
     from unweave.operations.supervisor import Supervisor
 
     check_timeout(timeout)
-    if until not in ("forever", "ready", "parked_stamp"):
-        raise ConfigError(f"--until {until}: choose forever, ready or rest")
+    if until not in ("forever", "ready", "parked"):
+        raise ConfigError(f"--until {until}: choose forever, ready or parked")
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -87,7 +87,7 @@ def up(
             agents.ready(timeouts if until == "forever" else min(timeouts, timeout))
             missing = ""
             if until != "ready":
-                end = time.monotonic() + timeout if until == "parked_stamp" else None
+                end = time.monotonic() + timeout if until == "parked" else None
                 missing = _watch(folder, agents, end, json)
     except KeyboardInterrupt:
         if not json:

@@ -15,7 +15,7 @@ from setproctitle import setproctitle, setthreadtitle
 from unweave.node.config import SUPERVISOR
 from unweave.node.log import LOG_FILE
 
-__all__ = ["network_id"]
+__all__ = ["run"]
 
 
 def run(folder: str) -> NoReturn:

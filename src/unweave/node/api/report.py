@@ -25,7 +25,7 @@ __all__ = [
     "NO_TOKEN",
     "erasure_report",
     "forgotten_report",
-    "audit_failed",
+    "halted",
     "posterior_report",
     "status_report",
 ]

@@ -188,8 +188,8 @@ class EnvelopeReader:
         run = self._terms.network_id.hex()
         if document.network_id != run:
             raise NotCertified(
-                f"{place}: made under another manifest: its digest is {document.network_id}, the digest "
-                f"of the given file is {run}. Fix: give the network.toml that this network was "
+                f"{place}: made under another manifest: its digest is {document.network_id}, "
+                f"the digest of the given file is {run}. Fix: give the network.toml that this network was "
                 "started with"
             )
         signed = pae(envelope.payloadType, payload)
