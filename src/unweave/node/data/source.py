@@ -116,8 +116,9 @@ def format_of(file: Path, agent: str) -> FileFormat:
     kind = _FORMATS.get(suffixes[-1] if suffixes else "")
     if kind is None:
         raise DataError(
-            f"agent {agent!r}: {file.name}: unknown kind of file; expected one that ends in "
-            f"{', '.join(_FORMATS)} (or .csv.gz, .json.gz), or a database with sql"
+            f"agent {agent!r}: {file.name}: unknown kind of file: it must end in "
+            f"{', '.join(_FORMATS)} (also with .gz), or be named as a database with sql in "
+            "agent.toml ([data])"
         )
     return kind
 
