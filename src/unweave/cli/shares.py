@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from unweave.text import quote
+from unweave.text import listed, quote
 
 if TYPE_CHECKING:
     from unweave.errors import UnweaveError
@@ -301,9 +301,8 @@ def _near(name: str, columns: Sequence[str]) -> str:
 
 def _no_column(name: str, why: str, records: Records, fix: str) -> Exception:
     from unweave.errors import ConfigError
-    from unweave.node.data.reader import listed
 
-    found = listed(records.columns)
+    found = listed(map(repr, records.columns), 12)
     return ConfigError(
         f"{records.path}: there is no column {name!r} ({why}); its columns are {found}: {fix}"
     )

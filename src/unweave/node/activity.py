@@ -17,6 +17,7 @@ from unweave.protocol.messages import Rest
 from unweave.protocol.records import Intent, Tombstone
 from unweave.protocol.state import State
 from unweave.protocol.token import NEVER, NOTHING, Tomb, digest, requested_of
+from unweave.text import listed
 
 __all__ = ["MISMATCH", "Entry", "journal", "news"]
 
@@ -47,7 +48,7 @@ def news(before: State, after: State) -> Iterator[Entry]:
     name = after.terms.name
     if after.synced and not before.synced:
         heard = [name(k) for k in after.neighbours if k in after.welcomed]
-        yield Entry("joined", {"neighbours": _listed(heard) or "none"})
+        yield Entry("joined", {"neighbours": listed(heard)})
     if after.suspects is not before.suspects:
         for k in sorted(after.suspects - before.suspects):
             yield Entry("a neighbour does not answer", {"agent": name(k)}, "warning")
@@ -132,7 +133,7 @@ def _rested(before: State, after: State) -> Iterator[Entry]:
     if proved - _proved(before.rest):
         agents = [name(agent) for agent in sorted({requested_of(request) for request in proved})]
         requests = sorted(request.hex() for request in proved)
-        yield Entry("certified", {"agents": _listed(agents), "requests": _listed(requests)})
+        yield Entry("certified", {"agents": listed(agents), "requests": listed(requests)})
 
 
 def _proved(rest: Rest | None) -> set[bytes]:
@@ -145,8 +146,3 @@ def _scope(record: Intent | Tombstone) -> str:
     if record.whole:
         return "everything"
     return "1 record" if len(record.rows) == 1 else f"{len(record.rows)} records"
-
-
-def _listed(names: list[str]) -> str:
-    shown = ",".join(names[:8])
-    return shown if len(names) <= 8 else f"{shown},… ({len(names)} in all)"

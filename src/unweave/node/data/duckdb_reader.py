@@ -39,11 +39,11 @@ from unweave.node.data.reader import (
     Batch,
     Batches,
     Wanted,
-    listed,
     missing_column,
 )
 from unweave.node.data.source import DataSource, FileFormat, format_of
 from unweave.node.errors import BadData
+from unweave.text import listed
 
 __all__ = [
     "Part",
@@ -164,9 +164,10 @@ def _query(connection: duckdb.DuckDBPyConnection, sql: str, wanted: Wanted) -> P
             "SELECT view_name FROM duckdb_views() WHERE database_name = 'source' AND NOT internal "
             "ORDER BY 1"
         ).fetchall()
+        shown = listed([repr(table) for (table,) in tables], 12)
         raise DataError(
             f"agent {wanted.agent!r}: sql does not fit the database: a table, column or function "
-            f"does not exist or has another type; its tables are {listed([t for (t,) in tables])}"
+            f"does not exist or has another type; its tables are {shown}"
         ) from None
     return Part(place, "query", types, text)
 

@@ -15,6 +15,7 @@ from unweave.models import ConjugateModel, Model
 from unweave.models.resolution import Extremes, Measured, remedy, weighted
 from unweave.node.data.duckdb_sql import Form, Sums, form
 from unweave.node.errors import BadData
+from unweave.text import listed
 
 __all__ = [
     "COMMA",
@@ -27,7 +28,6 @@ __all__ = [
     "Reader",
     "Wanted",
     "checked",
-    "listed",
     "mended",
     "missing_column",
     "read_sums",
@@ -153,15 +153,10 @@ def missing_column(
         role = "the key of its records"
     problem = (
         f"agent {wanted.agent!r}, {place}: column {name!r} ({role}) is missing; its columns are "
-        f"{listed(found)}"
+        f"{listed(map(repr, found), 12)}"
     )
     if mark is not None:
         fix = f'write delimiter = "{mark}" in agent.toml ([data]): that seems to separate them'
         return BadData(problem, fix, "; ")
     fix = "name the right one in agent.toml ([data] columns = { … } or key = …)"
     return BadData(problem, fix, "; ")
-
-
-def listed(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:12])
-    return shown + (f", … ({len(names)} in all)" if len(names) > 12 else "") or "none"

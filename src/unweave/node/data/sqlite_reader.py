@@ -27,9 +27,9 @@ from unweave.node.data.reader import (
     Batch,
     Batches,
     Wanted,
-    listed,
     missing_column,
 )
+from unweave.text import listed
 
 __all__ = ["SqliteReader", "open_sqlite"]
 
@@ -90,7 +90,7 @@ class SqliteReader:
                 else "is not one SELECT statement that fits the database"
             )
             raise DataError(
-                f"agent {wanted.agent!r}: sql {why}; its tables are {listed(tables)}"
+                f"agent {wanted.agent!r}: sql {why}; its tables are {listed(map(repr, tables), 12)}"
             ) from None
         for name in (*wanted.names, *([wanted.key] if wanted.key else [])):
             if name not in names:
