@@ -27,9 +27,8 @@ from unweave.node.data.duckdb_reader import (
     private,
     quoted,
 )
-from unweave.node.data.duckdb_sql import Sums
 from unweave.node.data.json_lines import is_array
-from unweave.node.data.reader import Reader, Wanted, checked, mended, read_sums
+from unweave.node.data.reader import Reader, Sums, Wanted, checked, mended
 from unweave.node.data.source import DataSource, format_of
 
 __all__ = ["Records", "Trial", "data_name", "read_extremes", "scale_for", "try_records"]
@@ -192,7 +191,7 @@ def _tried(reader: Reader, wanted: Wanted, chunk: int) -> tuple[int, Sums | None
     model = wanted.model
     try:
         if isinstance(model, ConjugateModel):
-            sums = read_sums(reader, model, _ALL, chunk)
+            sums = reader.sums(model, _ALL, chunk)
             if sums is not None:
                 return sums.n, sums
         else:

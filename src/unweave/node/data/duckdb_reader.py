@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import DataError, MissingExtra
+from unweave.models import ConjugateModel
 from unweave.models.resolution import Extremes
 from unweave.node.data.commitments import COMMITMENT_SIZE, pads
 from unweave.node.data.csv_lines import (
@@ -28,7 +29,7 @@ from unweave.node.data.csv_lines import (
     line_of,
     read_header,
 )
-from unweave.node.data.duckdb_sql import Form, Sums, double
+from unweave.node.data.duckdb_sql import double, form
 from unweave.node.data.json_lines import json_lines, json_problem
 from unweave.node.data.reader import (
     COMMA,
@@ -38,7 +39,9 @@ from unweave.node.data.reader import (
     TOO_LARGE,
     Batch,
     Batches,
+    Sums,
     Wanted,
+    batched_sums,
     missing_column,
 )
 from unweave.node.data.source import DataSource, FileFormat, format_of
@@ -331,7 +334,7 @@ def _number(part: Part, j: int, wanted: Wanted) -> tuple[str, float]:
     name = wanted.names[j]
     column = _column(part, name)
     kind = dict(part.types)[name]
-    binary = wanted.model.schema[j].binary
+    binary = wanted.binary[j]
     if part.format == "csv":
         text = _with_comma(column) if part.decimal == "," else f"TRY_CAST({column} AS DOUBLE)"
         return f"coalesce({text}, {_truth(column)})" if binary else text, NO_NUMBER
@@ -470,8 +473,11 @@ class DuckReader:
                 faults = rows[:, c : 2 * c]
                 yield Batch(rows[:, :c], part.place, rows[:, -1], faults, part.where)
 
-    def totals(self, form: Form, gone: frozenset[str]) -> Sums | None:
-        return form.read(self._rows(form.query(self._all(gone)))[0])
+    def sums(self, model: ConjugateModel, gone: frozenset[str], chunk: int) -> Sums | None:
+        sql = form(model)
+        found = None if sql is None else sql.read(self._rows(sql.query(self._all(gone)))[0])
+        # Batches tell a record that is not sound from one that does not fit the grid.
+        return found or batched_sums(self, model, gone, chunk)
 
     def count(self, gone: frozenset[str]) -> int:
         return int(self._rows(f"SELECT COUNT(*) FROM {self._all(gone)}")[0][0])

@@ -23,8 +23,7 @@ from unweave.models.resolution import Measured, rounding_problem, weighted
 from unweave.node.data.commitments import KEY_FILE, Key, canonical, check_key, commitment
 from unweave.node.data.diagnostics import refusal
 from unweave.node.data.duckdb_reader import open_duck
-from unweave.node.data.duckdb_sql import Sums
-from unweave.node.data.reader import Reader, Wanted, checked, mended, read_sums
+from unweave.node.data.reader import Reader, Sums, Wanted, checked, mended
 from unweave.node.data.source import DataSource, is_sqlite
 from unweave.node.data.sqlite_reader import open_sqlite
 from unweave.node.errors import BadData, BadSum
@@ -239,7 +238,7 @@ class PrivateData:
     def _sums(self, reader: Reader, gone: frozenset[str]) -> Sums:
         model = self._conjugate()
         try:
-            found = read_sums(reader, model, gone, self._chunk)
+            found = reader.sums(model, gone, self._chunk)
         except GridOverflow:
             found = None
         if found is None:
