@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 
-__all__ = ["in_markdown", "quote", "visible"]
+__all__ = ["in_markdown", "listed", "quote", "visible"]
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#|~!&])")
 
@@ -29,6 +30,17 @@ def visible(text: object) -> str:
 def quote(word: object) -> str:
     """A word of a command, as a shell wants it: every path and name that a text tells to copy."""
     return shlex.quote(str(word))
+
+
+def listed(names: Iterable[object], most: int = 8, none: str = "none") -> str:
+    """The first of many names, and how many there are.
+
+    >>> listed(["a1", "a2", "a3"], most=2)
+    'a1, a2, … (3 in all)'
+    """
+    every = [str(name) for name in names]
+    more = f", … ({len(every)} in all)" if len(every) > most else ""
+    return ", ".join(every[:most]) + more or none
 
 
 def in_markdown(text: object) -> str:

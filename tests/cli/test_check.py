@@ -82,8 +82,9 @@ BROKEN = {
                     "copy the network's manifest"),
     "no port": (setting('listen = "127.0.0.1"'), "address", "not an address",
                 "host:port"),
-    "no host": (setting('listen = "no host:1"'), "address", "cannot be found",
+    "no host": (setting('listen = "no.such.host.invalid:1"'), "address", "cannot be found",
                 "mend the name"),
+    "a space": (setting('listen = "no host:1"'), "address", "not an address", "host:port"),
     "metrics": (toml('"127.0.0.1:', '"'), "address", "not an address", "metrics"),
 }  # fmt: skip
 

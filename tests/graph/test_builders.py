@@ -185,7 +185,7 @@ def test_edge_lists_of_networkx_are_read(tmp_path, data, delimiter):
         ("a\n", r"edges.csv:1: expected two agents"),
         ("a,\n", r"edges.csv:1: expected two agents"),
         ("# nothing\n", r"edges.csv: there is no edge"),
-        ("a,b\nc,d\n", r"edges.csv: the graph is disconnected.*\{a, b\} \{c, d\}"),
+        ("a,b\nc,d\n", r"edges.csv: the graph is disconnected.*\{a, b\}, \{c, d\}"),
         ("a,a\n", r"edges.csv: edge \(a, a\)"),
     ],
 )

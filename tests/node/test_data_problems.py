@@ -13,6 +13,8 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from unweave.errors import ConfigError, DataError, GridOverflow
@@ -181,6 +183,32 @@ def test_malformed_lines_of_csv(
     (tmp_path / name).write_bytes(gzip.compress(raw) if zipped else raw)
     text = refused(private(tmp_path, DataSource(path=name), BetaBernoulli()))
     assert f"{name}, line {line}: {why}" in text
+
+
+def test_a_line_that_the_engine_accepts_is_not_blamed(tmp_path: Path) -> None:
+    """It ignores empty fields at the end of a line; another reader would not."""
+    (tmp_path / "d.csv").write_text(f"x,id\n0,1\n1,2,,\n\n1,{SENTINEL},3,4,5\n1\n")
+    text = refused(private(tmp_path, DataSource(path="d.csv"), BetaBernoulli()))
+    assert "d.csv, line 5: has 5 fields, but the header has 2" in text
+
+
+@given(
+    st.lists(st.sampled_from(["1,a", '0,"a{}b"', "", '1,"{}"', '0,"""{}"""']), max_size=8),
+    st.sampled_from(["1", "1,2,3", '1,"a" b', '1,"a']),
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+)
+def test_the_line_of_a_refused_record_is_that_of_the_file(
+    tmp_path_factory: pytest.TempPathFactory, before: list[str], bad: str, end: str, zipped: bool
+) -> None:
+    """Whatever blank lines and fields with line breaks come before it."""
+    folder = tmp_path_factory.mktemp("data")
+    lead = "".join(line.format(end) + end for line in ("x,id", *before))
+    raw = f"\ufeff{lead}{bad}{end}1,c{end}".encode()
+    name = "d.csv.gz" if zipped else "d.csv"
+    (folder / name).write_bytes(gzip.compress(raw) if zipped else raw)
+    text = refused(private(folder, DataSource(path=name), BetaBernoulli()))
+    assert f"{name}, line {lead.count(end) + 1}: has " in text
 
 
 def test_line_endings_inside_of_fields_are_not_those_of_lines(tmp_path: Path) -> None:

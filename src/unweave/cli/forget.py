@@ -199,26 +199,13 @@ def _copies(agents: Cluster, certificate: bytes) -> str:
 
 def _write(target: Path, certificate: bytes) -> None:
     """All of it or nothing: half a certificate would only look like a forged one."""
-    import os
-    import tempfile
+    from unweave.node.storage.atomic import write_atomic
 
     target = target.resolve()  # the file that a link means, not the link
     if target.exists() and not target.is_file():  # a pipe, a terminal: nothing to put in its place
         target.write_bytes(certificate)
         return
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(certificate)
-            file.flush()
-            os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, target)
-    except BaseException:
-        os.unlink(name)
-        raise
+    write_atomic(target, certificate)
 
 
 def _check_place(out: Path | None, folder: Path) -> None:

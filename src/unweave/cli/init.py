@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from unweave.address import Address
 from unweave.cli.completing import complete_model
+from unweave.text import listed
 
 if TYPE_CHECKING:
     from unweave.models import Model
@@ -198,7 +200,7 @@ def init(
         chosen = _model(model, {**stated, **constants})
     given = shares(data, names, replace(asked, model=chosen), split, seed)
     addresses = addresses_of(hosts, len(names))
-    taken = {int(port) for one in addresses if (port := one.rpartition(":")[2]).isdecimal()}
+    taken = {found.port for one in addresses if (found := Address.parse(one))}
     with progress(quiet=json) as bar:
         task = bar.add_task("making the agents' folders", total=len(names))
         manifest = create_network(
@@ -263,7 +265,7 @@ def init(
     if few := [agent for agent, n in given.counts.items() if n < MIN_RECORDS]:
         console.print(
             styled(
-                (", ".join(few[:5]), "yellow"),
+                (listed(few, 5), "yellow"),
                 f" will refuse to start with fewer than {MIN_RECORDS} records: give more, or lower "
                 "min_records in agent.toml.",
             ),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unweave.cli.findings import Result, found, well
 from unweave.cli.preflight import certificate_problem
-from unweave.cli.reaching import reach
+from unweave.cli.reaching import host_of, reach
 
 __all__ = ["look_at_hosts", "look_at_neighbours"]
 
@@ -55,12 +55,12 @@ def look_at_hosts(folder: Path, told: Collection[str]) -> list[Result]:
     here = {agent_name(home) for home in folder.glob("agents/*") if home.is_dir()}
     entries = {e.name: e.address for e in load(folder / "network.toml").entries if e.address}
     # One address of each host is enough where the agents are here; what runs is told elsewhere.
-    hosts = {address.rpartition(":")[0]: address for address in entries.values()}
+    hosts = {host_of(address): address for address in entries.values()}
     away = {name: address for name, address in entries.items() if name not in here}
     reached = reach([*hosts.values(), *away.values()])
     results, known = [], set()
     for name, address in entries.items():
-        host = address.rpartition(":")[0]
+        host = host_of(address)
         problem = reached[hosts[host]].problem
         if problem and name not in told and host not in known:
             results.append(_unfound(name, name, address, problem))

@@ -11,6 +11,7 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unweave.address import Address
 from unweave.cli.findings import Result, found, well
 from unweave.cli.reaching import host_problem
 from unweave.node.errors import ActionableError
@@ -230,11 +231,11 @@ def _status(agent: AgentFolder) -> dict[str, Any]:
         return {"phase": "running"}
 
 
-def _where(listen: str, setting: str) -> tuple[str, int]:
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
+def _where(listen: str, setting: str) -> Address:
+    found = Address.parse(listen)
+    if found is None:
         raise ActionableError(f'"{listen}" is not an address', f'write "host:port": {setting}')
-    return host.strip("[]"), int(port)
+    return found
 
 
 def _free(listen: str, setting: str) -> str:

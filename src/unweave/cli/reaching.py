@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
-__all__ = ["Reached", "host_problem", "reach"]
+from unweave.address import Address
+
+__all__ = ["Reached", "host_of", "host_problem", "reach"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -37,9 +39,9 @@ class Reached:
 def reach(addresses: Iterable[str]) -> dict[str, Reached]:
     """What each address comes to; every host is looked for once."""
     wanted = list(dict.fromkeys(addresses))
-    problems = _at_once(_find, dict.fromkeys(map(_host, wanted)), _LIMIT)
+    problems = _at_once(_find, dict.fromkeys(map(host_of, wanted)), _LIMIT)
     late = f"the name server did not answer within {_LIMIT:g} s"
-    found = {one: Reached(problems.get(_host(one), late)) for one in wanted}
+    found = {one: Reached(problems.get(host_of(one), late)) for one in wanted}
     there = [one for one in wanted if not found[one].problem]
     heard = _at_once(_answers, there, 2 * _ANSWER)
     return found | {one: Reached(answers=True) for one in there if heard.get(one)}
@@ -48,7 +50,8 @@ def reach(addresses: Iterable[str]) -> dict[str, Reached]:
 @cache
 def host_problem(host: str) -> str:
     """Why a host cannot be found; nothing if it can."""
-    return reach([f"{host}:0"])[f"{host}:0"].problem
+    address = str(Address(host, 0))
+    return reach([address])[address].problem
 
 
 def _at_once(ask: Callable[[K], V], keys: Iterable[K], limit: float) -> dict[K, V]:
@@ -75,8 +78,15 @@ def _at_once(ask: Callable[[K], V], keys: Iterable[K], limit: float) -> dict[K, 
     return found
 
 
-def _host(address: str) -> str:
-    return address.rpartition(":")[0].strip("[]")
+def host_of(address: str) -> str:
+    """The host of an address that a manifest has."""
+    return _parsed(address).host
+
+
+def _parsed(address: str) -> Address:
+    found = Address.parse(address)
+    assert found is not None  # the manifest has been checked
+    return found
 
 
 def _find(host: str) -> str:
@@ -88,9 +98,8 @@ def _find(host: str) -> str:
 
 
 def _answers(address: str) -> bool:
-    port = int(address.rpartition(":")[2])
     try:
-        socket.create_connection((_host(address), port), _ANSWER).close()
+        socket.create_connection(_parsed(address), _ANSWER).close()
     except (OSError, UnicodeError):
         return False
     return True

@@ -9,14 +9,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from unweave.text import quote
+from unweave.text import listed, quote
 
 if TYPE_CHECKING:
     from unweave.errors import UnweaveError
     from unweave.models import Model
-    from unweave.node.data.record_files import Records
     from unweave.node.data.source import DataSource
-    from unweave.operations.split import Trial
+    from unweave.operations.split import Records, Trial
 
 __all__ = ["SPLITS", "Columns", "Shares", "agents_of", "data_ranges", "shares"]
 
@@ -40,40 +39,42 @@ class Columns:
             found["decimal"] = self.decimal
         return {name: value for name, value in found.items() if value}
 
-    def check(self, path: Path, records: Records) -> None:
+    def check(self, records: Records) -> None:
         """Every column that is named must be there."""
         for column in self.model.columns:
             name = self.names.get(column, column)
             if name not in records.columns:
                 near = quote(f"{column}={_near(name, records.columns)}")
                 fix = f"name the one to use: --column {near}"
-                raise _no_column(path, name, f"{self.model.name} needs it", records, fix)
+                raise _no_column(name, f"{self.model.name} needs it", records, fix)
         if self.key is not None and self.key not in records.columns:
             fix = f"name the one to use: --key {quote(_near(self.key, records.columns))}"
-            raise _no_column(path, self.key, "--key", records, fix)
+            raise _no_column(self.key, "--key", records, fix)
 
-    def try_on(self, path: Path, records: Records) -> Trial:
+    def try_on(self, records: Records) -> Trial:
         """Every record must be one that the model can use."""
         from unweave.operations.split import try_records
 
-        self.check(path, records)
-        return try_records(path, self._source(path, records), records, self.model, self.names)
+        self.check(records)
+        return try_records(self._source(records), records, self.model, self.names)
 
     def ranges(self, path: Path) -> dict[str, tuple[float, float]]:
         """The smallest and the largest number of each of the model's columns."""
-        from unweave.node.data.record_files import read_records
-        from unweave.operations.split import read_extremes
+        from unweave.operations.split import Records, read_extremes
 
-        records = read_records(path)
-        self.check(path, records)
-        found = read_extremes(path, self._source(path, records), self.model, self.names)
+        records = Records(path)
+        self.check(records)
+        found = read_extremes(path, self._source(records), self.model, self.names)
         return dict(zip(self.model.columns, found, strict=bool(found)))
 
-    def _source(self, path: Path, records: Records) -> DataSource:
+    def _source(self, records: Records) -> DataSource:
         from unweave.node.data.source import DataSource
 
         return DataSource(
-            path=path.name, key=self.key, delimiter=records.delimiter, decimal=self.decimal
+            path=records.path.name,
+            key=self.key,
+            delimiter=records.delimiter,
+            decimal=self.decimal,
         )
 
     def fit(self, trials: Mapping[str, Trial], whose: str, path: Path | None = None) -> None:
@@ -82,8 +83,7 @@ class Columns:
         from unweave.errors import ConfigError
         from unweave.models import ConjugateModel
         from unweave.models.resolution import rounding_problem, sum_problem, weighted
-        from unweave.node.data.record_files import read_records
-        from unweave.operations.split import scale_for
+        from unweave.operations.split import Records, scale_for
 
         model, sums = self.model, [t.sums for t in trials.values() if t.sums is not None]
         if not sums or not isinstance(model, ConjugateModel):
@@ -98,7 +98,7 @@ class Columns:
             return
         fix = problem[1]
         if path is not None and any(model.resolution):
-            source = self._source(path, read_records(path))
+            source = self._source(Records(path))
             fix = scale_for(path, source, model, self.names) + " (or --scale auto)"
         raise ConfigError(f"--data: {problem[0]}. Fix: {fix}")
 
@@ -134,11 +134,11 @@ def _dealt(path: Path, agents: Sequence[str], columns: Columns, split: str, seed
     import numpy as np
 
     from unweave.errors import ConfigError, DataError
-    from unweave.node.data.record_files import data_name, read_records
+    from unweave.operations.split import Records, data_name
     from unweave.sharding import partition
 
-    records = read_records(path)
-    trial = columns.try_on(path, records)
+    records = Records(path)
+    trial = columns.try_on(records)
     if columns.model.reduction == "sum":  # else it depends on who gets what
         columns.fit({"": trial}, f"all {trial.size} records", path)
     last = columns.model.columns[-1]
@@ -175,7 +175,7 @@ def _labels(values: list[Any], decimal: str) -> Any:
 
 def _own_files(folder: Path, agents: Sequence[str], columns: Columns) -> Shares:
     from unweave.errors import UnweaveError
-    from unweave.node.data.record_files import read_records
+    from unweave.operations.split import Records
 
     files: dict[str, Path] = {}
     tables, counts, trials = {}, {}, {}
@@ -183,8 +183,8 @@ def _own_files(folder: Path, agents: Sequence[str], columns: Columns) -> Shares:
     for agent in agents:
         try:
             files[agent] = path = _file_of(folder, agent)
-            records = read_records(path)
-            trials[agent] = columns.try_on(path, records)
+            records = Records(path)
+            trials[agent] = columns.try_on(records)
             columns.fit({agent: trials[agent]}, f"the records of {path}", path)
         except UnweaveError as error:
             wrong.append(error)
@@ -298,11 +298,10 @@ def _near(name: str, columns: Sequence[str]) -> str:
     return close[0] if close else "NAME"
 
 
-def _no_column(path: Path, name: str, why: str, records: Records, fix: str) -> Exception:
+def _no_column(name: str, why: str, records: Records, fix: str) -> Exception:
     from unweave.errors import ConfigError
-    from unweave.node.data.reader import listed
 
-    found = listed(records.columns)
+    found = listed(map(repr, records.columns), 12)
     return ConfigError(
-        f"{path}: there is no column {name!r} ({why}); its columns are {found}: {fix}"
+        f"{records.path}: there is no column {name!r} ({why}); its columns are {found}: {fix}"
     )

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from unweave.protocol.certificate.verify import Account, Erased
     from unweave.protocol.terms import Terms
 
+from unweave.text import listed
+
 __all__ = ["verify"]
 
 _MEANING = {
@@ -164,9 +166,9 @@ def _found(name: str, keys: list[str], lacking: list[str]) -> list[str]:
     number = f"{len(keys)} key{'s' * (len(keys) != 1)}"
     if not lacking:
         return [f"Erased: all {number}, as records of {name}."]
-    shown = ", ".join(lacking[:10]) + (" …" if len(lacking) > 10 else "")
     return [
-        f"{len(lacking)} of {number} not found among the erased records of {name}: {shown}",
+        f"{len(lacking)} of {number} not found among the erased records of {name}: "
+        f"{listed(lacking, 10)}",
         "An earlier certificate may have them (give all of them), or they were never erased.",
     ]
 
@@ -199,11 +201,13 @@ def _account(account: Account, network: str) -> list[Any]:
     lines = [
         styled(("The certificate holds.", "green")),
         table,
-        f"Attested by {_names(account.attested)}; closed by {account.closed_by}.",
+        f"Attested by {listed(account.attested, 12)}; closed by {account.closed_by}.",
     ]
     if account.not_attested:
-        lines.append(f"Gone by a quorum of votes, not attested: {_names(account.not_attested)}.")
-    lines.append(f"The sum holds factors of {_names(account.included) or 'nobody'}.")
+        lines.append(
+            f"Gone by a quorum of votes, not attested: {listed(account.not_attested, 12)}."
+        )
+    lines.append(f"The sum holds factors of {listed(account.included, 12, 'nobody')}.")
     lines += [
         styled((k, "bold"), f": {_MEANING[k]}.") for k in sorted({e.kind for e in account.erasures})
     ]
@@ -234,11 +238,6 @@ def _estimate(found: Mapping[str, Any]) -> str:
     if not isinstance(kl, int | float):
         return f"KL to the retrained optimum: not estimated ({how.removeprefix('none: ')})."
     return f"Estimated KL to the retrained optimum: {kl:.2g} ({how})."
-
-
-def _names(names: tuple[str, ...]) -> str:
-    shown = ", ".join(names[:12])
-    return shown if len(names) <= 12 else f"{shown} and {len(names) - 12} more"
 
 
 def _what(one: Erased) -> str:

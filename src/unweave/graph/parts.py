@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from unweave.arguments import is_whole, shown
 from unweave.errors import GraphError
+from unweave.text import listed
 
 __all__ = [
     "Disconnected",
@@ -50,8 +51,7 @@ def unknown_agent(name: str, agents: tuple[str, ...]) -> str:
     near = get_close_matches(name, agents, n=3, cutoff=0.5)
     if near:
         return f"no agent is named {name!r}; near: {', '.join(near)}"
-    shown = ", ".join(agents[:5]) + (", …" if len(agents) > 5 else "")
-    return f"no agent is named {name!r}; the agents are {shown}"
+    return f"no agent is named {name!r}; the agents are {listed(agents, 5)}"
 
 
 def index_pairs(
@@ -103,13 +103,8 @@ def csr_arrays(
 
 
 def refuse_disconnected(names: tuple[str, ...], components: list[list[int]]) -> NoReturn:
-    def show(component: list[int]) -> str:
-        more = f", … {len(component) - 6} more" if len(component) > 6 else ""
-        return "{" + ", ".join(names[k] for k in component[:6]) + more + "}"
-
-    shown = " ".join(show(c) for c in components[:6])
-    more = f" … {len(components) - 6} more" if len(components) > 6 else ""
+    shown = [f"{{{listed((names[k] for k in component), 6)}}}" for component in components]
     raise Disconnected(
         f"the graph is disconnected, so no token can reach every agent; "
-        f"its {len(components)} components: {shown}{more}. Add edges between them"
+        f"its {len(components)} components: {listed(shown, 6)}. Add edges between them"
     )

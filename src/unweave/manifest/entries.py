@@ -6,6 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from unweave.address import ADDRESS, Address
 from unweave.errors import ConfigError
 from unweave.protocol.terms import Timeouts
 
@@ -28,9 +29,7 @@ class AgentEntry(StrictTable):
     """One agent. Its identity is a certificate, a public key, or (if that is all) a key id."""
 
     name: Annotated[str, Field(pattern=NAME)]
-    address: (
-        Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]/]+):\d{1,5}$")] | None
-    ) = None
+    address: Annotated[str, Field(pattern=ADDRESS)] | None = None
     certificate: str | None = None
     public_key: str | None = None
     keyid: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
@@ -50,7 +49,8 @@ class AgentEntry(StrictTable):
             )
         if self.certificate and self.public_key:
             raise ConfigError("has a certificate and a public_key: the certificate holds the key")
-        if self.address is not None and not 0 < int(self.address.rpartition(":")[2]) < 65536:
+        found = None if self.address is None else Address.parse(self.address)
+        if self.address is not None and (found is None or not found.port):
             raise ConfigError(f"address {self.address!r}: the port must be from 1 to 65535")
         return self
 

@@ -218,9 +218,12 @@ class Manifest(StrictTable):
 
     def to_toml(self) -> str:
         """The file's text. Defaults are written out: they may change, a network's terms may not."""
-        from unweave.manifest.toml import write_toml
+        import tomli_w
 
-        return write_toml(self.model_dump(exclude_none=True))
+        values = self.model_dump(exclude_none=True)
+        text = tomli_w.dumps(values)
+        # A PEM is readable as a multi-line string, but those lose the \r of a \r\n.
+        return text if r"\r" in text else tomli_w.dumps(values, multiline_strings=True)
 
     def write(self, path: str | Path) -> None:
         """Write the exact bytes that `digest` names."""

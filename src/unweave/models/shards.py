@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError, DataError
 from unweave.models.columns import Column, truth
+from unweave.text import listed
 
 __all__ = ["Shard", "read"]
 
@@ -90,7 +91,7 @@ def read(
     if unknown := [name for name in called if name not in {c.name for c in schema}]:
         raise ConfigError(
             f"columns names {unknown[0]!r}, which the model does not have; its columns are "
-            f"{_listed([c.name for c in schema])}"
+            f"{listed([c.name for c in schema])}"
         )
     rows = _table(data, schema, agent, called)
     if rows.shape[0] == 0:
@@ -136,7 +137,7 @@ def _table(data: Any, schema: Sequence[Column], agent: str, called: Mapping[str,
     if rows.shape[1] != len(names):
         raise DataError(
             f"agent {agent!r}: the data has {rows.shape[1]} columns, expected {len(names)} "
-            f"({_listed(names)})"
+            f"({listed(names)})"
         )
     return np.array(rows, dtype=np.float64, order="C")
 
@@ -148,8 +149,8 @@ def _from_named(data: Any, schema: Sequence[Column], agent: str, called: Mapping
     for expected, name in zip(schema, names, strict=True):
         if name not in given:
             raise DataError(
-                f"agent {agent!r}: column {name!r} is missing; expected {_listed(names)}, "
-                f"found {_listed([*given])}: rename it, or say columns={{{expected.name!r}: …}}"
+                f"agent {agent!r}: column {name!r} is missing; expected {listed(names)}, "
+                f"found {listed([*given])}: rename it, or say columns={{{expected.name!r}: …}}"
             )
     columns = []
     for expected, name in zip(schema, names, strict=True):
@@ -177,7 +178,7 @@ def _block(data: Any, agent: str, place: str, schema: Sequence[Column]) -> Rows:
     except (ValueError, TypeError):
         raise DataError(
             f"{where}: the rows have different lengths; expected {len(names)} columns "
-            f"({_listed(names)})"
+            f"({listed(names)})"
         ) from None
     if array.ndim == 0:
         if isinstance(data, Iterable) and not isinstance(data, str | bytes | Set):
@@ -185,12 +186,12 @@ def _block(data: Any, agent: str, place: str, schema: Sequence[Column]) -> Rows:
         what = "None" if data is None else f"of type {type(data).__name__}"
         raise DataError(
             f"{where}: the data is {what}; expected an array, a list, a mapping or a data frame "
-            f"with {len(names)} columns ({_listed(names)})"
+            f"with {len(names)} columns ({listed(names)})"
         )
     if array.ndim > 2:
         raise DataError(
             f"{where}: the data has {array.ndim} dimensions; expected rows of "
-            f"{len(names)} columns ({_listed(names)})"
+            f"{len(names)} columns ({listed(names)})"
         )
     if array.ndim == 1:
         array = array[:, None]
@@ -223,8 +224,3 @@ def _from_objects(array: NDArray[Any], where: str, schema: Sequence[Column]) -> 
 
 def _is_binary(schema: Sequence[Column], j: int) -> bool:
     return j < len(schema) and schema[j].binary
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = [str(name) for name in names[:8]]
-    return ", ".join(shown) + (f", … ({len(names)} in all)" if len(names) > 8 else "")

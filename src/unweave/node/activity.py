@@ -17,6 +17,7 @@ from unweave.protocol.messages import ParkNotice
 from unweave.protocol.state import State
 from unweave.protocol.statements import Intent, Tombstone
 from unweave.protocol.token import NEVER, NOTHING, Tomb, digest, requested_of
+from unweave.text import listed
 
 __all__ = ["MISMATCH", "ActivityEntry", "log_activity", "news"]
 
@@ -47,7 +48,7 @@ def news(before: State, after: State) -> Iterator[ActivityEntry]:
     name = after.terms.name
     if after.peers.synced and not before.peers.synced:
         heard = [name(k) for k in after.neighbours if k in after.peers.welcomed]
-        yield ActivityEntry("joined", {"neighbours": _listed(heard) or "none"})
+        yield ActivityEntry("joined", {"neighbours": listed(heard)})
     if after.peers.suspects is not before.peers.suspects:
         for k in sorted(after.peers.suspects - before.peers.suspects):
             yield ActivityEntry("a neighbour does not answer", {"agent": name(k)}, "warning")
@@ -134,7 +135,7 @@ def _rested(before: State, after: State) -> Iterator[ActivityEntry]:
     if proved - _proved(before.token.parked):
         agents = [name(agent) for agent in sorted({requested_of(request) for request in proved})]
         requests = sorted(request.hex() for request in proved)
-        yield ActivityEntry("certified", {"agents": _listed(agents), "requests": _listed(requests)})
+        yield ActivityEntry("certified", {"agents": listed(agents), "requests": listed(requests)})
 
 
 def _proved(rest: ParkNotice | None) -> set[bytes]:
@@ -147,8 +148,3 @@ def _scope(record: Intent | Tombstone) -> str:
     if record.whole:
         return "everything"
     return "1 record" if len(record.rows) == 1 else f"{len(record.rows)} records"
-
-
-def _listed(names: list[str]) -> str:
-    shown = ",".join(names[:8])
-    return shown if len(names) <= 8 else f"{shown},… ({len(names)} in all)"

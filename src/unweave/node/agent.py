@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from unweave.address import Address
 from unweave.errors import ConfigError, DataError, GridOverflow, UnweaveError
 from unweave.keys import keyid_of, public_key
 from unweave.node.api.server import Api, Monitoring
@@ -131,7 +132,7 @@ async def _monitor(monitoring: Monitoring, log: Log) -> None:
     except ConfigError as error:
         log.error("no metrics", why=str(error))
     else:
-        log.info("metrics", url=f"http://{monitoring.host}:{monitoring.port}/metrics")
+        log.info("metrics", url=f"http://{Address(monitoring.host, monitoring.port)}/metrics")
 
 
 class _Said(NamedTuple):

@@ -32,7 +32,8 @@ from unweave.node.config import AGENT_FILE, AgentFolder
 from unweave.node.data.commitments import KEY_FILE as KEY_COLUMN_FILE
 from unweave.node.data.private import SEEN_FILE
 from unweave.node.identity import CERTIFICATE_FILE, KEY_FILE
-from unweave.node.storage.file import explained, inspect, sync_directory
+from unweave.node.storage.atomic import sync_directory
+from unweave.node.storage.file import explained, inspect
 from unweave.node.storage.schema import MIGRATIONS
 from unweave.node.storage.sqlite import open_store
 

@@ -22,7 +22,7 @@ from unweave.models import ConjugateModel, Model, Shard
 from unweave.node.data.private import PrivateData
 from unweave.node.log import Log
 from unweave.protocol.events import UNKNOWN, Done, Freeze, Judge, Solve, SolveResult, Unknown, Work
-from unweave.protocol.ports import Worker
+from unweave.protocol.ports import Worker, answer
 from unweave.protocol.terms import Terms
 from unweave.solvers import Solver
 from unweave.solvers.worker import ModelWorker
@@ -98,7 +98,7 @@ class ComputeQueue:
         if self._stuck is not None and not self._stuck.done():
             raise SolverError("the solver is still busy with what it could not answer in time")
         loop = asyncio.get_running_loop()
-        asked = loop.run_in_executor(self._thread, self._asked, work)
+        asked = loop.run_in_executor(self._thread, answer, self._worker, work)
         await asyncio.wait({asked}, timeout=self._limit)
         if not asked.done():
             asked.add_done_callback(_heard)
@@ -112,15 +112,6 @@ class ComputeQueue:
             kind = type(work).__name__.lower()
             raise SolverError(f"{type(result).__name__} is no answer to {kind}")
         return result
-
-    def _asked(self, work: Work) -> Any:
-        if isinstance(work, Solve):
-            return self._worker.solve(work)
-        if isinstance(work, Judge):
-            return self._worker.judge(work)
-        if isinstance(work, Freeze):
-            return self._worker.freeze(work)
-        return self._worker.appraise(work)
 
 
 def _sound(work: Work, result: Any, terms: Terms) -> bool:

@@ -21,7 +21,6 @@ key = "id"
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -34,7 +33,7 @@ from unweave.manifest import Manifest, load
 from unweave.node.data.source import DataSource
 from unweave.node.errors import BadSetting
 from unweave.protocol.terms import Terms
-from unweave.text import quote
+from unweave.text import listed, quote
 
 __all__ = ["AGENT_FILE", "SUPERVISOR", "AgentConfig", "AgentFolder", "agent_name", "find_agents"]
 
@@ -110,13 +109,9 @@ class AgentFolder:
         if config.name not in manifest.topology.agents:
             raise BadSetting(
                 f'{file}: name = "{config.name}", but the manifest has no such agent',
-                f"mend the name; the agents are {_some(manifest.topology.agents)}",
+                f"mend the name; the agents are {listed(manifest.topology.agents)}",
             )
         return cls(path, config, manifest, manifest.terms())
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
 
 
 def _validated(values: dict[str, Any], file: Path) -> AgentConfig:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from unweave.node.storage.file import sync_directory
+from unweave.node.storage.atomic import write_atomic
 from unweave.protocol.certificate.write import closing_of, tombstones_of
 from unweave.protocol.ports import Store
 from unweave.protocol.requests import record_intent
@@ -46,13 +45,7 @@ class CertificateStore:
         path = self._folder / f"certificate-{epoch}-{hop}-{name}.json"
         if not path.exists():
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            temporary = path.with_suffix(".tmp")
-            with temporary.open("wb") as file:
-                file.write(certificate)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            sync_directory(path)
+            write_atomic(path, certificate)
         if self._index is not None:
             self._index |= dict.fromkeys(closing["erasures"], path)
         return path

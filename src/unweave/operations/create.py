@@ -127,7 +127,7 @@ def _umask() -> int:
 
 
 def _write_agent_file(home: Path, name: str, data: Mapping[str, Any], metrics: str) -> None:
-    from unweave.manifest.toml import write_toml
+    import tomli_w
 
     head = (
         "# One agent. Its neighbours see the tokens it passes on, and from two of them in a row\n"
@@ -138,7 +138,7 @@ def _write_agent_file(home: Path, name: str, data: Mapping[str, Any], metrics: s
     if metrics:
         values["metrics"] = metrics
     values["data"] = dict(data)
-    (home / AGENT_FILE).write_text(head + write_toml(values))
+    (home / AGENT_FILE).write_text(head + tomli_w.dumps(values))
 
 
 def free_ports(count: int, but: Collection[int] = ()) -> list[int]:

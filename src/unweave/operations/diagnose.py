@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,9 +10,9 @@ from unweave.graph.topology import Topology
 from unweave.node.api.client import asleep, lives
 from unweave.node.config import AgentFolder
 from unweave.operations.cluster import Cluster
-from unweave.text import quote
+from unweave.text import listed, quote
 
-__all__ = ["cut_apart", "few", "parts_without", "stall_report"]
+__all__ = ["cut_apart", "parts_without", "stall_report"]
 
 
 def parts_without(topology: Topology, out: Set[str]) -> list[list[str]]:
@@ -38,7 +38,7 @@ def cut_apart(topology: Topology, left: Set[str], down: Set[str], folders: dict[
     bridges = [name for name in dead if len(parts_without(topology, left | dead - {name})) < 2]
     chosen = [name for name in topology.agents if name in (bridges or dead)]
     without = ", ".join(name for name in topology.agents if name in left | dead)
-    apart = " | ".join(_shown(part) for part in parts)
+    apart = " | ".join(listed(part) for part in parts)
     text = (
         f"without {without} the remaining agents are not connected with each other ({apart}): "
         "votes and the token cannot cross. "
@@ -48,14 +48,9 @@ def cut_apart(topology: Topology, left: Set[str], down: Set[str], folders: dict[
     one = "one of " if len(bridges) > 1 else ""
     how = f"`unweave agent {quote(folders.get(chosen[0], 'AGENT_DIR'))}`"
     return (
-        f"{text}Start {one}{_shown(chosen)} again ({how}), or make a new network of those that "
+        f"{text}Start {one}{listed(chosen)} again ({how}), or make a new network of those that "
         "remain (`unweave init`)"
     )
-
-
-def _shown(names: list[str]) -> str:
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(names[:8]) + more
 
 
 # ------------------------------------------------------------------------------
@@ -92,15 +87,10 @@ def stall_report(agents: Cluster, waiting: list[str] | None = None, within: floa
     named = {name: trouble[name] for name in waiting if name in trouble}
     if named:
         return _told(named)
-    living = f"{few(waiting)}, which {_run(waiting)}, but {_have(waiting)} not seen the token yet"
+    living = (
+        f"{listed(waiting, 5)}, which {_run(waiting)}, but {_have(waiting)} not seen the token yet"
+    )
     return f"{living}; and for {_told(trouble)}" if trouble else living
-
-
-def few(names: Iterable[str]) -> str:
-    """The first names of many."""
-    names = list(names)
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more
 
 
 def _trouble(
@@ -132,14 +122,14 @@ def _unheard(name: str, found: dict[str, dict[str, Any]]) -> str:
         return ""
     others = [status.get("others", {}).get(name, {}) for status in found.values()]
     ago = [o["heard_seconds_ago"] for o in others if o.get("heard_seconds_ago") is not None]
-    return f"not heard by {few(by)}" + (f" for {min(ago):.0f} s" if ago else "")
+    return f"not heard by {listed(by, 5)}" + (f" for {min(ago):.0f} s" if ago else "")
 
 
 def _told(trouble: dict[str, _Trouble]) -> str:
     kinds: dict[str, list[str]] = {}
     for name, one in trouble.items():
         kinds.setdefault(one.kind, []).append(name)
-    return "; ".join(f"{few(names)} ({trouble[names[0]].what})" for names in kinds.values())
+    return "; ".join(f"{listed(names, 5)} ({trouble[names[0]].what})" for names in kinds.values())
 
 
 def _run(names: list[str]) -> str:

@@ -17,11 +17,11 @@ from unweave.node.api.report import GONE
 from unweave.node.config import AgentFolder
 from unweave.node.identity import Identity
 from unweave.operations.cluster import LOOK, Cluster, TimedOut, wait_until
-from unweave.operations.diagnose import cut_apart, few, stall_report
+from unweave.operations.diagnose import cut_apart, stall_report
 from unweave.operations.votes import collect_votes, told
 from unweave.protocol.certificate.verify import Erased, verify
 from unweave.protocol.certificate.write import tombstones_of
-from unweave.text import quote
+from unweave.text import listed, quote
 
 __all__ = ["audit_and_wait", "did_not_add_up", "erase_and_wait", "erased_keys", "on_record"]
 
@@ -134,7 +134,7 @@ def _progress(
     if state == "removed":
         waiting = report["waiting_for"]
         number = "1 attestation" if len(waiting) == 1 else f"{len(waiting)} attestations"
-        return f"taken out; {number} to come: {few(waiting)}"
+        return f"taken out; {number} to come: {listed(waiting, 5)}"
     return "the token is on its way"
 
 
@@ -143,7 +143,7 @@ def _votes(
 ) -> str:
     """How many, whose, and who refused."""
     voted = status.get("votes", {}).get(name, [])
-    text = f"{report['votes']} of {report['quorum']} votes that {name} is gone ({few(voted)})"
+    text = f"{report['votes']} of {report['quorum']} votes that {name} is gone ({listed(voted, 5)})"
     return f"{text}; not by {told(refused)}" if refused else text
 
 
@@ -152,7 +152,7 @@ def _who_votes(
 ) -> str:
     silent = _silent(name, status, refused)
     return (
-        f"only {_votes(name, report, status, refused)}. Not heard of: {few(silent)}; their "
+        f"only {_votes(name, report, status, refused)}. Not heard of: {listed(silent, 5)}; their "
         f"operators vote with `unweave vote AGENT_DIR {quote(name)}`, and the request stands: then "
         f"ask again with {again}"
     )

@@ -1,32 +1,136 @@
-"""A user's own file, looked at as an agent will: what is wrong is named by its line there.
+"""A user's own file of records: looked at as an agent will, then split among several agents.
 
-An agent refuses records that its model cannot use. Once they were dealt out, the number of a bad
-record in somebody's share would tell its user nothing.
+An agent refuses records that its model cannot use. What is wrong is named by its line in the user's
+file: the number of a record in somebody's share would tell the user nothing.
 """
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from unweave.errors import DataError, GridOverflow, UnweaveError
 from unweave.models import ConjugateModel, Model
 from unweave.models.resolution import Extremes
+from unweave.node.data.csv_lines import DELIMITERS, open_text
 from unweave.node.data.diagnostics import refusal
-from unweave.node.data.duckdb_reader import open_duck
-from unweave.node.data.duckdb_sql import Sums
-from unweave.node.data.reader import Reader, Wanted, checked, mended, read_sums
-from unweave.node.data.record_files import Records
-from unweave.node.data.source import DataSource
+from unweave.node.data.duckdb_reader import (
+    connect,
+    csv_scan,
+    delimiter_of,
+    file_part,
+    open_duck,
+    private,
+    quoted,
+)
+from unweave.node.data.json_lines import is_array
+from unweave.node.data.reader import Reader, Sums, Wanted, checked, mended
+from unweave.node.data.source import DataSource, format_of
 
-__all__ = ["Trial", "read_extremes", "scale_for", "try_records"]
+__all__ = ["Records", "Trial", "data_name", "read_extremes", "scale_for", "try_records"]
 
 
 _CELLS = 1 << 18
 _ALL: frozenset[str] = frozenset()
+
+
+class Records:
+    """The records of one file, in the engine's memory and in the file's order.
+
+    Nothing is parsed and printed again where that could change it: a CSV cell and a JSON record are
+    text, a Parquet column has its type.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb"):
+                pass  # the engine does not say why a file cannot be opened
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+        self._engine = connect(Path(tempfile.gettempdir()), 2)
+        with _told_of(path):
+            self.delimiter = _delimiter(path)
+            source = DataSource(path=path.name, delimiter=self.delimiter)
+            self._part = part = file_part(self._engine, path, source, "")
+            name = quoted(str(path), "'")
+            scan = {
+                # The header is a record like the others: it keeps its names, though two are alike.
+                "csv": f"FROM {csv_scan([part], 'header = false')}" if part.types else "",
+                "json": "SELECT CASE json_type(json) WHEN 'OBJECT' THEN json ELSE error('') END "
+                f"AS json FROM read_json_objects({name})",
+                "parquet": f"FROM read_parquet({name})",
+            }[part.format]
+            with private(self._engine, "", part):
+                self._engine.execute(f"CREATE TABLE records AS {scan}")
+        self.columns = [name for name, _ in part.types]
+        self._header = int(part.format == "csv")
+        self.size = int(self._rows("SELECT COUNT(*) FROM records")[0][0]) - self._header
+        if self.size == 0:
+            raise DataError(f"{path}: there are no records in it: expected at least one")
+
+    def column(self, name: str) -> list[Any]:
+        """The values of one column: as they are, of a CSV file as text."""
+        cell = {"csv": f"s{self.columns.index(name)}", "json": "json"}
+        chosen = cell.get(self._part.format, quoted(name))
+        found = self._rows(
+            f"SELECT {chosen} FROM records WHERE rowid >= {self._header} ORDER BY rowid"
+        )
+        if self._part.format == "json":
+            return [json.loads(text).get(name) for (text,) in found]
+        return [value for (value,) in found]
+
+    def place(self, row: int) -> str:
+        """Where a record is, for people: the line where it begins, if the file has lines."""
+        return self._part.where(row + 1)
+
+    def write(self, path: Path, rows: Iterable[int]) -> None:
+        """Some of the records to another file of the same kind, in the order that they have."""
+        mine = [*range(self._header), *(int(row) + self._header for row in rows)]
+        self._engine.execute(
+            "CREATE OR REPLACE TEMP TABLE mine AS SELECT unnest(CAST(? AS BIGINT[])) AS row", [mine]
+        )
+        form = "FORMAT parquet"
+        if self._part.format == "csv":
+            mark = quoted(self._part.delimiter, "'")
+            form = f"FORMAT csv, HEADER false, DELIMITER {mark}, QUOTE '\"', ESCAPE '\"'"
+        elif self._part.format == "json":
+            # FORMAT json would print each record anew: 1e2 as 100.0, and null where it has nothing.
+            form = "FORMAT csv, HEADER false, DELIMITER '', QUOTE '', ESCAPE ''"
+            if is_array(self.path):
+                form += ", PREFIX '[\n', NEW_LINE ',\n', SUFFIX '\n]\n'"
+        self._engine.execute(
+            "COPY (SELECT * FROM records WHERE rowid IN (SELECT row FROM mine) ORDER BY rowid) "
+            f"TO {quoted(str(path), chr(39))} ({form})"
+        )
+
+    def _rows(self, sql: str) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = self._engine.execute(sql).fetchall()
+        return found
+
+
+def data_name(path: Path) -> str:
+    """What a share of this file is called: data.csv, data.ndjson, …; shares are not compressed."""
+    plain = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    return f"data{plain.suffix.lower()}"
+
+
+def _delimiter(path: Path) -> str | None:
+    """What separates the names in the first line of a CSV file, if its ending tells another."""
+    expected = delimiter_of(path)
+    if format_of(path, "") != "csv":
+        return None
+    try:
+        with open_text(path) as lines:
+            header = next(lines, "")
+    except (OSError, EOFError):
+        return None  # the reader of the header says so
+    found = expected if expected in header else max(DELIMITERS, key=header.count)
+    return None if found == expected else found
 
 
 class Trial(NamedTuple):
@@ -38,9 +142,10 @@ class Trial(NamedTuple):
 
 
 def try_records(
-    path: Path, source: DataSource, records: Records, model: Model, names: Mapping[str, str]
+    source: DataSource, records: Records, model: Model, names: Mapping[str, str]
 ) -> Trial:
     """DataError if a record cannot be used, or has no key though the others have."""
+    path = records.path
     with _opened(path, source, model, names) as (reader, wanted, chunk):
         size, sums = _tried(reader, wanted, chunk)
         nameless, repeated = reader.named()
@@ -76,11 +181,9 @@ def _opened(
 ) -> Iterator[tuple[Reader, Wanted, int]]:
     wanted = Wanted("", model, tuple(names.get(name, name) for name in model.columns), source.key)
     chunk = max(1, _CELLS // len(model.columns))
-    try:
-        with open_duck(Path(tempfile.gettempdir()), source, [path.absolute()], wanted, 2) as reader:
-            yield reader, wanted, chunk
-    except UnweaveError as error:
-        raise DataError(_here(str(error), path)) from None
+    files = [path.absolute()]
+    with _told_of(path), open_duck(Path(tempfile.gettempdir()), source, files, wanted, 2) as reader:
+        yield reader, wanted, chunk
 
 
 def _tried(reader: Reader, wanted: Wanted, chunk: int) -> tuple[int, Sums | None]:
@@ -88,7 +191,7 @@ def _tried(reader: Reader, wanted: Wanted, chunk: int) -> tuple[int, Sums | None
     model = wanted.model
     try:
         if isinstance(model, ConjugateModel):
-            sums = read_sums(reader, model, _ALL, chunk)
+            sums = reader.sums(model, _ALL, chunk)
             if sums is not None:
                 return sums.n, sums
         else:
@@ -101,6 +204,11 @@ def _tried(reader: Reader, wanted: Wanted, chunk: int) -> tuple[int, Sums | None
     raise refusal(reader, wanted, _ALL, chunk) or DataError("it changes while it is read")
 
 
-def _here(text: str, path: Path) -> str:
+@contextmanager
+def _told_of(path: Path) -> Iterator[None]:
     """The words of an agent about its file, about the user's."""
-    return text.removeprefix("agent '', ").replace(path.name, str(path), 1)
+    try:
+        yield
+    except UnweaveError as error:
+        text = str(error).removeprefix("agent '', ").removeprefix("agent '': ")
+        raise DataError(text.replace(path.name, str(path), 1)) from None

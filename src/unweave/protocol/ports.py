@@ -16,11 +16,11 @@ from typing import Any, Protocol
 
 from unweave.errors import TransportError, WireError
 from unweave.grid import Ints
-from unweave.protocol.events import Appraise, Freeze, Judge, Solve, SolveResult, Unknown
+from unweave.protocol.events import Appraise, Freeze, Judge, Solve, SolveResult, Unknown, Work
 from unweave.protocol.state import State
 from unweave.protocol.terms import Terms
 
-__all__ = ["Deliver", "MemoryStore", "MemoryTransport", "Store", "Transport", "Worker"]
+__all__ = ["Deliver", "MemoryStore", "MemoryTransport", "Store", "Transport", "Worker", "answer"]
 
 
 class Store(Protocol):
@@ -144,3 +144,14 @@ class Worker(Protocol):
     def judge(self, work: Judge) -> bool: ...
     def freeze(self, work: Freeze) -> Ints | Unknown: ...
     def appraise(self, work: Appraise) -> dict[str, Any]: ...
+
+
+def answer(worker: Worker, work: Work) -> Any:
+    """A worker's answer to one question."""
+    if isinstance(work, Solve):
+        return worker.solve(work)
+    if isinstance(work, Judge):
+        return worker.judge(work)
+    if isinstance(work, Freeze):
+        return worker.freeze(work)
+    return worker.appraise(work)

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from unweave.graph import Topology
+from unweave.graph import Topology, first_agent
 from unweave.grid import Grid, Ints
 from unweave.persistent import Bitmap
-from unweave.rng import Purpose, derive, uniform
 
 __all__ = ["Terms", "Timeouts"]
 
@@ -71,7 +70,7 @@ class Terms:
     @cached_property
     def genesis(self) -> int:
         """The agent that opens epoch 1, uniform under the seed."""
-        return int(uniform(derive(self.seed, Purpose.GENESIS), 0) * self.size)
+        return first_agent(self.size, self.seed)
 
     @cached_property
     def sweep_orders(self) -> dict[int, tuple[int, ...]]:

@@ -32,11 +32,10 @@ from unweave.protocol.events import (
     Send,
     Solve,
     Tick,
-    Work,
 )
 from unweave.protocol.machine import handle, start
 from unweave.protocol.messages import Ack, Message, Pass
-from unweave.protocol.ports import Worker
+from unweave.protocol.ports import Worker, answer
 from unweave.protocol.state import Parked, State, unsigned
 from unweave.protocol.statements import Sign
 from unweave.protocol.terms import Terms
@@ -326,13 +325,3 @@ class World:
 
     def _sign(self, k: int) -> Sign:
         return unsigned if self.signers is None else self.signers[k]
-
-
-def answer(worker: Worker, work: Work) -> object:
-    if isinstance(work, Solve):
-        return worker.solve(work)
-    if isinstance(work, Judge):
-        return worker.judge(work)
-    if isinstance(work, Freeze):
-        return worker.freeze(work)
-    return worker.appraise(work)

@@ -20,6 +20,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from unweave.address import Address
 from unweave.errors import ConfigError, DataError, MissingExtra, UnweaveError
 from unweave.json_form import as_json, error_report
 from unweave.node.api.metrics import Metrics
@@ -46,6 +47,7 @@ from unweave.node.driver import AgentDriver, NotReady
 from unweave.node.erasures import asked_before, erased_before
 from unweave.protocol.events import EraseRequested, Refused, VoteCast, WakeRequested
 from unweave.protocol.token import request_id, requested_of
+from unweave.text import listed
 
 __all__ = ["Api", "HttpServer", "Monitoring"]
 
@@ -291,12 +293,11 @@ class Api:
         if unknown:
             strange = set(unknown)
             lines = [n for n, key in enumerate(keys, 1) if key in strange]
-            shown = ", ".join(map(str, lines[:5])) + (", …" if len(lines) > 5 else "")
             raise DataError(
                 f"{len(unknown)} of {len(keys)} keys are not in the data of "
                 f"{self.node.folder.config.name}: check the keys file (one key per line; "
-                f"key number {shown}); if they were deleted from the data already, --missing-ok "
-                "erases them for good"
+                f"key number {listed(lines, 5)}); if they were deleted from the data already, "
+                "--missing-ok erases them for good"
             )
         return found | absent, absent
 
@@ -359,13 +360,13 @@ class Monitoring:
     otherwise. Nothing else is served there."""
 
     def __init__(self, node: AgentDriver, where: str) -> None:
-        host, _, port = where.rpartition(":")
-        if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        address = Address.parse(where)
+        if address is None:
             raise ConfigError(
                 f'metrics = "{where}": expected "host:port" with a port up to 65535, or "" to turn '
                 "it off: mend it in agent.toml"
             )
-        self.host, self.port = host.removeprefix("[").removesuffix("]"), int(port)
+        self.host, self.port = address
         app = Starlette(routes=_monitoring(Metrics(node)))
         self._server = HttpServer(app, visitors=True)
 
@@ -377,9 +378,9 @@ class Monitoring:
             listener = socket.create_server(found[0][4][:2], family=found[0][0])
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
+            where = Address(self.host, self.port)
             raise ConfigError(
-                f"metrics: cannot listen on {self.host}:{self.port} ({why}): choose another "
-                "address in agent.toml"
+                f"metrics: cannot listen on {where} ({why}): choose another address in agent.toml"
             ) from None
         self.port = listener.getsockname()[1]
         await self._server.start(listener)

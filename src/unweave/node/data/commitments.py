@@ -13,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-import os
 from pathlib import Path
 
 from unweave.node.errors import BadData
+from unweave.node.storage.atomic import write_atomic
 
 __all__ = ["COMMITMENT_SIZE", "KEY_FILE", "Key", "canonical", "check_key", "commitment", "pads"]
 
@@ -69,12 +69,7 @@ def check_key(folder: Path, key: str, agent: str) -> None:
         known = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         with contextlib.suppress(PermissionError):  # somebody else's look at the folder
-            part = path.with_suffix(".part")
-            with part.open("w", encoding="utf-8") as file:
-                file.write(key)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(part, path)
+            write_atomic(path, key.encode())
         return
     if known != key:
         raise BadData(

@@ -1,8 +1,7 @@
-"""CSV files as text: their header, the line of a record, and why an engine refused one.
+"""CSV files as text: their header, the line of a record, and what no engine says about a line.
 
-The engine that reads the records says little about lines, and what it says quotes them. These
-functions read a file again, line by line, when there is something to explain; a value never comes
-out.
+The engine counts records and bytes, not lines, and its messages quote records. These functions read
+a file again when there is something to explain; a value never comes out.
 """
 
 from __future__ import annotations
@@ -15,20 +14,24 @@ from typing import TextIO, cast
 
 from unweave.errors import DataError
 
-__all__ = ["DELIMITERS", "csv_lines", "csv_problem", "likely_delimiter", "read_header"]
+__all__ = [
+    "DELIMITERS",
+    "csv_lines",
+    "csv_problem",
+    "likely_delimiter",
+    "line_of",
+    "open_text",
+    "read_header",
+]
 
 
 DELIMITERS = ",;\t|"
 _SHOWN = {"\t": r"\t"}
-_QUOTE = 'put quotation marks around whole fields only, and double them inside: "a ""b"" c"'
-_FIELDS = (
-    "complete the line, or take it out",
-    "take out what is too much, or put quotation marks around a field that holds the delimiter",
-)
 _ENDINGS = {"\n": "LF", "\r\n": "CRLF", "\r": "CR"}
 
 
-def _open(file: Path) -> TextIO:
+def open_text(file: Path) -> TextIO:
+    """A text file, or one in gzip."""
     # Bytes that are not UTF-8 are told where they are: they must not end the reading here.
     opened = gzip.open if file.suffix.lower() == ".gz" else open
     found = opened(file, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="")
@@ -38,7 +41,7 @@ def _open(file: Path) -> TextIO:
 def read_header(file: Path, delimiter: str, agent: str) -> list[str]:
     """The names of the columns, from the first line."""
     try:
-        with _open(file) as lines:
+        with open_text(file) as lines:
             names = next(csv.reader(lines, delimiter=delimiter), [])
         "".join(names).encode()
     except (OSError, UnicodeError, csv.Error, EOFError):
@@ -66,7 +69,7 @@ def likely_delimiter(names: Sequence[str], wanted: str, delimiter: str) -> str |
 def csv_lines(file: Path, delimiter: str) -> Iterator[int]:
     """The line where each record begins, as the engine counts them: an empty line is a record if
     there is but one column."""
-    with _open(file) as lines:
+    with open_text(file) as lines:
         reader = csv.reader(lines, delimiter=delimiter)
         header = next(reader, [])
         ended = reader.line_num
@@ -76,53 +79,45 @@ def csv_lines(file: Path, delimiter: str) -> Iterator[int]:
             ended = reader.line_num
 
 
-class _Lines:
-    """Lines that remember the latest one."""
-
-    def __init__(self, lines: TextIO) -> None:
-        self._lines = lines
-        self.latest = ""
-
-    def __iter__(self) -> Iterator[str]:
-        for line in self._lines:
-            self.latest = line
-            yield line
-
-    def ending(self) -> str:
-        return _ENDINGS.get(self.latest[len(self.latest.rstrip("\r\n")) :], "")
+def line_of(file: Path, position: int) -> int:
+    """The line of the record that begins at a byte (counted from 0), or after line breaks there:
+    the engine may count those before a record as its own."""
+    opened = gzip.open if file.suffix.lower() == ".gz" else open
+    number = 1
+    with opened(file, "rb") as stream:
+        for raw in stream:
+            for line in raw.splitlines(keepends=True):
+                if line[max(0, position) :].strip(b"\r\n"):
+                    return number
+                position -= len(line)
+                number += 1
+    return number
 
 
 def csv_problem(file: Path, delimiter: str) -> tuple[int, str, str] | None:
-    """The first line that a strict reader refuses: its number, what is wrong there, and the fix."""
+    """The first line with another ending than the first, or not in UTF-8: its number, what is wrong
+    there, and the fix. The engine names no line for an ending."""
+    latest = ""
+
+    def remembered(lines: TextIO) -> Iterator[str]:
+        nonlocal latest
+        for line in lines:
+            latest = line
+            yield line
+
     try:
-        with _open(file) as text:
-            return _first_problem(_Lines(text), delimiter, file.name)
-    except (OSError, EOFError):
-        return None
-
-
-def _first_problem(lines: _Lines, delimiter: str, name: str) -> tuple[int, str, str] | None:
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    columns, ending, ended = 0, "", 0
-    while True:
-        begins = ended + 1
-        try:
-            row = next(reader, None)
-        except csv.Error:
-            return begins, "has a stray quotation mark, or one that is never closed", _QUOTE
-        if row is None:
-            return None
-        ended = reader.line_num
-        columns, ending = columns or len(row), ending or lines.ending()
-        if lines.ending() not in ("", ending):
-            why = f"ends in {lines.ending()}, but the lines before it in {ending}"
-            return ended, why, f"give all lines the same ending (dos2unix {name})"
-        if row and len(row) != columns:
-            fields = "1 field" if len(row) == 1 else f"{len(row)} fields"
-            return (
-                begins,
-                f"has {fields}, but the header has {columns}",
-                _FIELDS[len(row) > columns],
-            )
-        if any("\udc80" <= c <= "\udcff" for cell in row for c in cell):
-            return begins, "is not UTF-8", "save the file as UTF-8"
+        with open_text(file) as text:
+            reader = csv.reader(remembered(text), delimiter=delimiter)
+            first, ended = "", 0
+            for row in reader:
+                begins, ended = ended + 1, reader.line_num
+                ending = _ENDINGS.get(latest[len(latest.rstrip("\r\n")) :], "")
+                first = first or ending
+                if ending not in ("", first):
+                    why = f"ends in {ending}, but the lines before it in {first}"
+                    return ended, why, f"give all lines the same ending (dos2unix {file.name})"
+                if any("\udc80" <= c <= "\udcff" for cell in row for c in cell):
+                    return begins, "is not UTF-8", "save the file as UTF-8"
+    except (OSError, EOFError, csv.Error):
+        pass
+    return None

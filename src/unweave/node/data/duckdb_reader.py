@@ -10,7 +10,7 @@ import csv
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Literal
@@ -19,10 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import DataError, MissingExtra
+from unweave.models import ConjugateModel
 from unweave.models.resolution import Extremes
 from unweave.node.data.commitments import COMMITMENT_SIZE, pads
-from unweave.node.data.csv_lines import csv_lines, csv_problem, likely_delimiter, read_header
-from unweave.node.data.duckdb_sql import Form, Sums, double
+from unweave.node.data.csv_lines import (
+    csv_lines,
+    csv_problem,
+    likely_delimiter,
+    line_of,
+    read_header,
+)
+from unweave.node.data.duckdb_sql import double, form
+from unweave.node.data.json_lines import json_lines, json_problem
 from unweave.node.data.reader import (
     COMMA,
     FINE,
@@ -31,32 +39,39 @@ from unweave.node.data.reader import (
     TOO_LARGE,
     Batch,
     Batches,
+    Sums,
     Wanted,
-    listed,
+    batched_sums,
     missing_column,
 )
-from unweave.node.data.record_files import read_records
 from unweave.node.data.source import DataSource, FileFormat, format_of
 from unweave.node.errors import BadData
+from unweave.text import listed
 
-__all__ = ["open_duck", "quoted"]
+__all__ = [
+    "Part",
+    "connect",
+    "csv_scan",
+    "delimiter_of",
+    "file_part",
+    "open_duck",
+    "private",
+    "quoted",
+]
 
 
 try:
     import duckdb
-except ImportError:
-    raise MissingExtra("duckdb", "node", "reading an agent's data") from None
+    import nanoarrow
+except ImportError as error:
+    raise MissingExtra(str(error.name), "node", "reading an agent's data") from None
 
 
 _REAL = re.compile(r"FLOAT|DOUBLE|DECIMAL\(.*\)")
 _WHOLE = re.compile(r"BOOLEAN|U?(TINY|SMALL)?INT(EGER)?")
 _WIDE = re.compile(r"U?(BIG|HUGE)INT|BIGNUM")
-_IN_MEMORY = 1 << 26  # bytes of JSON that are read again to count lines
 _UNREADABLE = "cannot be read: damaged, or not of the kind that its name says"
-
-# All that is taken of an engine's error: a number that follows the engine's own words.
-_CSV_LINE = re.compile(r"^[^\n]*CSV Error on Line: (\d+)")
-_JSON_LINE = re.compile(r"^[^\n]*JSON[^\n]*? in line (\d+)")
+_QUOTE = 'put quotation marks around whole fields only, and double them inside: "a ""b"" c"'
 
 
 @dataclass(frozen=True)
@@ -74,18 +89,24 @@ class Part:
         """Where a record is, for people: the line where it begins, if the file has lines."""
         file = Path(self.text)
         try:
+            lines: Iterator[int] = iter(())
             if self.format == "csv":
                 lines = csv_lines(file, self.delimiter)
-                return f"line {next(islice(lines, number - 1, None))}"
-            if self.format == "json" and file.stat().st_size < _IN_MEMORY:
-                return read_records(file).place(number - 1)
-        except (OSError, EOFError, StopIteration, IndexError, DataError, csv.Error):
+            elif self.format == "json":
+                lines = json_lines(file)
+            return f"line {next(islice(lines, number - 1, None))}"
+        except (OSError, EOFError, StopIteration, ValueError, csv.Error):
             pass  # it changes meanwhile: the number of the record is true all the same
         return f"record {number} (counted from 1)"
 
 
 def quoted(name: str, mark: str = '"') -> str:
     return mark + name.replace(mark, mark * 2) + mark
+
+
+def delimiter_of(file: Path) -> str:
+    """What separates the fields of a CSV file of this name."""
+    return "\t" if file.name.lower().removesuffix(".gz").endswith(".tsv") else ","
 
 
 # -- opening ----------------------------------------------------------------------------------
@@ -101,7 +122,7 @@ def parts_of(
     if source.sql is not None:
         parts = [_query(connection, source.sql, wanted)]
     else:
-        parts = [_file(connection, file, source, wanted) for file in files]
+        parts = [file_part(connection, file, source, wanted.agent) for file in files]
     for part in parts:
         names = [name for name, _ in part.types]
         for name in (*wanted.names, *([wanted.key] if wanted.key else [])):
@@ -146,31 +167,32 @@ def _query(connection: duckdb.DuckDBPyConnection, sql: str, wanted: Wanted) -> P
             "SELECT view_name FROM duckdb_views() WHERE database_name = 'source' AND NOT internal "
             "ORDER BY 1"
         ).fetchall()
+        shown = listed([repr(table) for (table,) in tables], 12)
         raise DataError(
             f"agent {wanted.agent!r}: sql does not fit the database: a table, column or function "
-            f"does not exist or has another type; its tables are {listed([t for (t,) in tables])}"
+            f"does not exist or has another type; its tables are {shown}"
         ) from None
     return Part(place, "query", types, text)
 
 
-def _file(
-    connection: duckdb.DuckDBPyConnection, file: Path, source: DataSource, wanted: Wanted
+def file_part(
+    connection: duckdb.DuckDBPyConnection, file: Path, source: DataSource, agent: str
 ) -> Part:
-    kind = format_of(file, wanted.agent)
-    path = quoted(str(file), "'")
+    """One file with the names and types of its columns."""
+    kind = format_of(file, agent)
     if kind == "csv":
-        tabs = file.name.lower().removesuffix(".gz").endswith(".tsv")
-        delimiter = source.delimiter or ("\t" if tabs else ",")
-        names = read_header(file, delimiter, wanted.agent)
-        types = tuple((name, "TEXT") for name in names)
-        return Part(file.name, "csv", types, str(file), delimiter, source.decimal)
-    with private(wanted.agent, file.name, f"is not a readable {kind} file"):
+        delimiter = source.delimiter or delimiter_of(file)
+        types = tuple((name, "TEXT") for name in read_header(file, delimiter, agent))
+        return Part(file.name, kind, types, str(file), delimiter, source.decimal)
+    part = Part(file.name, kind, (), str(file))
+    path = quoted(part.text, "'")
+    with private(connection, agent, part, f"is not a readable {kind} file"):
         if kind == "parquet":
-            return Part(
-                file.name, kind, _described(connection, f"FROM read_parquet({path})"), str(file)
-            )
-        seen = _described(connection, f"FROM read_json({path}, maximum_depth = 1)")
-        return Part(file.name, kind, tuple((name, "JSON") for name, _ in seen), str(file))
+            types = _described(connection, f"FROM read_parquet({path})")
+        else:
+            seen = _described(connection, f"FROM read_json({path}, maximum_depth = 1)")
+            types = tuple((name, "JSON") for name, _ in seen)
+    return replace(part, types=types)
 
 
 def _described(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[tuple[str, str], ...]:
@@ -180,26 +202,63 @@ def _described(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[tuple
 
 @contextmanager
 def private(
-    agent: str, place: str, why: str = _UNREADABLE, part: Part | None = None
+    connection: duckdb.DuckDBPyConnection, agent: str, part: Part, why: str = _UNREADABLE
 ) -> Iterator[None]:
-    """Turn an engine's error into one without the engine's text, which quotes raw records; a CSV
+    """Turn an engine's error into one without the engine's text, which quotes raw records; a text
     file is read again to say what is wrong with it."""
     try:
         yield
-    except (duckdb.Error, RuntimeError) as error:
-        where = ""
-        if part is not None and part.format == "csv":
-            found = csv_problem(Path(part.text), part.delimiter)
-            if found is not None:
-                number, wrong, fix = found
-                wrong = f"agent {agent!r}, {place}, line {number}: {wrong}"
-                raise BadData(wrong, fix, "; ") from None
-        if line := _CSV_LINE.match(str(error)):
-            where = f", line {line[1]}"
-            why = "is malformed there: too few or too many fields, a stray quote, or not UTF-8"
-        elif line := _JSON_LINE.match(str(error)):
-            where, why = f", near line {line[1]}", "is not readable JSON there"
-        raise DataError(f"agent {agent!r}, {place}{where}: {why}") from None
+    except (duckdb.Error, RuntimeError):
+        file, found = Path(part.text), None
+        if part.format == "csv":
+            problems = csv_problem(file, part.delimiter), _rejected(connection, part)
+            found = min(filter(None, problems), default=None)
+        elif part.format == "json":
+            found = json_problem(file)
+        if found is not None:
+            line, wrong, fix = found
+            wrong = f"agent {agent!r}, {part.place}, line {line}: {wrong}"
+            raise BadData(wrong, fix, "; ") from None
+        raise DataError(f"agent {agent!r}, {part.place}: {why}") from None
+
+
+def _rejected(connection: duckdb.DuckDBPyConnection, part: Part) -> tuple[int, str, str] | None:
+    """The first line of a CSV file that the engine refuses: its number, what is wrong there, and
+    the fix.
+
+    The engine drops the lines that it records, so this query is never one for sums. Of what it
+    records, texts are left alone: they quote the line. It counts a record that goes over several
+    lines as one; the position in bytes gives the line.
+    """
+    scan = csv_scan([part], "header = true, store_rejects = true, rejects_limit = 100000")
+    cells = ", ".join(f"MAX(s{j})" for j in range(len(part.types)))
+    try:
+        connection.execute(f"SELECT {cells} FROM {scan}").fetchall()
+        found = connection.execute(
+            "SELECT line_byte_position, CAST(first(error_type) AS VARCHAR), MAX(column_idx) "
+            "FROM reject_errors GROUP BY 1 ORDER BY 1 LIMIT 1"
+        ).fetchone()
+        if found is None:
+            return None
+        line = line_of(Path(part.text), found[0] - 1)
+    except (duckdb.Error, OSError, EOFError):
+        return None
+    finally:
+        connection.execute("DROP TABLE IF EXISTS reject_errors")
+        connection.execute("DROP TABLE IF EXISTS reject_scans")
+    kind, fields = str(found[1]), int(found[2])
+    has = f"has {fields} field{'s' * (fields != 1)}, but the header has {len(part.types)}"
+    problems = {
+        "MISSING COLUMNS": (has, "complete the line, or take it out"),
+        "TOO MANY COLUMNS": (
+            has,
+            "take out what is too much, or put quotation marks around a field that holds the "
+            "delimiter",
+        ),
+        "UNQUOTED VALUE": ("has a stray quotation mark, or one that is never closed", _QUOTE),
+        "LINE SIZE OVER MAXIMUM": ("is too long", "close a quotation mark before, or split it"),
+    }
+    return None if kind not in problems else (line, *problems[kind])
 
 
 # -- scanning ---------------------------------------------------------------------------------
@@ -245,11 +304,16 @@ def _scan(parts: Sequence[Part], wanted: Wanted) -> str:
     if part.format == "json":
         asked = dict.fromkeys((*wanted.names, *([wanted.key] if wanted.key else [])), "JSON")
         return f"read_json([{files}], columns = {_struct(asked)})"
-    # Columns by position: the header has been read, and may hold any names.
-    columns = {f"s{i}": "VARCHAR" for i in range(len(part.types))}
+    return csv_scan(parts)
+
+
+def csv_scan(parts: Sequence[Part], options: str = "header = true") -> str:
+    """Columns s0, s1, … of text, by position: the header has been read, and may hold any names."""
+    files = ", ".join(quoted(p.text, "'") for p in parts)
+    columns = {f"s{j}": "VARCHAR" for j in range(len(parts[0].types))}
     return (
-        f"read_csv([{files}], columns = {_struct(columns)}, auto_detect = false, header = true, "
-        f"delim = {quoted(part.delimiter, chr(39))}, quote = '\"', escape = '\"')"
+        f"read_csv([{files}], columns = {_struct(columns)}, auto_detect = false, {options}, "
+        f"delim = {quoted(parts[0].delimiter, chr(39))}, quote = '\"', escape = '\"')"
     )
 
 
@@ -270,7 +334,7 @@ def _number(part: Part, j: int, wanted: Wanted) -> tuple[str, float]:
     name = wanted.names[j]
     column = _column(part, name)
     kind = dict(part.types)[name]
-    binary = wanted.model.schema[j].binary
+    binary = wanted.binary[j]
     if part.format == "csv":
         text = _with_comma(column) if part.decimal == "," else f"TRY_CAST({column} AS DOUBLE)"
         return f"coalesce({text}, {_truth(column)})" if binary else text, NO_NUMBER
@@ -335,12 +399,6 @@ def _key(part: Part, name: str | None) -> str:
 # network, no Python variable, and its settings are locked. Numbers arrive as columns c0, c1, …,
 # NULL where a cell is no number; the key as its canonical text.
 
-try:
-    import duckdb
-    import nanoarrow
-except ImportError:
-    raise MissingExtra("nanoarrow", "node", "reading an agent's data") from None
-
 
 Floats = NDArray[np.float64]
 
@@ -358,17 +416,24 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 _TEMPORARY = ".duckdb-tmp"  # in the agent's folder; the engine removes it
 
 
+def connect(folder: Path, threads: int) -> duckdb.DuckDBPyConnection:
+    """An engine in memory, that writes what has no place there to `folder`."""
+    settings = _SETTINGS | {"threads": threads, "temp_directory": str(folder / _TEMPORARY)}
+    connection = duckdb.connect(":memory:", config=settings)
+    connection.execute("SET enable_progress_bar = false")  # belongs to a connection
+    return connection
+
+
 @contextmanager
 def open_duck(
     folder: Path, source: DataSource, files: Sequence[Path], wanted: Wanted, threads: int
 ) -> Iterator[DuckReader]:
     """A reader of `files` (or of `sql` on the one database file) until the block ends."""
-    settings = _SETTINGS | {"threads": threads, "temp_directory": str(folder / _TEMPORARY)}
-    with duckdb.connect(":memory:", config=settings) as connection:
-        connection.execute("SET enable_progress_bar = false")  # belongs to a connection
+    with connect(folder, threads) as connection:
         names = ", ".join(quoted(str(file), "'") for file in files)
         if source.sql is not None:
-            with private(wanted.agent, files[0].name, "is in use, damaged or too new"):
+            base = Part(files[0].name, "query", (), "")
+            with private(connection, wanted.agent, base, "is in use, damaged or too new"):
                 connection.execute(f"ATTACH {names} AS source (READ_ONLY)")
                 connection.execute("USE source")
         else:
@@ -408,8 +473,11 @@ class DuckReader:
                 faults = rows[:, c : 2 * c]
                 yield Batch(rows[:, :c], part.place, rows[:, -1], faults, part.where)
 
-    def totals(self, form: Form, gone: frozenset[str]) -> Sums | None:
-        return form.read(self._rows(form.query(self._all(gone)))[0])
+    def sums(self, model: ConjugateModel, gone: frozenset[str], chunk: int) -> Sums | None:
+        sql = form(model)
+        found = None if sql is None else sql.read(self._rows(sql.query(self._all(gone)))[0])
+        # Batches tell a record that is not sound from one that does not fit the grid.
+        return found or batched_sums(self, model, gone, chunk)
 
     def count(self, gone: frozenset[str]) -> int:
         return int(self._rows(f"SELECT COUNT(*) FROM {self._all(gone)}")[0][0])
@@ -493,18 +561,17 @@ class DuckReader:
 
     @contextmanager
     def _private(self) -> Iterator[None]:
-        """Engine errors name one part: with several, the first that cannot be read on its own."""
-        first, several = self._parts[0], len(self._parts) > 1
+        """Engine errors name one part: the first that cannot be read on its own."""
         try:
-            with private(self._wanted.agent, first.place, part=None if several else first):
-                yield
-        except DataError:
-            for part in self._parts if several else ():
-                columns = ", ".join(f"MAX(c{j})" for j in range(self._size))
-                with private(self._wanted.agent, part.place, part=part):
+            yield
+        except (duckdb.Error, RuntimeError):
+            columns = ", ".join(f"MAX(c{j})" for j in range(self._size))
+            for part in self._parts:
+                with private(self._connection, self._wanted.agent, part):
                     scan = records([part], self._wanted)
                     self._connection.execute(f"SELECT {columns}, MAX(key) FROM {scan}").fetchall()
-            raise
+            place = self._parts[0].place
+            raise DataError(f"agent {self._wanted.agent!r}, {place}: {_UNREADABLE}") from None
 
 
 def _whole_number(j: int) -> str:

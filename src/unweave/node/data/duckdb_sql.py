@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unweave.models import (
     BetaBernoulli,
@@ -30,8 +29,9 @@ from unweave.models import (
     NormalKnownVariance,
     NormalUnknown,
 )
+from unweave.node.data.reader import Sums
 
-__all__ = ["Form", "Sums", "double", "form"]
+__all__ = ["Form", "double", "form"]
 
 
 # More classes than this are counted in batches: each would be an aggregate of its own.
@@ -80,15 +80,6 @@ class Form:
         return Sums(n, units, np.array(added))
 
 
-class Sums(NamedTuple):
-    """The number of records, the sums of their statistics in grid units, and what rounding has
-    added to these (not in grid units)."""
-
-    n: int
-    units: list[int]
-    added: NDArray[np.float64]
-
-
 def double(value: float) -> str:
     """A DOUBLE literal with exactly this value: with an exponent, it is never read as DECIMAL."""
     return f"CAST({value:.17e} AS DOUBLE)"
@@ -114,8 +105,8 @@ def _counts(
 ) -> Form:
     """Whole numbers within the bounds of their columns; by default the sum of each column."""
     columns, checks = [], []
-    cells = range(len(model.schema))
-    for j, column in enumerate(model.schema):
+    schema = model.schema
+    for j, column in enumerate(schema):
         columns += [f"c{j}", f"TRY_CAST(c{j} AS BIGINT) AS z{j}"]
         # A sum of distances is 0 only if each is: all values are whole.
         checks.append((f"SUM(abs(c{j} - z{j}))", 0.0, 0.0))
@@ -124,9 +115,9 @@ def _counts(
         checks.append((f"bool_and({rule})", 1, 1))
     return Form(
         tuple(columns),
-        tuple(f"z{j}" for j in cells),
+        tuple(f"z{j}" for j in range(len(schema))),
         tuple(checks),
-        sums or tuple(f"SUM(z{j})" for j in cells),
+        sums or tuple(f"SUM(z{j})" for j in range(len(schema))),
         units,
     )
 

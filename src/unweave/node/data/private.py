@@ -22,12 +22,11 @@ from unweave.models.resolution import Measured, rounding_problem, sum_problem, w
 from unweave.node.data.commitments import KEY_FILE, Key, canonical, check_key, commitment
 from unweave.node.data.diagnostics import refusal
 from unweave.node.data.duckdb_reader import open_duck
-from unweave.node.data.duckdb_sql import Sums
-from unweave.node.data.reader import Reader, Wanted, checked, listed, mended, read_sums
+from unweave.node.data.reader import Reader, Sums, Wanted, checked, mended
 from unweave.node.data.source import DataSource, is_sqlite
 from unweave.node.data.sqlite_reader import open_sqlite
 from unweave.node.errors import BadData, BadSum
-from unweave.text import quote
+from unweave.text import listed, quote
 
 __all__ = ["MIN_RECORDS", "SEEN_FILE", "DataSource", "PrivateData", "check_records"]
 
@@ -67,7 +66,7 @@ class PrivateData:
         if unknown:
             raise ConfigError(
                 f"agent {agent!r}: [data] columns names {unknown[0]!r}, which the model does not "
-                f"have; its columns are {listed(model.columns)}"
+                f"have; its columns are {listed(map(repr, model.columns), 12)}"
             )
         self.agent = agent
         self.model = model
@@ -238,7 +237,7 @@ class PrivateData:
     def _sums(self, reader: Reader, gone: frozenset[str]) -> Sums:
         model = self._conjugate()
         try:
-            found = read_sums(reader, model, gone, self._chunk)
+            found = reader.sums(model, gone, self._chunk)
         except GridOverflow:
             found = None
         if found is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from unweave.errors import DataError, GridOverflow
 from unweave.models import ConjugateModel, Model
 from unweave.models.resolution import Extremes, Measured, remedy, weighted
-from unweave.node.data.duckdb_sql import Form, Sums, form
 from unweave.node.errors import BadData
+from unweave.text import listed
 
 __all__ = [
     "COMMA",
@@ -25,12 +25,12 @@ __all__ = [
     "Batch",
     "Batches",
     "Reader",
+    "Sums",
     "Wanted",
+    "batched_sums",
     "checked",
-    "listed",
     "mended",
     "missing_column",
-    "read_sums",
 ]
 
 
@@ -48,6 +48,20 @@ class Wanted:
     model: Model
     names: tuple[str, ...]  # in the source, one for each of model.schema
     key: str | None
+    binary: tuple[bool, ...] = field(init=False)  # which of them may say true and false
+
+    def __post_init__(self) -> None:
+        binary = tuple(column.binary for column in self.model.schema)
+        object.__setattr__(self, "binary", binary)
+
+
+class Sums(NamedTuple):
+    """The number of records, the sums of their statistics in grid units, and what rounding has
+    added to these (not in grid units)."""
+
+    n: int
+    units: list[int]
+    added: Floats
 
 
 @dataclass(frozen=True)
@@ -77,8 +91,8 @@ class Reader(Protocol):
     def told(self, gone: frozenset[str], chunk: int) -> Batches:
         """All records with numbers and faults, to tell what is wrong with them."""
 
-    def totals(self, form: Form, gone: frozenset[str]) -> Sums | None:
-        """The engine's own sums, or None: not possible, or not all are valid."""
+    def sums(self, model: ConjugateModel, gone: frozenset[str], chunk: int) -> Sums | None:
+        """None if a record is not sound; GridOverflow if one does not fit the grid."""
 
     def count(self, gone: frozenset[str]) -> int:
         """How many records there are."""
@@ -96,15 +110,10 @@ class Reader(Protocol):
         """How many records have no key (or an empty one), and how many repeat another's."""
 
 
-def read_sums(
+def batched_sums(
     reader: Reader, model: ConjugateModel, gone: frozenset[str], chunk: int
 ) -> Sums | None:
-    """The engine's sums, or those of batches; None if a record is not sound, GridOverflow if one
-    does not fit the grid."""
-    sql = form(model)
-    found = None if sql is None else reader.totals(sql, gone)
-    if found is not None:
-        return found
+    """`Reader.sums` where the engine has none of its own."""
     n, units, added = 0, [0] * model.grid.dim, np.zeros(model.grid.dim)
     with closing(reader.batches(gone, chunk)) as batches:
         for batch in batches:
@@ -122,7 +131,7 @@ def mended(
     """The center and scale with which the model would learn these records as they are."""
 
     def measure(candidate: ConjugateModel) -> Measured:
-        sums = read_sums(reader, candidate, gone, chunk)
+        sums = reader.sums(candidate, gone, chunk)
         if sums is None:  # they change while they are read
             raise GridOverflow("no sums")
         return weighted(candidate, *sums)
@@ -153,15 +162,10 @@ def missing_column(
         role = "the key of its records"
     problem = (
         f"agent {wanted.agent!r}, {place}: column {name!r} ({role}) is missing; its columns are "
-        f"{listed(found)}"
+        f"{listed(map(repr, found), 12)}"
     )
     if mark is not None:
         fix = f'write delimiter = "{mark}" in agent.toml ([data]): that seems to separate them'
         return BadData(problem, fix, "; ")
     fix = "name the right one in agent.toml ([data] columns = { … } or key = …)"
     return BadData(problem, fix, "; ")
-
-
-def listed(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:12])
-    return shown + (f", … ({len(names)} in all)" if len(names) > 12 else "") or "none"

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from unweave.errors import DataError
 from unweave.node.errors import BadData
+from unweave.text import listed
 
 __all__ = ["DataSource", "FileFormat", "format_of", "is_sqlite"]
 
@@ -116,8 +117,9 @@ def format_of(file: Path, agent: str) -> FileFormat:
     kind = _FORMATS.get(suffixes[-1] if suffixes else "")
     if kind is None:
         raise DataError(
-            f"agent {agent!r}: {file.name}: unknown kind of file; expected one that ends in "
-            f"{', '.join(_FORMATS)} (or .csv.gz, .json.gz), or a database with sql"
+            f"agent {agent!r}: {file.name}: unknown kind of file: it must end in "
+            f"{', '.join(_FORMATS)} (also with .gz), or be named as a database with sql in "
+            "agent.toml ([data])"
         )
     return kind
 
@@ -141,5 +143,4 @@ def _nearby(folder: Path) -> str:
         names = sorted(f.name for f in folder.iterdir() if f.is_file() and f.name[0] != ".")
     except OSError:
         return f"there is no folder {folder.name!r} either"
-    shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-    return f"the files there are {shown}" if names else "there are no files there"
+    return f"the files there are {listed(names)}" if names else "there are no files there"

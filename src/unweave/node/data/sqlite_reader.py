@@ -18,7 +18,6 @@ from unweave.errors import DataError
 from unweave.models.columns import truth
 from unweave.models.resolution import Extremes
 from unweave.node.data.commitments import canonical, commitment
-from unweave.node.data.duckdb_sql import Form, Sums
 from unweave.node.data.reader import (
     FINE,
     MISSING,
@@ -27,9 +26,10 @@ from unweave.node.data.reader import (
     Batch,
     Batches,
     Wanted,
-    listed,
+    batched_sums,
     missing_column,
 )
+from unweave.text import listed
 
 __all__ = ["SqliteReader", "open_sqlite"]
 
@@ -90,13 +90,12 @@ class SqliteReader:
                 else "is not one SELECT statement that fits the database"
             )
             raise DataError(
-                f"agent {wanted.agent!r}: sql {why}; its tables are {listed(tables)}"
+                f"agent {wanted.agent!r}: sql {why}; its tables are {listed(map(repr, tables), 12)}"
             ) from None
         for name in (*wanted.names, *([wanted.key] if wanted.key else [])):
             if name not in names:
                 raise missing_column(wanted, name, _PLACE, names)
-        binary = [column.binary for column in wanted.model.schema]
-        self._cells = list(zip(map(names.index, wanted.names), binary, strict=True))
+        self._cells = list(zip(map(names.index, wanted.names), wanted.binary, strict=True))
         self._key = names.index(wanted.key) if wanted.key else None
 
     def batches(self, gone: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
@@ -113,8 +112,7 @@ class SqliteReader:
 
     told = batches
 
-    def totals(self, form: Form, gone: frozenset[str]) -> Sums | None:
-        return None
+    sums = batched_sums
 
     def count(self, gone: frozenset[str]) -> int:
         if not gone:

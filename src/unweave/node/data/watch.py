@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from unweave.errors import UnweaveError
 from unweave.models import ConjugateModel
 from unweave.node.data.private import SEEN_FILE, PrivateData
 from unweave.node.driver import AgentDriver, NotReady
+from unweave.node.storage.atomic import write_atomic
 from unweave.protocol.events import DataChanged
 from unweave.protocol.state import State
 
@@ -134,6 +134,4 @@ class Freshness:
             return ""
 
     def _write(self, fingerprint: str, version: int) -> None:
-        part = self._path.with_suffix(".part")
-        part.write_text(f"{fingerprint} {version}")
-        os.replace(part, self._path)
+        write_atomic(self._path, f"{fingerprint} {version}".encode())

@@ -16,6 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from unweave.errors import StoreError, WireError
+from unweave.node.storage.atomic import sync_directory
 from unweave.node.storage.integrity import BadMac
 from unweave.node.storage.rows import read_state
 from unweave.node.storage.schema import APPLICATION_ID, OLDEST, Migration, latest, migrate, version
@@ -31,7 +32,6 @@ __all__ = [
     "inspect",
     "release",
     "settle",
-    "sync_directory",
 ]
 
 
@@ -77,14 +77,6 @@ def explained(path: Path) -> Iterator[None]:
 def _pragma(db: sqlite3.Connection, name: str, value: str | int) -> object:
     row = db.execute(f"PRAGMA {name} = {value}").fetchone()
     return None if row is None else row[0]
-
-
-def sync_directory(path: Path) -> None:
-    handle = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def create(path: Path, terms: Terms, me: int, migrations: Sequence[Migration]) -> None:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from unweave.address import Address
 from unweave.errors import MissingExtra, TransportError, WireError
 from unweave.manifest import Manifest
 from unweave.node.identity import Identity
@@ -88,7 +89,7 @@ class GrpcTransport:
         )
         health_pb2_grpc.add_HealthServicer_to_server(_Health(), server)
         try:
-            if too_high(self._listen):  # gRPC would listen on another port, without a word
+            if Address.parse(self._listen) is None:  # gRPC might listen on another port
                 raise RuntimeError
             self.port = server.add_secure_port(self._listen, self._credentials())
         except RuntimeError:
@@ -300,32 +301,21 @@ class Inbox:
 _LISTEN = 'listen = "0.0.0.0:PORT" in agent.toml, beside the address in network.toml'
 
 
-def too_high(address: str) -> bool:
-    """Whether its port is none."""
-    port = address.rpartition(":")[2]
-    return port.isascii() and port.isdigit() and int(port) > 65535
-
-
 def why_not(address: str) -> str:
     """The cause and the fix."""
-    host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) <= 65535:
+    where = Address.parse(address)
+    if where is None or not where.port:
         return 'it is not "host:port" with a port from 1 to 65535: mend listen in agent.toml'
     try:
-        places = socket.getaddrinfo(
-            host.removeprefix("[").removesuffix("]"),
-            int(port),
-            type=socket.SOCK_STREAM,
-            flags=socket.AI_PASSIVE,
-        )
+        places = socket.getaddrinfo(*where, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
-        return f"this machine does not know the host {host}: check the name, or set {_LISTEN}"
+        return f"this machine does not know the host {where.host}: check the name, or set {_LISTEN}"
     for family, kind, protocol, _, place in places:
         try:
             with socket.socket(family, kind, protocol) as trial:
                 trial.bind(place)
         except OSError as error:
-            return _told(error, host)
+            return _told(error, where.host)
     return "gRPC refuses it, although the port is free now: start the agent again"
 
 

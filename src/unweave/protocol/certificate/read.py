@@ -189,8 +189,8 @@ class EnvelopeReader:
         if document.network_id != run:
             raise NotCertified(
                 f"{place}: made under another manifest: its digest is {document.network_id}, "
-                f"the digest of the given file is {run}. Fix: give the network.toml that this network was "
-                "started with"
+                f"the digest of the given file is {run}. Fix: give the network.toml that this "
+                "network was started with"
             )
         signed = pae(envelope.payloadType, payload)
         signers: list[int] = []
