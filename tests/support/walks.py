@@ -96,7 +96,7 @@ def hop_walks(root: Path) -> list[Walk]:
         with _profiled(current):
             async with nodes(net) as running:
                 agents |= running
-                await until(lambda: all(n.state and n.state.rest for n in agents.values()))
+                await until(lambda: all(n.state and n.state.token.parked for n in agents.values()))
         # Before the first arrival agents start, and after the last one they stop.
         return [hops[k] for k in sorted(hops)[1:-1]]
 
