@@ -44,7 +44,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
     }
     data = ("py.typed", "datasets/breast_cancer.csv", "datasets/README.md", "node/wire/wire.proto")
     assert {f"unweave/{name}" for name in data} <= names
-    assert {name for name in names if ".dist-info/" not in name} == files
+    schema = next(name for name in names if name.endswith("share/unweave/certificate.schema.json"))
+    assert {name for name in names if ".dist-info/" not in name} == files | {schema}
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 

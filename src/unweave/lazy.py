@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["special"]
+__all__ = ["linalg", "special"]
 
 
 class _Module:
@@ -27,3 +27,4 @@ class _Module:
 
 
 special: Any = _Module("scipy.special")
+linalg: Any = _Module("scipy.linalg")

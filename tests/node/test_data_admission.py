@@ -32,13 +32,14 @@ def data(tmp_path: Path) -> PrivateData:
 
 
 def state(counter: int = 0, dropped: frozenset[bytes] = frozenset()) -> Any:
-    return SimpleNamespace(
+    own = SimpleNamespace(
         counter=counter,
         dropped=dropped,
         detached=False,
         data=0,
         current=object() if counter else None,
     )
+    return SimpleNamespace(own=own)
 
 
 def test_the_first_contribution_needs_enough(tmp_path: Path, data: PrivateData) -> None:

@@ -85,7 +85,7 @@ def hop_walks(root: Path) -> list[Walk]:
     """One walk for each hop of a fit of three agents, from the first arrival to the last."""
 
     async def learn() -> list[Walk]:
-        net = Processes(root / "net", agents=3, graph="path", patience=QUICK)
+        net = Processes(root / "net", agents=3, graph="path", timeouts=QUICK)
         hops: dict[int, Walk] = {}
         agents: dict[str, Any] = {}
 

@@ -13,7 +13,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import block_diag
 
 from unweave.families import Family
 from unweave.families.marginals import (
@@ -24,6 +23,7 @@ from unweave.families.marginals import (
     StudentTMarginal,
 )
 from unweave.families.packed import matvec, pack
+from unweave.lazy import linalg
 
 __all__ = ["Affine"]
 
@@ -62,7 +62,7 @@ class Affine:
 
     @cached_property
     def matrix(self) -> Floats:
-        joined: Floats = block_diag(self.linear, np.diag(self.squares))
+        joined: Floats = linalg.block_diag(self.linear, np.diag(self.squares))
         return joined[: len(self.offset), : len(self.offset)]
 
     @cached_property
