@@ -286,7 +286,7 @@ def erasure_report(node: AgentDriver, request: bytes) -> dict[str, Any]:
         votes = max(sum(1 for t, _ in s.known.votes if t == target) for target in by_vote)
         return {"state": "voting", "votes": votes, "quorum": node.terms.quorum}
     rest = s.token.parked
-    certificate = node.cabinet.find(request)
+    certificate = node.certificates.find(request)
     if certificate is None and rest is not None and rest.certificate:
         certificate = rest.certificate if request in proved_by(rest.certificate) else None
     if certificate is not None:
