@@ -15,8 +15,8 @@ from unweave.node.wire.primitives import (
     parsed,
     pb,
     read_ids,
-    read_record,
     read_stamp,
+    read_statement,
     read_tombs,
     read_vector,
     to_bytes,
@@ -400,7 +400,7 @@ def _read_records(
     for key, seal, author, raw, signature in db.execute(sql, (name,)):
         seals.read(seal, name, key, author, raw, signature)
         record = pb.Statement(raw=raw, author=author, signature=signature)
-        read.append(read_record(kind, record, terms))
+        read.append(read_statement(kind, record, terms))
     if name == "receipts":
         return tuple(read)
     if name == "mismatches":
