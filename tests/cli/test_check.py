@@ -121,7 +121,7 @@ def stored(home: Path, **changes) -> None:
         before = State(folder.terms, folder.me)
         after, _ = start(before, 1, 0.0, lambda raw: b"")
         for name, value in changes.items():
-            setattr(after, name, value)
+            after.set_durable(name, value)
         store.commit(before, after)
 
 
@@ -412,4 +412,4 @@ def test_a_certificate_beside_the_pinned_one(unweave, net):
     done = unweave("check", net, "--json")
     (problem,) = (r for r in done.json["checks"] if r["problem"])
     assert (problem["agent"], problem["what"]) == ("a1", "key")
-    assert "not the identity that network.toml pins" in problem["problem"]
+    assert "not the one that network.toml pins" in problem["problem"]

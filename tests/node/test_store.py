@@ -482,7 +482,7 @@ def test_one_writer(tmp_path):
 
 
 def test_a_path_that_cannot_be_written(tmp_path):
-    with pytest.raises(StoreError, match="check the path"):
+    with pytest.raises(StoreError, match="check path and permissions"):
         SqliteStore.open(tmp_path / "none" / "a.db", TERMS, ME)
 
 
