@@ -56,7 +56,7 @@ def test_a_port_that_is_not_for_us(monkeypatch):
 
 @pytest.mark.parametrize("where", ["0.0.0.0:99999", "0.0.0.0:", ":80", "80", "host:-1", "host:²"])
 def test_metrics_need_a_port(where):
-    with pytest.raises(ConfigError, match=r"port up to 65535.*mend it in agent\.toml"):
+    with pytest.raises(ConfigError, match=r"port up to 65535.*correct it in agent\.toml"):
         Monitoring(None, where)
 
 
