@@ -83,7 +83,7 @@ BROKEN = {
     "no port": (setting('listen = "127.0.0.1"'), "address", "not an address",
                 "host:port"),
     "no host": (setting('listen = "no host:1"'), "address", "cannot be found",
-                "mend the name"),
+                "correct the name"),
     "metrics": (toml('"127.0.0.1:', '"'), "address", "not an address", "metrics"),
 }  # fmt: skip
 

@@ -252,7 +252,7 @@ def test_what_cannot_start_says_why(net, tmp_path):
     key.rename(folder / "away")
     code, said = agent(folder)
     assert code == 2
-    assert "without its identity" in said
+    assert "restore this agent's key" in said
     shutil.copy2(net.folder("a2") / "key.pem", key)
     code, said = agent(folder)
     assert code == 2

@@ -1,5 +1,5 @@
-"""`python -m unweave.node AGENT_DIR` is `unweave agent AGENT_DIR` without the imports of the
-command line. With a `-` before AGENT_DIR the agent has a supervisor: it stops at the end of its standard
+"""`python -m unweave.node AGENT_DIR` is `unweave agent AGENT_DIR` without the imports of a command
+line. With a `-` before AGENT_DIR the agent has a supervisor: it stops at the end of its standard
 input, which the supervisor holds open, and logs to agent.log in its folder.
 """
 

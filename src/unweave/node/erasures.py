@@ -1,8 +1,8 @@
 """An agent's erasures: their certificates, what a lost store forgot, and repeated requests.
 
 `CertificateStore` keeps one file per certificate for ever,
-`certificates/certificate-EPOCH-HOP-DIGEST.json` in the agent's folder. A file is complete or absent,
-and the same certificate is the same file.
+`certificates/certificate-EPOCH-HOP-DIGEST.json` in the agent's folder. A file is complete or
+absent, and the same certificate is the same file.
 
 `remember` requests again what the certificates prove and the store does not hold. A store may be
 lost, or restored from a backup; then the neighbours send the erasures. If all stores are lost, only

@@ -19,8 +19,8 @@ __all__ = ["run"]
 
 
 def run(folder: str) -> NoReturn:
-    """Run the agent of `folder` in its own session, with agent.log as standard output and error. The
-    agent ends when the supervisor ends, for any reason."""
+    """Run the agent of `folder` in its own session, with agent.log as standard output and error.
+    The agent ends when the supervisor ends, for any reason."""
     from unweave.node.__main__ import main  # not in the supervisor, which imports this module
 
     code = 1

@@ -1,8 +1,8 @@
 """Imported once, by the fork server alone: loads the modules that all agents of a machine share.
 
 A new interpreter spends a second on imports and holds its own copy of the modules. No socket, key,
-file or thread exists before the fork, and gRPC is imported but not initialised, so agents share code
-and nothing else.
+file or thread exists before the fork, and gRPC is imported but not initialised, so agents share
+code and nothing else.
 """
 
 from __future__ import annotations

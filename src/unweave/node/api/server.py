@@ -302,7 +302,7 @@ class Api:
             raise DataError(
                 f"{len(unknown)} of {len(keys)} keys are not in the data of "
                 f"{self.node.folder.config.name} (key number {shown}). Fix: check the keys file "
-                "(one key per line); for keys that were deleted from the data already, use --missing-ok"
+                "(one key per line); for keys that the data do not hold any more, use --missing-ok"
             )
         return found | absent, absent
 
