@@ -155,7 +155,10 @@ def _flipped(raw: bytes) -> bytes:
         (lambda f: _resealed(f, "/tmp/unweave-out", b"x"), "outside the folder"),
         (lambda f: _resealed(f, "a/../../out", b"x"), "outside the folder"),
         (lambda f: _resealed(f, "./agent.toml", b"x"), "outside the folder"),
-        (lambda f: _resealed(f, "store.db", _flipped(f["store.db"])), "not what this agent wrote"),
+        (
+            lambda f: _resealed(f, "store.db", _flipped(f["store.db"])),
+            "does not hold this agent's key",
+        ),
         (
             lambda f: _resealed(f, "key.pem", f["key.pem"][:-40]),
             "not an unencrypted private key",

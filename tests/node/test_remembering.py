@@ -35,7 +35,7 @@ def tombstone(
     remembered=0,
 ):
     body = {
-        "run": wire.terms.run.hex() if run is None else run,
+        "run": wire.terms.network_id.hex() if run is None else run,
         "agent": agent,
         "whole": whole,
         "request": (request_id(agent, b"q" * 12) if request is None else request).hex(),
