@@ -62,7 +62,7 @@ def show_mixed(seen, rng):
         assert not {"asked", "erasures"} & best.keys()
 
         def forbidden(told, states=states):
-            tokens = [t for s in states for t in (s.token, s.copy) if t is not None]
+            tokens = [t for s in states for t in (s.token.held, s.token.copy) if t is not None]
             token = next(t for t in tokens if list(t.stamp) == told["stamp"])
             return any(dead(token, s.known.tombs, s.known.retrain_epoch) for s in states)
 
