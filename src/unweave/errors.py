@@ -1,6 +1,6 @@
-"""Every error that unweave raises on purpose.
+"""The errors of unweave.
 
-Each message names the cause, the place and the fix, so that it can be shown to a user as it is.
+Each message names the cause, the place and the fix, and can be shown to a user unchanged.
 
     UnweaveError
     ├── DataError        a shard is not what the model expects (agent, row, column, expectation)
@@ -11,14 +11,11 @@ Each message names the cause, the place and the fix, so that it can be shown to 
     ├── WireError        bytes that are no message of this network
     ├── TransportError   a message that did not reach its neighbour, or a port that cannot be opened
     ├── StoreError       an agent's store that cannot be opened or written
-    ├── ConfigError      a setting or a file that says something impossible
-    ├── NotACertificate  a file that is no certificate at all
-    ├── NotCertified     a certificate that does not prove what it says, and why
-    ├── UsageError       a command line that no command can read
+    ├── ConfigError      a setting or a file with an invalid value
+    ├── NotACertificate  a file that is not a certificate
+    ├── NotCertified     a certificate that does not prove what it claims, and why
+    ├── UsageError       a command line that cannot be parsed
     └── MissingExtra     an optional dependency is needed and not installed
-
-One warning says that a result is not what it seems:
-
 """
 
 from __future__ import annotations
@@ -42,13 +39,13 @@ __all__ = [
 
 
 class UnweaveError(Exception):
-    """Base of all errors raised on purpose; `exit_code` is what the command line returns."""
+    """Base of all errors of unweave; `exit_code` is the exit code of the command line."""
 
     exit_code = 1
 
     @property
     def lines(self) -> list[str]:
-        """The text in lines, as a terminal shows it: one, unless an error lists several."""
+        """The lines of the text for a terminal: one, unless an error lists several problems."""
         return [str(self)]
 
 
@@ -89,13 +86,13 @@ class StoreError(UnweaveError):
 
 
 class ConfigError(UnweaveError, ValueError):
-    """A setting or file that says something impossible."""
+    """A setting or a file with an invalid value."""
 
     exit_code = 2
 
 
 class NotACertificate(UnweaveError, ValueError):
-    """A file that is no certificate at all."""
+    """A file that is not a certificate."""
 
     exit_code = 2
 

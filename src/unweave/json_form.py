@@ -1,6 +1,6 @@
 """The JSON that unweave writes: for commands with --json, and for the operator's API.
 
-Integers beyond ±(2⁵³ − 1) are strings, as in protobuf's JSON: readers that keep numbers as doubles
+Integers beyond ±(2⁵³ − 1) are strings, as in protobuf's JSON: readers that store numbers as doubles
 would round them.
 """
 
@@ -19,7 +19,7 @@ SAFE = 2**53 - 1
 
 
 def as_json(value: object, indent: int | None = None) -> str:
-    """The one JSON form. Integers that a reader could round are written as text."""
+    """`value` as JSON. Integers that a reader could round are written as strings."""
     return json.dumps(_plain(value), indent=indent, allow_nan=False)
 
 
@@ -40,8 +40,8 @@ def _plain(value: Any) -> Any:
 
 
 def error_report(error: UnweaveError) -> dict[str, Any]:
-    """An error as the JSON of every command. `message` is the whole text; `fix` is what to do, if
-    the error keeps that apart."""
+    """An error as JSON. `message` is the whole text; `fix` is its last part, after "Fix:", or the
+    field `fix` of the error."""
     _, mark, fix = str(error).rpartition("Fix: ")
     kind = next(one for one in type(error).__mro__ if one.__module__ == UnweaveError.__module__)
     return {

@@ -19,7 +19,7 @@ __all__ = ["Hashed", "check_signature", "keyid_of", "public_key", "tls_name", "v
 
 
 class Hashed(bytes):
-    """The SHA-256 of what is signed, in its place: the signature is the same."""
+    """The SHA-256 of the signed bytes, in place of them; the signature is the same."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ _OF_HASH = ec.ECDSA(utils.Prehashed(hashes.SHA256()), deterministic_signing=True
 
 
 def public_key(pem: str) -> PublicKey:
-    """The P-256 key in a certificate, or the public key itself."""
+    """The P-256 key in a PEM certificate or a PEM public key."""
     raw = pem.strip().encode()
     try:
         if b"BEGIN CERTIFICATE" in raw:
@@ -67,7 +67,7 @@ def keyid_of(key: PublicKey) -> str:
 
 
 def tls_name(keyid: str) -> str:
-    """The host name in an agent's certificate: its key's name, whatever its address is."""
+    """The host name in an agent's certificate: it depends on the key, not on the address."""
     return f"{keyid[:40]}.unweave.invalid"
 
 
@@ -76,7 +76,7 @@ def _scheme(payload: bytes) -> ec.ECDSA:
 
 
 def check_signature(key: PublicKey, payload: bytes, signature: bytes) -> bool:
-    """Whether `signature` is the one that `Identity.sign` could have made for `payload`."""
+    """Whether `signature` is the key's signature of `payload`, with the smaller s."""
     try:
         _, s = utils.decode_dss_signature(signature)
         if s > _ORDER // 2:

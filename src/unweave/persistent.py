@@ -1,8 +1,8 @@
-"""Immutable containers that share what they have in common.
+"""Immutable containers: a changed copy shares most of its memory with the original.
 
-A token names every agent of its network, and every agent keeps the last token that left it. A
-change at one agent therefore makes a new value that shares all but O(log K) of the old one: K
-agents of one process keep O(K log K) in total, not K².
+A token has an entry for each of the K agents, and every agent keeps the last token that it sent. A
+changed entry makes a new value that shares all but O(log K) of the old one, so that K agents in one
+process need O(K log K) memory in total, not K².
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Vector(Sequence[T]):
         self._root = level
 
     def set(self, index: int, value: T) -> Vector[T]:
-        """The same sequence with another value at one place."""
+        """A copy with another value at one index."""
         if not 0 <= index < self._size:
-            raise IndexError(f"place {index} of {self._size}")
+            raise IndexError(f"index {index}, length {self._size}")
         new: Vector[T] = object.__new__(Vector)
         new._size, new._shift = self._size, self._shift
         new._root = _replaced(self._root, self._shift, index, value)
@@ -57,7 +57,7 @@ class Vector(Sequence[T]):
         if index < 0:
             index += self._size
         if not 0 <= index < self._size:
-            raise IndexError(f"place {index} of {self._size}")
+            raise IndexError(f"index {index}, length {self._size}")
         node: Any = self._root
         for shift in range(self._shift, 0, -_BITS):
             node = node[index >> shift & _PLACE]
@@ -74,7 +74,7 @@ class Vector(Sequence[T]):
         return self._size
 
     def __eq__(self, other: object) -> bool:
-        """The length fixes the tree's shape, and tuples compare what they share by identity."""
+        """Equal lengths give equal trees, and tuples compare shared parts by identity."""
         if not isinstance(other, Vector):
             return NotImplemented
         return self._size == other._size and self._root == other._root
@@ -93,7 +93,7 @@ def _replaced(node: tuple[Any, ...], shift: int, index: int, value: object) -> t
 
 
 class Bitmap(Set[int]):
-    """A set of small whole numbers. `int(…)` is the integer that has these bits."""
+    """A set of small non-negative integers. `int(bitmap)` is the integer with these bits."""
 
     __slots__ = ("_size", "_words")
 
@@ -104,7 +104,7 @@ class Bitmap(Set[int]):
         words: list[int] = []
         for k in numbers:
             if k < 0:
-                raise ValueError(f"{k} is no place in a bitmap")
+                raise ValueError(f"{k}: a bitmap holds no negative number")
             words.extend([0] * (k // _WORD + 1 - len(words)))
             words[k // _WORD] |= 1 << k % _WORD
         self._fill(words)
@@ -113,7 +113,7 @@ class Bitmap(Set[int]):
     def of(cls, bits: int) -> Bitmap:
         """The set of the bits of an integer."""
         if bits < 0:
-            raise ValueError("a negative integer is no bitmap")
+            raise ValueError("a bitmap is not a negative integer")
         if not bits:
             return NOBODY
         data, width = bits.to_bytes((bits.bit_length() + 7) // 8, "little"), _WORD // 8
@@ -140,7 +140,7 @@ class Bitmap(Set[int]):
         return self._flipped(k, -1) if k in self else self
 
     def __or__(self, other: Set[int]) -> Bitmap:  # type: ignore[override]
-        """Costs what `other` has: a few agents are added to many."""
+        """O(len(other)): usually a few agents are added to many."""
         return reduce(Bitmap.plus, other, self)
 
     def _flipped(self, k: int, more: int) -> Bitmap:
@@ -186,7 +186,7 @@ NOBODY = Bitmap()
 
 
 class Stack(Sequence[int]):
-    """Numbers of which the last one is read and removed first."""
+    """An immutable stack of numbers."""
 
     __slots__ = ("_below", "_size", "root", "top")
 

@@ -1,7 +1,8 @@
-"""Text that somebody else chose, on its way to a terminal, a log or a report.
+"""Text from outside, made safe for a terminal, a log or a report.
 
-Names of agents, columns and files, and whatever a peer, a manifest or a certificate says, may hold
-characters that a terminal obeys (escape sequences), hides or reorders (bidirectional controls).
+Names of agents, columns and files, and the content of messages, manifests and certificates, may
+hold characters that a terminal executes (escape sequences), hides or reorders (bidirectional
+controls).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#|~!&])")
 
 
 def visible(text: object) -> str:
-    """One line of printable characters: each other character is written as its escape.
+    """One line of printable characters; every other character is replaced by its escape.
 
     >>> visible("a\\x1b[31m\\u202eb")
     'a\\\\x1b[31m\\\\u202eb'
@@ -28,7 +29,7 @@ def visible(text: object) -> str:
 
 
 def quote(word: object) -> str:
-    """A word of a command, as a shell wants it: every path and name that a text tells to copy."""
+    """A word of a shell command, quoted. Used for paths and names in commands that users copy."""
     return shlex.quote(str(word))
 
 
@@ -44,5 +45,5 @@ def listed(names: Iterable[object], most: int = 8, none: str = "none") -> str:
 
 
 def in_markdown(text: object) -> str:
-    """`visible` text that Markdown shows as it is, also in a table."""
+    """`visible` text with Markdown's special characters escaped, also for tables."""
     return _MARKDOWN.sub(r"\\\1", visible(text))

@@ -83,7 +83,7 @@ BROKEN = {
     "no port": (setting('listen = "127.0.0.1"'), "address", "not an address",
                 "host:port"),
     "no host": (setting('listen = "no.such.host.invalid:1"'), "address", "cannot be found",
-                "mend the name"),
+                "correct the name"),
     "a space": (setting('listen = "no host:1"'), "address", "not an address", "host:port"),
     "metrics": (toml('"127.0.0.1:', '"'), "address", "not an address", "metrics"),
 }  # fmt: skip
@@ -122,7 +122,7 @@ def stored(home: Path, **changes) -> None:
         before = State(folder.terms, folder.me)
         after, _ = start(before, 1, 0.0, lambda raw: b"")
         for name, value in changes.items():
-            setattr(after, name, value)
+            after.set_durable(name, value)
         store.commit(before, after)
 
 
@@ -413,4 +413,4 @@ def test_a_certificate_beside_the_pinned_one(unweave, net):
     done = unweave("check", net, "--json")
     (problem,) = (r for r in done.json["checks"] if r["problem"])
     assert (problem["agent"], problem["what"]) == ("a1", "key")
-    assert "not the identity that network.toml pins" in problem["problem"]
+    assert "not the one that network.toml pins" in problem["problem"]

@@ -211,7 +211,7 @@ def test_an_agent_of_another_version(tmp_path, monkeypatch, code):
 
 def test_a_visit_at_the_tcp_port_has_an_end(monkeypatch):
     """Whoever connects and says nothing, or half a request, would keep a descriptor for ever."""
-    monkeypatch.setattr(server, "_VISIT", 0.2)
+    monkeypatch.setattr(server, "_LIFETIME", 0.2)
     node: Any = SimpleNamespace(phase="parked")
 
     async def main():

@@ -151,11 +151,14 @@ def _flipped(raw: bytes) -> bytes:
         (lambda f: {n: f[n] for n in reversed(f)}, "not a backup"),
         (lambda f: {"backup.json": b"[]"}, "not a backup"),
         (lambda f: {"x": b""}, "not a backup"),
-        (lambda f: _resealed(f, "../out", b"x"), "leads out of the folder"),
-        (lambda f: _resealed(f, "/tmp/unweave-out", b"x"), "leads out of the folder"),
-        (lambda f: _resealed(f, "a/../../out", b"x"), "leads out of the folder"),
-        (lambda f: _resealed(f, "./agent.toml", b"x"), "leads out of the folder"),
-        (lambda f: _resealed(f, "store.db", _flipped(f["store.db"])), "not what this agent wrote"),
+        (lambda f: _resealed(f, "../out", b"x"), "outside the folder"),
+        (lambda f: _resealed(f, "/tmp/unweave-out", b"x"), "outside the folder"),
+        (lambda f: _resealed(f, "a/../../out", b"x"), "outside the folder"),
+        (lambda f: _resealed(f, "./agent.toml", b"x"), "outside the folder"),
+        (
+            lambda f: _resealed(f, "store.db", _flipped(f["store.db"])),
+            "does not hold this agent's key",
+        ),
         (
             lambda f: _resealed(f, "key.pem", f["key.pem"][:-40]),
             "not an unencrypted private key",
@@ -193,7 +196,7 @@ def test_links_and_special_files_are_refused(asleep, tmp_path, kind):
     double = tarfile.TarInfo("agent.toml")
     files = members_without(archive, "certificates")
     rewrite(archive, files, double)
-    with pytest.raises(ConfigError, match="twice there"):
+    with pytest.raises(ConfigError, match="duplicate"):
         restore(archive, tmp_path / "new")
 
 
@@ -217,6 +220,6 @@ def test_damage_is_told(asleep, tmp_path):
 def test_what_lies_elsewhere_is_not_left_out_silently(asleep, tmp_path):
     text = (asleep / "agent.toml").read_text()
     (asleep / "agent.toml").write_text(text.replace('"network.toml"', '"../../network.toml"'))
-    with pytest.raises(ConfigError, match=r"outside of the agent's folder.*Fix: copy it"):
+    with pytest.raises(ConfigError, match=r"outside the agent's folder.*Fix: copy it"):
         back_up(asleep, tmp_path / "a.tar")
     assert not (tmp_path / "a.tar").exists()

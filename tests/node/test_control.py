@@ -113,7 +113,7 @@ def test_the_marginals_of_a_sum_are_computed_once(tmp_path, monkeypatch):
             assert second["marginals"] != first["marginals"]
             monkeypatch.setattr(server, "_KEPT", 0.0)
             await api.call("posterior", {})
-            await until(lambda: api._told is None)  # nothing is kept of what is erased later
+            await until(lambda: api._cached is None)  # nothing is kept of what is erased later
 
     asyncio.run(play())
 

@@ -134,7 +134,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> Non
 
 
 def test_files_that_are_missing_broken_or_do_not_belong_together(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="without its identity"):
+    with pytest.raises(ConfigError, match="restore this agent's key"):
         Identity.load(tmp_path)
     one = Identity.create("north")
     one.save(tmp_path)
@@ -230,5 +230,5 @@ def test_the_certificate_in_the_folder_is_the_one_that_is_shown(tmp_path, monkey
     )
     pem = certificate.public_bytes(serialization.Encoding.PEM)
     (tmp_path / CERTIFICATE_FILE).write_bytes(pem)
-    with pytest.raises(ConfigError, match="names nobody"):
+    with pytest.raises(ConfigError, match="names no agent"):
         Identity.load(tmp_path)

@@ -212,7 +212,7 @@ def test_silent_strangers_do_not_take_all_descriptors():
     """Beyond a number they are hung up on at once; whoever is connected is served meanwhile."""
 
     async def main():
-        scene = Scene(strangers=5)
+        scene = Scene(unknown_peers=5)
         attacked = scene.transport(ATTACKED, stream=scene.log)
         async with running(attacked, scene.deliver), running(scene.transport(HEALTHY)) as healthy:
             assert await healthy.send(ATTACKED, b"meanwhile") == [b"meanwhile"]
@@ -446,7 +446,7 @@ def test_somebody_else_at_a_neighbours_address_gets_nothing():
 
 def test_without_the_pinned_identity_there_is_no_start():
     scene = Scene()
-    with pytest.raises(ConfigError, match=r'not the identity that network\.toml pins for "a2"'):
+    with pytest.raises(ConfigError, match=r'not the one that network\.toml pins for "a2"'):
         scene.transport(ATTACKED, identity=twin(scene.network.identities[ATTACKED]))
 
 

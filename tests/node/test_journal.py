@@ -1,4 +1,4 @@
-"""An agent's log tells its life: each thing once, in words, with the names that matter."""
+"""Each state change has one log line, with the names that matter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from unweave.simulator.world import World
 from unweave.solvers import default_solver
 from unweave.solvers.worker import ModelWorker, record_key
 
-RENEWED = "a new token in place of the last one"
+RENEWED = "new epoch in place of the last one"
 
 
 class Diary:
@@ -67,24 +67,30 @@ def test_a_quiet_day():
     run(world)
     for k in range(4):
         whats = [entry.what for entry in diary.entries[k]]
-        assert whats == ["joined", "learned: put its contribution in", "the token rests"]
-    (rest,) = diary.of(0, "the token rests")
-    assert rest["attested"] == 4
-    assert len({facts["digest"] for k in range(4) for facts in diary.of(k, "the token rests")}) == 1
+        assert whats == ["joined", "added the factor", "the token is parked"]
+    (parked,) = diary.of(0, "the token is parked")
+    assert parked["attested"] == 4
+    assert (
+        len({facts["digest"] for k in range(4) for facts in diary.of(k, "the token is parked")})
+        == 1
+    )
 
     request = request_id(2, bytes(12))
     world.tell(2, EraseRequested(request, False, frozenset({record_key(5)}), world.clock(2)))
     run(world)
     named = {"agent": "a3", "scope": "1 record", "request": request.hex()}
-    assert diary.of(2, "asked to erase") == [named]
+    assert diary.of(2, "an erasure was requested") == [named]
     for k in range(4):
-        assert diary.of(k, "asked to erase") in ([], [named])  # done before it heard, or not
-        assert diary.of(k, "taken out of the token") == [named]
+        assert diary.of(k, "an erasure was requested") in (
+            [],
+            [named],
+        )  # done before it heard, or not
+        assert diary.of(k, "an erasure was carried out") == [named]
         assert diary.of(k, "certified") == [{"agents": "a3", "requests": request.hex()}]
-        assert len(diary.of(k, "the token rests")) == 2
-    again = diary.of(2, "put its contribution in again, without the erased records")
+        assert len(diary.of(k, "the token is parked")) == 2
+    again = diary.of(2, "replaced the factor: records were erased")
     assert again == [{"revision": 2}]
-    assert not diary.of(1, "put its contribution in again, without the erased records")
+    assert not diary.of(1, "replaced the factor: records were erased")
 
 
 def test_bad_weather_is_told():
@@ -140,8 +146,8 @@ def test_a_token_that_was_not_lost_is_not_called_so():
     run(world)
     before = world.state(0)
     for changes, said in (
-        ({"retrain_epoch": frozenset({bytes(16)})}, "asked everybody to start from nothing"),
-        ({"tombs": {1: NOTHING._replace(departed=True)}}, "without an agent that is gone"),
+        ({"retrain_epoch": frozenset({bytes(16)})}, "every agent starts from zero"),
+        ({"tombs": {1: NOTHING._replace(departed=True)}}, "without a departed agent"),
         ({}, "in place of the last one"),
     ):
         after = before.fork()
@@ -160,4 +166,4 @@ def test_nothing_new_is_nothing_to_say_and_a_gap_is_told():
     assert list(news(state, state)) == []
     text = io.StringIO()
     log_activity(Log("a1", stream=text), state, None)
-    assert "the journal has a gap" in text.getvalue()
+    assert "a change was not logged" in text.getvalue()

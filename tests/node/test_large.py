@@ -15,7 +15,7 @@ from unweave.errors import WireError
 from unweave.keys import Hashed, check_signature, verifier
 from unweave.node.identity import Identity
 from unweave.node.log import Log
-from unweave.node.wire import channel as post
+from unweave.node.wire import channel as room
 from unweave.node.wire import envelope
 from unweave.node.wire.envelope import PAYLOAD_TYPE, open_message, sign_message
 from unweave.node.wire.primitives import last_field, pb
@@ -100,10 +100,10 @@ def test_the_bytes_are_gone_before_the_message_is_read(monkeypatch):
     identities = [Identity.create(name) for name in TERMS.topology.agents]
     manifest = SimpleNamespace(pems=lambda: [i.certificate_pem for i in identities])
     folder = SimpleNamespace(me=0, terms=TERMS, manifest=manifest)
-    desk = post.Post(folder, identities[0], None, Log("a1", level="error"), Counter())
+    box = room.SecureChannel(folder, identities[0], None, Log("a1", level="error"), Counter())
     stamp = token(Random(1), TERMS).stamp
-    parcel = [Watched(desk.seal(Ack(stamp, stamp)))]
-    read = post.decode
-    monkeypatch.setattr(post, "decode", lambda *args: events.append("read") or read(*args))
-    assert asyncio.run(desk.receive(0, parcel, None)).message == Ack(stamp, stamp)
+    parcel = [Watched(box.signed(Ack(stamp, stamp)))]
+    read = room.decode
+    monkeypatch.setattr(room, "decode", lambda *args: events.append("read") or read(*args))
+    assert asyncio.run(box.receive(0, parcel, None)).message == Ack(stamp, stamp)
     assert events == ["gone", "read"]

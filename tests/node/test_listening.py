@@ -17,11 +17,11 @@ from unweave.testing.transport import LocalNetwork, running
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("nowhere", "mend listen in agent.toml"),
+        ("nowhere", "correct listen in agent.toml"),
         ("127.0.0.1:99999", "port from 1 to 65535"),
         ("127.0.0.1:x", "port from 1 to 65535"),
         ("no.such.host.invalid:7400", "does not know the host no.such.host.invalid"),
-        ("192.0.2.1:7400", "192.0.2.1 is no address of this machine: set listen"),
+        ("192.0.2.1:7400", "192.0.2.1 is no address of this machine. Fix: set listen"),
     ],
 )
 def test_an_address_that_cannot_be(address, said):
@@ -43,7 +43,7 @@ def test_an_address_that_cannot_be(address, said):
 def test_a_port_that_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         said = why_not(f"127.0.0.1:{taken.getsockname()[1]}")
-    assert "the port is taken: is the agent running already?" in said
+    assert "the port is taken. Fix: stop the process" in said
 
 
 def test_a_port_that_is_not_for_us(monkeypatch):
@@ -56,7 +56,7 @@ def test_a_port_that_is_not_for_us(monkeypatch):
 
 @pytest.mark.parametrize("where", ["0.0.0.0:99999", "0.0.0.0:", ":80", "80", "host:-1", "host:²"])
 def test_metrics_need_a_port(where):
-    with pytest.raises(ConfigError, match=r"port up to 65535.*mend it in agent\.toml"):
+    with pytest.raises(ConfigError, match=r"port up to 65535.*correct it in agent\.toml"):
         Monitoring(None, where)
 
 

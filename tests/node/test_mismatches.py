@@ -101,8 +101,8 @@ def another_token(state):
 
 
 def another_factor(state):
-    current, *older = state.factors
-    state.factors = (current._replace(units=current.units + 2**40), *older)
+    current, *older = state.own.factors
+    state.own.factors = (current._replace(units=current.units + 2**40), *older)
 
 
 def true_sum(net):
@@ -195,8 +195,8 @@ def test_a_network_that_has_halted_serves_no_posterior(tmp_path):
             assert (status["digest"], status["complete"], status["included"]) == (None, False, [])
         with urllib.request.urlopen(f"http://127.0.0.1:{net.metrics[0]}/metrics") as page:
             text = page.read().decode()
-        assert 'unweave_complete{agent="a1"} 0\n' in text
-        assert 'unweave_included_agents{agent="a1"} 0\n' in text
+        assert 'unweave_complete{agent="a1"} 0.0\n' in text
+        assert 'unweave_included_agents{agent="a1"} 0.0\n' in text
         asked = unweave("audit", net.root)
         assert asked.code == 1
         assert "Look at what can change numbers" in " ".join(asked.err.split())

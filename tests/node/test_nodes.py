@@ -100,7 +100,7 @@ def test_a_disk_that_fails_does_not_end_the_seconding_of_votes():
         me = 0
         terms = SimpleNamespace(topology=SimpleNamespace(adjacency={1: (0, 2)}))
         folder = SimpleNamespace(config=SimpleNamespace(auto_vote=True))
-        state = SimpleNamespace(votes={(1, 2): vote})
+        state = SimpleNamespace(known=SimpleNamespace(votes={(1, 2): vote}))
         log = Log("a1", stream=said)
 
         async def changed(self, timeout):
@@ -113,7 +113,8 @@ def test_a_disk_that_fails_does_not_end_the_seconding_of_votes():
             if errors:
                 raise errors.pop(0)
             told.append(event)
-            self.state = SimpleNamespace(votes={(1, 2): vote, (1, 0): vote})
+            votes = {(1, 2): vote, (1, 0): vote}
+            self.state = SimpleNamespace(known=SimpleNamespace(votes=votes))
 
     async def play():
         node = Node()
@@ -134,13 +135,13 @@ def test_the_data_are_opened_once_at_the_start(tmp_path, monkeypatch):
     identity = serve.open_identity(folder)
     records = serve.open_data(folder, identity)
     worker = DataWorker(net.model, default_solver(net.model), records, folder.terms)
-    serve._look_at(folder, records, identity)
+    serve._check_data(folder, records, identity)
     work = Solve(("s",), 1, 1, None, None, frozenset())
     first = worker.solve(work)
     assert len(opened) == 1
     assert (first.units == worker.solve(work).units).all()  # and read anew from then on
     assert len(opened) == 2
-    serve._look_at(folder, records, identity)
+    serve._check_data(folder, records, identity)
     with (net.folder("a1") / "data.csv").open("a", newline="") as file:
         csv.writer(file).writerow(("new", 1))
     assert (first.units != worker.solve(work).units).any()

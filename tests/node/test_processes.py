@@ -252,7 +252,7 @@ def test_what_cannot_start_says_why(net, tmp_path):
     key.rename(folder / "away")
     code, said = agent(folder)
     assert code == 2
-    assert "without its identity" in said
+    assert "restore this agent's key" in said
     shutil.copy2(net.folder("a2") / "key.pem", key)
     code, said = agent(folder)
     assert code == 2
@@ -339,7 +339,7 @@ def test_certificates_remember_what_every_store_has_forgotten(net):
         net.lose(name)
     net.start()
     net.wait("to forget again", lambda: [] if net.settled() == {net.expected(gone)} else ["a2"])
-    assert "asked for again" in net.log("a2")
+    assert "erasure requested again" in net.log("a2")
     assert net.ask("a3", "status")["status"]["erased"] == ["a3"]
 
 

@@ -35,7 +35,7 @@ def tombstone(
     remembered=0,
 ):
     body = {
-        "network_id": wire.terms.run.hex() if run is None else run,
+        "network_id": wire.terms.network_id.hex() if run is None else run,
         "agent": agent,
         "whole": whole,
         "request": (request_id(agent, b"q" * 12) if request is None else request).hex(),
@@ -71,7 +71,7 @@ def test_what_was_forgotten_is_asked_for_again_in_one_commit(wire, tmp_path, mon
     assert [one.request for one in found] == ids
     assert [after.known.intents[request].remembered for request in ids] == [0, 1, 2, 0, 1]
     assert after.own.dropped == {row_key(row) for row in (0, 1, 2, 3, 4, 9)}
-    assert after.own.rows == blank.rows + 5
+    assert after.own.rows == blank.own.rows + 5
     loaded = store.load(wire.terms, 0)
     assert loaded.own.dropped == after.own.dropped
     assert remember(tmp_path, store, loaded, wire.signers[0], mine(wire)) == (loaded, [])

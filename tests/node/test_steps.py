@@ -1,4 +1,4 @@
-"""Nothing follows from a step before it is on the disk; what may wait is written all the same."""
+"""Effects are returned after the commit; a delayed commit is written all the same."""
 
 import asyncio
 from random import Random
@@ -7,7 +7,7 @@ import pytest
 
 from unweave.errors import StoreError
 from unweave.node import commits as room
-from unweave.node.commits import Steps
+from unweave.node.commits import Commits
 from unweave.protocol.events import Again, Tick
 from unweave.protocol.state import DURABLE, IDLE, Out, State
 from unweave.testing.values import small_terms, token
@@ -17,7 +17,7 @@ TOKEN = token(Random(1), TERMS)
 
 
 class SlowDisk:
-    """Commits when it is told to, unless it is `quick`; complains like the store about gaps."""
+    """Commits when `let_go` is called, or at once if `quick`; refuses gaps, as the store does."""
 
     def __init__(self) -> None:
         self.quick = True
@@ -30,7 +30,7 @@ class SlowDisk:
 
     def commit(self, before, after):
         done = asyncio.get_running_loop().create_future()
-        if any(before.__dict__[name] is not self.holds.__dict__[name] for name in DURABLE):
+        if any(before.durable(name) is not self.holds.durable(name) for name in DURABLE):
             done.set_exception(StoreError("a gap"))
             return done
         self._waiting.append((done, after))
@@ -49,11 +49,11 @@ class SlowDisk:
 
 
 class Play:
-    """Steps whose decisions are given: `await play.take(effects, role=…)`."""
+    """Commits whose new states are given: `await play.take(effects, role=…)`."""
 
     def __init__(self, monkeypatch):
         self.disk = SlowDisk()
-        self.steps = Steps(self.disk, lambda _: b"", lambda after: None)
+        self.commits = Commits(self.disk, lambda _: b"", lambda after: None)
         self.decision = ([], {})
         monkeypatch.setattr(room, "handle", self._handle)
         monkeypatch.setattr(room, "start", lambda before, *_: (before.fork(), []))
@@ -62,12 +62,15 @@ class Play:
         effects, changes = self.decision
         after = before.fork()
         for name, value in changes.items():
-            setattr(after, name, value)
+            if name in DURABLE:
+                after.set_durable(name, value)
+            else:
+                setattr(after, name, value)
         return after, effects
 
     async def take(self, *effects, **changes):
         self.decision = ([*effects], changes)
-        return await self.steps.take(Tick(0.0))
+        return await self.commits.take(Tick(0.0))
 
 
 async def turns(count=5):
@@ -78,12 +81,12 @@ async def turns(count=5):
 def test_effects_wait_for_the_disk(monkeypatch):
     async def play():
         game = Play(monkeypatch)
-        await game.steps.begin(1)
+        await game.commits.begin(1)
         game.disk.quick = False
         step = asyncio.ensure_future(game.take(Again(), role=Out(TOKEN, 1)))
         await turns()
         assert not step.done()
-        assert game.steps.state.token.role == IDLE
+        assert game.commits.state.token.role == IDLE
         game.disk.let_go()
         assert await step == [Again()]
         assert game.disk.holds.token.role == Out(TOKEN, 1)
@@ -95,11 +98,11 @@ def test_a_step_without_consequences_is_written_with_the_next_one(monkeypatch):
     async def play():
         game = Play(monkeypatch)
         monkeypatch.setattr(room, "_WAIT", 3600.0)
-        await game.steps.begin(1)
+        await game.commits.begin(1)
         await game.take(Again(), role=Out(TOKEN, 1))
         written = len(game.disk.commits)
         assert await game.take(role=IDLE) == []  # the neighbour has it
-        assert game.steps.state.token.role == IDLE
+        assert game.commits.state.token.role == IDLE
         assert len(game.disk.commits) == written
         await game.take(Again())  # changes nothing durable itself, but something follows from it
         assert len(game.disk.commits) == written + 1
@@ -113,11 +116,11 @@ def test_what_may_wait_does_not_wait_for_ever(monkeypatch, end):
     async def play():
         game = Play(monkeypatch)
         monkeypatch.setattr(room, "_WAIT", 3600.0 if end else 0.0)
-        await game.steps.begin(1)
+        await game.commits.begin(1)
         await game.take(Again(), role=Out(TOKEN, 1))
         await game.take(role=IDLE)
         if end:
-            await game.steps.end()
+            await game.commits.end()
         else:
             async with asyncio.timeout(60):
                 while game.disk.holds.token.role != IDLE:
@@ -131,10 +134,10 @@ def test_what_may_wait_does_not_wait_for_ever(monkeypatch, end):
 def test_everything_else_is_written_at_once(monkeypatch, name):
     async def play():
         game = Play(monkeypatch)
-        await game.steps.begin(1)
+        await game.commits.begin(1)
         new = object()
         await game.take(**{name: new})
-        assert game.disk.holds.__dict__[name] is new
+        assert game.disk.holds.durable(name) is new
 
     asyncio.run(play())
 
@@ -142,21 +145,21 @@ def test_everything_else_is_written_at_once(monkeypatch, name):
 def test_nothing_durable_needs_no_disk(monkeypatch):
     async def play():
         game = Play(monkeypatch)
-        await game.steps.begin(1)
+        await game.commits.begin(1)
         written = len(game.disk.commits)
-        assert await game.take(Again(), alarms={"alive": 1.0}) == [Again()]
+        assert await game.take(Again(), timers={"alive": 1.0}) == [Again()]
         assert len(game.disk.commits) == written
-        assert game.steps.state.timers == {"alive": 1.0}
+        assert game.commits.state.timers == {"alive": 1.0}
 
     asyncio.run(play())
 
 
 def test_a_commit_is_not_interrupted(monkeypatch):
-    """Whoever gives up waiting for a step does not tear the memory from the disk."""
+    """After a cancelled wait, `state` is the state on the disk."""
 
     async def play():
         game = Play(monkeypatch)
-        await game.steps.begin(1)
+        await game.commits.begin(1)
         game.disk.quick = False
         step = asyncio.ensure_future(game.take(Again(), role=Out(TOKEN, 1)))
         await turns()
@@ -166,30 +169,30 @@ def test_a_commit_is_not_interrupted(monkeypatch):
         game.disk.let_go()
         with pytest.raises(asyncio.CancelledError):
             await step
-        assert game.steps.state.token.role == Out(TOKEN, 1)
+        assert game.commits.state.token.role == Out(TOKEN, 1)
         game.disk.quick = True
         await game.take(Again(), role=IDLE)
-        assert not game.steps.broken.is_set()
+        assert not game.commits.broken.is_set()
 
     asyncio.run(play())
 
 
-def test_a_disk_that_refuses_ends_the_life(monkeypatch):
+def test_a_disk_that_refuses_ends_the_incarnation(monkeypatch):
     async def play():
         game = Play(monkeypatch)
-        await game.steps.begin(1)
+        await game.commits.begin(1)
         game.disk.quick = False
         step = asyncio.ensure_future(game.take(Again(), role=Out(TOKEN, 1)))
         await turns()
         game.disk.let_go(OSError("no space left"))
         with pytest.raises(StoreError, match="no space left"):
             await step
-        assert game.steps.state is None
-        assert game.steps.broken.is_set()
+        assert game.commits.state is None
+        assert game.commits.broken.is_set()
         assert await game.take() is None
         game.disk.quick = True
-        await game.steps.begin(2)  # and the next one begins with what is there
-        assert game.steps.state.token.role == IDLE
+        await game.commits.begin(2)  # starts from the state on the disk
+        assert game.commits.state.token.role == IDLE
 
     asyncio.run(play())
 
@@ -197,14 +200,14 @@ def test_a_disk_that_refuses_ends_the_life(monkeypatch):
 def test_news_wakes_everybody_who_waits(monkeypatch):
     async def play():
         game = Play(monkeypatch)
-        await game.steps.begin(1)
-        waits = [asyncio.ensure_future(game.steps.changed(60.0)) for _ in range(2)]
+        await game.commits.begin(1)
+        waits = [asyncio.ensure_future(game.commits.changed(60.0)) for _ in range(2)]
         await turns()
-        await game.take(Again(), alarms={})
+        await game.take(Again(), timers={})
         await turns()
         assert not any(wait.done() for wait in waits)
         await game.take(Again(), role=Out(TOKEN, 1))
         assert await asyncio.gather(*waits) == [True, True]
-        assert not await game.steps.changed(0.0)
+        assert not await game.commits.changed(0.0)
 
     asyncio.run(play())

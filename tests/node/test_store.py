@@ -441,7 +441,7 @@ def test_whoever_opens_an_agents_store_knows_its_secret(tmp_path):
             await disk.open()
             await disk.close()
 
-        yield lambda: serve._look_at(folder, records, identity)
+        yield lambda: serve._check_data(folder, records, identity)
         yield lambda: preflight._state(folder)
         yield lambda: asyncio.run(on_its_thread())
 
@@ -482,7 +482,7 @@ def test_one_writer(tmp_path):
 
 
 def test_a_path_that_cannot_be_written(tmp_path):
-    with pytest.raises(StoreError, match="check the path"):
+    with pytest.raises(StoreError, match="check path and permissions"):
         SqliteStore.open(tmp_path / "none" / "a.db", TERMS, ME)
 
 

@@ -41,7 +41,7 @@ class Disks:
 
     def after(self, agent, before, after, effects):
         self.stores[agent].commit(before, after)
-        self.tokens += [t for t in (after.token, after.copy) if t is not None]
+        self.tokens += [t for t in (after.token.held, after.token.copy) if t is not None]
         self.tokens += [
             e.message.token for e in effects if isinstance(getattr(e, "message", 0), Pass)
         ]

@@ -121,7 +121,7 @@ def test_a_false_attestation_is_refused_where_it_arrives():
     honest = quiet._replace(signatures={0: b"good", 1: b"good"})
     check_attestations(Pass(token._replace(round=honest)), known, terms, verify)
     assert len(known) == 2
-    with pytest.raises(WireError, match="said to attest"):
+    with pytest.raises(WireError, match="agents of the round"):
         missing = quiet._replace(signatures={0: b"good"})
         check_attestations(Pass(token._replace(round=missing)), {}, terms, verify)
     check_attestations(Hello(token.stamp, None), {}, terms, verify)

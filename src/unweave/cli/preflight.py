@@ -312,7 +312,7 @@ def _state(agent: AgentFolder) -> State | None:
         with open_store(agent, open_identity(agent)) as store:
             return store.load(agent.terms, agent.me)
     except StoreError as error:
-        problem, _, fix = str(error).rpartition("; ")
+        problem, _, fix = str(error).partition(". Fix: ")
         if "belongs to the network" in problem:
             manifest = agent.path / agent.config.network
             fix = f"copy {manifest} again from another agent's folder: every agent has the same"

@@ -1,4 +1,8 @@
-"""One agent as a process: what it writes to its neighbours and to its disk."""
+"""One agent process.
+
+`agent` builds it, `driver` runs the protocol. `commits` and `storage` persist, `wire` and
+`transport` send, `compute` and `data` compute, `api`, `log` and `activity` report.
+"""
 
 from __future__ import annotations
 

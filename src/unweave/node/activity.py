@@ -1,10 +1,11 @@
-"""An agent's life in words: one line for what an operator would tell a colleague.
+"""Turns state changes into log lines.
 
-    joined · learned · asked to erase · taken out · certified · the token rests · a neighbour does
-    not answer · a new token, and why if that is known here · a vote · gone · an audit that failed
+    joined · a neighbour does not answer · a new epoch · an erasure was requested, carried out,
+    certified · a vote · an agent has departed · the factor was added or replaced · the token is
+    parked · an audit mismatch · the audit failed
 
-The lines follow from the states before and after a step, so that no step is told twice and none is
-left out, whatever caused it.
+The lines are computed from the states before and after an event, so that each change has exactly
+one line, whatever caused it.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from unweave.text import listed
 __all__ = ["MISMATCH", "ActivityEntry", "log_activity", "news"]
 
 
-MISMATCH = "an audit did not add up: the factors of all agents are not the token"
+MISMATCH = "audit mismatch: the factors do not add up to the token"
 
 
 class ActivityEntry(NamedTuple):
-    """One line: what happened, and its facts."""
+    """One log line: what happened, and its fields."""
 
     what: str
     facts: dict[str, Any]
@@ -34,17 +35,16 @@ class ActivityEntry(NamedTuple):
 
 
 def log_activity(log: Log, before: State, after: State) -> None:
-    """Write what a step has changed. A line is never worth a step: what goes wrong here is told,
-    and the agent goes on."""
+    """Log what an event has changed. An error in here is logged and does not stop the agent."""
     try:
         for entry in news(before, after):
             getattr(log, entry.level)(entry.what, **entry.facts)
     except Exception as error:
-        log.error("the journal has a gap", error=f"{type(error).__name__}: {error}")
+        log.error("a change was not logged", error=f"{type(error).__name__}: {error}")
 
 
 def news(before: State, after: State) -> Iterator[ActivityEntry]:
-    """What is worth a line; unchanged fields are the same objects, so most steps cost little."""
+    """One entry per change. Unchanged fields are the same objects, so most events cost little."""
     name = after.terms.name
     if after.peers.synced and not before.peers.synced:
         heard = [name(k) for k in after.neighbours if k in after.peers.welcomed]
@@ -56,95 +56,96 @@ def news(before: State, after: State) -> Iterator[ActivityEntry]:
             yield ActivityEntry("a neighbour answers again", {"agent": name(k)})
     if after.token.fence.epoch != before.token.fence.epoch and before.token.fence != NEVER:
         facts = {"epoch": after.token.fence.epoch, "by": name(after.token.fence.initiator)}
-        yield ActivityEntry(_renewed(before, after), facts)
+        yield ActivityEntry(_new_epoch(before, after), facts)
     if after.known.intents is not before.known.intents:
         for request in sorted(after.known.intents.keys() - before.known.intents.keys()):
             intent = after.known.intents[request]
             facts = {"agent": name(intent.agent), "scope": _scope(intent)}
-            yield ActivityEntry("asked to erase", facts | {"request": request.hex()})
+            yield ActivityEntry("an erasure was requested", facts | {"request": request.hex()})
     if after.known.tombs is not before.known.tombs:
-        yield from _buried(before, after)
+        yield from _erased(before, after)
     if after.known.votes is not before.known.votes:
         for target, voter in sorted(after.known.votes.keys() - before.known.votes.keys()):
             votes = sum(1 for t, _ in after.known.votes if t == target)
             facts = {"agent": name(target), "by": name(voter)}
             count = {"votes": votes, "needed": after.terms.quorum}
-            yield ActivityEntry("a vote that an agent is gone", facts | count)
+            yield ActivityEntry("a vote that an agent has departed", facts | count)
     if after.own.factors is not before.own.factors:
-        yield from _learned(before, after)
+        yield from _new_factor(before, after)
     if after.token.parked is not before.token.parked and after.token.parked is not None:
-        yield from _rested(before, after)
+        yield from _parked(before, after)
     if after.known.mismatches is not before.known.mismatches:
         for author in sorted(
-            halt.author for halt in after.known.mismatches - before.known.mismatches
+            one.author for one in after.known.mismatches - before.known.mismatches
         ):
             yield ActivityEntry(MISMATCH, {"found_at": name(author)}, "error")
     if after.audit_failed and not before.audit_failed:
-        yield ActivityEntry("halted: two audits did not add up", {}, "error")
+        yield ActivityEntry("audit failed: two audit mismatches stop the network", {}, "error")
 
 
-def _renewed(before: State, after: State) -> str:
-    """Only who opens an epoch knows why, and tells so; others know what they hear with it."""
+def _new_epoch(before: State, after: State) -> str:
+    """The agent that opens an epoch logs why. Other agents know only the causes that are part of
+    the state."""
     if after.known.retrain_epoch != before.known.retrain_epoch:
-        return "a new token: an erasure asked everybody to start from nothing"
+        return "new epoch: after an erasure every agent starts from zero"
     if after.departed != before.departed:
-        return "a new token, without an agent that is gone"
-    return "a new token in place of the last one"
+        return "new epoch without a departed agent"
+    return "new epoch in place of the last one"
 
 
-def _learned(before: State, after: State) -> Iterator[ActivityEntry]:
+def _new_factor(before: State, after: State) -> Iterator[ActivityEntry]:
     now, then = after.own.current, before.own.current
     if now is None or (then is not None and now.revision == then.revision):
         return
     if then is None:
-        what = "learned: put its contribution in"
+        what = "added the factor"
     elif now.rows != then.rows:
-        what = "put its contribution in again, without the erased records"
+        what = "replaced the factor: records were erased"
     elif now.data != then.data:
-        what = "learned: its data had changed"
+        what = "replaced the factor: the data have changed"
     else:
-        what = "learned: fitted to the others again"
+        what = "replaced the factor: the other factors have changed"
     yield ActivityEntry(what, {"revision": now.revision.counter})
 
 
-def _buried(before: State, after: State) -> Iterator[ActivityEntry]:
+def _erased(before: State, after: State) -> Iterator[ActivityEntry]:
     for agent, tomb in after.known.tombs.items():
         then: Tomb = before.known.tombs.get(agent, NOTHING)
         if tomb is then:
             continue
-        who = after.terms.name(agent)
+        name = after.terms.name(agent)
         if tomb.departed and not then.departed:
-            yield ActivityEntry("gone by a quorum of votes: it is taken out", {"agent": who})
+            yield ActivityEntry("an agent has departed by a quorum of votes", {"agent": name})
         for request in sorted(tomb.ids - then.ids):
             stone = after.known.tombstones.get(request)
-            facts = {"agent": who} | ({} if stone is None else {"scope": _scope(stone)})
-            yield ActivityEntry("taken out of the token", facts | {"request": request.hex()})
+            facts = {"agent": name} | ({} if stone is None else {"scope": _scope(stone)})
+            yield ActivityEntry("an erasure was carried out", facts | {"request": request.hex()})
 
 
-def _rested(before: State, after: State) -> Iterator[ActivityEntry]:
-    rest = after.token.parked
-    assert rest is not None
+def _parked(before: State, after: State) -> Iterator[ActivityEntry]:
+    parked = after.token.parked
+    assert parked is not None
     name = after.terms.name
-    waiting = after.terms.beyond(rest.attested, after.departed)
-    if not waiting and (before.token.parked is None or rest.stamp != before.token.parked.stamp):
-        facts: dict[str, Any] = {"at": name(rest.holder), "attested": len(rest.attested)}
-        if after.token.copy is not None and after.token.copy.included == rest.included:
+    missing = after.terms.beyond(parked.attested, after.departed)
+    if not missing and (before.token.parked is None or parked.stamp != before.token.parked.stamp):
+        facts: dict[str, Any] = {"at": name(parked.holder), "attested": len(parked.attested)}
+        if after.token.copy is not None and after.token.copy.included == parked.included:
             facts["digest"] = digest(after.token.copy.eta).hex()[:12]
-        yield ActivityEntry("the token rests", facts)
-    proved = _proved(rest)
+        yield ActivityEntry("the token is parked", facts)
+    proved = _proved(parked)
     if proved - _proved(before.token.parked):
         agents = [name(agent) for agent in sorted({requested_of(request) for request in proved})]
         requests = sorted(request.hex() for request in proved)
         yield ActivityEntry("certified", {"agents": listed(agents), "requests": listed(requests)})
 
 
-def _proved(rest: ParkNotice | None) -> set[bytes]:
-    if rest is None or not rest.certificate:
+def _proved(parked: ParkNotice | None) -> set[bytes]:
+    if parked is None or not parked.certificate:
         return set()
-    return {request for tomb in rest.tombs.values() for request in tomb.ids}
+    return {request for tomb in parked.tombs.values() for request in tomb.ids}
 
 
-def _scope(record: Intent | Tombstone) -> str:
-    if record.whole:
+def _scope(statement: Intent | Tombstone) -> str:
+    if statement.whole:
         return "everything"
-    return "1 record" if len(record.rows) == 1 else f"{len(record.rows)} records"
+    return "1 record" if len(statement.rows) == 1 else f"{len(statement.rows)} records"

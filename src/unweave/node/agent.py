@@ -1,4 +1,8 @@
-"""Put one agent together from its folder, and run it until it is told to stop."""
+"""Builds one agent from its folder and runs it until it is stopped.
+
+`serve` checks the key and the data, starts the driver, the operator's API, the metrics and the data
+watch. With `auto_vote`, `keep_votes` casts this agent's votes.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ def open_identity(folder: AgentFolder) -> Identity:
     pinned = keyid_of(public_key(folder.manifest.pems()[folder.me]))
     if identity.keyid != pinned:
         raise BadSetting(
-            f"{folder.path}: the key here is not the one that the manifest pins for "
+            f"{folder.path}: this key is not the one that the manifest pins for "
             f'"{folder.config.name}"',
             "copy the right folder to this host, or make a new network",
         )
@@ -46,7 +50,7 @@ def open_identity(folder: AgentFolder) -> Identity:
 
 
 def open_data(folder: AgentFolder, identity: Identity) -> PrivateData:
-    """The agent's private data, not looked at yet."""
+    """The agent's private data, not read yet."""
     config, model = folder.config, folder.manifest.build_model()
     return PrivateData(
         folder.path,
@@ -63,8 +67,8 @@ async def serve(
 ) -> None:
     """Run the agent in this folder; returns after SIGTERM, SIGINT or `stop`.
 
-    With `supervisor`, a descriptor that becomes readable when the supervisor ends, the agent ends
-    then, too, and its log is the file agent.log; else the log goes to standard error.
+    `supervisor` is a descriptor that becomes readable when the supervisor ends. With it the agent
+    ends with the supervisor and logs to agent.log; without it the log goes to standard error.
     """
     folder = AgentFolder.read(path)
     config = folder.config
@@ -84,23 +88,23 @@ async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> None:
     identity = open_identity(folder)
     model = folder.manifest.build_model()
     data = open_data(folder, identity)
-    said = _look_at(folder, data, identity)
-    for one in said.again:
-        why = "this store does not know an erasure that a certificate proves"
-        log.warning("asked for again", why=why, file=one.file, request=one.request.hex())
-    if said.problem is not None:
-        log.error("the data cannot be used; what was learned of them stays", why=said.problem)
+    found = _check_data(folder, data, identity)
+    for one in found.again:
+        why = "a certificate proves it, but the store does not hold it"
+        log.warning("erasure requested again", why=why, file=one.file, request=one.request.hex())
+    if found.problem is not None:
+        log.error("the data cannot be used; the current factor stays", why=found.problem)
     worker = DataWorker(model, default_solver(model), data, folder.terms)
     transport = GrpcTransport(folder.manifest, folder.me, identity, listen=config.listen, log=log)
     node = AgentDriver(folder, identity, transport, worker, model, log)
-    node.data_problem = said.problem
+    node.data_problem = found.problem
     freshness = Freshness(node, data)
     api = Api(node, data, freshness)
     monitoring = Monitoring(node, config.metrics) if config.metrics else None
 
     loop = asyncio.get_running_loop()
-    for sign in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(sign, node.stop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, node.stop)
     if supervisor is not None:
         loop.add_reader(supervisor, node.stop)
     running = asyncio.create_task(node.run())
@@ -109,8 +113,8 @@ async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> None:
         helpers.append(asyncio.create_task(_watch(freshness, config.watch, log)))
     try:
         await _until_open(node, running)
-        with contextlib.suppress(NotReady):  # the disk fails again; the next look will see them
-            if said.problem is None and await freshness.begin():
+        with contextlib.suppress(NotReady):  # the disk failed; the data watch sees the change
+            if found.problem is None and await freshness.begin():
                 log.info("the data have changed since this agent last ran")
         await api.start()
         if monitoring is not None:
@@ -126,25 +130,26 @@ async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> None:
 
 
 async def _monitor(monitoring: Monitoring, log: Log) -> None:
-    """An agent without metrics takes part all the same."""
+    """An agent takes part also if its metrics cannot be served."""
     try:
         await monitoring.start()
     except ConfigError as error:
-        log.error("no metrics", why=str(error))
+        log.error("metrics cannot be served", why=str(error))
     else:
-        log.info("metrics", url=f"http://{Address(monitoring.host, monitoring.port)}/metrics")
+        address = Address(monitoring.host, monitoring.port)
+        log.info("metrics are served", url=f"http://{address}/metrics")
 
 
-class _Said(NamedTuple):
-    """What there is to say of the data, and of erasures that the store had forgotten."""
+class _Findings(NamedTuple):
+    """Why the data cannot be used, if so, and the erasures that were requested again."""
 
     problem: str | None = None
     again: Sequence[Remembered] = ()
 
 
-def _look_at(folder: AgentFolder, data: PrivateData, identity: Identity) -> _Said:
-    """Refuse data that cannot be used, before anything else happens. Whoever has contributed needs
-    them no more, or not now: it relays, attests and erases all the same."""
+def _check_data(folder: AgentFolder, data: PrivateData, identity: Identity) -> _Findings:
+    """Refuse unusable data before the agent starts. An agent that has contributed starts without
+    them: it still relays, attests and erases."""
     state: State | None = None
     again: list[Remembered] = []
     if folder.store.exists() or folder.certificates.is_dir():
@@ -154,19 +159,19 @@ def _look_at(folder: AgentFolder, data: PrivateData, identity: Identity) -> _Sai
             at, again = remember(folder.certificates, store, at, identity.sign, identity.signed)
             state = at if again else state
     if state is not None and (state.own.detached or any(i.whole for i in state.own_intents())):
-        return _Said(again=again)
+        return _Findings(again=again)
     dropped = frozenset[bytes]() if state is None else state.own.dropped
     try:
         admit(data, folder.config.min_records, state)
-        return _Said(again=again)
+        return _Findings(again=again)
     except (DataError, GridOverflow) as error:
         if state is None or not (state.own.counter or dropped or state.tomb.ids):
             raise
-        return _Said(problem=str(error), again=again)
+        return _Findings(problem=str(error), again=again)
 
 
 async def _until_open(node: AgentDriver, running: asyncio.Task[None]) -> None:
-    """Until the store is open, and so known to be ours, or the start has failed."""
+    """Wait until the store is open, and so locked by this process, or the start has failed."""
     while node.state is None and not running.done():
         await asyncio.sleep(0.01)
     if running.done():
@@ -174,37 +179,33 @@ async def _until_open(node: AgentDriver, running: asyncio.Task[None]) -> None:
 
 
 async def _watch(freshness: Freshness, every: float, log: Log) -> None:
-    """Look at the data from time to time; new rows travel as a new revision. What is wrong with
-    them is said once."""
-    said = ""
+    """Read the data every `every` seconds; changed data become a new revision. The same problem is
+    logged once."""
+    logged = ""
     while True:
         await asyncio.sleep(every)
         try:
             if await freshness.look(anew=False):
                 log.info("the data have changed")
-            said = ""
+            logged = ""
         except UnweaveError as error:
-            if str(error) != said:
-                log.error("cannot use the data; what was learned of them stays", why=str(error))
-            said = str(error)
+            if str(error) != logged:
+                log.error("the data cannot be used; the current factor stays", why=str(error))
+            logged = str(error)
 
 
-# ------------------------------------------------------------------------------
-# With `auto_vote`, an agent seconds the votes of others by itself.
-
-_LOOK = 30.0  # seconds, if nothing happens
+_LOOK = 30.0  # seconds between looks at the votes, if no news comes
 
 
 async def keep_votes(node: AgentDriver) -> None:
-    """Second a vote about an agent that is not heard from here. Who is no neighbour of it cannot
-    know: it waits until most of the neighbours have voted."""
+    """With `auto_vote`: vote, too, about an agent that others vote about and this one does not
+    hear. An agent that is no neighbour of it waits until most of its neighbours have voted."""
     while True:
         await node.changed(_LOOK)
         try:
             await _second(node)
         except UnweaveError as error:
-            # The vote was not cast; a disk that refuses today may take it tomorrow.
-            node.log.warning("cannot vote", why=str(error))
+            node.log.warning("the vote was not cast", why=str(error))
 
 
 async def _second(node: AgentDriver) -> None:
@@ -212,8 +213,8 @@ async def _second(node: AgentDriver) -> None:
     if state is None or not node.folder.config.auto_vote:
         return
     for (target, _), vote in list(state.known.votes.items()):
-        unknown = target != node.me and (target, node.me) not in state.known.votes
-        if unknown and _may_second(node, target):
+        open_vote = target != node.me and (target, node.me) not in state.known.votes
+        if open_vote and _may_second(node, target):
             await node.probe(target)
             await node.tell(VoteCast(target, vote.request, time.monotonic()))
 

@@ -4,9 +4,9 @@ An archive is an uncompressed tar. Its first member, `backup.json`, names every 
 SHA-256; the digest of a backup is the SHA-256 of `backup.json`, so it stands for all files. The
 store is SQLite's online copy, taken by the process that holds it: a running agent goes on.
 
-An archive holds the agent's private key and its private state. What was erased after it was made is
-still in it, but does not come back: a restored agent starts with a new boot nonce, in quarantine,
-and learns the tombstones from its neighbours and its certificates before it says anything.
+An archive holds the agent's private key and its private state. Data that were erased after the
+backup are still in it, but do not come back: a restored agent starts a new incarnation in
+quarantine and learns the tombstones from its certificates and neighbours before it sends a token.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _COPYING = 120.0  # seconds for a running agent to copy its store
 
 @dataclass(frozen=True)
 class Backup:
-    """What an archive holds. `data`: the private data files are in it."""
+    """The content of an archive. `data`: it includes the private data files."""
 
     agent: str
     network: str
     digest: str
     files: tuple[str, ...]
     data: bool
-    running: bool = False  # the agent ran when it was made
+    running: bool = False  # the agent ran during the backup
 
 
 # ------------------------------------------------------------------------------------- writing
@@ -66,7 +66,7 @@ def back_up(folder: str | Path, archive: str | Path, *, data: bool = False) -> B
     home, target = AgentFolder.read(folder), Path(archive)
     identity = open_identity(home)
     store, running = _store(home)
-    # The store first: a certificate that is newer than it only asks for its erasure again.
+    # The store first: the erasure of a newer certificate is only requested again.
     files: dict[str, bytes | Path] = {} if store is None else {_STORE: store}
     files |= {name: _read(home.path / name) for name in _fixed(home)}
     for path in sorted(home.certificates.glob("certificate-*.json")):
@@ -106,7 +106,7 @@ def _store(home: AgentFolder) -> tuple[bytes | None, bool]:
     except AgentDown:
         if not home.store.exists():
             return None, False
-    # The store's lock refuses an agent that runs and does not answer.
+    # If the agent runs and does not answer, the lock of its store refuses this.
     with open_store(home, open_identity(home)) as store:
         return store.image(), False
 
@@ -123,14 +123,14 @@ def _inside(home: AgentFolder, path: Path, what: str) -> str:
     name = Path(os.path.relpath(path, home.path)).as_posix()
     if not _safe(name):
         raise ConfigError(
-            f"{path}: {what} is outside of the agent's folder and cannot be restored with it. "
+            f"{path}: {what} is outside the agent's folder and cannot be restored with it. "
             f"Fix: copy it into {home.path} and name it in {AGENT_FILE}"
         )
     return name
 
 
 def _data(home: AgentFolder) -> dict[str, Path]:
-    """The data files, with what a database keeps beside its own."""
+    """The data files, with the write-ahead logs of databases."""
     paths = home.config.data.files(home.path, home.config.name)
     logs = [path.with_name(path.name + end) for path in paths for end in ("-wal", ".wal")]
     there = (*paths, *(log for log in logs if log.is_file()))
@@ -162,7 +162,7 @@ def _write(target: Path, files: Mapping[str, bytes | Path]) -> None:
         raise ConfigError(f"{target}: cannot be written ({error.strerror})") from None
     try:
         with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), 0o600)  # whatever the umask says
+            os.fchmod(file.fileno(), 0o600)  # also under another umask
             with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
                 for name, content in files.items():
                     member = tarfile.TarInfo(name)
@@ -186,9 +186,9 @@ def _write(target: Path, files: Mapping[str, bytes | Path]) -> None:
 
 
 def restore(archive: str | Path, folder: str | Path, *, digest: str | None = None) -> Backup:
-    """Make the agent's folder again, in a new or empty one; all of it, or nothing.
+    """Restore the agent's folder into a new or empty one, completely or not at all.
 
-    Refused: an archive whose files are not those that it names (or not those of `digest`), a key
+    Refused: an archive whose files are not those of its index (or not those of `digest`), a key
     that the manifest does not pin, a store that this agent did not write.
     """
     source, target = Path(archive), Path(folder)
@@ -199,7 +199,7 @@ def restore(archive: str | Path, folder: str | Path, *, digest: str | None = Non
     place: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # On the same disk, so that moving is renaming.
+        # On the same disk, so that the folder can be renamed.
         place = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         found = _unpack(source, place, digest)
         _check(source, place, found)
@@ -220,7 +220,7 @@ def _empty(folder: Path) -> bool:
 
 
 def _unpack(source: Path, place: Path, digest: str | None) -> Backup:
-    """Write the archive's files into `place`; ConfigError unless they are those that it names."""
+    """Write the archive's files into `place`; ConfigError unless they are those of its index."""
     if not source.is_file():
         raise ConfigError(f"{source}: no such file")
     digests: dict[str, str] = {}
@@ -237,14 +237,14 @@ def _unpack(source: Path, place: Path, digest: str | None) -> Backup:
                 raise ConfigError(f"{source}: its digest is {found.digest}, not the given one")
             for member in tar:
                 if member.name == _INDEX and not digests:
-                    continue  # read already
+                    continue  # `_index` has read it
                 if not member.isreg() or not _safe(member.name) or member.name in digests:
                     raise ConfigError(
-                        f"{source}: a member is a link, a special file, twice there, or leads out "
-                        "of the folder: not a backup that unweave wrote"
+                        f"{source}: a member is a link, a special file, a duplicate, or outside "
+                        "the folder: not a backup of unweave"
                     )
                 digests[member.name] = _take(tar, member, place)
-    except ConfigError:  # a ValueError, too
+    except ConfigError:  # a ValueError
         raise
     except (tarfile.TarError, KeyError, ValueError, TypeError, EOFError):
         raise ConfigError(f"{source}: damaged, or not a backup of unweave") from None
@@ -283,19 +283,19 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> str:
 
 
 def _safe(name: str) -> bool:
-    """Whether a path stays inside the folder that it is relative to, and is written in one way."""
+    """Whether a relative path stays inside its folder and is in normal form."""
     path = PurePosixPath(name)
     inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
     return inside and str(path) == name and not set(name) & {"\\", "\0"}
 
 
 def _check(source: Path, place: Path, found: Backup) -> None:
-    """Key, manifest and store must belong together, as they do when an agent starts."""
+    """Key, manifest and store must belong together, as at the start of an agent."""
     try:
         home = AgentFolder.read(place)
         identity = open_identity(home)
         if (identity.name, home.terms.network_id.hex()) != (found.agent, found.network):
-            raise ConfigError(f"{source}: its index names another agent than its key does")
+            raise ConfigError(f"{source}: its index names another agent than its key")
         if home.store.exists():
             with explained(home.store):
                 inspect(home.store, home.terms, home.me, identity.store_secret, MIGRATIONS)

@@ -1,8 +1,8 @@
-"""The agent's state, and its only way to change: an event, a decision, a commit.
+"""The agent's state, which changes only by commits: handle an event, write the new state, use it.
 
-Steps happen one after the other, and nothing follows from one before it is on the disk. If the disk
-refuses, the step has not happened: what is on the disk is the truth, and a new life begins with it,
-as after a crash.
+Commits happen one after the other. The effects of an event are returned after its commit, so that
+none is carried out before the new state is on the disk. If the disk refuses a commit, the event has
+not happened: the agent starts a new incarnation from the state on the disk, as after a crash.
 """
 
 from __future__ import annotations
@@ -20,54 +20,54 @@ from unweave.protocol.machine import handle, start
 from unweave.protocol.state import DURABLE, State
 from unweave.protocol.statements import Sign
 
-__all__ = ["Steps", "within"]
+__all__ = ["Commits", "within"]
 
 
 # Durable fields whose change ends a wait for news; `synced` does, too.
 _NEWS = ("role", "parked", "tombs", "intents", "votes")
 
-# A step that changes no more than this, and that nothing follows from (a neighbour has taken the
-# token over), is written together with the next one. If the process dies before, it is as if the
-# message had been lost.
+# A commit that changes these fields alone and has no effects (a neighbour has acknowledged the
+# token) is written together with the next one. A crash before that write has the same result as a
+# lost acknowledgement.
 _CAN_WAIT = frozenset(("role", "fence"))
-_WAIT = 0.05  # seconds, if no next one comes
+_WAIT = 0.05  # seconds; then the delayed commit is written alone
 
 
-class Steps:
-    """`state` is None before the first step of a life, and after the disk has failed. `moved` is
-    told each new one."""
+class Commits:
+    """`state` is None before the first commit of an incarnation and after a failed one. `moved` is
+    called with each new state."""
 
     def __init__(self, disk: StoreThread, sign: Sign, moved: Callable[[State], None]) -> None:
         self.state: State | None = None
-        self.broken = asyncio.Event()
-        self.why = ""  # it broke
+        self.broken = asyncio.Event()  # a commit has failed
+        self.why = ""  # the error of the failed commit
         self._disk = disk
         self._sign = sign
         self._moved = moved
-        self._written: State | None = None  # what the disk holds
-        self._late: asyncio.TimerHandle | None = None  # the disk is behind, until then
-        self._catching_up: asyncio.Task[None] | None = None
+        self._written: State | None = None  # the state on the disk
+        self._delayed: asyncio.TimerHandle | None = None  # set while `state` is not written
+        self._writing: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
         self._news = asyncio.Event()
 
-    async def begin(self, boot: int) -> list[Effect]:
-        """The first step of a life."""
+    async def begin(self, incarnation: int) -> list[Effect]:
+        """Load the state and start an incarnation; returns the effects of the start."""
         async with self._lock:
             self.broken.clear()
             before = self._written = await self._disk.load()
-            after, effects = start(before, boot, time.monotonic(), self._sign)
+            after, effects = start(before, incarnation, time.monotonic(), self._sign)
             await self._commit(before, after)
         return effects
 
     async def take(self, event: Event) -> list[Effect] | None:
-        """One step; its effects may be carried out now. None: there is no state to change."""
+        """Handle one event and commit; returns its effects. None: there is no state to change."""
         async with self._lock:
             before = self.state
             if before is None:
                 return None
             after, effects = handle(before, event, self._sign)
             changes = [name for name in DURABLE if not _same(name, before, after)]
-            if not changes and self._late is None:
+            if not changes and self._delayed is None:
                 self._enter(before, after)  # nothing to write
             elif not effects and _CAN_WAIT.issuperset(changes):
                 self._enter(before, after)
@@ -77,26 +77,24 @@ class Steps:
         return effects
 
     async def end(self) -> None:
-        """The end of a life: after the step that is under way."""
+        """End the incarnation, after the commit that is under way."""
         async with self._lock:
-            with suppress(StoreError):  # `broken` says so
-                await self._catch_up()
+            with suppress(StoreError):  # `broken` is set
+                await self._write_delayed()
             self.state = None
 
     async def changed(self, timeout: float) -> bool:
-        """Wait for news: the token came or went, came to rest, or an erasure advanced."""
+        """Wait for news: the token came, went or was parked, or an erasure or a vote advanced."""
         return await within(timeout, self._news.wait)
 
-    # ---------------------------------------------------------------------------------- writing
-
     async def _commit(self, before: State, after: State) -> None:
-        """Everything up to `after` is on the disk when this returns. It cannot be interrupted: the
-        disk and the memory would tell different stories."""
+        """`after` is on the disk when this returns. A cancellation does not interrupt the write:
+        afterwards `state` and the disk would differ."""
         written = self._written
         assert written is not None
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+        if self._delayed is not None:
+            self._delayed.cancel()
+            self._delayed = None
         writing = self._disk.commit(written, after)
         cancelled = await outlast(writing)
         error = writing.exception()
@@ -105,7 +103,7 @@ class Steps:
             self.broken.set()
             if isinstance(error, StoreError):
                 raise error
-            raise StoreError(f"a state that cannot be written: {error}") from error
+            raise StoreError(f"the state cannot be written: {error}") from error
         self._written = after
         self._enter(before, after)
         if cancelled is not None:
@@ -121,18 +119,18 @@ class Steps:
 
     def _write_later(self) -> None:
         def write() -> None:
-            self._catching_up = asyncio.ensure_future(self._locked_catch_up())
+            self._writing = asyncio.ensure_future(self._locked_write())
 
-        if self._late is None:
-            self._late = asyncio.get_running_loop().call_later(_WAIT, write)
+        if self._delayed is None:
+            self._delayed = asyncio.get_running_loop().call_later(_WAIT, write)
 
-    async def _locked_catch_up(self) -> None:
+    async def _locked_write(self) -> None:
         async with self._lock:
-            with suppress(StoreError):  # `broken` says so
-                await self._catch_up()
+            with suppress(StoreError):  # `broken` is set
+                await self._write_delayed()
 
-    async def _catch_up(self) -> None:
-        if self._late is not None and self.state is not None:
+    async def _write_delayed(self) -> None:
+        if self._delayed is not None and self.state is not None:
             await self._commit(self.state, self.state)
 
 
@@ -140,13 +138,9 @@ def _same(name: str, before: State, after: State) -> bool:
     return before.durable(name) is after.durable(name)
 
 
-# ------------------------------------------------------------------------------
-# Waiting: with a limit, or to the end.
-
-
 async def within(seconds: float, wait: Callable[[], Awaitable[Any]]) -> bool:
-    """Whether it came in time. `wait_for` would swallow a cancellation that comes together with the
-    event, and the agent could not stop."""
+    """Whether `wait()` ended in time. `asyncio.wait_for` would swallow a cancellation that comes
+    together with the event, and the agent could not stop."""
     try:
         async with asyncio.timeout(seconds):
             await wait()
@@ -156,8 +150,8 @@ async def within(seconds: float, wait: Callable[[], Awaitable[Any]]) -> bool:
 
 
 async def outlast(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
-    """Wait until it is done, whatever happens; a cancellation that came meanwhile is returned, to
-    be raised when everything is in order."""
+    """Wait until `future` is done. Returns a cancellation that came meanwhile: the caller raises it
+    when the state is consistent."""
     cancelled = None
     while not future.done():
         try:

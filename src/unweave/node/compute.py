@@ -1,7 +1,8 @@
-"""What the protocol asks of the statistics, answered on a thread of its own.
+"""Runs the protocol's work on one thread: a queue, and the worker that reads the agent's data.
 
-A worker that fails is asked again; when it keeps failing, gives no answer in time, or answers what
-is none, the protocol is told so, and the token goes on: it must not wait here for ever.
+`ComputeQueue` repeats work that fails. If it keeps failing, takes too long or gives a result of the
+wrong type, the queue answers with the weakest claim (`without`), and the token goes on.
+`DataWorker` computes from the private data of the agent.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from unweave.solvers.worker import ModelWorker
 __all__ = ["ComputeQueue", "DataWorker"]
 
 
-_ATTEMPTS = 3  # of a piece of work that fails, before the token goes on without it
+_ATTEMPTS = 3  # per piece of work, before the token goes on without a result
 
 
 @runtime_checkable
 class Forgetful(Protocol):
-    """A worker that keeps something of its records."""
+    """A worker that caches something of its records."""
 
     def let_go(self, *, whole: bool) -> None: ...
 
 
 class ComputeQueue:
-    """Takes work, one piece at a time."""
+    """Carries out work, one piece at a time."""
 
     def __init__(
         self, worker: Worker, terms: Terms, log: Log, counts: Counter[str], limit: float
@@ -50,16 +51,16 @@ class ComputeQueue:
         self._terms = terms
         self._log = log
         self._counts = counts
-        self._limit = limit  # seconds for one piece
-        self._stuck: asyncio.Future[Any] | None = None
+        self._limit = limit  # seconds for one attempt
+        self._stuck: asyncio.Future[Any] | None = None  # took longer than the limit
         self._thread = ThreadPoolExecutor(1, "solver")
 
     async def answer(self, work: Work, wanted: Callable[[], bool]) -> Done | None:
-        """The worker's answer, or what is said without one; None: it is not `wanted` any more."""
+        """The worker's result, or the one of `without`; None: it is not `wanted` any more."""
         for _ in range(_ATTEMPTS):
             try:
                 return Done(work.key, await self._ask(work), time.monotonic())
-            except Exception as error:  # of any kind
+            except Exception as error:  # workers are written by others
                 self.complain(error)
             await asyncio.sleep(self._terms.timeouts.ack)
             if not wanted():
@@ -67,24 +68,24 @@ class ComputeQueue:
         return self.without(work)
 
     def let_go(self, *, whole: bool) -> None:
-        """The worker keeps nothing of what was erased, if it keeps anything at all."""
+        """Delete what the worker caches of erased records (`whole`: of all records)."""
         if isinstance(self._worker, Forgetful):
             self._worker.let_go(whole=whole)
 
     def complain(self, error: Exception) -> None:
-        """In the log and, by its number, in the status; an exception that is not ours may quote
-        records, so only its name is told."""
+        """Log and count a failure. An exception of a library may quote records: of it only the type
+        is logged."""
         self._counts["solves failed"] += 1
         why = str(error) if isinstance(error, UnweaveError) else type(error).__name__
         self._log.error("cannot solve", why=why)
 
     def without(self, work: Work) -> Done:
-        """What the protocol is told when the worker cannot answer: claim nothing, and go on."""
+        """The result in place of the worker's: it claims nothing, and the token goes on."""
         result: Any = {"kl_to_optimum": None, "method": "none: the computation failed"}
         if isinstance(work, Solve):
             result = SolveResult(None, failed=True)
         elif isinstance(work, Judge):
-            result = False  # then everybody starts from zero: the answer that promises least
+            result = False  # every agent then starts from zero: the weakest claim
         elif isinstance(work, Freeze):
             result = UNKNOWN
         return Done(work.key, result, time.monotonic())
@@ -93,29 +94,28 @@ class ComputeQueue:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _ask(self, work: Work) -> Any:
-        """A thread cannot be stopped: while it is busy with something that took too long, whatever
-        else is asked has no answer."""
+        """A thread cannot be stopped: while it runs work that took too long, other work fails."""
         if self._stuck is not None and not self._stuck.done():
-            raise SolverError("the solver is still busy with what it could not answer in time")
+            raise SolverError("the solver still runs work that exceeded its time limit")
         loop = asyncio.get_running_loop()
-        asked = loop.run_in_executor(self._thread, answer, self._worker, work)
-        await asyncio.wait({asked}, timeout=self._limit)
-        if not asked.done():
-            asked.add_done_callback(_heard)
-            self._stuck = asked
+        running = loop.run_in_executor(self._thread, answer, self._worker, work)
+        await asyncio.wait({running}, timeout=self._limit)
+        if not running.done():
+            running.add_done_callback(_retrieve_exception)
+            self._stuck = running
             raise SolverError(
-                f"no answer in {self._limit:g} seconds: give the solver longer (solve_limit in "
-                "agent.toml) or less to do"
+                f"no result within {self._limit:g} seconds. Fix: raise solve_limit in agent.toml, "
+                "or give the solver less work"
             )
-        result = asked.result()
+        result = running.result()
         if not _sound(work, result, self._terms):
             kind = type(work).__name__.lower()
-            raise SolverError(f"{type(result).__name__} is no answer to {kind}")
+            raise SolverError(f"{type(result).__name__} is no result of {kind}")
         return result
 
 
 def _sound(work: Work, result: Any, terms: Terms) -> bool:
-    """Whether it has the form of an answer. Solvers are written by others."""
+    """Whether the result has the right type and shape: solvers are written by others."""
     if isinstance(work, Solve):
         return isinstance(result, SolveResult) and (
             result.units is None or _is_vector(result.units, terms)
@@ -139,18 +139,14 @@ def _is_estimate(kl: object) -> bool:
     return kl is None or (isinstance(kl, float) and math.isfinite(kl))
 
 
-def _heard(late: asyncio.Future[Any]) -> None:
-    """Nobody waits for it any more, and nobody is to complain that its error was not looked at."""
+def _retrieve_exception(late: asyncio.Future[Any]) -> None:
+    """asyncio logs an exception that is never retrieved."""
     if not late.cancelled():
         late.exception()
 
 
-# ------------------------------------------------------------------------------
-# The statistics of a real agent: the same answers, from data that stay on their disk.
-
-
 class DataWorker(ModelWorker):
-    """Conjugate factors are summed by the engine; other models read the rows that are left."""
+    """Sums conjugate factors in the data engine; other models read the remaining rows."""
 
     def __init__(
         self, model: Model, solver: Solver, data: PrivateData, terms: Terms, tol: float = 1e-4
@@ -160,7 +156,6 @@ class DataWorker(ModelWorker):
         self.data = data
 
     def let_go(self, *, whole: bool) -> None:
-        """Of records that were erased, nothing is kept here."""
         self.data.let_go(whole=whole)
 
     def shard(self, dropped: frozenset[bytes]) -> Shard:

@@ -1,11 +1,11 @@
-"""`agent.toml`: what one agent needs to know beside the network's manifest.
+"""An agent's folder and its `agent.toml`: the settings of one agent beside the manifest.
 
 network = "network.toml"
 name = "north"
 listen = "0.0.0.0:7400"          # default: the address in the manifest
 min_records = 10                 # a first contribution from fewer is refused
-auto_vote = false                # vote for every agent that is asked about and not heard
-watch = 0                        # seconds between looks at the data; 0: only `unweave learn`
+auto_vote = false                # vote, too, when others vote about an agent that is not heard
+watch = 0                        # seconds between readings of the data; 0: only `unweave learn`
 solve_limit = 3600               # seconds for one solve; then the token goes on without it
 metrics = "127.0.0.1:9400"       # /metrics and /healthz; "" or absent: off
 log = "human"                    # or "json"
@@ -39,7 +39,7 @@ __all__ = ["AGENT_FILE", "SUPERVISOR", "AgentConfig", "AgentFolder", "agent_name
 
 
 AGENT_FILE = "agent.toml"
-SUPERVISOR = "UNWEAVE_SUPERVISOR"  # the process that starts this agent, also after it has died
+SUPERVISOR = "UNWEAVE_SUPERVISOR"  # environment: the process that restarts this agent
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -95,9 +95,9 @@ class AgentFolder:
         try:
             values = tomllib.loads(file.read_text())
         except OSError as error:
-            raise BadSetting(f"{file}: cannot be read ({error.strerror})", _instead(path)) from None
+            raise BadSetting(f"{file}: cannot be read ({error.strerror})", _suggest(path)) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise BadSetting(f"{file}: not TOML: {error}", "mend that line", "; ") from None
+            raise BadSetting(f"{file}: not TOML: {error}", "correct that line", "; ") from None
         config = _validated(values, file)
         if not (path / config.network).is_file():
             raise BadSetting(
@@ -109,7 +109,7 @@ class AgentFolder:
         if config.name not in manifest.topology.agents:
             raise BadSetting(
                 f'{file}: name = "{config.name}", but the manifest has no such agent',
-                f"mend the name; the agents are {listed(manifest.topology.agents)}",
+                f"correct the name; the agents are {listed(manifest.topology.agents)}",
             )
         return cls(path, config, manifest, manifest.terms())
 
@@ -133,7 +133,7 @@ def _validated(values: dict[str, Any], file: Path) -> AgentConfig:
 
 
 def agent_name(folder: str | Path) -> str:
-    """The name in agent.toml: the folder may be called anything on its host."""
+    """The name in agent.toml; the folder's name if agent.toml cannot be read."""
     path = Path(folder)
     try:
         name = tomllib.loads((path / AGENT_FILE).read_text()).get("name")
@@ -151,11 +151,11 @@ def find_agents(folder: str | Path) -> list[Path]:
         found = [home for home in _below(path / "agents") if (home / AGENT_FILE).is_file()]
     except OSError as error:
         raise ConfigError(
-            f"{error.filename or path}: cannot be read ({error.strerror or error}): ask its owner, "
-            "or run the command as the user who made it"
+            f"{error.filename or path}: cannot be read ({error.strerror or error}). Fix: run the "
+            "command as the user who owns it"
         ) from None
     if not found:
-        raise ConfigError(f"{path}: {_what_it_is(path)}: {_instead(path)}")
+        raise ConfigError(f"{path}: {_describe(path)}: {_suggest(path)}")
     manifest = load(path / "network.toml")
     order = {name: k for k, name in enumerate(manifest.topology.agents)}
     homes: dict[str, Path] = {}
@@ -163,7 +163,7 @@ def find_agents(folder: str | Path) -> list[Path]:
         name = agent_name(home)
         if name in homes:
             raise ConfigError(
-                f"{homes[name]} and {home} are both the folder of {name!r}: move one of them away"
+                f"{homes[name]} and {home} are both the folder of {name!r}. Fix: move one away"
             )
         homes[name] = home
     return [homes[name] for name in sorted(homes, key=lambda n: order.get(n, len(order)))]
@@ -173,7 +173,7 @@ def _below(path: Path) -> list[Path]:
     return sorted(path.iterdir()) if path.is_dir() else []
 
 
-def _what_it_is(path: Path) -> str:
+def _describe(path: Path) -> str:
     if not path.exists():
         return "no such folder"
     if not path.is_dir():
@@ -184,8 +184,8 @@ def _what_it_is(path: Path) -> str:
     )
 
 
-def _instead(path: Path) -> str:
-    """A folder nearby that was probably meant, or how to make one."""
+def _suggest(path: Path) -> str:
+    """A nearby folder that the user probably meant, or how to make one."""
     here = path.resolve()
     for near in (here.parent, here.parent.parent):
         if here.exists() and (near / "network.toml").is_file() and (near / "agents").is_dir():

@@ -1,8 +1,18 @@
-"""One agent as a process: the protocol core between a disk, a network and a solver.
+"""The driver of one agent process: it carries out the duties that `unweave.protocol` lists.
 
-The core decides; here the new state is committed (`steps`), and then the effects are carried out
-(`effects`). If the disk refuses a commit the agent starts again from what is on it, as after a
-crash: the protocol asks for no more.
+For every event, in this order:
+
+    persist   `AgentDriver` commits the new state (`commits`). If the disk refuses a commit, the
+              driver opens the store again and starts a new incarnation, as after a crash.
+    send      `EffectRunner` sends each message once (`wire.channel`). What answers a neighbour's
+              call goes back in the answer to that call (`answers`).
+    compute   `EffectRunner` gives work to the queue (`compute`) and feeds the result back.
+    report    `EffectRunner` keeps certificates and logs; `phase` and `measure_influence` describe
+              the state to the operator.
+    wait      `AgentDriver` feeds a `Tick` when the deadline of the state has come.
+
+Sending, computing and keeping run as tasks beside the event loop's other work; `Tasks` logs their
+errors and cancels them when the agent stops.
 """
 
 from __future__ import annotations
@@ -19,7 +29,7 @@ from typing import Any
 from unweave.errors import StoreError, UnweaveError
 from unweave.models import Model
 from unweave.node.activity import log_activity
-from unweave.node.commits import Steps, within
+from unweave.node.commits import Commits, within
 from unweave.node.compute import ComputeQueue
 from unweave.node.config import AgentFolder
 from unweave.node.erasures import CertificateStore
@@ -56,7 +66,7 @@ __all__ = ["AgentDriver", "NotReady"]
 
 
 class NotReady(UnweaveError):
-    """The agent has no state to change: it has just begun, or its disk fails."""
+    """The agent has no state to change: its store is not open yet, or the disk fails."""
 
 
 class AgentDriver:
@@ -79,38 +89,33 @@ class AgentDriver:
         self.transport = transport
         self.log = log
         self.counts: Counter[str] = Counter()
-        self.data_problem: str | None = None  # why the data could not be used at the last look
+        self.data_problem: str | None = None  # why the data could not be used when last read
         self.started = time.time()
+        self.certificates = CertificateStore(folder.certificates)
         self._stopping = asyncio.Event()
-        self._sooner = asyncio.Event()  # than the timer thinks
-        self._due = math.inf
-        self._seen: State | None = None  # what the journal has told
+        self._sooner = asyncio.Event()  # the deadline is now earlier than `_due`
+        self._due = math.inf  # what the timer waits for
+        self._logged: State | None = None  # the state up to which the activity is logged
         self._disk = StoreThread(folder, identity)
-        self._steps = Steps(self._disk, identity.sign, self._moved)
-        self._post = SecureChannel(folder, identity, transport, log, self.counts)
-        self._desk = ComputeQueue(worker, folder.terms, log, self.counts, folder.config.solve_limit)
+        self._commits = Commits(self._disk, identity.sign, self._moved)
+        self._channel = SecureChannel(folder, identity, transport, log, self.counts)
+        self._queue = ComputeQueue(
+            worker, folder.terms, log, self.counts, folder.config.solve_limit
+        )
         self._tasks = Tasks(log, self.counts)
-        self.cabinet = CertificateStore(folder.certificates)
-        self._hands = EffectRunner(
+        self._effects = EffectRunner(
             self._step,
-            self._steps,
-            self._post,
-            self._desk,
-            self.cabinet,
+            self._commits,
+            self._channel,
+            self._queue,
+            self.certificates,
             self._tasks,
             log,
             self.counts,
         )
 
-    @property
-    def stays_out(self) -> str:
-        """Why its factor could not be in the token, when it last could not."""
-        return self._hands.stays_out
-
-    # ------------------------------------------------------------------------------------- life
-
     async def run(self) -> None:
-        """Serve until stopped; a disk that fails is opened again, with growing pauses."""
+        """Serve until stopped; after a disk failure, start again with growing pauses."""
         pause = 0.5
         try:
             await self._disk.open()
@@ -118,7 +123,7 @@ class AgentDriver:
             while not self._stopping.is_set():
                 began = time.monotonic()
                 try:
-                    await self._live()
+                    await self._run_incarnation()
                 except StoreError as error:
                     self.counts["disk failures"] += 1
                     self.log.error("the disk refuses", why=str(error), again_in=pause)
@@ -131,17 +136,17 @@ class AgentDriver:
             await self._tasks.end()
             await self._disk.close()
             self._disk.end()
-            self._desk.end()
+            self._queue.end()
 
     def stop(self) -> None:
         self._stopping.set()
 
-    async def _live(self) -> None:
-        """One life: from the state on the disk until stopped, or until the disk fails."""
+    async def _run_incarnation(self) -> None:
+        """From the state on the disk until the agent is stopped, or StoreError."""
         await self._disk.open()
-        self._hands.perform(await self._steps.begin(secrets.randbits(63) | 1))
+        self._effects.perform(await self._commits.begin(secrets.randbits(63) | 1))
         self.log.info("started", agent=self.folder.config.name, phase=self.phase)
-        broken = self._steps.broken
+        broken = self._commits.broken
         timer = asyncio.create_task(self._timer())
         waits = [asyncio.create_task(event.wait()) for event in (self._stopping, broken)]
         try:
@@ -152,57 +157,47 @@ class AgentDriver:
             for task in (timer, *waits):
                 task.cancel()
             await asyncio.gather(timer, *waits, return_exceptions=True)
-            await self._steps.end()
+            await self._commits.end()
             if broken.is_set():
                 await self._disk.close()
         if broken.is_set():
-            raise StoreError(self._steps.why)
+            raise StoreError(self._commits.why)
 
-    async def _timer(self) -> None:
-        """Tells the protocol when the time has come that it waits for."""
-        while True:
-            self._sooner.clear()
-            self._due = _due(self.state)
-            if self._due <= time.monotonic():
-                await self._step(Tick(time.monotonic()))
-            else:
-                wait = min(60.0, self._due - time.monotonic())
-                await within(wait, self._sooner.wait)
+    # ---------------------------------------------------------------------------------- persist
 
-    # ------------------------------------------------------------------------------------- steps
+    async def _step(self, event: Event) -> list[Effect] | None:
+        """Commit one event, then carry out its effects. None: there is no state to change."""
+        effects = await self._commits.take(event)
+        self._effects.perform(effects or [])
+        return effects
 
     async def tell(self, event: Event) -> list[Effect]:
-        """One step for the operator. Returns the effects, for whoever asked."""
+        """One event of the operator; returns its effects, among them a refusal."""
         effects = await self._step(event)
         if effects is None:
             raise NotReady(
-                f"{self.folder.config.name} has not read its disk yet, or the disk refuses "
-                "(see its log): nothing was recorded; try again"
+                f"{self.folder.config.name}: the store is not open, so nothing was recorded. Fix: "
+                "try again; if it stays so, read agent.log"
             )
         return effects
 
     async def deliver(self, sender: int, data: bytes) -> list[bytes]:
-        """A sealed message from a neighbour; returns the sealed answers to it."""
+        """A signed message of a neighbour; returns the signed answers to it."""
         parcel = [data]
         del data
-        event = await self._post.receive(sender, parcel, self.state)
-        back, rest = answers(await self._steps.take(event) or [], sender)
-        self._hands.perform(rest)
-        # A token that goes on leaves in the next two turns of the loop, and before the answer: the
-        # next agent waits for it, and can read the answer while it writes the token to its disk.
+        event = await self._channel.receive(sender, parcel, self.state)
+        back, other = answers(await self._commits.take(event) or [], sender)
+        self._effects.perform(other)
+        # A token is sent in the next two turns of the loop, before the answer: the next agent waits
+        # for the token, and the sender can read the answer while that agent writes to its disk.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        return [self._post.signed(message) for message in back]
-
-    async def _step(self, event: Event) -> list[Effect] | None:
-        effects = await self._steps.take(event)
-        self._hands.perform(effects or [])
-        return effects
+        return [self._channel.signed(message) for message in back]
 
     def _moved(self, after: State) -> None:
-        if self._seen is not None:
-            log_activity(self.log, self._seen, after)
-        self._seen = after
+        if self._logged is not None:
+            log_activity(self.log, self._logged, after)
+        self._logged = after
         if _due(after) < self._due:
             self._sooner.set()
 
@@ -210,23 +205,28 @@ class AgentDriver:
 
     @property
     def state(self) -> State | None:
-        return self._steps.state
+        return self._commits.state
 
     @property
     def phase(self) -> str:
         return phase(self.state)
 
     @property
+    def stays_out(self) -> str:
+        """Why the solver last refused to make this agent's factor; empty: it never has."""
+        return self._effects.stays_out
+
+    @property
     def pid(self) -> int:
         return os.getpid()
 
     async def probe(self, neighbour: int) -> None:
-        """Call a neighbour, so that `heard` says whether it lives: while the token rests, nobody
-        says anything. A call that takes too long is not waited for, and not broken off: its answer
-        may be half-way to the disk."""
+        """Say Hello to a neighbour, so that `peers.heard` is current: while the token is parked, no
+        messages are sent. After the timeout the call goes on: its answer may be under way to the
+        disk."""
         s = self.state
         if s is not None and neighbour in s.neighbours:
-            call = self._tasks.begin(self._hands.send(neighbour, hello(s.fork(), neighbour)))
+            call = self._tasks.begin(self._effects.send(neighbour, hello(s.fork(), neighbour)))
             await asyncio.wait({call}, timeout=self.terms.timeouts.ack)
 
     async def image(self) -> bytes:
@@ -234,8 +234,8 @@ class AgentDriver:
         return await self._disk.image()
 
     async def publish(self) -> None:
-        """Compute this agent's influence on the token that rests, and publish it if it is news.
-        Only when somebody asks: the figures of all agents travel to all agents."""
+        """Compute this agent's influence on the parked token, and publish it if it has changed.
+        Only on request: the influences of all agents travel to all agents."""
         s = self.state
         found = None if s is None else await asyncio.to_thread(measure_influence, self.model, s)
         if s is None or found is None:
@@ -245,44 +245,52 @@ class AgentDriver:
             await self._step(found)
 
     async def changed(self, timeout: float) -> bool:
-        """Wait for news: the token came or went, came to rest, or an erasure advanced."""
-        return await self._steps.changed(timeout)
+        """Wait for news: see `Commits.changed`."""
+        return await self._commits.changed(timeout)
+
+    # ------------------------------------------------------------------------------------- wait
+
+    async def _timer(self) -> None:
+        """Feeds a `Tick` when the deadline of the state has come."""
+        while True:
+            self._sooner.clear()
+            self._due = _due(self.state)
+            if self._due <= time.monotonic():
+                await self._step(Tick(time.monotonic()))
+            else:
+                wait = min(60.0, self._due - time.monotonic())
+                await within(wait, self._sooner.wait)
 
 
 def _due(state: State | None) -> float:
-    """When the protocol wants the next tick."""
     due = None if state is None else deadline(state)
     return math.inf if due is None else due
 
 
-# ------------------------------------------------------------------------------
-# What a step asks for, once it is on the disk: messages, work, and words for the operator.
-
-
 class EffectRunner:
-    """Carries out effects in their order; what takes a while runs beside the rest, and comes back
-    as an event through `step`."""
+    """Carries out effects in their order. Sending, work and keeping a certificate are tasks; their
+    results come back as events through `step`."""
 
     def __init__(
         self,
         step: Callable[[Event], Coroutine[Any, Any, object]],
-        steps: Steps,
-        post: SecureChannel,
-        desk: ComputeQueue,
-        cabinet: CertificateStore,
+        commits: Commits,
+        channel: SecureChannel,
+        queue: ComputeQueue,
+        certificates: CertificateStore,
         tasks: Tasks,
         log: Log,
         counts: Counter[str],
     ) -> None:
         self._step = step
-        self._steps = steps
-        self._post = post
-        self._desk = desk
-        self._cabinet = cabinet
+        self._commits = commits
+        self._channel = channel
+        self._queue = queue
+        self._certificates = certificates
         self._tasks = tasks
         self._log = log
         self._counts = counts
-        self.stays_out = ""  # why the factor could not be in the token, when it last could not
+        self.stays_out = ""  # why the solver last refused to make the factor
 
     def perform(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -304,22 +312,39 @@ class EffectRunner:
                     self._log.warning("stays out", why=effect.why)
                 self.stays_out = effect.why
             elif isinstance(effect, Detach):
-                self._desk.let_go(whole=effect.whole)
-                what = "its data" if effect.whole else "the erased records"
-                self._log.info(f"forgot what it kept of {what}")
+                self._queue.let_go(whole=effect.whole)
+                scope = "all data" if effect.whole else "the erased records"
+                self._log.info("deleted what the worker kept of the data", scope=scope)
             else:
                 self._tasks.begin(self._work(effect))
 
     async def send(self, to: int, message: Message) -> None:
-        for answer in await self._post.send(to, message, self._steps.state):
+        """One attempt; the answers are events."""
+        for answer in await self._channel.send(to, message, self._commits.state):
             await self._step(answer)
 
+    async def _work(self, work: Work) -> None:
+        def wanted() -> bool:
+            state = self._commits.state
+            return state is not None and state.token.pending == work.key
+
+        done = await self._queue.answer(work, wanted)
+        if done is None:
+            return
+        try:
+            await self._step(done)
+        except StoreError:
+            raise
+        except Exception as error:  # the result does not fit the token's grid
+            self._queue.complain(error)
+            await self._step(self._queue.without(work))
+
     async def _keep(self, certificate: bytes) -> None:
-        """Until it is kept: without its certificate an erasure cannot be shown to anybody."""
+        """Retry until the certificate is on the disk: without it the erasure has no evidence."""
         pause = 0.5
         while True:
             try:
-                path = await asyncio.to_thread(self._cabinet.keep, certificate)
+                path = await asyncio.to_thread(self._certificates.keep, certificate)
                 self._log.info("certificate kept", file=path.name)
                 break
             except OSError as error:
@@ -328,42 +353,22 @@ class EffectRunner:
                 pause = min(2.0 * pause, 60.0)
         await self._step(CertificateKept(proved_by(certificate), time.monotonic()))
 
-    async def _work(self, work: Work) -> None:
-        def wanted() -> bool:
-            state = self._steps.state
-            return state is not None and state.token.pending == work.key
-
-        done = await self._desk.answer(work, wanted)
-        if done is None:
-            return
-        try:
-            await self._step(done)
-        except StoreError:
-            raise
-        except Exception as error:  # an answer that the token has no room for
-            self._desk.complain(error)
-            await self._step(self._desk.without(work))
-
 
 def answers(effects: list[Effect], asker: int) -> tuple[list[Message], list[Effect]]:
-    """What can go back to `asker` in the answer to its call, and the rest. A token never does: it
-    goes on a call of its own, which is repeated until it is acknowledged."""
+    """The messages that go back to `asker` in the answer to its call, and the other effects. A
+    token never goes back in an answer: its own call is repeated until it is acknowledged."""
     back: list[Message] = []
-    rest: list[Effect] = []
+    other: list[Effect] = []
     for effect in effects:
         if isinstance(effect, Send) and effect.to == asker and not isinstance(effect.message, Pass):
             back.append(effect.message)
         else:
-            rest.append(effect)
-    return back, rest
-
-
-# ------------------------------------------------------------------------------
-# Work that runs beside the rest, and ends with the agent.
+            other.append(effect)
+    return back, other
 
 
 class Tasks:
-    """Holds on to what was begun, and says what went wrong in it."""
+    """Keeps references to running tasks, logs their errors, and cancels them at the end."""
 
     def __init__(self, log: Log, counts: Counter[str]) -> None:
         self._log = log
@@ -373,7 +378,7 @@ class Tasks:
     def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
         def done(task: asyncio.Task[None]) -> None:
             self._running.discard(task)
-            work.close()  # cancelled before it began, it would complain
+            work.close()  # Python warns of a coroutine that was cancelled before it began
 
         task = asyncio.ensure_future(self._guarded(work))
         self._running.add(task)
@@ -389,7 +394,7 @@ class Tasks:
         try:
             await work
         except StoreError:
-            return  # whoever runs the agent has seen it
+            return  # `run` sees it through `Commits.broken`
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -397,12 +402,8 @@ class Tasks:
             self._log.error("unexpected", error=f"{type(error).__name__}: {error}")
 
 
-# ------------------------------------------------------------------------------
-# What an agent is doing, in one word.
-
-
 def phase(s: State | None) -> str:
-    """For status, health and logs."""
+    """What the agent does, in one word, for status, health and logs."""
     if s is None:
         return "starting"
     if s.audit_failed:
@@ -420,17 +421,14 @@ def phase(s: State | None) -> str:
     return "idle"
 
 
-# ------------------------------------------------------------------------------
-# How much the token that rests owes to this agent: one number, which agents publish.
-
-
 def measure_influence(model: Model, s: State) -> InfluenceMeasured | None:
-    """This agent's influence; None if the token that rests is not known here, or is without it."""
-    rest, copy = s.token.parked, s.token.copy
-    if rest is None or copy is None or copy.included != rest.included:
+    """This agent's influence on the parked token; None if this agent has no copy of that token, or
+    the token does not include it."""
+    parked, copy = s.token.parked, s.token.copy
+    if parked is None or copy is None or copy.included != parked.included:
         return None
-    held = s.own.factor(rest.included[s.me])
-    if held is None:
+    factor = s.own.factor(parked.included[s.me])
+    if factor is None:
         return None
-    value = influence(model, copy.eta, held.units)
+    value = influence(model, copy.eta, factor.units)
     return InfluenceMeasured(value if math.isfinite(value) else None, time.monotonic())

@@ -1,7 +1,14 @@
-"""Where an agent keeps the certificates of what was asked of it: one file each, for good.
+"""An agent's erasures: their certificates, what a lost store forgot, and repeated requests.
 
-`certificates/certificate-EPOCH-HOP-DIGEST.json` in the agent's folder. A file is whole or not
-there, and the same certificate is the same file.
+`CertificateStore` keeps one file per certificate for ever,
+`certificates/certificate-EPOCH-HOP-DIGEST.json` in the agent's folder. A file is complete or
+absent, and the same certificate is the same file.
+
+`remember` requests again what the certificates prove and the store does not hold. A store may be
+lost, or restored from a backup; then the neighbours send the erasures. If all stores are lost, only
+the certificates hold them. So an agent reads its certificates before it sends its first message.
+
+`erased_before` and `asked_before` find the earlier request that a new one repeats.
 """
 
 from __future__ import annotations
@@ -35,13 +42,13 @@ class CertificateStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._index: dict[str, Path] | None = None  # request → file; None: not looked yet
+        self._index: dict[str, Path] | None = None  # request → file; None: not read yet
 
     def keep(self, certificate: bytes) -> Path:
-        """Write the file, unless it is there. OSError if the disk refuses."""
+        """Write the file, unless it exists. OSError if the disk refuses."""
         closing = closing_of(certificate)
         epoch, _, _, hop, _ = closing["stamp"]
-        name = hashlib.sha256(certificate).hexdigest()[:8]  # stamps come again after a restore
+        name = hashlib.sha256(certificate).hexdigest()[:8]  # stamps repeat after a restore
         path = self._folder / f"certificate-{epoch}-{hop}-{name}.json"
         if not path.exists():
             self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -58,32 +65,24 @@ class CertificateStore:
                 try:
                     erasures = closing_of(path.read_bytes())["erasures"]
                 except (OSError, ValueError, KeyError, TypeError):
-                    continue  # somebody else's file: `unweave verify` says what is wrong with it
+                    continue  # not a certificate of unweave: `unweave verify` says why
                 self._index |= dict.fromkeys(erasures, path)
         found = self._index.get(request.hex())
         try:
             return None if found is None else found.read_bytes()
         except OSError:
-            self._index = None  # it was moved away: look again
+            self._index = None  # the file was moved: read the folder again
             return None
 
 
-# ------------------------------------------------------------------------------
-# What an agent's certificates prove stays erased, even if no store remembers it.
-#
-# A store may be lost, or restored from a backup; then the neighbours tell what was erased. If all
-# stores were lost, nobody could. The agent that asked for an erasure keeps its certificate in a
-# file of its own: whatever it proves and the store does not know is asked for again before the
-# agent says its first word.
-
-_REQUEST = 16  # bytes of an id
+_REQUEST = 16  # bytes of a request id
 
 Mine = Callable[[bytes, bytes], bool]
 """`mine(payload, signature)`: did this agent sign exactly these bytes?"""
 
 
 class Remembered(NamedTuple):
-    """An erasure of this agent, out of a certificate."""
+    """An erasure of this agent that a certificate proves."""
 
     request: bytes
     whole: bool
@@ -95,8 +94,8 @@ class Remembered(NamedTuple):
 def remember(
     folder: Path, store: Store, s: State, sign: Sign, mine: Mine
 ) -> tuple[State, list[Remembered]]:
-    """Ask again for what the certificates in `folder` prove and the store does not know: all of it
-    in one commit. It was admitted once, so no limit on requests applies to it."""
+    """Request again, in one commit, the erasures that the certificates in `folder` prove and the
+    store does not hold. They were admitted once, so no limit on requests applies."""
     found = list(unremembered(folder, s, mine))
     if not found:
         return s, found
@@ -109,7 +108,7 @@ def remember(
 
 def unremembered(folder: Path, s: State, mine: Mine) -> Iterator[Remembered]:
     """The erasures of this agent that the certificates in `folder` prove and its state does not
-    know. Whatever this agent has not signed itself is left alone."""
+    hold. Only statements that this agent signed count."""
     if s.tomb.whole or s.tomb.departed:
         return
     known = {*s.tomb.ids, *s.known.intents}
@@ -139,26 +138,22 @@ def _removals(path: Path, s: State, mine: Mine) -> Iterator[Remembered]:
             yield Remembered(request, bool(body["whole"]), rows, remembered, path.name)
 
 
-# ------------------------------------------------------------------------------
-# What was asked before: an erasure that is asked for again is the one that was asked first.
-
-
 def _own(s: State) -> Iterator[Intent | Tombstone | CompactedErasure]:
-    """All erasures of this agent: asked for, carried out, put away."""
+    """All erasures of this agent: requested, carried out, compacted."""
     yield from s.own_intents()
-    yield from (record for record in s.known.tombstones.values() if record.agent == s.me)
-    for chapter in s.known.compacted.values():
-        if chapter.agent == s.me:
-            yield from chapter.erasures
+    yield from (one for one in s.known.tombstones.values() if one.agent == s.me)
+    for compacted in s.known.compacted.values():
+        if compacted.agent == s.me:
+            yield from compacted.erasures
 
 
 def erased_before(s: State) -> bytes | None:
-    """The request by which this agent erases, or has erased, itself."""
+    """The request by which this agent erases, or has erased, all its data."""
     return next((one.request for one in _own(s) if one.whole), None)
 
 
 def asked_before(s: State, rows: frozenset[bytes]) -> tuple[bytes | None, frozenset[bytes]]:
-    """The request that covers most of these rows, and those that no request covers."""
+    """The request that covers most of these rows, and the rows that no request covers."""
     found = [(len(rows & one.rows), one.request, one.rows) for one in _own(s) if rows & one.rows]
     fresh = rows.difference(*(known for _, _, known in found))
     return (max(found)[1] if found else None), fresh

@@ -1,4 +1,4 @@
-"""Errors that keep the cause apart from the fix: a report shows each of them once."""
+"""Errors with cause and fix as separate fields, for reports that show them in two columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["ActionableError", "BadData", "BadSetting", "BadSum"]
 
 
 class ActionableError(Exception):
-    """What is wrong and what to do about it; the text says both."""
+    """`problem` and `fix`; the text is both, joined by `joint`."""
 
     def __init__(self, problem: str, fix: str, joint: str = ": ") -> None:
         super().__init__(f"{problem}{joint}{fix}")
@@ -21,7 +21,7 @@ class BadData(ActionableError, DataError):
 
 
 class BadSetting(ActionableError, ConfigError):
-    """A file of settings says something impossible."""
+    """A settings file holds an invalid value."""
 
 
 class BadSum(ActionableError, GridOverflow):

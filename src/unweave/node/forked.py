@@ -19,8 +19,8 @@ __all__ = ["run"]
 
 
 def run(folder: str) -> NoReturn:
-    """The agent of `folder`, with a session of its own, and agent.log as its standard output and
-    error. It ends when the supervisor does, however that ends."""
+    """Run the agent of `folder` in its own session, with agent.log as standard output and error.
+    The agent ends when the supervisor ends, for any reason."""
     from unweave.node.__main__ import main  # not in the supervisor, which imports this module
 
     code = 1
@@ -44,4 +44,4 @@ def run(folder: str) -> NoReturn:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(code)  # without waiting for a solver's thread
+        os._exit(code)  # a solver's thread may still run

@@ -1,8 +1,8 @@
-"""Who an agent is: a P-256 key, and a self-signed certificate that the manifest pins.
+"""An agent's identity: a P-256 key, and a self-signed certificate that the manifest pins.
 
-The key signs what the agent says, the certificate opens its connections. Trust comes from the
-manifest alone: there is no authority, and the certificate of an agent is a function of its key and
-its name, valid for ever (a wrong clock cannot stop a network; leaving it is a matter of votes).
+The key signs the agent's statements and messages, the certificate opens its connections. Trust
+comes from the manifest alone: there is no certificate authority. The certificate is a function of
+key and name and never expires: a wrong clock cannot stop a network, and votes remove an agent.
 
     keyid = SHA-256 of the public key's DER SubjectPublicKeyInfo, in hex
     signature = ECDSA-P256-SHA256, deterministic (RFC 6979), low s, DER
@@ -47,7 +47,7 @@ KEY_FILE = "key.pem"
 CERTIFICATE_FILE = "certificate.pem"
 
 
-_SINCE = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)  # where a clock without a battery begins
+_SINCE = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)  # where a clock without a battery starts
 _EVER = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)  # RFC 5280: no expiry
 
 
@@ -57,13 +57,13 @@ class Identity:
 
     name: str
     key: ec.EllipticCurvePrivateKey
-    issued: x509.Certificate | None = None  # as it was written, perhaps by an earlier version
+    issued: x509.Certificate | None = (
+        None  # the certificate in the folder, perhaps of an earlier version
+    )
 
     @classmethod
     def create(cls, name: str) -> Identity:
         return cls(name, ec.generate_private_key(ec.SECP256R1()))
-
-    # --------------------------------------------------------------------------- signing
 
     def signed(self, payload: bytes, signature: bytes) -> bool:
         """Whether this key signed exactly these bytes."""
@@ -72,8 +72,8 @@ class Identity:
     def sign(self, payload: bytes) -> bytes:
         """The one signature of these bytes under this key.
 
-        (r, s) and (r, n − s) are both valid; the smaller s is the one that is written and accepted,
-        so nobody can alter a signature and have it still hold.
+        (r, s) and (r, n − s) are both valid ECDSA signatures. Only the smaller s is written and
+        accepted, so that a signature cannot be altered and still hold.
         """
         r, s = utils.decode_dss_signature(self.key.sign(payload, _scheme(payload)))
         return utils.encode_dss_signature(r, min(s, _ORDER - s))
@@ -82,24 +82,22 @@ class Identity:
         """A commitment to one record, by its key: only this agent can compute it."""
         text = canonical(row_key)
         if text is None:
-            raise ConfigError("a record without a key cannot be named: its key is missing")
+            raise ConfigError("a record has no key, so it cannot be named")
         return commitment(self.row_secret, text)
 
     @cached_property
     def row_secret(self) -> bytes:
-        """What keys the commitments: derived from the private key, so it need not be stored."""
+        """The key of the commitments, derived from the private key, so that it is not stored."""
         return self._derive(b"unweave row commitments v1")
 
     @cached_property
     def store_secret(self) -> bytes:
-        """What seals the rows of this agent's store, derived likewise."""
+        """The key of the MACs in this agent's store, derived likewise."""
         return self._derive(b"unweave store seals v1")
 
     def _derive(self, label: bytes) -> bytes:
         secret = self.key.private_numbers().private_value.to_bytes(32, "big")
         return HKDF(hashes.SHA256(), 32, None, label).derive(secret)
-
-    # ---------------------------------------------------------------------------- public
 
     @cached_property
     def keyid(self) -> str:
@@ -111,7 +109,7 @@ class Identity:
         if self.issued is not None:
             return self.issued
         public = self.key.public_key()
-        who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, self.name)])
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, self.name)])
         usage = x509.KeyUsage(
             digital_signature=True,
             content_commitment=False,
@@ -126,8 +124,8 @@ class Identity:
         roles = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = (
             x509.CertificateBuilder()
-            .subject_name(who)
-            .issuer_name(who)
+            .subject_name(subject)
+            .issuer_name(subject)
             .public_key(public)
             .serial_number(int(self.keyid[:30], 16) + 1)
             .not_valid_before(_SINCE)
@@ -163,8 +161,6 @@ class Identity:
             serialization.NoEncryption(),
         )
 
-    # ----------------------------------------------------------------------------- files
-
     def save(self, folder: str | Path) -> None:
         """Write key and certificate. A key that exists is never overwritten."""
         folder = Path(folder)
@@ -174,11 +170,11 @@ class Identity:
             handle = os.open(path, flags, 0o600)
         except FileExistsError:
             raise ConfigError(
-                f"{path}: there is a key already; it is this agent's identity: keep it, or move it "
-                "away first"
+                f"{path}: there is a key already. Fix: keep it, as it is this agent's identity, or "
+                "move it away first"
             ) from None
         with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), 0o600)  # whatever the umask says
+            os.fchmod(file.fileno(), 0o600)  # also under another umask
             file.write(self.key_pem)
             file.flush()
             os.fsync(file.fileno())
@@ -195,12 +191,11 @@ class Identity:
                 raw = file.read()
         except OSError as error:
             raise ConfigError(
-                f"{path}: cannot be read ({error.strerror}): without its identity an agent does "
-                "not start"
+                f"{path}: cannot be read ({error.strerror}). Fix: restore this agent's key"
             ) from None
         if mode & 0o077:
             raise ConfigError(
-                f"{path}: others can read this key (mode {mode & 0o777:04o}): "
+                f"{path}: others can read this key (mode {mode & 0o777:04o}). Fix: "
                 f"chmod 600 {quote(path)}"
             )
         try:
@@ -212,12 +207,12 @@ class Identity:
         issued = _certificate_of(folder / CERTIFICATE_FILE, key.public_key())
         names = issued.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         if not names:
-            raise ConfigError(f"{folder / CERTIFICATE_FILE}: this certificate names nobody")
+            raise ConfigError(f"{folder / CERTIFICATE_FILE}: this certificate names no agent")
         return cls(str(names[0].value), key, issued)
 
 
 def _certificate_of(path: Path, public: PublicKey) -> x509.Certificate:
-    """The certificate in the file, which must be the key's own."""
+    """The certificate in the file; ConfigError if it belongs to another key."""
     try:
         pem = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -230,6 +225,3 @@ def _certificate_of(path: Path, public: PublicKey) -> x509.Certificate:
     if found != public:
         raise ConfigError(f"{path}: this certificate belongs to another key than {KEY_FILE}")
     return certificate
-
-
-# --------------------------------------------------------------------------------- public keys

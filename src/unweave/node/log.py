@@ -1,8 +1,8 @@
-"""An agent's log: stdlib `logging`, one line per event, for people or as JSON, in a file that is
-rotated or on a stream.
+"""An agent's log: stdlib `logging`, one line per event, as text or as JSON, in a rotated file or on
+a stream.
 
-`log.info("certified", request="…")` writes an event and its facts. Never give it a value from
-anybody's data.
+`log.info("certified", request="…")` writes an event and its fields. Never log a value of a data
+record.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class _Formatter(logging.Formatter):
         self.agent = agent
 
     def format(self, record: logging.LogRecord) -> str:
-        """The one place where an event becomes text."""
+        """The only place where an event becomes text."""
         facts: dict[str, Any] = dict(getattr(record, "facts", {}))
-        if record.exc_info:  # of a library: our own events have facts instead
+        if record.exc_info:  # set by libraries; the events of unweave have fields instead
             facts["trace"] = self.formatException(record.exc_info)
         return self.line(record, record.levelname.lower(), record.getMessage(), facts)
 
@@ -52,7 +52,7 @@ class _JsonFormatter(_Formatter):
 
 class _Lenient(logging.Handler):
     def handleError(self, record: logging.LogRecord) -> None:
-        """A full disk or a closed pipe does not stop an agent: it works without its log."""
+        """A full disk or a closed pipe does not stop the agent."""
         if not isinstance(sys.exc_info()[1], OSError | ValueError):
             raise  # `emit` calls this in its except clause
 
@@ -65,8 +65,8 @@ class RotatingLog(_Lenient, RotatingFileHandler):
     """The file agent.log and `count` older ones (agent.log.1 is the newest of them), each of at
     most `size` bytes; 0 bytes: no limit.
 
-    Standard output and standard error go to the same file, so that the last words of a crash are in
-    agent.log, also after a rotation.
+    Standard output and standard error go to the same file, also after a rotation, so that agent.log
+    holds the traceback of a crash.
     """
 
     def __init__(self, folder: Path, size: int, count: int) -> None:
@@ -114,8 +114,7 @@ class Log:
         self._logger.error("%s", what, extra={"facts": facts})
 
     def take_over(self) -> None:
-        """Also what libraries log, from warnings on, is written here: for a process with one
-        agent."""
+        """Write the warnings and errors of libraries, too; for a process with one agent."""
         logging.getLogger().addHandler(self.handler)
 
     def close(self) -> None:

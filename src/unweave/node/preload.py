@@ -1,8 +1,8 @@
-"""Imported by the fork server, once, and by nothing else: what all agents of a machine share.
+"""Imported once, by the fork server alone: loads the modules that all agents of a machine share.
 
-A fresh interpreter spends a second on imports, and each holds its own copy of the same modules.
-Only modules are loaded here. No socket, key, file or thread exists before the fork, and gRPC is
-imported, but not initialised: so agents share code and nothing else.
+A new interpreter spends a second on imports and holds its own copy of the modules. No socket, key,
+file or thread exists before the fork, and gRPC is imported but not initialised, so agents share
+code and nothing else.
 """
 
 from __future__ import annotations
@@ -26,5 +26,5 @@ for _module in ("uvicorn.lifespan.off", "encodings.idna"):  # imported when a se
 os.environ["SPT_NOENV"] = "1"  # setproctitle leaves the environment where `ps e` reads it
 setproctitle("unweave fork server")
 gc.collect()
-gc.freeze()  # so that collections in the agents leave the shared pages alone
+gc.freeze()  # else collections in the agents would copy the shared pages
 atexit.register(gc.unfreeze)  # else DuckDB reports leaks when the fork server ends

@@ -1,4 +1,7 @@
-"""Calls an agent's API through its operator's socket. Every call is bounded in time."""
+"""Calls an agent's API through its control socket. Every call has a timeout.
+
+`lives` and `asleep` describe a process that accepts a call and does not answer it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from unweave.text import quote
 __all__ = ["AgentDown", "Operator", "asleep", "lives"]
 
 
-_CONNECT = 3.0  # seconds; a frozen process takes calls until its queue is full
+_CONNECT = 3.0  # seconds; the system accepts calls for a frozen process until its queue is full
 
 
 class AgentDown(UnweaveError):
@@ -47,16 +50,16 @@ class Operator:
         except OSError:
             self._socket.close()
             raise AgentDown(
-                f"{self.name}: no agent runs in {self.folder}: start it with "
+                f"{self.name}: no agent runs in {self.folder}. Fix: start it with "
                 f"`unweave agent {quote(self.folder)}` (its settings are in {AGENT_FILE})"
             ) from None
         self.pid = _listener(self._socket)
         self._connection = http.client.HTTPConnection("agent")
         self._connection.sock = self._socket
-        self._connection.auto_open = 0  # never by TCP to a host of that name
+        self._connection.auto_open = 0  # else it would open TCP to a host of that name
 
     def ask(self, do: str, *, within: float | None = None, **request: Any) -> dict[str, Any]:
-        """One request, one answer, in the time there is; a refusal is raised as the error it is."""
+        """The answer to one request; an error of the agent is raised here, with its exit code."""
         route = ROUTES[do]
         request = {key: value for key, value in request.items() if value is not None}
         place = route.place(request)
@@ -69,18 +72,20 @@ class Operator:
             response = self._connection.getresponse()
             answer = response.read()
         except (http.client.RemoteDisconnected, http.client.IncompleteRead):
-            raise AgentDown(f"{self.name}: stopped before it answered; start it again") from None
+            raise AgentDown(
+                f"{self.name}: stopped before it answered. Fix: start it again"
+            ) from None
         except (OSError, http.client.HTTPException) as error:
-            late = "" if do == "status" else "; if it only slept, it will do what was asked"
+            late = "" if do == "status" else "; if the process continues, it handles the request"
             how = asleep(self.pid) if lives(self.pid) else "it has stopped; start it again"
             raise AgentDown(f"{self.name}: does not answer ({error}): {how}{late}") from None
         try:
             if response.status == 200:
-                # Strings of digits become the integers that they are.
+                # Large integers are sent as strings of digits.
                 return _reader(do).validate_json(answer)
-            told = json.loads(answer)["error"]
-            refused = UnweaveError(f"{self.name}: {told['message']}")
-            refused.exit_code = int(told["exit_code"])
+            failure = json.loads(answer)["error"]
+            refused = UnweaveError(f"{self.name}: {failure['message']}")
+            refused.exit_code = int(failure["exit_code"])
         except (ValueError, KeyError, TypeError):  # pydantic's errors are ValueErrors
             raise UnweaveError(
                 f"{self.name}: the answer to {do} (HTTP {response.status}) cannot be read. Fix: "
@@ -105,8 +110,8 @@ class Operator:
 
 
 def _listener(connected: socket.socket) -> int | None:
-    """The process that listens there, also if it never answers; None where the system cannot
-    tell."""
+    """The id of the listening process, also if it never answers; None on a system without
+    SO_PEERCRED."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return None
@@ -120,12 +125,8 @@ def _reader(do: str) -> TypeAdapter[dict[str, Any]]:
     return TypeAdapter(ROUTES[do].answers)
 
 
-# ------------------------------------------------------------------------------
-# A process that takes a call and does not answer: stopped, very busy, or gone meanwhile.
-
-
 def lives(pid: int | None) -> bool:
-    """Whether there is such a process; where nobody can tell its number, somebody took the call."""
+    """Whether the process exists; an unknown id (None) belongs to a process that took the call."""
     if pid is None:
         return True
     try:
@@ -138,7 +139,7 @@ def lives(pid: int | None) -> bool:
 
 
 def asleep(pid: int | None) -> str:
-    """How it is with a process that lives and does not answer, and what to do."""
+    """Why a process that exists does not answer, and the fix."""
     if pid is None:
         return "it runs, but does not answer: frozen, or very busy; agent.log in its folder tells"
     if _state(pid) in ("T", "t"):
@@ -150,7 +151,7 @@ def asleep(pid: int | None) -> str:
 
 
 def _state(pid: int) -> str:
-    """The letter that the system has for it, where it has one."""
+    """The process state of /proc, one letter; empty where there is none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):

@@ -33,7 +33,7 @@ _GAUGES = {
 
 
 class Metrics(Collector):
-    """The metrics of one node, read from it when somebody asks."""
+    """The metrics of one agent, read from the driver at each request."""
 
     content_type = CONTENT_TYPE_LATEST
 
@@ -50,7 +50,7 @@ class Metrics(Collector):
         return self.node.phase not in ("starting", "audit_failed")
 
     def describe(self) -> list[Metric]:
-        return []  # the counts have their names from what happens
+        return []  # the names of the counters are known when they are first counted
 
     def collect(self) -> Iterator[Metric]:
         status = status_report(self.node)

@@ -1,4 +1,8 @@
-"""What an agent tells its operator, as plain values."""
+"""Reports for the operator, as plain values: status, posterior, forgotten data, one erasure.
+
+A report never shows a sum that a known tombstone forbids, that a departed agent holds, or that an
+audit has rejected (`served`).
+"""
 
 from __future__ import annotations
 
@@ -33,11 +37,11 @@ __all__ = [
 
 NO_TOKEN = "no token has been here yet"
 
-_SHOWN = 10_000  # numbers of a posterior that are told unasked
+_SHOWN = 10_000  # numbers of a posterior in a report, unless everything is wanted
 
 
 def status_report(node: AgentDriver) -> dict[str, Any]:
-    """Everything about this agent that is worth a row in a table."""
+    """The state of this agent; before its store is open, only the first part."""
     name = node.terms.name
     entry = node.folder.manifest.agent(node.folder.config.name)
     base: dict[str, Any] = {
@@ -49,7 +53,8 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
         "up_seconds": round(time.time() - node.started, 1),
         "counts": dict(node.counts),
         "refused": {
-            f"{who}: {why}": n for (who, why), n in sorted(node.transport.refusals.items())
+            f"{sender}: {reason}": count
+            for (sender, reason), count in sorted(node.transport.refusals.items())
         },
     }
     s = node.state
@@ -81,7 +86,7 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
         "attested": 0 if s.token.parked is None else len(s.token.parked.attested),
         "parked_stamp": None if s.token.parked is None else list(s.token.parked.stamp),
         "suspects": sorted(name(k) for k in s.peers.suspects),
-        "mismatches": sorted(name(halt.author) for halt in s.known.mismatches),
+        "mismatches": sorted(name(one.author) for one in s.known.mismatches),
         "others": {name(k): _other(node, s, token, k) for k in range(node.terms.size) if k != s.me},
         "votes": {
             name(t): sorted(name(v) for u, v in s.known.votes if u == t)
@@ -95,7 +100,7 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
 
 
 def _stays_out(node: AgentDriver, s: State, token: Token | None) -> str | None:
-    """Why this agent is not in the token, if it has tried."""
+    """Why the solver refused to make this agent's factor, if the token does not include it."""
     out = s.tomb.out or s.own.detached or token is None or s.me in token.inside
     return None if out or s.own.infeasible_at is None else node.stays_out or None
 
@@ -104,7 +109,7 @@ def _other(node: AgentDriver, s: State, token: Token | None, k: int) -> dict[str
     """What this agent knows of another one."""
     tomb = s.known.tombs.get(k, NOTHING)
     heard = s.peers.heard.get(k)
-    figure = s.known.influences.get(k)
+    influence = s.known.influences.get(k)
     return {
         "address": node.folder.manifest.entries[k].address,
         "neighbour": k in s.neighbours,
@@ -115,7 +120,7 @@ def _other(node: AgentDriver, s: State, token: Token | None, k: int) -> dict[str
         "erased": tomb.whole,
         "departed": tomb.departed,
         "erasures": len(tomb.ids),
-        "influence": None if figure is None else figure.influence,
+        "influence": None if influence is None else influence.influence,
     }
 
 
@@ -128,25 +133,24 @@ def latest(s: State) -> Token | None:
 
 
 def served(s: State) -> Token | None:
-    """The newest token whose sum may be shown: of an agent that has left, or of a network that has
-    halted, none; and none that a known tombstone forbids."""
+    """The newest token whose sum may be shown. None for a departed agent, after a failed audit, and
+    for a token that a known tombstone forbids."""
     token = None if s.tomb.departed or s.audit_failed else latest(s)
     return None if token is None or dead(token, s.known.tombs, s.known.retrain_epoch) else token
 
 
 def _notice(s: State) -> str | None:
-    """Why this agent shows no sum, if that is for good."""
-    if s.tomb.departed:  # what it has is old, and nobody will tell it more
+    """Why this agent will never show a sum again; None: it may."""
+    if s.tomb.departed:  # its token is old, and it gets no newer one
         return GONE
     return (
-        halted(s.terms.name(halt.author) for halt in s.known.mismatches) if s.audit_failed else None
+        halted(s.terms.name(one.author) for one in s.known.mismatches) if s.audit_failed else None
     )
 
 
 def _confirmed(s: State) -> bool:
     """Whether every neighbour has answered since this process started."""
-    left = s.departed
-    return all(n in s.peers.welcomed or n in left for n in s.neighbours)
+    return all(n in s.peers.welcomed or n in s.departed for n in s.neighbours)
 
 
 class Source(Protocol):
@@ -167,12 +171,12 @@ def posterior_report(
     *,
     erasures: bool = False,
 ) -> dict[str, Any]:
-    """The posterior as this agent knows it, and how much that is worth.
+    """The posterior as this agent knows it, and whether it is complete and confirmed.
 
-    Of a large one only the first marginals and no units are told, unless `everything` is wanted.
-    The state is taken once, so that a thread may do this. `before` is an earlier report of the same
-    kind: the marginals of the same sum are not computed again. `erasures`: with all that this agent
-    knows to be erased, so that others' sums can be held against it.
+    Of a large posterior only the first marginals and no units are reported, unless `everything` is
+    wanted. The state is read once, so that a thread may call this. `before` is an earlier report of
+    the same kind: the marginals of the same sum are not computed again. `erasures` adds all known
+    erasures, so that the sums of other agents can be compared with them.
     """
     s = node.state
     if s is None:
@@ -188,13 +192,13 @@ def posterior_report(
     token = served(s)
     if token is None:
         stale = latest(s) is not None
-        why = "what it had is erased, and the next sum is not here yet" if stale else NO_TOKEN
+        why = "its sum holds erased data, and the next one has not arrived" if stale else NO_TOKEN
         return {"state": "unknown", "why": why, **more}
     return _sum_report(node, s, token, everything, before) | more
 
 
 def _knowledge(s: State) -> dict[str, Any]:
-    """What this agent knows to be erased, and what the sum that it shows has carried out."""
+    """The erasures that this agent knows, and those that its sum has carried out."""
     name, token = s.terms.name, served(s)
     return {
         "known": {
@@ -212,8 +216,8 @@ def _knowledge(s: State) -> dict[str, Any]:
 
 
 def forgotten_report(s: State) -> dict[str, Any]:
-    """Which agents are out as a whole, as far as this one knows, and the commitments of the records
-    that it may not use."""
+    """The agents that are known to be erased as a whole or departed, and the commitments of the own
+    records that may not be used."""
     return {
         "out": sorted(s.terms.name(k) for k, tomb in s.known.tombs.items() if tomb.out),
         "erased": s.own.detached,
@@ -263,16 +267,16 @@ def _sum_report(
 
 
 def _fitting(s: State, token: Token) -> int | None:
-    """The pass, while the factors of a model that is not conjugate still change each other; None
-    if these very revisions have come to rest, or none ever do (solving at every visit)."""
+    """The number of passes, while the factors of a non-conjugate model still change; None if
+    a token with these revisions is parked, or the factors are solved for at every visit."""
     if s.terms.conjugate or s.terms.solve != "pass":
         return None
-    rested = s.token.parked is not None and s.token.parked.included == token.included
-    return None if rested else token.passes
+    parked = s.token.parked is not None and s.token.parked.included == token.included
+    return None if parked else token.passes
 
 
 def erasure_report(node: AgentDriver, request: bytes) -> dict[str, Any]:
-    """How far one erasure is: asked, removed, certified; and who has not attested."""
+    """The progress of one erasure: asked, voting, removed or certified; and who must attest."""
     s = node.state
     if s is None:
         return {"state": "starting"}
@@ -281,22 +285,22 @@ def erasure_report(node: AgentDriver, request: bytes) -> dict[str, Any]:
         return {"state": "asked", "agent": name(s.known.intents[request].agent)}
     known = any(request in tomb.ids for tomb in s.known.tombs.values())
     by_vote = {t for (t, _), vote in s.known.votes.items() if vote.request == request}
-    gone = any(s.known.tombs.get(t, NOTHING).departed for t in by_vote)
+    departed = any(s.known.tombs.get(t, NOTHING).departed for t in by_vote)
     if not known and not by_vote:
         return {"state": "unknown"}
-    if not known and not gone:
+    if not known and not departed:
         votes = max(sum(1 for t, _ in s.known.votes if t == target) for target in by_vote)
         return {"state": "voting", "votes": votes, "quorum": node.terms.quorum}
-    rest = s.token.parked
-    certificate = node.cabinet.find(request)
-    if certificate is None and rest is not None and rest.certificate:
-        certificate = rest.certificate if request in proved_by(rest.certificate) else None
+    parked = s.token.parked
+    certificate = node.certificates.find(request)
+    if certificate is None and parked is not None and parked.certificate:
+        certificate = parked.certificate if request in proved_by(parked.certificate) else None
     if certificate is not None:
         return {"state": "certified", "certificate": json.loads(certificate)}
-    quiet = NOBODY if rest is None or s.token.wake >= rest.stamp else rest.attested
+    attested = NOBODY if parked is None or s.token.wake >= parked.stamp else parked.attested
     return {
         "state": "removed",
-        "waiting_for": [name(k) for k in node.terms.everybody - s.departed - quiet],
+        "waiting_for": [name(k) for k in node.terms.everybody - s.departed - attested],
         "suspects": sorted(name(k) for k in s.peers.suspects),
     }
 
@@ -305,7 +309,7 @@ GONE = "was declared gone by a quorum: it takes part no more"
 
 
 def halted(found: Iterable[str]) -> str:
-    """What a network that has halted shows in place of a posterior."""
+    """The report of a network with a failed audit, in place of a posterior."""
     return (
         f"two audits did not add up (found at {', '.join(sorted(found))}): the network has halted "
         "and serves no posterior. Fix: `unweave audit` says what to examine; then make a new "

@@ -1,7 +1,7 @@
-"""The operator's API: every request, what it takes and what it answers, in one table.
+"""The operator's API: every request with its parameters and its answer, in one table.
 
-The server serves this table, the client calls by it, and the OpenAPI document and docs/api.md are
-written from it.
+The server and the client use this table, and the OpenAPI document and docs/api.md are written
+from it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Integer = Annotated[
 RequestId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
-# ------------------------------------------------------------------------------- what is taken
+# ------------------------------------------------------------------------------------ requests
 
 
 class Nothing(BaseModel):
@@ -80,7 +80,7 @@ class WaitQuery(Nothing):
     timeout: float = Field(5.0, ge=0.0, le=30.0, description="seconds")
 
 
-# ----------------------------------------------------------------------------- what is answered
+# ------------------------------------------------------------------------------------- answers
 
 
 class Answer(TypedDict):
@@ -291,10 +291,10 @@ class Route(NamedTuple):
     answers: Any
 
     def place(self, given: dict[str, Any]) -> str:
-        """The path with its parameters, which are taken out of `given`."""
-        parts = (part for part in self.path.split("/"))
+        """The path with its parameters, which are removed from `given`."""
         return "/".join(
-            str(given.pop(part[1:-1])) if part.startswith("{") else part for part in parts
+            str(given.pop(part[1:-1])) if part.startswith("{") else part
+            for part in self.path.split("/")
         )
 
 

@@ -3,6 +3,10 @@
     curl --unix-socket clinics/agents/north/agent.sock http://agent/status
 
 The peer port never serves operators, and this socket never serves peers.
+
+    Api          the requests of `routes.ROUTES`, on the socket
+    Monitoring   /metrics and /healthz, on a TCP port
+    HttpServer   uvicorn inside the agent's event loop, for both
 """
 
 from __future__ import annotations
@@ -64,10 +68,10 @@ except ImportError:
 
 
 _BODY = 64 * 1024 * 1024  # bytes of the longest request: a list of keys to erase
-_KEPT = 5.0  # seconds that a posterior is kept for whoever asks again
+_KEPT = 5.0  # seconds that a posterior is cached
 _ROWS = 100_000  # records in one erasure; they travel as one message
 _IDLE = 24 * 3600  # seconds that a command may keep its connection without a request
-_VISIT = 10.0  # seconds for a whole visit at the TCP port
+_LIFETIME = 10.0  # seconds of a connection to the TCP port
 _GRACE = 1  # seconds for answers under way when the agent stops
 
 
@@ -75,8 +79,8 @@ _GRACE = 1  # seconds for answers under way when the agent stops
 
 
 class _Server(uvicorn.Server):
-    """Inside an agent's event loop. The agent handles the signals, and nothing happens while nobody
-    asks: uvicorn itself would wake ten times a second for a Date header."""
+    """uvicorn inside an agent's event loop. The agent handles the signals. The loop is idle between
+    requests: uvicorn's own main loop wakes ten times a second for a Date header."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -91,23 +95,23 @@ class _Server(uvicorn.Server):
         await self.ended.wait()
 
 
-class _Visit(H11Protocol):
-    """A connection that ends after some seconds, whatever the other side sends or does not send.
-    Connections without an end would take all descriptors, and with them the store's."""
+class _ShortConnection(H11Protocol):
+    """A connection that ends after some seconds, whatever the other side sends. Connections without
+    a limit could take all file descriptors, which the store needs, too."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        asyncio.get_running_loop().call_later(_VISIT, transport.abort)
+        asyncio.get_running_loop().call_later(_LIFETIME, transport.abort)
 
 
 class HttpServer:
     """Serves one app on one listening socket."""
 
-    def __init__(self, app: Starlette, *, visitors: bool) -> None:
-        """`visitors`: one request per connection, bounded in time."""
+    def __init__(self, app: Starlette, *, untrusted: bool) -> None:
+        """`untrusted`: one request per connection, bounded in time."""
         self._config = uvicorn.Config(
             app,
-            http=_Visit if visitors else H11Protocol,
+            http=_ShortConnection if untrusted else H11Protocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -115,7 +119,7 @@ class HttpServer:
             access_log=False,
             server_header=False,
             date_header=False,
-            headers=[("connection", "close")] if visitors else [],
+            headers=[("connection", "close")] if untrusted else [],
             timeout_keep_alive=_IDLE,
             timeout_graceful_shutdown=_GRACE,
         )
@@ -136,11 +140,8 @@ class HttpServer:
             await self._task
 
 
-# ------------------------------------------------------------------------------------- the app
-
-
 class Api:
-    """Serves the operator of one node."""
+    """Serves the operator of one agent."""
 
     def __init__(self, node: AgentDriver, data: PrivateData, freshness: Freshness) -> None:
         self.node = node
@@ -148,7 +149,7 @@ class Api:
         self.freshness = freshness
         self.metrics = Metrics(node)
         self._inode = 0
-        self._told: dict[str, Any] | None = None
+        self._cached: dict[str, Any] | None = None  # the last report of the posterior
         self._commands: dict[str, Callable[[Any], Awaitable[dict[str, Any]]]] = {
             "status": self._status,
             "posterior": self._posterior,
@@ -168,14 +169,14 @@ class Api:
         ]
         document = Route("/openapi.json", _openapi, methods=["GET"])
         self.app = Starlette(routes=[*routes, document, *_monitoring(self.metrics)])
-        self._server = HttpServer(self.app, visitors=False)
+        self._server = HttpServer(self.app, untrusted=False)
 
     async def start(self) -> None:
         path = self.node.folder.socket
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         previous = os.umask(0o177)
         try:
-            # The store's lock has shown that no other process serves this folder.
+            # The store is locked, so no other process serves this folder.
             path.unlink(missing_ok=True)
             with short(path) as where:
                 listener.bind(where)
@@ -183,8 +184,8 @@ class Api:
         except OSError as error:
             listener.close()
             raise ConfigError(
-                f"{path}: the operator's socket cannot be made ({error.strerror}): check that the "
-                "folder is on a local disk, can be written, and that nothing else has this name"
+                f"{path}: the control socket cannot be made ({error.strerror}). Fix: use a "
+                "writable folder on a local disk, and remove any other file of this name"
             ) from None
         finally:
             os.umask(previous)
@@ -194,18 +195,20 @@ class Api:
         await self._server.stop()
         path = self.node.folder.socket
         with contextlib.suppress(FileNotFoundError):
-            if self._inode and path.stat().st_ino == self._inode:  # else it is our successor's
+            if self._inode and path.stat().st_ino == self._inode:  # else a later process made it
                 path.unlink()
 
     async def call(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
-        """One request of the table; what was given is checked."""
+        """Validate the parameters of one request and answer it."""
         try:
             asked = ROUTES[name].takes.model_validate(given)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, first["loc"])) or name
             why = first["msg"].removeprefix("Value error, ")
-            raise ConfigError(f"{place}: {why[0].lower()}{why[1:]}: see /openapi.json") from None
+            raise ConfigError(
+                f"{place}: {why[0].lower()}{why[1:]}. Fix: see /openapi.json"
+            ) from None
         return await self._commands[name](asked)
 
     def _endpoint(self, name: str) -> Callable[[Request], Awaitable[Response]]:
@@ -222,43 +225,47 @@ class Api:
             except Exception as error:
                 what = f"{type(error).__name__}: {error}"
                 self.node.log.error("a request of the operator failed", request=name, error=what)
-                return _failure(500, UnweaveError(f"{name}: a fault of the agent: see its log"))
+                return _failure(
+                    500, UnweaveError(f"{name}: an error in the agent. Fix: read its log")
+                )
 
         return respond
 
-    # ----------------------------------------------------------------------------- the requests
+    # --------------------------------------------------------------------------------- requests
 
     async def _status(self, asked: Nothing) -> dict[str, Any]:
         return {"status": status_report(self.node)}
 
     async def _posterior(self, asked: PosteriorQuery) -> dict[str, Any]:
         everything = asked.everything
-        before = None if everything else self._told
+        before = None if everything else self._cached
         report = await asyncio.to_thread(
             posterior_report, self.node, everything, before, erasures=asked.erasures
         )
         if not everything:
-            self._told = report
-            asyncio.get_running_loop().call_later(_KEPT, self._let_go, report)
+            self._cached = report
+            asyncio.get_running_loop().call_later(_KEPT, self._drop, report)
         return {"posterior": report}
 
-    def _let_go(self, report: dict[str, Any]) -> None:
-        """What was told a while ago may have records in it that are erased since."""
-        if self._told is report:
-            self._told = None
+    def _drop(self, report: dict[str, Any]) -> None:
+        """An old report may include records that have been erased since."""
+        if self._cached is report:
+            self._cached = None
 
     async def _forgotten(self, asked: Nothing) -> dict[str, Any]:
         state = self.node.state
         if state is None:
-            raise NotReady(f"{self.node.folder.config.name} has not read its disk yet: try again")
+            raise NotReady(
+                f"{self.node.folder.config.name}: the store is not open yet. Fix: try again"
+            )
         return {"forgotten": forgotten_report(state)}
 
     async def _influence(self, asked: Nothing) -> dict[str, Any]:
         await self.node.publish()
         state = self.node.state
-        figures = {} if state is None else state.known.influences
+        known = {} if state is None else state.known.influences
         name = self.node.terms.name
-        return {"influence": {name(k): f.influence for k, f in sorted(figures.items())}}
+        return {"influence": {name(k): f.influence for k, f in sorted(known.items())}}
 
     async def _erase(self, asked: EraseRequest) -> dict[str, Any]:
         whole = asked.whole
@@ -269,13 +276,13 @@ class Api:
         if state is not None and asked.request is None:
             earlier, fresh = asked_before(state, rows)
             known = erased_before(state) if whole else (None if fresh else earlier)
-            if known is not None:  # its certificate is the answer
+            if known is not None:  # the certificate of that request proves this one
                 return {"request": known.hex(), "before": len(rows)}
             before, rows = len(rows) - len(fresh), fresh
         if len(rows) > _ROWS:
             raise ConfigError(
-                f"{len(rows)} records in one request: ask for at most {_ROWS} at a time (every "
-                "agent keeps the commitments of what was erased)"
+                f"{len(rows)} records in one request. Fix: ask for at most {_ROWS} at a time "
+                "(every agent keeps the commitments of erased records)"
             )
         ident = self._ident(asked.request, self.node.me)
         event = EraseRequested(ident, whole, rows, time.monotonic(), len(rows & absent))
@@ -285,19 +292,19 @@ class Api:
     async def _rows_of(
         self, keys: list[str | int], missing_ok: bool
     ) -> tuple[frozenset[bytes], frozenset[bytes]]:
-        """The commitments of the records with these keys, and those that the data do not have."""
+        """The commitments of the records with these keys, and of those that are not in the data."""
         found, unknown = await asyncio.to_thread(self.data.commit_keys, keys)
         absent = frozenset[bytes]()
         if missing_ok:
             absent, unknown = self.data.commit_absent(unknown)
         if unknown:
-            strange = set(unknown)
-            lines = [n for n, key in enumerate(keys, 1) if key in strange]
+            missing = set(unknown)
+            lines = [n for n, key in enumerate(keys, 1) if key in missing]
             raise DataError(
                 f"{len(unknown)} of {len(keys)} keys are not in the data of "
-                f"{self.node.folder.config.name}: check the keys file (one key per line; "
-                f"key number {listed(lines, 5)}); if they were deleted from the data already, "
-                "--missing-ok erases them for good"
+                f"{self.node.folder.config.name} (key number {listed(lines, 5)}). Fix: check the "
+                "keys file (one key per line); for keys that the data do not hold any more, use "
+                "--missing-ok"
             )
         return found | absent, absent
 
@@ -314,14 +321,14 @@ class Api:
         return {"request": ident.hex(), "votes": votes, "quorum": self.node.terms.quorum}
 
     def _ident(self, given: str | None, agent: int) -> bytes:
-        """A new request id about `agent`, or the one that was given, if it is one."""
+        """A new request id about `agent`, or the given one if it is about `agent`."""
         if given is None:
             return request_id(agent, secrets.token_bytes(12))
         ident = bytes.fromhex(given)
         if requested_of(ident) != agent:
             name = self.node.terms.name(agent)
             raise ConfigError(
-                f"request {given}: not an id of a request about {name}; leave it out for a new one"
+                f"request {given}: not an id of a request about {name}. Fix: leave it out"
             )
         return ident
 
@@ -334,11 +341,11 @@ class Api:
         return {"before": before}
 
     async def _learn(self, asked: Nothing) -> dict[str, Any]:
-        """Look at the data; if they changed, they travel as a new revision."""
+        """Read the data; changed data become a new revision."""
         return {"changed": await self.freshness.look()}
 
     async def _backup(self, asked: Nothing) -> dict[str, Any]:
-        """Whoever may ask on this socket may read the folder, too."""
+        """The socket has the same permissions as the store's file."""
         return {"store": b64encode(await self.node.image()).decode()}
 
     async def _wait(self, asked: WaitQuery) -> dict[str, Any]:
@@ -356,19 +363,18 @@ class Api:
 
 
 class Monitoring:
-    """`/metrics` and `/healthz` for whoever reaches a TCP port: loopback, unless the operator says
-    otherwise. Nothing else is served there."""
+    """Serves `/metrics` and `/healthz`, and nothing else, on the TCP address in agent.toml."""
 
     def __init__(self, node: AgentDriver, where: str) -> None:
         address = Address.parse(where)
         if address is None:
             raise ConfigError(
-                f'metrics = "{where}": expected "host:port" with a port up to 65535, or "" to turn '
-                "it off: mend it in agent.toml"
+                f'metrics = "{where}": expected "host:port" with a port up to 65535, or "" for '
+                "none. Fix: correct it in agent.toml"
             )
         self.host, self.port = address
         app = Starlette(routes=_monitoring(Metrics(node)))
-        self._server = HttpServer(app, visitors=True)
+        self._server = HttpServer(app, untrusted=True)
 
     async def start(self) -> None:
         try:
@@ -380,7 +386,8 @@ class Monitoring:
             why = getattr(error, "strerror", None) or error
             where = Address(self.host, self.port)
             raise ConfigError(
-                f"metrics: cannot listen on {where} ({why}): choose another address in agent.toml"
+                f"metrics: cannot listen on {where} ({why}). Fix: choose another address in "
+                "agent.toml"
             ) from None
         self.port = listener.getsockname()[1]
         await self._server.start(listener)
@@ -389,11 +396,8 @@ class Monitoring:
         await self._server.stop()
 
 
-# -------------------------------------------------------------------------------------- responses
-
-
 class _TooLong(UnweaveError):
-    """A request that is longer than any list of keys."""
+    """The body of a request exceeds the limit."""
 
 
 async def _body(request: Request) -> dict[str, Any]:
@@ -401,13 +405,13 @@ async def _body(request: Request) -> dict[str, Any]:
     async for chunk in request.stream():
         raw += chunk
         if len(raw) > _BODY:
-            raise _TooLong(f"the request is longer than {_BODY} bytes: ask for fewer keys")
+            raise _TooLong(f"the request is longer than {_BODY} bytes. Fix: ask for fewer keys")
     try:
         given = json.loads(raw or b"{}")
     except ValueError as error:
-        raise ConfigError(f"the request is not JSON ({error}): see /openapi.json") from None
+        raise ConfigError(f"the request is not JSON ({error}). Fix: see /openapi.json") from None
     if not isinstance(given, dict):
-        raise ConfigError("the request is not a JSON object: see /openapi.json")
+        raise ConfigError("the request is not a JSON object. Fix: see /openapi.json")
     return given
 
 

@@ -1,6 +1,6 @@
 """Addresses of Unix sockets in folders with long names.
 
-The address of a Unix socket holds some 100 bytes. Through a descriptor of its folder every socket
+The address of a Unix socket holds about 100 bytes. Through a descriptor of its folder every socket
 has a short address.
 """
 
@@ -18,7 +18,7 @@ _LIMIT = 100
 
 @contextmanager
 def short(path: Path) -> Iterator[str]:
-    """An address of the socket `path` that is short enough, for the length of the block."""
+    """A short address of the socket `path`, valid inside the `with` block."""
     if len(os.fsencode(path)) <= _LIMIT:
         yield str(path)
         return

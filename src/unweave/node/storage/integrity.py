@@ -1,21 +1,20 @@
-"""Seals: what shows that the rows of a store are those that this agent wrote.
+"""MACs of rows: they show that the rows of a store are those that this agent wrote.
 
-Every row has a seal over its place and its values, and the seal of the state's row covers those of
-all other rows: none can be changed, left out, added, or put back from an earlier time, unless one
-holds the secret, which is derived from the agent's key. Noticed in the same way: bits that flipped
-inside a value, which SQLite does not see.
+Every row has a MAC over its place and its values, and the MAC of the state's row covers the MACs of
+all other rows. Without the secret, which is derived from the agent's key, no row can be changed,
+left out, added, or replaced by an earlier one. Noticed in the same way: bits that flipped inside a
+value, which SQLite does not see.
 
-Not noticed: what somebody does who can read the agent's key; and a whole file of this very agent
-from an earlier time, which is a backup (its neighbours tell it what was erased since).
+Not noticed: changes by a process that can read the agent's key; and a whole earlier file of the
+same agent, which is a backup (the neighbours send the erasures since then).
 
-    seal of a row of 4 kB and more = number ‖ Poly1305(row; key = BLAKE2b(number; key = secret))
-    seal of any other row          = BLAKE2b(row; key = secret)
-    number                         = 16 random bytes
+    MAC of a row of 4 kB and more = number ‖ Poly1305(row; key = BLAKE2b(number; key = secret))
+    MAC of any other row          = BLAKE2b(row; key = secret)
+    number                        = 16 random bytes
 
-Tokens of a megabyte are written at every hop, and a key that is used once allows the fastest check
-there is: 0.16 ms where CRC-32 takes 0.27, HMAC-SHA256 0.66 and keyed BLAKE2b 1.3. A smaller row
-has its seal in the time that it takes to make such a key. All seals are 32 bytes: a row keeps its
-length.
+Tokens of a megabyte are written at every hop, and a key that is used once allows the fastest check:
+0.16 ms where CRC-32 takes 0.27, HMAC-SHA256 0.66 and keyed BLAKE2b 1.3. Making such a key takes as
+long as the BLAKE2b of a small row. All MACs have 32 bytes: a row keeps its length.
 """
 
 from __future__ import annotations
@@ -38,88 +37,82 @@ except ImportError:
 
 
 _NUMBER = _TAG = 16
-_LONG = 256
-_LARGE = 1 << 12  # from here on, the fastest check pays for its key
+_LONG = 256  # bytes of a value that is not copied into the text
+_LARGE = 1 << 12  # bytes of a row for which Poly1305 is faster, including its key
 _RAW = bytes | memoryview
 
 
 class BadMac(WireError):
-    """Rows that are not those that the holder of the secret wrote."""
+    """Rows that the holder of the secret did not write."""
 
 
 class RowMacs:
-    """The seals of all rows but the state's, by table or field, and then by the row's key.
+    """The MACs of all rows but the state's, by table or field, and then by the row's key.
 
-    A step works on a `draft`, which takes the place of the last one when the step is committed.
+    A transaction works on a `draft`, which replaces the last one after the commit.
     """
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
-        self._seals: dict[str, dict[Hashable, bytes]] = {}
-        self._rolls: dict[str, str] = {}  # of each table with rows, all its seals in one hash
+        self._macs: dict[str, dict[Hashable, bytes]] = {}
+        self._digests: dict[str, str] = {}  # per table with rows: a hash of all its MACs
         self._touched: set[str] = set()
 
     def draft(self) -> Self:
-        """What will be changed by one step."""
+        """A copy for one transaction."""
         new = type(self)(self._secret)
-        new._seals, new._rolls = dict(self._seals), dict(self._rolls)
+        new._macs, new._digests = dict(self._macs), dict(self._digests)
         return new
 
     @property
     def touched(self) -> bool:
-        """Whether a row was written or deleted, so that the state's seal is another one."""
+        """Whether a row was written or deleted, so that the state's MAC changes."""
         return bool(self._touched)
 
-    # ------------------------------------------------------------------------------ writing
-
     def write(self, table: str, key: Hashable, *values: Any) -> bytes:
-        """The seal of a row that is written."""
-        made = _make(self._secret, (table, key, *values))
-        self._of(table)[key] = made
-        return made
+        """The MAC of a row that is written."""
+        mac = _make(self._secret, (table, key, *values))
+        self._of(table)[key] = mac
+        return mac
 
     def delete(self, table: str, key: Hashable) -> None:
         self._of(table).pop(key, None)
 
     def close(self, *values: Any) -> bytes:
-        """The seal of the state's row, which covers all others."""
-        return _make(self._secret, ("state", self._all_rolls(), *values))
+        """The MAC of the state's row, which covers all others."""
+        return _make(self._secret, ("state", self._all_digests(), *values))
 
-    # ------------------------------------------------------------------------------ reading
-
-    def read(self, seal: bytes, table: str, key: Hashable, *values: Any) -> None:
-        """Raises `Unsealed` unless this is the row as it was written."""
-        if not _holds(self._secret, seal, (table, key, *values)):
+    def read(self, mac: bytes, table: str, key: Hashable, *values: Any) -> None:
+        """Raises `BadMac` unless this is the row as it was written."""
+        if not _holds(self._secret, mac, (table, key, *values)):
             raise BadMac(f"a row of {table}")
-        self._of(table)[key] = seal
+        self._of(table)[key] = mac
 
-    def check(self, seal: bytes, *values: Any) -> None:
-        """Raises `Unsealed` unless the rows that were read are all, and those of one time."""
-        if not _holds(self._secret, seal, ("state", self._all_rolls(), *values)):
+    def check(self, mac: bytes, *values: Any) -> None:
+        """Raises `BadMac` unless the rows that were read are all the rows of one commit."""
+        if not _holds(self._secret, mac, ("state", self._all_digests(), *values)):
             raise BadMac("the row of state, or the set of all rows,")
-
-    # ----------------------------------------------------------------------------- internal
 
     def _of(self, table: str) -> dict[Hashable, bytes]:
         if table not in self._touched:
             self._touched.add(table)
-            self._seals[table] = dict(self._seals.get(table, {}))
-        return self._seals[table]
+            self._macs[table] = dict(self._macs.get(table, {}))
+        return self._macs[table]
 
-    def _all_rolls(self) -> str:
-        """Every seal names its row, so their set is enough."""
+    def _all_digests(self) -> str:
+        """A digest of the set of all MACs: each MAC covers the place of its row."""
         for table in self._touched:
-            seals = sorted(self._seals[table].values())
-            self._rolls.pop(table, None)
-            if seals:
-                roll = blake2b(b"".join(seals), digest_size=32)
-                self._rolls[table] = f"{table} {roll.hexdigest()}"
-        return ", ".join(sorted(self._rolls.values()))
+            macs = sorted(self._macs[table].values())
+            self._digests.pop(table, None)
+            if macs:
+                digest = blake2b(b"".join(macs), digest_size=32)
+                self._digests[table] = f"{table} {digest.hexdigest()}"
+        return ", ".join(sorted(self._digests.values()))
 
 
 def _make(secret: bytes, values: tuple[Any, ...], number: bytes = b"") -> bytes:
-    """Short values as one text, in which each has its place and kind; long ones after it, with
-    their lengths in the text: so no two rows are the same bytes."""
+    """Short values are one text, in which each has its place and type; long ones follow, with their
+    lengths in the text. So no two rows give the same bytes."""
     text: list[Any] = []
     long = []
     for value in values:
@@ -143,7 +136,7 @@ def _make(secret: bytes, values: tuple[Any, ...], number: bytes = b"") -> bytes:
     return number + mac.finalize()
 
 
-def _holds(secret: bytes, seal: Any, values: tuple[Any, ...]) -> bool:
-    if not isinstance(seal, bytes) or len(seal) != _NUMBER + _TAG:
+def _holds(secret: bytes, mac: Any, values: tuple[Any, ...]) -> bool:
+    if not isinstance(mac, bytes) or len(mac) != _NUMBER + _TAG:
         return False
-    return compare_digest(seal, _make(secret, values, seal[:_NUMBER]))
+    return compare_digest(mac, _make(secret, values, mac[:_NUMBER]))

@@ -1,4 +1,10 @@
-"""The durable parts of a state that are stored as one value each, as bytes and back."""
+"""A state as rows, and back.
+
+Fields that are one value are encoded as bytes (`encode_…`, `decode_…`). `write_state` writes only
+the fields that changed: a field is never modified in place, so the same object has the same value.
+`read_state` raises `WireError` for rows that are no state. Every row has a MAC (`integrity`), which
+is checked before the row is decoded.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +21,8 @@ from unweave.node.wire.primitives import (
     parsed,
     pb,
     read_ids,
-    read_record,
     read_stamp,
+    read_statement,
     read_tombs,
     read_vector,
     to_bytes,
@@ -62,7 +68,7 @@ _STAMP = struct.Struct("<QIQQQ")
 
 
 def encode_stamp(stamp: Stamp) -> bytes:
-    """Plain numbers: three of them are written in every step."""
+    """Fixed length: three of them are written in every commit."""
     try:
         return _STAMP.pack(*stamp)
     except struct.error as error:
@@ -77,7 +83,7 @@ def decode_stamp(data: bytes, terms: Terms) -> Stamp:
 
 
 def encode_tombs(tombs: Tombs) -> bytes:
-    """The open ones: what was put away is in the chapters, and is stored once."""
+    """The open ones: the compacted ones are stored with their statements."""
     tombs = open_tombs(tombs)
     with writing("tombs"):
         return to_bytes(pb.Tombs(tombs=write_tombs(tombs)))
@@ -87,14 +93,14 @@ def decode_tombs(data: bytes, terms: Terms) -> Tombs:
     return read_tombs(parsed(pb.Tombs(), data, "tombstones").tombs, terms)
 
 
-def encode_parked(rest: ParkNotice | None) -> bytes:
-    """None is no bytes: a rest always has a list of revisions, so it never encodes to nothing."""
-    with writing("parked_stamp"):
-        return b"" if rest is None else to_bytes(write_parked(rest))
+def encode_parked(parked: ParkNotice | None) -> bytes:
+    """None is no bytes: a notice always has a list of revisions, so it is never empty."""
+    with writing("parked token"):
+        return b"" if parked is None else to_bytes(write_parked(parked))
 
 
 def decode_parked(data: bytes, terms: Terms) -> ParkNotice | None:
-    return read_parked(parsed(pb.ParkNotice(), data, "parked_stamp"), terms) if data else None
+    return read_parked(parsed(pb.ParkNotice(), data, "parked token"), terms) if data else None
 
 
 def encode_set(members: Iterable[bytes]) -> bytes:
@@ -106,22 +112,15 @@ def decode_set(data: bytes, terms: Terms) -> frozenset[bytes]:
     return frozenset(parsed(pb.Set(), data, "set").members)
 
 
-# ------------------------------------------------------------------------------
-# A state as rows.
-#
-# Only what changed is written: a state's fields are never modified, so a field that is the same
-# object has the same value. Every row carries a seal (`seals`).
-
-
 class Rows(NamedTuple):
-    """Which object is in which row: what the file holds, as far as rows are shared or reused."""
+    """Which object is in which row of the file, and the MACs of all rows."""
 
     tokens: Mapping[int, Token]
     factors: Mapping[int, Factor]
-    seals: RowMacs
+    macs: RowMacs
 
 
-# Fields of the one row of `state`.
+# The fields in the one row of the table `state`.
 _SMALL = (
     *("counter", "solved_for", "last", "fence", "wake", "rows", "data", "detached"),
     *("factors", "role", "copy"),
@@ -135,7 +134,7 @@ PARTS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes, Terms], Any]]] =
     "proved": (encode_set, decode_set),
 }
 
-RECORDS: dict[str, type[SignedStatement]] = {
+STATEMENTS: dict[str, type[SignedStatement]] = {
     "tombstones": Tombstone,
     "compacted": CompactedErasures,
     "intents": Intent,
@@ -144,7 +143,7 @@ RECORDS: dict[str, type[SignedStatement]] = {
     "receipts": Receipt,
 }
 
-FIELDS = (*_SMALL, *PARTS, *RECORDS)
+FIELDS = (*_SMALL, *PARTS, *STATEMENTS)
 
 ROLES: dict[str, type[Role]] = {"idle": Idle, "hold": Hold, "out": Out, "parked": Parked}
 _ROLE_NAMES = {role: name for name, role in ROLES.items()}
@@ -161,15 +160,15 @@ def write_state(
     rows: Rows,
 ) -> Rows:
     """Write the fields that differ from `stored` (None: nothing was ever stored); the caller holds
-    the transaction. New rows go before those that refer to them, and old ones after."""
-    seals = rows.seals.draft()
+    the transaction. Rows are inserted before rows that refer to them, and deleted after them."""
+    macs = rows.macs.draft()
     tokens, token_rows, old_tokens = _place(rows.tokens, _tokens(after))
     for at, token, exists in token_rows:
         message = encode(Pass(token), after.terms)
         sql = "UPDATE token SET mac = ?, message = ?, padding = ? WHERE id = ?"
         if not exists:
             sql = "INSERT INTO token (mac, message, padding, id) VALUES (?, ?, ?, ?)"
-        db.execute(sql, (seals.write("token", at, message), message, _room(message), at))
+        db.execute(sql, (macs.write("token", at, message), message, _room(message), at))
     factors, factor_rows, old_factors = _place(rows.factors, after.own.factors)
     for at, factor, exists in factor_rows:
         columns = _factor_columns(factor)
@@ -182,35 +181,35 @@ def write_state(
                 "INSERT INTO factor (mac, revision, rows, data, retrain_epoch, units, id) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)"
             )
-        db.execute(sql, (seals.write("factor", at, *columns), *columns, at))
+        db.execute(sql, (macs.write("factor", at, *columns), *columns, at))
     for name, (write, _) in PARTS.items():
         if name in changed:
             value = write(after.durable(name))
-            sealed = seals.write("part", name, value)
-            db.execute("REPLACE INTO part VALUES (?, ?, ?)", (name, sealed, value))
-    for name in RECORDS:
+            mac = macs.write("part", name, value)
+            db.execute("REPLACE INTO part VALUES (?, ?, ?)", (name, mac, value))
+    for name in STATEMENTS:
         if name in changed:
             old = None if stored is None else stored[name]
-            _write_records(db, seals, name, old, after.durable(name))
+            _write_statements(db, macs, name, old, after.durable(name))
     for at in old_tokens:
-        seals.delete("token", at)
+        macs.delete("token", at)
     for at in old_factors:
-        seals.delete("factor", at)
-    if seals.touched or any(name in changed for name in _SMALL):
+        macs.delete("factor", at)
+    if macs.touched or any(name in changed for name in _SMALL):
         small = _small_columns(after, tokens, factors)
         sql = _UPDATE_STATE if stored is not None else _INSERT_STATE
-        db.execute(sql, (seals.close(*small), *small))
+        db.execute(sql, (macs.close(*small), *small))
     for at in old_tokens:
         db.execute("DELETE FROM token WHERE id = ?", (at,))
     for at in old_factors:
         db.execute("DELETE FROM factor WHERE id = ?", (at,))
-    return Rows(tokens, factors, seals)
+    return Rows(tokens, factors, macs)
 
 
 def _room(message: bytes) -> bytes:
-    """Zeros up to a round length. While a row keeps its length SQLite overwrites it where it lies,
-    only the pages that differ; otherwise it zeroes all of its pages and fills others, which takes
-    three times as long. At least 64, so that the length of `room` has two bytes itself."""
+    """Zeros up to a round length. While a row keeps its length, SQLite overwrites only the pages
+    that differ; otherwise it zeroes all pages of the row and fills others, which takes three times
+    as long. At least 64, so that the length of `room` itself has two bytes."""
     return bytes(64 + -len(message) % 256)
 
 
@@ -223,8 +222,8 @@ def _place(
 ) -> tuple[dict[int, Any], list[tuple[int, Any, bool]], list[int]]:
     """Give each wanted object a row: (rows, rows to write and whether they exist, rows to delete).
 
-    A row that is no longer needed is overwritten in place: that costs half of deleting it and
-    inserting another, since deleted content is zeroed.
+    A row that is not needed any more is overwritten in place: deleting it and inserting another
+    costs twice as much, since deleted content is zeroed.
     """
     wanted = {id(thing): thing for thing in wanted}
     kept = {at: thing for at, thing in held.items() if id(thing) in wanted}
@@ -282,31 +281,29 @@ def _small_columns(
 
 
 def _keyed(value: Any) -> dict[bytes, SignedStatement]:
-    """The records of a field, each under the key of its row."""
+    """The statements of a field, each under the key of its row."""
     if isinstance(value, tuple):
-        return {b"%04d" % place: record for place, record in enumerate(value)}
+        return {b"%04d" % place: one for place, one in enumerate(value)}
     if isinstance(value, frozenset):
-        return {hashlib.sha256(record.raw).digest(): record for record in value}
-    return {
-        key if isinstance(key, bytes) else b"%d,%d" % key: record for key, record in value.items()
-    }
+        return {hashlib.sha256(one.raw).digest(): one for one in value}
+    return {key if isinstance(key, bytes) else b"%d,%d" % key: one for key, one in value.items()}
 
 
-def _write_records(db: sqlite3.Connection, seals: RowMacs, name: str, old: Any, new: Any) -> None:
+def _write_statements(db: sqlite3.Connection, macs: RowMacs, name: str, old: Any, new: Any) -> None:
     before = {} if old is None else _keyed(old)
     after = _keyed(new)
     for key in before.keys() - after.keys():
-        seals.delete(name, key)
+        macs.delete(name, key)
         db.execute("DELETE FROM statement WHERE field = ? AND key = ?", (name, key))
-    for key, record in after.items():
-        if before.get(key) is not record:
-            columns = (record.author, record.raw, record.signature)
-            row = (name, key, seals.write(name, key, *columns), *columns)
+    for key, statement in after.items():
+        if before.get(key) is not statement:
+            columns = (statement.author, statement.raw, statement.signature)
+            row = (name, key, macs.write(name, key, *columns), *columns)
             db.execute("REPLACE INTO statement VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
-# ------------------------------------------------------------------------------
-# Rows as a state. Whatever cannot be one is a `WireError`; nothing is read before its seal.
+# ------------------------------------------------------------------------------------- reading
+
 
 _REVISION = struct.Struct("<QQ")
 
@@ -314,22 +311,22 @@ _REVISION = struct.Struct("<QQ")
 def read_state(
     db: sqlite3.Connection, terms: Terms, me: int, secret: bytes
 ) -> tuple[State, Rows] | None:
-    """The stored state and where its rows are; None: nothing was ever stored. Raises `WireError`
-    for what cannot be a state, `Unsealed` for one that was not written under this secret."""
-    seals = RowMacs(secret)
+    """The stored state and its rows; None: nothing was ever stored. `WireError` if the rows are
+    no state, `BadMac` if they were not written under this secret."""
+    macs = RowMacs(secret)
     s = State(terms, me)
-    tokens = _read_tokens(db, seals, terms)
-    factors = _read_factors(db, seals, terms)
-    parts = _read_parts(db, seals)
-    for name, kind in RECORDS.items():
-        s.set_durable(name, _read_records(db, seals, name, kind, terms))
+    tokens = _read_tokens(db, macs, terms)
+    factors = _read_factors(db, macs, terms)
+    parts = _read_parts(db, macs)
+    for name, kind in STATEMENTS.items():
+        s.set_durable(name, _read_statements(db, macs, name, kind, terms))
     row = db.execute(f"SELECT {', '.join(COLUMNS)} FROM state").fetchone()
     if row is None:
-        if seals.touched:
+        if macs.touched:
             raise WireError("the row of state is missing")
         return None
-    seal, *small = row
-    seals.check(seal, *small)
+    mac, *small = row
+    macs.check(mac, *small)
     counter, solved_for, last, fence, wake, rows, data, detached, order, role, held, to, copy = (
         small
     )
@@ -349,7 +346,7 @@ def read_state(
             raise WireError(f"part {name} is missing")
         s.set_durable(name, read(parts[name], terms))
     s.known.tombs = join(s.known.tombs, tombs_in(s.known.compacted.values()))
-    return s, Rows(tokens, factors, seals)
+    return s, Rows(tokens, factors, macs)
 
 
 def _read_role(kind: type[Role], token: Token | None, to: int | None) -> Role:
@@ -360,47 +357,47 @@ def _read_role(kind: type[Role], token: Token | None, to: int | None) -> Role:
     return Parked(token) if kind is Parked else Hold(token)
 
 
-def _read_tokens(db: sqlite3.Connection, seals: RowMacs, terms: Terms) -> dict[int, Token]:
+def _read_tokens(db: sqlite3.Connection, macs: RowMacs, terms: Terms) -> dict[int, Token]:
     tokens = {}
-    for at, seal, data in db.execute("SELECT id, mac, message FROM token"):
-        seals.read(seal, "token", at, data)
+    for at, mac, data in db.execute("SELECT id, mac, message FROM token"):
+        macs.read(mac, "token", at, data)
         message = decode(data, terms)
         if not isinstance(message, Pass):
-            raise WireError("a message that is no token")
+            raise WireError("a stored message that is no token")
         tokens[at] = message.token
     return tokens
 
 
-def _read_factors(db: sqlite3.Connection, seals: RowMacs, terms: Terms) -> dict[int, Factor]:
+def _read_factors(db: sqlite3.Connection, macs: RowMacs, terms: Terms) -> dict[int, Factor]:
     factors = {}
-    for at, seal, *columns in db.execute(
+    for at, mac, *columns in db.execute(
         "SELECT id, mac, revision, rows, data, retrain_epoch, units FROM factor"
     ):
-        seals.read(seal, "factor", at, *columns)
-        revision, rows, data, generation, units = columns
+        macs.read(mac, "factor", at, *columns)
+        revision, rows, data, retrain_epoch, units = columns
         vector = read_vector(units, terms)
         name = Revision(*_REVISION.unpack(revision))
-        factors[at] = Factor(name, vector, read_ids(generation), rows, data)
+        factors[at] = Factor(name, vector, read_ids(retrain_epoch), rows, data)
     return factors
 
 
-def _read_parts(db: sqlite3.Connection, seals: RowMacs) -> dict[str, bytes]:
+def _read_parts(db: sqlite3.Connection, macs: RowMacs) -> dict[str, bytes]:
     parts = {}
-    for name, seal, value in db.execute("SELECT name, mac, value FROM part"):
-        seals.read(seal, "part", name, value)
+    for name, mac, value in db.execute("SELECT name, mac, value FROM part"):
+        macs.read(mac, "part", name, value)
         parts[name] = value
     return parts
 
 
-def _read_records(
-    db: sqlite3.Connection, seals: RowMacs, name: str, kind: type[SignedStatement], terms: Terms
+def _read_statements(
+    db: sqlite3.Connection, macs: RowMacs, name: str, kind: type[SignedStatement], terms: Terms
 ) -> Any:
     read: list[Any] = []
     sql = "SELECT key, mac, author, raw, signature FROM statement WHERE field = ? ORDER BY key"
-    for key, seal, author, raw, signature in db.execute(sql, (name,)):
-        seals.read(seal, name, key, author, raw, signature)
-        record = pb.Statement(raw=raw, author=author, signature=signature)
-        read.append(read_record(kind, record, terms))
+    for key, mac, author, raw, signature in db.execute(sql, (name,)):
+        macs.read(mac, name, key, author, raw, signature)
+        stored = pb.Statement(raw=raw, author=author, signature=signature)
+        read.append(read_statement(kind, stored, terms))
     if name == "receipts":
         return tuple(read)
     if name == "mismatches":
@@ -408,5 +405,5 @@ def _read_records(
     if name == "votes":
         return {(vote.target, vote.author): vote for vote in read}
     if name == "compacted":
-        return {chapter.name: chapter for chapter in read}
+        return {compacted.name: compacted for compacted in read}
     return {erasure.request: erasure for erasure in read}

@@ -1,10 +1,10 @@
-"""The tables of a store, and how an older file becomes a current one.
+"""The tables of a store, and the migrations from older versions.
 
-A migration is a tuple of statements: the first creates everything in version OLDEST, each further
-one leads to the next version. They run in one transaction. Older files are refused: before 1.0 a
-format may change in ways that cannot be carried over. `identity` keeps its columns in every
-version: it is read before the version is known to be ours. Whoever changes what a row holds needs
-the agent's secret, since rows are sealed.
+A migration is a tuple of SQL statements. The first creates all tables in version OLDEST, each
+further one leads to the next version. They run in one transaction. Older files are refused: before
+1.0 a format may change in ways that no migration can follow. `identity` has the same columns in
+every version, because it is read before the migrations run. A migration that changes the values of
+a row needs the agent's secret: each row has a MAC.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from collections.abc import Sequence
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "OLDEST", "Migration", "latest", "migrate", "version"]
 
 
-APPLICATION_ID = 0x756E7776  # "unwv": SQLite's mark of whose file this is
+APPLICATION_ID = 0x756E7776  # "unwv": SQLite's mark of the program that owns the file
 
 Migration = Sequence[str]
 
 _FIRST = (
-    # Whose store this is; written once. Every other table has a seal in each row (seals.py).
+    # The owner of the store; written once. Each row of the other tables has a MAC (integrity.py).
     """CREATE TABLE identity (
         one INTEGER PRIMARY KEY CHECK (one = 1),
         network_id BLOB NOT NULL,
         agent INTEGER NOT NULL,
         name TEXT NOT NULL
     )""",
-    # A token as it is sent; at most two: the one the agent is responsible for, and its read copy.
-    # `room` is zeros, which keep the row's length while the message's varies by a few bytes.
+    # A token as it is sent; at most two: the one that the agent is responsible for, and its copy.
+    # `room` is zeros, so that the row keeps its length while the message varies by a few bytes.
     """CREATE TABLE token (
         id INTEGER PRIMARY KEY,
         mac BLOB NOT NULL,
@@ -62,14 +62,14 @@ _FIRST = (
         role_to INTEGER,
         copy INTEGER REFERENCES token (id)
     )""",
-    # The state's fields that are one value of any size.
+    # The fields of the state that are one value of any size.
     """CREATE TABLE part (
         name TEXT PRIMARY KEY,
         mac BLOB NOT NULL,
         value BLOB NOT NULL
     ) WITHOUT ROWID""",
-    # Signed records: tombstones, chapters, intents, votes, halts, receipts. With row ids: without
-    # them a chapter, which is longer than a quarter of a page, would fill a whole one.
+    # Signed statements: tombstones, compacted erasures, intents, votes, mismatches, receipts. With
+    # row ids: without them a row that is longer than a quarter of a page would fill a whole one.
     """CREATE TABLE statement (
         field TEXT NOT NULL,
         key BLOB NOT NULL,
@@ -83,8 +83,8 @@ _FIRST = (
 
 MIGRATIONS: tuple[Migration, ...] = (_FIRST,)
 
-# 1 had request ids that did not name their agent, 2 rows that changed their length, 3 the
-# names before the vocabulary.
+# Version 1 had request ids that did not name their agent, version 2 rows of varying length,
+# version 3 names from before the vocabulary.
 OLDEST = 4
 
 
@@ -94,12 +94,12 @@ def latest(migrations: Sequence[Migration]) -> int:
 
 
 def version(db: sqlite3.Connection) -> int:
-    """Of the file; 0: it is empty."""
+    """The version of the file; 0: the file is empty."""
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 def migrate(db: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
-    """Bring the file to the last version; the caller holds the transaction."""
+    """Migrate the file to the latest version; the caller holds the transaction."""
     done = max(0, version(db) - OLDEST + 1)
     for migration in migrations[done:]:
         for statement in migration:

@@ -1,12 +1,12 @@
-"""An agent's durable state in one SQLite file.
+"""An agent's durable state in one SQLite file, and the thread that reads and writes it.
 
-One step is one transaction, synced to the disk before `commit` returns. What is deleted is
-overwritten with zeros (`secure_delete`). When an erasure deletes, the zeros go to their place in
-the file and the log, which still holds what was there, is cut, before `commit` returns; if the
-process dies in between, the next `open` does it.
+One commit is one transaction, synced to the disk before `commit` returns. Deleted content is
+overwritten with zeros (`secure_delete`). If a commit deletes because of an erasure, the zeros are
+written to the file, and the write-ahead log, which still holds the content, is truncated before
+`commit` returns; if the process dies in between, the next `open` truncates it.
 
-All rows are sealed with a secret of the agent (`seals` says what that shows, and what it does not);
-a file whose seals do not hold is refused and left as it is.
+All rows have MACs under a secret of the agent (`integrity` states what they show and what they do
+not); a file whose MACs do not hold is refused and not changed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SqliteStore:
         self._terms = terms
         self._me = me
         self._secret = secret
-        self._stored: Mapping[str, Any] | None = None  # the fields as they were last written
+        self._stored: Mapping[str, Any] | None = None  # the fields on the disk
         self._rows = Rows({}, {}, RowMacs(secret))
         self._failed = False
         self._claim = claim(path)
@@ -69,10 +69,10 @@ class SqliteStore:
         *,
         migrations: Sequence[Migration] = MIGRATIONS,
     ) -> Self:
-        """Open the store of agent `me`, or create it. A file that is not that is left as it is.
+        """Open the store of agent `me`, or create it. Any other file is refused and not changed.
 
-        `secret` seals the rows: an agent's own is `Identity.store_secret` (`disk.open_store`).
-        Without one, as in tests, the seals show damage, and nothing else.
+        `secret` keys the MACs of the rows: `Identity.store_secret` for an agent (`open_store`).
+        Without one, as in tests, the MACs show damage and nothing else.
         """
         file = Path(path)
         with explained(file):
@@ -82,38 +82,36 @@ class SqliteStore:
             store = cls(file, connect(file), terms, me, secret)
             try:
                 settle(store._db, file, migrations)
-                store._remember()
+                store._read()
             except BaseException:
                 store.close()
                 raise
         return store
 
-    # --------------------------------------------------------------------------------- the Store
-
     def load(self, terms: Terms, me: int) -> State | None:
         if terms.network_id != self._terms.network_id or me != self._me:
-            raise StoreError(f"{self.path}: was opened for {self._terms.name(self._me)}")
+            raise StoreError(f"{self.path}: is open for {self._terms.name(self._me)}")
         with explained(self.path):
-            return self._remember()
+            return self._read()
 
     def commit(self, before: State, after: State) -> None:
         """Write what changed since the last commit, in one transaction."""
         stored = self._stored
         if self._failed:
-            raise StoreError(f"{self.path}: an earlier write failed; start the agent again")
+            raise StoreError(f"{self.path}: an earlier write failed. Fix: start the agent again")
         changed: Collection[str] = DURABLE
         if stored is not None:
             if lost := [name for name in DURABLE if before.durable(name) is not stored[name]]:
                 raise StoreError(
-                    f"{self.path}: the step begins with {', '.join(lost)} that were not committed; "
-                    "commit every step, in order"
+                    f"{self.path}: the new state follows from {', '.join(lost)} that were not "
+                    "committed. Fix: commit every state, in order"
                 )
             changed = {name for name in DURABLE if after.durable(name) is not stored[name]}
             if not changed:
                 return
         wipe = self._erases(after)
         db = self._db
-        self._failed = True  # until it has worked
+        self._failed = True  # until the commit has succeeded
         with explained(self.path):
             try:
                 db.execute("BEGIN IMMEDIATE")
@@ -139,12 +137,9 @@ class SqliteStore:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    # ------------------------------------------------------------------------------------- more
-
     @property
     def outbox(self) -> tuple[int, bytes] | None:
-        """To whom the token was sent that is not acknowledged yet, and its bytes: a message without
-        the evidence that goes with it, which grows."""
+        """The receiver of the unacknowledged token, and the message without gossip."""
         role = None if self._stored is None else self._stored["role"]
         if not isinstance(role, Out):
             return None
@@ -156,15 +151,13 @@ class SqliteStore:
         return role.to, message
 
     def image(self) -> bytes:
-        """The bytes of a file that can be opened in this one's place: SQLite's online copy, in
-        memory, so that nothing of it stays on the disk."""
+        """A copy of the file: SQLite's online backup, in memory, so that no second copy is on the
+        disk."""
         with explained(self.path), closing(sqlite3.connect(":memory:")) as copy:
             self._db.backup(copy)
             return copy.serialize()
 
-    # --------------------------------------------------------------------------------- internal
-
-    def _remember(self) -> State | None:
+    def _read(self) -> State | None:
         found = read_state(self._db, self._terms, self._me, self._secret)
         if found is None:
             return None
@@ -173,7 +166,7 @@ class SqliteStore:
         return state
 
     def _erases(self, after: State) -> bool:
-        """Whether this step deletes something because of a tombstone; then no trace may stay."""
+        """Whether this commit deletes because of a tombstone; then the log must be truncated."""
         stored = self._stored
         if stored is None:
             return False
@@ -184,7 +177,7 @@ class SqliteStore:
             return True
         if len(after.own.factors) < len(stored["factors"]):
             return True
-        # In quarantine a tombstone is learned before the token that it kills is dropped.
+        # In quarantine an agent learns a tombstone before it drops the dead token.
         return any(
             dead(token, after.known.tombs, after.known.retrain_epoch)
             for token in self._rows.tokens.values()
@@ -192,20 +185,17 @@ class SqliteStore:
         )
 
 
-# ------------------------------------------------------------------------------
-# The agent's store, and a thread of its own for it: a slow disk holds up nothing but the steps.
-
 T = TypeVar("T")
 
 
 def open_store(folder: AgentFolder, identity: Identity) -> SqliteStore:
-    """The store in an agent's folder, sealed with its key. It is created if there is none."""
+    """The store in an agent's folder, under its key. It is created if there is none."""
     return SqliteStore.open(folder.store, folder.terms, folder.me, identity.store_secret)
 
 
 def look_into_store(folder: AgentFolder, identity: Identity) -> State | None:
-    """The state in the store of an agent that does not run, read and checked as the agent would;
-    nothing is written. None: nothing was ever stored."""
+    """The state in the store of a stopped agent, checked as at its start; nothing is written.
+    None: nothing was ever stored."""
     if not folder.store.exists():
         return None
     with explained(folder.store):
@@ -213,7 +203,8 @@ def look_into_store(folder: AgentFolder, identity: Identity) -> State | None:
 
 
 class StoreThread:
-    """Opens, reads and writes one agent's file, one thing at a time."""
+    """Opens, reads and writes one agent's store on one thread, so that a slow disk does not block
+    the event loop."""
 
     def __init__(self, folder: AgentFolder, identity: Identity) -> None:
         self._folder = folder
@@ -225,28 +216,26 @@ class StoreThread:
 
     async def open(self) -> None:
         if self._store is None:
-            await self._there(self._open)
+            await self._on_thread(self._open)
 
     async def load(self) -> State:
-        return await self._there(self._load)
+        return await self._on_thread(self._load)
 
     def commit(self, before: State, after: State) -> asyncio.Future[None]:
         assert self._store is not None
-        return self._there(self._store.commit, before, after)
+        return self._on_thread(self._store.commit, before, after)
 
     async def image(self) -> bytes:
-        """The store as a file, as it is between two commits."""
-        return await self._there(self._image)
+        """A copy of the file, between two commits."""
+        return await self._on_thread(self._image)
 
     async def close(self) -> None:
-        await self._there(self._close)
+        await self._on_thread(self._close)
 
     def end(self) -> None:
         self._thread.shutdown()
 
-    # ----------------------------------------------------------------------- in the disk's thread
-
-    def _there(self, do: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+    def _on_thread(self, do: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._thread, do, *args)
 
     def _open(self) -> None:
@@ -259,7 +248,7 @@ class StoreThread:
 
     def _image(self) -> bytes:
         if self._store is None:
-            raise StoreError(f"{self._folder.store}: not open; see the agent's log")
+            raise StoreError(f"{self._folder.store}: is not open. Fix: read the agent's log")
         return self._store.image()
 
     def _close(self) -> None:

@@ -1,7 +1,7 @@
-"""The way to one neighbour: a channel that is opened when it is needed, and anew when it is stuck.
+"""Sends to one neighbour, through a channel that is opened on demand and again when it is stuck.
 
-A frozen neighbour accepts bytes and never answers, and neither gRPC's deadline on a large message
-nor its keepalive notices; so every wait here has its own limit.
+A frozen neighbour accepts bytes and never answers. Neither gRPC's deadline on a large message nor
+its keepalive notices that, so every wait here has its own limit.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from unweave.node.identity import Identity
 from unweave.node.transport.framing import CHUNK, Limits, split
 from unweave.node.transport.pinning import Pin
 
-__all__ = ["DELIVER", "SERVICE", "Imposter", "NeighbourClient", "grpc"]
+__all__ = ["DELIVER", "SERVICE", "NeighbourClient", "WrongKey", "grpc"]
 
 
-# gRPC writes every failed handshake to stderr: strangers could fill the disk.
+# gRPC writes every failed handshake to stderr: unknown peers could fill the disk.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 try:
     import grpc
@@ -32,8 +32,8 @@ _WAITING = grpc.ChannelConnectivity.TRANSIENT_FAILURE
 SERVICE, DELIVER = "unweave.v1.Neighbour", "Deliver"
 
 
-class Imposter(TransportError):
-    """Somebody without the neighbour's key answers at its address."""
+class WrongKey(TransportError):
+    """The process at the neighbour's address does not have the neighbour's key."""
 
 
 class NeighbourClient:
@@ -49,21 +49,21 @@ class NeighbourClient:
         self._whole: Any = None
         self._stream: Any = None
         self._calls = 0  # under way
-        self._failing = False
-        self._renewed = 0.0  # when it was last opened anew because the neighbour called
+        self._failing = False  # the last connection failed
+        self._reset = 0.0  # when `heard` last dropped the channel
         self._closed = False
 
     async def send(self, data: bytes) -> bytes:
         """The encoded answers to one envelope."""
         if len(data) > self._limits.message:
             raise TransportError(
-                f"a message of {len(data)} bytes to {self.pin.name}: in this network the limit is "
+                f"a message of {len(data)} bytes to {self.pin.name} exceeds the limit, "
                 f"{self._limits.message}"
             )
         large = len(data) > CHUNK
         if large and self._large:
-            # It will be repeated; a queue of tokens for a stuck neighbour would fill the memory.
-            raise TransportError(f"another large message to {self.pin.name} is still on its way")
+            # The protocol sends again; queued tokens for a stuck neighbour would fill the memory.
+            raise TransportError(f"another large message to {self.pin.name} is under way")
         self._large |= large
         try:
             async with asyncio.timeout(self._limits.deadline(len(data))), self._slots:
@@ -77,7 +77,7 @@ class NeighbourClient:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # Not this task but the call was cancelled: its channel was closed.
+            # The call was cancelled, not this task: the channel was closed.
             raise TransportError(f"the connection to {self.pin.name} was closed") from None
         finally:
             if large:
@@ -99,11 +99,11 @@ class NeighbourClient:
             answer: bytes = await call
         finally:
             self._calls -= 1
-            call.cancel()  # does nothing to a call that is done
+            call.cancel()  # no effect on a call that is done
         return answer
 
     async def _write(self, call: Any, data: bytes) -> None:
-        # An error of the call ends the writing, and is told by the call itself.
+        # A write fails if the call has failed; `await call` raises the error.
         with contextlib.suppress(asyncio.InvalidStateError):
             for chunk in split(data):
                 async with asyncio.timeout(self._limits.idle):
@@ -111,11 +111,11 @@ class NeighbourClient:
             await call.done_writing()
 
     async def heard(self) -> None:
-        """The neighbour has just called: if it was out of reach, do not wait for the backoff."""
+        """The neighbour has just called: if its channel waits in a backoff, connect at once."""
         now = time.monotonic()
-        if self._failing and not self._calls and now - self._renewed > self._limits.backoff[0]:
-            self._renewed = now
-            # A handshake under way is left alone: it may succeed sooner than a new one.
+        if self._failing and not self._calls and now - self._reset > self._limits.backoff[0]:
+            self._reset = now
+            # A handshake under way may succeed sooner than a new one.
             if self._channel is not None and self._channel.get_state() is _WAITING:
                 await self._drop()
 
@@ -123,11 +123,9 @@ class NeighbourClient:
         self._closed = True
         await self._drop()
 
-    # ----------------------------------------------------------------------------------- inside
-
     def _open(self) -> None:
         if self._closed:
-            raise TransportError(f"stopped: nothing is sent to {self.pin.name} any more")
+            raise TransportError(f"the agent is stopping: nothing is sent to {self.pin.name}")
         if self._channel is None:
             credentials = grpc.ssl_channel_credentials(self.pin.pem, *self._key)
             first, longest = (int(1000 * seconds) for seconds in self._limits.backoff)
@@ -138,12 +136,12 @@ class NeighbourClient:
                 ("grpc.max_reconnect_backoff_ms", longest),
                 ("grpc.max_receive_message_length", self._limits.message + CHUNK),
                 ("grpc.use_local_subchannel_pool", 1),  # a new channel is a new connection
-                ("grpc.enable_retries", 0),  # the protocol repeats what matters
+                ("grpc.enable_retries", 0),  # the protocol sends again
                 ("grpc.enable_http_proxy", 0),
                 ("grpc.service_config_disable_resolution", 1),
             ]
             self._channel = grpc.aio.secure_channel(self.pin.address, credentials, options)
-            # The same call on the wire; but one chunk with its end costs gRPC a third of the steps.
+            # The same bytes on the wire; a unary call costs gRPC a third of a stream of one chunk.
             self._whole = self._channel.unary_unary(f"/{SERVICE}/{DELIVER}")
             self._stream = self._channel.stream_unary(f"/{SERVICE}/{DELIVER}")
 
@@ -157,6 +155,8 @@ class NeighbourClient:
         if code is grpc.StatusCode.UNAVAILABLE:
             self._failing = True
             if "handshake failed" in why.lower() or "CERTIFICATE_VERIFY_FAILED" in why:
-                return Imposter(f"{self.pin.address} does not have the key of {name}")
+                return WrongKey(
+                    f"the process at {self.pin.address} does not have the key of {name}"
+                )
             return TransportError(f"{name} cannot be reached at {self.pin.address}: {why}")
         return TransportError(f"{name} refuses: {code.name}: {why}")

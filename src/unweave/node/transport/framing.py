@@ -1,4 +1,8 @@
-"""How large, how many and how slow messages may be."""
+"""Limits on messages, and envelopes in chunks.
+
+`Limits` bounds size, number and duration of messages. `split` and `Assembly` turn an envelope into
+`Chunk`s and back; the first chunk announces the size of the whole.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +23,16 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Limits:
-    """What a neighbour may ask of this agent, and how long this agent waits for a neighbour."""
+    """What a neighbour may send, and how long this agent waits for a neighbour."""
 
     message: int  # bytes of the largest envelope
-    incoming: int = 8  # messages of one neighbour at a time
+    incoming: int = 8  # messages from one neighbour at a time
     outgoing: int = 8  # messages to one neighbour at a time; further ones wait
-    strangers: int = 128  # connections beyond those that the neighbours need
+    unknown_peers: int = 128  # connections beyond those that the neighbours need
     connect: float = 3.0  # seconds to open a connection
-    handshake: float = 5.0  # seconds for a stranger to prove that it is a neighbour
+    handshake: float = 5.0  # seconds to complete the TLS handshake
     idle: float = 10.0  # seconds between two chunks
-    reply: float = 10.0  # seconds to take a complete message
+    reply: float = 10.0  # seconds to handle a complete message
     rate: float = 2.0**17  # bytes per second of the slowest useful link
     grace: float = 2.0  # seconds for messages under way when the agent stops
     backoff: tuple[float, float] = (0.1, 2.0)  # seconds between connections: first, longest
@@ -40,17 +44,13 @@ class Limits:
     @classmethod
     def of(cls, terms: Terms, **changes: Any) -> Limits:
         """Room for the largest token of a network: three vectors; per agent a revision, a signature
-        and its share of the evidence; and for the tombstones of many records."""
+        and its part of the evidence; and the tombstones of many records."""
         vectors = 3 * 8 * terms.grid.dim
         return cls(**{"message": vectors + (8 << 10) * terms.size + (64 << 20), **changes})
 
 
-# ------------------------------------------------------------------------------
-# An envelope in chunks, and back. The first chunk announces the size of the whole.
-
-
 class Oversize(WireError):
-    """More bytes than the network's messages can have, or than were announced."""
+    """A message that is larger than the limit, or than it announced."""
 
 
 def split(data: bytes, size: int = CHUNK) -> Iterator[bytes]:
@@ -64,7 +64,7 @@ def split(data: bytes, size: int = CHUNK) -> Iterator[bytes]:
 
 
 class Assembly:
-    """Puts an envelope together; anything that cannot become one is a WireError at once."""
+    """Joins the chunks of one envelope; a chunk that does not fit is a WireError."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -77,20 +77,18 @@ class Assembly:
         if self.total == 0:
             self.total = total
             if self.total == 0:
-                raise WireError("the first chunk does not say how long the message is")
+                raise WireError("the first chunk does not announce the size of the message")
             if self.total > self.limit:
-                raise Oversize(
-                    f"a message of {self.total} bytes: in this network the limit is {self.limit}"
-                )
-            # All of it at once, and no growing: untouched pages cost nothing until they are filled.
+                raise Oversize(f"a message of {self.total} bytes exceeds the limit, {self.limit}")
+            # All at once: a growing buffer would be copied, and untouched pages cost nothing.
             self._buffer = io.BytesIO(bytes(self.total))
         elif total:
-            raise WireError("a later chunk announces a size again")
+            raise WireError("a later chunk announces a size")
         if not data:
             raise WireError("an empty chunk")
         self.size += len(data)
         if self.size > self.total:
-            raise Oversize(f"more than the {self.total} bytes that were announced")
+            raise Oversize(f"the message is longer than the announced {self.total} bytes")
         self._buffer.write(data)
 
     @property

@@ -1,4 +1,8 @@
-"""The neighbours that the manifest pins: the only ones that TLS lets in."""
+"""Certificates that the manifest pins: TLS accepts the neighbours' and no others.
+
+`Pin` is one agent's address and certificate, `Pins` are those that one agent needs. `tls_problem`
+says why a certificate cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ except ImportError:
     raise MissingExtra("cryptography", "node", "pinning certificates") from None
 
 
-# The extensions that TLS knows what to do with; any other that is critical makes it refuse.
+# The extensions that TLS implementations process; they refuse any other critical one.
 _KNOWN = (
     x509.BasicConstraints,
     x509.KeyUsage,
@@ -34,40 +38,42 @@ _KNOWN = (
 
 
 class Pin:
-    """One agent: where it is, and the one certificate that is its own."""
+    """The address and the certificate of one agent."""
 
     def __init__(self, manifest: Manifest, index: int) -> None:
         entry = manifest.entries[index]
         if entry.certificate is None:
             raise ConfigError(
-                f'network.toml: agent "{entry.name}" has no certificate: neighbours trust nothing '
-                "else; add the text of its certificate.pem"
+                f'network.toml: agent "{entry.name}" has no certificate. Fix: add the text of its '
+                "certificate.pem"
             )
         if entry.address is None:
-            raise ConfigError(f'network.toml: agent "{entry.name}" has no address: add host:port')
+            raise ConfigError(
+                f'network.toml: agent "{entry.name}" has no address. Fix: add host:port'
+            )
         self.index = index
         self.name = entry.name
         self.address = entry.address
         self.tls_name = tls_name(keyid_of(public_key(entry.certificate)))
-        # Written anew from what was read: a second certificate in the text would be a second root.
+        # Encoded again: a second certificate in the text would be a second trusted root.
         certificate = x509.load_pem_x509_certificate(entry.certificate.strip().encode())
         self.der = certificate.public_bytes(Encoding.DER)
         self.pem = certificate.public_bytes(Encoding.PEM)
 
 
 def own_pin(manifest: Manifest, me: int, identity: Identity) -> Pin:
-    """What the manifest pins for this agent, if that is its own certificate, byte for byte."""
+    """The pin of this agent; ConfigError unless it is its own certificate, byte for byte."""
     pin = Pin(manifest, me)
     if identity.certificate.public_bytes(Encoding.DER) != pin.der:
         raise ConfigError(
-            f'this is not the identity that network.toml pins for "{pin.name}": put back '
-            "its key.pem and certificate.pem, or the right network.toml"
+            f'certificate.pem is not the one that network.toml pins for "{pin.name}". Fix: put '
+            "back its key.pem and certificate.pem, or the right network.toml"
         )
     return pin
 
 
 def tls_problem(pem: str, now: dt.datetime) -> str | None:
-    """Why no neighbour can open a connection with this certificate, if that is so."""
+    """Why no neighbour can open a connection with this certificate; None: they can."""
     certificate = x509.load_pem_x509_certificate(pem.strip().encode())
     name = tls_name(keyid_of(public_key(pem)))
     try:
@@ -93,33 +99,33 @@ def tls_problem(pem: str, now: dt.datetime) -> str | None:
     for role in (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH):
         if roles and role not in roles.value:
             return "may not be used by servers and clients (extended key usage)"
-    strange = [one for kind, one in found.items() if one.critical and kind not in _KNOWN]
-    if strange:
-        return f"has a critical extension that nobody knows ({strange[0].oid.dotted_string})"
+    unknown = [one for kind, one in found.items() if one.critical and kind not in _KNOWN]
+    if unknown:
+        return f"has an unknown critical extension ({unknown[0].oid.dotted_string})"
     return None
 
 
 class Pins:
-    """The certificates that count for one agent: its own and its neighbours'."""
+    """The pins of one agent: its own and its neighbours'."""
 
     def __init__(self, manifest: Manifest, me: int, identity: Identity) -> None:
         self.me = own_pin(manifest, me, identity)
         around = [int(index) for index in manifest.topology.neighbours(me)]
         self.neighbours = {index: Pin(manifest, index) for index in around}
         self._owner = {pin.der: index for index, pin in self.neighbours.items()}
-        self._seen: dict[bytes, int] = {}
+        self._by_pem: dict[bytes, int] = {}  # a cache: parsing costs more than a lookup
 
     @property
     def roots(self) -> bytes:
-        """All neighbours' certificates: whoever has none of their keys does not get in."""
+        """All neighbours' certificates: TLS trusts these and no others."""
         return b"".join(pin.pem for pin in self.neighbours.values())
 
     def owner(self, auth: Mapping[str, Iterable[bytes]]) -> int | None:
-        """The neighbour whose very certificate this TLS connection has shown."""
+        """The neighbour whose certificate this TLS connection has shown; None: no neighbour's."""
         shown = [*auth.get("x509_pem_cert", ())]
         if len(shown) != 1:
             return None
-        index = self._seen.get(shown[0])
+        index = self._by_pem.get(shown[0])
         if index is None:
             try:
                 der = x509.load_pem_x509_certificate(shown[0]).public_bytes(Encoding.DER)
@@ -127,5 +133,5 @@ class Pins:
                 return None
             index = self._owner.get(der)
             if index is not None:
-                self._seen[shown[0]] = index
+                self._by_pem[shown[0]] = index
         return index

@@ -1,8 +1,13 @@
-"""Neighbours talk gRPC over mutual TLS, and to nobody else.
+"""gRPC over mutual TLS between neighbours.
 
-Each side shows its own certificate and trusts its neighbours' alone: a stranger fails in the
-handshake, and the receiver knows from the connection itself who speaks. There is no plaintext port
-and no way around the identity. One message is one call: `stream Chunk` there, `Answers` back.
+Each side shows its own certificate and trusts its neighbours' certificates alone: an unknown peer
+fails in the handshake, and the connection tells the receiver which neighbour sends. There is no
+plaintext port. One message is one call: `stream Chunk` to the neighbour, `Answers` back.
+
+    GrpcTransport   listens, and sends through one `NeighbourClient` per neighbour
+    why_not         why an address cannot be listened on: gRPC does not say
+    Inbox           receives messages, bounded in size, number and time
+    Refusals        counts and logs the calls that were refused
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from unweave.errors import MissingExtra, TransportError, WireError
 from unweave.manifest import Manifest
 from unweave.node.identity import Identity
 from unweave.node.log import Log
-from unweave.node.transport.client import DELIVER, SERVICE, Imposter, NeighbourClient, grpc
+from unweave.node.transport.client import DELIVER, SERVICE, NeighbourClient, WrongKey, grpc
 from unweave.node.transport.framing import CHUNK, Assembly, Limits, Oversize
 from unweave.node.transport.pinning import Pins
 from unweave.node.wire.primitives import parsed, pb
@@ -34,8 +39,14 @@ except ImportError:
     raise MissingExtra("grpcio-health-checking", "node", "talking to neighbours") from None
 
 
+UNKNOWN = "unknown"  # the sender of a refused call that is no neighbour's
+
+Code = grpc.StatusCode
+Deliver = Callable[[int, bytes], Awaitable[list[bytes]]]
+
+
 class GrpcTransport:
-    """Carries sealed messages between `me` and its neighbours in the manifest."""
+    """Carries signed messages between `me` and its neighbours in the manifest."""
 
     def __init__(
         self,
@@ -49,36 +60,37 @@ class GrpcTransport:
     ) -> None:
         self.limits = Limits.of(manifest.terms()) if limits is None else limits
         self.refusals = Refusals(log)  # by (neighbour or "unknown", reason)
-        self.port = 0  # where it listens, once it does
+        self.port = 0  # set by `start`
         self._log = log
         self._identity = identity
         self._pins = Pins(manifest, me, identity)
         self._listen = self._pins.me.address if listen is None else listen
-        self._links: dict[int, NeighbourClient] = {}
+        self._clients: dict[int, NeighbourClient] = {}
         self._inbox: Inbox | None = None
         self._server: Any = None
-
-    # ------------------------------------------------------------------------------------- life
 
     async def start(self, deliver: Deliver) -> None:
         """Listen. `deliver(sender, data)` gets every complete message of a neighbour."""
         if self._inbox is not None:
-            raise TransportError("a transport starts once: make a new one")
+            raise TransportError("this transport has been started before. Fix: make a new one")
         self._inbox = Inbox(
             self._pins, self.limits, self.refusals, self._log, deliver, self._admitted
         )
         if not self._pins.neighbours:
-            return  # an agent on its own has nobody to open a port for
-        self._links = {
+            return  # a network of one agent needs no port
+        self._clients = {
             index: NeighbourClient(pin, self._identity, self.limits)
             for index, pin in self._pins.neighbours.items()
         }
         server = grpc.aio.server(
             options=[
-                ("grpc.so_reuseport", 0),  # else a second agent could share the port unnoticed
+                ("grpc.so_reuseport", 0),  # else a second agent could share the port
                 ("grpc.max_allowed_incoming_connections", self._connections()),
                 ("grpc.max_receive_message_length", CHUNK + 64),
-                ("grpc.per_message_decompression", 0),  # nothing unpacks to more than it was
+                (
+                    "grpc.per_message_decompression",
+                    0,
+                ),  # else a small message could become a large one
                 ("grpc.max_concurrent_streams", 2 * self.limits.incoming),
                 ("grpc.server_handshake_timeout_ms", int(1000 * self.limits.handshake)),
             ]
@@ -100,48 +112,46 @@ class GrpcTransport:
         await server.start()
 
     async def stop(self) -> None:
-        """Let messages under way finish, for a moment; then close everything."""
+        """Wait `grace` seconds for messages under way; then close everything."""
         server, self._server = self._server, None
         if server is not None:
             await server.stop(self.limits.grace)
         if self._inbox is not None:
             await self._inbox.drain(self.limits.grace)
-        for link in self._links.values():
-            await link.close()
+        for client in self._clients.values():
+            await client.close()
 
     def _connections(self) -> int:
-        """Two for each neighbour, as a broken one may linger, and some to be refused. Without an
-        end they would take all descriptors, and with them the store's."""
-        return 2 * len(self._pins.neighbours) + self.limits.strangers
+        """Two for each neighbour, as a broken one may stay open, and some for unknown peers.
+        Without a limit they could take all file descriptors, which the store needs, too."""
+        return 2 * len(self._pins.neighbours) + self.limits.unknown_peers
 
     def _credentials(self) -> Any:
         pair = (self._identity.key_pem, self._identity.certificate_pem.encode())
         return grpc.ssl_server_credentials([pair], self._pins.roots, require_client_auth=True)
 
-    # ---------------------------------------------------------------------------------- sending
-
     async def send(self, to: int, data: bytes) -> list[bytes]:
         """One attempt, bounded in time: the neighbour's answers, or a TransportError."""
-        link = self._links.get(to)
-        if link is None:
+        client = self._clients.get(to)
+        if client is None:
             raise TransportError(f"agent number {to} is no neighbour of {self._pins.me.name}")
         try:
-            answer = await link.send(data)
-        except Imposter as error:
-            self.refusals.note(link.pin.name, "imposter", str(error))
+            answer = await client.send(data)
+        except WrongKey as error:
+            self.refusals.add(client.pin.name, "imposter", str(error))
             raise
         try:
             return list(parsed(pb.Answers(), answer, "answer").envelopes)
         except WireError as error:
-            self.refusals.note(link.pin.name, "answer", str(error))
-            raise TransportError(f"{link.pin.name} answered {error}") from None
+            self.refusals.add(client.pin.name, "answer", str(error))
+            raise TransportError(f"the answer of {client.pin.name}: {error}") from None
 
     async def _admitted(self, sender: int) -> None:
-        await self._links[sender].heard()
+        await self._clients[sender].heard()
 
 
 class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """grpc.health.v1 for neighbours. Watching is not offered: it would hold calls open."""
+    """grpc.health.v1 for neighbours, without Watch, which would hold calls open."""
 
     async def Check(self, request: Any, context: Any) -> Any:
         if request.service not in ("", SERVICE):
@@ -152,15 +162,41 @@ class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "ask with Check")
 
 
-# ------------------------------------------------------------------------------
-# What neighbours send: put together, bounded in size, number and time, and handed over.
+_LISTEN = 'set listen = "0.0.0.0:PORT" in agent.toml'
 
-Deliver = Callable[[int, bytes], Awaitable[list[bytes]]]
-Code = grpc.StatusCode
+
+def why_not(address: str) -> str:
+    """Why this agent cannot listen on `address`, and the fix: the address is tried again."""
+    where = Address.parse(address)
+    if where is None or not where.port:
+        return 'not "host:port" with a port from 1 to 65535. Fix: correct listen in agent.toml'
+    try:
+        places = socket.getaddrinfo(*where, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        return (
+            f"this machine does not know the host {where.host}. Fix: check the name, or {_LISTEN}"
+        )
+    for family, kind, protocol, _, place in places:
+        try:
+            with socket.socket(family, kind, protocol) as trial:
+                trial.bind(place)
+        except OSError as error:
+            return _bind_problem(error, where.host)
+    return "gRPC refuses it, although the port is free now. Fix: start the agent again"
+
+
+def _bind_problem(error: OSError, host: str) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the port is taken. Fix: stop the process that uses it, or choose another port"
+    if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+        return f"{host} is no address of this machine. Fix: {_LISTEN}"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "this user may not open that port. Fix: choose a port from 1024 on"
+    return error.strerror or str(error)
 
 
 class _Refusal(Exception):
-    """The caller's fault: `reason` is counted, `why` is logged and told to the caller."""
+    """A fault of the caller: `reason` is counted, `why` is logged and sent to the caller."""
 
     def __init__(self, code: Any, reason: str, why: str) -> None:
         super().__init__(why)
@@ -168,7 +204,7 @@ class _Refusal(Exception):
 
 
 class _Unable(Exception):
-    """Ours: told without details."""
+    """A fault of this agent: the caller gets no details."""
 
 
 class Inbox:
@@ -189,8 +225,8 @@ class Inbox:
         self._log = log
         self._deliver = deliver
         self._admitted = admitted
-        self._messages: Counter[int] = Counter()  # under way, of each neighbour
-        self._bytes: Counter[int] = Counter()  # announced by them
+        self._messages: Counter[int] = Counter()  # under way, by neighbour
+        self._bytes: Counter[int] = Counter()  # announced and under way, by neighbour
         self._tasks: set[asyncio.Task[list[bytes]]] = set()
 
     async def receive(self, _: Any, context: Any) -> bytes:
@@ -205,7 +241,7 @@ class Inbox:
             encoded: bytes = pb.Answers(envelopes=answers).SerializeToString()
             return encoded
         except _Refusal as refusal:
-            self._refusals.note(name, refusal.reason, refusal.why, address=peer)
+            self._refusals.add(name, refusal.reason, refusal.why, address=peer)
             code, why = refusal.code, refusal.why[:200]
         except _Unable as unable:
             code, why = Code.UNAVAILABLE, str(unable)
@@ -213,18 +249,16 @@ class Inbox:
         return b""  # not reached: abort raises
 
     async def drain(self, grace: float) -> None:
-        """Wait for messages that are being taken in; give up on them after `grace` seconds."""
+        """Wait for messages that are being handled; cancel them after `grace` seconds."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # ---------------------------------------------------------------------------------- one call
-
     async def _message(self, sender: int, context: Any) -> list[bytes]:
         if self._messages[sender] >= self._limits.incoming:
-            why = f"{self._limits.incoming} messages of yours are under way"
+            why = f"{self._limits.incoming} messages from this neighbour are under way"
             raise _Refusal(Code.RESOURCE_EXHAUSTED, "too many", why)
         self._messages[sender] += 1
         assembly = Assembly(self._limits.message)
@@ -236,7 +270,7 @@ class Inbox:
 
         try:
             await self._read(sender, assembly, context)
-            # In a task of its own: a caller that hangs up does not interrupt a transition.
+            # In its own task: a caller that ends the call does not interrupt the commit.
             task = asyncio.ensure_future(self._deliver(sender, assembly.take()))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -248,8 +282,8 @@ class Inbox:
         return self._result(task)
 
     async def _read(self, sender: int, assembly: Assembly, context: Any) -> None:
-        """Chunks until the end of the message. Slow senders are cut off twice: by the time between
-        two chunks, and by the time for a message of the announced size."""
+        """Read chunks until the end of the message. Two limits end a slow call: the time between
+        two chunks, and the time for a message of the announced size."""
         clock, limits = asyncio.get_running_loop().time, self._limits
         begun = clock()
         try:
@@ -265,7 +299,7 @@ class Inbox:
                     whole = begun + limits.deadline(assembly.total)
                     limit.reschedule(min(whole, clock() + limits.idle))
         except TimeoutError:
-            why = f"{assembly.size} of {assembly.total} bytes, and then nothing for too long"
+            why = f"no further chunk in time after {assembly.size} of {assembly.total} bytes"
             raise _Refusal(Code.DEADLINE_EXCEEDED, "slow", why) from None
         except Oversize as error:
             raise _Refusal(Code.RESOURCE_EXHAUSTED, "too large", str(error)) from None
@@ -276,91 +310,51 @@ class Inbox:
             raise _Refusal(Code.INVALID_ARGUMENT, "incomplete", why)
 
     def _check_room(self, sender: int) -> None:
-        """Two of the largest messages: one, and its repetition after a broken connection."""
+        """Allow two of the largest messages: one, and its repetition after a lost connection."""
         if self._bytes[sender] > 2 * self._limits.message:
-            why = f"{self._bytes[sender]} bytes of yours are under way"
+            why = f"{self._bytes[sender]} bytes from this neighbour are under way"
             raise _Refusal(Code.RESOURCE_EXHAUSTED, "too many", why)
 
     def _result(self, task: asyncio.Task[list[bytes]]) -> list[bytes]:
         if not task.done():
-            raise _Unable("the message was taken in, but not in time to answer")
+            raise _Unable("the message is being handled; there was no time to answer")
         if task.cancelled():
-            raise _Unable("stopping")
+            raise _Unable("the agent is stopping")
         error = task.exception()
         if error is None:
             return task.result()
         if isinstance(error, WireError):
             raise _Refusal(Code.INVALID_ARGUMENT, "message", str(error))
-        self._log.error("a message was lost", error=f"{type(error).__name__}: {error}")
-        raise _Unable("messages cannot be taken in now")
-
-
-# ------------------------------------------------------------------------------
-# Why an agent cannot listen where it should: gRPC does not say, so the address is tried again.
-
-_LISTEN = 'listen = "0.0.0.0:PORT" in agent.toml, beside the address in network.toml'
-
-
-def why_not(address: str) -> str:
-    """The cause and the fix."""
-    where = Address.parse(address)
-    if where is None or not where.port:
-        return 'it is not "host:port" with a port from 1 to 65535: mend listen in agent.toml'
-    try:
-        places = socket.getaddrinfo(*where, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError):
-        return f"this machine does not know the host {where.host}: check the name, or set {_LISTEN}"
-    for family, kind, protocol, _, place in places:
-        try:
-            with socket.socket(family, kind, protocol) as trial:
-                trial.bind(place)
-        except OSError as error:
-            return _told(error, where.host)
-    return "gRPC refuses it, although the port is free now: start the agent again"
-
-
-def _told(error: OSError, host: str) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "the port is taken: is the agent running already? If not, choose another port"
-    if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-        return f"{host} is no address of this machine: set {_LISTEN}"
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return "this user may not open that port: choose one from 1024 on"
-    return error.strerror or str(error)
-
-
-# ------------------------------------------------------------------------------
-# Who was refused, how often and why.
-
-UNKNOWN = "unknown"
+        self._log.error("a message was not handled", error=f"{type(error).__name__}: {error}")
+        raise _Unable("messages cannot be handled now")
 
 
 class Refusals(Counter[tuple[str, str]]):
     """Counts by (neighbour or "unknown", reason), and a log line for each.
 
-    Whoever calls without end must not fill the log: beyond `lines` per minute and kind, refusals
-    are counted, and the next line says how many had none.
+    So that endless calls do not fill the log, at most `lines` refusals per minute and kind are
+    logged; the next line says how many were not.
     """
 
     def __init__(self, log: Log, lines: int = 30) -> None:
         super().__init__()
         self._log = log
         self._lines = lines
-        self._spoken: Counter[tuple[str, str]] = Counter()
-        self._silent: Counter[tuple[str, str]] = Counter()
+        self._logged: Counter[tuple[str, str]] = Counter()
+        self._unlogged: Counter[tuple[str, str]] = Counter()
         self._minute = 0
 
-    def note(self, who: str, reason: str, why: str, **facts: Any) -> None:
-        key = (who, reason)
+    def add(self, sender: str, reason: str, why: str, **facts: Any) -> None:
+        key = (sender, reason)
         self[key] += 1
         minute = int(time.monotonic() / 60.0)
         if minute != self._minute:
             self._minute = minute
-            self._spoken.clear()
-        self._spoken[key] += 1
-        if self._spoken[key] > self._lines:
-            self._silent[key] += 1
+            self._logged.clear()
+        self._logged[key] += 1
+        if self._logged[key] > self._lines:
+            self._unlogged[key] += 1
             return
-        if unlogged := self._silent.pop(key, 0):
+        if unlogged := self._unlogged.pop(key, 0):
             facts["unlogged"] = unlogged
-        self._log.warning("refused", sender=who, reason=reason, why=why, **facts)
+        self._log.warning("refused", sender=sender, reason=reason, why=why, **facts)

@@ -1,4 +1,10 @@
-"""Records keep their authors' signatures wherever they travel: each new one is checked once."""
+"""Messages to and from the bytes that a transport carries.
+
+`SecureChannel` encodes and signs what is sent. It accepts what is received only if the sender
+signed it and every new statement inside holds: signed statements (`check_statements`), the
+certificate of a parked token (`check_parked`), and attestations (`check_attestations`). Statements
+keep their authors' signatures wherever they travel; each new one is checked once.
+"""
 
 from __future__ import annotations
 
@@ -21,132 +27,20 @@ from unweave.protocol.certificate.read import EnvelopeReader
 from unweave.protocol.certificate.verify import verify
 from unweave.protocol.certificate.write import record_envelope
 from unweave.protocol.events import Received
-from unweave.protocol.messages import Gossip, Hello, Message, ParkNotice, Pass, Share, Welcome
+from unweave.protocol.messages import Gossip, Hello, Message, Pass, Share, Welcome
 from unweave.protocol.ports import Transport
-from unweave.protocol.state import State
+from unweave.protocol.state import Knowledge, State
 from unweave.protocol.statements import Intent, SignedStatement, Tombstone, Vote, pae
 from unweave.protocol.terms import Terms
 
 __all__ = ["SecureChannel", "check_attestations", "check_parked", "check_statements"]
 
 
-def check_statements(message: Message, state: State | None, terms: Terms, check: Verify) -> None:
-    """Every record in `message` that is news to `state` must be its author's own word."""
-    if not isinstance(message, Hello | Welcome | Share | Pass) or message.gossip is None:
-        return
-    for record in _news(message.gossip, state):
-        if record.body.get("network_id") != terms.network_id.hex():
-            raise WireError(f"a record of another network, by {terms.name(record.author)}")
-        if isinstance(record, Tombstone | Intent) and record.agent != record.author:
-            raise WireError(
-                f"{terms.name(record.author)} speaks for {terms.name(record.agent)}: only the "
-                "owner may erase"
-            )
-        if not check(record.author, pae(record.kind, record.raw), record.signature):
-            raise WireError(f"a record with a signature that is not {terms.name(record.author)}'s")
-        _check_provable(record, terms, check)
-
-
-def _check_provable(record: SignedStatement, terms: Terms, check: Verify) -> None:
-    """What ends up in certificates is held to the same rules here as by those who verify them, or
-    one bad record would spoil every later certificate."""
-    try:
-        if isinstance(record, Tombstone):
-            envelope = record_envelope(TombstoneEnvelope, terms, record)
-            EnvelopeReader(terms, check).tombstone(envelope, "tombstone")
-        elif isinstance(record, Vote):
-            vote = record_envelope(VoteEnvelope, terms, record)
-            EnvelopeReader(terms, check).vote(vote, "vote")
-    except (NotCertified, NotACertificate) as error:
-        raise WireError(f"a record that could never be proved: {error}") from None
-
-
-def check_parked(message: Message, state: State | None, terms: Terms, check: Verify) -> None:
-    """A certificate that arrives with a rest must hold, and be about that rest: by it the agent
-    that asked for an erasure lets its evidence go."""
-    rest = _rest_of(message)
-    if rest is None or not rest.certificate:
-        return
-    known = None if state is None else state.token.parked
-    if known is not None and (known.certificate == rest.certificate or known.stamp > rest.stamp):
-        return
-    try:
-        account = verify(rest.certificate, terms, check)
-    except (NotCertified, NotACertificate) as error:
-        raise WireError(f"a rest with a certificate that does not hold: {error}") from None
-    proved = {bytes.fromhex(erased.request) for erased in account.erasures}
-    said = {request for tomb in rest.tombs.values() for request in tomb.open}
-    left = {terms.name(agent) for agent, tomb in rest.tombs.items() if tomb.departed}
-    held = {terms.name(k) for k, revision in enumerate(rest.included) if revision.counter}
-    attested = {terms.name(k) for k in rest.attested}
-    if (
-        account.stamp != tuple(rest.stamp)
-        or not said <= proved
-        or left != {*account.not_attested}
-        or held != {*account.included}
-        or attested != {*account.attested}
-        or terms.name(rest.holder) != account.closed_by
-    ):
-        raise WireError("a rest with a certificate that is about something else")
-
-
-def _rest_of(message: Message) -> ParkNotice | None:
-    if not isinstance(message, Hello | Welcome | Share | Pass) or message.gossip is None:
-        return None
-    return message.gossip.parked
-
-
-def check_attestations(
-    message: Message, known: dict[tuple[int, bytes], bytes], terms: Terms, check: Verify
-) -> None:
-    """A false signature in the quiet group would make a certificate that nobody believes. `known`
-    remembers the signatures that hold, so that each is checked once per cover."""
-    if not isinstance(message, Pass):
-        return
-    quiet = message.token.round
-    if not quiet.agents:
-        return
-    if set(quiet.signatures) != set(quiet.agents):
-        raise WireError("the attestations are not those of the agents that are said to attest")
-    signed = pae(PAYLOAD_TYPE, quiet.statement)
-    name = hashlib.sha256(signed).digest()
-    for agent, signature in quiet.signatures.items():
-        if known.get((agent, name)) == signature:
-            continue
-        if not check(agent, signed, signature):
-            raise WireError(f"an attestation that {terms.name(agent)} did not sign")
-        if len(known) > 4 * terms.size:
-            known.clear()
-        known[agent, name] = signature
-
-
-def _news(gossip: Gossip, known: State | None) -> Iterable[SignedStatement]:
-    """The records that `known` does not have, byte for byte."""
-    chapters, erasures, news = gossip.compacted, gossip.erasures, gossip.news
-    said: list[tuple[Mapping[Any, SignedStatement], Mapping[Any, SignedStatement]]] = []
-    if chapters is not None:
-        said.append((chapters, {} if known is None else known.known.compacted))
-    if erasures is not None:
-        said.append((erasures.tombstones, {} if known is None else known.known.tombstones))
-        said.append((erasures.votes, {} if known is None else known.known.votes))
-    if news is not None:
-        said.append((news.intents, {} if known is None else known.known.intents))
-        said.append((news.influences, {} if known is None else known.known.influences))
-        yield from (
-            halt for halt in news.mismatches if known is None or halt not in known.known.mismatches
-        )
-    for records, mine in said:
-        yield from (record for key, record in records.items() if mine.get(key) != record)
-
-
-# ------------------------------------------------------------------------------
-# Messages on their way: signed and encoded, or opened and checked before they count.
-
 _LARGE = 1 << 20  # bytes of a message that is not handled on the event loop
 
 
 class SecureChannel:
-    """Between messages and the bytes that a transport carries."""
+    """Signs and encodes messages; opens and checks the ones that arrive."""
 
     def __init__(
         self,
@@ -163,10 +57,10 @@ class SecureChannel:
         self._transport = transport
         self._log = log
         self._counts = counts
-        self._attested: dict[tuple[int, bytes], bytes] = {}  # signatures that hold
+        self._attested: dict[tuple[int, bytes], bytes] = {}  # see `check_attestations`
 
     async def send(self, to: int, message: Message, state: State | None) -> list[Received]:
-        """One attempt, and the answers to it. What matters is repeated by the protocol."""
+        """One attempt; returns the answers. The protocol repeats what must arrive."""
         if isinstance(message, Pass):
             self._counts["tokens sent"] += 1
         try:
@@ -188,8 +82,8 @@ class SecureChannel:
         return answers
 
     async def receive(self, sender: int, parcel: list[bytes], state: State | None) -> Received:
-        """What a neighbour sent, or a `WireError`. The bytes are taken out of the parcel: whoever
-        waits for a large message does not hold on to them."""
+        """The message of a neighbour, or a `WireError`. The bytes are removed from `parcel`: those
+        of a large message are freed before its payload is decoded."""
         message = await _aside(len(parcel[0]), self._open, sender, parcel, state)
         self._counts["messages received"] += 1
         if isinstance(message, Pass):
@@ -200,7 +94,7 @@ class SecureChannel:
         return sign_message(encode(message, self._terms), self._me, self._sign)
 
     def _open(self, sender: int, parcel: list[bytes], state: State | None) -> Message:
-        """Signature, sender, network and every signed record inside: checked before it counts."""
+        """The message, if signature, sender, network and every new statement hold; or WireError."""
         signer, payload = open_message(parcel.pop(), self._terms, self._verify)
         if signer != sender:
             name = self._terms.name
@@ -213,7 +107,113 @@ class SecureChannel:
 
 
 async def _aside(size: int, do: Callable[..., Any], *args: Any) -> Any:
-    """Sealing and opening a large token takes a while: the loop goes on meanwhile."""
+    """Sign or open a large message on a thread, so that the event loop goes on."""
     if size < _LARGE:
         return do(*args)
     return await asyncio.get_running_loop().run_in_executor(None, do, *args)
+
+
+def check_statements(message: Message, state: State | None, terms: Terms, check: Verify) -> None:
+    """Every statement in `message` that `state` does not hold must be signed by its author."""
+    if not isinstance(message, Hello | Welcome | Share | Pass) or message.gossip is None:
+        return
+    for statement in _news(message.gossip, state):
+        author = terms.name(statement.author)
+        if statement.body.get("network_id") != terms.network_id.hex():
+            raise WireError(f"a statement of {author} belongs to another network")
+        if isinstance(statement, Tombstone | Intent) and statement.agent != statement.author:
+            raise WireError(
+                f"{author} asks to erase {terms.name(statement.agent)}: only the owner may erase"
+            )
+        if not check(statement.author, pae(statement.kind, statement.raw), statement.signature):
+            raise WireError(f"a statement with a signature that is not {author}'s")
+        _check_provable(statement, terms, check)
+
+
+def _check_provable(statement: SignedStatement, terms: Terms, check: Verify) -> None:
+    """Statements that become part of certificates are checked as `unweave verify` checks them: a
+    bad one would make every later certificate invalid."""
+    try:
+        if isinstance(statement, Tombstone):
+            envelope = record_envelope(TombstoneEnvelope, terms, statement)
+            EnvelopeReader(terms, check).tombstone(envelope, "tombstone")
+        elif isinstance(statement, Vote):
+            vote = record_envelope(VoteEnvelope, terms, statement)
+            EnvelopeReader(terms, check).vote(vote, "vote")
+    except (NotCertified, NotACertificate) as error:
+        raise WireError(f"a statement that no certificate can hold: {error}") from None
+
+
+def check_parked(message: Message, state: State | None, terms: Terms, check: Verify) -> None:
+    """The certificate of a parked token must hold, and be about that token: because of it the agent
+    that requested an erasure deletes its evidence."""
+    if not isinstance(message, Hello | Welcome | Share | Pass) or message.gossip is None:
+        return
+    parked = message.gossip.parked
+    if parked is None or not parked.certificate:
+        return
+    known = None if state is None else state.token.parked
+    if known is not None and (
+        known.certificate == parked.certificate or known.stamp > parked.stamp
+    ):
+        return
+    try:
+        account = verify(parked.certificate, terms, check)
+    except (NotCertified, NotACertificate) as error:
+        raise WireError(f"a parked token with an invalid certificate: {error}") from None
+    proved = {bytes.fromhex(erased.request) for erased in account.erasures}
+    claimed = {request for tomb in parked.tombs.values() for request in tomb.open}
+    departed = {terms.name(agent) for agent, tomb in parked.tombs.items() if tomb.departed}
+    included = {terms.name(k) for k, revision in enumerate(parked.included) if revision.counter}
+    attested = {terms.name(k) for k in parked.attested}
+    if (
+        account.stamp != tuple(parked.stamp)
+        or not claimed <= proved
+        or departed != {*account.not_attested}
+        or included != {*account.included}
+        or attested != {*account.attested}
+        or terms.name(parked.holder) != account.closed_by
+    ):
+        raise WireError("a parked token with the certificate of another one")
+
+
+def check_attestations(
+    message: Message, known: dict[tuple[int, bytes], bytes], terms: Terms, check: Verify
+) -> None:
+    """A false signature in an attestation round would make an invalid certificate. `known` caches
+    the signatures that hold, so that each is checked once per round."""
+    if not isinstance(message, Pass):
+        return
+    current = message.token.round
+    if not current.agents:
+        return
+    if set(current.signatures) != set(current.agents):
+        raise WireError("the attestations are not those of the agents of the round")
+    signed = pae(PAYLOAD_TYPE, current.statement)
+    content = hashlib.sha256(signed).digest()
+    for agent, signature in current.signatures.items():
+        if known.get((agent, content)) == signature:
+            continue
+        if not check(agent, signed, signature):
+            raise WireError(f"an attestation that {terms.name(agent)} did not sign")
+        if len(known) > 4 * terms.size:
+            known.clear()
+        known[agent, content] = signature
+
+
+def _news(gossip: Gossip, state: State | None) -> Iterable[SignedStatement]:
+    """The statements that `state` does not hold, byte for byte."""
+    known = Knowledge() if state is None else state.known
+    compacted, erasures, news = gossip.compacted, gossip.erasures, gossip.news
+    pairs: list[tuple[Mapping[Any, SignedStatement], Mapping[Any, SignedStatement]]] = []
+    if compacted is not None:
+        pairs.append((compacted, known.compacted))
+    if erasures is not None:
+        pairs.append((erasures.tombstones, known.tombstones))
+        pairs.append((erasures.votes, known.votes))
+    if news is not None:
+        pairs.append((news.intents, known.intents))
+        pairs.append((news.influences, known.influences))
+        yield from news.mismatches - known.mismatches
+    for theirs, mine in pairs:
+        yield from (one for key, one in theirs.items() if mine.get(key) != one)

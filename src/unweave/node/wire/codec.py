@@ -2,8 +2,8 @@
 
     decode(encode(message, terms), terms) == message
 
-The same value always gives the same bytes, so that what is sent again is what was sent. Bytes that
-are no message of this network raise `WireError`, whatever they are.
+The same value always gives the same bytes, so that a repeated message is the same. Bytes that
+are no message of this network raise `WireError`.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from unweave.errors import WireError
 from unweave.node.wire.primitives import (
     COUNT,
     UNWRITABLE,
-    AnyRecord,
+    AnyStatement,
     agent_of,
     large_field,
     parsed,
     pb,
     read_bitmap,
     read_ids,
-    read_record,
     read_revisions,
     read_stamp,
+    read_statement,
     read_tombs,
     read_vector,
     to_bytes,
     unwritable,
     write_bitmap,
     write_ids,
-    write_record,
     write_revisions,
     write_stamp,
+    write_statement,
     write_tombs,
     write_vector,
 )
@@ -89,12 +89,11 @@ def decode(data: bytes, terms: Terms) -> Message:
     if message.network_id != terms.network_id:
         raise WireError(
             f"a message of network {message.network_id.hex()[:12]}…, not of "
-            f"{terms.network_id.hex()[:12]}…: "
-            "both sides need the same manifest"
+            f"{terms.network_id.hex()[:12]}…. Fix: give both agents the same manifest"
         )
     name = message.WhichOneof("body")
     if name is None:
-        raise WireError("an empty message, or one of a kind that this version does not know")
+        raise WireError("a message that is empty or of an unknown kind")
     if name == "token":
         return _read_pass(message, terms)
     return _READERS[name](getattr(message, name), terms)
@@ -107,7 +106,7 @@ _HEAD = struct.Struct("<QIQQQQ?")  # the token's stamp, passes and busy
 
 
 def _write_pass(written: pb.Pass, message: Pass, terms: Terms) -> None:
-    """In place: messages that are put into others are copied. What is empty is not written."""
+    """In place: protobuf copies a message that is put into another. Empty fields are omitted."""
     token, place = message.token, written.token
     if token.network_id != terms.network_id:
         raise WireError("a token of another network")
@@ -128,15 +127,15 @@ def _write_pass(written: pb.Pass, message: Pass, terms: Terms) -> None:
         written.gossip.CopyFrom(_write_gossip(message.gossip))
 
 
-def _write_round(place: pb.AttestationRound, quiet: AttestationRound) -> None:
+def _write_round(place: pb.AttestationRound, attested: AttestationRound) -> None:
     place.SetInParent()
-    place.agents = write_bitmap(quiet.agents)
-    place.statement = quiet.statement
-    place.converged = quiet.converged
-    place.unknown = quiet.unknown
+    place.agents = write_bitmap(attested.agents)
+    place.statement = attested.statement
+    place.converged = attested.converged
+    place.unknown = attested.unknown
     place.signatures.extend(
         pb.Signature(agent=agent, signature=signature)
-        for agent, signature in sorted(quiet.signatures.items())
+        for agent, signature in sorted(attested.signatures.items())
     )
 
 
@@ -144,26 +143,26 @@ def _read_round(message: pb.Message, terms: Terms) -> AttestationRound:
     audit, frozen = message.HasField("audit"), message.HasField("frozen")
     if not (audit or frozen or message.token.token.HasField("round")):
         return NO_ROUND
-    quiet = message.token.token.round
+    sent = message.token.token.round
     return AttestationRound(
-        agents=read_bitmap(quiet.agents, terms),
+        agents=read_bitmap(sent.agents, terms),
         audit=read_vector(message.audit, terms) if audit else None,
         frozen=read_vector(message.frozen, terms) if frozen else None,
-        statement=quiet.statement,
-        signatures={agent_of(s.agent, terms): s.signature for s in quiet.signatures},
-        converged=quiet.converged,
-        unknown=quiet.unknown,
+        statement=sent.statement,
+        signatures={agent_of(s.agent, terms): s.signature for s in sent.signatures},
+        converged=sent.converged,
+        unknown=sent.unknown,
     )
 
 
 def _vectors(token: Token) -> Iterator[bytes | memoryview]:
     """The large fields, each copied once, into the message's bytes."""
-    quiet = token.round
+    attested = token.round
     yield from large_field(pb.Message.ETA_FIELD_NUMBER, write_vector(token.eta))
-    if quiet.audit is not None:
-        yield from large_field(pb.Message.AUDIT_FIELD_NUMBER, write_vector(quiet.audit))
-    if quiet.frozen is not None:
-        yield from large_field(pb.Message.FROZEN_FIELD_NUMBER, write_vector(quiet.frozen))
+    if attested.audit is not None:
+        yield from large_field(pb.Message.AUDIT_FIELD_NUMBER, write_vector(attested.audit))
+    if attested.frozen is not None:
+        yield from large_field(pb.Message.FROZEN_FIELD_NUMBER, write_vector(attested.frozen))
 
 
 def _read_pass(message: pb.Message, terms: Terms) -> Pass:
@@ -176,7 +175,7 @@ def _read_pass(message: pb.Message, terms: Terms) -> Pass:
     stamp = Stamp(*numbers)
     agent_of(stamp.initiator, terms)
     if max(stamp.epoch, stamp.hop, passes) >= COUNT:
-        raise WireError("a stamp, or a number of passes, beyond every count")
+        raise WireError(f"a stamp or a number of passes of {COUNT} or more")
     stack = token.stack
     if stack:
         if len(stack) > terms.size:
@@ -208,41 +207,41 @@ def _read_pass(message: pb.Message, terms: Terms) -> Pass:
 # -------------------------------------------------------------------------------------- gossip
 
 
-def write_parked(rest: ParkNotice) -> pb.ParkNotice:
+def write_parked(parked: ParkNotice) -> pb.ParkNotice:
     return pb.ParkNotice(
-        stamp=write_stamp(rest.stamp),
-        holder=rest.holder,
-        included=write_revisions(rest.included),
-        attested=write_bitmap(rest.attested),
-        tombs=write_tombs(rest.tombs),
-        certificate=rest.certificate,
+        stamp=write_stamp(parked.stamp),
+        holder=parked.holder,
+        included=write_revisions(parked.included),
+        attested=write_bitmap(parked.attested),
+        tombs=write_tombs(parked.tombs),
+        certificate=parked.certificate,
     )
 
 
-def read_parked(rest: pb.ParkNotice, terms: Terms) -> ParkNotice:
+def read_parked(sent: pb.ParkNotice, terms: Terms) -> ParkNotice:
     return ParkNotice(
-        stamp=read_stamp(rest.stamp, terms),
-        holder=agent_of(rest.holder, terms),
-        included=read_revisions(rest.included, terms)[0],
-        attested=read_bitmap(rest.attested, terms),
-        tombs=read_tombs(rest.tombs, terms),
-        certificate=rest.certificate,
+        stamp=read_stamp(sent.stamp, terms),
+        holder=agent_of(sent.holder, terms),
+        included=read_revisions(sent.included, terms)[0],
+        attested=read_bitmap(sent.attested, terms),
+        tombs=read_tombs(sent.tombs, terms),
+        certificate=sent.certificate,
     )
 
 
 def _write_gossip(gossip: Gossip) -> pb.Gossip:
-    chapters, erasures, news = gossip.compacted, gossip.erasures, gossip.news
+    compacted, erasures, news = gossip.compacted, gossip.erasures, gossip.news
     return pb.Gossip(
         digests=pb.Digests(**gossip.digests._asdict()),
-        compacted=None if chapters is None else pb.Compacted(compacted=_in_order(chapters)),
+        compacted=None if compacted is None else pb.Compacted(compacted=_in_order(compacted)),
         erasures=None if erasures is None else _write_erasures(erasures),
         parked=None if gossip.parked is None else write_parked(gossip.parked),
         news=None if news is None else _write_news(news),
     )
 
 
-def _in_order(records: Mapping[Any, SignedStatement]) -> list[pb.Statement]:
-    return [write_record(records[key]) for key in sorted(records)]
+def _in_order(statements: Mapping[Any, SignedStatement]) -> list[pb.Statement]:
+    return [write_statement(statements[key]) for key in sorted(statements)]
 
 
 def _write_erasures(part: Erasures) -> pb.Erasures:
@@ -258,7 +257,7 @@ def _write_news(part: News) -> pb.News:
     return pb.News(
         intents=_in_order(part.intents),
         mismatches=[
-            write_record(halt) for halt in sorted(part.mismatches, key=lambda halt: halt.raw)
+            write_statement(one) for one in sorted(part.mismatches, key=lambda one: one.raw)
         ],
         influences=_in_order(part.influences),
         wake=write_stamp(part.wake),
@@ -266,11 +265,11 @@ def _write_news(part: News) -> pb.News:
 
 
 def _read_gossip(gossip: pb.Gossip, terms: Terms) -> Gossip:
-    """The keys of the maps are taken from the signed records, so they cannot say something else."""
+    """The keys of the maps are taken from the signed statements, so the two cannot differ."""
     return Gossip(
         digests=_read_digests(gossip.digests),
         compacted=(
-            {c.name: c for c in _records(CompactedErasures, gossip.compacted.compacted, terms)}
+            {c.name: c for c in _statements(CompactedErasures, gossip.compacted.compacted, terms)}
             if gossip.HasField("compacted")
             else None
         ),
@@ -284,26 +283,26 @@ def _read_digests(digests: pb.Digests) -> Digests:
     return Digests(digests.compacted, digests.erasures, digests.parked, digests.news)
 
 
-def _records(
-    kind: type[AnyRecord], records: Iterable[pb.Statement], terms: Terms
-) -> list[AnyRecord]:
-    return [read_record(kind, record, terms) for record in records]
+def _statements(
+    kind: type[AnyStatement], sent: Iterable[pb.Statement], terms: Terms
+) -> list[AnyStatement]:
+    return [read_statement(kind, one, terms) for one in sent]
 
 
 def _read_erasures(part: pb.Erasures, terms: Terms) -> Erasures:
     return Erasures(
         tombs=read_tombs(part.tombs, terms),
         retrain_epoch=read_ids(part.retrain_epoch),
-        tombstones={r.request: r for r in _records(Tombstone, part.tombstones, terms)},
-        votes={(v.target, v.author): v for v in _records(Vote, part.votes, terms)},
+        tombstones={r.request: r for r in _statements(Tombstone, part.tombstones, terms)},
+        votes={(v.target, v.author): v for v in _statements(Vote, part.votes, terms)},
     )
 
 
 def _read_news(part: pb.News, terms: Terms) -> News:
     return News(
-        intents={r.request: r for r in _records(Intent, part.intents, terms)},
-        mismatches=frozenset(_records(AuditMismatch, part.mismatches, terms)),
-        influences={f.author: f for f in _records(InfluenceReport, part.influences, terms)},
+        intents={r.request: r for r in _statements(Intent, part.intents, terms)},
+        mismatches=frozenset(_statements(AuditMismatch, part.mismatches, terms)),
+        influences={f.author: f for f in _statements(InfluenceReport, part.influences, terms)},
         wake=read_stamp(part.wake, terms),
     )
 
@@ -313,7 +312,7 @@ def _read_news(part: pb.News, terms: Terms) -> News:
 
 def _read_alive(message: pb.Alive, terms: Terms) -> Alive:
     if not math.isfinite(message.clock):
-        raise WireError(f"a sign of life at time {message.clock}")
+        raise WireError(f"a heartbeat at time {message.clock}")
     return Alive(read_stamp(message.stamp, terms), message.clock)
 
 

@@ -1,7 +1,7 @@
 """A message with its sender's signature.
 
-The signature covers DSSE's pre-authentication encoding of the very bytes that travel; the receiver
-checks those bytes and only then reads them, so nothing is ever serialised a second time.
+The signature covers DSSE's pre-authentication encoding of the payload's bytes as they are sent. The
+receiver checks those bytes before it decodes them, so nothing is serialised a second time.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def open_message(data: bytes, terms: Terms, verify: Verify) -> tuple[int, bytes]
     sender = agent_of(envelope.sender, terms)
     if not verify(sender, _signed(payload), envelope.signature):
         raise WireError(
-            f"the signature is not {terms.name(sender)}'s: its key must be the one in the manifest"
+            f"the signature is not {terms.name(sender)}'s. Fix: use the key that the manifest pins"
         )
     return sender, bytes(payload)
 
 
 def _signed(payload: bytes | memoryview) -> bytes:
-    """What is signed, or its hash where it is large: nobody holds a token twice to sign it."""
+    """The signed bytes, or their hash if they are large: a token is not copied to be signed."""
     if len(payload) < _LARGE:
         return pae(PAYLOAD_TYPE, bytes(payload))
     head = b"DSSEv1 %d %s %d " % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload))

@@ -1,7 +1,11 @@
-"""The one large field of a protobuf message, without a copy of it.
+"""The parts of messages as protobuf: bytes fields, vectors, sets, stamps, tombstones, statements.
 
-The library copies every field that it reads. A token of 50 MB is in a chunk, in an envelope and in
-a message; what is read here instead costs nothing but a few steps per field.
+Every value from outside is checked here against the network's size, so that the state machine never
+meets an agent, a vector or a statement that cannot exist. Any value that does not fit raises
+`WireError`.
+
+The library copies every field that it reads, and a token of 50 MB is in a chunk, an envelope and a
+message: `large_field` and `last_field` write and read the one large field without a copy.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from unweave.protocol.token import ID_BYTES, Revision, Stamp, Tomb, Tombs, reque
 __all__ = [
     "COUNT",
     "UNWRITABLE",
-    "AnyRecord",
+    "AnyStatement",
     "agent_of",
     "large_field",
     "last_field",
@@ -42,66 +46,23 @@ __all__ = [
     "pb",
     "read_bitmap",
     "read_ids",
-    "read_record",
     "read_revisions",
     "read_stamp",
+    "read_statement",
     "read_tombs",
     "read_vector",
     "to_bytes",
     "unwritable",
     "write_bitmap",
     "write_ids",
-    "write_record",
     "write_revisions",
     "write_stamp",
+    "write_statement",
     "write_tombs",
     "write_vector",
     "writing",
 ]
 
-
-_VARINT, _BYTES = 0, 2
-_FIXED = {1: 8, 5: 4}
-
-
-def last_field(data: bytes, number: int) -> tuple[bytes, memoryview] | None:
-    """The bytes before field `number`, and what it holds, if it is the last field of `data`, as in
-    everything that is written here. None: it is not, or `data` is no message; ask the library."""
-    at, end, key = 0, len(data), number << 3 | _BYTES
-    while at < end:
-        begun = at
-        found, at = _varint(data, at)
-        kind = found & 7
-        if kind == _VARINT:
-            _, at = _varint(data, at)
-        elif kind in _FIXED:
-            at += _FIXED[kind]
-        elif kind == _BYTES:
-            size, at = _varint(data, at)
-            if found == key and size == end - at:
-                return data[:begun], memoryview(data)[at:]
-            at += size
-        else:
-            return None
-    return None
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number and where it ends; beyond everything if it does not."""
-    value = 0
-    for shift, byte in enumerate(data[at : at + 10]):
-        value |= (byte & 0x7F) << 7 * shift
-        if byte < 0x80:
-            return value, at + shift + 1
-    return 0, len(data)
-
-
-# ------------------------------------------------------------------------------
-# The small parts of messages: vectors, revisions, sets of agents, stamps, tombstones, records.
-#
-# Everything that comes from outside is checked here against the network's size, so that the state
-# machine never meets an agent, a vector or a record that cannot exist. A value that does not fit
-# is a `WireError` and nothing else.
 
 try:
     from google.protobuf.message import DecodeError, EncodeError
@@ -113,35 +74,25 @@ except ImportError:
 
 
 _REVISION_BYTES = 16
-COUNT = 2**62  # no epoch, hop or pass comes near it; what is counted up must still fit 64 bits
+COUNT = 2**62  # above every epoch, hop and pass; an incremented one must still fit 64 bits
 
 AnyProto = TypeVar("AnyProto", bound=Proto)
-AnyRecord = TypeVar("AnyRecord", bound=SignedStatement)
+AnyStatement = TypeVar("AnyStatement", bound=SignedStatement)
 
 
 def to_bytes(message: Proto) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-def large_field(number: int, data: bytes | memoryview) -> tuple[bytes, bytes | memoryview]:
-    """A bytes field as protobuf writes it, in two pieces: (key, length) and the data itself."""
-    head, size = bytearray((number << 3 | 2,)), len(data)
-    while size > 0x7F:
-        head.append(size & 0x7F | 0x80)
-        size >>= 7
-    head.append(size)
-    return bytes(head), data
-
-
 def parsed(message: AnyProto, data: bytes, what: str) -> AnyProto:
     try:
         message.ParseFromString(data)
     except DecodeError:
-        raise WireError(f"{len(data)} bytes that are no {what}") from None
+        raise WireError(f"{len(data)} bytes that cannot be decoded as {what}") from None
     return message
 
 
-# A number that is too large for its field, or no number, has no bytes.
+# Raised by values that do not fit their field.
 UNWRITABLE = (ValueError, TypeError, OverflowError, EncodeError, struct.error)
 
 
@@ -165,6 +116,55 @@ def agent_of(index: int, terms: Terms) -> int:
     return index
 
 
+# -------------------------------------------------------------------------------- large fields
+
+
+_VARINT, _BYTES = 0, 2
+_FIXED = {1: 8, 5: 4}
+
+
+def large_field(number: int, data: bytes | memoryview) -> tuple[bytes, bytes | memoryview]:
+    """A bytes field as protobuf writes it, in two pieces: (key, length) and the data itself."""
+    head, size = bytearray((number << 3 | 2,)), len(data)
+    while size > 0x7F:
+        head.append(size & 0x7F | 0x80)
+        size >>= 7
+    head.append(size)
+    return bytes(head), data
+
+
+def last_field(data: bytes, number: int) -> tuple[bytes, memoryview] | None:
+    """The bytes before field `number`, and its content, if it is the last field of `data`, as in
+    all that is written here. None: it is not, or `data` is no message; the library decides."""
+    at, end, key = 0, len(data), number << 3 | _BYTES
+    while at < end:
+        begun = at
+        found, at = _varint(data, at)
+        kind = found & 7
+        if kind == _VARINT:
+            _, at = _varint(data, at)
+        elif kind in _FIXED:
+            at += _FIXED[kind]
+        elif kind == _BYTES:
+            size, at = _varint(data, at)
+            if found == key and size == end - at:
+                return data[:begun], memoryview(data)[at:]
+            at += size
+        else:
+            return None
+    return None
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number and its end; the end of `data` if the number does not end."""
+    value = 0
+    for shift, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return value, at + shift + 1
+    return 0, len(data)
+
+
 # ------------------------------------------------------------------------------------- vectors
 
 
@@ -183,16 +183,16 @@ def write_revisions(included: Sequence[Revision]) -> bytes:
 
 
 def read_revisions(data: bytes, terms: Terms) -> tuple[Vector[Revision], Bitmap]:
-    """One revision per agent, and the bitmap of those that are in: it is not sent but derived, so
-    the two cannot disagree."""
+    """One revision per agent, and the bitmap of the included agents, which is derived from the
+    revisions, so that the two cannot disagree."""
     if len(data) != _REVISION_BYTES * terms.size:
         raise WireError(f"{len(data)} bytes of revisions: expected {_REVISION_BYTES * terms.size}")
     return _revisions(data)
 
 
-@lru_cache(maxsize=2)  # most hops change nothing: the next token has the same bytes
+@lru_cache(maxsize=2)  # most hops change no revision
 def _revisions(data: bytes) -> tuple[Vector[Revision], Bitmap]:
-    # tuple.__new__ instead of Revision: a network of 10⁴ agents is read in C.
+    # tuple.__new__ instead of Revision: 10⁴ revisions are made in C.
     revisions = map(tuple.__new__, repeat(Revision), struct.iter_unpack("<QQ", data))
     counters = np.frombuffer(data, dtype="<u8")[::2]
     inside = np.packbits(counters != 0, bitorder="little").tobytes()
@@ -234,14 +234,16 @@ def read_ids(data: bytes) -> frozenset[bytes]:
 
 
 def write_stamp(stamp: Stamp) -> pb.Stamp:
-    epoch, initiator, boot, hop, sender = stamp
-    return pb.Stamp(epoch=epoch, initiator=initiator, incarnation=boot, hop=hop, sender=sender)
+    epoch, initiator, incarnation, hop, sender = stamp
+    return pb.Stamp(
+        epoch=epoch, initiator=initiator, incarnation=incarnation, hop=hop, sender=sender
+    )
 
 
 def read_stamp(stamp: pb.Stamp | Stamp, terms: Terms) -> Stamp:
     initiator = agent_of(stamp.initiator, terms)
     if max(stamp.epoch, stamp.hop) >= COUNT:
-        raise WireError("a stamp beyond every count")
+        raise WireError(f"a stamp with a count of {COUNT} or more")
     return Stamp(stamp.epoch, initiator, stamp.incarnation, stamp.hop, stamp.sender)
 
 
@@ -265,26 +267,26 @@ def read_tombs(tombs: Iterable[pb.Tomb], terms: Terms) -> Tombs:
     read: dict[int, Tomb] = {}
     for tomb in tombs:
         agent = agent_of(tomb.agent, terms)
-        filed = read_ids(tomb.compacted)
-        known = Tomb(read_ids(tomb.ids) | filed, tomb.whole, tomb.departed, filed)
+        compacted = read_ids(tomb.compacted)
+        known = Tomb(read_ids(tomb.ids) | compacted, tomb.whole, tomb.departed, compacted)
         read[agent] = known.union(read[agent]) if agent in read else known
     return read
 
 
-# ------------------------------------------------------------------------------------- records
+# ---------------------------------------------------------------------------------- statements
 
 
-def write_record(record: SignedStatement) -> pb.Statement:
-    return pb.Statement(raw=record.raw, author=record.author, signature=record.signature)
+def write_statement(statement: SignedStatement) -> pb.Statement:
+    return pb.Statement(raw=statement.raw, author=statement.author, signature=statement.signature)
 
 
-def read_record(kind: type[AnyRecord], record: pb.Statement, terms: Terms) -> AnyRecord:
-    """A record with the bytes and the signature unchanged. Its JSON is looked at once, here: a
-    record that cannot be read must not be stored and passed on."""
-    read = kind(record.raw, agent_of(record.author, terms), record.signature)
+def read_statement(kind: type[AnyStatement], sent: pb.Statement, terms: Terms) -> AnyStatement:
+    """A statement with its bytes and signature unchanged. Its JSON is checked here, once: an
+    unreadable statement must not be stored and passed on."""
+    read = kind(sent.raw, agent_of(sent.author, terms), sent.signature)
     try:
         problem = _CHECKS[kind](read, read.body, terms) if kind in _CHECKS else None
-        problem = problem or _wrong_run(read.body, terms)
+        problem = problem or _check_network(read.body, terms)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WireError(f"{kind.__name__.lower()}: cannot be read ({error})") from None
     if problem is not None:
@@ -292,59 +294,68 @@ def read_record(kind: type[AnyRecord], record: pb.Statement, terms: Terms) -> An
     return read
 
 
-def _wrong_run(body: Mapping[str, Any], terms: Terms) -> str | None:
+def _check_network(body: Mapping[str, Any], terms: Terms) -> str | None:
     return None if body["network_id"] == terms.network_id.hex() else "belongs to another network"
 
 
-def _check_erasure(record: Intent | Tombstone, body: Mapping[str, Any], terms: Terms) -> str | None:
-    if type(body["agent"]) is not int or record.agent != record.author:
-        return "written by somebody else than its agent"
-    if len(record.request) != ID_BYTES:
+_NOT_THE_AUTHOR = "not signed by the agent that it is about"
+
+
+def _check_erasure(
+    statement: Intent | Tombstone, body: Mapping[str, Any], terms: Terms
+) -> str | None:
+    if type(body["agent"]) is not int or statement.agent != statement.author:
+        return _NOT_THE_AUTHOR
+    if len(statement.request) != ID_BYTES:
         return f"a request id must have {ID_BYTES} bytes"
-    if requested_of(record.request) != record.agent:
+    if requested_of(statement.request) != statement.agent:
         return "the request id names another agent"
     if type(body["whole"]) is not bool or not isinstance(body["rows"], list):
-        return "the scope is missing"
-    if isinstance(record, Tombstone) and type(body["retrain"]) is not bool:
-        return "does not say whether everybody starts from zero"
-    assert record.rows is not None  # parses the commitments, once
+        return "names no scope"
+    if isinstance(statement, Tombstone) and type(body["retrain"]) is not bool:
+        return "does not say whether every agent starts from zero"
+    assert statement.rows is not None  # parses the commitments, once
     return None
 
 
-def _check_vote(record: Vote, body: Mapping[str, Any], terms: Terms) -> str | None:
-    if type(body["agent"]) is not int or not 0 <= record.target < terms.size:
-        return "about an agent that this network does not have"
-    if len(record.request) != ID_BYTES:
+def _check_vote(statement: Vote, body: Mapping[str, Any], terms: Terms) -> str | None:
+    if type(body["agent"]) is not int or not 0 <= statement.target < terms.size:
+        return "names an agent that is not in this network"
+    if len(statement.request) != ID_BYTES:
         return f"a request id must have {ID_BYTES} bytes"
-    if requested_of(record.request) != record.target:
+    if requested_of(statement.request) != statement.target:
         return "the request id names another agent"
-    if record.target == record.author:
+    if statement.target == statement.author:
         return "an agent cannot declare itself gone"
     return None
 
 
-def _check_halt(record: AuditMismatch, body: Mapping[str, Any], terms: Terms) -> str | None:
+def _check_mismatch(statement: AuditMismatch, body: Mapping[str, Any], terms: Terms) -> str | None:
     return None if isinstance(body["eta"], str) else "does not name the sum"
 
 
-def _check_figure(record: InfluenceReport, body: Mapping[str, Any], terms: Terms) -> str | None:
-    if body["agent"] != record.author or len(record.stamp) != len(Stamp._fields):
-        return "written by somebody else than its agent, or about no place of rest"
-    influence = record.influence
+def _check_influence(
+    statement: InfluenceReport, body: Mapping[str, Any], terms: Terms
+) -> str | None:
+    if body["agent"] != statement.author or len(statement.stamp) != len(Stamp._fields):
+        return "not signed by the agent that it is about, or without a stamp"
+    influence = statement.influence
     if influence is not None and not math.isfinite(influence):
         return "the influence is not a number"
     return None
 
 
-def _check_chapter(record: CompactedErasures, body: Mapping[str, Any], terms: Terms) -> str | None:
-    return None if record.agent == record.author else "written by somebody else than its agent"
+def _check_compacted(
+    statement: CompactedErasures, body: Mapping[str, Any], terms: Terms
+) -> str | None:
+    return None if statement.agent == statement.author else _NOT_THE_AUTHOR
 
 
 _CHECKS: dict[type[SignedStatement], Callable[[Any, Mapping[str, Any], Terms], str | None]] = {
     Intent: _check_erasure,
     Tombstone: _check_erasure,
     Vote: _check_vote,
-    AuditMismatch: _check_halt,
-    InfluenceReport: _check_figure,
-    CompactedErasures: _check_chapter,
+    AuditMismatch: _check_mismatch,
+    InfluenceReport: _check_influence,
+    CompactedErasures: _check_compacted,
 }
