@@ -279,7 +279,7 @@ def test_what_cannot_start_says_why(net, tmp_path):
     (folder / "agent.sock").mkdir()
     code, said = agent(folder)
     assert code == 2
-    assert "operator's socket" in said
+    assert "control socket" in said
     assert "Traceback" not in said
     (folder / "agent.sock").rmdir()
 

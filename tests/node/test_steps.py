@@ -9,7 +9,7 @@ from unweave.errors import StoreError
 from unweave.node import commits as room
 from unweave.node.commits import Commits
 from unweave.protocol.events import Again, Tick
-from unweave.protocol.state import DURABLE, IDLE, Out, State
+from unweave.protocol.state import DURABLE, IDLE, Out, Peers, State
 from unweave.testing.values import small_terms, token
 
 TERMS = small_terms()
@@ -209,5 +209,24 @@ def test_news_wakes_everybody_who_waits(monkeypatch):
         await game.take(Again(), role=Out(TOKEN, 1))
         assert await asyncio.gather(*waits) == [True, True]
         assert not await game.commits.changed(0.0)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("name", ["parked", "tombs", "intents", "votes", "synced"])
+def test_each_kind_of_news_ends_a_wait(monkeypatch, name):
+    async def play():
+        game = Play(monkeypatch)
+        await game.commits.begin(1)
+        wait = asyncio.ensure_future(game.commits.changed(60.0))
+        await turns()
+        if name == "synced":
+            peers = Peers()
+            peers.synced = True
+            await game.take(Again(), peers=peers)
+        else:
+            await game.take(Again(), **{name: object()})
+        await turns()
+        assert wait.done()
 
     asyncio.run(play())
