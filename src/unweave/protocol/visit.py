@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 from unweave.errors import GridOverflow
 from unweave.grid import Ints
-from unweave.protocol.audit import join_round
 from unweave.protocol.events import Detach, Judge, Solve, SolveResult, StaysOut
 from unweave.protocol.merge import has_unknown_rows
 from unweave.protocol.recovery import rebuild
-from unweave.protocol.routing import send_on
+from unweave.protocol.routing import after_visit
 from unweave.protocol.state import Factor, Hold, State, Turn, ask
 from unweave.protocol.statements import Intent, Receipt, Sign, Tombstone
 from unweave.protocol.token import (
@@ -263,9 +262,7 @@ def commit(
         token = token._replace(busy=True)
     if s.me not in token.seen:
         token = token._replace(seen=token.seen.plus(s.me))
-    s.token.role = Hold(token)
-    if join_round(s, turn, token, cavity):
-        send_on(s, turn)
+    after_visit(s, turn, token, cavity)
 
 
 def carry_out(
