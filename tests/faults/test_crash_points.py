@@ -251,7 +251,7 @@ def kinds_of(k: int, before: State, after: State, effects) -> frozenset[str]:
         "rebuilt": rebuilt,
         "dropped": after.own.dropped != before.own.dropped,
         "learned": after.own.counter != before.own.counter,
-        "presumed lost": any(isinstance(e, Opened) and "no sign of life" in e.why for e in effects),
+        "presumed lost": any(isinstance(e, Opened) and "no heartbeat" in e.why for e in effects),
     }
     return frozenset(kind for kind, is_so in found.items() if is_so)
 

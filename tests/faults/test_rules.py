@@ -22,9 +22,9 @@ from unweave.protocol.visit import merge_tombs
 PATH = [(0, 1), (1, 2)]
 RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
 COMPLETE = [(0, 1), (0, 2), (1, 2)]
-ZERO = "an erasure asked everybody to start from zero"
+ZERO = "an erasure asked all agents to start from zero"
 DEAD = "the token included what a tombstone forbids"
-SILENCE = "no sign of life of the token"
+SILENCE = "no heartbeat of the token"
 
 
 def learned(wire: Wire, without: dict[int, set[int]] | None = None, erased: set[int] = frozenset()):

@@ -174,12 +174,12 @@ def test_nobody_else_can_put_an_erasure_away():
     wire.settle()
     marked = {1: Tomb(frozenset({asked}), compacted=frozenset({asked}))}
     said = Gossip(NONE, erasures=Erasures(marked, frozenset(), {}, {}))
-    assert "put away, without its signed chapter" in heard(wire, 3, said)[0]
+    assert "compacted, without its signed statement" in heard(wire, 3, said)[0]
     token = wire.token._replace(stamp=wire.token.stamp.next(5), tombs=marked)
     to = (wire.holder + 1) % 4
     event = Received(wire.holder, Pass(token), wire.now)
     _, effects = handle(wire.disks[to], event)
-    assert any("signed chapter" in e.why for e in effects if isinstance(e, Refused))
+    assert any("signed statement" in e.why for e in effects if isinstance(e, Refused))
 
 
 def test_a_chapter_speaks_for_its_author_alone():

@@ -42,7 +42,7 @@ def counts(outcome: Outcome) -> Counter[str]:
     found["epochs"] = len(checker.opened)
     found["rebuilds"] = sum("no longer kept" in w or "forbids" in w for w in checker.opened)
     found["retrainings"] = sum("start from zero" in why for why in checker.opened)
-    found["losses"] = sum("no sign of life" in why for why in checker.opened)
+    found["losses"] = sum("no heartbeat" in why for why in checker.opened)
     found["detours"] = sum("does not answer" in why for why in checker.opened)
     found["certificates"] = len(checker.certificates)
     found["erasures certified"] = len(checker.certified)

@@ -76,7 +76,7 @@ def _hello(s: State, turn: Turn) -> None:
 
 
 def note_heartbeat(s: State, turn: Turn, stamp: Stamp, clock: float) -> None:
-    """A newer heartbeat of the token: relay it with the next `Alive`, and restart the loss timer."""
+    """A newer heartbeat: relay it with the next `Alive`, and restart the loss timer."""
     if (stamp, clock) > s.token.heartbeat:
         s.token.heartbeat = (stamp, clock)
         s.token.relay = True
@@ -128,7 +128,7 @@ def _loss(s: State, turn: Turn) -> None:
     copy = s.token.copy
     if copy is not None and dead(copy, s.known.tombs, s.known.retrain_epoch):
         copy = None
-    open_epoch(s, turn, copy, "no sign of life of the token")
+    open_epoch(s, turn, copy, "no heartbeat of the token")
 
 
 _TIMERS = {

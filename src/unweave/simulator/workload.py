@@ -242,7 +242,7 @@ def run_workload(
 
 def check_one_epoch(checker: Checker) -> None:
     """Delay, duplicates, slow solvers and disagreeing clocks cost no epoch, nor does an erasure."""
-    excuses = ("genesis", "an erasure asked everybody to start from zero")
+    excuses = ("genesis", "an erasure asked all agents to start from zero")
     surplus = [why for why in checker.opened if why not in excuses]
     if surplus or checker.opened.count("genesis") != 1:
         raise Violation(f"liveness: epochs were opened without need: {checker.opened}")
