@@ -97,8 +97,8 @@ EASILY_PLEASED = {
     "patch": [
         {
             "function": "unweave.protocol.visit.commit",
-            "old": 's.solved_for = b"" if wanted.fresh else digest(cavity)',
-            "new": "s.solved_for = digest(cavity)",
+            "old": 's.own.solved_for = b"" if wanted.fresh else digest(cavity)',
+            "new": "s.own.solved_for = digest(cavity)",
         }
     ]
 }
@@ -106,8 +106,8 @@ LOST = {
     "patch": [
         {
             "function": "unweave.protocol.visit.choose",
-            "old": "if s.baulked == token.included and",
-            "new": "if False and",
+            "old": "s.own.infeasible_at == token.included\n",
+            "new": "False\n",
         }
     ]
 }
@@ -130,7 +130,7 @@ def test_a_fit_that_ends_elsewhere_is_no_success(run, tmp_path, monkeypatch):
     assert "is no posterior" in told
     monkeypatch.setattr(fault_run, "_settled", lambda world, calm: 2 * world.terms.eta0)
     told = json.loads(run(*arguments)[1])["violation"]
-    assert "from where a run without faults settles" in told
+    assert "from that of a run without faults" in told
 
 
 def test_an_agent_that_would_still_move_is_not_converged(run, network):
