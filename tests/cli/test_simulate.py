@@ -1,4 +1,4 @@
-"""`unweave simulate`: a manifest in bad weather, and what a broken rule looks like."""
+"""`unweave simulate`: a fault run of a manifest, and what a broken rule looks like."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from unweave.cli import main
 from unweave.cli.simulate import shards_of, verdict
 from unweave.manifest import load
 from unweave.models import names
-from unweave.simulator import run as rehearsal
+from unweave.simulator import run as fault_run
 from unweave.simulator import run as shards
 from unweave.simulator.faults import PROFILES
 from unweave.simulator.workload import DOWN, NOTHING_LEFT, spared
@@ -66,7 +66,7 @@ def test_a_network_survives_every_profile(run, network, faults):
 def test_the_same_seed_is_the_same_run(run, network):
     path = network()
     first, second, other = (
-        run(path, "--faults", "hurricane", "--seed", seed, "--json")[1] for seed in (5, 5, 6)
+        run(path, "--faults", "severe", "--seed", seed, "--json")[1] for seed in (5, 5, 6)
     )
     assert first == second
     assert first != other
@@ -97,8 +97,8 @@ EASILY_PLEASED = {
     "patch": [
         {
             "function": "unweave.protocol.visit.commit",
-            "old": 's.solved_for = b"" if wanted.fresh else digest(cavity)',
-            "new": "s.solved_for = digest(cavity)",
+            "old": 's.own.solved_for = b"" if wanted.fresh else digest(cavity)',
+            "new": "s.own.solved_for = digest(cavity)",
         }
     ]
 }
@@ -106,8 +106,8 @@ LOST = {
     "patch": [
         {
             "function": "unweave.protocol.visit.choose",
-            "old": "if s.baulked == token.included and",
-            "new": "if False and",
+            "old": "s.own.infeasible_at == token.included\n",
+            "new": "False\n",
         }
     ]
 }
@@ -128,9 +128,9 @@ def test_a_fit_that_ends_elsewhere_is_no_success(run, tmp_path, monkeypatch):
     with seeded(LOST):
         told = json.loads(run(*arguments)[1])["violation"]
     assert "is no posterior" in told
-    monkeypatch.setattr(rehearsal, "_settled", lambda world, calm: 2 * world.terms.eta0)
+    monkeypatch.setattr(fault_run, "_settled", lambda world, calm: 2 * world.terms.eta0)
     told = json.loads(run(*arguments)[1])["violation"]
-    assert "from where a run without faults settles" in told
+    assert "from that of a run without faults" in told
 
 
 def test_an_agent_that_would_still_move_is_not_converged(run, network):
@@ -198,9 +198,7 @@ def test_data_of_the_agents(run, unweave, tmp_path):
 
 def test_requests_without_effect_are_explained(run, network):
     path, seen, excused = network(), set(), None
-    for faults, seed in [
-        (f, s) for f in ("calm", "crashes", "hurricane", "gone") for s in range(5)
-    ]:
+    for faults, seed in [(f, s) for f in ("calm", "crashes", "severe", "gone") for s in range(5)]:
         report = json.loads(run(path, "--faults", faults, "--seed", seed, "--json")[1])
         idle = report["erasures_without_effect"]
         assert report["erasures_asked"] == report["erasures_certified"] + sum(idle.values())
@@ -217,7 +215,7 @@ def test_requests_without_effect_are_explained(run, network):
 @pytest.mark.parametrize("agents", [1, 2, 3, 5, 12])
 def test_a_majority_keeps_records_and_the_hops_are_reached(run, network, agents):
     path = network(agents=f"agents = {agents}")
-    for faults in ("lossy", "hurricane") if agents > 5 else PROFILES:
+    for faults in ("lossy", "severe") if agents > 5 else PROFILES:
         for seed in range(2 if agents < 5 else 1):
             code, out, err = run(path, "--faults", faults, "--seed", seed, "--json")
             assert (code, err) == (0, ""), (faults, seed)
@@ -232,7 +230,7 @@ def test_a_majority_keeps_records_and_the_hops_are_reached(run, network, agents)
 
 def test_so_few_agents_are_spared_what_nobody_survives(run, network):
     path = network(agents="agents = 1")
-    code, out, _ = run(path, "--faults", "hurricane", "--seed", 4)
+    code, out, _ = run(path, "--faults", "severe", "--seed", 4)
     assert code == 0
     assert "1 agent, " in out
     assert "One agent alone: its disk is never lost" in out
@@ -245,14 +243,14 @@ def test_so_few_agents_are_spared_what_nobody_survives(run, network):
 
 
 def test_weather_that_ends_early_says_so(run, network, monkeypatch):
-    monkeypatch.setattr(rehearsal, "_EVENTS_PER_HOP", 3)
-    monkeypatch.setattr(rehearsal, "_EVENTS_PER_HOP_AND_AGENT", 0)
+    monkeypatch.setattr(fault_run, "_EVENTS_PER_HOP", 3)
+    monkeypatch.setattr(fault_run, "_EVENTS_PER_HOP_AND_AGENT", 0)
     path = network()
     report = json.loads(run(path, "--faults", "lossy", "--hops", 60, "--json")[1])
     assert report["hops_in_bad_weather"] < report["hops_asked"] == 60
     (note,) = report["notes"]
     reached = report["hops_in_bad_weather"]
-    assert note == f"The weather ended early, after {reached} of 60 hops: 180 events are the most."
+    assert note == f"The faults ended early, after {reached} of 60 hops: 180 events are the most."
     assert note in run(path, "--faults", "lossy", "--hops", 60)[1]
 
 

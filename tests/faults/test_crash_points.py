@@ -127,7 +127,7 @@ class Phase(NamedTuple):
     kinds: frozenset[str] = frozenset()  # steps that must be among the points (`kinds_of`)
     absent: frozenset[int] = frozenset()  # agents that are not started
     lost: int | None = None  # whose disk is gone
-    weather: Calm | None = None  # None: nobody has had another life, nobody greets
+    faults: Calm | None = None  # None: no agent has had another incarnation, so none says Hello
 
 
 class Story(NamedTuple):
@@ -190,7 +190,7 @@ STORIES = {
         (
             LEARN,
             Phase(erase_a_row_each, kinds=frozenset({"proved", "put away", "chapter taken"})),
-            Phase(lost=1, weather=Calm(), kinds=frozenset({"rebuilt", "dropped", "learned"})),
+            Phase(lost=1, faults=Calm(), kinds=frozenset({"rebuilt", "dropped", "learned"})),
             Phase(erase_one_and_a_row, kinds=frozenset({"taken up"})),
         ),
     ),
@@ -200,8 +200,8 @@ STORIES = {
         (
             LEARN,
             Phase(erase_a_row, points=False),
-            Phase(lost=1, weather=Calm(), kinds=frozenset({"dropped"})),
-            Phase(lost=0, weather=Calm()),
+            Phase(lost=1, faults=Calm(), kinds=frozenset({"dropped"})),
+            Phase(lost=0, faults=Calm()),
         ),
     ),
     "retrain": Story(
@@ -224,7 +224,7 @@ STORIES = {
                 vote,
                 kinds=frozenset({"vote", "departure", "presumed lost"}),
                 absent=frozenset({2}),
-                weather=Calm(),
+                faults=Calm(),
             ),
         ),
     ),
@@ -251,7 +251,7 @@ def kinds_of(k: int, before: State, after: State, effects) -> frozenset[str]:
         "rebuilt": rebuilt,
         "dropped": after.own.dropped != before.own.dropped,
         "learned": after.own.counter != before.own.counter,
-        "presumed lost": any(isinstance(e, Opened) and "no sign of life" in e.why for e in effects),
+        "presumed lost": any(isinstance(e, Opened) and "no heartbeat" in e.why for e in effects),
     }
     return frozenset(kind for kind, is_so in found.items() if is_so)
 
@@ -273,7 +273,7 @@ class Scenario(World):
 
     def __init__(self, directory: Path, story: Story, number: int, at, disks, kept=frozenset()):
         phase = story.phases[number]
-        super().__init__(story.terms, story.workers, seed=number, weather=phase.weather)
+        super().__init__(story.terms, story.workers, seed=number, faults=phase.faults)
         self.at = at
         self.story, self.phase = story, phase
         self.disks: list[State | None] = list(disks)
@@ -314,7 +314,7 @@ class Scenario(World):
         self.step_of = (k, after)
         self.stores[k].commit(before, after)
         self.step_of = None
-        self.made[k] += after.factors
+        self.made[k] += after.own.factors
         self.point("after commit")
         if not self.early:
             super()._commit(k, before, after, effects)
@@ -332,10 +332,10 @@ class Scenario(World):
     def play(self) -> None:
         for k in self.story.agents:
             if k not in self.phase.absent:
-                self.boot(k)
+                self.start_agent(k)
         self.phase.act(self)
         alive = [k for k in self.story.agents if k not in self.phase.absent]
-        if self.weather is None:
+        if self.faults is None:
             assert not self.run(lambda: False, limit=2_000)
         else:  # clocks never stop
             assert self.run(lambda: at_rest(self, alive), limit=2_000)
@@ -531,7 +531,7 @@ def check_recovery(states, point: Point, run: Scenario) -> None:
     """P6: everybody starts again, in memory, from what is on disk. Who was voted gone stays away;
     with too few votes it may come back, or be voted on again."""
     absent = run.phase.absent
-    votes = {key for s in states if s is not None for key in s.votes}
+    votes = {key for s in states if s is not None for key in s.known.votes}
     elected = len(votes) >= run.terms.quorum
     recover(states, point, run, absent, again=not elected)
     if absent and not elected:
@@ -541,12 +541,12 @@ def check_recovery(states, point: Point, run: Scenario) -> None:
 def recover(states, point: Point, run: Scenario, absent: frozenset[int], *, again: bool) -> None:
     terms, archive = run.terms, Archive(point.kept)
     alive = [k for k in run.story.agents if k not in absent]
-    world = World(terms, run.story.workers, seed=99, weather=Calm(), observers=[archive])
+    world = World(terms, run.story.workers, seed=99, faults=Calm(), observers=[archive])
     for k, s in enumerate(states):
         if s is not None:
             world.wipe(k, s)
     for k in alive:
-        world.boot(k)
+        world.start_agent(k)
     if again and absent:
         vote(world)
 
@@ -598,10 +598,10 @@ def two_transactions(db, stored, after, changed, rows):
     return write_state(Halved(), stored, after, changed, rows)
 
 
-def forgetful(self, boot):
+def forgetful(self, incarnation):
     """The seeded bug: a new process does not look at what was asked before."""
-    copy = rebooted(self, boot)
-    copy.intents, copy.votes = {}, {}
+    copy = restarted(self, incarnation)
+    copy.known.intents, copy.known.votes = {}, {}
     return copy
 
 
@@ -610,13 +610,13 @@ HASTY = {
     "patch": [
         {
             "function": "unweave.protocol.compaction.keep_certificate",
-            "old": "turn.do(Keep(rest.certificate))",
-            "new": "turn.do(Keep(rest.certificate))\n        s.proved |= asked",
+            "old": "turn.do(KeepCertificate(parked.certificate))",
+            "new": "turn.do(KeepCertificate(parked.certificate))\n        s.known.proved |= asked",
         }
     ]
 }
 write_state = store_module.write_state
-rebooted = State.restarted
+restarted = State.restarted
 
 
 def main(directory: Path, name: str, every: str, bug: str) -> int:

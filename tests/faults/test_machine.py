@@ -1,4 +1,4 @@
-"""Model against system: Hypothesis is the weather.
+"""Model against system: Hypothesis draws the faults.
 
 The model is a dict: agent → the rows that should be in the sum, or None for one that erased itself
 or was voted gone. The system is the protocol core on a wire; every fault is a rule, among them
@@ -80,7 +80,7 @@ class Machine(RuleBasedStateMachine):
 
     def _boot(self, k: int) -> None:
         if k != self.gone:
-            self.wire.boot(k)
+            self.wire.start_agent(k)
 
     @property
     def stay(self) -> list[int]:
@@ -160,7 +160,7 @@ class Machine(RuleBasedStateMachine):
         if self.spoiled in (None, k) and k != self.gone:
             self.spoiled = k
             self.wire.crash(k)
-            self.wire.boot(k, disk)
+            self.wire.start_agent(k, disk)
             # An agent that starts looks whether the data are those that its disk knows.
             self.wire.tell(k, DataChanged(self.wire.now))
 
@@ -227,7 +227,7 @@ class Machine(RuleBasedStateMachine):
         wire = self.wire
         for k in self.stay:
             if not wire.up[k]:
-                wire.boot(k)
+                wire.start_agent(k)
         wire.wait(5.0)
         for _ in range(2 if self.gone is not None else 0):  # the neighbours first, then the others
             for k in self.stay:
@@ -276,7 +276,7 @@ class Machine(RuleBasedStateMachine):
         happened = {
             "departure": self.gone is not None,
             "vote without a quorum": any(self.voters.values()) and self.gone is None,
-            "put away": bool(checker.filed),
+            "put away": bool(checker.compacted),
             "retraining": any("start from zero" in why for why in checker.opened),
             "rebuild": any("no longer kept" in why for why in checker.opened),
         }

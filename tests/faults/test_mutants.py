@@ -1,8 +1,8 @@
 """The fault tests can fail: every seeded bug of the protocol is caught.
 
-Each file in `mutants/` breaks one rule. A storm catches it (the checker or the liveness check, in
-the run of the named seed, else within the first SEEDS of its profile), or, where the network heals
-what the bug did, the test in test_rules that shows the price. The unbroken protocol passes it all.
+Each file in `mutants/` breaks one rule. A fault run catches it (the checker or the liveness check,
+in the run of the named seed, else within the first SEEDS of its profile). Where the network heals
+the damage, a test in test_rules that shows its price catches it. The unbroken protocol passes all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 from tests.support.seeded import read_bug, seeded
-from tests.support.tally import run_storm
+from tests.support.tally import run_faults
 
 from unweave.simulator.faults import PROFILES
 from unweave.simulator.invariants import Violation
@@ -34,13 +34,13 @@ def _rules() -> ModuleType:
 
 
 def _caught_in_storm(bug: dict) -> int | None:
-    """The seed whose storm catches the bug."""
+    """The seed whose run catches the bug."""
     profile = PROFILES[bug["caught"]["profile"]]
     first = bug["caught"]["seed"]
     for seed in [first, *(s for s in range(SEEDS) if s != first)]:
         with seeded(bug):
             try:
-                run_storm(seed, profile, patience_events=6000)
+                run_faults(seed, profile, settle_events=6000)
             except Violation as violation:
                 if re.search(bug["caught"]["match"], str(violation)):
                     return seed
@@ -52,8 +52,8 @@ def test_a_seeded_bug_is_caught(path: Path) -> None:
     bug = read_bug(path)
     if "profile" in bug["caught"]:
         seed = _caught_in_storm(bug)
-        assert seed is not None, f"{bug['bug']}: survives {SEEDS} storms"
-        run_storm(seed, PROFILES[bug["caught"]["profile"]])
+        assert seed is not None, f"{bug['bug']}: survives {SEEDS} runs"
+        run_faults(seed, PROFILES[bug["caught"]["profile"]])
     else:
         test = getattr(_rules(), bug["caught"]["test"])
         test()
@@ -87,7 +87,7 @@ def test_the_list_is_complete() -> None:
         "first agent gone at genesis",
         "depth-first parent left",
         "self-erased agent treated as departed",
-        "ack after solve (epoch storm)",
+        "ack after solve (too many epochs)",
         "ack before commit",
         "redraw without a new epoch",
         "flood forwarded once (lost at a crashed relay)",

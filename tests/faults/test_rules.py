@@ -1,7 +1,7 @@
 """One rule at a time, on a wire that is driven by hand; the checker looks on.
 
 The numbers are those of the rules in docs/protocol.md. Several of these tests are what catches a
-seeded bug that a storm would heal (see test_mutants).
+seeded bug that a fault run would heal (see test_mutants).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from unweave.protocol.visit import merge_tombs
 PATH = [(0, 1), (1, 2)]
 RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
 COMPLETE = [(0, 1), (0, 2), (1, 2)]
-ZERO = "an erasure asked everybody to start from zero"
+ZERO = "an erasure asked all agents to start from zero"
 DEAD = "the token included what a tombstone forbids"
-SILENCE = "no sign of life of the token"
+SILENCE = "no heartbeat of the token"
 
 
 def learned(wire: Wire, without: dict[int, set[int]] | None = None, erased: set[int] = frozenset()):
@@ -70,7 +70,7 @@ def test_genesis_is_gone() -> None:
 def test_nobody_but_the_genesis_opens_epoch_one() -> None:
     wire = Wire(3, COMPLETE, genesis=0, down=[0])
     wire.wait(60.0, until=lambda: any(s.token.last > NEVER for s in wire.disks))
-    wire.boot(0)
+    wire.start_agent(0)
     wire.wait(60.0)
     at_rest(wire)
     assert "genesis" not in wire.opened
@@ -83,7 +83,7 @@ def test_a_power_cut_heals() -> None:
         wire.crash(k)
     wire.flight.clear()
     for k in range(4):
-        wire.boot(k)
+        wire.start_agent(k)
     assert not any(s.peers.synced for s in wire.disks)
     wire.settle()
     assert all(s.peers.synced for s in wire.disks)
@@ -96,7 +96,7 @@ def test_quarantine_does_nothing_but_greet() -> None:
     holder = wire.holder
     other = (holder + 1) % 3
     wire.crash(other)
-    wire.boot(other)
+    wire.start_agent(other)
     wire.drop(Hello)
     token = wire.token
     wire.tell(other, Received(holder, Pass(token._replace(stamp=token.stamp.next(9))), wire.now))
@@ -109,11 +109,11 @@ def test_a_late_hello_of_an_earlier_life_does_not_hide_the_one_that_goes_on() ->
     wire = rested(3, COMPLETE)
     other = (wire.holder + 1) % 3
     wire.crash(other)
-    wire.boot(other)
+    wire.start_agent(other)
     late = wire.find(Hello, sender=other)
     wire.crash(other)
     wire.flight.clear()
-    wire.boot(other)
+    wire.start_agent(other)
     wire.settle()
     for flight in late:
         wire.arrive(flight)
@@ -130,7 +130,7 @@ def test_late_words_of_a_dead_life_are_no_acknowledgement() -> None:
     holder = wire.holder
     other = (holder + 1) % 3
     wire.crash(other)
-    wire.boot(other)
+    wire.start_agent(other)
     (late_hello,) = wire.find(Hello, sender=other, to=holder)
     wire.settle()
     wire.erase(holder, rows=[3])
@@ -138,7 +138,7 @@ def test_late_words_of_a_dead_life_are_no_acknowledgement() -> None:
     late_words = wire.find(Heard, sender=other, to=holder)
     wire.crash(other)
     wire.flight.clear()
-    wire.boot(other, wire.blank(other))
+    wire.start_agent(other, wire.blank(other))
     wire.deliver(Hello, sender=other, to=holder)
     wire.flight.clear()
     for late in (late_hello, *late_words):
@@ -155,7 +155,7 @@ def test_a_restored_agent_waits_for_one_answer_and_then_fences() -> None:
     wire.settle()
     fence = wire.disks[0].token.fence
     wire.crash(0)
-    wire.boot(0, backup)
+    wire.start_agent(0, backup)
     wire.wait(1.0, hold=lambda f: isinstance(f.message, Welcome))
     assert not wire.disks[0].peers.synced
     wire.drop(Welcome, sender=1)
@@ -251,7 +251,7 @@ def test_a_revision_that_is_not_kept_is_rebuilt() -> None:
     wire = rested(3, COMPLETE)
     other = (wire.holder + 1) % 3
     wire.crash(other)
-    wire.boot(other, wire.blank(other))
+    wire.start_agent(other, wire.blank(other))
     wire.settle()
     at_rest(wire)
     assert wire.opened == ["genesis", "the token includes a revision that is no longer kept"]
@@ -330,7 +330,7 @@ def test_a_network_without_one_agent_is_idle_until_it_comes() -> None:
     wire = rested(4, RING, conjugate=False)
     down = (wire.holder + 1) % 4
     wire.crash(down)
-    wire.boot(down, wire.blank(down))
+    wire.start_agent(down, wire.blank(down))
     wire.crash(down)
     wire.erase((down + 2) % 4, whole=True)  # makes the others cover the ring without it
     for k in range(4):
@@ -340,7 +340,7 @@ def test_a_network_without_one_agent_is_idle_until_it_comes() -> None:
     hop = wire.token.stamp
     wire.wait(60.0)
     assert wire.token.stamp == hop
-    wire.boot(down)
+    wire.start_agent(down)
     wire.wait(120.0)
     at_rest(wire, erased={(down + 2) % 4})
     assert wire.token.round.converged
@@ -408,7 +408,7 @@ def test_an_audit_that_fails_is_rebuilt_once_and_then_halts() -> None:
     wire.wait(60.0)
     assert all(isinstance(s.token.role, Idle) for s in wire.disks)
     wire.crash(0)
-    wire.boot(0)
+    wire.start_agent(0)
     wire.wait(60.0)
     assert wire.disks[0].audit_failed
     assert isinstance(wire.disks[0].token.role, Idle)
@@ -428,7 +428,7 @@ def test_no_certificate_while_a_neighbour_has_not_acknowledged() -> None:
     hold = lambda f: f.to == last or (isinstance(f.message, Share))  # noqa: E731
     wire.settle(hold=hold, until=lambda: bool(wire.find(Pass, to=last)))
     wire.crash(restored)
-    wire.boot(restored, backups[restored])
+    wire.start_agent(restored, backups[restored])
     wire.deliver(Hello, sender=restored, to=last)
     wire.deliver(Welcome, sender=last, to=restored)
     wire.drop(Hello, sender=restored)
@@ -448,7 +448,7 @@ def test_a_certificate_waits_for_an_agent_that_is_down() -> None:
     wire.erase(owner, rows=[5])
     wire.wait(60.0)
     assert not wire.checker.certificates
-    wire.boot(down)
+    wire.start_agent(down)
     wire.wait(60.0)
     at_rest(wire, {owner: {5}})
     assert wire.checker.certificates
@@ -509,7 +509,7 @@ def _a_target_that_is_down_is_sought_once(schedule: str) -> None:
     wire.change_data(other)
     wire.wait(60.0)
     assert wire.token.included[other] == wire.disks[other].own.current.revision
-    wire.boot(down)
+    wire.start_agent(down)
     wire.wait(60.0)
     at_rest(wire, {down: {2}})
 
@@ -524,7 +524,7 @@ def test_a_parent_that_left_ends_the_pass() -> None:
     # Make the token go through 0's bitmap by hand: it stands at 1, came from 0, all are seen.
     holder = wire.holder
     if holder == 0:
-        wire.boot(0)
+        wire.start_agent(0)
         wire.settle()
         wire.crash(0)
     state = wire.disks[1].fork()
@@ -615,7 +615,7 @@ def test_without_an_alternative_patience_keeps_sending() -> None:
     wire.wait(40.0)
     assert isinstance(wire.disks[0].token.role, Out)
     assert not any("does not answer" in why for why in wire.opened)
-    wire.boot(1)
+    wire.start_agent(1)
     wire.wait(60.0)
     at_rest(wire)
 
@@ -646,7 +646,7 @@ def test_a_lost_token_is_found_missing() -> None:
     wire.flight.clear()
     wire.wait(40.0)
     assert any(why in (SILENCE, f"a{holder + 1} does not answer") for why in wire.opened)
-    wire.boot(holder, wire.blank(holder))
+    wire.start_agent(holder, wire.blank(holder))
     wire.wait(60.0)
     at_rest(wire)
 
@@ -660,7 +660,7 @@ def test_a_rest_does_not_silence_the_loss_of_its_holder() -> None:
     holder = wire.holder
     assert isinstance(wire.disks[holder].token.role, Parked)
     wire.crash(holder)
-    wire.boot(holder, backups[holder])
+    wire.start_agent(holder, backups[holder])
     wire.wait(120.0)
     at_rest(wire)
 
@@ -711,7 +711,7 @@ def test_a_flood_survives_the_crash_of_a_relay() -> None:
     wire.erase(far, rows=[4])
     wire.deliver(Share, sender=far, to=relay, effects=0)
     wire.drop(Share)
-    wire.boot(relay)
+    wire.start_agent(relay)
     wire.wait(6.0)
     at_rest(wire, {far: {4}})
     assert wire.opened == ["genesis"]
@@ -738,7 +738,7 @@ def test_a_restored_backup_drops_rows_that_were_put_away() -> None:
     wire.settle()
     assert not any(s.known.tombstones for s in wire.disks)
     wire.crash(1)
-    wire.boot(1, backup)
+    wire.start_agent(1, backup)
     wire.wait(20.0)
     assert row_key(2) in wire.disks[1].own.dropped
     assert wire.disks[1].tomb.compacted == {asked}
@@ -826,7 +826,7 @@ def test_a_vote_that_can_never_succeed_is_refused() -> None:
     wire.crash(1)
     wire.wait(30.0)
     wire.vote([0], 1)
-    assert any("2 of 2 agents must vote, and 1 other is left" in why for why in wire.refused)
+    assert any("2 of 2 agents must vote, and 1 other can" in why for why in wire.refused)
     assert not wire.disks[0].known.votes
 
 
@@ -836,7 +836,7 @@ def test_votes_count_though_their_voters_have_left() -> None:
     wire.wait(40.0)
     wire.vote([4], 2)
     wire.settle()
-    wire.boot(2)
+    wire.start_agent(2)
     wire.wait(40.0)
     for gone in (3, 4):
         wire.crash(gone)
@@ -856,10 +856,10 @@ def test_who_has_just_started_votes_nobody_out() -> None:
     for k in range(3):
         wire.crash(k)
     for k in (0, 1):
-        wire.boot(k)
+        wire.start_agent(k)
         wire.tell(k, VoteCast(2, request_id(2, b"v" * 12), wire.now))
-    assert len([why for why in wire.refused if "heard nobody yet" in why]) == 2
-    wire.boot(2)
+    assert len([why for why in wire.refused if "is in quarantine" in why]) == 2
+    wire.start_agent(2)
     wire.settle()
     at_rest(wire)
 
@@ -940,7 +940,7 @@ def test_an_erasure_while_the_token_is_lost() -> None:
     owner = (holder + 1) % 3
     wire.erase(owner, rows=[1])
     wire.wait(40.0)
-    wire.boot(holder, wire.blank(holder))
+    wire.start_agent(holder, wire.blank(holder))
     wire.wait(60.0)
     at_rest(wire, {owner: {1}})
 
@@ -949,7 +949,7 @@ def test_an_erasure_while_the_token_is_being_rebuilt() -> None:
     wire = rested(3, COMPLETE)
     other = (wire.holder + 1) % 3
     wire.crash(other)
-    wire.boot(other, wire.blank(other))
+    wire.start_agent(other, wire.blank(other))
     wire.settle(until=lambda: len(wire.opened) == 2)
     for k in range(3):
         wire.erase(k, rows=[k])
@@ -968,7 +968,7 @@ def test_a_restored_backup_whose_outbox_holds_an_erased_factor() -> None:
     wire.settle()
     at_rest(wire, {0: {6}})
     wire.crash(0)
-    wire.boot(0, backup)
+    wire.start_agent(0, backup)
     wire.wait(60.0)
     at_rest(wire, {0: {6}})
     assert not any(contains(0, f.units, frozenset({row_key(6)})) for f in wire.disks[0].own.factors)
@@ -981,7 +981,7 @@ def test_an_erasure_after_the_owner_has_left_is_refused() -> None:
     wire.wait(30.0)
     wire.vote([k for k in range(3) if k != gone], gone)
     wire.wait(30.0)
-    wire.boot(gone)
+    wire.start_agent(gone)
     wire.wait(10.0)
     wire.erase(gone, rows=[1])
     assert "declared gone" in wire.refused[-1]
@@ -1028,7 +1028,7 @@ def test_one_that_left_and_comes_back_stays_out() -> None:
     wire.vote([0, 1, 3], 2)
     wire.wait(60.0)
     at_rest(wire, erased={2})
-    wire.boot(2)
+    wire.start_agent(2)
     wire.wait(60.0)
     assert isinstance(wire.disks[2].token.role, Idle)
     at_rest(wire, erased={2})
@@ -1171,7 +1171,7 @@ def test_a_retraining_survives_the_loss_of_its_token() -> None:
     wire.wait(30.0)
     assert wire.token.stamp == hop  # incomplete without its owner: nobody can sign it, so it rests
     assert hop.hop < 60
-    wire.boot(owner, wire.blank(owner))
+    wire.start_agent(owner, wire.blank(owner))
     wire.wait(120.0)
     at_rest(wire, {owner: {2}})
     assert all(f.retrain_epoch == {request} for s in wire.disks for f in s.own.factors)
@@ -1196,7 +1196,7 @@ def test_a_restored_owner_decides_anew() -> None:
     wire.crash(owner)
     for worker in wire.workers:
         worker.judge = lambda work: True
-    wire.boot(owner, backup)
+    wire.start_agent(owner, backup)
     wire.wait(60.0)
     at_rest(wire, {owner: {2}})
     assert all(f.retrain_epoch == frozenset() for s in wire.disks for f in s.own.factors)

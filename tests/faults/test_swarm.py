@@ -1,4 +1,4 @@
-"""A thousand storms: every invariant after every event, liveness when the sky has cleared."""
+"""A thousand fault runs: every invariant after every event, liveness after the faults."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 from tests.support.swarm import counts, main, run_seed, swarm
-from tests.support.tally import run_storm
+from tests.support.tally import run_faults
 
 from unweave.simulator.faults import PROFILES, RandomFaults, profile
 from unweave.simulator.invariants import Violation
@@ -18,21 +18,21 @@ PER_CHUNK = 64  # 1,024 runs; eight profiles in turn, so each chunk has eight of
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_storms(chunk: int) -> None:
+def test_fault_runs(chunk: int) -> None:
     total: Counter[str] = Counter()
     for seed, found in swarm(range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK)):
         assert not isinstance(found, Violation), f"seed {seed}: {found}"
         assert found["events"] >= 200
         total += found
-    # A storm in which nothing happens proves nothing.
+    # Runs without faults prove nothing.
     for what in (
-        "agents gone",
+        "agents departed",
         "as bytes",
         "certificates",
         "crashes",
         "detours",
         "erasures certified",
-        "erasures put away",
+        "erasures compacted",
         "frozen",
         "losses",
         "lost disks",
@@ -46,12 +46,12 @@ def test_storms(chunk: int) -> None:
         "retrainings",
         "votes",
     ):
-        assert total[what] > 0, f"no {what} in {total['runs']} storms"
+        assert total[what] > 0, f"no {what} in {total['runs']} runs"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(16))
-def test_more_storms(chunk: int) -> None:
+def test_more_fault_runs(chunk: int) -> None:
     for seed, found in swarm(range(10_000 + 1000 * chunk, 11_000 + 1000 * chunk)):
         assert not isinstance(found, Violation), f"seed {seed}: {found}"
 
@@ -61,10 +61,10 @@ def test_a_seed_repeats_exactly() -> None:
     assert counts(first) == counts(second)
     assert first.checker.certificates == second.checker.certificates
     for a, b in zip(first.world.agents, second.world.agents, strict=True):
-        assert (a.disk.token.last, a.disk.token.fence, a.boots) == (
+        assert (a.disk.token.last, a.disk.token.fence, a.starts) == (
             b.disk.token.last,
             b.disk.token.fence,
-            b.boots,
+            b.starts,
         )
 
 
@@ -86,7 +86,7 @@ def test_a_swarm_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
     assert "0 failed" in capsys.readouterr().out
 
 
-def test_every_kind_of_weather_is_there() -> None:
+def test_every_kind_of_fault_is_there() -> None:
     """Each fault can be switched on alone, happens, and is survived."""
     calm = dataclasses.replace(PROFILES["calm"], erase=0.01, data=0.0)
     alone = {
@@ -100,7 +100,7 @@ def test_every_kind_of_weather_is_there() -> None:
         "noise": 0.2,
     }
     for name, value in alone.items():
-        outcome = run_storm(3, dataclasses.replace(calm, **{name: value}))
+        outcome = run_faults(3, dataclasses.replace(calm, **{name: value}))
         found = counts(outcome)
         happened = {
             "drop": found["messages lost"],
@@ -112,20 +112,20 @@ def test_every_kind_of_weather_is_there() -> None:
 
 
 def test_the_storm_cuts_and_heals_links() -> None:
-    storm = RandomFaults(PROFILES["calm"], 4, seed=1)
-    storm.cut(frozenset({0, 1}), until=10.0, one_way=False)
-    assert not storm.flights(0, 2, 5.0)
-    assert not storm.flights(2, 0, 5.0)
-    assert storm.flights(0, 1, 5.0)
-    assert storm.flights(0, 2, 10.0)
-    storm.cut(frozenset({0, 1}), until=20.0, one_way=True)
-    assert not storm.flights(0, 2, 15.0)
-    assert storm.flights(2, 0, 15.0)
+    faults = RandomFaults(PROFILES["calm"], 4, seed=1)
+    faults.cut(frozenset({0, 1}), until=10.0, one_way=False)
+    assert not faults.flights(0, 2, 5.0)
+    assert not faults.flights(2, 0, 5.0)
+    assert faults.flights(0, 1, 5.0)
+    assert faults.flights(0, 2, 10.0)
+    faults.cut(frozenset({0, 1}), until=20.0, one_way=True)
+    assert not faults.flights(0, 2, 15.0)
+    assert faults.flights(2, 0, 15.0)
 
 
 def test_messages_overtake_and_repeat() -> None:
-    storm = RandomFaults(PROFILES["lossy"], 3, seed=1)
-    flights = [storm.flights(0, 1, 0.0) for _ in range(300)]
+    faults = RandomFaults(PROFILES["lossy"], 3, seed=1)
+    flights = [faults.flights(0, 1, 0.0) for _ in range(300)]
     sizes = Counter(len(f) for f in flights)
     assert sizes.keys() == {0, 1, 2}
     arrivals = [f[0] for f in flights if f]
@@ -133,8 +133,8 @@ def test_messages_overtake_and_repeat() -> None:
 
 
 def test_processes_die_at_every_kind_of_point() -> None:
-    storm = RandomFaults(dataclasses.replace(PROFILES["calm"], crash=0.5), 3, seed=1)
-    fates = [storm.fate(0, [None] * 4) for _ in range(400)]  # type: ignore[list-item]
+    faults = RandomFaults(dataclasses.replace(PROFILES["calm"], crash=0.5), 3, seed=1)
+    fates = [faults.fate(0, [None] * 4) for _ in range(400)]  # type: ignore[list-item]
     assert any(not fate.commit for fate in fates)
     assert {fate.effects for fate in fates if fate.commit} == {None, 0, 1, 2, 3, 4}
 
@@ -142,5 +142,5 @@ def test_processes_die_at_every_kind_of_point() -> None:
 def test_an_unknown_profile_is_named() -> None:
     from unweave.errors import ConfigError
 
-    with pytest.raises(ConfigError, match="no fault profile 'fog'; choose one of calm"):
+    with pytest.raises(ConfigError, match="no fault profile 'fog'. Fix: choose one of calm"):
         profile("fog")

@@ -42,7 +42,7 @@ class Diary:
         return Counter(entry.what for entries in self.entries.values() for entry in entries)
 
 
-def world_of(diary: Diary, storm: RandomFaults, agents: int = 4):
+def world_of(diary: Diary, faults: RandomFaults, agents: int = 4):
     model = BetaBernoulli()
     terms = Manifest.make(name="n", model=model, agents=agents, graph="ring").terms()
     workers = [
@@ -50,7 +50,7 @@ def world_of(diary: Diary, storm: RandomFaults, agents: int = 4):
         for shard in draw_shards(model, terms.topology.agents, 1)
     ]
     checker = Checker(terms)
-    return World(terms, workers, seed=1, weather=storm, observers=[checker, diary]), checker
+    return World(terms, workers, seed=1, faults=faults, observers=[checker, diary]), checker
 
 
 def run(world: World) -> None:
@@ -63,7 +63,7 @@ def test_a_quiet_day():
     diary = Diary()
     world, _ = world_of(diary, RandomFaults(NO_FAULTS, 4, 1))
     for k in range(4):
-        world.boot(k)
+        world.start_agent(k)
     run(world)
     for k in range(4):
         whats = [entry.what for entry in diary.entries[k]]
@@ -97,9 +97,9 @@ def test_bad_weather_is_told():
     told: Counter[str] = Counter()
     for seed in range(1, 5):
         diary = Diary()
-        storm = RandomFaults(profile("hurricane"), 5, seed)
-        world, checker = world_of(diary, storm, agents=5)
-        run_workload(world, storm, checker, erasure, events=1500)
+        faults = RandomFaults(profile("severe"), 5, seed)
+        world, checker = world_of(diary, faults, agents=5)
+        run_workload(world, faults, checker, erasure, events=1500)
         told += diary.kinds
         assert diary.kinds["joined"] >= 5
         lost = diary.of(0, RENEWED)
@@ -142,7 +142,7 @@ def test_a_token_that_was_not_lost_is_not_called_so():
     diary = Diary()
     world, _ = world_of(diary, RandomFaults(NO_FAULTS, 4, 1))
     for k in range(4):
-        world.boot(k)
+        world.start_agent(k)
     run(world)
     before = world.state(0)
     for changes, said in (
@@ -161,7 +161,7 @@ def test_a_token_that_was_not_lost_is_not_called_so():
 def test_nothing_new_is_nothing_to_say_and_a_gap_is_told():
     diary = Diary()
     world, _ = world_of(diary, RandomFaults(NO_FAULTS, 4, 1))
-    world.boot(0)
+    world.start_agent(0)
     state = world.state(0)
     assert list(news(state, state)) == []
     text = io.StringIO()

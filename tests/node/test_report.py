@@ -20,9 +20,9 @@ def test_coefficients_have_their_features_names():
     terms = Manifest.make(name="n", model=model, agents=2, graph="path").terms()
     shards = draw_shards(model, terms.topology.agents, 1)
     workers = [ModelWorker(model, default_solver(model), shard, terms.seed) for shard in shards]
-    world = World(terms, workers, seed=1, weather=RandomFaults(NO_FAULTS, 2, 1), observers=[])
+    world = World(terms, workers, seed=1, faults=RandomFaults(NO_FAULTS, 2, 1), observers=[])
     for k in range(2):
-        world.boot(k)
+        world.start_agent(k)
     for _ in range(500):
         world.step()
     report = posterior_report(SimpleNamespace(state=world.state(0), terms=terms, model=model))
@@ -43,9 +43,9 @@ def test_a_model_that_is_still_fitting_says_so():
     assert not terms.conjugate
     shards = draw_shards(model, terms.topology.agents, 1)
     workers = [ModelWorker(model, default_solver(model), shard, terms.seed) for shard in shards]
-    world = World(terms, workers, seed=1, weather=RandomFaults(NO_FAULTS, 3, 1), observers=[])
+    world = World(terms, workers, seed=1, faults=RandomFaults(NO_FAULTS, 3, 1), observers=[])
     for k in range(3):
-        world.boot(k)
+        world.start_agent(k)
     node = SimpleNamespace(state=None, terms=terms, model=model)
     passes, digests = [], []
     for _ in range(5000):

@@ -58,7 +58,7 @@ def test_many_agents_that_erase_little_put_it_away_all_the_same():
             wire.settle()
             assert all(len(s.known.tombstones) < 3 for s in wire.disks)
     assert len(wire.checker.certified) == 16
-    assert len(wire.checker.filed) > 12
+    assert len(wire.checker.compacted) > 12
     for s in wire.disks:
         by_agent = [
             chapter.agent for chapter in s.known.compacted.values() if len(chapter.erasures) < 3
@@ -74,7 +74,7 @@ def test_a_short_chapter_is_taken_up_in_the_next():
     k = next(iter(lost.known.compacted.values())).agent
     wire.crash(3)
     more = {wire.erase(k, rows=[2]), wire.erase(k, rows=[3])}
-    wire.boot(3)
+    wire.start_agent(3)
     wire.wait(20.0)
     for s in wire.disks:
         (own,) = (chapter for chapter in s.known.compacted.values() if chapter.agent == k)
@@ -131,7 +131,7 @@ def test_a_lost_disk_learns_what_was_put_away():
     asked = wire.erase(1, rows=[2])
     wire.settle()
     wire.crash(2)
-    wire.boot(2, wire.blank(2))
+    wire.start_agent(2, wire.blank(2))
     wire.wait(20.0)
     assert wire.disks[2].known.tombs[1].compacted == {asked}
     assert wire.disks[2].known.compacted == wire.disks[0].known.compacted
@@ -176,12 +176,12 @@ def test_nobody_else_can_put_an_erasure_away():
     wire.settle()
     marked = {1: Tomb(frozenset({asked}), compacted=frozenset({asked}))}
     said = Gossip(NONE, erasures=Erasures(marked, frozenset(), {}, {}))
-    assert "put away, without its signed chapter" in heard(wire, 3, said)[0]
+    assert "compacted, without its signed statement" in heard(wire, 3, said)[0]
     token = wire.token._replace(stamp=wire.token.stamp.next(5), tombs=marked)
     to = (wire.holder + 1) % 4
     event = Received(wire.holder, Pass(token), wire.now)
     _, effects = handle(wire.disks[to], event)
-    assert any("signed chapter" in e.why for e in effects if isinstance(e, Refused))
+    assert any("signed statement" in e.why for e in effects if isinstance(e, Refused))
 
 
 def test_a_chapter_speaks_for_its_author_alone():

@@ -199,7 +199,7 @@ def test_nobody_believes_an_erasure_without_the_evidence() -> None:
 
 
 class Clerk:
-    """Collects the certificates of a network in bad weather."""
+    """Collects the certificates of a fault run."""
 
     def __init__(self) -> None:
         self.certificates: list[bytes] = []
@@ -208,8 +208,8 @@ class Clerk:
         self.certificates += [e.certificate for e in effects if isinstance(e, Certified)]
 
 
-@pytest.mark.parametrize("weather", ["lossy", "crashes", "disks", "gone"])
-def test_whatever_the_weather_every_certificate_holds(weather: str) -> None:
+@pytest.mark.parametrize("profile", ["lossy", "crashes", "disks", "gone"])
+def test_under_faults_every_certificate_holds(profile: str) -> None:
     """Drops, crashes, restored backups, agents gone for good: nothing is certified that a third
     party could not verify."""
     written = 0
@@ -224,16 +224,20 @@ def test_whatever_the_weather_every_certificate_holds(weather: str) -> None:
             timeouts=Timeouts(welcome=2.0, resend=0.5, ack=3.0, alive=1.0, loss=10.0),
             keyids=tuple(one.keyid for one in people),
         )
-        storm, checker, clerk = RandomFaults(PROFILES[weather], size, seed), Checker(terms), Clerk()
+        faults, checker, clerk = (
+            RandomFaults(PROFILES[profile], size, seed),
+            Checker(terms),
+            Clerk(),
+        )
         world = World(
             terms,
             [Tally(k, terms.conjugate) for k in range(size)],
             seed=seed,
-            weather=storm,
+            faults=faults,
             signers=[one.sign for one in people],
             observers=[checker, clerk],
         )
-        run_workload(world, storm, checker, draw_erasure, events=200)
+        run_workload(world, faults, checker, draw_erasure, events=200)
         check = verifier([one.public_pem for one in people])
         for raw in clerk.certificates:
             verify(raw, terms, check)

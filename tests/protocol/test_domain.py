@@ -41,7 +41,7 @@ class Network:
         ]
         self.checker = Checker(self.terms)
         calm = RandomFaults(NO_FAULTS, size, 1)
-        self.world = World(self.terms, self.workers, weather=calm, observers=[self.checker])
+        self.world = World(self.terms, self.workers, faults=calm, observers=[self.checker])
         self.world.start()
         self.rest()
 
@@ -133,7 +133,7 @@ def test_lost_disks_leave_a_sum_that_is_no_posterior(shards, lost):
     for k in lost:
         network.world.crash(k)
         network.world.wipe(k)
-        network.world.boot(k)
+        network.world.start_agent(k)
     network.rest()
     assert network.settled()
 

@@ -66,7 +66,7 @@ def dies_before_keep(wire):
 def test_a_crash_before_the_certificate_was_kept_loses_nothing():
     wire = rested(Kept, compact_after=1)
     owner, asked = dies_before_keep(wire)
-    wire.boot(owner)
+    wire.start_agent(owner)
     wire.wait(30.0)
     assert asked.hex() in wire.files.get(owner, set())
 
@@ -76,7 +76,7 @@ def test_nor_if_another_rest_is_known_when_the_agent_is_back():
     owner, asked = dies_before_keep(wire)
     wire.change_data((owner + 2) % 4)
     wire.wait(30.0)  # it rests, pending, without the owner
-    wire.boot(owner)
+    wire.start_agent(owner)
     wire.wait(60.0)
     assert wire.resting
     assert wire.disks[owner].token.parked.certificate
@@ -94,7 +94,7 @@ def test_a_late_voter_gets_its_certificate():
     wire.tell(3, VoteCast(4, late, wire.now))
     wire.wait(5)
     wire.crash(3)
-    wire.boot(3)  # `again`: marks the late request as proved by a certificate without it
+    wire.start_agent(3)  # `again`: marks the late request as proved by a certificate without it
     wire.wait(30)
     wire.change_data(0)
     wire.wait(30)
@@ -201,7 +201,7 @@ def test_a_generation_gets_around_though_its_request_was_put_away():
         wire.crash(k)
     wire.flight.clear()
     for k, disk in backups.items():
-        wire.boot(k, disk)
+        wire.start_agent(k, disk)
     for worker in wire.workers:
         worker.judge = lambda work: False
 

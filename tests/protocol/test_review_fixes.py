@@ -56,7 +56,7 @@ def test_two_records_of_one_request_become_one(verdicts: tuple[bool, bool]) -> N
     first = wire.disks[0].known.tombstones[asked]
     wire.crash(1)
     wire.flight.clear()
-    wire.boot(1, backup)
+    wire.start_agent(1, backup)
     judges(wire, verdicts[1])
 
     def cut(flight: Flight) -> bool:

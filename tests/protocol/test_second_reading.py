@@ -124,7 +124,7 @@ def test_a_restored_owner_puts_away_again() -> None:
     )
     wire.crash(1)
     wire.flight.clear()
-    wire.boot(1, backup)
+    wire.start_agent(1, backup)
     wire.drop(Hello, sender=1, to=0)
     second = wire.erase(1, rows=[2])
     wire.wait(3.0, hold=lambda f: {f.sender, f.to} in ({0, 1}, {0, 3}))
@@ -149,11 +149,11 @@ def test_an_agent_that_put_itself_away_stays_erased() -> None:
         for s in wire.disks
     )
     wire.crash(2)
-    wire.boot(2, wire.blank(2))
+    wire.start_agent(2, wire.blank(2))
     wire.wait(20.0)
     assert wire.disks[2].known.tombs[1].whole
     wire.crash(1)
-    wire.boot(1, backup)
+    wire.start_agent(1, backup)
     assert wire.disks[1].own.current is not None
     wire.wait(20.0)
     assert wire.disks[1].own.detached
@@ -174,7 +174,7 @@ def test_a_retraining_that_was_put_away_still_voids_old_factors() -> None:
     wire.settle()
     assert all(s.known.tombs[1].compacted == {asked} == s.known.retrain_epoch for s in wire.disks)
     wire.crash(2)
-    wire.boot(2, backup)
+    wire.start_agent(2, backup)
     wire.wait(3.0, hold=lambda f: isinstance(f.message, Pass))
     assert wire.disks[2].known.retrain_epoch == {asked}  # before any token has told it
     wire.wait(60.0)
@@ -226,7 +226,7 @@ def test_what_was_left_out_for_one_life_is_not_acknowledged_by_the_next() -> Non
     assert late.message.gossip.erasures is None
     wire.crash(1)
     wire.flight.clear()
-    wire.boot(1, wire.blank(1))
+    wire.start_agent(1, wire.blank(1))
     wire.deliver(Hello, sender=1, to=0)
     wire.drop(sender=0, to=1)
     wire.deliver(Hello, sender=1, to=2)
@@ -312,7 +312,7 @@ def test_rows_that_were_put_away_are_never_solved_for_again() -> None:
     wire.erase(1, rows=[2])
     wire.settle()
     wire.crash(1)
-    wire.boot(1, wire.blank(1))
+    wire.start_agent(1, wire.blank(1))
     wire.wait(30.0)
     assert wire.disks[1].own.dropped == {row_key(2)}
     assert wire.inside == {0, 1, 2, 3}

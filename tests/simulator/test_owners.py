@@ -38,16 +38,16 @@ def _left(records, told):
 @pytest.mark.parametrize(
     "records", [[1], [3], [1, 1], [5, 0], [1, 1, 1], [2, 9, 4, 1, 1], [6] * 12, [0, 0, 0], [0]]
 )
-@pytest.mark.parametrize("gone", [0.0, 1.0])
-def test_part_of_the_agents_keep_records(records, gone):
+@pytest.mark.parametrize("departs", [0.0, 1.0])
+def test_part_of_the_agents_keep_records(records, departs):
     for seed in range(30):
         world = _Quiet(len(records))
-        owners = OwnerRequests(world, Profile(erase=1.0, gone=gone), records, 10_000, seed)
+        owners = OwnerRequests(world, Profile(erase=1.0, departs=departs), records, 10_000, seed)
         for _ in range(300):
             owners.between_events(1.0)
         left = _left(records, world.told)
         with_records = sum(n > 0 for n in records)
-        keeps = min(with_records, spared(with_records) + (gone > 0))
+        keeps = min(with_records, spared(with_records) + (departs > 0))
         assert min(left) >= 0
         assert sum(n > 0 for n in left) >= keeps
         if max(records) > 1:

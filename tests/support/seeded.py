@@ -1,8 +1,8 @@
 """Seeded bugs: the protocol with one rule broken, to prove that the tests can fail.
 
-A bug is a TOML file: its name, how it is caught, and for each patch the function, the text to
-replace and the text to put there. A patch whose text is no longer in the function is an error, so
-that a seeded bug cannot rot.
+A bug is a TOML file: its name, the test or fault run that catches it, and for each patch the
+function, the old text and the new text. A patch whose old text is not in the function is an error,
+so a seeded bug cannot become outdated unnoticed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def seeded(bug: Mapping[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def _patched(path: str, changes: list[tuple[str, str]]) -> Iterator[None]:
-    """Swap the function's code, so that everybody who imported it runs the new one."""
+    """Replace the function's code object, so that every importer runs the new one."""
     function = _find(path)
     source = inspect.getsource(function)
     for old, new in changes:
@@ -58,7 +58,7 @@ def _patched(path: str, changes: list[tuple[str, str]]) -> Iterator[None]:
         yield
     finally:
         function.__code__ = before
-        function.__dict__.clear()  # what the bug may have remembered there
+        function.__dict__.clear()  # state that the bug may have stored there
 
 
 def _find(path: str) -> FunctionType:

@@ -1,7 +1,7 @@
-"""Many storms: `python -m tests.support.swarm --seeds 10000`.
+"""Many fault runs: `python -m tests.support.swarm --seeds 10000`.
 
-Each seed is one fault run on a small network; its profile is named by the seed, unless one is
-given. A seed that fails is printed with the command that repeats it.
+Each seed is one fault run on a small network; the seed chooses the profile unless one is given. A
+seed that fails is printed with the command that repeats it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from tests.support.tally import Outcome, run_storm
+from tests.support.tally import Outcome, run_faults
 from unweave.simulator.faults import PROFILES
 from unweave.simulator.invariants import Violation
 
@@ -23,40 +23,40 @@ _EVERY = 8  # every eighth run of a profile sends its messages as bytes
 
 
 def run_seed(seed: int, profile: str | None = None) -> Outcome:
-    """The storm of this seed; raises `Violation`."""
+    """The fault run of this seed; raises `Violation`."""
     names = list(PROFILES)
     name = names[seed % len(names)] if profile is None else profile
-    return run_storm(seed, PROFILES[name], wire=seed // len(names) % _EVERY == 0)
+    return run_faults(seed, PROFILES[name], wire=seed // len(names) % _EVERY == 0)
 
 
 def counts(outcome: Outcome) -> Counter[str]:
-    """What happened in a run."""
-    checker, storm = outcome.checker, outcome.storm
-    found = Counter(outcome.crew.counts)
+    """The number of faults and events of a run, by kind."""
+    checker, faults = outcome.checker, outcome.faults
+    found = Counter(outcome.workload.counts)
     found["runs"] = 1
     found["events"] = outcome.world.events
     found["transitions checked"] = checker.checked
-    found["messages lost"] = storm.lost
-    found["crashes"] = storm.crashes
-    found["restarts"] = checker.boots - len(outcome.world.agents)
+    found["messages lost"] = faults.lost
+    found["crashes"] = faults.crashes
+    found["restarts"] = checker.starts - len(outcome.world.agents)
     found["epochs"] = len(checker.opened)
     found["rebuilds"] = sum("no longer kept" in w or "forbids" in w for w in checker.opened)
     found["retrainings"] = sum("start from zero" in why for why in checker.opened)
-    found["losses"] = sum("no sign of life" in why for why in checker.opened)
+    found["losses"] = sum("no heartbeat" in why for why in checker.opened)
     found["detours"] = sum("does not answer" in why for why in checker.opened)
     found["certificates"] = len(checker.certificates)
     found["erasures certified"] = len(checker.certified)
-    found["erasures put away"] = len(checker.filed)
-    found["agents gone"] = len(outcome.world.state(outcome.world.parked or 0).departed)
+    found["erasures compacted"] = len(checker.compacted)
+    found["agents departed"] = len(outcome.world.state(outcome.world.parked or 0).departed)
     found["as bytes"] = type(outcome.world).__name__ == "WireWorld"
-    found["mixed versions"] = any(outcome.crew.versions)
+    found["mixed versions"] = any(outcome.workload.versions)
     return found
 
 
 def swarm(
     seeds: Iterable[int], profile: str | None = None
 ) -> Iterator[tuple[int, Counter[str] | Violation]]:
-    """Each seed with what happened, or with the violation."""
+    """Each seed with its counts, or with the violation."""
     for seed in seeds:
         try:
             yield seed, counts(run_seed(seed, profile))

@@ -1,9 +1,9 @@
-"""A toy model for fault tests: a factor shows which rows, and which version of them, it has.
+"""A toy model for fault tests: a factor shows which rows it contains, and their version.
 
 Row r of agent k contributes 2^(4r) to component 0, so a checker can read the row set off a factor;
 component 1 holds their number and the version of the data. The cavity-dependent variant adds
-component 2: a slow contraction of the cavity, so that agents must be visited in several passes
-before nobody moves.
+component 2: a slow contraction of the cavity, so that the factors become stationary only after
+several passes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from unweave.protocol.statements import Sign
 from unweave.protocol.terms import Terms, Timeouts
 from unweave.protocol.token import NOTHING
 from unweave.simulator.faults import Profile, RandomFaults
-from unweave.simulator.invariants import Checker, Violation, gone
+from unweave.simulator.invariants import Checker, Violation, known_departed
 from unweave.simulator.workload import Workload, check_one_epoch, run_workload
 from unweave.simulator.world import World
 
@@ -36,7 +36,7 @@ __all__ = [
     "draw_erasure",
     "expected_eta",
     "row_key",
-    "run_storm",
+    "run_faults",
     "tally_checker",
     "tally_signers",
     "tally_terms",
@@ -65,7 +65,7 @@ def _pull(agent: int, cavity: Ints) -> int:
 
 
 def frozen(agent: int, eta: Ints, units: Ints) -> Ints:
-    """A vector that depends on the sum and on the factor, so that a stale one shows."""
+    """A vector that depends on the sum and on the factor, so that a stale one is detected."""
     return np.array([int(eta[2]) + agent, int(units[1]), 1], dtype=np.int64)
 
 
@@ -96,7 +96,7 @@ class Tally:
         if self.conjugate:
             return SolveResult(None if factor is None else np.array(factor, dtype=np.int64))
         assert work.cavity is not None
-        # Without rows the factor is zero: nothing is said, and nobody waits for it.
+        # Without rows the factor is zero.
         pull = 0 if factor is None else _pull(self.agent, work.cavity)
         units = np.array([*(factor or (0, 0)), pull], dtype=np.int64)
         current = work.current
@@ -133,7 +133,7 @@ def tally_terms(topology: Topology, seed: int, *, conjugate: bool = True, **sett
 
 
 def tally_signers(terms: Terms) -> list[Sign]:
-    """Signatures for checkers, not for strangers: anybody could make them, no two agents alike."""
+    """Deterministic signatures that differ between agents; not secret."""
 
     def signer(k: int) -> Sign:
         return lambda payload: hashlib.sha256(b"%d " % k + payload).digest()[:8]
@@ -149,13 +149,13 @@ def tally_checker(terms: Terms) -> Checker:
 
 
 def draw_erasure(rng: random.Random, agent: int) -> tuple[bool, frozenset[bytes]]:
-    """One row, or now and then everything."""
+    """One row, or sometimes the whole agent."""
     whole = rng.random() < 0.15
     return whole, frozenset() if whole else frozenset({row_key(rng.randrange(ROWS))})
 
 
 class WireWorld(World):
-    """A world in which every message becomes bytes and is read again."""
+    """A world in which every message is encoded and decoded."""
 
     def _perform(self, k: int, effect: Effect) -> None:
         from unweave.node.wire.codec import decode, encode
@@ -166,16 +166,13 @@ class WireWorld(World):
 
 
 def expected_eta(world: World, checker: Checker) -> list[int]:
-    """Components 0 and 1 of what the network must have learned in the end: eta_0, and of everybody
-    who has not left and was not erased the newest version of all rows that were not erased."""
+    """Components 0 and 1 of the final sum: eta_0, and for every agent that has not departed and was
+    not erased, the newest version of all rows that were not erased."""
     total = [int(v) for v in world.terms.eta0[:2]]
-    left: frozenset[int] = frozenset()
-    for agent in world.agents:
-        if agent.state is not None:
-            left |= gone(agent.state.known.tombs)
+    absent = known_departed(world)
     for k, agent in enumerate(world.agents):
         tomb = world.state(k).known.tombs.get(k, NOTHING)
-        if k in left or tomb.whole:
+        if k in absent or tomb.whole:
             continue
         erased = frozenset(row for r in tomb.ids for row in checker.erased[r][1])
         worker = agent.worker
@@ -188,25 +185,25 @@ def expected_eta(world: World, checker: Checker) -> list[int]:
 
 @dataclass
 class Outcome:
-    """What a storm did to a network that survived it."""
+    """A fault run that broke no invariant."""
 
     world: World
-    storm: RandomFaults
+    faults: RandomFaults
     checker: Checker
-    crew: Workload
+    workload: Workload
 
 
-def run_storm(
+def run_faults(
     seed: int,
     profile: Profile,
     *,
     events: int = 260,
     size: int | None = None,
     wire: bool = False,
-    patience_events: int = 60_000,
+    settle_events: int = 60_000,
     **settings: Any,
 ) -> Outcome:
-    """One seeded fault run on a small random network; raises `Violation` if a rule is broken."""
+    """One fault run on a small random network; raises `Violation` if an invariant is broken."""
     rng = random.Random(seed)
     size = size or rng.randrange(3, 7)
     topology = erdos_renyi(size, 0.6, seed=seed)
@@ -221,15 +218,15 @@ def run_storm(
         "timeouts": TIMEOUTS,
     } | settings
     terms = tally_terms(topology, seed, **chosen)
-    storm = RandomFaults(profile, size, seed)
+    faults = RandomFaults(profile, size, seed)
     checker = tally_checker(terms)
     workers = [Tally(k, terms.conjugate) for k in range(size)]
-    made = WireWorld if wire else World
-    world = made(
+    kind = WireWorld if wire else World
+    world = kind(
         terms,
         workers,
         seed=seed,
-        weather=storm,
+        faults=faults,
         signers=tally_signers(terms),
         observers=[checker],
     )
@@ -237,23 +234,23 @@ def run_storm(
     def new_data(k: int, version: int) -> None:
         workers[k].version = version
 
-    crew = run_workload(
+    workload = run_workload(
         world,
-        storm,
+        faults,
         checker,
         draw_erasure,
         new_data,
         events=events,
-        patience_events=patience_events,
+        settle_events=settle_events,
     )
     check_sum(world, checker)
     if profile.harmless:
         check_one_epoch(checker)
-    return Outcome(world, storm, checker, crew)
+    return Outcome(world, faults, checker, workload)
 
 
 def check_sum(world: World, checker: Checker) -> None:
-    """The token at rest holds exactly what it should."""
+    """The parked token holds exactly the expected sum."""
     assert world.parked is not None
     token = world.state(world.parked).token.held
     assert token is not None

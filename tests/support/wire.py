@@ -1,14 +1,14 @@
-"""Agents whose every message is carried by hand: for tests of one rule at a time.
+"""A network whose messages the test delivers one by one: for tests of one rule at a time.
 
     wire = Wire(4, [(0, 1), (1, 2), (2, 3)])
-    wire.settle()                                # everything is delivered until nothing is left
+    wire.settle()                                # deliver until nothing is in flight
     wire.erase(3, rows=[0])
     wire.drop(Share, to=2)
     wire.crash(1)
-    wire.boot(1)
-    wire.wait(20.0)                              # time passes, timers ring, messages arrive
+    wire.start_agent(1)
+    wire.wait(20.0)                              # time passes, timers fire, messages arrive
 
-The checker looks at every transition, as it does in a storm.
+The checker checks every transition, as in a fault run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Flight(NamedTuple):
 
 
 class Wire:
-    """A network of tally agents, and you are the weather."""
+    """A network of tally agents; the test decides about every message and every crash."""
 
     def __init__(
         self,
@@ -83,17 +83,15 @@ class Wire:
         self.up = [False] * size
         self.flight: list[Flight] = []
         self.local: list[tuple[int, Event]] = []  # Continue and answers to work
-        self.slow: set[int] = set()  # agents whose solvers take for ever
-        self.waiting: list[tuple[int, Work]] = []  # what they were asked
+        self.slow: set[int] = set()  # agents whose solvers never answer by themselves
+        self.waiting: list[tuple[int, Work]] = []  # the work that they were given
         self.refused: list[str] = []
         self.now = 1000.0
-        self.boots = 0
+        self.starts = 0
         self.requests = 0
         for k in range(size):
             if k not in set(down):
-                self.boot(k)
-
-    # ---------------------------------------------------------------------------------- reading
+                self.start_agent(k)
 
     @property
     def opened(self) -> list[str]:
@@ -102,11 +100,11 @@ class Wire:
 
     @property
     def holder(self) -> int:
-        """Who has the newest token."""
+        """The agent that has the newest token."""
         stamps = {
             k: s.token.held.stamp for k, s in enumerate(self.disks) if s.token.held is not None
         }
-        assert stamps, "nobody has a token"
+        assert stamps, "no agent has a token"
         return max(stamps, key=lambda k: stamps[k])
 
     @property
@@ -117,26 +115,24 @@ class Wire:
 
     @property
     def inside(self) -> Bitmap:
-        """The agents in the newest token; nobody while there is none."""
+        """The agents in the newest token; none while there is no token."""
         return self.token.inside if any(s.token.held for s in self.disks) else NOBODY
 
     @property
     def resting(self) -> bool:
         return any(isinstance(s.token.role, Parked) for k, s in enumerate(self.disks) if self.up[k])
 
-    # ---------------------------------------------------------------------------------- driving
-
     def tell(self, k: int, event: Event, *, effects: int | None = None) -> None:
-        """One transition of agent k; with `effects` it dies after that many of its effects."""
+        """One transition of agent k; with `effects` it crashes after that many of its effects."""
         after, wanted = handle(self.disks[k], event, self.signers[k])
         self._commit(k, after, wanted, effects)
 
-    def boot(self, k: int, disk: State | None = None) -> None:
+    def start_agent(self, k: int, disk: State | None = None) -> None:
         """Start agent k's process: on its disk, or on another."""
-        self.boots += 1
+        self.starts += 1
         if disk is not None:
             self.disks[k] = disk
-        after, wanted = start(self.disks[k], self.boots, self.now, self.signers[k])
+        after, wanted = start(self.disks[k], self.starts, self.now, self.signers[k])
         self.up[k] = True
         self._commit(k, after, wanted, None)
 
@@ -146,7 +142,7 @@ class Wire:
         self.waiting = [item for item in self.waiting if item[0] != k]
 
     def blank(self, k: int) -> State:
-        """The disk of an agent that lost everything."""
+        """An empty disk."""
         return State(self.terms, k)
 
     def erase(
@@ -167,16 +163,14 @@ class Wire:
         request = request_id(target, bytes([self.requests]) * 12)
         near = self.terms.topology.adjacency[target]
         for k in sorted(voters, key=lambda k: k not in near):
-            if k not in near:  # it seconds a neighbour's vote: that has to arrive first
+            if k not in near:  # a neighbour's vote has to arrive first
                 self.settle(hold=lambda flight: not isinstance(flight.message, Share))
             self.tell(k, VoteCast(target, request, self.now))
-
-    # --------------------------------------------------------------------------------- messages
 
     def find(
         self, kind: type | None = None, *, sender: int | None = None, to: int | None = None
     ) -> list[Flight]:
-        """What is in flight."""
+        """The messages in flight."""
         return [
             f
             for f in self.flight
@@ -193,13 +187,13 @@ class Wire:
     def deliver(
         self, kind: type | None = None, *, effects: int | None = None, **where: int
     ) -> None:
-        """The oldest such message arrives."""
+        """Deliver the oldest such message."""
         flight = self.find(kind, **where)[0]
         self.flight = [f for f in self.flight if f is not flight]
         self.arrive(flight, effects=effects)
 
     def arrive(self, flight: Flight, *, effects: int | None = None) -> None:
-        """A message arrives, be it for the second time."""
+        """Deliver a message, possibly for the second time."""
         if self.up[flight.to]:
             event = Received(flight.sender, flight.message, self.now)
             self.tell(flight.to, event, effects=effects)
@@ -210,9 +204,9 @@ class Wire:
         until: Callable[[], bool] = lambda: False,
         limit: int = 20_000,
     ) -> None:
-        """Deliver everything, oldest first, except what `hold` holds back."""
+        """Deliver everything, oldest first, except messages that `hold` selects."""
         if not self._deliver(hold, until, limit):
-            raise AssertionError(f"no rest after {limit} deliveries")
+            raise AssertionError(f"messages are still in flight after {limit} deliveries")
 
     def _deliver(
         self, hold: Callable[[Flight], bool], until: Callable[[], bool], limit: int
@@ -237,8 +231,7 @@ class Wire:
         hold: Callable[[Flight], bool] = lambda flight: False,
         until: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Time passes in steps of half a second; what arrives in between arrives, as far as
-        messages take a millisecond each."""
+        """Time passes in steps of half a second; up to 500 messages arrive in each step."""
         self._deliver(hold, until, 500)
         for _ in range(round(2 * seconds)):
             if until():
@@ -250,12 +243,10 @@ class Wire:
             self._deliver(hold, until, 500)
 
     def answer(self, k: int) -> None:
-        """The slow solver of agent k is ready."""
+        """The slow solver of agent k answers."""
         work = next(work for agent, work in self.waiting if agent == k)
         self.waiting = [item for item in self.waiting if item[1] is not work]
         self.tell(k, Done(work.key, answer(self.workers[k], work), self.now))
-
-    # --------------------------------------------------------------------------------- internal
 
     def _commit(self, k: int, after: State, effects: list[Effect], live: int | None) -> None:
         before, self.disks[k] = self.disks[k], after

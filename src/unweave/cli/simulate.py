@@ -24,7 +24,7 @@ def simulate(
             "--faults",
             metavar="PROFILE",
             help="calm (erasures and new data, but nothing breaks), lossy, crashes, partitions, "
-            "disks, slow, gone or hurricane.",
+            "disks, slow, gone or severe.",
             show_default="none",
         ),
     ] = None,
@@ -61,7 +61,7 @@ def simulate(
 
         unweave simulate clinics --faults calm
 
-        unweave simulate network.toml --faults hurricane --seed 7 --json
+        unweave simulate network.toml --faults severe --seed 7 --json
     """
     from unweave.cli.common import console, emit_json, errors, quote
     from unweave.errors import SolverError

@@ -21,7 +21,7 @@ Rules. Code, tests and pages cite them by number; docs/protocol.md gives the rea
      4. Receive. A token is acknowledged after the commit that stores it and before solving. A
         stale one is only learned from; a dead one is rebuilt; any other is held and visited.
      5. Visit. cavity = eta − factor_k[included_k], eta ← cavity + wanted; wanted is zero for
-        whoever is erased. Factor, token, receipt, tombstone and outbox are one transaction.
+        an erased agent. Factor, token, receipt, tombstone and outbox are one transaction.
      6. Attest and park. In an attestation round nothing changes: each agent adds its factor to a
         second sum and signs one statement. When all have signed, the second sum must equal eta
         bit for bit; then the token is parked and certified. A mismatch is recorded and answered
@@ -39,12 +39,12 @@ Rules. Code, tests and pages cite them by number; docs/protocol.md gives the rea
     12. Erase. A request is a durable intent. The owner writes the tombstone in the transaction of
         the visit that removes the data, not before.
     13. Depart. A majority of the original manifest declares an agent departed; voters refuse
-        while they hear it. Votes never delete the departed agent's own data, and whatever a
-        departed agent says is answered with the votes.
-    14. Rebuild. A new epoch starts from eta_0 with nobody included; each agent adds its current
+        while they hear it. Votes never delete the departed agent's own data, and every
+        message of a departed agent is answered with the votes.
+    14. Rebuild. A new epoch starts from eta_0 with no agent included; each agent adds its current
         factor when visited, without solving.
-    15. Responsibility. Whoever holds, parks or has sent a token without an acknowledgement opens
-        the rebuild if the token dies; others only purge copies.
+    15. Responsibility. The agent that holds, parks or has sent a token without an acknowledgement
+        opens the rebuild if the token dies; others only purge copies.
     16. Retrain. If the sum without a factor is outside the domain, or too far away to refine, the
         removing agent adds the request to the retrain epoch: every older factor is void, and
         every agent starts from zero.

@@ -1,8 +1,8 @@
-"""The quiet cover: everybody attests an unchanged token, then it rests (rules 5 and 6).
+"""The attestation round and its audit (rule 6).
 
-Over a cover in which nothing changes, each agent adds its factor to a second sum that started from
-eta_0 and signs the same statement. When the last one has signed, the second sum must equal eta, bit
-for bit.
+In a round in which nothing changes, each agent adds its factor to a second sum that started from
+eta_0, and signs the same statement. When all have signed, the second sum must equal eta bit for
+bit. `routing.after_visit` decides what follows.
 """
 
 from __future__ import annotations
@@ -16,42 +16,49 @@ from unweave.errors import GridOverflow
 from unweave.grid import Ints
 from unweave.persistent import NOBODY, Stack
 from unweave.protocol.certificate.write import attestation, certificate, sign_statement
-from unweave.protocol.events import UNKNOWN, Appraise, Certified, Freeze, Unknown
+from unweave.protocol.events import UNKNOWN, Appraise, Freeze, Unknown
 from unweave.protocol.gossip import attest_ready
 from unweave.protocol.merge import has_unknown_rows
-from unweave.protocol.recovery import drop_role, rebuild
-from unweave.protocol.routing import park
-from unweave.protocol.state import Hold, State, Turn, ask
+from unweave.protocol.state import State, Turn, ask
 from unweave.protocol.statements import AuditMismatch
 from unweave.protocol.token import NO_ROUND, AttestationRound, Token, digest, lacking
 
-__all__ = ["SharedSignatures", "join_round"]
+__all__ = [
+    "SharedSignatures",
+    "audit_matches",
+    "closing_certificate",
+    "is_complete",
+    "join_round",
+    "record_mismatch",
+]
 
 
-def join_round(s: State, turn: Turn, token: Token, cavity: Ints) -> bool:
-    """Attest if possible; close the cover if complete. False: the token stays here for now."""
+def join_round(s: State, turn: Turn, token: Token, cavity: Ints) -> Token | None:
+    """The token with this agent's attestation, if the agent may attest; None while its frozen
+    vector is computed."""
     if not s.terms.parks:
-        return True
+        return token
     if may_attest(s, token, cavity):
         frozen = frozen_vector(s, turn, token)
         if frozen is None and not s.terms.conjugate:
-            return False
+            return None
         token = attest(s, turn, token, cavity, frozen)
-        s.token.role = Hold(token)
-    if token.round.agents and not s.terms.beyond(token.round.agents, s.departed):
-        if token.round.statement != attestation(s.terms, token):
-            s.token.role = Hold(token._replace(round=NO_ROUND, busy=True))
-            return True  # everybody signed, but not this: a new cover
-        close(s, turn, token)
-        return False
-    return True
+    if is_complete(s, token) and token.round.statement != attestation(s.terms, token):
+        return token._replace(round=NO_ROUND, busy=True)  # all signed, but about another token
+    return token
+
+
+def is_complete(s: State, token: Token) -> bool:
+    """Whether every agent that has not departed has attested."""
+    so_far = token.round.agents
+    return s.terms.parks and bool(so_far) and not s.terms.beyond(so_far, s.departed)
 
 
 def may_attest(s: State, token: Token, cavity: Ints) -> bool:
-    """Only what will stand: nothing pending here, all neighbours know the tombstones, and (unless
-    the model is conjugate) the factor was solved against this very cavity."""
+    """Whether the attestation would hold: no erasure is pending here, all neighbours know the
+    tombstones, and (unless the model is conjugate) the factor was solved for this cavity."""
     if s.me in token.round.agents or (not token.passes and lacking(token)):
-        return False  # during the first cover every visit is a change: do not sign for nothing
+        return False  # in the first pass every visit changes the token, which voids signatures
     if s.own_intents() or has_unknown_rows(s) or not attest_ready(s):
         return False
     if s.terms.conjugate or s.tomb.out or s.own.detached:
@@ -66,7 +73,7 @@ def is_solved(s: State, token: Token, cavity: Ints) -> bool:
 
 
 def frozen_vector(s: State, turn: Turn, token: Token) -> Ints | Unknown | None:
-    """This agent's part of the estimate at the token's eta; None while it is computed."""
+    """This agent's term of the estimate at the token's eta; None while it is computed."""
     if s.terms.conjugate:
         return None
     factor = s.own.factor(token.included[s.me])
@@ -82,15 +89,13 @@ def frozen_vector(s: State, turn: Turn, token: Token) -> Ints | Unknown | None:
 def attest(
     s: State, turn: Turn, token: Token, cavity: Ints, frozen: Ints | Unknown | None
 ) -> Token:
-    """Add the own factor to the audit and sign the statement; all fields of the group together."""
+    """Add the agent's factor to the second sum and sign the statement."""
     so_far = token.round
     statement = attestation(s.terms, token)
     if so_far.agents and so_far.statement != statement:
-        so_far = (
-            AttestationRound()
-        )  # somebody wrote a statement that is not about this token: start again
+        so_far = NO_ROUND  # the statement is not about this token: start the round again
     elif so_far.agents:
-        statement = so_far.statement  # the same bytes: in one process, one object for all
+        statement = so_far.statement  # equal bytes: agents of one process share one object
     restart = not so_far.agents and s.terms.schedule == "metropolis" and s.terms.attest == "sweep"
     out = s.tomb.out or s.own.detached
     solved = s.terms.conjugate or out or is_solved(s, token, cavity)
@@ -105,13 +110,13 @@ def attest(
         unknown=isinstance(total, Unknown),
     )
     token = token._replace(round=so_far, busy=True)
-    # The attesting cover is a sweep of its own: it starts here with an empty bitmap.
+    # The attestation round is a sweep of its own, rooted here.
     return token._replace(seen=NOBODY.plus(s.me), stack=Stack()) if restart else token
 
 
 def audit_sum(s: State, token: Token, so_far: AttestationRound) -> Ints:
-    """The second sum with the own factor. Only its end has to fit the grid: it may wrap around on
-    the way, as sums of 64 bits do, and come back."""
+    """The second sum with the agent's factor. Only the final sum has to fit the grid: partial sums
+    may wrap around modulo 2^64 without harm."""
     factor = s.own.factor(token.included[s.me])
     audit = s.terms.eta0 if so_far.audit is None else so_far.audit
     return audit if factor is None else audit + factor.units
@@ -120,8 +125,8 @@ def audit_sum(s: State, token: Token, so_far: AttestationRound) -> Ints:
 def frozen_sum(
     s: State, so_far: AttestationRound, frozen: Ints | Unknown | None
 ) -> Ints | Unknown | None:
-    """The sum of the frozen vectors with the own one. Where one of them does not exist, or their
-    sum does not fit the grid, nothing can be said about it."""
+    """The sum of the frozen vectors with the agent's own. It is unknown if one of them does not
+    exist or the sum does not fit the grid."""
     if so_far.unknown or isinstance(frozen, Unknown):
         return UNKNOWN
     if frozen is None or so_far.frozen is None:
@@ -132,12 +137,15 @@ def frozen_sum(
         return UNKNOWN
 
 
-def close(s: State, turn: Turn, token: Token) -> None:
-    """Rule 6: the audit must add up; then rest, and certify every tombstone on the token."""
+def audit_matches(token: Token) -> bool:
+    """Whether the second sum equals eta, bit for bit."""
+    return token.round.audit is not None and np.array_equal(token.round.audit, token.eta)
+
+
+def closing_certificate(s: State, turn: Turn, token: Token) -> bytes | None:
+    """The certificate of every open erasure on the token, empty if there is none; None while the
+    estimate is computed."""
     so_far = token.round
-    if so_far.audit is None or not np.array_equal(so_far.audit, token.eta):
-        record_mismatch(s, turn, token)
-        return
     estimate: Mapping[str, Any] | None = None
     if so_far.unknown:
         estimate = {"kl_to_optimum": None, "method": "none: an agent could not compute its part"}
@@ -145,21 +153,18 @@ def close(s: State, turn: Turn, token: Token) -> None:
         key = ("appraise", digest(token.eta), digest(so_far.frozen))
         estimate = ask(s, turn, Appraise(key, token.eta, so_far.frozen))
         if estimate is None:
-            return
-    evidence = certificate(s, token, turn.sign, estimate) if has_open_erasures(token) else b""
-    park(s, turn, token, evidence)
-    if evidence:
-        turn.do(Certified(evidence))
+            return None
+    return certificate(s, token, turn.sign, estimate) if has_open_erasures(token) else b""
 
 
 def has_open_erasures(token: Token) -> bool:
-    """Whether there is anything on the token that this cover is the proof of."""
+    """Whether this attestation round proves an erasure or a departure."""
     return any(tomb.open or tomb.departed for tomb in token.tombs.values())
 
 
 def record_mismatch(s: State, turn: Turn, token: Token) -> None:
-    """The first mismatch is recorded for ever and answered by a rebuild; the second one halts."""
-    record = AuditMismatch.write(
+    """Keep a signed statement of the audit mismatch for ever."""
+    mismatch = AuditMismatch.write(
         s.me,
         turn.sign,
         network_id=s.terms.network_id.hex(),
@@ -167,21 +172,13 @@ def record_mismatch(s: State, turn: Turn, token: Token) -> None:
         eta=digest(token.eta).hex(),
         audit="" if token.round.audit is None else digest(token.round.audit).hex(),
     )
-    s.known.mismatches |= {record}
+    s.known.mismatches |= {mismatch}
     s.known.gossip = None
-    if s.audit_failed:
-        drop_role(s)
-    else:
-        rebuild(s, turn, "the audit did not add up to the token")
-
-
-# ------------------------------------------------------------------------------
-# Who has signed, as a cover collects it: one more at every visit.
 
 
 class SharedSignatures(Mapping[int, bytes]):
-    """Signatures and one more. Nothing is copied: agents of one process share what they have in
-    common, and thousands of them do not keep thousands of signatures each."""
+    """The signatures of a round, extended by one without a copy: thousands of agents in one process
+    share what they have in common."""
 
     __slots__ = ("_agent", "_before", "_signature", "_size")
 
@@ -202,8 +199,8 @@ class SharedSignatures(Mapping[int, bytes]):
         return (agent for agent, _ in self._pairs())
 
     def __getitem__(self, agent: int) -> bytes:
-        for who, signature in self._pairs():
-            if who == agent:
+        for signer, signature in self._pairs():
+            if signer == agent:
                 return signature
         raise KeyError(agent)
 

@@ -1,9 +1,8 @@
-"""What can happen to an agent, and what it wants done. Both are plain, frozen values.
+"""Events, which happen to an agent, and effects, which the driver carries out: frozen values.
 
-Work is asked for and answered by name: the answer to a `Work` is a `Done` with the same `key`. A
-visit that needs an answer stops and starts again from its first line when the answer is there, so
-nothing that happened in between can be overlooked: an answer whose key is no longer asked for is
-dropped.
+The answer to a `Work` is a `Done` with the same `key`. A visit that needs an answer stops, and
+starts again from its first line when the answer arrives, so it sees everything that happened in
+between. An answer whose key is no longer pending is dropped.
 """
 
 from __future__ import annotations
@@ -48,11 +47,11 @@ __all__ = [
 
 Key = tuple[Any, ...]
 
-# ---------------------------------------------------------------------------------------- events
+# Events
 
 
 class Received(NamedTuple):
-    """A neighbour's message; the driver has checked who it is from and every signature in it."""
+    """A neighbour's message; the driver has verified its sender and every signature in it."""
 
     sender: int
     message: Message
@@ -74,24 +73,24 @@ class Continue(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """The time `deadline(state)` has come. Early or repeated ticks are harmless."""
+    """`deadline(state)` has come. Early or repeated ticks are harmless."""
 
     now: float
 
 
 class EraseRequested(NamedTuple):
-    """The owner asks: erase me (`whole`), or the rows behind these commitments."""
+    """The owner asks to erase the whole agent, or the rows behind these commitments."""
 
     request: bytes  # 16 random bytes
     whole: bool
     rows: frozenset[bytes]
     now: float
-    remembered: int = 0  # of the rows: those that the data did not have when the owner asked
+    remembered: int = 0  # rows that were not in the data when the owner asked
 
 
 class VoteCast(NamedTuple):
-    """The operator of this agent says that `target` is gone for good. The driver has called it just
-    before, if it is a neighbour: after a start, that nobody was heard means nothing."""
+    """The operator of this agent votes that `target` has departed. If `target` is a neighbour, the
+    driver has just tried to reach it: shortly after a start, silence proves nothing."""
 
     target: int
     request: bytes
@@ -99,26 +98,26 @@ class VoteCast(NamedTuple):
 
 
 class DataChanged(NamedTuple):
-    """The rows behind this agent are not what they were."""
+    """The agent's data have changed."""
 
     now: float
 
 
 class WakeRequested(NamedTuple):
-    """The operator wants a new cover: a token at rest walks once more and is attested again."""
+    """The operator wants a new attestation round: a parked token walks once more."""
 
     now: float
 
 
 class CertificateKept(NamedTuple):
-    """A certificate is on the disk for good; these are the requests that it proves."""
+    """A certificate that proves these requests is on the disk for good."""
 
     requests: frozenset[bytes]
     now: float
 
 
 class InfluenceMeasured(NamedTuple):
-    """This agent's influence on the token that rests; None: nothing proper is left without it."""
+    """This agent's influence on the parked token; None: without it no proper posterior remains."""
 
     influence: float | None
     now: float
@@ -137,70 +136,68 @@ Event = (
     | InfluenceMeasured
 )
 
-# --------------------------------------------------------------------------------------- effects
+# Effects
 
 
 class Send(NamedTuple):
-    """To a neighbour, after the commit. May be lost; the protocol repeats what matters."""
+    """Send to a neighbour, after the commit. A lost message is repeated by the protocol."""
 
     to: int
     message: Message
 
 
 class Again(NamedTuple):
-    """Feed `Continue` back."""
+    """Feed `Continue` back to the agent."""
 
 
 class Refused(NamedTuple):
-    """Something was asked that cannot be done; `why` is for a person."""
+    """A request or a message was refused; `why` is for the operator."""
 
     why: str
 
 
 class StaysOut(NamedTuple):
-    """This agent's factor cannot be in the token as the others' are now; `why` is for a person."""
+    """The agent's factor does not fit the token's grid; `why` is for the operator."""
 
     why: str
 
 
 class Detach(NamedTuple):
-    """Erase the link to the data (whole agent), or what is cached of the rows that were dropped."""
+    """Erase the link to the data (`whole`), or everything cached of the dropped rows."""
 
     whole: bool
 
 
 class Certified(NamedTuple):
-    """A cover was completed: the evidence for every erasure up to here."""
+    """An attestation round closed with this certificate of every open erasure."""
 
     certificate: bytes
 
 
 class KeepCertificate(NamedTuple):
-    """This certificate proves what was asked here: keep it for good, then feed `Kept` back. Asked
-    again, with this certificate or a later one, until that has happened."""
+    """This certificate proves a request of this agent: keep it for good, then feed
+    `CertificateKept` back. Repeated, with this certificate or a later one, until that happens."""
 
     certificate: bytes
 
 
 class Opened(NamedTuple):
-    """A new epoch, and why. For logs and counters."""
+    """A new epoch was opened. For logs and counters."""
 
     why: str
 
 
 class SolveResult(NamedTuple):
-    """A solver's answer: a factor; None with keep (the current one is good enough), or None
-    without: there is no q to start from, with the own factor or without it (stay out, or, if that
-    does not change by itself, say nothing)."""
+    """A solver's answer: a factor, or None. None with `keep`: the current factor is good enough.
+    None without `keep`: there is no distribution to start from, with or without the own factor."""
 
     units: Ints | None
     keep: bool = False
-    failed: bool = False  # the solver could not do its work, for a reason that may pass
+    failed: bool = False  # the solver failed for a temporary reason
 
 
 class Unknown(NamedTuple):
-    """The answer to `Freeze` where the vector does not exist: the certificate then estimates
-    nothing."""
+    """The answer to `Freeze` if the vector does not exist: the certificate holds no estimate."""
 
 
 UNKNOWN = Unknown()
@@ -218,8 +215,8 @@ class Solve(NamedTuple):
 
 
 class Judge(NamedTuple):
-    """May the token go from `before` to `after`? Answer: True, or False: outside the domain, or so
-    far away that everybody should start from zero."""
+    """May the token go from `before` to `after`? False: `after` is outside the domain, or so far
+    away that all agents should start from zero."""
 
     key: Key
     before: Ints
@@ -227,7 +224,7 @@ class Judge(NamedTuple):
 
 
 class Freeze(NamedTuple):
-    """The additive vector that this agent contributes to the certificate's estimate at `eta`."""
+    """Compute the agent's term of the certificate's estimate at `eta`; the terms are added."""
 
     key: Key
     eta: Ints
@@ -236,7 +233,7 @@ class Freeze(NamedTuple):
 
 
 class Appraise(NamedTuple):
-    """What the certificate may say about eta, given the sum of the frozen vectors."""
+    """Compute the certificate's estimate at `eta` from the sum of the frozen vectors."""
 
     key: Key
     eta: Ints

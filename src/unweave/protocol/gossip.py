@@ -1,9 +1,13 @@
-"""What an agent spreads: state, not events.
+"""Gossip: how knowledge spreads, and which incarnation of a neighbour acknowledges it (rule 1).
 
-Each agent keeps the join of what it heard and sends it to every neighbour until that neighbour has
-acknowledged it; nothing is forwarded once, and a neighbour that says Hello has acknowledged
-nothing. The state has four parts with a digest each, and only the parts whose digest was not
-acknowledged are sent: what was put away long ago does not travel again with every small news.
+Agents spread state, not events. Each agent keeps the join of everything it has heard, and sends it
+to every neighbour until the neighbour acknowledges it. The state has four parts with a digest each;
+only parts whose digest was not acknowledged are sent.
+
+A restarted neighbour may have lost its disk or have an old one: its new incarnation has
+acknowledged nothing. Incarnations are not ordered, and their messages can arrive late. So an
+acknowledgement counts only from the incarnation that answered the latest question (`Hello`), and a
+message of another incarnation is a reason to ask again.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ __all__ = [
 
 
 def current_gossip(s: State) -> Gossip:
-    """All that this agent spreads now."""
+    """Everything that this agent spreads now."""
     if s.known.gossip is None:
         erasures = Erasures(
             open_tombs(s.known.tombs),
@@ -56,8 +60,8 @@ def current_gossip(s: State) -> Gossip:
         digests = Digests(
             _hash(sorted(s.known.compacted)),
             _erasures_digest(erasures),
-            _rest(s.token.parked),
-            _news(news),
+            _park_digest(s.token.parked),
+            _news_digest(news),
         )
         s.known.gossip = Gossip(digests, s.known.compacted, erasures, s.token.parked, news)
     return s.known.gossip
@@ -70,7 +74,7 @@ def _open(s: State, requests: frozenset[bytes]) -> frozenset[bytes]:
 
 
 def silent(s: State) -> bool:
-    """Nothing to spread: everybody knows the empty state."""
+    """Whether there is nothing to spread."""
     return not (
         s.known.tombs
         or s.known.retrain_epoch
@@ -84,7 +88,7 @@ def silent(s: State) -> bool:
 
 
 def news_for(s: State, neighbour: int) -> Gossip | None:
-    """The parts that a neighbour has not acknowledged; None if it knows everything."""
+    """The parts that a neighbour has not acknowledged; None if it has acknowledged all."""
     gossip = current_gossip(s)
     acked = s.peers.acked.get(neighbour)
     if acked is None:
@@ -102,53 +106,50 @@ def news_for(s: State, neighbour: int) -> Gossip | None:
 
 
 def untold(s: State, neighbour: int) -> Mapping[bytes, CompactedErasures]:
-    """The chapters that a neighbour has never acknowledged."""
+    """The compacted erasures that a neighbour has not acknowledged."""
     told = s.peers.told.get(neighbour, {})
-    return {name: chapter for name, chapter in s.known.compacted.items() if name not in told}
+    return {name: compacted for name, compacted in s.known.compacted.items() if name not in told}
 
 
 def attest_ready(s: State) -> bool:
-    """Whether every neighbour that has not left has acknowledged the current tombstones, and the
-    signed evidence of all of them is here."""
+    """Whether every neighbour that has not departed has acknowledged the current tombstones, and
+    this agent holds the signed evidence of all of them."""
     if not s.known.tombs and not s.known.retrain_epoch:
         return True
     if not evident(s):
         return False
     wanted = current_gossip(s).digests
-    left = s.departed
+    departed = s.departed
     for n in s.neighbours:
         acked = s.peers.acked.get(n)
-        if n not in left and (acked is None or acked[:2] != wanted[:2]):
+        if n not in departed and (acked is None or acked[:2] != wanted[:2]):
             return False
     return True
 
 
 def share(s: State, turn: Turn) -> None:
-    """Send to every neighbour what it has not acknowledged."""
+    """Send every neighbour the gossip that it has not acknowledged."""
     if silent(s):
         return
-    behind, left = False, s.departed
+    unacknowledged, departed = False, s.departed
     for n in s.neighbours:
-        if n in left:
+        if n in departed:
             if n not in s.peers.aware and "departed" not in s.timers:
                 s.timers = {**s.timers, "departed": turn.now}
             continue
         gossip = news_for(s, n)
         if gossip is not None:
             turn.send(n, Share(s.token.fence, gossip))
-            behind = True
-    if behind:
+            unacknowledged = True
+    if unacknowledged:
         s.timers = {**s.timers, "gossip": turn.now + s.terms.timeouts.resend}
 
 
 def handover(s: State, token: Token, to: int) -> Pass:
-    """The token for a neighbour, with the signed records behind its tombstones if they are news."""
+    """The token for a neighbour, with the signed evidence of its tombstones if not acknowledged."""
     if not token.tombs and not token.retrain_epoch:
         return Pass(token)
     return Pass(token, news_for(s, to))
-
-
-# ------------------------------------------------------------------------------------- digests
 
 
 def _hash(parts: Iterable[bytes]) -> bytes:
@@ -179,42 +180,33 @@ def _tombs_digest(tombs: Tombs) -> bytes:
     return h.digest()
 
 
-def _rest(rest: ParkNotice | None) -> bytes:
-    if rest is None:
+def _park_digest(parked: ParkNotice | None) -> bytes:
+    if parked is None:
         return hashlib.sha256().digest()
-    return _rest_digest(rest[:2], rest.certificate)
+    return _certificate_digest(parked[:2], parked.certificate)
 
 
-@lru_cache(maxsize=2)  # a certificate names every agent, and every agent spreads it
-def _rest_digest(place: tuple[Stamp, int], certificate: bytes) -> bytes:
+@lru_cache(maxsize=2)  # a certificate is long, and all agents of one process spread the same one
+def _certificate_digest(place: tuple[Stamp, int], certificate: bytes) -> bytes:
     return hashlib.sha256(repr(place).encode() + certificate).digest()
 
 
-def _news(part: News) -> bytes:
+def _news_digest(part: News) -> bytes:
     h = hashlib.sha256(repr(tuple(part.wake)).encode())
     for request in sorted(part.intents):
         h.update(request)
-    for raw in sorted(record.raw for record in part.mismatches):
+    for raw in sorted(mismatch.raw for mismatch in part.mismatches):
         h.update(raw)
     for agent in sorted(part.influences):
         h.update(part.influences[agent].raw)
     return h.digest()
 
 
-# ------------------------------------------------------------------------------
-# Who is there? Lives of an agent, and which of them a neighbour's word belongs to (rule 1).
-#
-# An agent that starts again may have lost its disk or have an old one: it has acknowledged
-# nothing, whatever its earlier lives have said. Lives are not ordered, and their words can arrive
-# late. So an acknowledgement counts only if it comes from the life that has answered the latest
-# question; and a word of another life is a reason to ask again.
-
-
 def hello(s: State, neighbour: int) -> Hello:
-    """The latest question to a neighbour; repeated, it stays the same. It only names what this
-    agent knows: it is repeated to neighbours that are down, and those who answer are told."""
-    said = Gossip(current_gossip(s).digests)
-    return Hello(s.token.fence, said, s.incarnation, s.peers.questions.get(neighbour, 0))
+    """The latest question to a neighbour; a repetition is equal. It carries digests only, because
+    it is repeated to neighbours that are down."""
+    digests = Gossip(current_gossip(s).digests)
+    return Hello(s.token.fence, digests, s.incarnation, s.peers.questions.get(neighbour, 0))
 
 
 def on_hello(s: State, turn: Turn, sender: int, message: Hello) -> None:
@@ -234,14 +226,14 @@ def on_hello(s: State, turn: Turn, sender: int, message: Hello) -> None:
 
 
 def welcomed(s: State, turn: Turn, sender: int, message: Welcome) -> bool:
-    """Take an answer in; whether it is the one to the latest question."""
+    """Join the answer; return whether it answers the latest question."""
     raise_fence(s, message.fence)
     join_gossip(s, turn, message.gossip)
     if (message.asker, message.question) != (s.incarnation, s.peers.questions.get(sender, 0)):
         return False
     if s.peers.incarnations.get(sender) != message.incarnation:
         if s.peers.claimed.get(sender, message.incarnation) != message.incarnation:
-            doubt(s, turn, sender)  # it answered, and then another life of it said Hello, or before
+            doubt(s, turn, sender)  # another incarnation has said Hello since the question
             return False
         s.peers.incarnations = {**s.peers.incarnations, sender: message.incarnation}
     s.peers.welcomed |= {sender}
@@ -259,11 +251,12 @@ def on_heard(s: State, turn: Turn, sender: int, message: Heard) -> None:
 
 
 def doubt(s: State, turn: Turn, sender: int) -> None:
-    """Two lives have spoken: which of them goes on? A new question; ask it until it is answered."""
+    """Two incarnations of a neighbour have sent messages: ask a new question until the running one
+    answers."""
     s.peers.acked = {n: digests for n, digests in s.peers.acked.items() if n != sender}
-    s.peers.told = {n: chapters for n, chapters in s.peers.told.items() if n != sender}
-    s.peers.incarnations = {n: boot for n, boot in s.peers.incarnations.items() if n != sender}
-    s.peers.claimed = {n: boot for n, boot in s.peers.claimed.items() if n != sender}
+    s.peers.told = {n: told for n, told in s.peers.told.items() if n != sender}
+    s.peers.incarnations = {n: i for n, i in s.peers.incarnations.items() if n != sender}
+    s.peers.claimed = {n: i for n, i in s.peers.claimed.items() if n != sender}
     s.peers.questions = {**s.peers.questions, sender: s.peers.questions.get(sender, 0) + 1}
     s.peers.welcomed -= {sender}
     turn.send(sender, hello(s, sender))

@@ -3,28 +3,28 @@
 The driver commits the durable part of the new state, then carries out the effects in order. If it
 dies in between, `start` and `resume` recompute every effect that is still outstanding.
 
-    event            what follows                                                          rule
-    ---------------  --------------------------------------------------------------------  -----
-    start            new boot nonce, quarantine, Hello to every neighbour                  1
-    Hello            hear, join, forget what the neighbour acknowledged, answer Welcome    1
-    Welcome          hear, join; when all have answered: leave quarantine, resume          1
-    Pass (token)     stale: learn only. Else hold it and acknowledge; dead: rebuild        4
-    Continue         visit: cavity, wanted, one transaction, route or rest                 5–7
-    Done             the answer that a visit waits for: visit again from its start         5
-    Ack              the neighbour has it: no longer responsible                           8
-    Share, Heard     join what a neighbour knows; note what it has acknowledged            3
-    Alive            the token lives                                                       10
-    from one who left: nothing is believed; it is answered with the votes                  13
-    EraseRequested   a durable intent                                                      12
-    VoteCast         a vote; with a quorum the target has left                             13
-    DataChanged      a new version of the data                                             11
-    Roused           a token at rest walks once more                                       11
-    Kept             the certificate of a request is on the disk: put its evidence away
-    Figured          one number about this agent is published
-    Tick             resend, go elsewhere, presume the token lost                          8–10
+    event               what follows                                                       rule
+    ------------------  -----------------------------------------------------------------  -----
+    start               new incarnation, quarantine, Hello to every neighbour              1
+    Hello               fence, join; a new incarnation has acknowledged nothing; Welcome   1
+    Welcome             fence, join; when all have answered: leave quarantine, resume      1
+    Pass                stale: learn only. Else hold and acknowledge; dead: rebuild        4
+    Continue            visit: cavity, wanted, one transaction, then send or park          5–7
+    Done                the awaited answer: visit again from the start                     5
+    Ack                 the neighbour has the token: no longer responsible                 8
+    Share, Heard        join a neighbour's knowledge; note what it has acknowledged        3
+    Alive               a heartbeat of the token                                           10
+    from a departed agent: nothing is believed; the answer is the votes                    13
+    EraseRequested      a durable intent                                                   12
+    VoteCast            a vote; with a quorum the target is departed                       13
+    DataChanged         a new version of the data                                          11
+    WakeRequested       a parked token walks once more                                     11
+    CertificateKept     the certificate is on the disk: its evidence may be compacted
+    InfluenceMeasured   the agent's influence is published
+    Tick                resend, go elsewhere, presume the token lost                       8–10
 
-After each event `settle` compares what the agent has to do with the place of rest (rule 11) and
-spreads what has grown.
+After each event `handle` compares the agent's pending work with the parked token (rule 11) and
+shares knowledge that has grown.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ __all__ = ["deadline", "handle", "resume", "start"]
 
 
 def start(
-    state: State, boot: int, now: float, sign: Sign = unsigned, *, alone: bool = False
+    state: State, incarnation: int, now: float, sign: Sign = unsigned, *, alone: bool = False
 ) -> tuple[State, list[Effect]]:
-    """Rule 1: a new process on this durable state. `alone` skips quarantine: nobody else has a past
-    (a network that begins now, in one memory)."""
-    s = state.restarted(boot)
+    """Rule 1: a new process on this durable state. `alone` skips quarantine: no agent has had
+    another incarnation (a network that begins now, in one memory)."""
+    s = state.restarted(incarnation)
     turn = Turn(now, sign)
     s.peers.alone = alone
     if alone or not s.neighbours:
@@ -104,7 +104,7 @@ def handle(state: State, event: Event, sign: Sign = unsigned) -> tuple[State, li
         check_pending_work(s, turn)
         watch_heartbeat(s, turn, state)
         if (s.known.gossip is None or s.known.gossip is not state.known.gossip) and not silent(s):
-            share(s, turn)  # it was written anew: something has grown
+            share(s, turn)
     return s, turn.effects
 
 
@@ -132,11 +132,8 @@ def _resume(s: State, turn: Turn) -> None:
     share(s, turn)
 
 
-# -------------------------------------------------------------------------------- quarantine
-
-
 def leave_quarantine(s: State, turn: Turn) -> None:
-    """Fence, learn, resume; the genesis opens epoch 1 if nobody has heard of any."""
+    """Check the role token and resume; the genesis agent opens epoch 1 if it has heard of none."""
     s.peers.synced = True
     s.timers = {k: at for k, at in s.timers.items() if k == "hello"}
     recheck(s, turn)
@@ -151,7 +148,7 @@ def leave_quarantine(s: State, turn: Turn) -> None:
 def on_tick(s: State, turn: Turn, event: Tick) -> None:
     welcome = s.timers.get("welcome")
     if not s.peers.synced and welcome is not None and welcome <= turn.now:
-        # Patience has passed: start with those who answered, if there is at least one.
+        # Start with the neighbours that answered, if there is at least one.
         s.timers = {**s.timers, "welcome": turn.now + s.terms.timeouts.welcome}
         if s.peers.welcomed:
             leave_quarantine(s, turn)
@@ -160,12 +157,9 @@ def on_tick(s: State, turn: Turn, event: Tick) -> None:
 
 def on_welcome(s: State, turn: Turn, sender: int, message: Welcome) -> None:
     if welcomed(s, turn, sender, message) and not s.peers.synced:
-        left = s.departed
-        if all(n in s.peers.welcomed or n in left for n in s.neighbours):
+        departed = s.departed
+        if all(n in s.peers.welcomed or n in departed for n in s.neighbours):
             leave_quarantine(s, turn)
-
-
-# ------------------------------------------------------------------------------------ tokens
 
 
 def on_pass(s: State, turn: Turn, sender: int, message: Pass) -> None:
@@ -214,14 +208,11 @@ def on_continue(s: State, turn: Turn, event: Continue) -> None:
 
 
 def on_done(s: State, turn: Turn, event: Done) -> None:
-    """An answer counts only while its question stands."""
+    """An answer counts only while its question is pending."""
     if event.key == s.token.pending and s.peers.synced and isinstance(s.token.role, Hold):
         s.token.pending = None
         s.token.memo = {**s.token.memo, event.key: event.result}
         visit(s, turn)
-
-
-# ------------------------------------------------------------------------------------ gossip
 
 
 def on_share(s: State, turn: Turn, sender: int, message: Share) -> None:
@@ -235,9 +226,6 @@ def on_alive(s: State, turn: Turn, sender: int, message: Alive) -> None:
     note_heartbeat(s, turn, message.stamp, message.clock)
 
 
-# ------------------------------------------------------------------------------------- table
-
-
 def on_received(s: State, turn: Turn, event: Received) -> None:
     sender = event.sender
     if sender in s.peers.suspects:
@@ -248,11 +236,11 @@ def on_received(s: State, turn: Turn, event: Received) -> None:
     if sender in s.departed:
         answer_departed(s, turn, sender, message)
         return
-    why = unsupported_claim(message, s)
-    if why is not None:
-        turn.do(Refused(f"{s.terms.name(sender)} claims {why}"))
+    claim = unsupported_claim(message, s)
+    if claim is not None:
+        turn.do(Refused(f"{s.terms.name(sender)} claims {claim}"))
         return
-    # In quarantine nothing is accepted, but Hello is answered, or a power cut would never heal.
+    # Hello is answered in quarantine too: after a power cut all agents are in quarantine.
     if s.peers.synced or isinstance(message, Hello | Welcome):
         _MESSAGES[type(message)](s, turn, sender, message)
 

@@ -1,37 +1,26 @@
-"""Agents that a quorum declared gone and that may still run: they are told so, and not listened to.
+"""Departures: votes, and agents that a quorum declared departed but that still run (rule 13).
 
-A process that was stopped while the others voted does not know the last vote. It presumes the token
-lost and opens epochs from its old copy, which may hold what was erased since. So whatever a
-departed agent says is answered with the votes, and nothing that it says is believed. One that says
-nothing, because it believes that the token rests, is told from time to time.
+A process that was stopped while the others voted does not know the votes. It presumes the token
+lost and opens epochs from its old copy, which may include data erased since. So every message of a
+departed agent is answered with the votes, and none is believed. A departed agent that sends
+nothing, because it knows of a parked token, is sent the votes at intervals.
 """
 
 from __future__ import annotations
 
-from unweave.protocol.events import (
-    Refused,
-    VoteCast,
-)
+from unweave.protocol.events import Refused, VoteCast
 from unweave.protocol.gossip import current_gossip
 from unweave.protocol.merge import count_votes
-from unweave.protocol.messages import (
-    Heard,
-    Hello,
-    Message,
-    Share,
-    Welcome,
-)
+from unweave.protocol.messages import Heard, Hello, Message, Share, Welcome
 from unweave.protocol.state import State, Turn
-from unweave.protocol.statements import (
-    Vote,
-)
+from unweave.protocol.statements import Vote
 
 __all__ = ["answer_departed", "on_vote", "tell_departed"]
 
 
 def answer_departed(s: State, turn: Turn, sender: int, message: Message) -> None:
-    """The answer to a message of an agent that has left. Hello is always answered: its process has
-    started, perhaps from an old disk. Everything else at most once per `resend`."""
+    """Answer a departed agent's message with the votes. Hello is always answered: the process has
+    started, perhaps from an old disk. Other messages are answered at most once per `resend`."""
     if isinstance(message, Hello):
         s.peers.aware -= {sender}
         gossip = current_gossip(s)
@@ -50,7 +39,7 @@ def answer_departed(s: State, turn: Turn, sender: int, message: Message) -> None
 
 
 def tell_departed(s: State, turn: Turn) -> None:
-    """Tell every neighbour that has left and has not acknowledged the votes; again after `loss`."""
+    """Send the votes to departed neighbours that have not acknowledged them; again after `loss`."""
     untold = [] if s.tomb.departed else [n for n in s.neighbours if n in s.departed - s.peers.aware]
     for n in untold:
         _remind(s, turn, n)
@@ -64,7 +53,7 @@ def _remind(s: State, turn: Turn, departed: int) -> None:
 
 
 def _possible_votes(s: State, target: int) -> int:
-    """Of all who are left, and those that were cast before their voters left."""
+    """The votes of all remaining agents, and those cast by agents that departed later."""
     cast = sum(1 for t, voter in s.known.votes if t == target and voter in s.departed)
     return s.terms.size - len(s.departed | {target}) + cast
 
@@ -76,25 +65,25 @@ def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
     if s.tomb.departed:
         turn.do(Refused("this agent was declared gone by a quorum; its vote does not count"))
     elif target == s.me:
-        turn.do(Refused("an agent cannot vote itself gone: ask it to erase itself instead"))
+        turn.do(Refused("an agent cannot vote itself gone. Fix: ask it to erase itself"))
     elif (voters := _possible_votes(s, target)) < s.terms.quorum:
         turn.do(
             Refused(
                 f"{name} can never be voted out: {s.terms.quorum} of {s.terms.size} agents must "
-                f"vote, and {voters} other{'s are' if voters != 1 else ' is'} left; start it "
-                "again, or make a new network"
+                f"vote, and {voters} other{'s' if voters != 1 else ''} can. "
+                f"Fix: start {name} again, or make a new network"
             )
         )
     elif not s.peers.synced:
-        turn.do(Refused(f"{s.terms.name(s.me)} has just started, and heard nobody yet: wait"))
+        turn.do(Refused(f"{s.terms.name(s.me)} has just started and is in quarantine. Fix: wait"))
     elif last_heard is not None and turn.now - last_heard < s.terms.timeouts.loss:
         turn.do(Refused(f"{name} was heard {turn.now - last_heard:.0f} s ago: it is not gone"))
     elif cannot_hear(s, target):
         near = ", ".join(s.terms.name(n) for n in s.terms.topology.adjacency[target])
         turn.do(
             Refused(
-                f"{s.terms.name(s.me)} is no neighbour of {name} and cannot hear it: one of its "
-                f"neighbours must vote first ({near})"
+                f"{s.terms.name(s.me)} is no neighbour of {name} and cannot hear it. "
+                f"Fix: one of its neighbours must vote first ({near})"
             )
         )
     elif (target, s.me) not in s.known.votes:
@@ -112,8 +101,8 @@ def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
 
 
 def cannot_hear(s: State, target: int) -> bool:
-    """Whether nobody who could hear the target has said that it is gone. Only neighbours hear each
-    other: the vote of anybody else seconds one of theirs, unless none of them is left."""
+    """Whether this agent must wait for a vote of the target's neighbours. Only neighbours hear each
+    other, so any other agent votes after one of them, unless all of them have departed."""
     near = s.terms.topology.adjacency[target]
     if s.me in near or any((target, n) in s.known.votes for n in near):
         return False

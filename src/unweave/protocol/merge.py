@@ -1,4 +1,10 @@
-"""What an agent does with what it hears: stamps first, then tombstones (rules 2 and 3)."""
+"""Merging what neighbours send: stamps first, then tombstones, then the rest (rules 2 and 3).
+
+A claim that forbids something needs the signatures of those who may forbid it: a tombstone the
+agent's own signed statement, a departure the votes of a quorum, a retrain epoch a tombstone that
+asks for it. Otherwise one dishonest neighbour could take out any agent. `unsupported_claim` checks
+that before a message is joined; everything that the agent knows was checked when it was learned.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +36,7 @@ from unweave.protocol.statements import (
 from unweave.protocol.token import FAR, NOTHING, Stamp, Tomb, Tombs, dead, join, requested_of
 
 __all__ = [
+    "count_votes",
     "has_unknown_rows",
     "is_carried_out",
     "join_gossip",
@@ -50,14 +57,14 @@ def raise_fence(s: State, stamp: Stamp) -> None:
             drop_role(s)
 
 
-def learn(s: State, turn: Turn, tombs: Tombs, generation: frozenset[bytes]) -> None:
-    """Rule 3: union; whatever the new tombstones forbid is wiped in the same transaction."""
+def learn(s: State, turn: Turn, tombs: Tombs, retrain_epoch: frozenset[bytes]) -> None:
+    """Rule 3: union; everything that the new tombstones forbid is wiped in the same transaction."""
     mine = s.tomb
     joined = join(s.known.tombs, tombs)
-    if joined is s.known.tombs and generation <= s.known.retrain_epoch:
+    if joined is s.known.tombs and retrain_epoch <= s.known.retrain_epoch:
         return
     s.known.tombs = joined
-    s.known.retrain_epoch |= generation
+    s.known.retrain_epoch |= retrain_epoch
     s.known.gossip = None
     compact(s)
     if s.tomb != mine:
@@ -82,8 +89,8 @@ def learn(s: State, turn: Turn, tombs: Tombs, generation: frozenset[bytes]) -> N
 
 
 def forget_own(s: State, turn: Turn, before: Tomb) -> None:
-    """An erasure of this agent that its own disk does not remember: a backup was restored. The rows
-    go again, and every factor that was computed from them."""
+    """A restored backup lacks an erasure of this agent: the rows, and every factor computed from
+    them, are wiped again."""
     if s.tomb.ids != before.ids or s.tomb.whole != before.whole:
         s.own.factors = ()
         s.own.rows += 1
@@ -94,13 +101,13 @@ def forget_own(s: State, turn: Turn, before: Tomb) -> None:
 
 
 def is_carried_out(s: State, agent: int, request: bytes) -> bool:
-    """Whether this request was carried out already, or overtaken by the end of its agent."""
+    """Whether this request was carried out, or its agent is erased or departed."""
     tomb = s.known.tombs.get(agent)
     return tomb is not None and (tomb.out or request in tomb.ids)
 
 
 def recheck(s: State, turn: Turn) -> None:
-    """Is the token this agent is responsible for still alive? Nobody purges one silently."""
+    """Rule 15: drop the role token if it is superseded, rebuild if it is dead."""
     if s.tomb.departed or s.audit_failed:
         drop_role(s)
         return
@@ -114,17 +121,13 @@ def recheck(s: State, turn: Turn) -> None:
 
 
 def has_unknown_rows(s: State) -> bool:
-    """Whether an own erasure is known by id only: which rows it covers is still to arrive."""
+    """Whether an erasure of this agent is known by id only: its rows have not arrived yet."""
     tomb = s.tomb
     return not tomb.out and bool(tomb.ids) and not tomb.open <= s.known.tombstones.keys()
 
 
-# ------------------------------------------------------------------------------
-# How an agent takes in what a neighbour knows: the join, part by part.
-
-
 def raise_fence_by(s: State, heard: Gossip) -> None:
-    """Hear every stamp in it: stamps are compared before tombstones are learned."""
+    """Raise the fence to every stamp in the gossip, before its tombstones are learned."""
     if heard.parked is not None:
         raise_fence(s, heard.parked.stamp)
     if heard.news is not None:
@@ -132,7 +135,7 @@ def raise_fence_by(s: State, heard: Gossip) -> None:
 
 
 def join_gossip(s: State, turn: Turn, heard: Gossip) -> None:
-    """Join what a neighbour knows. Stamps were compared before this, tombstones come first."""
+    """Join a neighbour's knowledge, part by part: stamps, tombstones, then the other parts."""
     if s.known.gossip is not None and heard.digests == s.known.gossip.digests:
         return
     raise_fence_by(s, heard)
@@ -142,7 +145,7 @@ def join_gossip(s: State, turn: Turn, heard: Gossip) -> None:
         _take_erasures(s, turn, heard.erasures)
     if heard.news is not None:
         _take_intents(s, heard.news.intents.values())
-    if heard.parked is not None and _supersedes_rest(heard.parked, s.token.parked):
+    if heard.parked is not None and _supersedes_notice(heard.parked, s.token.parked):
         s.token.parked = heard.parked
         s.known.gossip = None
         keep_certificate(s, turn)
@@ -150,69 +153,73 @@ def join_gossip(s: State, turn: Turn, heard: Gossip) -> None:
         _take_news(s, heard.news)
 
 
-def _supersedes_rest(rest: ParkNotice, known: ParkNotice | None) -> bool:
-    """The larger stamp; at the same one the rest that brings its certificate."""
-    if known is None or rest.stamp != known.stamp:
-        return known is None or rest.stamp > known.stamp
-    return bool(rest.certificate) and not known.certificate
+def _supersedes_notice(notice: ParkNotice, known: ParkNotice | None) -> bool:
+    """The larger stamp wins; of equal stamps, the notice with a certificate."""
+    if known is None or notice.stamp != known.stamp:
+        return known is None or notice.stamp > known.stamp
+    return bool(notice.certificate) and not known.certificate
 
 
-def _take_compacted(s: State, turn: Turn, chapters: Mapping[bytes, CompactedErasures]) -> None:
-    """Erasures that were put away: their ids are learned like any others, their evidence goes. A
-    chapter that says less than another one is not kept, whichever came first."""
+def _take_compacted(s: State, turn: Turn, heard: Mapping[bytes, CompactedErasures]) -> None:
+    """Learn the ids of compacted erasures and drop their evidence. A statement that another one
+    includes is not kept, whichever came first."""
     new = {
-        name: chapter
-        for name, chapter in chapters.items()
-        if name not in s.known.compacted and _says_more(chapter, s)
+        name: compacted
+        for name, compacted in heard.items()
+        if name not in s.known.compacted and _adds(compacted, s)
     }
     if not new:
         return
-    said = {**s.known.compacted, **new}
-    s.known.compacted = {name: c for name, c in said.items() if not _taken_up(c, new.values())}
+    joined = {**s.known.compacted, **new}
+    s.known.compacted = {name: c for name, c in joined.items() if not _included(c, new.values())}
     s.known.gossip = None
-    own = (chapter.rows for chapter in new.values() if chapter.agent == s.me)
+    own = (compacted.rows for compacted in new.values() if compacted.agent == s.me)
     _drop_rows_again(s, turn, frozenset().union(*own))
-    generation = frozenset().union(*(chapter.generation for chapter in new.values()))
-    again = [t for t in s.known.tombstones.values() if t.agent == s.me and t.retrain]
-    learn(s, turn, tombs_in(new.values()), generation)
-    again = [t for t in again if t.request in s.tomb.compacted - generation]
-    if again:
-        # A restored owner carried out again what was put away, and asked for retraining this time:
-        # the records go, and the generation needs its word.
-        chapter = CompactedErasures.write_all(s.me, turn.sign, s.terms.network_id, again)
-        s.known.compacted = {**s.known.compacted, chapter.name: chapter}
+    retrain_epoch = frozenset().union(*(compacted.retrain_epoch for compacted in new.values()))
+    repeated = [t for t in s.known.tombstones.values() if t.agent == s.me and t.retrain]
+    learn(s, turn, tombs_in(new.values()), retrain_epoch)
+    repeated = [t for t in repeated if t.request in s.tomb.compacted - retrain_epoch]
+    if repeated:
+        # A restored owner repeated a compacted erasure and asked for retraining this time. The
+        # tombstone is dropped, and the retrain epoch needs a signed statement.
+        compacted = CompactedErasures.write_all(s.me, turn.sign, s.terms.network_id, repeated)
+        s.known.compacted = {**s.known.compacted, compacted.name: compacted}
         s.known.gossip = None
 
 
-def _says_more(chapter: CompactedErasures, s: State) -> bool:
-    """Whether it has something that was not put away, or not with that generation, or takes up a
-    shorter one."""
-    if not chapter.ids <= s.known.tombs.get(chapter.agent, NOTHING).compacted:
+def _adds(compacted: CompactedErasures, s: State) -> bool:
+    """Whether the statement has an erasure or a retrain request that the known statements of its
+    agent lack, or replaces a shorter one."""
+    if not compacted.ids <= s.known.tombs.get(compacted.agent, NOTHING).compacted:
         return True
-    known = [c for c in s.known.compacted.values() if c.agent == chapter.agent]
-    generation = frozenset().union(*(c.generation for c in known))
-    return not chapter.generation <= generation or any(_taken_up(c, [chapter]) for c in known)
+    known = [c for c in s.known.compacted.values() if c.agent == compacted.agent]
+    retrain_epoch = frozenset().union(*(c.retrain_epoch for c in known))
+    return not compacted.retrain_epoch <= retrain_epoch or any(
+        _included(c, [compacted]) for c in known
+    )
 
 
-def _taken_up(chapter: CompactedErasures, others: Iterable[CompactedErasures]) -> bool:
+def _included(compacted: CompactedErasures, others: Iterable[CompactedErasures]) -> bool:
     return any(
-        c.agent == chapter.agent and chapter.ids < c.ids and chapter.generation <= c.generation
+        c.agent == compacted.agent
+        and compacted.ids < c.ids
+        and compacted.retrain_epoch <= c.retrain_epoch
         for c in others
     )
 
 
 def _take_erasures(s: State, turn: Turn, heard: Erasures) -> None:
-    records = {
-        request: record
-        for request, record in heard.tombstones.items()
-        if request not in s.known.tombs.get(record.agent, NOTHING).compacted
-        and _supersedes(record, s.known.tombstones.get(request))
+    tombstones = {
+        request: tombstone
+        for request, tombstone in heard.tombstones.items()
+        if request not in s.known.tombs.get(tombstone.agent, NOTHING).compacted
+        and _supersedes(tombstone, s.known.tombstones.get(request))
     }
     votes = {key: vote for key, vote in heard.votes.items() if key not in s.known.votes}
-    if records:
-        s.known.tombstones = {**s.known.tombstones, **records}
+    if tombstones:
+        s.known.tombstones = {**s.known.tombstones, **tombstones}
         s.known.gossip = None
-        own = (record.rows for record in records.values() if record.agent == s.me)
+        own = (tombstone.rows for tombstone in tombstones.values() if tombstone.agent == s.me)
         _drop_rows_again(s, turn, frozenset().union(*own))
     if votes:
         s.known.votes = {**s.known.votes, **votes}
@@ -221,16 +228,16 @@ def _take_erasures(s: State, turn: Turn, heard: Erasures) -> None:
     count_votes(s, turn)
 
 
-def _supersedes(record: Tombstone, known: Tombstone | None) -> bool:
-    """Two records of one request come from an owner that was restored and removed its rows again;
-    everybody keeps the same one: that which asks for more, then the larger bytes."""
+def _supersedes(new: Tombstone, known: Tombstone | None) -> bool:
+    """A restored owner may write a second tombstone for one request. All agents keep the same one:
+    the one that asks for more, then the one with the larger bytes."""
     if known is None:
         return True
-    return (record.retrain, record.whole, record.raw) > (known.retrain, known.whole, known.raw)
+    return (new.retrain, new.whole, new.raw) > (known.retrain, known.whole, known.raw)
 
 
 def _drop_rows_again(s: State, turn: Turn, rows: frozenset[bytes]) -> None:
-    """Rows of an own erasure that this disk does not remember must go again."""
+    """Drop the rows of an erasure of this agent that its disk has lost."""
     if not rows <= s.own.dropped:
         s.own.dropped |= rows
         s.own.rows += 1
@@ -253,31 +260,26 @@ def _take_news(s: State, heard: News) -> None:
     if not heard.mismatches <= s.known.mismatches:
         s.known.mismatches |= heard.mismatches
         s.known.gossip = None
-    figures = {k: f for k, f in heard.influences.items() if _is_newer(f, s.known.influences.get(k))}
-    if figures:
-        s.known.influences = {**s.known.influences, **figures}
+    known = s.known.influences
+    newer = {k: report for k, report in heard.influences.items() if _is_newer(report, known.get(k))}
+    if newer:
+        s.known.influences = {**known, **newer}
         s.known.gossip = None
     if heard.wake > s.token.wake:
         s.token.wake = heard.wake
         s.known.gossip = None
 
 
-def _is_newer(figure: InfluenceReport, known: InfluenceReport | None) -> bool:
-    return known is None or (figure.stamp, figure.raw) > (known.stamp, known.raw)
+def _is_newer(report: InfluenceReport, known: InfluenceReport | None) -> bool:
+    return known is None or (report.stamp, report.raw) > (known.stamp, known.raw)
 
-
-# ------------------------------------------------------------------------------
-# Hearsay is not enough: what forbids must be backed by the signatures of those who may forbid it.
-#
-# A tombstone of an agent needs the agent's own signed record, or its chapter; a departure needs the
-# signed votes of a quorum, and a new generation a record that asks for it. Otherwise one lying
-# neighbour could take out anybody. What this agent knows was backed when it was learned.
 
 _CLAIM_NOTHING = (Ack, Alive, Heard)
 
 
 def unsupported_claim(message: Message, s: State) -> str | None:
-    """What `message` claims without evidence, in it or known to `s`; None if it is all backed."""
+    """A claim of `message` without signed evidence, in the message or in `s`; None if there is
+    none."""
     if isinstance(message, _CLAIM_NOTHING):
         return None
     gossip = message.gossip
@@ -285,29 +287,29 @@ def unsupported_claim(message: Message, s: State) -> str | None:
         token = message.token
         if not token.tombs and not token.retrain_epoch:
             return None
-    backing = _Backing(s, gossip)
+    evidence = _Evidence(s, gossip)
     if isinstance(message, Pass):
         token = message.token
-        problem = backing.problem(token.tombs, token.retrain_epoch)
+        problem = evidence.problem(token.tombs, token.retrain_epoch)
         if problem is not None or gossip is None:
             return problem
     assert gossip is not None
-    said = gossip.erasures
-    return None if said is None else backing.problem(said.tombs, said.retrain_epoch)
+    erasures = gossip.erasures
+    return None if erasures is None else evidence.problem(erasures.tombs, erasures.retrain_epoch)
 
 
-class _Backing:
-    """The signed word that a message brings along, beside what is known."""
+class _Evidence:
+    """The signed statements in a message, beside those that the agent knows."""
 
     def __init__(self, s: State, gossip: Gossip | None) -> None:
         self.s = s
-        said = None if gossip is None else gossip.erasures
-        self.tombstones: Mapping[bytes, Tombstone] = {} if said is None else said.tombstones
-        self.votes: Mapping[tuple[int, int], Vote] = {} if said is None else said.votes
-        chapters = None if gossip is None else gossip.compacted
-        self.chapters: tuple[CompactedErasures, ...] = tuple((chapters or {}).values())
+        erasures = None if gossip is None else gossip.erasures
+        self.tombstones: Mapping[bytes, Tombstone] = {} if erasures is None else erasures.tombstones
+        self.votes: Mapping[tuple[int, int], Vote] = {} if erasures is None else erasures.votes
+        compacted = None if gossip is None else gossip.compacted
+        self.compacted: tuple[CompactedErasures, ...] = tuple((compacted or {}).values())
 
-    def problem(self, tombs: Tombs, generation: frozenset[bytes]) -> str | None:
+    def problem(self, tombs: Tombs, retrain_epoch: frozenset[bytes]) -> str | None:
         s = self.s
         if tombs is not s.known.tombs:
             for agent, tomb in tombs.items():
@@ -316,49 +318,50 @@ class _Backing:
                     problem = self._tomb(agent, tomb, known)
                     if problem is not None:
                         return problem
-        for request in generation - s.known.retrain_epoch:
+        for request in retrain_epoch - s.known.retrain_epoch:
             if not self._retrains(request):
-                return "a new generation without a signed tombstone that asks for it"
+                return "a new retrain epoch without a signed tombstone that asks for it"
         return None
 
     def _tomb(self, agent: int, tomb: Tomb, known: Tomb) -> str | None:
         name = self.s.terms.name(agent)
-        chapters = [chapter for chapter in self.chapters if chapter.agent == agent]
-        filed = known.compacted.union(*(chapter.ids for chapter in chapters))
-        if not tomb.compacted <= filed:
-            return f"that erasures of {name} were put away, without its signed chapter"
-        whole = known.whole or any(chapter.tomb.whole for chapter in chapters)
-        for request in tomb.ids - known.ids - filed:
-            record = self.tombstones.get(request)
-            if record is None or record.agent != agent:
+        own = [compacted for compacted in self.compacted if compacted.agent == agent]
+        compacted_ids = known.compacted.union(*(compacted.ids for compacted in own))
+        if not tomb.compacted <= compacted_ids:
+            return f"that erasures of {name} were compacted, without its signed statement"
+        whole = known.whole or any(compacted.tomb.whole for compacted in own)
+        for request in tomb.ids - known.ids - compacted_ids:
+            tombstone = self.tombstones.get(request)
+            if tombstone is None or tombstone.agent != agent:
                 return f"an erasure of {name} without its signed tombstone"
         if tomb.whole and not whole:
-            # A restored owner may have carried out a request twice: either record will do.
-            records = [self.tombstones.get(request) for request in tomb.ids]
-            if not any(record is not None and record.whole for record in records):
+            # A restored owner may have carried out a request twice: either tombstone suffices.
+            tombstones = [self.tombstones.get(request) for request in tomb.ids]
+            if not any(tombstone is not None and tombstone.whole for tombstone in tombstones):
                 return f"an erasure of all of {name} without its signed tombstone"
-        if tomb.departed and not known.departed and not self._elected(agent):
+        if tomb.departed and not known.departed and not self._voted_out(agent):
             return f"the departure of {name} without a quorum of signed votes"
         return None
 
     def _retrains(self, request: bytes) -> bool:
-        records = (self.s.known.tombstones.get(request), self.tombstones.get(request))
-        return any(record is not None and record.retrain for record in records) or any(
-            request in chapter.generation
-            for chapter in self.chapters
-            if chapter.agent == requested_of(request)
+        tombstones = (self.s.known.tombstones.get(request), self.tombstones.get(request))
+        return any(tombstone is not None and tombstone.retrain for tombstone in tombstones) or any(
+            request in compacted.retrain_epoch
+            for compacted in self.compacted
+            if compacted.agent == requested_of(request)
         )
 
-    def _elected(self, agent: int) -> bool:
+    def _voted_out(self, agent: int) -> bool:
         voters = {voter for target, voter in self.s.known.votes if target == agent}
         voters |= {voter for target, voter in self.votes if target == agent}
         return len(voters) >= self.s.terms.quorum
 
 
 def count_votes(s: State, turn: Turn) -> None:
-    """Rule 13: a majority of the original manifest declares an agent gone."""
+    """Rule 13: a majority of the original manifest declares an agent departed."""
     count: dict[int, int] = {}
     for target, _ in s.known.votes:
         count[target] = count.get(target, 0) + 1
-    gone: Tombs = {k: Tomb(departed=True) for k, votes in count.items() if votes >= s.terms.quorum}
-    learn(s, turn, gone, frozenset())
+    quorum = s.terms.quorum
+    departed: Tombs = {k: Tomb(departed=True) for k, votes in count.items() if votes >= quorum}
+    learn(s, turn, departed, frozenset())

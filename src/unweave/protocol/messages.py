@@ -1,4 +1,4 @@
-"""What agents say to their neighbours. Every message carries the highest stamp its sender knows."""
+"""The messages between neighbours. Every message carries the highest stamp its sender knows."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ __all__ = [
 
 
 class ParkNotice(NamedTuple):
-    """Where the token rests, and what it held; the largest stamp wins."""
+    """Where the token is parked, and what it includes; the largest stamp wins."""
 
     stamp: Stamp
     holder: int
     included: Vector[Revision]
     attested: Bitmap
-    tombs: Tombs  # the open erasures that this rest covers
-    certificate: bytes = b""  # evidence of the erasures that this rest completes
+    tombs: Tombs  # the open erasures on the token
+    certificate: bytes = b""  # of these erasures, if the attestation round was complete
 
 
 class Erasures(NamedTuple):
-    """What is erased and not yet put away, with the signed word of those who may erase it."""
+    """The open erasures, with their signed evidence."""
 
     tombs: Tombs
     retrain_epoch: frozenset[bytes]
@@ -54,7 +54,7 @@ class Erasures(NamedTuple):
 
 
 class News(NamedTuple):
-    """What changes often."""
+    """The part of a gossip that changes often."""
 
     intents: Mapping[bytes, Intent]
     mismatches: frozenset[AuditMismatch]
@@ -63,7 +63,7 @@ class News(NamedTuple):
 
 
 class Digests(NamedTuple):
-    """The names of the four parts of a gossip."""
+    """The digests of the four parts of a gossip."""
 
     compacted: bytes
     erasures: bytes
@@ -73,7 +73,7 @@ class Digests(NamedTuple):
 
 class Gossip(NamedTuple):
     """State that spreads by joining: each part is sent to each neighbour until it acknowledges the
-    part's digest. None: a part that the neighbour has acknowledged, or a rest that never was."""
+    part's digest. None: the neighbour has acknowledged the part, or no token was ever parked."""
 
     digests: Digests
     compacted: Mapping[bytes, CompactedErasures] | None = None
@@ -83,58 +83,57 @@ class Gossip(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """Tell me what I missed, and which life of yours it is that answers."""
+    """A question: asks for the receiver's knowledge and its incarnation."""
 
     fence: Stamp
     gossip: Gossip
-    incarnation: int = 0  # which of my lives is speaking
-    question: int = 0  # its number among those that this life has put to the neighbour
+    incarnation: int = 0  # of the sender
+    question: int = 0  # number of the question, counted by this incarnation per neighbour
 
 
 class Welcome(NamedTuple):
-    """The answer to Hello, and to which one: lives are not ordered, but only the one that goes on
-    can answer the latest question."""
+    """The answer to one Hello. Incarnations are not ordered, but only the running one can answer
+    the latest question."""
 
     fence: Stamp
     gossip: Gossip
-    incarnation: int = 0
-    asker: int = 0  # whose question it was: a life,
-    question: int = 0  # and its number
+    incarnation: int = 0  # of the sender
+    asker: int = 0  # the incarnation that asked
+    question: int = 0  # number of its question
 
 
 class Pass(NamedTuple):
-    """The token, handed over. With it goes the evidence of the erasures it knows, unless the
-    neighbour has acknowledged it: an id that outlives the record behind it could never be proved.
-    """
+    """The token, with the evidence of its erasures unless the neighbour has acknowledged that: an
+    id that outlives its evidence could never be proved."""
 
     token: Token
     gossip: Gossip | None = None
 
 
 class Ack(NamedTuple):
-    """I have stored the token with this stamp, or something newer."""
+    """The sender has stored the token with this stamp, or a newer one."""
 
     fence: Stamp
     stamp: Stamp
 
 
 class Alive(NamedTuple):
-    """The token lives: its stamp and its holder's clock, passed on from neighbour to neighbour."""
+    """A heartbeat of the token: its stamp and its holder's clock, relayed between neighbours."""
 
     stamp: Stamp
     clock: float
 
 
 class Share(NamedTuple):
-    """Gossip in passing."""
+    """Gossip."""
 
     fence: Stamp
     gossip: Gossip
 
 
 class Heard(NamedTuple):
-    """I have stored the gossip with these digests. Only the word of the life that goes on counts:
-    one that arrives late, from before a lost disk, does not."""
+    """The sender has stored the gossip with these digests. Counts only from the running
+    incarnation, not if it arrives late from before a lost disk."""
 
     fence: Stamp
     digests: Digests

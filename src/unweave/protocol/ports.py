@@ -31,7 +31,7 @@ class Store(Protocol):
     """
 
     def load(self, terms: Terms, me: int) -> State | None:
-        """The last committed state, not booted yet; None if nothing was ever committed."""
+        """The last committed state, not started yet; None if nothing was ever committed."""
 
     def commit(self, before: State, after: State) -> None:
         """Make `after` durable. `before` is the state that was committed or loaded last."""
@@ -64,7 +64,7 @@ Deliver = Callable[[int, bytes], Awaitable[list[bytes]]]  # (sender, message) â†
 
 
 class Transport(Protocol):
-    """Carries signed messages between neighbours; both ends know who the other one is.
+    """Carries signed messages between neighbours; both ends have verified each other's identity.
 
     `send` raises `TransportError` if the message was not delivered and answered in time. A receiver
     that has begun to handle a message is not interrupted.

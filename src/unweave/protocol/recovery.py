@@ -1,7 +1,7 @@
-"""New epochs: how a token that was lost, outrun or killed starts again (rules 0, 14, 15).
+"""New epochs: how a token that was lost, superseded or dead starts again (rules 0, 14, 15).
 
-A new epoch outranks every stamp its opener has heard of. Nothing is lost by it, because each agent
-corrects a token from the revision that it includes to its current one.
+A new epoch supersedes every stamp that its opener has heard of. It loses nothing, because each
+agent corrects a token from the included revision to its current one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["drop_role", "empty_token", "first_hash", "hold", "open_epoch", "rebu
 
 
 def drop_role(s: State) -> None:
-    """Stop being responsible; whatever was being computed is no longer wanted."""
+    """Stop being responsible for a token; running work is no longer awaited."""
     s.token.role = IDLE
     s.token.pending = None
     s.token.memo = {}
@@ -32,13 +32,13 @@ def hold(s: State, turn: Turn, token: Token) -> None:
     turn.do(Again())
 
 
-def first_hash(run: bytes) -> bytes:
-    """Where the chain of receipts starts."""
-    return hashlib.sha256(b"unweave receipts" + run).digest()
+def first_hash(network_id: bytes) -> bytes:
+    """The start of the hash chain of receipts."""
+    return hashlib.sha256(b"unweave receipts" + network_id).digest()
 
 
 def empty_token(s: State, stamp: Stamp) -> Token:
-    """eta = eta_0, nobody included."""
+    """eta = eta_0, no agent included."""
     return Token(
         network_id=s.terms.network_id,
         stamp=stamp,
@@ -57,7 +57,7 @@ def empty_token(s: State, stamp: Stamp) -> Token:
 
 
 def next_epoch(s: State) -> Stamp:
-    """Above everything heard of; number 1 belongs to the genesis."""
+    """Above every stamp heard of. Number 1 belongs to the genesis agent (rule 0)."""
     number = max(s.token.last, s.token.fence).epoch + 1
     if s.me != s.terms.genesis:
         number = max(number, 2)
@@ -65,7 +65,7 @@ def next_epoch(s: State) -> Stamp:
 
 
 def open_epoch(s: State, turn: Turn, base: Token | None, why: str) -> None:
-    """A new epoch from `base`, or from nothing: each agent then adds its factor when visited."""
+    """Open an epoch from `base`, or from eta_0: each agent then adds its factor when visited."""
     drop_role(s)
     if s.audit_failed or s.tomb.departed:
         return
@@ -80,5 +80,5 @@ def open_epoch(s: State, turn: Turn, base: Token | None, why: str) -> None:
 
 
 def rebuild(s: State, turn: Turn, why: str) -> None:
-    """One cover, no retraining, always safe."""
+    """Rule 14: open an epoch from eta_0. It costs one pass and no solve, and is always safe."""
     open_epoch(s, turn, None, why)

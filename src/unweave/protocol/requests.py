@@ -1,4 +1,4 @@
-"""What operators ask of their agent: erase, vote, look at new data, walk on (rules 11–13)."""
+"""Requests of the agent's operator: erase, read new data, wake the token (rules 11 and 12)."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ __all__ = [
 ]
 
 
-# Bytes of evidence that may wait for a certificate before further requests must wait too.
+# Bytes of evidence without a certificate, above which further requests are refused.
 UNPROVED = 8 << 20
 
 
 def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
-    """Rule 12: a durable intent. The tombstone is written by the removal visit, not before, or the
-    live token would die and every erasure would cost a rebuild."""
+    """Rule 12: record a durable intent. The removal visit writes the tombstone: an earlier one
+    would kill the token, and every erasure would cost a rebuild."""
     if s.tomb.departed:
         turn.do(Refused("this agent was declared gone by a quorum; nothing of it is included"))
     elif event.request in s.known.intents or event.request in s.tomb.ids:
-        return  # asked again: one intent is enough
+        return  # a repeated request
     elif s.tomb.whole:
         turn.do(Refused("it has erased itself already; the certificate of that request covers it"))
     elif unproved_bytes(s) + 40 * len(event.rows) > UNPROVED:
         turn.do(
             Refused(
-                "too many erasures wait for their certificate: ask again when the token has "
-                "rested (`unweave status` says who is missing)"
+                "too many erasures wait for their certificate. Fix: ask again when the token is "
+                "parked (`unweave status` names the agents that are missing)"
             )
         )
     else:
@@ -51,7 +51,7 @@ def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
 def record_intent(
     s: State, sign: Sign, request: bytes, whole: bool, rows: frozenset[bytes], remembered: int
 ) -> None:
-    """From now on nothing of these rows is learned, and the token is awaited to take them out."""
+    """From now on the agent learns nothing from these rows; the next visit takes them out."""
     intent = Intent.write(
         s.me,
         sign,
@@ -70,17 +70,19 @@ def record_intent(
 
 
 def unproved_bytes(s: State) -> int:
-    """The size of the evidence that waits for a certificate, as far as this agent can tell."""
-    left = s.departed
+    """The size of the evidence that waits for a certificate, as far as this agent knows."""
+    departed = s.departed
     waiting = [
-        t for r, t in s.known.tombstones.items() if r not in s.known.proved and t.agent not in left
+        t
+        for r, t in s.known.tombstones.items()
+        if r not in s.known.proved and t.agent not in departed
     ]
-    return sum(len(record.raw) for record in (*s.known.intents.values(), *waiting))
+    return sum(len(statement.raw) for statement in (*s.known.intents.values(), *waiting))
 
 
 def on_data(s: State, turn: Turn, event: DataChanged) -> None:
     s.own.data += 1
-    s.own.infeasible_at = None  # the solver may think otherwise of the new data
+    s.own.infeasible_at = None  # the solver may accept the new data
     revisit(s, turn)
 
 
@@ -91,10 +93,10 @@ def on_wake_requested(s: State, turn: Turn, event: WakeRequested) -> None:
 
 
 def on_influence_measured(s: State, turn: Turn, event: InfluenceMeasured) -> None:
-    """Published beside the place of rest that it belongs to."""
+    """Publish the influence beside the park notice that it belongs to."""
     if s.token.parked is None:
         return
-    figure = InfluenceReport.write(
+    report = InfluenceReport.write(
         s.me,
         turn.sign,
         network_id=s.terms.network_id.hex(),
@@ -102,13 +104,14 @@ def on_influence_measured(s: State, turn: Turn, event: InfluenceMeasured) -> Non
         stamp=list(s.token.parked.stamp),
         influence=event.influence,
     )
-    if s.known.influences.get(s.me) != figure:
-        s.known.influences = {**s.known.influences, s.me: figure}
+    if s.known.influences.get(s.me) != report:
+        s.known.influences = {**s.known.influences, s.me: report}
         s.known.gossip = None
 
 
 def revisit(s: State, turn: Turn) -> None:
-    """What is wanted has changed while the token is here: look again, without the old answers."""
+    """The wanted factor may have changed while the token is here: visit again, without the old
+    answers."""
     s.token.pending, s.token.memo = None, {}
     if s.peers.synced and isinstance(s.token.role, Hold):
         turn.do(Again())

@@ -1,16 +1,37 @@
-"""Where the token goes after a visit, and when a pass is over (rule 7)."""
+"""Where the token goes: after a visit, and when it is woken (rules 6, 7, 10 and 11).
+
+`after_visit` is the one place that decides what happens after a visit; the functions that it calls
+answer its questions or carry out its decision. `check_pending_work` compares, after every event,
+what the agent has to do with the parked token.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from unweave.graph import Topology
-from unweave.graph.schedules import metropolis_next, route_key, seek_next, sweep_next, sweep_order
+from unweave.graph.schedules import (
+    SweepStep,
+    metropolis_next,
+    route_key,
+    seek_next,
+    sweep_next,
+    sweep_order,
+)
+from unweave.grid import Ints
 from unweave.persistent import NOBODY, Stack
+from unweave.protocol.audit import (
+    audit_matches,
+    closing_certificate,
+    is_complete,
+    join_round,
+    record_mismatch,
+)
 from unweave.protocol.compaction import keep_certificate
+from unweave.protocol.events import Certified
 from unweave.protocol.gossip import attest_ready, handover
 from unweave.protocol.messages import ParkNotice
-from unweave.protocol.recovery import drop_role, hold
+from unweave.protocol.recovery import drop_role, hold, rebuild
 from unweave.protocol.state import Hold, Idle, Out, Parked, State, Turn
 from unweave.protocol.timers import is_parked, set_loss_timer
 from unweave.protocol.token import (
@@ -23,39 +44,66 @@ from unweave.protocol.token import (
     open_tombs,
 )
 
-__all__ = ["check_pending_work", "park", "send_on", "watch_heartbeat"]
+__all__ = ["after_visit", "check_pending_work", "watch_heartbeat"]
 
 
-def send_on(s: State, turn: Turn) -> None:
-    """Send the token on, keep it for another iteration, or park it."""
-    assert isinstance(s.token.role, Hold)
-    token = s.token.role.token
-    skip = s.peers.suspects
-    left = s.departed
-    if left:
-        skip = skip | left
+def after_visit(s: State, turn: Turn, token: Token, cavity: Ints) -> None:
+    """Rules 6 and 7: decide, after a visit, where the token goes. In this order:
+
+    1. An answer for the attestation is awaited: the token stays, and the answer repeats the visit.
+    2. The attestation round is complete: audit it and park; rebuild after a mismatch.
+    3. An erasure is pending: seek it.
+    4. The pass is over: park if the pass changed nothing, otherwise start the next pass.
+    5. The schedule names the next agent.
+    """
+    s.token.role = Hold(token)
+    attested = join_round(s, turn, token, cavity)
+    if attested is None:
+        return
+    token = attested
+    s.token.role = Hold(token)
+    if is_complete(s, token):
+        if not audit_matches(token):
+            record_mismatch(s, turn, token)
+            if s.audit_failed:
+                drop_role(s)
+            else:
+                rebuild(s, turn, "the audit did not add up to the token")
+            return
+        evidence = closing_certificate(s, turn, token)
+        if evidence is not None:
+            park(s, turn, token, evidence)
+        return
+
+    skip = s.peers.suspects | s.departed
     target = seek_target(s, skip)
     if target is not None:
-        go(s, turn, token._replace(stack=Stack()), target)
-    elif sweeping(s, token):
-        order = sweep_order_of(s)
-        # Nobody waits for one that left; a suspect may answer somebody else, so it stays unseen.
-        step = sweep_next(s.terms.topology, s.me, token.stack, token.seen | left, order, skip)
-        if step.done:
-            end_pass(s, turn, token, step.next, skip)
-        else:
-            go(s, turn, token._replace(seen=step.visited, stack=step.stack), step.next)
-    else:
-        # An agent that is known not to answer is not waited for: the token rests, and the agent
-        # wakes it when it is back. Otherwise the walk would go on at the network's full speed.
-        if not s.terms.beyond(token.seen, skip):
-            passes = next_pass(s, token, skip)
-            if passes is None:
-                park(s, turn, token, b"")
-                return
-            token = token._replace(seen=NOBODY, passes=passes, busy=False)
-        key = route_key(s.terms.seed, token.stamp.epoch, token.stamp.hop)
-        go(s, turn, token, metropolis_next(s.terms.topology, s.me, key, skip))
+        send(s, turn, token._replace(stack=Stack()), target)
+        return
+    step = scheduled_step(s, token, skip)
+    if not step.done:
+        send(s, turn, token._replace(seen=step.visited, stack=step.stack), step.next)
+        return
+    passes = next_pass(s, token, skip)
+    if passes is None:
+        park(s, turn, token, b"")
+        return
+    token = token._replace(passes=passes, busy=False, seen=NOBODY, stack=step.stack)
+    send(s, turn, token, step.next)
+
+
+def scheduled_step(s: State, token: Token, skip: frozenset[int]) -> SweepStep:
+    """The schedule's next agent, and whether this visit ends the pass."""
+    topology = s.terms.topology
+    if sweeping(s, token):
+        # No agent waits for a departed one. A suspect may answer another agent: it stays unseen.
+        visited = token.seen | s.departed
+        return sweep_next(topology, s.me, token.stack, visited, sweep_order_of(s), skip)
+    key = route_key(s.terms.seed, token.stamp.epoch, token.stamp.hop)
+    to = metropolis_next(topology, s.me, key, skip)
+    # A pass does not wait for suspects: the token is parked, and a suspect that is back wakes it.
+    # Otherwise the walk would go on at the network's full speed.
+    return SweepStep(to, token.stack, token.seen, not s.terms.beyond(token.seen, skip))
 
 
 def sweeping(s: State, token: Token) -> bool:
@@ -74,16 +122,16 @@ def sweep_order_of(s: State) -> tuple[int, ...]:
 
 
 def seek_target(s: State, skip: frozenset[int]) -> int | None:
-    """The next agent on the way to the nearest pending erasure.
+    """The next agent on the shortest path to the nearest pending erasure.
 
-    Each way is tried once: a token that comes back found the target down, and would be sent back
-    and forth for ever. The schedule goes on then, and the target wakes the token when it is back.
+    Each route is tried once: a token that comes back found the target down, and would be sent back
+    and forth for ever. The schedule goes on, and the target wakes the token when it is back.
     """
     if not s.known.intents or s.terms.forget != "seek":
         return None
     assert s.token.held is not None
     epoch = s.token.held.stamp.epoch
-    tried = frozenset(way for way in s.token.tried_routes if way[0] == epoch)
+    tried = frozenset(route for route in s.token.tried_routes if route[0] == epoch)
     targets = {i.agent for i in s.known.intents.values() if i.agent != s.me and i.agent not in skip}
     for agent in by_distance(s.terms.topology, s.me, frozenset(targets)):
         without = frozenset(hop for _, target, hop in tried if target == agent)
@@ -95,8 +143,8 @@ def seek_target(s: State, skip: frozenset[int]) -> int | None:
 
 
 def by_distance(topology: Topology, here: int, targets: frozenset[int]) -> Iterator[int]:
-    """The nearest target first. It will mostly do: the others are searched for from here only if
-    it does not, because a search costs as much as the graph is large."""
+    """The nearest target first. The others are sorted only if the caller asks for them: that costs
+    a search of the whole graph."""
     if targets:
         first = int(topology.nearest(targets)[here])
         yield first
@@ -104,8 +152,8 @@ def by_distance(topology: Topology, here: int, targets: frozenset[int]) -> Itera
         yield from sorted(targets - {first}, key=lambda k: (away[k], k))
 
 
-def go(s: State, turn: Turn, token: Token, to: int) -> None:
-    """Hand over, in the transaction of the visit; a self-loop is one more hop."""
+def send(s: State, turn: Turn, token: Token, to: int) -> None:
+    """Send the token, in the transaction of the visit; a self-loop is one more hop."""
     token = token._replace(stamp=token.stamp.next(s.incarnation))
     s.token.last = s.token.fence = max(s.token.fence, token.stamp)
     s.token.copy = token
@@ -123,22 +171,12 @@ def go(s: State, turn: Turn, token: Token, to: int) -> None:
     turn.send(to, handover(s, token, to))
 
 
-def end_pass(s: State, turn: Turn, token: Token, root: int, skip: frozenset[int]) -> None:
-    """The pass is over: rest if it changed nothing, else start another one at its root."""
-    passes = next_pass(s, token, skip)
-    if passes is None:
-        park(s, turn, token, b"")
-        return
-    token = token._replace(passes=passes, busy=False, seen=NOBODY, stack=Stack())
-    go(s, turn, token, root)
-
-
 def next_pass(s: State, token: Token, skip: frozenset[int]) -> int | None:
-    """The number of the next pass; None: this one changed nothing, so rest.
+    """The number of the next pass; None: this pass changed nothing, so the token is parked.
 
-    Agents that were visited and stay out, because their data cannot be read or do not fit, would be
-    waited for for ever. If nobody else is waited for, no further pass can change anything:
-    the last one comes now, in which everybody attests the token as it is, not converged.
+    A visited agent may stay out because its data cannot be read or do not fit. If only such agents
+    are missing, no further pass can change anything: the last pass comes now, in which every agent
+    attests the token as it is, not converged.
     """
     if token.busy or not s.terms.parks:
         return token.passes + 1
@@ -149,7 +187,7 @@ def next_pass(s: State, token: Token, skip: frozenset[int]) -> int | None:
 
 
 def park(s: State, turn: Turn, token: Token, certificate: bytes) -> None:
-    """Rest here and say so; the rest is pending if somebody has not attested."""
+    """Park the token here. Without a complete attestation round it stays pending."""
     token = token._replace(stamp=token.stamp.next(s.incarnation))
     s.token.last = s.token.fence = max(s.token.fence, token.stamp)
     s.token.copy = token
@@ -162,14 +200,16 @@ def park(s: State, turn: Turn, token: Token, certificate: bytes) -> None:
     s.known.gossip = None
     keep_certificate(s, turn)
     s.timers = {k: at for k, at in s.timers.items() if k not in ("resend", "ack", "loss")}
+    if certificate:
+        turn.do(Certified(certificate))
 
 
 def unpark(s: State, turn: Turn) -> None:
-    """Rule 11: somebody has business. The bitmap starts empty, or nobody would be visited."""
+    """Rule 11: wake the parked token. `seen` starts empty, or no agent would be visited."""
     assert isinstance(s.token.role, Parked)
     token = s.token.role.token
-    # A pending rest was no end: passes go on, or somebody who cannot be solved for would never
-    # reach the last one.
+    # A token parked before its round was complete keeps its count of passes: otherwise an agent
+    # that no solver can serve would never reach the last pass.
     pending = bool(s.terms.beyond(token.round.agents, s.departed))
     token = token._replace(
         stamp=token.stamp.next(s.incarnation),
@@ -183,12 +223,8 @@ def unpark(s: State, turn: Turn) -> None:
     hold(s, turn, token)
 
 
-# ------------------------------------------------------------------------------
-# What an agent has to do with a token that rests; who gives signs of life (rules 10 and 11).
-
-
 def check_pending_work(s: State, turn: Turn) -> None:
-    """Rule 11, level-triggered: business is durable, so a lost wake-up call is repeated."""
+    """Rule 11, level-triggered: pending work is durable, so a lost wake-up is repeated."""
     if s.audit_failed or s.tomb.departed:
         if not isinstance(s.token.role, Idle):
             drop_role(s)
@@ -203,48 +239,48 @@ def check_pending_work(s: State, turn: Turn) -> None:
 
 
 def has_pending_work(s: State) -> bool:
-    """Whether the token that rests must come here, or this agent must let it go."""
-    rest = s.token.parked
-    assert rest is not None
-    if rest.holder == s.me and not (
-        isinstance(s.token.role, Parked) and s.token.role.token.stamp == rest.stamp
+    """Whether the parked token must visit this agent, or this agent has lost the parked token."""
+    parked = s.token.parked
+    assert parked is not None
+    if parked.holder == s.me and not (
+        isinstance(s.token.role, Parked) and s.token.role.token.stamp == parked.stamp
     ):
         return True
     if s.tomb.departed:
         return False
-    if s.own_intents() or not includes(rest.tombs, s.known.tombs):
-        return True  # an erasure that this rest does not cover
+    if s.own_intents() or not includes(parked.tombs, s.known.tombs):
+        return True  # the parked token does not cover an erasure
     current = s.own.current
-    included = rest.included[s.me]
+    included = parked.included[s.me]
     if s.tomb.out or s.own.detached:
         return bool(included.counter) or unattested(s)
     if current is None:
-        # Not in yet: the token must come here, unless it has been here and nothing has changed.
-        return bool(included.counter) or rest.included != s.own.infeasible_at or unattested(s)
+        # Not included: the token must visit, unless it has visited and nothing has changed since.
+        return bool(included.counter) or parked.included != s.own.infeasible_at or unattested(s)
     stale = current.rows != s.own.rows or current.data != s.own.data
-    if stale and rest.included == s.own.infeasible_at:
-        stale = False  # the solver has looked at them, and refused: not before something changes
+    if stale and parked.included == s.own.infeasible_at:
+        stale = False  # the solver refused the new data: not again before something changes
     return stale or current.revision != included or unattested(s)
 
 
 def unattested(s: State) -> bool:
-    """Whether a visit would add this agent's word. Unless the model is conjugate, nobody signs an
-    incomplete token: to wake it before the missing have come would be to wake it for ever."""
-    rest = s.token.parked
-    if rest is None or s.me in rest.attested or not attest_ready(s):
+    """Whether a visit would add this agent's attestation. Unless the model is conjugate, no agent
+    attests an incomplete token: agents that woke it for that would wake it for ever."""
+    parked = s.token.parked
+    if parked is None or s.me in parked.attested or not attest_ready(s):
         return False
     if s.terms.conjugate or s.tomb.out or s.own.detached:
         return True
     return all(
         revision.counter or k == s.me or s.known.tombs.get(k, NOTHING).out
-        for k, revision in enumerate(rest.included)
+        for k, revision in enumerate(parked.included)
     )
 
 
 def watch_heartbeat(s: State, turn: Turn, before: State) -> None:
-    """Rule 10: whoever has the token gives signs of life; everybody else waits for them. The wait
-    starts anew when the token has been handed over or a rest has ended: the silence before counts
-    against nobody."""
+    """Rule 10: the agent that has the token sends heartbeats, the others wait for them. The wait
+    starts anew when the token was handed over or is no longer parked: earlier silence does not
+    count."""
     if isinstance(s.token.role, Idle):
         if not isinstance(before.token.role, Idle) or (
             before.token.parked is not None and is_parked(before) and not is_parked(s)

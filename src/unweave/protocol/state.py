@@ -1,4 +1,7 @@
-"""What an agent knows. A transition works on a fork, so an old state never changes."""
+"""The state of one agent, and what a transition may use beside it (`Turn`, `ask`).
+
+A transition works on a fork of the state, so an old state never changes.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ __all__ = [
 
 
 class Factor(NamedTuple):
-    """A revision of the agent's contribution, and what it was computed from."""
+    """A revision of the agent's factor, and the versions that it was computed from."""
 
     revision: Revision
     units: Ints
@@ -58,20 +61,20 @@ class Idle(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Visiting."""
+    """The token is here and is being visited."""
 
     token: Token
 
 
 class Out(NamedTuple):
-    """Sent, not acknowledged yet."""
+    """The token was sent to `to` and is not acknowledged yet."""
 
     token: Token
     to: int
 
 
 class Parked(NamedTuple):
-    """At rest here."""
+    """The token is parked here."""
 
     token: Token
 
@@ -98,21 +101,21 @@ class _Group:
 
 
 class TokenState(_Group):
-    """What the agent knows of the token: its own responsibility for it, and the newest stamps."""
+    """The agent's responsibility for a token, and the newest stamps it knows."""
 
     # durable
-    last: Stamp = NEVER  # highest accepted stamp, inclusive: what was seen
-    fence: Stamp = NEVER  # highest stamp heard of, exclusive: what is superseded
+    last: Stamp = NEVER  # highest accepted stamp; a token with this stamp was seen
+    fence: Stamp = NEVER  # highest stamp heard of; a token with a smaller one is superseded
     role: Role = IDLE
-    copy: Token | None = None  # the last token that left this agent, for reading and for recovery
+    copy: Token | None = None  # the last token sent from here, for reading and for recovery
     parked: ParkNotice | None = None  # the newest known parked token
-    wake: Stamp = NEVER  # the newest parked token that somebody has pending work with
+    wake: Stamp = NEVER  # the newest parked token for which an agent has pending work
 
     # volatile
     pending: Key | None = None  # the work that is running
-    memo: Mapping[Key, Any] = _NONE  # answers that the current visit has already got
+    memo: Mapping[Key, Any] = _NONE  # answers that the current visit has received
     heartbeat: tuple[Stamp, float] = (NEVER, 0.0)
-    relay: bool = False  # the heartbeat has not been passed on yet
+    relay: bool = False  # the heartbeat was not relayed yet
     losses: int = 0  # how often the loss timer fired without a heartbeat
     tried_routes: frozenset[tuple[int, int, int]] = frozenset()  # (epoch, target, neighbour)
 
@@ -132,7 +135,7 @@ class Contribution(_Group):
     rows: int = 0  # version of the row set
     data: int = 0  # version of the data
     dropped: frozenset[bytes] = frozenset()  # commitments of rows that must never be used again
-    detached: bool = False  # the agent erased itself: no rows are left
+    detached: bool = False  # the agent erased itself: no rows remain
     receipts: tuple[SignedStatement, ...] = ()
 
     # volatile
@@ -151,7 +154,7 @@ class Contribution(_Group):
 
 
 class Knowledge(_Group):
-    """What spreads by joining: erasures, requests, votes, audits that did not add up."""
+    """Knowledge that spreads by joining: erasures, requests, votes, audit mismatches."""
 
     # durable
     tombs: Tombs = _NONE
@@ -165,21 +168,19 @@ class Knowledge(_Group):
 
     # volatile
     influences: Mapping[int, InfluenceReport] = _NONE
-    gossip: Gossip | None = None  # what is spread, cached until it grows
+    gossip: Gossip | None = None  # all of it as gossip, cached until it grows
 
 
 class Peers(_Group):
-    """What the agent knows of its neighbours' processes; all of it is volatile."""
+    """Knowledge about the neighbours' processes; all of it is volatile."""
 
     synced: bool = False  # quarantine is over
     alone: bool = False  # started without quarantine: no agent has had another incarnation
     incarnations: Mapping[int, int] = _NONE  # neighbour → the incarnation that answered last
-    claimed: Mapping[int, int] = (
-        _NONE  # neighbour → the one that said Hello since the last question
-    )
+    claimed: Mapping[int, int] = _NONE  # neighbour → the one that said Hello since the question
     questions: Mapping[int, int] = _NONE  # neighbour → how often its incarnation was in doubt
-    acked: Mapping[int, Digests] = _NONE  # neighbour → what it has acknowledged
-    told: Mapping[int, Mapping[bytes, CompactedErasures]] = _NONE  # and which compacted erasures
+    acked: Mapping[int, Digests] = _NONE  # neighbour → the digests it has acknowledged
+    told: Mapping[int, Mapping[bytes, CompactedErasures]] = _NONE  # … the compacted erasures
     welcomed: frozenset[int] = frozenset()  # the neighbours that answered
     suspects: frozenset[int] = frozenset()
     heard: Mapping[int, float] = _NONE  # neighbour → when it was last heard
@@ -187,7 +188,7 @@ class Peers(_Group):
     aware: frozenset[int] = frozenset()  # departed neighbours that have acknowledged the votes
 
 
-# What survives a crash, and the group that holds it. `start` and `resume` make everything else.
+# The fields that survive a crash, and their group. `start` and `resume` restore everything else.
 DURABLE = {
     **dict.fromkeys(("last", "fence", "role", "copy", "parked", "wake"), "token"),
     **dict.fromkeys(("factors", "counter", "solved_for", "rows"), "own"),
@@ -249,15 +250,13 @@ class State:
     def set_durable(self, name: str, value: Any) -> None:
         setattr(getattr(self, DURABLE[name]), name, value)
 
-    # ------------------------------------------------------------------ reading
-
     @property
     def neighbours(self) -> tuple[int, ...]:
         return self.terms.topology.adjacency[self.me]
 
     @property
     def tomb(self) -> Tomb:
-        """What is erased of this agent."""
+        """The tomb of this agent."""
         tombs = self.known.tombs
         return tombs.get(self.me, NOTHING) if tombs else NOTHING
 
@@ -268,26 +267,22 @@ class State:
 
     @property
     def audit_failed(self) -> bool:
-        """Two audits did not add up: no token is accepted, sent or served."""
+        """After two audit mismatches no token is accepted, sent or served."""
         return len(self.known.mismatches) >= 2
 
     def own_intents(self) -> list[Intent]:
-        """Requests about this agent that were not carried out yet."""
+        """The requests about this agent that are not carried out yet."""
         intents = self.known.intents
         return [i for i in intents.values() if i.agent == self.me] if intents else []
 
 
-# ------------------------------------------------------------------------------
-# One turn of one agent: the clock, the pen, and the effects gathered so far.
-
-
 def unsigned(payload: bytes) -> bytes:
-    """The null signer, for simulations in which nobody lies."""
+    """The null signer, for simulations without dishonest agents."""
     return b""
 
 
 class Turn:
-    """What a rule may use beside the state: the time and the agent's signature are arguments."""
+    """One transition: the time, the agent's signer, and the effects so far."""
 
     __slots__ = ("effects", "now", "sign")
 
@@ -303,12 +298,8 @@ class Turn:
         self.effects.append(Send(to, message))
 
 
-# ------------------------------------------------------------------------------
-# Asking the driver for work: once per question, until the question changes.
-
-
 def ask(s: State, turn: Turn, work: Work) -> Any:
-    """The answer to `work`, or None after asking for it."""
+    """The answer to `work`; None while it is awaited. The driver is asked once per key."""
     key: Key = work.key
     if key in s.token.memo:
         return s.token.memo[key]

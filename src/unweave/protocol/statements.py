@@ -1,8 +1,8 @@
-"""Signed records: small statements that agents pass on unchanged.
+"""Signed statements, which agents pass on unchanged.
 
-A record carries the bytes that its author signed; readers parse those bytes and never re-serialise
-them, so a signature always covers exactly what was signed. The bytes are JSON, the signature covers
-their pre-authentication encoding (DSSE) under the record's type.
+A statement carries the bytes that its author signed. Readers parse these bytes and never serialise
+them again. The bytes are JSON (`CompactedErasures`: binary); the signature covers their
+pre-authentication encoding (DSSE) under the statement's type.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def pae(kind: str, payload: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class SignedStatement:
-    """Bytes, who signed them, and the signature; equal iff the bytes are equal."""
+    """Bytes, their author and the signature; equal iff the bytes are equal."""
 
     raw: bytes
     author: int
@@ -60,7 +60,7 @@ class SignedStatement:
     def body(self) -> dict[str, Any]:
         value = json.loads(self.raw)
         if not isinstance(value, dict):
-            raise ValueError(f"{self.kind}: the record is not a JSON object")
+            raise ValueError(f"{self.kind}: the statement is not a JSON object")
         return value
 
     @cached_property
@@ -80,7 +80,7 @@ class SignedStatement:
 
 
 class _ErasureStatement(SignedStatement):
-    """What an intent and a tombstone share: a request, its agent and its scope."""
+    """The common part of intents and tombstones: a request, its agent and its scope."""
 
     @property
     def network_id(self) -> str:
@@ -105,30 +105,30 @@ class _ErasureStatement(SignedStatement):
 
     @property
     def remembered(self) -> int:
-        """Of the rows: those that the owner's data did not have when the erasure was asked for.
-        Nothing of them was taken out; they only can never be learned."""
+        """How many of the rows were not in the owner's data when the erasure was asked for. They
+        were not taken out; they can never be learned."""
         return int(self.body["remembered"])
 
 
 class Intent(_ErasureStatement):
-    """An erasure that was asked for: a wake-up call and a hint where to go. It kills no token."""
+    """A requested erasure: it wakes the token and names the agent to seek. It kills no token."""
 
     kind = "application/vnd.unweave.intent+json"
 
 
 class Tombstone(_ErasureStatement):
-    """An erasure that was carried out, written in the transaction of the removal visit."""
+    """A carried-out erasure, written in the transaction of the removal visit."""
 
     kind = "application/vnd.unweave.tombstone+json"
 
     @property
     def retrain(self) -> bool:
-        """Whether the removing agent asked everybody to start from zero."""
+        """Whether the removing agent asked all agents to start from zero."""
         return bool(self.body["retrain"])
 
 
 class Vote(SignedStatement):
-    """One agent's word that another is gone."""
+    """One agent's vote that another has departed."""
 
     kind = "application/vnd.unweave.vote+json"
 
@@ -142,14 +142,14 @@ class Vote(SignedStatement):
 
 
 class AuditMismatch(SignedStatement):
-    """An audit that did not add up. The first leads to a rebuild, a second one to a halt."""
+    """An audit mismatch (rule 6)."""
 
     kind = "application/vnd.unweave.audit-mismatch+json"
 
 
 class InfluenceReport(SignedStatement):
-    """What an agent publishes about itself: how far the posterior would move without it. One
-    number, at one place of rest; the latest replaces the others."""
+    """An agent's influence: how far the posterior at one parked token would move without the agent.
+    The latest replaces the others."""
 
     kind = "application/vnd.unweave.influence+json"
 
@@ -159,27 +159,18 @@ class InfluenceReport(SignedStatement):
 
     @property
     def influence(self) -> float | None:
-        """KL(q ‖ q without the agent); None if nothing proper would be left."""
+        """KL(q ‖ q without the agent); None if no proper posterior would remain."""
         value = self.body["influence"]
         return None if value is None else float(value)
 
 
-# ------------------------------------------------------------------------------
-# Chapters: erasures that their agent holds certificates for, put away in a few bytes each.
-#
-# The signed evidence of an erasure is large. It is needed until the agent that asked has its
-# certificate; after that the network only has to remember that the request was made, so that
-# nothing of it comes back, and which rows it covered, so that an agent whose disk was restored
-# from a backup drops them again. A chapter says that about many requests at once, in its agent's
-# signed word.
-
-_RUN = 32
-_HEAD = _RUN + 4
+_NETWORK_ID = 32
+_HEAD = _NETWORK_ID + 4
 _WHOLE, _RETRAIN = 1, 2
 
 
 class CompactedErasure(NamedTuple):
-    """What is remembered of one erasure."""
+    """One compacted erasure."""
 
     request: bytes
     whole: bool
@@ -188,31 +179,40 @@ class CompactedErasure(NamedTuple):
 
 
 class CompactedErasures(SignedStatement):
-    """Erasures of one agent, in binary: JSON would take twice the room for ever.
+    """Erasures of one agent for which it holds certificates.
 
-    run (32 bytes) · agent (4) · then for each request, in order: the 12 bytes of its id after the
-    agent's number · flags (1: whole, 2: retrain) · number of rows (4) · each row's commitment after
-    its length (1). Numbers are big-endian.
+    The signed evidence of an erasure is large, and is needed until the agent that asked has its
+    certificate. After that the network remembers the request, so that no token may include it, and
+    its rows, so that an agent restored from a backup drops them again. JSON would take twice the
+    space, for ever. The bytes:
+
+    network_id (32 bytes) · agent (4) · then for each request, in order: the 12 bytes of its id
+    after the agent's number · flags (1: whole, 2: retrain) · number of rows (4) · each row's
+    commitment after its length (1). Numbers are big-endian.
     """
 
     kind = "application/vnd.unweave.compacted-erasures"
 
     @classmethod
     def write_all(
-        cls, author: int, sign: Sign, run: bytes, erasures: Iterable[Tombstone | CompactedErasure]
+        cls,
+        author: int,
+        sign: Sign,
+        network_id: bytes,
+        erasures: Iterable[Tombstone | CompactedErasure],
     ) -> CompactedErasures:
-        """The chapter of an agent's own erasures."""
-        parts = [run, author.to_bytes(4, "big")]
-        for one in sorted(erasures, key=lambda one: one.request):
-            flags = _WHOLE * one.whole + _RETRAIN * one.retrain
-            parts += [one.request[4:], bytes([flags]), len(one.rows).to_bytes(4, "big")]
-            parts += [bytes([len(row)]) + row for row in sorted(one.rows)]
+        """The statement of an agent's own erasures."""
+        parts = [network_id, author.to_bytes(4, "big")]
+        for entry in sorted(erasures, key=lambda entry: entry.request):
+            flags = _WHOLE * entry.whole + _RETRAIN * entry.retrain
+            parts += [entry.request[4:], bytes([flags]), len(entry.rows).to_bytes(4, "big")]
+            parts += [bytes([len(row)]) + row for row in sorted(entry.rows)]
         raw = b"".join(parts)
         return cls(raw, author, sign(pae(cls.kind, raw)))
 
     @cached_property
     def erasures(self) -> tuple[CompactedErasure, ...]:
-        """The requests; ValueError if the bytes are anything but a chapter."""
+        """The entries; ValueError if the bytes are not in canonical form."""
         reader = _Reader(self.raw)
         reader.take(_HEAD)
         found: list[CompactedErasure] = []
@@ -221,24 +221,24 @@ class CompactedErasures(SignedStatement):
             flags, count = reader.number(1), reader.number(4)
             rows = [reader.take(reader.number(1)) for _ in range(count)]
             if flags > _WHOLE + _RETRAIN or rows != sorted(set(rows)):
-                raise ValueError("the chapter is not in the one form it has")
+                raise ValueError("compacted erasures: the bytes are not in canonical form")
             whole, retrain = bool(flags & _WHOLE), bool(flags & _RETRAIN)
             found.append(CompactedErasure(request, whole, retrain, frozenset(rows)))
         requests = [entry.request for entry in found]
         if not found or requests != sorted(set(requests)):
-            raise ValueError("the chapter's requests are not in order")
+            raise ValueError("compacted erasures: the requests are not in order")
         return tuple(found)
 
     @property
     def agent(self) -> int:
-        return int.from_bytes(self.raw[_RUN:_HEAD], "big")
+        return int.from_bytes(self.raw[_NETWORK_ID:_HEAD], "big")
 
     @cached_property
     def ids(self) -> frozenset[bytes]:
         return frozenset(entry.request for entry in self.erasures)
 
     @cached_property
-    def generation(self) -> frozenset[bytes]:
+    def retrain_epoch(self) -> frozenset[bytes]:
         return frozenset(entry.request for entry in self.erasures if entry.retrain)
 
     @cached_property
@@ -253,14 +253,14 @@ class CompactedErasures(SignedStatement):
     @cached_property
     def body(self) -> dict[str, Any]:
         return {
-            "network_id": self.raw[:_RUN].hex(),
+            "network_id": self.raw[:_NETWORK_ID].hex(),
             "agent": self.agent,
             "requests": len(self.erasures),
         }
 
 
 class _Reader:
-    """Takes bytes from the front; never more than there are."""
+    """Reads bytes from the front; ValueError past the end."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
@@ -273,7 +273,7 @@ class _Reader:
     def take(self, size: int) -> bytes:
         end = self._at + size
         if end > len(self._raw):
-            raise ValueError("the chapter ends too early")
+            raise ValueError("compacted erasures: the bytes end too early")
         found = self._raw[self._at : end]
         self._at = end
         return found
@@ -282,11 +282,11 @@ class _Reader:
         return int.from_bytes(self.take(size), "big")
 
 
-def tombs_in(chapters: Iterable[CompactedErasures]) -> Tombs:
-    """What these chapters say is erased."""
+def tombs_in(statements: Iterable[CompactedErasures]) -> Tombs:
+    """The union of the tombs of these statements."""
     by_agent: dict[int, list[Tomb]] = {}
-    for chapter in chapters:
-        by_agent.setdefault(chapter.agent, []).append(chapter.tomb)
+    for compacted in statements:
+        by_agent.setdefault(compacted.agent, []).append(compacted.tomb)
     tombs = {}
     for agent, parts in by_agent.items():
         ids = frozenset().union(*(part.ids for part in parts))
@@ -295,6 +295,6 @@ def tombs_in(chapters: Iterable[CompactedErasures]) -> Tombs:
 
 
 class Receipt(SignedStatement):
-    """One agent's signed word on one change of the token; receipts form a hash chain."""
+    """One change of the token by one agent; receipts form a hash chain."""
 
     kind = "application/vnd.unweave.receipt+json"

@@ -1,4 +1,4 @@
-"""The terms of a network: what its manifest fixes, as far as the protocol is concerned."""
+"""The terms of a network: the protocol's part of its manifest."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ["Terms", "Timeouts"]
 class Timeouts:
     """Waiting times in seconds. All are safe at any value; they only trade delay for traffic."""
 
-    welcome: float = 2.0  # for all neighbours to answer Hello, before starting with those who did
+    welcome: float = 2.0  # for all neighbours to answer Hello; then one answer is enough
     resend: float = 0.5  # between repetitions of the same message
-    ack: float = 5.0  # for a neighbour to take the token, before going elsewhere
-    alive: float = 1.0  # between signs of life
-    loss: float = 15.0  # without signs of life, before the token is presumed lost; doubles
+    ack: float = 5.0  # for a neighbour to acknowledge the token, before it goes elsewhere
+    alive: float = 1.0  # between heartbeats
+    loss: float = 15.0  # without a heartbeat, before the token is presumed lost; doubles
 
 
 @dataclass(frozen=True, eq=False)
 class Terms:
     """Everything that all agents of a network agree on.
 
-    `solve="visit"` is the paper's rule (a cavity-dependent agent solves whenever it is scheduled);
-    `"pass"` solves once per pass, against a complete token, and lets the token come to rest.
+    With `solve="visit"`, the paper's rule, a cavity-dependent agent solves at every visit. With
+    `"pass"` it solves once per pass, against a complete token, so that the token can be parked.
     """
 
     network_id: bytes
@@ -44,9 +44,9 @@ class Terms:
     attest: Literal["sweep", "walk"] = "sweep"
     solve: Literal["pass", "visit"] = "pass"
     max_passes: int = 50
-    parks: bool = True  # False: the walk goes on for ever, for studies of the walk itself
-    kept: int = 2  # older revisions an agent keeps beside the current one
-    compact_after: int = 32  # open erasures at which agents put away what is certified
+    parks: bool = True  # False: the walk never ends, for studies of the walk
+    kept: int = 2  # older revisions that an agent keeps beside the current one
+    compact_after: int = 32  # open erasures from which agents compact certified ones
     timeouts: Timeouts = field(default_factory=Timeouts)
     keyids: tuple[str, ...] = ()  # name of each agent's pinned key; default: the agent's name
 
@@ -64,7 +64,7 @@ class Terms:
 
     @property
     def quorum(self) -> int:
-        """A majority of the original manifest; it does not shrink when agents leave."""
+        """A majority of the original manifest; it does not shrink when agents depart."""
         return self.size // 2 + 1
 
     @cached_property
@@ -74,13 +74,13 @@ class Terms:
 
     @cached_property
     def sweep_orders(self) -> dict[int, tuple[int, ...]]:
-        """Each agent's fixed order of neighbours, filled when it is first needed."""
+        """A cache: each agent's fixed order of neighbours."""
         return {}
 
     @cached_property
     def attested(self) -> list[tuple[Any, ...]]:
-        """The statement that was last written for a cover, after the parts of the token it is
-        about. Agents of one process attest the same objects: it is written once for all of them."""
+        """A cache: the last attestation statement, and the parts of the token that it is about.
+        Agents of one process attest the same objects, so it is written once for all of them."""
         return []
 
     def keyid(self, agent: int) -> str:

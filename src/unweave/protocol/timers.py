@@ -1,6 +1,6 @@
-"""Patience: what an agent does when nothing happens (rules 1, 8, 9, 10).
+"""Timers: what an agent does when no message arrives (rules 1, 8, 9, 10).
 
-All timers are safe at any value. They are deadlines in `state.alarms`; the driver feeds a `Tick`
+All timers are safe at any value. They are deadlines in `state.timers`; the driver feeds a `Tick`
 when `deadline(state)` has come.
 """
 
@@ -16,7 +16,7 @@ from unweave.protocol.token import Stamp, dead
 __all__ = ["deadline", "is_parked", "note_heartbeat", "set_loss_timer", "tick"]
 
 
-_OUTBOX = 1e10  # seconds; more than any clock shows
+_UNACKNOWLEDGED = 1e10  # seconds; more than any clock shows
 
 
 def deadline(s: State) -> float | None:
@@ -25,7 +25,7 @@ def deadline(s: State) -> float | None:
 
 
 def tick(s: State, turn: Turn) -> None:
-    """Run every alarm whose time has come, each once."""
+    """Run every timer that is due, each once."""
     due = [name for name, at in s.timers.items() if at <= turn.now]
     s.timers = {name: at for name, at in s.timers.items() if name not in due}
     for name in due:
@@ -45,12 +45,12 @@ def _resend(s: State, turn: Turn) -> None:
 
 
 def _ack(s: State, turn: Turn) -> None:
-    """Rule 9: the neighbour does not take the token. Go elsewhere, in a new epoch."""
+    """Rule 9: the neighbour does not acknowledge the token. Go elsewhere, in a new epoch."""
     if not isinstance(s.token.role, Out):
         return
-    left = s.departed
+    departed = s.departed
     blocked = s.peers.suspects | {s.token.role.to}
-    if any(n not in blocked and n not in left for n in s.neighbours):
+    if any(n not in blocked and n not in departed for n in s.neighbours):
         s.peers.suspects = frozenset(blocked)
         open_epoch(s, turn, s.token.role.token, f"{s.terms.name(s.token.role.to)} does not answer")
     else:
@@ -58,27 +58,27 @@ def _ack(s: State, turn: Turn) -> None:
 
 
 def _gossip(s: State, turn: Turn) -> None:
-    """Rule 3: repeat. An agent that has left says once what it knows: nobody acknowledges it."""
+    """Rule 3: repeat the gossip. A departed agent does not: no agent acknowledges its gossip."""
     if not s.tomb.departed:
         share(s, turn)
 
 
 def _hello(s: State, turn: Turn) -> None:
-    """Rule 1: repeat Hello to those who have not answered."""
-    left = s.departed
+    """Rule 1: repeat Hello to the neighbours that have not answered."""
+    departed = s.departed
     if s.peers.synced and s.tomb.departed:
         return
-    missing = [n for n in s.neighbours if n not in s.peers.welcomed and n not in left]
+    missing = [n for n in s.neighbours if n not in s.peers.welcomed and n not in departed]
     for n in missing:
         turn.send(n, hello(s, n))
     if missing:
         _set_timer(s, "hello", turn.now + s.terms.timeouts.resend)
 
 
-def note_heartbeat(s: State, turn: Turn, stamp: Stamp, beat: float) -> None:
-    """A sign of life of the token: pass it on at the next beat, and wait anew."""
-    if (stamp, beat) > s.token.heartbeat:
-        s.token.heartbeat = (stamp, beat)
+def note_heartbeat(s: State, turn: Turn, stamp: Stamp, clock: float) -> None:
+    """A newer heartbeat: relay it with the next `Alive`, and restart the loss timer."""
+    if (stamp, clock) > s.token.heartbeat:
+        s.token.heartbeat = (stamp, clock)
         s.token.relay = True
         s.token.losses = 0
         set_loss_timer(s, turn)
@@ -87,12 +87,12 @@ def note_heartbeat(s: State, turn: Turn, stamp: Stamp, beat: float) -> None:
 
 
 def _alive(s: State, turn: Turn) -> None:
-    """The holder says that the token lives; everybody else passes on what is news to them."""
+    """The holder sends a heartbeat; every other agent relays a newer one."""
     if isinstance(s.token.role, Hold | Out):
-        # An outbox beats below every clock: its receiver may have the token already, under the same
-        # stamp, and two clocks must not compete.
-        beat = turn.now if isinstance(s.token.role, Hold) else turn.now - _OUTBOX
-        s.token.heartbeat = (s.token.role.token.stamp, beat)
+        # The sender of an unacknowledged token beats below every clock: the receiver may have the
+        # token already, under the same stamp, and two clocks must not compete.
+        clock = turn.now if isinstance(s.token.role, Hold) else turn.now - _UNACKNOWLEDGED
+        s.token.heartbeat = (s.token.role.token.stamp, clock)
         s.token.relay = True
     if s.token.relay and not s.tomb.departed:
         for n in s.neighbours:
@@ -102,24 +102,24 @@ def _alive(s: State, turn: Turn) -> None:
 
 
 def set_loss_timer(s: State, turn: Turn) -> None:
-    """Staggered by rank, so that one agent acts first; doubled after every false alarm."""
+    """Staggered by rank, so that one agent acts first; doubled whenever it fires in vain."""
     rank = 1.0 + s.me / s.terms.size
     _set_timer(s, "loss", turn.now + s.terms.timeouts.loss * rank * 2.0 ** min(s.token.losses, 10))
 
 
 def is_parked(s: State) -> bool:
-    """Whether a rest is known that nothing has overtaken: silence is then as it should be."""
-    rest = s.token.parked
+    """Whether a parked token is known that nothing has superseded: it needs no heartbeat."""
+    parked = s.token.parked
     return (
-        rest is not None
-        and rest.stamp >= max(s.token.last, s.token.fence)
-        and s.token.wake < rest.stamp
-        and rest.holder not in s.departed
+        parked is not None
+        and parked.stamp >= max(s.token.last, s.token.fence)
+        and s.token.wake < parked.stamp
+        and parked.holder not in s.departed
     )
 
 
 def _loss(s: State, turn: Turn) -> None:
-    """Rule 10: no sign of life. A new epoch from the last token seen, or from nothing."""
+    """Rule 10: no heartbeat. A new epoch from the last token seen, or from nothing."""
     if not isinstance(s.token.role, Idle) or is_parked(s) or s.tomb.departed or s.audit_failed:
         set_loss_timer(s, turn)
         return
@@ -128,7 +128,7 @@ def _loss(s: State, turn: Turn) -> None:
     copy = s.token.copy
     if copy is not None and dead(copy, s.known.tombs, s.known.retrain_epoch):
         copy = None
-    open_epoch(s, turn, copy, "no sign of life of the token")
+    open_epoch(s, turn, copy, "no heartbeat of the token")
 
 
 _TIMERS = {

@@ -1,7 +1,16 @@
-"""Names that are never used twice: stamps of tokens, revisions of factors.
+"""The token: an immutable sum of factors that walks the graph; its names, and what kills it.
 
-A boot nonce is fresh entropy at every start of an agent. It is part of every name that the agent
-makes, so an agent that was restored from a backup, or lost its disk, cannot reuse an old name.
+    I1. Every token ever sent satisfies eta = eta_0 + Σ_k factor_k[included_k], and factor_k[r] was
+        durable at agent k before any token with included_k = r left agent k.
+
+Names (stamps of tokens, revisions of factors) are never used twice. An incarnation is fresh entropy
+at every start of an agent, and part of every name that the agent makes: an agent that was restored
+from a backup, or lost its disk, cannot reuse a name.
+
+Tombs name what is erased: per agent a grow-only set of random 16-byte request ids, and the marks
+`whole` (the agent erased itself) and `departed` (a quorum declared it departed). They are joined by
+union, in any order, any number of times, and are kept for ever. An id is open until its agent holds
+the certificate and has compacted the erasure; signed evidence is kept for open ids only.
 """
 
 from __future__ import annotations
@@ -41,14 +50,13 @@ __all__ = [
 
 
 class Stamp(NamedTuple):
-    """When a token was made: (epoch number, initiator, its boot), hop, sender's boot. Totally
-    ordered; a larger stamp supersedes a smaller one."""
+    """When a token was made. Totally ordered; a larger stamp supersedes a smaller one."""
 
     epoch: int
     initiator: int
-    incarnation: int
+    incarnation: int  # of the initiator
     hop: int
-    sender: int
+    sender: int  # incarnation of the sender
 
     def next(self, sender: int) -> Stamp:
         """The same epoch, one hop on."""
@@ -59,7 +67,7 @@ class Stamp(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """Which factor of an agent a token includes; matched exactly, never by order."""
+    """Names the factor of an agent that a token includes; matched exactly, never by order."""
 
     counter: int
     incarnation: int
@@ -69,7 +77,7 @@ NEVER = Stamp(0, 0, 0, 0, 0)  # before every token
 OUT = Revision(0, 0)  # not included
 
 
-# An epoch so far ahead of everything heard is a lie: believed, it would use up the numbers.
+# An epoch this far ahead of the fence is refused: it would use up the epoch numbers.
 FAR = 2**32
 
 
@@ -77,24 +85,14 @@ ID_BYTES = 16  # of a request
 
 
 def request_id(agent: int, entropy: bytes) -> bytes:
-    """The id of a request about `agent`: its number, and 12 random bytes. An id that names its
-    agent cannot be taken by another one's record."""
+    """The id of a request about `agent`: the agent's number and 12 random bytes. Another agent's
+    statement cannot use an id that names its agent."""
     return agent.to_bytes(4, "big") + entropy[:12]
 
 
 def requested_of(request: bytes) -> int:
-    """Whom a request is about."""
+    """The agent that a request is about."""
     return int.from_bytes(request[:4], "big")
-
-
-# ------------------------------------------------------------------------------
-# Tombstones: what is known to be erased, and which tokens that kills.
-#
-# A tombstone is a grow-only set of random 16-byte request ids per agent, plus two marks: `whole`
-# (the agent erased itself) and `left` (a quorum declared it gone). They are joined by union, in
-# any order, any number of times, and are kept for ever. An id is *open* until its agent holds the
-# certificate and has filed it in a chapter (`archive`); the signed evidence is kept for open ids
-# only.
 
 
 class Tomb(NamedTuple):
@@ -103,18 +101,18 @@ class Tomb(NamedTuple):
     ids: frozenset[bytes] = frozenset()
     whole: bool = False
     departed: bool = False
-    compacted: frozenset[bytes] = frozenset()  # ⊆ ids: certified, and put away by the agent itself
+    compacted: frozenset[bytes] = frozenset()  # ⊆ ids: certified, compacted by the agent itself
 
     @property
     def open(self) -> frozenset[bytes]:
-        """What the next certificate has to prove."""
+        """The ids that the next certificate must prove."""
         if not self.compacted:
             return self.ids
         return self.ids - self.compacted if len(self.compacted) < len(self.ids) else frozenset()
 
     @property
     def out(self) -> bool:
-        """Nothing of this agent may ever be included again."""
+        """Whether no factor of this agent may ever be included again."""
         return self.whole or self.departed
 
     def covers(self, other: Tomb) -> bool:
@@ -139,7 +137,7 @@ Tombs = Mapping[int, Tomb]
 
 
 def join(a: Tombs, b: Tombs) -> Tombs:
-    """The union; returns `a` itself when `b` adds nothing, so that growth is `is not`."""
+    """The union; `a` itself if `b` adds nothing, so that callers test growth by identity."""
     if a is b or not b:
         return a
     grown: dict[int, Tomb] | None = None
@@ -157,8 +155,8 @@ def entomb(tombs: Tombs, agent: int, tomb: Tomb) -> Tombs:
 
 
 class Sum(Protocol):
-    """What decides whether a sum is forbidden: who is in it, and which erasures it has carried out.
-    A token, or what an agent reports of one."""
+    """What decides whether a sum is forbidden: the included agents and the carried-out erasures. A
+    token, or an agent's report of one."""
 
     @property
     def inside(self) -> Set[int]: ...
@@ -168,22 +166,22 @@ class Sum(Protocol):
     def retrain_epoch(self) -> frozenset[bytes]: ...
 
 
-def dead(token: Sum, tombs: Tombs, generation: frozenset[bytes]) -> bool:
-    """Whether somebody who knows `tombs` and `generation` must refuse `token`.
+def dead(token: Sum, tombs: Tombs, retrain_epoch: frozenset[bytes]) -> bool:
+    """Whether an agent that knows `tombs` and `retrain_epoch` must refuse `token`.
 
-    Dead iff it includes k and (k is whole or left, or an id of k is missing on the token), or it is
-    not empty and misses an id of the generation.
+    Dead iff the token includes k and (k is whole or departed, or an id of k is missing on the
+    token), or it is not empty and misses an id of the retrain epoch.
     """
     for agent, tomb in tombs.items():
         if agent in token.inside and (
             tomb.out or not tomb.ids <= token.tombs.get(agent, NOTHING).ids
         ):
             return True
-    return bool(token.inside) and not generation <= token.retrain_epoch
+    return bool(token.inside) and not retrain_epoch <= token.retrain_epoch
 
 
 def open_tombs(tombs: Tombs) -> Tombs:
-    """Without the ids that were filed: what is still to be told and proved. The marks stay."""
+    """Without the compacted ids. The marks stay."""
     if not any(tomb.compacted for tomb in tombs.values()):
         return tombs
     return {agent: Tomb(tomb.open, tomb.whole, tomb.departed) for agent, tomb in tombs.items()}
@@ -199,34 +197,27 @@ def includes(large: Tombs, small: Tombs) -> bool:
 
 
 def all_out(tombs: Tombs) -> list[int]:
-    """Agents that will never be included again: erased or gone."""
+    """The agents that will never be included again: erased or departed."""
     return sorted(agent for agent, tomb in tombs.items() if tomb.out)
 
 
-# ------------------------------------------------------------------------------
-# The token: an immutable sum of factors that walks the graph.
-#
-# I1. Every token ever sent satisfies eta = eta_0 + Σ_k factor_k[included_k], and factor_k[r] was
-# durable at agent k before any token with included_k = r left it.
-
-
 class AttestationRound(NamedTuple):
-    """The quiet group: what a change-free cover collects. It is always reset as one."""
+    """What an attestation round collects. It is always reset as a whole."""
 
-    agents: Bitmap = NOBODY  # those who attested
+    agents: Bitmap = NOBODY  # the agents that have attested
     audit: Ints | None = None  # a second sum of the factors, from eta_0
     frozen: Ints | None = None  # Σ of the solver's frozen vectors (None: conjugate)
-    statement: bytes = b""  # what everybody signs
+    statement: bytes = b""  # the bytes that every agent signs
     signatures: Mapping[int, bytes] = {}
     converged: bool = True
-    unknown: bool = False  # an agent's frozen vector does not exist: there is no sum of them
+    unknown: bool = False  # a frozen vector does not exist, so neither does the sum
 
 
 NO_ROUND = AttestationRound()
 
 
 class Token(NamedTuple):
-    """What travels. `busy`: something changed, was solved or joined quiet during this pass."""
+    """The token."""
 
     network_id: bytes  # digest of the manifest
     stamp: Stamp
@@ -238,25 +229,24 @@ class Token(NamedTuple):
     passes: int  # passes since the last change from outside
     seen: Bitmap  # the agents visited in this pass
     stack: Stack  # depth-first path from the pass's root to here
-    busy: bool
+    busy: bool  # in this pass the sum changed, or an agent solved or attested
     round: AttestationRound
     receipts: bytes  # running hash of all receipts
 
 
 def is_missing(token: Token, agent: int) -> bool:
-    """Whether this agent belongs in the token and is not in it."""
+    """Whether the agent should be included and is not."""
     return agent not in token.inside and not token.tombs.get(agent, NOTHING).out
 
 
 def lacking(token: Token) -> int:
-    """How many agents belong in the token and are not in it; every visit asks, so nobody is
-    searched for."""
+    """How many agents should be included and are not. Every visit asks: counted, not searched."""
     out = sum(tomb.out and agent not in token.inside for agent, tomb in token.tombs.items())
     return len(token.included) - len(token.inside) - out
 
 
 def missing(token: Token) -> list[int]:
-    """The agents that belong in the token and are not in it."""
+    """The agents that should be included and are not."""
     if not lacking(token):
         return []
     return [agent for agent in range(len(token.included)) if is_missing(token, agent)]

@@ -2,8 +2,9 @@
 
     cavity = eta − factor_k[included_k]          eta ← cavity + wanted
 
-A visit that lacks an answer (a solve, a judgement) asks for it and stops; when the answer arrives
-it runs again from the start, so tombstones, requests and data that came in between are respected.
+A visit that needs an answer (a solve, a judgement) asks for it and stops. When the answer arrives,
+the visit runs again from its start, so it respects tombstones, requests and data that came in
+between. `routing.after_visit` decides where the token goes next.
 """
 
 from __future__ import annotations
@@ -13,11 +14,10 @@ from typing import NamedTuple
 
 from unweave.errors import GridOverflow
 from unweave.grid import Ints
-from unweave.protocol.audit import join_round
 from unweave.protocol.events import Detach, Judge, Solve, SolveResult, StaysOut
 from unweave.protocol.merge import has_unknown_rows
 from unweave.protocol.recovery import rebuild
-from unweave.protocol.routing import send_on
+from unweave.protocol.routing import after_visit
 from unweave.protocol.state import Factor, Hold, State, Turn, ask
 from unweave.protocol.statements import Intent, Receipt, Sign, Tombstone
 from unweave.protocol.token import (
@@ -33,20 +33,20 @@ from unweave.protocol.token import (
     lacking,
 )
 
-__all__ = ["visit"]
+__all__ = ["chain", "visit"]
 
 
 class Wanted(NamedTuple):
-    """What the agent wants to be in the token."""
+    """The factor that the agent wants in the token."""
 
-    factor: Factor | None  # None: nothing
+    factor: Factor | None  # None: no factor
     fresh: bool = False  # a new revision, to be made durable with the token
-    solved: bool = False  # a solver has looked at this cavity
-    anew: bool = False  # what was learned is taken back: passes are counted from here
+    solved: bool = False  # a solver has answered for this cavity
+    withdrawn: bool = False  # the factor was withdrawn: passes are counted from here
 
 
 def visit(s: State, turn: Turn) -> None:
-    """Rule 5. On return the token has moved on, has been parked, or waits for an answer."""
+    """Rule 5. On return the token was sent or parked, or the visit awaits an answer."""
     assert isinstance(s.token.role, Hold)
     token = merge_tombs(s, s.token.role.token)
     before = token.included[s.me]
@@ -55,17 +55,17 @@ def visit(s: State, turn: Turn) -> None:
         rebuild(s, turn, "the token includes a revision that is no longer kept")
         return
     try:
-        # An exact factor does not depend on the cavity; most visits then need none.
+        # A conjugate factor does not depend on the cavity; most visits then need none.
         cavity = token.eta if s.terms.conjugate else without(s, token, held)
         wanted = choose(s, turn, token, cavity)
         if wanted is None:
-            return  # an answer is on its way
+            return  # the solver's answer is awaited
         if wanted.factor is not held:
             cavity = without(s, token, held)
     except GridOverflow:
         if held is not None and stays(s, held):
-            # The sum does not fit the grid without it: it stays as it is. A false sum is found by
-            # the audit.
+            # The sum without this factor does not fit the grid: the factor stays. The audit finds
+            # a false sum.
             commit(s, turn, token, token.eta, token.eta, Wanted(held), [])
         else:
             rebuild(s, turn, "the token's sum leaves the grid without this agent's factor")
@@ -75,7 +75,7 @@ def visit(s: State, turn: Turn) -> None:
         try:
             eta = s.terms.grid.add(cavity, wanted.factor.units)
         except GridOverflow as error:
-            # Everybody else's sum goes on; this factor stays out until the data are mended.
+            # The sum of the other agents goes on; this factor stays out until the data change.
             turn.do(StaysOut(str(error)))
             s.own.factors = ()
             s.own.infeasible_at = token.included.set(s.me, OUT)
@@ -92,7 +92,7 @@ def visit(s: State, turn: Turn) -> None:
 
 
 def stays(s: State, held: Factor) -> bool:
-    """Whether nothing asks for another factor than the one that is in."""
+    """Whether the included factor is the wanted one."""
     out = s.tomb.out or s.own.detached or has_unknown_rows(s) or s.own_intents()
     return held is s.own.current and held.rows == s.own.rows and held.data == s.own.data and not out
 
@@ -103,27 +103,24 @@ def without(s: State, token: Token, held: Factor | None) -> Ints:
 
 
 def merge_tombs(s: State, token: Token) -> Token:
-    """The token learns what the agent knows. It is not dead, so this only adds ids of agents that
-    it does not include, and a generation only while it is empty. Passes are counted anew: nobody
-    is waited for any longer who has left."""
+    """Add the agent's tombstones to the token. The token is not dead, so this adds only ids of
+    agents that it does not include, and a retrain epoch only while it is empty. Passes are counted
+    anew: the pass no longer waits for departed agents."""
     tombs = join(token.tombs, s.known.tombs)
     if tombs is token.tombs and s.known.retrain_epoch <= token.retrain_epoch:
         return token
-    generation = token.retrain_epoch | s.known.retrain_epoch
+    retrain_epoch = token.retrain_epoch | s.known.retrain_epoch
     return token._replace(
-        tombs=tombs, retrain_epoch=generation, round=NO_ROUND, busy=True, passes=0
+        tombs=tombs, retrain_epoch=retrain_epoch, round=NO_ROUND, busy=True, passes=0
     )
 
 
-# ------------------------------------------------------------------------------ what is wanted
-
-
 def choose(s: State, turn: Turn, token: Token, cavity: Ints) -> Wanted | None:
-    """The wanted factor; None while a solver is at work."""
+    """The wanted factor; None while the solver's answer is awaited."""
     if s.tomb.out or s.own.detached or any(intent.whole for intent in s.own_intents()):
         return Wanted(None)
     if has_unknown_rows(s):
-        return Wanted(None)  # which rows are erased is not known yet: stay out until it is
+        return Wanted(None)  # the erased rows are not known yet: stay out until they are
     current = s.own.current
     stale = current is None or current.rows != s.own.rows or current.data != s.own.data
     if s.terms.conjugate:
@@ -145,23 +142,22 @@ def choose(s: State, turn: Turn, token: Token, cavity: Ints) -> Wanted | None:
     ):
         return withdraw(s)
     s.own.infeasible_at = token.included
-    return Wanted(
-        usable
-    )  # outside the domain: try in a later pass, when something else has changed
+    # The cavity is outside the domain: try again in a later pass, after another agent has changed.
+    return Wanted(usable)
 
 
 def withdraw(s: State) -> Wanted:
-    """The sum is outside the domain without this agent, and nothing has changed since it was here
-    before. Nobody can be solved for from there, so somebody has to take back what it said: t_k = 1,
-    eta_k = 0, is always a factor. If everybody does, the prior is left, and all learn anew."""
-    return Wanted(new_factor(s, s.terms.grid.zeros()), fresh=True, anew=True)
+    """The cavity is outside the domain, and the token has not changed since its last visit here, so
+    no solver can start. The agent withdraws its factor: eta_k = 0 is always a factor. If all agents
+    withdraw, the prior remains and all learn anew."""
+    return Wanted(new_factor(s, s.terms.grid.zeros()), fresh=True, withdrawn=True)
 
 
 def must_solve(s: State, token: Token, cavity: Ints, stale: bool) -> bool:
-    """A cavity-dependent agent solves when its data changed, or once per pass when everybody else
-    is in and the cavity is not the one it has solved for. With `solve="visit"`: whenever it is
-    scheduled. Where that is so, or nothing rests, agents only forward while a removal is pending,
-    as in the paper."""
+    """A cavity-dependent agent solves when its data changed, or once per pass when all other agents
+    are included and the cavity is not the one it has solved for. With `solve="visit"` it solves at
+    every visit. With `solve="visit"`, or in a network that never parks, agents only forward the
+    token while a removal is pending, as in the paper."""
     if stale:
         return True
     every_visit = s.terms.solve == "visit"
@@ -187,8 +183,8 @@ def solve_conjugate(s: State, turn: Turn) -> Wanted | None:
         s.own.infeasible_at = s.token.held.included
         current = s.own.current
         if answer.failed and current is not None and current.rows == s.own.rows:
-            return Wanted(current)  # the data cannot be read: what was learned stays
-        return Wanted(None)  # no rows are left
+            return Wanted(current)  # the data cannot be read: the factor stays
+        return Wanted(None)  # no rows remain
     return Wanted(new_factor(s, answer.units), fresh=True)
 
 
@@ -197,7 +193,7 @@ def ask_solver(
 ) -> SolveResult | None:
     stamp = token.stamp
     key = ("solve", s.own.rows, s.own.data, stamp, digest(cavity))
-    # A factor that was fitted to erased rows must not even be a starting point.
+    # A factor that was fitted to erased rows must not be a starting point.
     units = None if current is None or current.rows != s.own.rows else current.units
     answer: SolveResult | None = ask(
         s, turn, Solve(key, stamp.epoch, stamp.hop, cavity, units, s.own.dropped)
@@ -206,7 +202,7 @@ def ask_solver(
 
 
 def new_factor(s: State, units: Ints) -> Factor:
-    """A revision that was never used before: its name holds this boot's nonce."""
+    """A revision that was never used before: it names this incarnation."""
     return Factor(
         Revision(s.own.counter + 1, s.incarnation),
         units,
@@ -214,9 +210,6 @@ def new_factor(s: State, units: Ints) -> Factor:
         s.own.rows,
         s.own.data,
     )
-
-
-# ------------------------------------------------------------------------- the one transaction
 
 
 def commit(
@@ -228,22 +221,24 @@ def commit(
     wanted: Wanted,
     intents: list[Intent],
 ) -> None:
-    """Factor, eta, intent → tombstone and wipe, receipt and route: all or nothing."""
+    """One transaction: factor, eta, tombstones for intents, wipe, receipt and route."""
     before = token.included[s.me]
-    external = bool(intents) or wanted.anew or (wanted.factor is not None and not before.counter)
+    external = (
+        bool(intents) or wanted.withdrawn or (wanted.factor is not None and not before.counter)
+    )
     if wanted.fresh and wanted.factor is not None:
         external = external or not s.own.factors or s.own.factors[0].data != wanted.factor.data
         s.own.counter += 1
         s.own.factors = (wanted.factor, *s.own.factors[: s.terms.kept])
     elif wanted.solved and wanted.factor is not None and wanted.factor.data != s.own.data:
-        # The new data were looked at, and the factor is good enough: it stands for them now.
+        # The solver kept the factor for the new data: it now stands for them.
         s.own.factors = (wanted.factor._replace(data=s.own.data), *s.own.factors[1:])
     after = OUT if wanted.factor is None else wanted.factor.revision
     if wanted.solved:
-        # A solver goes a few steps at a time: it has solved when it would keep what it has.
+        # A solver takes a few steps at a time: it has finished when it keeps the factor.
         s.own.solved_for = b"" if wanted.fresh else digest(cavity)
-    elif wanted.anew:
-        s.own.solved_for = b""  # nothing was solved, and it will be again
+    elif wanted.withdrawn:
+        s.own.solved_for = b""
     if before != after or intents:
         inside = token.inside.plus(s.me) if after.counter else token.inside.minus(s.me)
         receipt = write_receipt(s, turn.sign, token, before, after, eta, intents)
@@ -263,20 +258,18 @@ def commit(
         token = token._replace(busy=True)
     if s.me not in token.seen:
         token = token._replace(seen=token.seen.plus(s.me))
-    s.token.role = Hold(token)
-    if join_round(s, turn, token, cavity):
-        send_on(s, turn)
+    after_visit(s, turn, token, cavity)
 
 
 def carry_out(
     s: State, turn: Turn, token: Token, intents: list[Intent], receipt: Receipt, retrain: bool
 ) -> Token:
-    """Turn requests into signed tombstones and wipe what they forbid, in this transaction."""
+    """Turn intents into signed tombstones and wipe the data they forbid, in this transaction."""
     whole = any(intent.whole for intent in intents)
     requests = frozenset(intent.request for intent in intents)
-    records = dict(s.known.tombstones)
+    tombstones = dict(s.known.tombstones)
     for intent in intents:
-        records[intent.request] = Tombstone.write(
+        tombstones[intent.request] = Tombstone.write(
             s.me,
             turn.sign,
             network_id=s.terms.network_id.hex(),
@@ -291,7 +284,7 @@ def carry_out(
             receipt_signature=receipt.signature.hex(),
         )
         s.own.dropped |= intent.rows
-    s.known.tombstones = records
+    s.known.tombstones = tombstones
     s.known.intents = {r: i for r, i in s.known.intents.items() if r not in requests}
     s.known.tombs = entomb(s.known.tombs, s.me, Tomb(requests, whole=whole))
     if retrain:
@@ -307,13 +300,14 @@ def carry_out(
 
 
 def retrain(s: State, turn: Turn, token: Token, intents: list[Intent]) -> None:
-    """Rule 16: the token without this agent is outside the domain, or too far away. The request
-    joins the generation: everybody's factors are void and the next solves start from zero."""
+    """Rule 16: the token without this agent is outside the domain, or too far away. The requests
+    join the retrain epoch: the factors of all agents are void, and the next solves start from
+    zero."""
     receipt = write_receipt(s, turn.sign, token, token.included[s.me], OUT, s.terms.eta0, intents)
     carry_out(s, turn, token, intents, receipt, retrain=True)
     s.own.solved_for = b""
     s.own.receipts = (receipt, *s.own.receipts[: s.terms.kept])
-    rebuild(s, turn, "an erasure asked everybody to start from zero")
+    rebuild(s, turn, "an erasure asked all agents to start from zero")
 
 
 def write_receipt(

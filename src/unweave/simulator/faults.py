@@ -1,9 +1,9 @@
-"""Bad weather: everything that goes wrong in a network, drawn from a seed.
+"""Fault profiles, and faults drawn from a seed.
 
-`Storm` decides the fate of messages and processes: they are dropped, delayed, repeated and
-reordered; links are cut and healed, in one direction or both; processes die before or after a
-commit or between two effects, rather at a bad moment than at a good one; solvers are slow, clocks
-disagree. `crew.ride_out` takes a network through it. The same seed gives the same run.
+`RandomFaults` drops, delays, repeats and reorders messages; cuts and heals links, in one direction
+or both; crashes processes before or after a commit or between two effects, more often at critical
+transitions; slows solvers down and skews clocks. `workload.run_workload` runs a network with it.
+The same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -21,36 +21,34 @@ __all__ = ["PROFILES", "Profile", "RandomFaults", "profile"]
 
 @dataclass(frozen=True)
 class Profile:
-    """How bad the weather is. Probabilities are per message, per transition or per event."""
+    """How likely each fault is. Probabilities are per message, per transition or per event."""
 
     drop: float = 0.0
     duplicate: float = 0.0
     delay: float = 0.05  # mean, seconds; exponential, so messages overtake each other
     crash: float = 0.0  # per transition
-    spite: float = 10.0  # crashes are this much likelier at removals, new epochs and certificates
+    critical: float = 10.0  # factor on `crash` at removals, new epochs and certificates
     before_commit: float = 0.3  # of the crashes
     between_effects: float = 0.5  # of the crashes
-    power_cut: float = 0.0  # per event: every process dies at once
+    power_cut: float = 0.0  # per event: every process crashes at once
     down: float = 3.0  # mean time until a process is started again
     lose_disk: float = 0.0  # of the restarts
     restore: float = 0.0  # of the restarts, from a backup taken earlier
-    partition: float = 0.0  # per event: cut the network in two for a while
+    partition: float = 0.0  # per event: cut the network in two for some seconds
     one_way: float = 0.3  # of the partitions
-    slow: float = 0.0  # of the pieces of work: slower than anybody's timeouts
+    slow: float = 0.0  # of the pieces of work: slower than every timeout
     skew: float = 0.0  # clocks run fast or slow by up to this fraction
-    gone: float = 0.0  # one agent never comes back and is voted out
-    stillborn: float = 0.3  # of those that are gone: the first agent, before its first breath
-    frozen: float = (
-        0.5  # of those that are gone: the process is stopped, and goes on when voted out
-    )
-    noise: float = 0.0  # per event: a timer that rings for no reason
+    departs: float = 0.0  # one agent stops for good and is voted out
+    never_starts: float = 0.3  # of the departing agents: the genesis agent, before its first start
+    frozen: float = 0.5  # of the departing agents: the process is stopped, and goes on afterwards
+    noise: float = 0.0  # per event: a spurious Tick
     erase: float = 0.012  # per event: an owner asks for an erasure
     data: float = 0.006  # per event: an owner's data change
 
     @property
     def harmless(self) -> bool:
-        """Nothing here can excuse a second epoch."""
-        return not (self.drop or self.crash or self.power_cut or self.partition or self.gone)
+        """Whether no fault here justifies a second epoch."""
+        return not (self.drop or self.crash or self.power_cut or self.partition or self.departs)
 
 
 PROFILES: dict[str, Profile] = {
@@ -60,8 +58,8 @@ PROFILES: dict[str, Profile] = {
     "partitions": Profile(drop=0.02, partition=0.006, delay=0.1),
     "disks": Profile(drop=0.02, crash=0.012, lose_disk=0.25, restore=0.6),
     "slow": Profile(slow=0.2, skew=0.3),
-    "gone": Profile(drop=0.05, crash=0.004, gone=1.0),
-    "hurricane": Profile(
+    "gone": Profile(drop=0.05, crash=0.004, departs=1.0),
+    "severe": Profile(
         drop=0.15,
         duplicate=0.1,
         delay=0.2,
@@ -80,12 +78,12 @@ PROFILES: dict[str, Profile] = {
 def profile(name: str) -> Profile:
     """A profile by name."""
     if name not in PROFILES:
-        raise ConfigError(f"no fault profile {name!r}; choose one of {', '.join(PROFILES)}")
+        raise ConfigError(f"no fault profile {name!r}. Fix: choose one of {', '.join(PROFILES)}")
     return PROFILES[name]
 
 
 class RandomFaults:
-    """The weather of one run. `clear()` ends it; what is in flight still arrives."""
+    """The faults of one run. `stop()` ends them; messages in flight still arrive."""
 
     def __init__(self, profile: Profile, size: int, seed: int) -> None:
         self.profile = profile
@@ -98,10 +96,10 @@ class RandomFaults:
         self.heals_at = 0.0
         self.lost = 0
         self.crashes = 0
-        self.raging = True
+        self.active = True
 
-    def clear(self) -> None:
-        self.raging = False
+    def stop(self) -> None:
+        self.active = False
         self.side = frozenset()
 
     def cut(self, side: frozenset[int], until: float, one_way: bool) -> None:
@@ -110,7 +108,7 @@ class RandomFaults:
 
     def flights(self, sender: int, to: int, now: float) -> Sequence[float]:
         p = self.profile
-        if not self.raging:
+        if not self.active:
             return (0.001 + 0.01 * self.rng.random(),)
         if now < self.heals_at and (sender in self.side) != (to in self.side):
             if sender in self.side or not self.one_way:
@@ -123,7 +121,7 @@ class RandomFaults:
         return [self.rng.expovariate(1.0 / p.delay) for _ in range(copies)]
 
     def solving(self, agent: int) -> float:
-        if self.raging and self.rng.random() < self.profile.slow:
+        if self.active and self.rng.random() < self.profile.slow:
             return 40.0 * self.rng.random()
         return 0.01
 
@@ -131,8 +129,8 @@ class RandomFaults:
         p = self.profile
         crash = p.crash
         if crash and any(isinstance(effect, Certified | Detach | Opened) for effect in effects):
-            crash *= p.spite
-        if not self.raging or self.rng.random() >= crash:
+            crash *= p.critical
+        if not self.active or self.rng.random() >= crash:
             return DELIVERED
         self.crashes += 1
         if self.rng.random() < p.before_commit:

@@ -4,32 +4,36 @@ I1  every token anywhere (held, parked, in an outbox, a copy, in flight) satisfi
     eta = eta_0 + Σ_k factor_k[included_k]; so each factor is in it exactly once
 I2  durable before sent: every revision that a token includes was committed by its owner before, and
     a revision names one factor for ever
-I3  a role token is never older than the fence of its agent, nor newer than what it has accepted
+I3  a role token is never older than its agent's fence, nor newer than its last accepted stamp
 I4  nothing that a tombstone forbids exists where the tombstone is known: no dead token, no dead
-    copy, no factor computed from erased rows, no factor of an older generation; whoever knows that
-    an erasure asked for retraining knows its generation
-I5  after certification every synced agent that nobody knows to have left knows the erasure and
-    holds nothing of it, at every later moment too
+    copy, no factor computed from erased rows, no factor of an older retrain epoch; an agent that
+    knows a tombstone that asked for retraining has it in its retrain epoch
+I5  after certification every synced agent that no agent knows as departed knows the erasure and
+    holds nothing of it, at every later time
 I6  a certificate that says `retrained` covers no factor that was fitted before the request, and an
     erasure that asked for retraining is never certified as anything less
 I7  receipts form one hash chain: each names the hash it continues, and the token carries the end
-I8  tombstones, generations and fences of a living process only grow
-I9  a rest that closes a cover was audited: the second sum equals eta, the statement is about this
-    very token, exactly the agents that have not left signed it, the frozen sum is the sum of their
-    vectors at this eta, and if it says "converged", every factor is where its solver wants it
-I10 the newest token has somebody who is responsible for it, up or down, unless a disk was lost, a
-    quorum spoke or the network halted: nobody acknowledges what is not stored, nobody purges
+I8  tombstones, retrain epochs and fences of a running process only grow
+I9  a token parked after a complete attestation round was audited: the second sum equals eta, the
+    statement is about this token, exactly the agents that have not departed signed it, the frozen
+    sum is the sum of their vectors at this eta, and if it says "converged", every solver would keep
+    its factor
+I10 an agent, up or down, is responsible for the newest token, unless a disk was lost, a quorum
+    voted or the audit failed: no agent acknowledges a token that it has not stored, or drops one
     silently
-I11 a stamp names one token, on its way to one neighbour, which has not left
-I12 a token that starts an epoch, or is woken, starts a pass: nobody was seen, nobody attested
+I11 a stamp names one token, sent to one neighbour that has not departed
+I12 a token that starts an epoch, or is woken, starts a pass: no agent was seen or has attested
 I13 in quarantine an agent sends nothing but Hello and Welcome and asks for no work; with a past it
     leaves quarantine only when at least one neighbour has answered
-I14 an agent that is in the network holds the signed evidence of every open erasure it knows; an
-    erasure is put away only after it was certified, by the agent that asked, which was given the
-    certificate to keep
+I14 a synced agent holds the signed evidence of every open erasure it knows; an erasure is compacted
+    only after certification, by the agent that asked, which holds the certificate
 
-The checks use none of the protocol's own judgements (dead, left, join): a bug there must not hide
-itself. `liveness` checks what must be true in the end.
+The checks use none of the protocol's own predicates (`dead`, `departed`, `join`): a bug there must
+not hide itself.
+
+`check_liveness` checks the end of a run, after the faults: one parked token in one epoch; every
+agent that should be is included, at its current revision; no agent has pending work; a departed
+agent that runs knows the votes; every erasure that a disk remembers was carried out and certified.
 """
 
 from __future__ import annotations
@@ -51,13 +55,13 @@ from unweave.protocol.token import NEVER, NOTHING, Revision, Stamp, Token, Tomb,
 from unweave.protocol.visit import chain
 from unweave.simulator.world import World
 
-__all__ = ["Checker", "Violation", "check_liveness", "gone"]
+__all__ = ["Checker", "Violation", "check_liveness", "departed", "known_departed"]
 
 
-# How a checker looks into the statistics, without which it checks the sums alone.
-Contains = Callable[[int, Ints, frozenset[bytes]], bool]  # a factor has something of these rows
-Frozen = Callable[[int, Ints, Ints], Ints]  # agent, eta, factor → its vector
-Stationary = Callable[[int, Ints, Ints], bool]  # the factor is where its solver wants it
+# Knowledge of the model, without which a checker checks the sums alone.
+Contains = Callable[[int, Ints, frozenset[bytes]], bool]  # the factor contains one of these rows
+Frozen = Callable[[int, Ints, Ints], Ints]  # agent, eta, factor → frozen vector
+Stationary = Callable[[int, Ints, Ints], bool]  # the solver would keep the factor
 
 
 class Violation(AssertionError):
@@ -65,7 +69,7 @@ class Violation(AssertionError):
 
 
 class Checker:
-    """Watches a world; raises `Violation` in the step that breaks an invariant."""
+    """Observes a world; raises `Violation` in the step that breaks an invariant."""
 
     def __init__(
         self,
@@ -79,24 +83,24 @@ class Checker:
         self.terms = terms
         self.contains = contains
         self.frozen = frozen
-        self.signers = signers  # for signatures that can be made again
+        self.signers = signers  # of deterministic signatures
         self.stationary = stationary
         self.latest: dict[int, State] = {}  # agent → its last committed state
         self.factors: dict[tuple[int, Revision], Factor] = {}
         self.hashes = {first_hash(terms.network_id)}
         self.erased: dict[bytes, tuple[int, frozenset[bytes]]] = {}  # request → agent, rows
-        self.requests: dict[int, set[bytes]] = {}  # agent → what it durably promised to erase
+        self.requests: dict[int, set[bytes]] = {}  # agent → its durable intents
         self.certified: set[bytes] = set()
         self.certificates: list[bytes] = []
-        self.filed: set[bytes] = set()  # put away in a chapter
+        self.compacted: set[bytes] = set()
         self.kept: dict[int, set[bytes]] = {}  # agent → requests whose certificate is on its disk
         self.sent: dict[Stamp, tuple[int, Token]] = {}
-        self.departed: frozenset[int] = frozenset()  # known by anybody to be gone
+        self.departed: frozenset[int] = frozenset()  # known to any agent
         self.newest = NEVER
-        self.excused = NEVER  # the newest token was lost in a way that nobody can prevent
+        self.excused = NEVER  # a newest token whose loss no protocol can prevent
         self.checked = 0
         self.opened: list[str] = []  # why epochs were opened
-        self.boots = 0
+        self.starts = 0
 
     def certificate_kept(self, agent: int, requests: frozenset[bytes]) -> None:
         """The driver has put a certificate on the agent's disk."""
@@ -106,10 +110,10 @@ class Checker:
         self.checked += 1
         known = self.latest.get(agent)
         if known is not None and known is not before:
-            self._spoiled(agent)  # another disk than the one that was last written
+            self._spoiled(agent)  # not the disk that was last written
         self.latest[agent] = after
-        self.departed |= gone(after.known.tombs)
-        self.boots += before.incarnation != after.incarnation
+        self.departed |= departed(after.known.tombs)
+        self.starts += before.incarnation != after.incarnation
         if after.own.factors is not before.own.factors:
             self._factors(agent, after)
         if after.own.receipts is not before.own.receipts and after.own.receipts:
@@ -132,7 +136,7 @@ class Checker:
             and after.token.parked is not before.token.parked
             and after.token.parked.holder == agent
         ):
-            self._rest(agent, after, after.token.parked)
+            self._parked(agent, after, after.token.parked)
         for effect in effects:
             if isinstance(effect, Certified):
                 self._certificate(agent, after, effect.certificate)
@@ -143,8 +147,6 @@ class Checker:
             or after.known.tombs is not before.known.tombs
         ):
             self._evidence(agent, after)
-
-    # ----------------------------------------------------------------------------------- tokens
 
     def _token(self, agent: int, token: Token) -> None:
         total = [int(v) for v in self.terms.eta0]
@@ -163,7 +165,7 @@ class Checker:
         if inside != token.inside:
             self._fail("I1", agent, f"token {token.stamp}: {token.inside} of {inside}")
         if token.receipts not in self.hashes:
-            self._fail("I7", agent, f"token {token.stamp}: unknown end of the chain of receipts")
+            self._fail("I7", agent, f"token {token.stamp}: its chain of receipts is unknown")
 
     def _outbox(self, agent: int, before: State, s: State) -> None:
         role = s.token.role
@@ -172,8 +174,8 @@ class Checker:
         to, token = role.to, role.token
         if to not in self.terms.topology.adjacency[agent]:
             self._fail("I11", agent, f"token {token.stamp} goes to {to}, which is no neighbour")
-        if to in gone(s.known.tombs):
-            self._fail("I11", agent, f"token {token.stamp} goes to {to}, which has left")
+        if to in departed(s.known.tombs):
+            self._fail("I11", agent, f"token {token.stamp} goes to {to}, which has departed")
         was_to, was = self.sent.setdefault(token.stamp, (to, token))
         if was_to != to:
             self._fail("I11", agent, f"token {token.stamp} goes to {was_to} and to {to}")
@@ -185,7 +187,7 @@ class Checker:
             return
         token, old = s.token.role.token, before.token.held
         started = token.stamp.hop == 1 and (old is None or old.stamp != token.stamp)
-        # A parked token that was outrun is dropped for the newer one: that one is not woken.
+        # A parked token that was superseded is replaced by the newer token, which is not woken.
         woken = (
             isinstance(before.token.role, Parked)
             and before.token.role.token.stamp[:3] == token.stamp[:3]
@@ -194,27 +196,25 @@ class Checker:
         if (started or woken) and (
             token.seen or token.stack or token.round.agents or token.round.frozen is not None
         ):
-            self._fail("I12", agent, f"token {token.stamp} starts in the midst of a pass")
+            self._fail("I12", agent, f"token {token.stamp} starts inside a pass")
 
     def _responsible(self, agent: int, before: State, s: State) -> None:
         if agent not in self.departed:
             self.newest = max(self.newest, s.token.last, s.token.fence)
-        if s.audit_failed or agent in gone(s.known.tombs):
+        if s.audit_failed or agent in departed(s.known.tombs):
             self.excused = self.newest
         if self.newest in (self.excused, NEVER):
             return
         for state in self.latest.values():
             token = state.token.held
-            # Larger: an agent that has left, and does not know it, took the token on.
+            # Larger: a departed agent that does not know the votes took the token on.
             if token is not None and token.stamp >= self.newest:
                 return
-        lives = {self.latest[k].incarnation for k in self.departed if k in self.latest}
-        if self.newest.sender in lives:
-            self.excused = self.newest  # made by an agent that had left, and has been told since
+        incarnations = {self.latest[k].incarnation for k in self.departed if k in self.latest}
+        if self.newest.sender in incarnations:
+            self.excused = self.newest  # sent by a departed agent that has the votes by now
             return
-        self._fail("I10", agent, f"nobody is responsible for the newest token {self.newest}")
-
-    # ----------------------------------------------------------------------------------- agents
+        self._fail("I10", agent, f"no agent is responsible for the newest token {self.newest}")
 
     def _agent(self, agent: int, s: State) -> None:
         token, tomb = s.token.held, s.known.tombs.get(agent, NOTHING)
@@ -231,7 +231,7 @@ class Checker:
             self._fail("I4", agent, f"the copy {s.token.copy.stamp} is dead")
         for factor in s.own.factors:
             if not s.known.retrain_epoch <= factor.retrain_epoch:
-                self._fail("I4", agent, f"factor {factor.revision} is of an older generation")
+                self._fail("I4", agent, f"factor {factor.revision} is of an older retrain epoch")
             if tomb.whole:
                 self._fail("I4", agent, f"factor {factor.revision} of an erased agent")
             if self.contains is not None:
@@ -259,15 +259,15 @@ class Checker:
                 or before.own.factors
                 or before.known.tombs
             )
-            others = [k for k in s.neighbours if k not in gone(s.known.tombs)]
+            others = [k for k in s.neighbours if k not in departed(s.known.tombs)]
             fresh = before.incarnation != s.incarnation or not before.peers.synced
             if fresh and past and others and not s.peers.welcomed:
-                self._fail("I13", agent, "acts before anybody has told it what it missed")
+                self._fail("I13", agent, "leaves quarantine without an answer")
             return
         for effect in effects:
             message = effect.message if isinstance(effect, Send) else None
-            talks = message is not None and not isinstance(message, Hello | Welcome)
-            if talks or isinstance(effect, Work):
+            forbidden_message = message is not None and not isinstance(message, Hello | Welcome)
+            if forbidden_message or isinstance(effect, Work):
                 self._fail("I13", agent, f"{type(message or effect).__name__} in quarantine")
 
     def _holds_nothing_certified(self, agent: int, s: State) -> None:
@@ -281,40 +281,38 @@ class Checker:
                     if self.contains(agent, factor.units, rows):
                         self._fail("I5", agent, "holds a factor with certified-erased rows")
 
-    # ------------------------------------------------------------------------------------- rest
-
-    def _rest(self, agent: int, s: State, rest: ParkNotice) -> None:
-        """The token that rested is the copy: the same transition may have woken it again."""
+    def _parked(self, agent: int, s: State, notice: ParkNotice) -> None:
+        """Check the copy of the parked token: the same transition may have woken the token."""
         token = s.token.copy
-        if token is None or token.stamp != rest.stamp:
+        if token is None or token.stamp != notice.stamp:
             return
-        quiet = token.round
-        waiting = self.terms.everybody - gone(token.tombs) - quiet.agents
+        so_far = token.round
+        waiting = self.terms.everybody - departed(token.tombs) - so_far.agents
         if waiting:
-            if rest.certificate:
-                who = list(waiting)
-                self._fail("I9", agent, f"a certificate without the attestations of {who}")
+            if notice.certificate:
+                missing = list(waiting)
+                self._fail("I9", agent, f"a certificate without the attestations of {missing}")
             return  # pending
-        if not quiet.agents:
+        if not so_far.agents:
             return
-        if quiet.audit is None or not np.array_equal(quiet.audit, token.eta):
-            self._fail("I9", agent, "rest without a matching audit")
-        if quiet.statement != attestation(self.terms, token):
+        if so_far.audit is None or not np.array_equal(so_far.audit, token.eta):
+            self._fail("I9", agent, "parked without a matching audit")
+        if so_far.statement != attestation(self.terms, token):
             self._fail("I9", agent, "the statement that was signed is not about this token")
-        if set(quiet.signatures) != set(quiet.agents):
-            self._fail("I9", agent, "the signatures are not those of the cover")
+        if set(so_far.signatures) != set(so_far.agents):
+            self._fail("I9", agent, "the signatures are not those of the agents that attested")
         if self.signers is not None:
-            for k, signature in quiet.signatures.items():
-                if signature != sign_statement(quiet.statement, self.signers[k]):
-                    self._fail("I9", agent, f"{k} has signed something else")
+            for k, signature in so_far.signatures.items():
+                if signature != sign_statement(so_far.statement, self.signers[k]):
+                    self._fail("I9", agent, f"{k} has signed another statement")
         factors = {k: self.factors[k, token.included[k]].units for k in token.inside}
-        if self.frozen is not None and not self.terms.conjugate and not quiet.unknown:
+        if self.frozen is not None and not self.terms.conjugate and not so_far.unknown:
             total = self.terms.grid.zeros()
             for k, units in factors.items():
                 total = total + self.frozen(k, token.eta, units)
-            if quiet.frozen is None or not np.array_equal(quiet.frozen, total):
-                self._fail("I9", agent, f"the frozen sum is {quiet.frozen}, not {total}")
-        if self.stationary is not None and not self.terms.conjugate and quiet.converged:
+            if so_far.frozen is None or not np.array_equal(so_far.frozen, total):
+                self._fail("I9", agent, f"the frozen sum is {so_far.frozen}, not {total}")
+        if self.stationary is not None and not self.terms.conjugate and so_far.converged:
             for k, units in factors.items():
                 if not self.stationary(k, token.eta, units):
                     self._fail("I9", agent, f"says converged, but {k} would still move")
@@ -339,10 +337,8 @@ class Checker:
         if not requests <= {bytes.fromhex(request) for request in predicate["erasures"]}:
             self._fail("I9", agent, "the certificate leaves out an erasure")
         for k, state in self.latest.items():
-            if state.peers.synced and k not in gone(token.tombs) and k not in self.departed:
+            if state.peers.synced and k not in departed(token.tombs) and k not in self.departed:
                 self._holds_nothing_certified(k, state)
-
-    # ------------------------------------------------------------------------------ book-keeping
 
     def _factors(self, agent: int, s: State) -> None:
         for factor in s.own.factors:
@@ -359,28 +355,32 @@ class Checker:
         self.hashes.add(chain(previous, receipt))
 
     def _tombstones(self, agent: int, s: State) -> None:
-        for request, record in s.known.tombstones.items():
-            self.erased.setdefault(request, (record.agent, record.rows))
-            if record.retrain and request not in s.known.retrain_epoch:
-                self._fail("I4", agent, "knows an erasure and not that it asked for retraining")
+        for request, tombstone in s.known.tombstones.items():
+            self.erased.setdefault(request, (tombstone.agent, tombstone.rows))
+            if tombstone.retrain and request not in s.known.retrain_epoch:
+                self._fail(
+                    "I4",
+                    agent,
+                    "knows a tombstone that asked for retraining, but lacks its retrain epoch",
+                )
 
     def _evidence(self, agent: int, s: State) -> None:
         for k, tomb in s.known.tombs.items():
-            self.filed |= tomb.compacted
+            self.compacted |= tomb.compacted
             if not tomb.compacted <= self.certified & tomb.ids:
-                self._fail("I14", agent, f"an erasure of {k} was put away and never certified")
+                self._fail("I14", agent, f"an erasure of {k} was compacted and never certified")
             if (
                 s.peers.synced
                 and not tomb.departed
                 and not tomb.ids - tomb.compacted <= s.known.tombstones.keys()
             ):
                 self._fail("I14", agent, f"an erasure of {k} is known without its evidence")
-        for chapter in s.known.compacted.values():
-            if not chapter.ids <= self.kept.get(chapter.agent, set()):
-                self._fail("I14", agent, f"{chapter.agent} put away what it has no proof of")
+        for compacted in s.known.compacted.values():
+            if not compacted.ids <= self.kept.get(compacted.agent, set()):
+                self._fail("I14", agent, f"{compacted.agent} compacted without a certificate")
 
     def _spoiled(self, agent: int) -> None:
-        """A lost or restored disk may forget the token and what was asked, but nothing else."""
+        """A lost or restored disk may lose the token and its own intents, but nothing else."""
         self.excused = self.newest
         self.requests.pop(agent, None)
 
@@ -388,9 +388,15 @@ class Checker:
         raise Violation(f"{invariant} at {self.terms.name(agent)}: {what}")
 
 
-def gone(tombs: Tombs) -> frozenset[int]:
-    """The agents that a quorum declared gone."""
+def departed(tombs: Tombs) -> frozenset[int]:
+    """The agents that a quorum declared departed."""
     return frozenset(k for k, tomb in tombs.items() if tomb.departed)
+
+
+def known_departed(world: World) -> frozenset[int]:
+    """The agents that any running agent knows as departed."""
+    running = (agent.state for agent in world.agents if agent.state is not None)
+    return frozenset().union(*(departed(state.known.tombs) for state in running))
 
 
 def forbidden(token: Token, s: State) -> bool:
@@ -413,7 +419,7 @@ def _content(token: Token) -> tuple[object, ...]:
 
 
 def _tokens(before: State, after: State, effects: Sequence[Effect]) -> list[Token]:
-    """The tokens that this transition brought forth."""
+    """The tokens that this transition made or sent."""
     tokens: dict[int, Token] = {}
     for token, old in (
         (after.token.held, before.token.held),
@@ -427,27 +433,16 @@ def _tokens(before: State, after: State, effects: Sequence[Effect]) -> list[Toke
     return list(tokens.values())
 
 
-# ------------------------------------------------------------------------------
-# What must be true in the end: no more faults, everybody back or gone for good, time has passed.
-#
-# One token, at rest, in one epoch; everybody who should be is included, at the current revision;
-# nobody has unfinished business; an agent that was voted out and runs knows it; every erasure that
-# a disk remembers was carried out and certified.
-
-
 def check_liveness(world: World, checker: Checker) -> None:
-    """Raise `Violation` unless the healed network has done all its work."""
-    left: frozenset[int] = frozenset()
-    for agent in world.agents:
-        if agent.state is not None:
-            left |= gone(agent.state.known.tombs)
-    live = [k for k in range(len(world.agents)) if k not in left]
+    """Raise `Violation` unless the network has parked the token with no pending work."""
+    absent = known_departed(world)
+    live = [k for k in range(len(world.agents)) if k not in absent]
     down = [k for k in live if world.agents[k].state is None]
     if down:
         _fail(f"{down} are down")
     states = {k: world.state(k) for k in live}
     if any(s.audit_failed for s in states.values()):
-        _fail("the network has halted: two audits did not add up")
+        _fail("the audit failed: two mismatches")
     roles = {k: s.token.role for k, s in states.items() if not isinstance(s.token.role, Idle)}
     if len(roles) != 1 or not all(isinstance(role, Parked) for role in roles.values()):
         _fail(
@@ -465,7 +460,7 @@ def check_liveness(world: World, checker: Checker) -> None:
             or s.token.parked.stamp != token.stamp
             or s.token.parked.holder != holder
         ):
-            _fail(f"agent {k} does not know where the token rests")
+            _fail(f"agent {k} does not know where the token is parked")
         if (
             any(t.ids - t.compacted for t in token.tombs.values())
             and not s.token.parked.certificate
@@ -477,16 +472,16 @@ def check_liveness(world: World, checker: Checker) -> None:
         wanted = None if s.own.current is None else s.own.current.revision
         if (token.included[k] if k in token.inside else None) != wanted:
             _fail(f"agent {k} is included at {token.included[k]}, not at {wanted}")
-    if token.inside & left:
-        _fail("an agent that left is included")
+    if token.inside & absent:
+        _fail("a departed agent is included")
     for k, agent in enumerate(world.agents):
-        if k in left and agent.state is not None and agent.backlog is None:
+        if k in absent and agent.state is not None and agent.backlog is None:
             _check_departed(k, agent.state, list(states.values()))
 
 
 def _check_departed(k: int, s: State, others: list[State]) -> None:
-    """An agent that was voted out and still runs has been told, and keeps no forbidden sum."""
-    if k not in gone(s.known.tombs):
+    """A departed agent that runs has the votes, and keeps no forbidden sum."""
+    if k not in departed(s.known.tombs):
         _fail(f"agent {k} was voted out and does not know it")
     if not isinstance(s.token.role, Idle):
         _fail(f"agent {k} was voted out and is responsible for a token")
@@ -508,7 +503,7 @@ def _check_agent(k: int, s: State, checker: Checker) -> None:
     if known - checker.certified:
         _fail(f"{len(known - checker.certified)} erasures known to agent {k} are not certified")
     if not tomb.whole and checker.requests.get(k, set()) - checker.certified:
-        _fail(f"agent {k} promised an erasure that was not carried out")
+        _fail(f"agent {k} has an intent that was not carried out")
 
 
 def _fail(what: str) -> NoReturn:

@@ -1,4 +1,11 @@
-"""The records of a rehearsal: of a CSV file, or drawn so that the model accepts them."""
+"""A fault run: a network with a real model and real data, with every invariant checked.
+
+    run_with_faults(model, terms, shards, faults="severe", seed=7).report()
+
+The data are read from CSV files, or drawn so that the model accepts them. The same seed gives the
+same run. Afterwards the sum is compared with a run without faults on the remaining records: equal
+bit for bit for a conjugate model, close for the others.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +32,7 @@ from unweave.protocol.terms import Terms
 from unweave.protocol.token import NOTHING, Stamp
 from unweave.rng import Purpose, derive
 from unweave.simulator.faults import Profile, RandomFaults, profile
-from unweave.simulator.invariants import Checker, Violation, gone
+from unweave.simulator.invariants import Checker, Violation, known_departed
 from unweave.simulator.workload import OwnerRequests, Workload, run_workload
 from unweave.simulator.world import World
 from unweave.solvers import default_solver
@@ -91,18 +98,10 @@ def _draw_column(column: Column, rng: np.random.Generator) -> NDArray[np.float64
     return rng.normal(size=_ROWS)
 
 
-# ------------------------------------------------------------------------------
-# A network, rehearsed: real model, real data, bad weather, every invariant checked.
-#
-# rehearse(model, terms, shards, faults="hurricane", seed=7).report()
-#
-# The same seed gives the same run. Afterwards the sum is held against a run without any fault on
-# the records that are left: equal bit for bit for a conjugate model, close for the others.
-
 NO_FAULTS = Profile(erase=0.0, data=0.0)
 TOLERANCE = 1e-4
-NEAR = 1e-3  # some tolerances away from another fit of the same records
-# A hop costs some 10 to 60 events, more where more agents talk. This many are not normal.
+NEAR = 1e-3  # KL between two fits of the same records, some tolerances apart
+# A hop costs 10 to 60 events, more in larger networks. A run with more than this is stopped.
 _EVENTS_PER_HOP = 400
 _EVENTS_PER_HOP_AND_AGENT = 40
 
@@ -121,22 +120,22 @@ class _Hops:
 
 @dataclass
 class FaultRun:
-    """A run that broke no rule and came to rest."""
+    """A run that broke no invariant and ended with a parked token."""
 
     model: Model
-    faults: str | None
+    profile: str | None
     seed: int
-    hops: int  # in all, with those after the weather had cleared
-    hops_asked: int  # of bad weather
-    hops_in_bad_weather: int
+    hops: int  # in all, with those after the faults
+    hops_asked: int  # with faults
+    hops_with_faults: int
     world: World
-    storm: RandomFaults
+    faults: RandomFaults
     checker: Checker
-    crew: Workload
+    workload: Workload
     owners: OwnerRequests
-    left: Sequence[Shard]  # the records that are left
-    reference: Ints  # the sum without faults, on them
-    notes: Sequence[str]  # where the run was not what was asked for
+    remaining: Sequence[Shard]  # the records that were not erased
+    reference: Ints  # the sum over them in a run without faults
+    notes: Sequence[str]  # where the run differs from the request
 
     @property
     def units(self) -> Ints:
@@ -151,49 +150,49 @@ class FaultRun:
 
     @property
     def equal(self) -> bool:
-        """Bit for bit what a run without faults gives."""
+        """Whether the sum equals that of a run without faults, bit for bit."""
         return bool(np.array_equal(self.units, self.reference))
 
     @property
-    def records_left(self) -> int:
-        """Without any, everybody is back at the prior, and equal to it says nothing."""
-        return sum(shard.n for shard in self.left)
+    def records_remaining(self) -> int:
+        """The number of remaining records. With none, the sum is the prior: nothing to compare."""
+        return sum(shard.n for shard in self.remaining)
 
     def _without_effect(self) -> Counter[str]:
-        """Requests that were asked and are not certified, by reason."""
+        """The number of requests that are not certified, by reason."""
         asked = zip(self.owners.asked, self.owners.reasons, strict=True)
         return Counter(why for request, why in asked if request not in self.checker.certified)
 
     def report(self) -> dict[str, Any]:
-        """Everything, for machines."""
+        """The run as JSON values."""
         decode, kl = self.model.grid.decode, self.model.family.kl
-        counts, records = self.crew.counts, self.records_left
+        counts, records = self.workload.counts, self.records_remaining
         far = finite(kl(decode(self.units), decode(self.reference))) if records else None
         return {
             "model": self.model.name,
             "agents": len(self.world.agents),
-            "faults": self.faults or "none",
+            "faults": self.profile or "none",
             "seed": self.seed,
             "hops": self.hops,
             "hops_asked": self.hops_asked,
-            "hops_in_bad_weather": self.hops_in_bad_weather,
+            "hops_in_bad_weather": self.hops_with_faults,
             "notes": list(self.notes),
             "events": self.world.events,
             "epochs": dict(Counter(self.checker.opened)),
-            "messages_lost": self.storm.lost,
-            "crashes": self.storm.crashes,
-            "restarts": self.checker.boots - len(self.world.agents),
+            "messages_lost": self.faults.lost,
+            "crashes": self.faults.crashes,
+            "restarts": self.checker.starts - len(self.world.agents),
             "lost_disks": counts["lost disks"],
             "restored_backups": counts["restores"],
             "partitions": counts["partitions"],
             "power_cuts": counts["power cuts"],
-            "agents_gone": int(self.crew.gone is not None),
+            "agents_gone": int(self.workload.departed is not None),
             "erasures_asked": len(self.owners.asked),
             "erasures_certified": len(self.checker.certified),
             "erasures_without_effect": dict(self._without_effect()),
             "certificates": len(self.checker.certificates),
             "checked_transitions": self.checker.checked,
-            "agents_left_with_records": sum(shard.n > 0 for shard in self.left),
+            "agents_left_with_records": sum(shard.n > 0 for shard in self.remaining),
             "records_left": records,
             "posterior": {
                 m.name: {"mean": finite(m.mean()), "sd": finite(m.sd())}
@@ -213,39 +212,39 @@ def run_with_faults(
     seed: int = 0,
     hops: int | None = None,
 ) -> FaultRun:
-    """Run the network; raises `Violation` if a rule is broken or it does not come to rest."""
+    """Run the network; raises `Violation` if an invariant is broken or the token is not parked."""
     if hops is not None and hops < 1:
-        raise ConfigError(f"hops = {hops}: at least one")
-    weather = NO_FAULTS if faults is None else profile(faults)
-    weather, notes = _among(terms, weather)
+        raise ConfigError(f"hops = {hops}. Fix: at least one")
+    chosen = NO_FAULTS if faults is None else profile(faults)
+    chosen, notes = _survivable(terms, chosen)
     most = 20 * terms.size if hops is None else hops
-    # The owners ask, not the crew: it would erase the whole network.
-    storm = RandomFaults(replace(weather, erase=0.0), terms.size, seed)
+    # The owners ask for erasures: the workload would erase the whole network.
+    drawn = RandomFaults(replace(chosen, erase=0.0), terms.size, seed)
     counter = _Hops()
     tolerance = TOLERANCE / terms.size**2 if terms.solve == "pass" else None
 
-    def network(data: Sequence[Shard], storm: RandomFaults, *observers: Any) -> World:
+    def network(data: Sequence[Shard], drawn: RandomFaults, *observers: Any) -> World:
         workers = [
             ModelWorker(model, default_solver(model), shard, terms.seed, tolerance=tolerance)
             for shard in data
         ]
-        return World(terms, workers, seed=seed, weather=storm, observers=observers)
+        return World(terms, workers, seed=seed, faults=drawn, observers=observers)
 
-    world = network(shards, storm, counter)
+    world = network(shards, drawn, counter)
     checker = _checker(world, tolerance is not None)
     world.observers.append(checker)
-    owners = OwnerRequests(world, weather, [shard.n for shard in shards], most, seed)
+    owners = OwnerRequests(world, chosen, [shard.n for shard in shards], most, seed)
     bound = most * max(_EVENTS_PER_HOP, _EVENTS_PER_HOP_AND_AGENT * terms.size)
-    moments, seen, reached = 0, 0, False
+    calls, seen, reached = 0, 0, False
 
     def enough() -> bool:
-        """Asked before every event, and that is when owners ask."""
-        nonlocal moments, seen, reached
-        moments += 1
+        """Called before every event; the owners ask for erasures here."""
+        nonlocal calls, seen, reached
+        calls += 1
         seen = len(counter.stamps)
         reached = seen >= most or (faults is None and world.parked is not None)
-        # A network may be so quiet that nothing happens any more: moments pass, events do not.
-        if reached or moments > bound:
+        # A network may have no events any more: count the calls too.
+        if reached or calls > bound:
             return True
         owners.between_events(seen / most)
         return False
@@ -253,30 +252,32 @@ def run_with_faults(
     def halfway() -> bool:
         return 2 * seen >= most
 
-    crew = run_workload(world, storm, checker, _never, events=bound, enough=enough, halfway=halfway)
+    workload = run_workload(
+        world, drawn, checker, _never, events=bound, enough=enough, halfway=halfway
+    )
     if not reached:
         notes.append(
-            f"The weather ended early, after {seen} of {most} hops: {bound:,} events are the most."
+            f"The faults ended early, after {seen} of {most} hops: {bound:,} events are the most."
         )
-    left = _remaining(world, checker, shards)
+    remaining = _remaining(world, checker, shards)
     if model.conjugate:
-        reference = _fault_free(model, left)
+        reference = _fault_free(model, remaining)
     else:
         calm = RandomFaults(NO_FAULTS, terms.size, seed)
-        reference = _settled(network(left, calm), calm)
+        reference = _settled(network(remaining, calm), calm)
     done = FaultRun(
         model=model,
-        faults=faults,
+        profile=faults,
         seed=seed,
         hops=len(counter.stamps),
         hops_asked=most,
-        hops_in_bad_weather=seen,
+        hops_with_faults=seen,
         world=world,
-        storm=storm,
+        faults=drawn,
         checker=checker,
-        crew=crew,
+        workload=workload,
         owners=owners,
-        left=left,
+        remaining=remaining,
         reference=reference,
         notes=notes,
     )
@@ -285,32 +286,32 @@ def run_with_faults(
 
 
 def _compare(done: FaultRun) -> None:
-    """Exact models: bit for bit what the records that are left give. Others: where a run without
-    faults settles, as far as tolerances go, if this one was not cut short."""
+    """A conjugate model: bit for bit the sum of the remaining records. Others: within tolerances of
+    a run without faults, if this run converged."""
     model, world = done.model, done.world
     if model.conjugate:
         if not done.equal:
-            raise Violation("the sum is not that of the records that are left")
+            raise Violation("the sum is not that of the remaining records")
         return
     eta = model.grid.decode(done.units)
     if not model.family.margin(eta) > 0.0:
-        raise Violation("the network rests on a sum that is no posterior")
+        raise Violation("the parked sum is no posterior")
     assert world.parked is not None
     token = world.state(world.parked).token.held
     assert token is not None
     far = float(model.family.kl(eta, model.grid.decode(done.reference)))
     if token.round.converged and far > NEAR:
-        raise Violation(f"it settled at KL = {far:.3g} from where a run without faults settles")
+        raise Violation(f"the sum is at KL = {far:.3g} from that of a run without faults")
 
 
 def _checker(world: World, solves: bool) -> Checker:
-    """With an eye for whether agents would move. What a factor has of a record cannot be seen in
-    it; the sum in the end shows that."""
+    """A checker that knows whether a solver would keep a factor. Whether a factor contains a record
+    cannot be seen in it; the final sum shows that."""
 
     def stationary(k: int, eta: Ints, units: Ints) -> bool:
         s = world.state(k)
         if s.own.current is None or s.own.current.rows != s.own.rows:
-            return True  # it was asked to erase since then
+            return True  # an erasure was requested since then
         work = Solve(("check",), 0, 0, eta - units, units, s.own.dropped)
         return bool(world.agents[k].worker.solve(work).keep)
 
@@ -318,21 +319,21 @@ def _checker(world: World, solves: bool) -> Checker:
     return Checker(world.terms, stationary=None if exact else stationary)
 
 
-def _among(terms: Terms, weather: Profile) -> tuple[Profile, list[str]]:
-    """The part of the weather that so few agents are promised to survive, and what is left out."""
+def _survivable(terms: Terms, chosen: Profile) -> tuple[Profile, list[str]]:
+    """The faults that a network of this size survives, and notes on the omitted ones."""
     notes = []
     size = terms.size
-    if weather.gone and size - 1 < terms.quorum:
+    if chosen.departs and size - 1 < terms.quorum:
         notes.append(f"No agent of {size} is lost for good: the rest would be no quorum.")
-        weather = replace(weather, gone=0.0)
-    if size == 1 and (weather.lose_disk or weather.restore):
+        chosen = replace(chosen, departs=0.0)
+    if size == 1 and (chosen.lose_disk or chosen.restore):
         notes.append("One agent alone: its disk is never lost, for nobody else would remember.")
-        weather = replace(weather, lose_disk=0.0, restore=0.0)
-    return weather, notes
+        chosen = replace(chosen, lose_disk=0.0, restore=0.0)
+    return chosen, notes
 
 
 def _never(rng: random.Random, agent: int) -> tuple[bool, frozenset[bytes]]:
-    raise AssertionError("in a rehearsal the owners ask, not the crew")
+    raise AssertionError("in a fault run the owners ask for erasures, not the workload")
 
 
 def _fault_free(model: Any, shards: Sequence[Shard]) -> Ints:
@@ -345,7 +346,7 @@ def _fault_free(model: Any, shards: Sequence[Shard]) -> Ints:
 
 
 def _settled(world: World, calm: RandomFaults) -> Ints:
-    """Where a network that knows nothing else comes to rest."""
+    """The parked sum of a network without faults."""
     checker = Checker(world.terms)
     world.observers.append(checker)
     run_workload(world, calm, checker, _never, events=1, enough=lambda: True)
@@ -356,16 +357,14 @@ def _settled(world: World, calm: RandomFaults) -> Ints:
 
 
 def _remaining(world: World, checker: Checker, shards: Sequence[Shard]) -> list[Shard]:
-    """Everybody's records without the erased ones; nothing of those who left or erased all."""
-    left: frozenset[int] = frozenset()
-    for agent in world.agents:
-        if agent.state is not None:
-            left |= gone(agent.state.known.tombs)
-    rest = []
+    """The records of every agent without the erased ones; none of departed or erased agents."""
+    absent = known_departed(world)
+    remaining = []
     for k, shard in enumerate(shards):
         tomb = world.state(k).known.tombs.get(k, NOTHING)
         keys = {key for request in tomb.ids for key in checker.erased[request][1]}
         erased = [i for i in range(shard.n) if record_key(i) in keys]
-        everything = tomb.whole or k in left
-        rest.append(shard.drop(np.arange(shard.n) if everything else np.array(erased, dtype=int)))
-    return rest
+        everything = tomb.whole or k in absent
+        drop = np.arange(shard.n) if everything else np.array(erased, dtype=int)
+        remaining.append(shard.drop(drop))
+    return remaining

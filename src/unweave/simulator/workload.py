@@ -1,7 +1,11 @@
-"""People around a network in bad weather: they restart what died, put disks back, ask and vote.
+"""The workload of a fault run: restarts, backups, erasures, new data and votes.
 
-`ride_out` takes a network through a storm. Then the weather clears, everybody comes back or is
-declared gone, and the network must come to rest with all its work done.
+`run_workload` runs a network with faults. Then the faults stop, every agent restarts or is voted
+out, and the network must park the token with no pending work.
+
+In the swarm a workload may erase a whole network. In a user's own fault run the owners ask
+(`OwnerRequests`), and a majority of the agents keep records: the run ends with a comparison of the
+remaining records with a run without faults.
 """
 
 from __future__ import annotations
@@ -30,39 +34,39 @@ __all__ = [
 ]
 
 
-# Draws what an erasure asks for: (whole agent, row commitments), given the agent.
+# Draws the scope of an erasure of an agent: (whole agent, row commitments).
 DrawErasure = Callable[[random.Random, int], tuple[bool, frozenset[bytes]]]
-# Puts a new version of the data beside an agent.
+# Gives an agent a new version of its data.
 NewData = Callable[[int, int], None]
 
 
 def same_data(agent: int, version: int) -> None:
-    """The new data are the old ones: an agent that reads them again finds nothing to do."""
+    """The new data equal the old ones."""
 
 
 class Workload:
-    """Restarts crashed agents, takes backups, cuts links, asks for erasures, changes data."""
+    """Restarts crashed agents, takes backups, cuts links, requests erasures, changes data."""
 
     def __init__(
         self,
         world: World,
-        storm: RandomFaults,
+        faults: RandomFaults,
         draw_erasure: DrawErasure,
         new_data: NewData = same_data,
     ) -> None:
         self.world = world
-        self.storm = storm
-        self.rng = random.Random(storm.rng.random())
+        self.faults = faults
+        self.rng = random.Random(faults.rng.random())
         self.draw_erasure = draw_erasure
         self.new_data = new_data
         self.size = len(world.agents)
         self.back_at: dict[int, float] = {}
         self.backups: list[tuple[int, State, int]] = []  # agent, disk, its version of the data
-        self.versions = [0] * self.size  # of the data that lie beside each agent
-        self.learned = [0] * self.size  # the version that each disk has been told of
-        self.gone: int | None = None
-        self.wakes_late = False  # the stopped process of `gone` goes on when the others rest
-        self.spoiled: int | None = None  # the one agent whose disk may go wrong in this run
+        self.versions = [0] * self.size  # of each agent's data
+        self.learned = [0] * self.size  # the version that each disk knows of
+        self.departed: int | None = None  # the agent that stops for good and is voted out
+        self.thaws_late = False  # its stopped process goes on only when the others have parked
+        self.spoiled: int | None = None  # the one agent whose disk may be lost or restored
         self.asked: list[bytes] = []  # the ids of all requests, in order
         self.last_request: tuple[int, EraseRequested] | None = None
         self.counts = dict.fromkeys(
@@ -70,12 +74,12 @@ class Workload:
         )
 
     def between_events(self) -> None:
-        world, rng, p = self.world, self.rng, self.storm.profile
+        world, rng, p = self.world, self.rng, self.faults.profile
         self.restart_due()
-        if rng.random() < p.partition and world.now >= self.storm.heals_at:
+        if rng.random() < p.partition and world.now >= self.faults.heals_at:
             side = frozenset(k for k in range(self.size) if rng.random() < 0.5)
             until = world.now + rng.expovariate(1.0 / 8.0)
-            self.storm.cut(side, until, rng.random() < p.one_way)
+            self.faults.cut(side, until, rng.random() < p.one_way)
             self.counts["partitions"] += 1
         if rng.random() < p.power_cut:
             for k in range(self.size):
@@ -92,47 +96,43 @@ class Workload:
             k = rng.randrange(self.size)
             self.backups.append((k, world.agents[k].disk, self.learned[k]))
 
-    # ---------------------------------------------------------------------------------- restarts
-
     def restart_due(self) -> None:
-        world, p = self.world, self.storm.profile
+        world, p = self.world, self.faults.profile
         for k, agent in enumerate(world.agents):
-            if agent.state is None and k != self.gone:
+            if agent.state is None and k != self.departed:
                 back = self.back_at.setdefault(k, world.now + self.rng.expovariate(1.0 / p.down))
                 if world.now >= back:
                     self.restart(k)
 
     def restart(self, k: int) -> None:
-        """Start a process again, on its disk, on an old one or on an empty one."""
-        world, rng, p = self.world, self.rng, self.storm.profile
+        """Restart a process: on its disk, on an old one or on an empty one."""
+        world, rng, p = self.world, self.rng, self.faults.profile
         self.back_at.pop(k, None)
-        # The rules survive one spoiled disk at a time; two at once may forget a request between
-        # them, which is why a request counts as done only when it is certified.
-        if self.storm.raging and self.spoiled in (None, k):
+        # The protocol tolerates one spoiled disk at a time. Two at once may lose a request: that is
+        # why a request counts as done only when it is certified.
+        if self.faults.active and self.spoiled in (None, k):
             draw = rng.random()
             backups = [backup for backup in self.backups if backup[0] == k]
             if draw < p.lose_disk:
                 self.spoiled = k
                 self.counts["lost disks"] += 1
                 world.wipe(k)
-                self.learned[k] = self.versions[k]  # nothing is known, so all will be read
+                self.learned[k] = self.versions[k]  # an empty disk reads all data
             elif draw < p.lose_disk + p.restore and backups:
                 self.spoiled = k
                 self.counts["restores"] += 1
                 _, disk, self.learned[k] = rng.choice(backups)
                 world.wipe(k, disk)
-        world.boot(k)
+        world.start_agent(k)
         self._tell_of_data(k)
 
-    def everybody_back(self) -> None:
+    def restart_all(self) -> None:
         for k, agent in enumerate(self.world.agents):
-            if agent.state is None and k != self.gone:
+            if agent.state is None and k != self.departed:
                 self.restart(k)
 
-    # ---------------------------------------------------------------------------------- requests
-
     def erase(self, k: int) -> None:
-        """An erasure; sometimes the last one again, sometimes one more elsewhere at once."""
+        """Request an erasure; sometimes repeat the last one, sometimes add one elsewhere."""
         rng, world = self.rng, self.world
         if self.last_request is not None and rng.random() < 0.15:
             again, request = self.last_request
@@ -148,7 +148,7 @@ class Workload:
             self.erase(rng.randrange(self.size))
 
     def change_data(self, k: int) -> None:
-        """New data lie there; the agent hears of it now, or when it is started again."""
+        """Change the data; the agent is told now, or when it restarts."""
         self.versions[k] += 1
         self.new_data(k, self.versions[k])
         self._tell_of_data(k)
@@ -162,23 +162,23 @@ class Workload:
                 self.learned[k] = self.versions[k]
 
     def stop_for_good(self, k: int) -> None:
-        """A process dies; or it stops, for longer than the others wait."""
-        if self.rng.random() < self.storm.profile.frozen:
+        """Crash the process, or stop it for longer than the others wait."""
+        if self.rng.random() < self.faults.profile.frozen:
             self.world.freeze(k)
-            self.wakes_late = self.rng.random() < 0.5
+            self.thaws_late = self.rng.random() < 0.5
             self.counts["frozen"] += 1
         else:
             self.world.crash(k)
 
     @property
     def frozen(self) -> bool:
-        return self.gone is not None and self.world.agents[self.gone].backlog is not None
+        return self.departed is not None and self.world.agents[self.departed].backlog is not None
 
-    def wake_departed(self, checker: Checker, *, resting: bool) -> None:
-        """Let the stopped process go on once it was voted out, or when the others rest as well."""
-        assert self.gone is not None
-        if self.gone in checker.departed and (resting or not self.wakes_late):
-            self.world.thaw(self.gone, lost=self.rng.random() < 0.5)
+    def thaw_departed(self, checker: Checker, *, parked: bool) -> None:
+        """Let the stopped process go on once it was voted out, or when the token is parked too."""
+        assert self.departed is not None
+        if self.departed in checker.departed and (parked or not self.thaws_late):
+            self.world.thaw(self.departed, lost=self.rng.random() < 0.5)
 
     def vote_out(self, k: int) -> None:
         request = request_id(k, self.rng.randbytes(12))
@@ -190,7 +190,7 @@ class Workload:
 
 def run_workload(
     world: World,
-    storm: RandomFaults,
+    faults: RandomFaults,
     checker: Checker,
     draw_erasure: DrawErasure,
     new_data: NewData = same_data,
@@ -198,73 +198,73 @@ def run_workload(
     events: int,
     enough: Callable[[], bool] = lambda: False,
     halfway: Callable[[], bool] | None = None,
-    timeouts: float = 4000.0,
-    patience_events: int = 60_000,
+    settle_seconds: float = 4000.0,
+    settle_events: int = 60_000,
 ) -> Workload:
-    """Bad weather for `events` events or until there was `enough` of it, then clear sky until the
-    network rests; checks liveness. An agent that goes for good does so `halfway`: default, at half
-    of the events."""
-    crew = Workload(world, storm, draw_erasure, new_data)
+    """Run with faults for `events` events or until `enough`, then without until the token is
+    parked; check liveness. An agent that departs does so `halfway`: default, at half of the
+    events."""
+    workload = Workload(world, faults, draw_erasure, new_data)
     dispensable = _dispensable(world)
     due = halfway or (lambda: world.events > events // 2)
-    if storm.profile.gone and crew.rng.random() < storm.profile.stillborn:
+    if faults.profile.departs and workload.rng.random() < faults.profile.never_starts:
         if world.terms.genesis in dispensable:
-            crew.gone = world.terms.genesis
+            workload.departed = world.terms.genesis
     for k in range(len(world.agents)):
-        if k != crew.gone:
-            world.boot(k)
+        if k != workload.departed:
+            world.start_agent(k)
     while world.events < events and not enough():
-        crew.between_events()
-        if crew.gone is None and storm.profile.gone and due():
-            crew.gone = crew.rng.choice(dispensable)
-            crew.stop_for_good(crew.gone)
+        workload.between_events()
+        if workload.departed is None and faults.profile.departs and due():
+            workload.departed = workload.rng.choice(dispensable)
+            workload.stop_for_good(workload.departed)
         if not world.step():
             world.now += 1.0
-    storm.clear()
-    crew.everybody_back()
-    cleared, limit = world.now, world.events + patience_events
-    voted_at = cleared
-    while world.now < cleared + timeouts and world.events < limit:
-        crew.everybody_back()
-        if crew.gone is not None and world.now >= voted_at:
-            crew.vote_out(crew.gone)
+    faults.stop()
+    workload.restart_all()
+    stopped, limit = world.now, world.events + settle_events
+    voted_at = stopped
+    while world.now < stopped + settle_seconds and world.events < limit:
+        workload.restart_all()
+        if workload.departed is not None and world.now >= voted_at:
+            workload.vote_out(workload.departed)
             voted_at = world.now + 12.0
-        resting = world.events % 16 == 0 and _lively(world, checker)
-        if crew.frozen:
-            crew.wake_departed(checker, resting=resting)
-        elif resting:
+        parked = world.events % 16 == 0 and _is_live(world, checker)
+        if workload.frozen:
+            workload.thaw_departed(checker, parked=parked)
+        elif parked:
             break
         if not world.step():
             break
     check_liveness(world, checker)
-    return crew
+    return workload
 
 
 def check_one_epoch(checker: Checker) -> None:
-    """Delay, duplicates, slow solvers and disagreeing clocks cost no epoch, nor does an erasure."""
-    excuses = ("genesis", "an erasure asked everybody to start from zero")
-    surplus = [why for why in checker.opened if why not in excuses]
+    """Delays, duplicates, slow solvers, skewed clocks and erasures must not cost an epoch."""
+    expected = ("genesis", "an erasure asked all agents to start from zero")
+    surplus = [why for why in checker.opened if why not in expected]
     if surplus or checker.opened.count("genesis") != 1:
         raise Violation(f"liveness: epochs were opened without need: {checker.opened}")
 
 
 def _dispensable(world: World) -> list[int]:
-    """Agents without which the others stay connected; liveness is promised for no less."""
+    """The agents without which the others stay connected: liveness needs a connected graph."""
     topology = world.terms.topology
-    everybody = range(len(world.agents))
+    agents = range(len(world.agents))
     return [
         k
-        for k in everybody
+        for k in agents
         if all(
             d >= 0
             for d in np.delete(
-                topology.distances_avoiding((k + 1) % len(everybody), frozenset({k})), k
+                topology.distances_avoiding((k + 1) % len(agents), frozenset({k})), k
             )
         )
     ]
 
 
-def _lively(world: World, checker: Checker) -> bool:
+def _is_live(world: World, checker: Checker) -> bool:
     try:
         check_liveness(world, checker)
     except Violation:
@@ -272,18 +272,10 @@ def _lively(world: World, checker: Checker) -> bool:
     return True
 
 
-# ------------------------------------------------------------------------------
-# Owners in a rehearsal: they ask for erasures, but never for so many that nothing is left.
-#
-# A swarm of storms may erase a whole network; a rehearsal of somebody's own may not, for its last
-# sentence compares what is left with a run without faults. So a majority of the agents keep
-# records, the number of requests follows the hops, and hardly anybody asks where all is erased
-# already.
-
-# Why a request that was asked is not certified; nothing was promised for it.
-DOWN = "its agent was down and did not hear it"
-NOTHING_LEFT = "its agent had erased everything, or had left"
-LOST = "lost in a crash, or with a disk, before anybody else knew of it"
+# Why a request may have no effect.
+DOWN = "its agent was down"
+NOTHING_LEFT = "its agent was erased or had departed"
+LOST = "lost in a crash, or with a disk, before another agent knew of it"
 
 _HOPS_PER_REQUEST = 5
 _AGAIN = 0.15  # of the requests: the last one, repeated
@@ -293,40 +285,40 @@ _TWICE = 0.2  # of the requests: at once with one more elsewhere
 
 
 def spared(agents: int) -> int:
-    """How many of so many agents with records keep some: a majority, or one of two."""
+    """How many of these agents keep records: a majority, or one of two."""
     return agents // 2 + 1 if agents > 2 else min(agents, 1)
 
 
 class OwnerRequests:
-    """Ask for erasures while the weather is bad; `asked` and `reasons` say what came of it.
+    """Requests erasures while there are faults; `asked` and `reasons` record them.
 
-    What was asked counts as erased at once, heard or not: a request may be repeated, and a disk may
-    come back, so this is the most that can be gone in the end.
+    A request counts as carried out at once, heard or not: it may be repeated, and a disk may be
+    restored, so this bounds the erased records from above.
     """
 
     def __init__(
-        self, world: World, weather: Profile, records: Sequence[int], hops: int, seed: int
+        self, world: World, profile: Profile, records: Sequence[int], hops: int, seed: int
     ) -> None:
         self.world = world
         self.records = records  # of each agent
-        self.rate = weather.erase
+        self.rate = profile.erase
         self.most = 1 + hops // _HOPS_PER_REQUEST
         self.rng = random.Random(f"owners {seed}")
         self.rows: list[set[int]] = [set() for _ in records]
         self.full = {k for k, n in enumerate(records) if n}
-        # An agent that is voted out takes its records with it.
-        self.spared = spared(len(self.full)) + (weather.gone > 0)
+        # The records of an agent that is voted out do not remain.
+        self.spared = spared(len(self.full)) + (profile.departs > 0)
         self.asked: list[bytes] = []  # the ids of all requests, in order
-        self.reasons: list[str] = []  # of each: why it would have no effect, if it had none
+        self.reasons: list[str] = []  # why each would have no effect, if it has none
         self.last: tuple[int, EraseRequested] | None = None
 
     def between_events(self, progress: float) -> None:
-        """Maybe ask; `progress` of the weather, from 0 to 1, spreads the requests over it."""
+        """Request at random; `progress` of the faults, from 0 to 1, spreads the requests."""
         if self.rng.random() < self.rate and len(self.asked) < self.most * progress:
             self.ask()
 
     def ask(self) -> None:
-        """An erasure; sometimes the last one again, sometimes one more elsewhere at once."""
+        """Request an erasure; sometimes repeat the last one, sometimes add one elsewhere."""
         rng, world = self.rng, self.world
         if self.last is not None and rng.random() < _AGAIN:
             k, request = self.last
@@ -342,14 +334,14 @@ class OwnerRequests:
         whole, rows = self._draw(k)
         request = EraseRequested(request_id(k, rng.randbytes(12)), whole, rows, world.clock(k))
         self.asked.append(request.request)
-        self.reasons.append(self._excuse(k))
+        self.reasons.append(self._reason(k))
         self.last = (k, request)
         world.tell(k, request)
         if rng.random() < _TWICE:
             self.ask()
 
     def _draw(self, k: int) -> tuple[bool, frozenset[bytes]]:
-        """Everything now and then, or one record."""
+        """The whole agent sometimes, otherwise one record."""
         if self._may_empty(k) and self.rng.random() < _WHOLE:
             self.full.discard(k)
             return True, frozenset()
@@ -365,7 +357,7 @@ class OwnerRequests:
     def _may_empty(self, k: int) -> bool:
         return k in self.full and len(self.full) > self.spared
 
-    def _excuse(self, k: int) -> str:
+    def _reason(self, k: int) -> str:
         state = self.world.agents[k].state
         if state is None:
             return DOWN

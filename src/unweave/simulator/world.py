@@ -2,11 +2,11 @@
 
     world = World(terms, workers, seed=0)
     world.start()
-    world.run(lambda: world.resting)
+    world.run(lambda: world.parked is not None)
 
-Without a `weather` the wire is instant, nothing is lost and nobody looks at the clock: that is what
-`Federation` runs on. With one (see `faults`) messages are dropped, delayed and repeated, agents die
-at any point and come back, sometimes with an old disk or none.
+Without `faults` the wire is instant, nothing is lost and no timer fires: `Federation` runs on that.
+With faults (module `faults`) messages are dropped, delayed and repeated, agents crash at any point
+and restart, sometimes with an old disk or none.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ __all__ = ["Agent", "Delivery", "FaultModel", "Observer", "World", "answer"]
 
 
 class Delivery(NamedTuple):
-    """What the weather does to one transition."""
+    """How far one transition gets."""
 
-    commit: bool = True  # False: the process dies before its commit
-    effects: int | None = None  # how many effects are carried out before it dies; None: it lives
+    commit: bool = True  # False: the process crashes before its commit
+    effects: int | None = None  # effects carried out before it crashes; None: it does not crash
 
 
 DELIVERED = Delivery()
@@ -57,7 +57,7 @@ _OF_THE_TOKEN = (Pass, Ack)
 
 
 class FaultModel(Protocol):
-    """Everything that can go wrong."""
+    """Decides about delays, losses, crashes and clocks."""
 
     def flights(self, sender: int, to: int, now: float) -> Sequence[float]:
         """Delays after which copies of a message arrive; none: it is lost."""
@@ -66,7 +66,7 @@ class FaultModel(Protocol):
         """How long a piece of work takes."""
 
     def fate(self, agent: int, effects: Sequence[Effect]) -> Delivery:
-        """Whether the process survives this transition."""
+        """How far the process gets with this transition."""
 
     def clock(self, agent: int, now: float) -> float:
         """What the agent's clock shows."""
@@ -76,31 +76,31 @@ class FaultModel(Protocol):
 
 
 class Observer(Protocol):
-    """Somebody who looks at every transition: a checker, a recorder."""
+    """Sees every transition: a checker, a recorder."""
 
     def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None: ...
 
 
 @runtime_checkable
 class CertificateKeeper(Protocol):
-    """An observer who wants to know which certificates an agent has put on its disk."""
+    """An observer of the certificates that agents put on their disks."""
 
     def certificate_kept(self, agent: int, requests: frozenset[bytes]) -> None: ...
 
 
 class Agent:
-    """One process: its state while it lives, and its disk."""
+    """One process: its state while it runs, and its disk."""
 
-    __slots__ = ("backlog", "boots", "disk", "life", "state", "tick_at", "worker")
+    __slots__ = ("backlog", "disk", "incarnation", "starts", "state", "tick_at", "worker")
 
     def __init__(self, blank: State, worker: Worker) -> None:
         self.disk = blank  # the durable part of the last committed state
         self.state: State | None = None  # None: the process is down
         self.worker = worker
-        self.boots = 0
-        self.life = 0  # counts incarnations: timers and work of an earlier one are void
+        self.starts = 0
+        self.incarnation = 0  # a counter: timers and work of an earlier incarnation are void
         self.tick_at: float | None = None
-        # While the process is stopped, what has arrived for it: sender (-1: itself), item, life.
+        # What has arrived for a stopped process: sender (-1: itself), item, incarnation.
         self.backlog: list[tuple[int, Event | Message, int]] | None = None
 
 
@@ -113,97 +113,93 @@ class World:
         workers: Sequence[Worker],
         *,
         seed: int = 0,
-        weather: FaultModel | None = None,
+        faults: FaultModel | None = None,
         signers: Sequence[Sign] | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
         self.terms = terms
         self.seed = seed
-        self.weather = weather
+        self.faults = faults
         self.signers = signers
         self.observers = list(observers)
         self.agents = [Agent(State(terms, k), worker) for k, worker in enumerate(workers)]
         self.now = 0.0
         self.events = 0
-        # In calm weather word of mouth outruns the token: gossip is delivered first.
+        # Without faults gossip is delivered before the token.
         self._gossip: deque[tuple[int, int, Event | Message, int]] = deque()
         self._soon: deque[tuple[int, int, Event | Message, int]] = deque()
         self._later: list[tuple[float, int, int, int, Event | Message, int]] = []
         self._order = 0
-        self._parked: set[int] = set()  # agents that live and have a token at rest
-
-    # ------------------------------------------------------------------------------- lifecycle
+        self._parked: set[int] = set()  # agents that run and have a parked token
 
     def start(self) -> None:
-        """Boot everybody. In calm weather nobody has a past, so nobody needs quarantine."""
+        """Start all agents. Without faults no agent has a past, so none needs quarantine."""
         for k in range(len(self.agents)):
-            self.boot(k)
+            self.start_agent(k)
 
-    def boot(self, k: int) -> None:
+    def start_agent(self, k: int) -> None:
         """Start agent k's process on its disk."""
         agent = self.agents[k]
-        agent.boots += 1
-        agent.life += 1
-        nonce = derive(self.seed, Purpose.NONCE, k, agent.boots)
+        agent.starts += 1
+        agent.incarnation += 1
+        nonce = derive(self.seed, Purpose.NONCE, k, agent.starts)
         before = agent.disk
         state, effects = start(
-            before, nonce, self._clock(k), self._sign(k), alone=self.weather is None
+            before, nonce, self._clock(k), self._sign(k), alone=self.faults is None
         )
         self._commit(k, before, state, effects)
 
     def crash(self, k: int) -> None:
-        """Kill agent k's process: what was not committed is gone."""
+        """Crash agent k's process: everything that was not committed is lost."""
         agent = self.agents[k]
         agent.state = None
         self._parked.discard(k)
-        agent.life += 1
+        agent.incarnation += 1
         agent.tick_at = None
         agent.backlog = None
 
     def freeze(self, k: int) -> None:
-        """Stop agent k's process (SIGSTOP): it does nothing, and what is sent to it waits."""
+        """Stop agent k's process (SIGSTOP): it does nothing, and messages to it wait."""
         if self.agents[k].state is not None:
             self.agents[k].backlog = []
 
     def thaw(self, k: int, *, lost: bool) -> None:
-        """Agent k's process goes on. `lost`: what was sent to it meanwhile was given up."""
+        """Agent k's process goes on. `lost`: messages sent to it meanwhile are lost."""
         backlog, self.agents[k].backlog = self.agents[k].backlog, None
-        for sender, item, life in backlog or ():
+        for sender, item, incarnation in backlog or ():
             if sender < 0 or not lost:
-                self._push(0.0, sender, k, item, life)
+                self._push(0.0, sender, k, item, incarnation)
 
     def wipe(self, k: int, disk: State | None = None) -> None:
         """Lose agent k's disk, or put an old one back."""
         self.agents[k].disk = State(self.terms, k) if disk is None else disk
 
-    # ---------------------------------------------------------------------------------- running
-
     def tell(self, k: int, event: Event) -> None:
-        """Something happens at agent k now (a request, a vote, new data). Lost if it is down, or
-        does not answer."""
+        """Give agent k an event now (a request, a vote, new data). Lost if its process is down or
+        stopped."""
         if self.agents[k].state is not None and self.agents[k].backlog is None:
             self._transition(k, event)
 
     def clock(self, k: int) -> float:
-        """What agent k's clock shows now: the `now` of events that are told to it."""
+        """What agent k's clock shows now: the `now` of its events."""
         return self._clock(k)
 
     def step(self) -> bool:
         """Handle the next event; False when there is none."""
         if self._gossip:
-            sender, k, item, life = self._gossip.popleft()
+            sender, k, item, incarnation = self._gossip.popleft()
         elif self._soon:
-            sender, k, item, life = self._soon.popleft()
+            sender, k, item, incarnation = self._soon.popleft()
         elif self._later:
-            at, _, sender, k, item, life = heapq.heappop(self._later)
+            at, _, sender, k, item, incarnation = heapq.heappop(self._later)
             self.now = max(self.now, at)
         else:
             return False
         agent = self.agents[k]
-        if agent.state is None or (life and life != agent.life):
-            return True  # down, or a leftover of an earlier life
+        if agent.state is None or (incarnation and incarnation != agent.incarnation):
+            return True  # the process is down, or the item belongs to an earlier incarnation
         if agent.backlog is not None:
-            agent.backlog.append((sender, item, life))
+            agent.backlog.append((sender, item, incarnation))
             return True
         if sender >= 0:
             event: Event = Received(sender, item, self._clock(k))  # type: ignore[arg-type]
@@ -228,26 +224,22 @@ class World:
         return True
 
     def amend(self, terms: Terms) -> None:
-        """Change the terms for everybody at once: only possible where all share one memory."""
+        """Change the terms of all agents at once: only possible where all share one memory."""
         self.terms = terms
         for agent in self.agents:
             if agent.state is not None:
                 agent.state = agent.disk = agent.state.fork()
                 agent.state.terms = terms
 
-    # ---------------------------------------------------------------------------------- reading
-
     def state(self, k: int) -> State:
-        """Agent k's state: of its process, or else what its disk holds."""
+        """Agent k's state: of its process, or of its disk if the process is down."""
         agent = self.agents[k]
         return agent.disk if agent.state is None else agent.state
 
     @property
     def parked(self) -> int | None:
-        """Who has the token at rest."""
+        """The agent that has the parked token."""
         return min(self._parked, default=None)
-
-    # --------------------------------------------------------------------------------- internal
 
     def _transition(self, k: int, event: Event) -> None:
         before = self.agents[k].state
@@ -258,7 +250,7 @@ class World:
     def _commit(self, k: int, before: State, after: State, effects: list[Effect]) -> None:
         """Durable first, then the effects, in order."""
         agent = self.agents[k]
-        fate = DELIVERED if self.weather is None else self.weather.fate(k, effects)
+        fate = DELIVERED if self.faults is None else self.faults.fate(k, effects)
         if not fate.commit:
             self.crash(k)
             return
@@ -273,17 +265,17 @@ class World:
             self._perform(k, effect)
         if fate.effects is not None:
             self.crash(k)
-        elif self.weather is not None:
+        elif self.faults is not None:
             self._set_tick(k, after)
 
     def _perform(self, k: int, effect: Effect) -> None:
         if isinstance(effect, Send):
-            if self.weather is None:
+            if self.faults is None:
                 token = isinstance(effect.message, _OF_THE_TOKEN)
                 queue = self._soon if token else self._gossip
                 queue.append((k, effect.to, effect.message, 0))
             else:
-                for delay in self.weather.flights(k, effect.to, self.now):
+                for delay in self.faults.flights(k, effect.to, self.now):
                     self._push(delay, k, effect.to, effect.message, 0)
         elif isinstance(effect, Again):
             self._local(k, Continue(0.0), 0.0)
@@ -295,33 +287,35 @@ class World:
             self._local(k, kept, 0.0)
         elif isinstance(effect, Solve | Judge | Freeze | Appraise):
             done = Done(effect.key, answer(self.agents[k].worker, effect), 0.0)
-            self._local(k, done, 0.0 if self.weather is None else self.weather.solving(k))
+            self._local(k, done, 0.0 if self.faults is None else self.faults.solving(k))
 
     def _local(self, k: int, event: Event, delay: float) -> None:
-        life = self.agents[k].life
-        if self.weather is None:
-            self._soon.append((-1, k, event, life))
+        incarnation = self.agents[k].incarnation
+        if self.faults is None:
+            self._soon.append((-1, k, event, incarnation))
         else:
-            self._push(delay, -1, k, event, life)
+            self._push(delay, -1, k, event, incarnation)
 
-    def _push(self, delay: float, sender: int, k: int, item: Event | Message, life: int) -> None:
+    def _push(
+        self, delay: float, sender: int, k: int, item: Event | Message, incarnation: int
+    ) -> None:
         self._order += 1
-        heapq.heappush(self._later, (self.now + delay, self._order, sender, k, item, life))
+        heapq.heappush(self._later, (self.now + delay, self._order, sender, k, item, incarnation))
 
     def _set_tick(self, k: int, state: State) -> None:
         due = deadline(state)
-        assert self.weather is not None
+        assert self.faults is not None
         if due is None:
             return
         agent = self.agents[k]
         # A little later than due: converting between clocks rounds, and an early tick does nothing.
-        at = max(self.weather.unclock(k, due), self.now) + 1e-6
+        at = max(self.faults.unclock(k, due), self.now) + 1e-6
         if agent.tick_at is None or at < agent.tick_at:
             agent.tick_at = at
-            self._push(at - self.now, -1, k, Tick(0.0), agent.life)
+            self._push(at - self.now, -1, k, Tick(0.0), agent.incarnation)
 
     def _clock(self, k: int) -> float:
-        return self.now if self.weather is None else self.weather.clock(k, self.now)
+        return self.now if self.faults is None else self.faults.clock(k, self.now)
 
     def _sign(self, k: int) -> Sign:
         return unsigned if self.signers is None else self.signers[k]
