@@ -30,7 +30,7 @@ def audit(
     from unweave.cli.status import staying_out
     from unweave.cli.telling import telling
     from unweave.operations.cluster import open_cluster
-    from unweave.operations.erase import audit_and_wait, on_record
+    from unweave.operations.erase import audit_and_wait, mismatches
 
     check_timeout(timeout)
     with open_cluster(folder, timeout) as agents, telling("auditing", quiet=json) as tell:
@@ -45,7 +45,7 @@ def audit(
         "left": last["left"],
         "missing": last["missing"],
         "equal": True,  # else there was an error
-        "mismatches": on_record([last, *statuses.values()]),
+        "mismatches": mismatches([last, *statuses.values()]),
     }
     if json:
         emit_json(result)
