@@ -4,7 +4,7 @@ import pytest
 from tests.support.processes import Processes
 
 from unweave.node.api.client import Operator, asleep, lives
-from unweave.operations import cluster as fleets
+from unweave.operations import cluster
 
 
 def rest_at_an_end(net: Processes) -> str:
@@ -20,7 +20,7 @@ def rest_at_an_end(net: Processes) -> str:
 
 
 def test_a_frozen_agent(unweave, tmp_path, monkeypatch):
-    monkeypatch.setattr(fleets, "LOOK", 1.0)
+    monkeypatch.setattr(cluster, "LOOK", 1.0)
     with Processes(tmp_path / "net", 3, graph="path") as net:
         net.start()
         holder = rest_at_an_end(net)

@@ -131,7 +131,7 @@ def test_an_audit_that_does_not_add_up_ends_with_an_error(tmp_path):
         again = unweave("audit", net.root)
         assert again.code == 0
         assert "The audit holds" in again.out
-        assert f"did not add up (found at {name})" in " ".join(again.out.split())
+        assert f"found a mismatch (at {name})" in " ".join(again.out.split())
         shown = unweave("audit", net.root, "--json").json
         assert (shown["mismatches"], shown["digest"]) == ([name], net.expected())
         assert all(f"{MISMATCH} " in net.log(agent) for agent in net.names)
