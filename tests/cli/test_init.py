@@ -426,8 +426,8 @@ def test_a_decimal_comma(unweave, tmp_path):
 
 def test_an_unknown_setting_is_named_before_a_missing_one(unweave, tmp_path):
     for words, said in (
-        (("--set", "foo=3"), "has no setting 'foo': its settings are features"),
-        (("--set", "feature=3"), "has no setting 'feature': did you mean features?"),
+        (("--set", "foo=3"), "has no setting 'foo'. Fix: its settings are features"),
+        (("--set", "feature=3"), "has no setting 'feature'. Fix: did you mean features?"),
         ((), "features"),
     ):
         done = unweave("init", tmp_path / "net", "--model", "linear-regression", *words)

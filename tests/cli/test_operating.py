@@ -176,13 +176,13 @@ def test_the_newest_whole_sum_is_shown(run):
         assert done.json["agreed"] is False
         (holder,) = done.json["known_to"]
         text = run("posterior", answers, folders=tuple(answers)).out
-        assert f"known to {holder}: the newest; not everybody has heard of it" in text
+        assert f"{holder}: this sum, the newest; not all agents have it yet" in text
         assert "another sum, oldoldoldold" in text
     waits = new | {"stamp": [1, 0, 7, 102, 1], "state": "unconfirmed", "digest": "next" * 16}
     answers = {"a1": {"posterior": {"posterior": new}}, "a2": {"posterior": {"posterior": waits}}}
     assert run("posterior", answers, "--json").json["digest"] == waits["digest"]
     same = {name: {"posterior": {"posterior": new}} for name in ("a1", "a2")}
-    assert "not everybody" not in run("posterior", same).out
+    assert "not all agents" not in run("posterior", same).out
 
 
 def test_addresses_are_shown_in_a_narrow_terminal_and_of_those_that_are_down(
