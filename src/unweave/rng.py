@@ -37,7 +37,6 @@ class Purpose(IntEnum):
     ORDER = 4  # a fixed order of neighbours (sweep)
     REPLICA = 5  # seeds of replicas
     NONCE = 6  # incarnations and request ids, in the simulator only
-    FAULT = 7  # fault injection
     GRAPH = 8  # the edges of a random graph
     PARTITION = 9  # the owner of each record of a split data set
 

@@ -36,7 +36,7 @@ class ModelWorker:
 
     `tolerance` is tol/K² of the stop rule: a solve that moves q by less (in KL) keeps the factor;
     None never keeps (the paper's rule). `retrain_above`: a removal that moves q by more asks
-    everybody to start from zero.
+    all agents to start from zero.
     """
 
     def __init__(
