@@ -106,8 +106,8 @@ def sweep_next(
     root ends the pass. An agent whose parent must be skipped or is no neighbour becomes the root: a
     pass always ends.
 
-    Agents in `skip` that are not in `visited` may be reached by others, so no agent goes straight to
-    the root while one is missing. Departed agents belong in both.
+    Agents in `skip` that are not in `visited` may be reached by others, so no agent goes straight
+    to the root while one is missing. Departed agents belong in both.
     """
     visited = visited.plus(k)
     for j in order:
