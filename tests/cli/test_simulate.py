@@ -210,7 +210,7 @@ def test_requests_without_effect_are_explained(run, network):
     assert {DOWN, NOTHING_LEFT} <= seen
     faults, seed, report = excused
     out = " ".join(run(path, "--faults", faults, "--seed", seed)[1].split())
-    assert f"{report['erasures_asked']} erasures were asked" in out
+    assert f"{report['erasures_asked']} erasures requested" in out
     assert f": {NOTHING_LEFT}" in out
 
 
@@ -289,9 +289,9 @@ def test_one_is_not_said_as_many():
     }
     assert verdict(report)[0] == "The one requested erasure is certified."
     report |= {"erasures_certified": 0, "erasures_without_effect": {DOWN: 1}}
-    assert verdict(report)[0].startswith("1 erasure was asked, 0 certified")
+    assert verdict(report)[0].startswith("1 erasure requested, 0 certified")
     report |= {"erasures_asked": 2, "erasures_certified": 1}
-    assert verdict(report)[0].startswith("2 erasures were asked, 1 certified")
+    assert verdict(report)[0].startswith("2 erasures requested, 1 certified")
 
 
 def test_a_broken_rule_is_named_with_the_command_that_repeats_it(run, network):
