@@ -161,7 +161,7 @@ PEM = f'certificate = """\n{NORTH.certificate_pem}"""'
         ('name = "n"\nagents = 1\n', "model is missing"),
         (
             f'name = "n"\nagents = 3\nshedule = "sweep"\n{MODEL}',
-            "shedule: unknown key; did you mean",
+            "shedule: unknown key. Fix: did you mean",
         ),
         (f'name = "n"\nagents = 3\n{MODEL}', "who may talk to whom"),
         (f'name = "n"\nagents = 0\n{MODEL}', "agents: expected a number of agents"),

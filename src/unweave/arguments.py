@@ -1,4 +1,4 @@
-"""Reading what a user passes: a value of the right kind, or an error that says what to write.
+"""Checks of a user's arguments: a value of the right kind, or an error with the fix.
 
 NumPy's scalars count as the Python numbers they stand for; text, truth values and fractions of
 whole numbers are refused where they are given, not where they would later break something.
@@ -98,7 +98,7 @@ def seed_number(value: Any) -> int:
 
 
 def shown(value: Any) -> str:
-    """A value as it may stand in an error: short, and of anything large only its type."""
+    """A value in the form for error messages: short, and only the type of large values."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if value is None or isinstance(value, str | bool | int | float | np.generic):

@@ -13,7 +13,7 @@ _AFTER = 0.5  # seconds before anything is shown
 
 
 def bar(what: str, total: int | None, wanted: bool | None = None) -> Bar:
-    """A bar for `total` pieces of work (None: nobody knows); shown where a person is looking."""
+    """A bar for `total` pieces of work (None: unknown), shown in terminals and notebooks."""
     return Bar(what, total, _watched() if wanted is None else wanted)
 
 

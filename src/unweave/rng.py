@@ -1,4 +1,4 @@
-"""Counter-based random numbers: every draw is a function of where it is used.
+"""Counter-based random numbers: every draw is a function of its place of use.
 
 A draw is keyed by the network's seed, the epoch, the hop and a purpose, never by how many draws
 came before it. So a simulator that runs a thousand replicas on arrays, a Federation in memory and
@@ -29,17 +29,16 @@ Words = NDArray[np.uint64]
 
 
 class Purpose(IntEnum):
-    """What a draw is for; part of its key, so that purposes never share numbers."""
+    """The purpose of a draw: part of its key, so that purposes never share numbers."""
 
     GENESIS = 1  # which agent opens epoch 1
     ROUTE = 2  # where the token goes next
     SOLVE = 3  # samples of a stochastic gradient
     ORDER = 4  # a fixed order of neighbours (sweep)
     REPLICA = 5  # seeds of replicas
-    NONCE = 6  # boot nonces and request ids, in the simulator only
-    FAULT = 7  # fault injection
+    NONCE = 6  # incarnations and request ids, in the simulator only
     GRAPH = 8  # the edges of a random graph
-    PARTITION = 9  # who gets which record of a split data set
+    PARTITION = 9  # the owner of each record of a split data set
 
 
 @overload
@@ -70,7 +69,7 @@ def uniform(key: int, counter: int) -> float:
 
 
 class Rng(Protocol):
-    """What a family needs to draw samples: `numpy.random.Generator` and `Stream` both have it."""
+    """The draws that families use, of `numpy.random.Generator` and of `Stream`."""
 
     def random(self, size: tuple[int, ...]) -> Floats: ...
     def standard_normal(self, size: tuple[int, ...]) -> Floats: ...

@@ -1,4 +1,4 @@
-"""Splitting one data set into shards: how alike, and how large, the agents' data are."""
+"""Splitting one data set into shards, with equal or unequal sizes and distributions."""
 
 from __future__ import annotations
 

@@ -53,9 +53,9 @@ def data(text: str):
 # What is broken in a1's folder, what is looked at, and words of the problem and of the fix.
 BROKEN = {
     "no data": (lambda h: (h / "data.csv").unlink(), "data", "no file 'data.csv'", "put the file"),
-    "empty": (data(""), "data", "is empty", "mend the data"),
+    "empty": (data(""), "data", "is empty", "correct the data"),
     "few": (data("id,x\n1,1\n"), "data", "1 record, fewer than min_records", "add records"),
-    "bad cell": (data("id,x\n1,1\n2,no\n"), "data", "line 3", "mend the data"),
+    "bad cell": (data("id,x\n1,1\n2,no\n"), "data", "line 3", "correct the data"),
     "short line": (data("id,x\n1,1\n2\n"), "data", "line 3: has 1 field", "complete the line"),
     "line ends": (data("id,x\r\n1,1\n"), "data", "line 2: ends in LF", "dos2unix data.csv"),
     "delimiter": (data("id;x\n1;1\n"), "data", "column 'x'", 'delimiter = ";"'),
@@ -139,9 +139,7 @@ def test_another_manifest_is_the_only_problem(unweave, net, which, old, new):
     if new == "seed = 1" and "a2" in which:
         (problem,) = [c for c in unweave("check", net / "agents/a2", "--json").json["checks"]
                       if c["problem"]]  # fmt: skip
-        assert problem["fix"].endswith(
-            "again from another agent's folder: every agent has the same"
-        )
+        assert problem["fix"].endswith("from another agent's folder: all agents have the same file")
 
 
 def test_a_folder_that_may_only_be_read(unweave, net, monkeypatch):
@@ -173,7 +171,7 @@ def test_the_folders_of_a_network(unweave, net):
     assert found.code == 1
     told = {c["agent"]: c["problem"] or c["note"] for c in found.json["checks"] if
             c["what"] == "settings"}  # fmt: skip
-    assert "there is no agent.toml" in told["a1"]
+    assert "agent.toml is missing" in told["a1"]
     assert told["a2"] == "no folder here"
     shutil.copytree(homes / "a3", homes / "copy")
     twice = unweave("check", net)
@@ -217,7 +215,7 @@ def test_a_port_that_is_taken(unweave, net):
         taken.bind(("127.0.0.1", port))
         taken.listen()
         found = unweave("check", net)
-    assert "something else listens there" in found.out
+    assert "another process listens there" in found.out
     assert "fix: stop it, or choose another port" in found.out
 
 
@@ -288,7 +286,7 @@ def test_neighbours_that_cannot_be_found(unweave, net, monkeypatch):
     assert [(c["agent"], c["what"]) for c in problems] == [("a1", "neighbours")] * 2
     assert "a2 at nohost.invalid:7400: the host cannot be found (" in problems[0]["problem"]
     assert "Name or service not known" in problems[0]["problem"]
-    assert "DNS, or /etc/hosts" in problems[0]["fix"]
+    assert "DNS or /etc/hosts" in problems[0]["fix"]
     assert asked.count("nohost.invalid") == 1
     assert "a2 at nohost.invalid:7400" in unweave("check", net / "agents/a1").out
     # For all agents here: each host once.
@@ -344,7 +342,7 @@ def test_a_taken_port_of_the_metrics_is_no_problem(unweave, net):
     with socket.create_server(("127.0.0.1", port)):
         found = unweave("check", net)
     assert found.code == 0
-    assert f"no metrics: 127.0.0.1:{port}: something else listens there" in found.out
+    assert f"no metrics: 127.0.0.1:{port}: another process listens there" in found.out
     assert "choose another port: metrics in" in found.out
 
 

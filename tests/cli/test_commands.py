@@ -19,7 +19,7 @@ import typer
 from unweave.cli import app, common
 from unweave.errors import ConfigError
 from unweave.node.api.client import Operator
-from unweave.operations import cluster as fleets
+from unweave.operations import cluster
 from unweave.operations import erase as operations
 from unweave.protocol.certificate.verify import Erased
 from unweave.protocol.token import request_id
@@ -52,11 +52,11 @@ def test_a_pipe_has_no_width():
 
 
 WRONG = {
-    ("forget", "{net}"): "which agent? unweave forget {net} AGENT; the agents here are a1, a2, a3",
+    ("forget", "{net}"): "no agent given. Fix: unweave forget {net} AGENT, with one of a1, a2, a3",
     ("forget", "{net}", "b1"): "near: a1",
     ("forget", "{net}", "b1", "--gone"): "near: a1",
     ("forget", "{net}", "a1", "--records", "{net}/none"): "give a file with one key per line",
-    ("forget", "{net}", "a1", "--records", "{net}/network.toml", "--gone"): "leave --records away",
+    ("forget", "{net}", "a1", "--records", "{net}/network.toml", "--gone"): "leave --records out",
     ("forget", "{net}", "a1", "--out", "{net}/none/c.json"): "make it, or choose another",
     ("forget", "{net}", "a1", "--out", "{net}"): "name a file by --out",
     ("forget", "{net}", "a1", "--timeout", "0"): "above 0",
@@ -73,17 +73,31 @@ WRONG = {
         "{net}/c.json",
         "--network",
         "{net}/none",
-    ): "did you mean --network {net}/network.toml",
+    ): "Fix: give --network {net}/network.toml",
     ("verify", "{net}/c.json", "--network", "{net}"): "give a certificate's file",
     ("verify", "{net}", "--network", "{net}"): "give a certificate's file",
     ("verify", "{net}/network.toml", "--network", "{net}"): "not a certificate",
-    ("verify", "{net}/c.json", "-n", "{net}", "--records", "{net}/k"): "belong together",
-    ("verify", "{net}/c.json", "-n", "{net}", "--agent", "{net}/agents/a1"): "belong together",
+    (
+        "verify",
+        "{net}/c.json",
+        "-n",
+        "{net}",
+        "--records",
+        "{net}/k",
+    ): "only one of --records and --agent",
+    (
+        "verify",
+        "{net}/c.json",
+        "-n",
+        "{net}",
+        "--agent",
+        "{net}/agents/a1",
+    ): "only one of --records and --agent",
     ("simulate", "{net}/none.toml"): "cannot be read",
     ("demo", "--out", "{net}/network.toml"): "choose another",
-    ("demo", "--out", "{net}/new", "--seed", "-1"): "from 0 on",
-    ("demo", "--out", "{net}/new", "--seed", str(2**63)): "from 0 on",
-    ("demo", "--out", "{net}"): "not the demonstration's: choose another folder",
+    ("demo", "--out", "{net}/new", "--seed", "-1"): "from 0 to",
+    ("demo", "--out", "{net}/new", "--seed", str(2**63)): "from 0 to",
+    ("demo", "--out", "{net}"): "not the demonstration's. Fix: choose another folder",
 }
 
 
@@ -99,8 +113,8 @@ def test_wrong_words_are_answered_with_a_fix(unweave, net, words):
 def test_nobody_runs(unweave, net):
     a1 = net / "agents/a1"
     for command in ("posterior", "influence", "learn", "audit"):
-        assert f"start them with `unweave up {net}`" in unweave(command, net).err
-        assert f"start it with `unweave agent {a1}`" in unweave(command, a1).err
+        assert f"start all with `unweave up {net}`" in unweave(command, net).err
+        assert f"Fix: run `unweave agent {a1}`" in unweave(command, a1).err
     assert f"  unweave up {net}\n" in unweave("status", net, width=40).out
     assert f"  unweave agent {a1}\n" in unweave("status", a1, width=40).out
     waited = unweave("posterior", net, "--wait", "0.3")
@@ -155,17 +169,16 @@ def test_a_full_disk_does_not_hide_that_it_is_forgotten(unweave, net, monkeypatc
             done = unweave("forget", net, "a1", *words, "--out", target, "--json")
         assert done.code == 1
         why = done.json["error"]["message"]
-        assert why.startswith(f"{said}, and certified; but")
-        assert f"{target} (File too large)" in why
+        assert why.startswith(f"{target}: cannot be written (File too large), but {said} and cert")
         assert "in certificates/ of their folders" in why
         if again:
-            assert f"`unweave forget {net} a1 --records {again} --out ELSEWHERE`" in why
+            assert f"`unweave forget {net} a1 --records {again} --out FILE`" in why
     assert target.read_text() == "an older one"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c.json", "keys"]
     copy.parent.mkdir()
     copy.write_bytes(raw)
     with full_disk():
-        assert f"keeps its own copy: {copy};" in unweave("forget", net, "a1").err
+        assert f"keeps its own copy: {copy}." in unweave("forget", net, "a1").err
     assert not list(net.glob("certificate-*")) + list(net.glob(".certificate-*"))
     shutil.rmtree(copy.parent)
     done = unweave("forget", net, "a1", "--out", target)
@@ -230,7 +243,7 @@ def test_no_traceback_for_a_refusing_system(unweave, net, monkeypatch):
     monkeypatch.setattr(Path, "read_bytes", refuses)
     done = unweave("verify", net / "c.json", "--network", net)
     assert done.code == 2
-    monkeypatch.setattr(fleets, "find_agents", refuses)
+    monkeypatch.setattr(cluster, "find_agents", refuses)
     done = unweave("status", net)
     assert (done.code, done.err) == (1, "unweave: /some/where: Permission denied\n")
 
@@ -240,8 +253,8 @@ def test_another_users_agent(net, monkeypatch):
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as server:
         server.bind(os.path.relpath(door))
         monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != door)
-        asked = pytest.raises(ConfigError, match="run the command as that user")
-        with asked, fleets.fleet(net):
+        asked = pytest.raises(ConfigError, match="Fix: run the command as ")
+        with asked, cluster.open_cluster(net):
             pass
     door.unlink()
 
@@ -255,9 +268,9 @@ def test_frozen_agents_share_one_wait(net):
 
         def ask(self, do, **more):
             together.wait()  # breaks unless all three are asked at once
-            raise fleets.AgentDown("frozen")
+            raise cluster.AgentDown("frozen")
 
-    with fleets.fleet(net) as agents:
+    with cluster.open_cluster(net) as agents:
         agents.agents = {name: Frozen() for name in agents.folders}
         assert agents.statuses() == {}
         assert agents.down == ["a1", "a2", "a3"]
@@ -275,7 +288,7 @@ def test_a_frozen_agent_is_not_called_down_without_a_word(unweave, net):
         assert done.code == 1
         assert time.monotonic() - began < 9.0, "not the limit of a socket"
         with pytest.MonkeyPatch.context() as quick:
-            quick.setattr(fleets, "Operator", lambda folder, limit: Operator(folder, 0.2))
+            quick.setattr(cluster, "Operator", lambda folder, limit: Operator(folder, 0.2))
             shown = unweave("status", net)
     door.unlink()
     assert shown.code == 1
@@ -307,7 +320,7 @@ def test_several_certificates(unweave, net, monkeypatch, tmp_path):
         patched.setattr(verify, "verify", check)
         both = unweave("verify", *files[:2], *words)
         assert both.code == 0, both.err
-        assert both.out.count("The certificate holds.") == 2
+        assert both.out.count("The certificate is valid.") == 2
         assert "Estimated KL to the retrained optimum: 1.4e-07 (half the squared Fisher norm)." in (
             both.out
         )

@@ -11,7 +11,7 @@ import pytest
 import unweave.demo
 from unweave.cli import common, main
 from unweave.datasets import load, names
-from unweave.demo import tell
+from unweave.demo import run_scenario
 from unweave.demo.pictures import CAPTION
 from unweave.errors import ConfigError
 from unweave.models import BetaBernoulli
@@ -29,7 +29,7 @@ def run(capsys, monkeypatch):
     return go
 
 
-def test_json_tells_the_whole_story(run, tmp_path, monkeypatch):
+def test_json_reports_the_whole_scenario(run, tmp_path, monkeypatch):
     code, out, err = run("--out", tmp_path / "new" / "place", "--json")
     assert (code, err) == (0, "")
     report = json.loads(out)
@@ -66,7 +66,7 @@ def test_json_tells_the_whole_story(run, tmp_path, monkeypatch):
     assert set(network["certificates"]) == certificates
     assert len(certificates) == 2
     for pid in network["agents"].values():
-        assert not Path(f"/proc/{pid}").exists()  # nobody is left behind
+        assert not Path(f"/proc/{pid}").exists()  # no process remains
     for name in certificates:
         monkeypatch.setattr(
             sys,
@@ -84,11 +84,11 @@ def main_exits_with(code):
 
 def test_a_difference_is_a_failure_and_people_are_told(run, tmp_path, monkeypatch):
     def wrong(seed, tick):
-        story = tell(seed)
-        chapter = story.chapters[0]
-        return replace(story, chapters=(replace(chapter, never=chapter.before), story.chapters[1]))
+        scenario = run_scenario(seed)
+        stage = scenario.stages[0]
+        return replace(scenario, stages=(replace(stage, never=stage.before), scenario.stages[1]))
 
-    monkeypatch.setattr(unweave.demo, "tell", wrong)
+    monkeypatch.setattr(unweave.demo, "run_scenario", wrong)
     code, out, _ = run("--out", tmp_path, "--seed", 1)
     assert code == 1
     assert "Not exact" in out

@@ -59,7 +59,7 @@ def test_no_certificate_claims_what_was_not_found(unweave, tmp_path):
             done = forget("none", "a1-O\na1-l\n", "--missing-ok", "--json")
             asked = done.json
             assert (done.code, asked["found"], asked["remembered"]) == (1, 0, 2)
-            assert "nothing was taken out" in asked["error"]["message"]
+            assert "no record was removed" in asked["error"]["message"]
             assert asked["error"]["fix"].startswith("compare the keys file")
             assert proved("none") == (2, 0, 2)
         done = forget("none", "a1-O\na1-l\n", "--missing-ok")

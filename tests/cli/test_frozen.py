@@ -4,7 +4,7 @@ import pytest
 from tests.support.processes import Processes
 
 from unweave.node.api.client import Operator, asleep, lives
-from unweave.operations import cluster as fleets
+from unweave.operations import cluster
 
 
 def rest_at_an_end(net: Processes) -> str:
@@ -20,7 +20,7 @@ def rest_at_an_end(net: Processes) -> str:
 
 
 def test_a_frozen_agent(unweave, tmp_path, monkeypatch):
-    monkeypatch.setattr(fleets, "LOOK", 1.0)
+    monkeypatch.setattr(cluster, "LOOK", 1.0)
     with Processes(tmp_path / "net", 3, graph="path") as net:
         net.start()
         holder = rest_at_an_end(net)
@@ -58,12 +58,12 @@ def test_a_frozen_agent(unweave, tmp_path, monkeypatch):
             assert "unweave agent" not in late.err
         asked = unweave("forget", net.root, "a2", "--timeout", "2")
         assert asked.code == 1
-        assert f"a2: its process is stopped: {wake} wakes it; nothing was asked" in asked.err
+        assert f"a2: its process is stopped: {wake} wakes it; the request was not" in asked.err
 
         # Nobody says that it answers.
         gone = unweave("forget", net.root, "a2", "--gone", "--timeout", "2")
         assert gone.code == 1
-        assert "answers here" not in gone.err
+        assert "has not departed" not in gone.err
         assert f"a2 may come back: its process is stopped: {wake}" in gone.err
         net.thaw("a2")
         net.out.add(holder)

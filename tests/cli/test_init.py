@@ -136,7 +136,10 @@ def test_what_is_wrong_leaves_nothing_behind(unweave, tmp_path):
         (("--data", data), "no column 'x' (beta-bernoulli needs it); its columns are 'id', 'ill'"),
         (("--data", data, "--column", "x=sick"), "no column 'sick'"),
         (("--data", data, *good, "--key", "idd"), "--key id"),
-        (("--data", data, *good, "--split", "fair"), "--split fair: choose from iid"),
+        (
+            ("--data", data, *good, "--split", "fair"),
+            "--split fair: no such split. Fix: choose from iid",
+        ),
         (("--data", data, *good, "--agents", "99"), "fewer --agents"),
         (("--data", broken, *good), "broken.json, line 2: is not readable JSON there"),
         (("--data", lists, *good), "lists.ndjson, line 1"),
@@ -305,12 +308,15 @@ def test_scales_are_proposed_from_public_ranges(unweave, tmp_path):
     words = ("--agents", "2", "-m", "linear-regression", "--set", "features=dose,age")
     words = (*words, "--set", "intercept=true")
     for more, said in (
-        (("--scale", "auto"), "nothing is known of column 'dose'. Fix: --range dose=LOW:HIGH"),
-        (("--range", "dose=0:1"), "--range is for --scale auto"),
+        (
+            ("--scale", "auto"),
+            "the range of column 'dose' is unknown. Fix: give --range dose=LOW:HIGH",
+        ),
+        (("--range", "dose=0:1"), "--range needs --scale auto"),
         (("--scale", "auto", "--range", "weight=0:1"), "has no column 'weight'"),
-        (("--scale", "auto", "--range", "dose=1:0"), "the lower number first"),
-        (("--scale", "auto", "--range", "dose=0"), "expected a number"),
-        (("--scale", "dose"), "expected name=value"),
+        (("--scale", "auto", "--range", "dose=1:0"), "COLUMN=LOW:HIGH, LOW < HIGH"),
+        (("--scale", "auto", "--range", "dose=0"), "not a number"),
+        (("--scale", "dose"), "write name=value"),
         (("--scale", "dose=-1"), "must be above 0"),
     ):
         done = unweave("init", tmp_path / "net", *words, *more)
@@ -382,7 +388,7 @@ def test_names_come_from_the_files(unweave, tmp_path):
     for path in (data / "oslo.csv", data / "st.olav.ndjson"):
         path.unlink()
     done = unweave("init", tmp_path / "two", *words)
-    assert "no data file in it" in done.json["error"]["message"]
+    assert "no data file" in done.json["error"]["message"]
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -420,8 +426,8 @@ def test_a_decimal_comma(unweave, tmp_path):
 
 def test_an_unknown_setting_is_named_before_a_missing_one(unweave, tmp_path):
     for words, said in (
-        (("--set", "foo=3"), "has no setting 'foo': its settings are features"),
-        (("--set", "feature=3"), "has no setting 'feature': did you mean features?"),
+        (("--set", "foo=3"), "has no setting 'foo'. Fix: its settings are features"),
+        (("--set", "feature=3"), "has no setting 'feature'. Fix: did you mean features?"),
         ((), "features"),
     ):
         done = unweave("init", tmp_path / "net", "--model", "linear-regression", *words)
@@ -445,7 +451,7 @@ def test_ports_where_none_is_free(monkeypatch):
 
 
 def test_one_agent_learns_alone(unweave, tmp_path):
-    assert "a1 is alone" in unweave("init", tmp_path / "one", "--agents", "1").out
+    assert "a1 is the only agent" in unweave("init", tmp_path / "one", "--agents", "1").out
     assert "is alone" not in unweave("init", tmp_path / "two", "--agents", "2").out
 
 
@@ -466,7 +472,10 @@ def test_what_is_neither_a_number_nor_a_name(unweave, tmp_path, agents):
         assert done.code == 0
         return
     assert done.code == 2
-    assert f"--agents {agents}: give a whole number above 0 (a1, a2, …), or names" in done.err
+    assert (
+        f"--agents {agents}: no agents. Fix: give a whole number above 0 (a1, a2, …), or names"
+        in done.err
+    )
     assert not (tmp_path / "net").exists()
 
 
@@ -489,7 +498,7 @@ def test_more_agents_than_folders_make_sense_for(unweave, tmp_path, monkeypatch)
     for words in (("-k", "2001"), ("-k", "1000000"), ("-k", "9" * 5000), ("--edges", edges)):
         done = unweave("init", tmp_path / "net", *words)
         assert done.code == 2
-        assert "has at most 2000, because every agent's folder holds the certif" in done.err
+        assert "has at most 2000, because every folder holds all certif" in done.err
         assert "unweave simulate" in done.err
 
 

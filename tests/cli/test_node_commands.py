@@ -233,7 +233,7 @@ def _day(net: Path, a1: Path, tmp_path: Path) -> None:
     data.write_text(data.read_text() + "p100,1\np101,1\n")
     assert unweave("learn", net, "--json").json["changed"] == {
         "a1": True, "a2": False, "a3": False}  # fmt: skip
-    assert "nothing has changed" in unweave("learn", a1).out
+    assert "no change" in unweave("learn", a1).out
     audit = unweave("audit", net, "--json").json
     assert audit["digest"] == expected(net)
 
@@ -390,10 +390,10 @@ def test_learn_names_who_does_not_answer(tmp_path, monkeypatch):
         net.append("a1", [1.0])
         done = unweave("learn", net.root, "--timeout", "20")
         assert done.code == 1
-        assert "a1: new data, on their way" in done.out
-        assert "a2: nothing has changed" in done.out
+        assert "a1: new data, added at the next visit" in done.out
+        assert "a2: no change" in done.out
         wake = f"its process is stopped: `kill -CONT {net.process('a3').pid}` wakes it"
-        assert f"a3: was not asked: {wake}; then ask again" in done.out
+        assert f"a3: was not asked: {wake}; then run the command again" in done.out
         told = unweave("learn", net.root, "--timeout", "20", "--json").json
         assert list(told["silent"]) == ["a3"]
         assert told["changed"] == {"a1": False, "a2": False}

@@ -9,7 +9,7 @@ from unweave.errors import DataError
 from unweave.manifest import Manifest
 from unweave.node.api.client import AgentDown
 from unweave.node.api.report import GONE, NO_TOKEN
-from unweave.operations import cluster as fleets
+from unweave.operations import cluster
 from unweave.operations.cluster import Cluster
 
 
@@ -60,7 +60,7 @@ def run(unweave, monkeypatch):
         def fleet(folder, timeout=10.0):
             yield net
 
-        monkeypatch.setattr(fleets, "open_cluster", fleet)
+        monkeypatch.setattr(cluster, "open_cluster", fleet)
         return unweave(command, "net", *words, width=width)
 
     return run
@@ -91,7 +91,7 @@ def test_who_is_gone_is_not_down(run):
     done = run("status", answers)
     assert done.code == 0
     assert "down" not in done.out
-    assert any("a4" in row and " gone " in row for row in done.out.splitlines())
+    assert any("a4" in row and " departed " in row for row in done.out.splitlines())
     del answers["a5"]
     done = run("status", answers, "--json")
     assert done.code == 1
@@ -109,11 +109,11 @@ def test_one_bad_shard_does_not_hide_the_others(run):
     done = run("learn", answers)
     assert done.code == DataError.exit_code
     assert done.out.splitlines() == [
-        "a1: new data, on their way",
-        "a2: was forgotten, and stays out: its data are not looked at",
+        "a1: new data, added at the next visit",
+        "a2: was forgotten: its data are not read",
         "a3: refused: row 7 is no number",
         "a4: was declared gone by a quorum: it takes part no more",
-        "a5: does not answer; it will look at its data when it starts",
+        "a5: does not answer; it will read its data when it starts",
     ]
     done = run("learn", answers, "--json")
     assert done.code == DataError.exit_code
@@ -128,7 +128,7 @@ def test_who_was_voted_out_is_not_waited_for(run, monkeypatch):
         yield 1.0
         raise AssertionError("it looked a second time")
 
-    monkeypatch.setattr(fleets, "wait_until", once)
+    monkeypatch.setattr(cluster, "wait_until", once)
     done = run("posterior", {"a4": {"posterior": left}}, "--wait", "500", folders=("a4",))
     assert done.code == 1
     assert "a4: was declared gone by a quorum: it takes part no more" in done.err
@@ -149,11 +149,11 @@ def test_a_fit_is_waited_for(run, monkeypatch):
             if look == 1:
                 answers["a1"]["posterior"]["posterior"]["fitting"] = None
 
-    monkeypatch.setattr(fleets, "wait_until", thrice)
+    monkeypatch.setattr(cluster, "wait_until", thrice)
     done = run("posterior", answers, "--wait", "500", folders=("a1",))
     assert (done.code, looks) == (0, [0, 1, 2])
     assert "still fitting" not in done.out
-    monkeypatch.setattr(fleets, "wait_until", lambda *_: iter((1.0, 0.5)))
+    monkeypatch.setattr(cluster, "wait_until", lambda *_: iter((1.0, 0.5)))
     answers["a1"]["posterior"]["posterior"]["fitting"] = 9
     done = run("posterior", answers, "--wait", "1", folders=("a1",))
     assert "still fitting: pass 9" in done.out
@@ -176,13 +176,13 @@ def test_the_newest_whole_sum_is_shown(run):
         assert done.json["agreed"] is False
         (holder,) = done.json["known_to"]
         text = run("posterior", answers, folders=tuple(answers)).out
-        assert f"known to {holder}: the newest; not everybody has heard of it" in text
-        assert "another one, oldoldoldold" in text
+        assert f"{holder}: this sum, the newest; not all agents have it yet" in text
+        assert "another sum, oldoldoldold" in text
     waits = new | {"stamp": [1, 0, 7, 102, 1], "state": "unconfirmed", "digest": "next" * 16}
     answers = {"a1": {"posterior": {"posterior": new}}, "a2": {"posterior": {"posterior": waits}}}
     assert run("posterior", answers, "--json").json["digest"] == waits["digest"]
     same = {name: {"posterior": {"posterior": new}} for name in ("a1", "a2")}
-    assert "not everybody" not in run("posterior", same).out
+    assert "not all agents" not in run("posterior", same).out
 
 
 def test_addresses_are_shown_in_a_narrow_terminal_and_of_those_that_are_down(
@@ -217,4 +217,4 @@ def test_who_opens_the_first_token_is_named(run, unweave, tmp_path):
     done = run("posterior", dict.fromkeys([first, *others[1:]], runs), root=root)
     assert f"{first} opens the first one; not heard yet: {others[0]}" in done.out
     alone = run("posterior", {others[0]: runs}, root=root, folders=(others[0],))
-    assert f"{first} opens the first one (elsewhere" in alone.out
+    assert f"{first} opens the first one (on another machine" in alone.out

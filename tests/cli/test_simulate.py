@@ -208,7 +208,7 @@ def test_requests_without_effect_are_explained(run, network):
     assert {DOWN, NOTHING_LEFT} <= seen
     faults, seed, report = excused
     out = " ".join(run(path, "--faults", faults, "--seed", seed)[1].split())
-    assert f"{report['erasures_asked']} erasures were asked" in out
+    assert f"{report['erasures_asked']} erasures requested" in out
     assert f": {NOTHING_LEFT}" in out
 
 
@@ -270,7 +270,7 @@ def test_without_records_nothing_is_compared(run, network, monkeypatch):
     assert report["records_left"] == report["agents_left_with_records"] == 0
     assert report["equal_to_fault_free"] is report["kl_to_fault_free"] is None
     out = run(path, "--faults", "calm", "--hops", 3)[1]
-    assert "nothing was left to compare" in out
+    assert "No records remain to compare" in out
     assert "Equal, bit for bit" not in out
     assert "inf" not in out
     assert "–" in out
@@ -285,11 +285,11 @@ def test_one_is_not_said_as_many():
         "records_left": 1,
         "equal_to_fault_free": True,
     }
-    assert verdict(report)[0] == "The one erasure that was asked is certified."
+    assert verdict(report)[0] == "The one requested erasure is certified."
     report |= {"erasures_certified": 0, "erasures_without_effect": {DOWN: 1}}
-    assert verdict(report)[0].startswith("1 erasure was asked, 0 certified")
+    assert verdict(report)[0].startswith("1 erasure requested, 0 certified")
     report |= {"erasures_asked": 2, "erasures_certified": 1}
-    assert verdict(report)[0].startswith("2 erasures were asked, 1 certified")
+    assert verdict(report)[0].startswith("2 erasures requested, 1 certified")
 
 
 def test_a_broken_rule_is_named_with_the_command_that_repeats_it(run, network):
@@ -299,7 +299,7 @@ def test_a_broken_rule_is_named_with_the_command_that_repeats_it(run, network):
     with seeded(read_bug(MUTANTS / "dedup-by-equality.toml")):
         code, out, err = run(*arguments)
         assert (code, out) == (1, "")
-        assert "broken: I" in err
+        assert "violated: I" in err
         assert f"unweave simulate {path} --seed 4 --faults lossy --hops 60" in err
         code, out, _ = run(*arguments, "--json")
         assert code == 1
@@ -361,4 +361,4 @@ def test_what_the_network_has_forgotten_is_not_learned_from(run, unweave, tmp_pa
             assert report["forgotten"] == {"agents": ["a3"], "records": 1}
             assert report["digest"] == net.expected({"a1": [key]})
             text = unweave("simulate", net.root).out
-            assert "without what the network has forgotten (a3, 1 record)" in text
+            assert "without the forgotten data (a3, 1 record)" in text

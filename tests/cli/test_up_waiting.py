@@ -32,8 +32,10 @@ def test_who_is_elsewhere_is_named_and_counts():
     out = {"missing": ["a3"], "complete": False, "departed": []}
     two = {name: known(**out) for name in ("a1", "a2")}
     assert missing(seen(two)) == "a3"
-    assert why(seen(two), "a3").startswith("waiting for a3, elsewhere and not in or not heard: ask")
-    assert "elsewhere, not in or not heard: a3" in line(seen(two))
+    assert why(seen(two), "a3").startswith(
+        "waiting for a3, on another machine, not included or not heard. Fix: ask"
+    )
+    assert "on another machine, not included or not heard: a3" in line(seen(two))
     silent = {"others": {"a3": {"neighbour": True, "heard_seconds_ago": None}}, "departed": []}
     two = {name: known(**silent, resting=None) for name in ("a1", "a2")}
     assert missing(seen(two)) == "a3"
@@ -59,13 +61,13 @@ def look(**changes):
 
 def test_a_line_says_what_is_the_case():
     three = {name: look() for name in ("a1", "a2", "a3")}
-    assert line(seen(three)) == "3 agents answer, 3 included, at rest with dddddddddddd"
+    assert line(seen(three)) == "3 agents answer, 3 included, parked with dddddddddddd"
     two = {name: three[name] for name in ("a1", "a2")}
     said = line(seen(two, ["a3"]))
-    assert said == "2 agents answer, 3 included, at rest with dddddddddddd; down: a3"
-    assert line(seen({}, ["a1", "a2"])) == "nobody answers; down: a1, a2"
+    assert said == "2 agents answer, 3 included, parked with dddddddddddd; down: a3"
+    assert line(seen({}, ["a1", "a2"])) == "no agent answers; down: a1, a2"
     gone = {name: look(left=["a3"]) for name in ("a1", "a2")}
-    assert line(seen(gone, ["a3"])).endswith("dddd; gone: a3")
+    assert line(seen(gone, ["a3"])).endswith("dddd; departed: a3")
     walking = three | {"a2": look(resting=None)}
     assert line(seen(walking)) == "3 agents answer, 3 included, learning"
 
@@ -74,10 +76,10 @@ def test_who_stays_out_is_said_with_the_reason():
     out = look(complete=False, included=["a1"], stays_out=WHY)
     found = {"a1": look(complete=False, included=["a1"]), "a2": out, "a3": out}
     said = line(seen(found))
-    assert said.startswith("3 agents answer, 1 included, at rest with dddddddddddd, incomplete; ")
+    assert said.startswith("3 agents answer, 1 included, parked with dddddddddddd, incomplete; ")
     assert said.endswith(f"a2, a3 stay out: {WHY}")
     assert why(seen(found), "a2") == f"a2, a3 stay out: {WHY}"
-    assert why(seen({"a1": look()}), "a1").startswith("waiting for a1; look at agent.log")
+    assert why(seen({"a1": look()}), "a1").startswith("waiting for a1. Fix: read agent.log")
 
 
 def test_whoever_started_agents_is_to_be_stopped():

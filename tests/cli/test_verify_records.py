@@ -48,7 +48,7 @@ def test_the_owner_finds_its_records(unweave, tmp_path):
         words = ("-n", net.root, "--records", keys, "--agent", stranger.folder("a1"))
         done = unweave("verify", files["a1-0"], *words)
         assert done.code == 2
-        assert "its key is none that this manifest pins" in done.err
+        assert "the manifest does not pin its key" in done.err
 
         # Who is there is counted, if there are several.
         text = unweave("verify", files["a1-5"], "-n", net.root)

@@ -96,7 +96,7 @@ def test_the_commands_for_real_agents_work_as_written(tmp_path):
                     break
                 time.sleep(0.5)
             assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-        assert "The certificate holds" in done.stdout
+        assert "The certificate is valid" in done.stdout
     finally:
         if background is not None:
             background.terminate()

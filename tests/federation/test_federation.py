@@ -34,9 +34,17 @@ def coins(graph="ring", **settings):
 @pytest.mark.parametrize(
     ("build", "error", "words"),
     [
-        (lambda: coins(schedule="seek"), ConfigError, "schedule = 'seek': choose \"metropolis\""),
-        (lambda: coins(forget="network_id"), ConfigError, 'choose "seek" or "walk"'),
-        (lambda: coins(solve="once"), ConfigError, 'solve = .once.: choose "pass" or "visit"'),
+        (
+            lambda: coins(schedule="seek"),
+            ConfigError,
+            "schedule = 'seek': unknown. Fix: choose \"metropolis\"",
+        ),
+        (lambda: coins(forget="run"), ConfigError, 'choose "seek" or "walk"'),
+        (
+            lambda: coins(solve="once"),
+            ConfigError,
+            'solve = .once.: unknown. Fix: choose "pass" or "visit"',
+        ),
         (lambda: coins("circle"), GraphError, "circle"),
         (lambda: coins(graphs.ring(5)), ConfigError, "no shard for a5"),
         (lambda: coins(graphs.ring(["a1", "a2", "b"])), ConfigError, "not in the graph: a3, a4"),
@@ -60,8 +68,8 @@ def test_a_network_that_cannot_be(build, error, words):
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({}, ConfigError, "name an agent"),
-        ({"agents": []}, ConfigError, "name an agent"),
+        ({}, ConfigError, "no agent and no records"),
+        ({"agents": []}, ConfigError, "no agent and no records"),
         ({"agents": "a9"}, GraphError, "a9"),
         ({"agents": ["a1", "b1"]}, GraphError, "b1"),
         ({"records": {"a9": [0]}}, GraphError, "a9"),
@@ -107,7 +115,7 @@ def test_learning_stops_where_it_is_told_to():
     assert len(federation.learn(iterations=7).history) == 7
     with pytest.raises(ConfigError, match="iterations = -1"):
         federation.learn(iterations=-1)
-    with pytest.raises(SolverError, match="not done after 2 iterations; allow more"):
+    with pytest.raises(SolverError, match="not done after 2 iterations"):
         coins(graphs.path(4)).learn(max_iterations=2)
 
 

@@ -329,7 +329,10 @@ def test_retraining_is_learning_on_the_graph_without_the_agent(t):
 
 
 def test_without_an_agent_that_holds_the_graph_together_nobody_retrains():
-    for t, why in ((graphs.star(5), "the others are not connected"), (graphs.path(1), "nobody")):
+    for t, why in (
+        (graphs.star(5), "the others are not connected"),
+        (graphs.path(1), "no agent remains"),
+    ):
         found = forecast(t, 0)
         for name in ("metropolis", "sweep"):
             assert found[name].retrain is None

@@ -1,4 +1,4 @@
-"""What an operator is told who waits for an erasure: who is missing, why, and what to do."""
+"""Waiting for an erasure or an audit: errors name the missing agents, the causes and the fix."""
 
 import threading
 import time
@@ -50,7 +50,7 @@ class Agent:
 
 
 class Net(Cluster):
-    """A fleet without sockets: five agents, of which some answer."""
+    """A cluster without sockets: five agents, of which some answer."""
 
     def __init__(self, root, answering, agents=5, **more):
         made = Processes(root / "net", agents=agents, **more)
@@ -84,9 +84,9 @@ def test_votes_are_for_one_request_and_told_by_name(tmp_path):
     error, said = forgotten(net, "a4", gone=True)
     assert sorted(voter for voter, _ in net.votes["a4"]) == ["a1", "a2"]
     assert len({request for _, request in net.votes["a4"]}) == 1
-    assert "2 of 3 votes that a4 is gone (a1, a2)" in error
+    assert "2 of 3 votes that a4 has departed (a1, a2)" in error
     assert "a3: a4 was heard 2 s ago" in error
-    assert "Not heard of: a5" in error
+    assert "No vote from a5" in error
     assert f"unweave forget {net.root} a4 --gone" in error
     assert any("a3: a4 was heard" in line for line in said)
 
@@ -121,18 +121,18 @@ def test_voters_do_not_wait_for_each_other(tmp_path):
     assert sum(1 for name, votes in asked if name == "a1" and votes == 2) >= 2
 
 
-def test_who_has_left_is_neither_asked_nor_waited_for(tmp_path):
+def test_a_departed_agent_is_neither_asked_nor_waited_for(tmp_path):
     net = Net(tmp_path, ["a1", "a2"])
     net.status["departed"] = ["a1", "a5"]
     net.report = {"state": "removed", "waiting_for": ["a3"], "suspects": []}
     error, _ = forgotten(net, "a4", gone=True)
     assert [voter for voter, _ in net.votes["a4"]] == ["a2"]
     assert "waiting for a3 (start it with" in error
-    assert f"ask again with `unweave forget {net.root} a4 --gone`" in error
+    assert f"repeat `unweave forget {net.root} a4 --gone`" in error
     net.report = {"state": "asked", "agent": "a2"}
     error, _ = forgotten(net, "a2")
     assert "waiting for a3, a4 (start it with" in error
-    assert f"ask again with `unweave forget {net.root} a2`" in error
+    assert f"repeat `unweave forget {net.root} a2`" in error
     with pytest.raises(TimedOut, match="waiting for a3, a4 "):
         audit_and_wait(net, 0.05, tell=lambda _: None)
     assert net.asked == ["a2"]
@@ -142,7 +142,7 @@ def test_nobody_is_left_to_vote(tmp_path):
     net = Net(tmp_path, ["a1"])
     net.status["departed"] = ["a1"]
     error, _ = forgotten(net, "a4", gone=True)
-    assert "has left the network itself" in error
+    assert "those that answer have departed themselves" in error
     assert not net.votes
 
 
@@ -152,18 +152,16 @@ def test_all_refuse(tmp_path):
         agent.refuses = UnweaveError(f"{name}: it lives")
     net.agents["a2"].refuses = AgentDown("a2: does not answer")
     error, _ = forgotten(net, "a4", gone=True)
-    assert error == (
-        "nobody here votes that a4 is gone: a1: it lives; a2: it has stopped answering"
-    )
+    assert error == ("no votes that a4 has departed: a1: it lives; a2: it has stopped answering")
 
 
 @pytest.mark.parametrize(
     ("waiting", "said"),
     [
-        (["a3"], "waiting for a3 (start it with `unweave agent {a3}`, or, if it is gone"),
+        (["a3"], "waiting for a3 (start it with `unweave agent {a3}`, or, if it will never run"),
         (["a2", "a3"], "waiting for a3 (start"),  # a2 runs: it is not the one to look for
         (["a2"], "waiting for a2, which runs, but has not seen the token yet"),
-        (["a9"], "waiting for a9 (elsewhere: ask the operator of a9)"),
+        (["a9"], "waiting for a9 (on another machine: ask the operator of a9)"),
         ([], "waiting for a3, a4, a5 (start it with `unweave agent {a3}`"),
     ],
 )
@@ -172,17 +170,17 @@ def test_who_is_waited_for_and_what_to_do(tmp_path, waiting, said):
     net.report = {"state": "removed", "waiting_for": waiting, "suspects": []}
     error, lines = forgotten(net, "a1")
     assert said.format(a3=net.folders["a3"]) in error
-    assert "(cafe) stands" in error
+    assert "(cafe) stays valid" in error
     number = "1 attestation" if len(waiting) == 1 else f"{len(waiting)} attestations"
-    assert any(f"taken out; {number} to come" in line for line in lines)
+    assert any(f"removed from the token; {number} missing" in line for line in lines)
 
 
 @pytest.mark.parametrize(
     ("keys", "state", "said"),
     [
-        (["p1"], "removed", "1 record of a1 was taken out, but"),
-        (["p1", "p2"], "removed", "2 records of a1 were taken out, but"),
-        (["p1", "p2"], "asked", "2 records of a1 are not out in time"),
+        (["p1"], "removed", "1 record of a1 was removed, but"),
+        (["p1", "p2"], "removed", "2 records of a1 were removed, but"),
+        (["p1", "p2"], "asked", "2 records of a1 are not removed in time"),
     ],
 )
 def test_records_are_not_the_agent(tmp_path, keys, state, said):
@@ -191,13 +189,13 @@ def test_records_are_not_the_agent(tmp_path, keys, state, said):
     net.report = {"state": state, "waiting_for": ["a3"], "suspects": []}
     error, lines = forgotten(net, "a1", keys=keys, repeat="--records 'my keys'")
     assert said in error
-    assert f"ask again with `unweave forget {net.root} a1 --records 'my keys'`" in error
+    assert f"repeat `unweave forget {net.root} a1 --records 'my keys'`" in error
     assert {line.split(":")[0] for line in lines} == {f"forgetting {said.split('a1')[0]}a1"}
     error, _ = forgotten(net, "a1", keys=keys)
     assert f"`unweave forget {net.root} a1 --records FILE`" in error
 
 
-def test_an_audit_counts_the_attestations_of_the_rest_it_waits_for(tmp_path):
+def test_an_audit_counts_the_attestations_of_its_own_round(tmp_path):
     net = Net(tmp_path, ["a1", "a2", "a3"])
     net.status |= {"parked_stamp": [1, 7], "parked": "a1", "attested": 5}
     net.before = [1, 7]
@@ -262,13 +260,14 @@ def test_what_the_others_know_of_one_elsewhere(tmp_path):
     }
     net.report = {"state": "removed", "waiting_for": ["a1", "a2", "a5"]}
     error, _ = forgotten(net, "a2")
-    assert "waiting for a5 (elsewhere, not heard by a4 for 53 s: ask the operator of a5" in error
+    where = "waiting for a5 (on another machine, not heard by a4 for 53 s"
+    assert f"{where}: ask the operator of a5" in error
     net.report = {"state": "asked", "agent": "a2"}
     error, _ = forgotten(net, "a2")
-    assert "waiting for a5 (elsewhere, not heard by a4 for 53 s" in error
+    assert where in error
     net.agents["a4"].status["suspects"] = ["a1"]
     error, _ = forgotten(net, "a2")
-    assert "waiting for a1 (answers here, but is not heard by a4)" in error
+    assert "waiting for a1 (answers, but is not heard by a4)" in error
 
 
 def test_who_has_come_back_meanwhile_is_not_to_be_started(tmp_path):
@@ -279,20 +278,20 @@ def test_who_has_come_back_meanwhile_is_not_to_be_started(tmp_path):
     assert "waiting for a3, which runs, but has not seen the token yet." in error
 
 
-def test_a_door_that_opens_is_no_answer(tmp_path):
-    """Who is frozen is not called alive, and its process is not to be started once more."""
+def test_an_accepted_connection_is_no_answer(tmp_path):
+    """A frozen agent does not count as answering, and the advice is not to start it again."""
     net = Net(tmp_path, ["a1", "a2", "a3", "a5"])
     net.agents["a4"] = Stopped(net, "a4")
     net.status["votes"] = {"a4": ["a1", "a2", "a3", "a5"]}
     error, said = forgotten(net, "a4", gone=True)
     assert len(net.votes["a4"]) == 4
     assert said[0].startswith("forgetting a4: a4 may come back: it runs, but does not answer")
-    assert "answers here" not in error
+    assert "has not departed" not in error
     net.agents["a4"] = Stopped(net, "a4")
     net.silent.clear()
     error, _ = forgotten(net, "a4")
     assert error.startswith("a4: it runs, but does not answer: frozen")
-    assert error.endswith("nothing was asked of it")
+    assert error.endswith("the request was not sent")
 
 
 def test_who_is_voted_out_does_not_audit(tmp_path):
@@ -346,7 +345,7 @@ def test_votes_that_are_too_early_say_when_to_ask_again(tmp_path):
     net = Net(tmp_path, ["a1", "a2", "a3", "a5"], timeouts=QUICK)
     Hearing(net, net.agents, 0.0)
     error, _ = forgotten(net, "a4", gone=True, timeout=0.2)
-    assert "timeouts.loss of network.toml): ask again in " in error
+    assert "timeouts.loss of network.toml). Fix: run the command again in " in error
     assert not net.votes
 
 
@@ -369,7 +368,7 @@ def test_who_lives_elsewhere_is_not_waited_for(tmp_path):
     net = Net(tmp_path, ["a1", "a2", "a3", "a5"], timeouts=QUICK)
     heard = Hearing(net, net.agents, 0.5, lives=True)
     error, said = forgotten(net, "a4", gone=True, timeout=60.0)
-    assert error.startswith("nobody here votes that a4 is gone: ")
+    assert error.startswith("no votes that a4 has departed: ")
     assert heard.asked == 4
     assert not said
 
@@ -388,8 +387,8 @@ def test_the_dead_cut_the_others_apart(tmp_path):
     net.status["votes"] = {"a2": ["a1", "a3"]}
     error, said = forgotten(net, "a2", gone=True)
     assert "without a2, a5 the remaining agents are not connected" in error
-    assert "(a1, a6, a7 | a3, a4): votes and the token cannot cross" in error
-    assert f"Start one of a2, a5 again (`unweave agent {net.folders['a2']}`)" in error
+    assert "(a1, a6, a7 | a3, a4), so votes and the token cannot reach all of them" in error
+    assert f"start one of a2, a5 again (`unweave agent {net.folders['a2']}`)" in error
     assert "make a new network" in error
     assert sum("not connected" in line for line in said) == 1
     net.agents["a5"] = Agent(net, "a5")
@@ -402,8 +401,8 @@ def test_parts_of_a_graph():
     assert parts_without(path, set()) == [["a1", "a2", "a3", "a4", "a5"]]
     assert parts_without(path, {"a1", "a5"}) == [["a2", "a3", "a4"]]
     assert parts_without(path, {"a2", "a4"}) == [["a1"], ["a3"], ["a5"]]
-    assert "Start a2, a4 again (`unweave agent AGENT_DIR`)" in cut_apart(
+    assert "start a2, a4 again (`unweave agent AGENT_DIR`)" in cut_apart(
         path, set(), {"a2", "a4"}, {}
     )
-    assert "Start a2 again" in cut_apart(path, {"a4", "a5"}, {"a2"}, {})
+    assert "start a2 again" in cut_apart(path, {"a4", "a5"}, {"a2"}, {})
     assert cut_apart(path, {"a3"}, set(), {}).endswith("(`unweave init`)")

@@ -1,4 +1,4 @@
-"""The command `unweave`: one file per command; what is heavy is imported inside the command."""
+"""The command `unweave`: one file per command; heavy modules are imported inside the command."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ for _panel, _commands in _COMMANDS.items():
 
 
 def main() -> None:
-    """Run one command; an expected error is one readable line, or JSON, but never a traceback."""
+    """Run one command. An expected error is printed as text or JSON, without a traceback."""
     json = "--json" in sys.argv[1:]
     try:
         raise SystemExit(app(standalone_mode=False))
@@ -82,7 +82,7 @@ def main() -> None:
     except _Usage as error:
         found = _usage(error)
     except BrokenPipeError:
-        # `unweave … | head` closes our output; that is not an error of ours.
+        # `unweave … | head` closes the pipe: not an error.
         hush()
         raise SystemExit(0) from None
     except OSError as error:
@@ -97,7 +97,7 @@ _Usage: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def _usage(error: Any) -> UnweaveError:
-    """What the parser says, with the command to ask for help."""
+    """The parser's error, with the command that prints the help."""
     if not sys.argv[1:]:  # `unweave` alone: the message is the help
         error.show()
         raise SystemExit(error.exit_code)

@@ -22,9 +22,9 @@ def agent(
 ) -> None:
     """Run one agent until SIGTERM or Ctrl-C. It can be killed at any moment and started again.
 
-    It listens on its address in network.toml (or `listen` in agent.toml) for its neighbours only,
-    over mutual TLS, and on the socket agent.sock in its folder for its operator (docs/api.md). Its
-    log goes to standard error.
+    The agent accepts its neighbours only, over mutual TLS, on its address in network.toml (or
+    `listen` in agent.toml). Its operator uses the control socket agent.sock in its folder
+    (docs/api.md). The log goes to standard error.
 
     Example:
 
@@ -36,5 +36,7 @@ def agent(
     from unweave.node.agent import serve
 
     if log_level not in (None, "debug", "info", "warning", "error"):
-        raise ConfigError(f"--log-level {log_level}: choose debug, info, warning or error")
+        raise ConfigError(
+            f"--log-level {log_level}: no such level. Fix: choose debug, info, warning or error"
+        )
     asyncio.run(serve(folder, level=log_level))

@@ -1,4 +1,4 @@
-"""`unweave audit`: everybody adds up its factor again and attests the sum."""
+"""`unweave audit`: the agents sum their factors again and attest the sum."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def audit(
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait.")] = 120.0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """One quiet cover: a second sum of all factors must equal the token, bit for bit.
+    """One attestation round: a second sum of all factors must equal the token, bit for bit.
 
-    Exit code 1 if it does not add up, or not in time; the message says where that was found, or who
-    has not attested.
+    Exit code 1 on an audit mismatch, or if not all agents attest in time; the message names the
+    agent that found the mismatch, or the agents that have not attested.
 
     Example:
 
@@ -30,7 +30,7 @@ def audit(
     from unweave.cli.status import staying_out
     from unweave.cli.telling import telling
     from unweave.operations.cluster import open_cluster
-    from unweave.operations.erase import audit_and_wait, on_record
+    from unweave.operations.erase import audit_and_wait, mismatches
 
     check_timeout(timeout)
     with open_cluster(folder, timeout) as agents, telling("auditing", quiet=json) as tell:
@@ -44,8 +44,8 @@ def audit(
         "erased": last["erased"],
         "departed": last["departed"],
         "missing": last["missing"],
-        "equal": True,  # else there was an error
-        "mismatches": on_record([last, *statuses.values()]),
+        "equal": True,  # else audit_and_wait has raised
+        "mismatches": mismatches([last, *statuses.values()]),
     }
     if json:
         emit_json(result)
@@ -62,9 +62,9 @@ def audit(
             console.print(f"Not in the sum: {', '.join(result['missing'])}", markup=False)
         if result["mismatches"]:
             out.append(
-                f"Before this one an audit did not add up (found at "
-                f"{', '.join(result['mismatches'])}); the network rebuilt its token then. If that "
-                "was never looked into: the agents' logs tell when it was. A second time it halts."
+                f"An earlier audit found a mismatch (at {', '.join(result['mismatches'])}), and "
+                "the network rebuilt its token. A second mismatch halts the network: look for the "
+                "cause in the agents' logs."
             )
         for line in out:
             console.print(line, style="yellow", soft_wrap=True)

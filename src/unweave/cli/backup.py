@@ -22,10 +22,10 @@ def backup(
 ) -> None:
     """Write an agent's key, settings, manifest, certificates and store to one file.
 
-    It is safe while the agent runs: SQLite copies the store between two steps. **The archive holds
+    The agent may run meanwhile: SQLite copies the store between two commits. **The archive holds
     the private key and the private state of the agent**: keep it as safe as the agent's folder. The
-    private data are not in it without --data. What is erased later is still in it: delete backups
-    that are older than an erasure.
+    private data are included only with --data. A backup still holds what is erased later: delete
+    backups that are older than an erasure.
 
     Example:
 
@@ -50,12 +50,12 @@ def backup(
         return
     lines = (
         f"Wrote {archive}: {len(made.files)} files of {made.agent}"
-        + (", which goes on running." if made.running else "."),
-        "It holds the agent's private key and private state: keep it as safe as the folder.",
-        "The private data files are in it, too."
+        + (", which continues to run." if made.running else "."),
+        "The file holds the agent's private key and private state: keep it as safe as the folder.",
+        "It holds the private data files, too."
         if made.data
-        else "The private data files are not in it (--data puts them there).",
-        "What is erased from now on stays in it: delete it after an erasure.",
+        else "It does not hold the private data files (--data includes them).",
+        "It keeps data that are erased from now on: delete it after an erasure.",
         f"digest {made.digest}",
     )
     for line in lines:

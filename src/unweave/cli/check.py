@@ -1,4 +1,4 @@
-"""`unweave check`: everything that can be wrong before a network runs."""
+"""`unweave check`: find a network's problems before it runs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def check(
     ],
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Look at a network before it runs: manifest, model, graph, keys, addresses, data, hosts.
+    """Check a network before it runs: manifest, model, graph, keys, addresses, data, hosts.
 
-    Every problem is named with its place and its fix. Exit code 1 if there is any. Neighbours whose
-    host cannot be found are a problem; whether they answer already is only told.
+    Every problem is shown with its place and its fix. Exit code 1 if there is any. A neighbour
+    whose host cannot be found is a problem; a neighbour that does not answer yet is only noted.
 
     Example:
 
@@ -46,12 +46,12 @@ def check(
     if homes != [folder]:
         results += look_at_manifests(folder)
     other = {r["agent"] for r in results}
-    with errors.status("looking …") as bar:
+    with errors.status("checking …") as bar:
         for home in homes:
-            bar.update(styled(f"looking at {agent_name(home)} …"))
+            bar.update(styled(f"checking {agent_name(home)} …"))
             if agent_name(home) not in other:
                 results += look_at_agent(home, factors)
-        bar.update("looking for the hosts …")
+        bar.update("checking the hosts …")
         if homes == [folder]:
             results += look_at_neighbours(folder)
         else:

@@ -1,7 +1,7 @@
-"""What every command shares: one console, one JSON form, one way to fail.
+"""Output of all commands: consoles, JSON, errors, progress.
 
-The consoles know no markup: `[kg]` in a name is text, and styles are given to `styled`. All text
-passes through `visible` on its way out.
+The consoles do not interpret markup: `[kg]` in a name is text, and styles are given to `styled`.
+All text passes through `visible` before it is printed.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ __all__ = [
     "styled",
 ]
 
-# In a pipe nobody knows a width, and a table that was folded for 80 columns is hard to search.
+# A pipe has no width, and a table that is folded at 80 columns is hard to search.
 _PIPE = 160
 
 
 class _Plain(Console):
-    """A console that shows text as it is, and what a terminal would obey as escapes."""
+    """A console that prints text as it is, and control characters as escapes."""
 
     def __init__(self, **how: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **how)
@@ -61,14 +61,15 @@ class _Plain(Console):
 
 
 class _Description(ProgressColumn):
-    """What is done now."""
+    """The current step."""
 
     def render(self, task: Task) -> Text:
         return styled(task.description)
 
 
 class _Console(_Plain):
-    """A console whose reader may go (`… | head`): the command goes on to its own exit code."""
+    """A console whose reader may close the pipe (`… | head`): the command still ends with its own
+    exit code."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -76,7 +77,7 @@ class _Console(_Plain):
 
 
 def hush() -> None:
-    """Nobody reads standard output any more: what is written there from now on goes nowhere."""
+    """Redirect standard output to the null device, after its reader has closed the pipe."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -89,13 +90,13 @@ errors = _Plain(stderr=True)
 
 
 def styled(*parts: str | tuple[str, str]) -> Text:
-    """Text in pieces; (piece, style) for those that have one."""
+    """Text from pieces; a piece with a style is (piece, style)."""
     pieces = ((part, "") if isinstance(part, str) else part for part in parts)
     return Text.assemble(*((visible(piece), style) for piece, style in pieces))
 
 
 def program() -> str:
-    """How this program is called from here: `unweave`, if the shell finds that; else its path."""
+    """The command that starts this program: `unweave` if the shell finds it, else its path."""
     started = Path(sys.argv[0])
     if shutil.which("unweave") or len(started.parts) < 2:
         return "unweave"
@@ -106,8 +107,8 @@ def program() -> str:
 
 
 def command(*lines: str) -> None:
-    """Commands to be copied: one line each, however narrow the terminal is, and as they work here:
-    right after `make demo`, nothing has put `unweave` on the shell's path."""
+    """Print commands to copy, one line each at any terminal width. `unweave` is replaced by
+    `program()`, because it may not be on the shell's path."""
     for line in lines:
         if line.startswith("unweave "):
             line = program() + line.removeprefix("unweave")
@@ -115,15 +116,15 @@ def command(*lines: str) -> None:
 
 
 def check_timeout(seconds: float, option: str = "--timeout") -> None:
-    """A limit of no time, or of no number, would only look like a failure."""
+    """Raise unless `seconds` is above 0: zero or NaN would look like a timeout."""
     from unweave.errors import ConfigError
 
     if not seconds > 0:
-        raise ConfigError(f"{option} {seconds:g}: give a number of seconds above 0")
+        raise ConfigError(f"{option} {seconds:g}: not above 0. Fix: give a number of seconds")
 
 
 def emit_json(value: object) -> None:
-    """One JSON document on standard output, and nothing else there."""
+    """Print one JSON document on standard output."""
     try:
         sys.stdout.write(as_json(value, indent=2) + "\n")
         sys.stdout.flush()
@@ -132,7 +133,7 @@ def emit_json(value: object) -> None:
 
 
 def fail(error: UnweaveError, *, json: bool = False) -> None:
-    """How every command fails: a line for people on standard error, or JSON on standard output."""
+    """Print an error: as text on standard error, or as JSON on standard output."""
     if json:
         emit_json(error_report(error))
         return
@@ -143,8 +144,8 @@ def fail(error: UnweaveError, *, json: bool = False) -> None:
 
 
 def progress(*, quiet: bool = False, counted: bool = True) -> Progress:
-    """A progress display on standard error, so that standard output stays clean for results. If
-    nobody knows how many steps there are, only what is waited for and how long."""
+    """A progress display on standard error; standard output is for results. Without `counted` it
+    shows the current step and the elapsed time only."""
     return Progress(
         SpinnerColumn(),
         _Description(),
@@ -157,10 +158,10 @@ def progress(*, quiet: bool = False, counted: bool = True) -> Progress:
 
 
 def pair(item: str, option: str) -> tuple[str, str]:
-    """name=value of an option."""
+    """Split name=value."""
     from unweave.errors import ConfigError
 
     key, sign, value = item.partition("=")
     if not sign or not key:
-        raise ConfigError(f"{option} {item}: expected name=value")
+        raise ConfigError(f"{option} {item}: not of the form name=value. Fix: write name=value")
     return key.strip(), value.strip()

@@ -1,6 +1,6 @@
-"""What the shell completes: names that a file on this disk or the program itself knows.
+"""Shell completion of agents' and models' names.
 
-Nothing here may fail or be slow: a shell waits for it at every key.
+The functions must be fast and must not raise: the shell calls them at every Tab.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from unweave.demo import Story
+    from unweave.demo import Scenario
     from unweave.demo.network import NetworkRun
 
 __all__ = ["demo"]
@@ -26,17 +26,17 @@ def demo(
     ] = 3,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Five hospitals learn together; one of them and three patients are forgotten; verify it.
+    """Five hospitals learn together; one hospital and three patients are forgotten and certified.
 
-    Each hospital is a process of its own with its own key, database and address; they talk over
-    mutual TLS and share nothing else. One is killed (kill -9) on the way. After forgetting, what
-    they know is compared, bit for bit, with training without the forgotten data, and the
-    certificates of erasure are verified offline. Beside the regression that the agents learn, the
-    share of malignant diagnoses is learned in memory, for the pictures.
+    Each hospital is a process with its own key, database and address; the processes communicate
+    over mutual TLS and share nothing else. One process is killed (kill -9) and restarted. After
+    forgetting, the posterior is compared, bit for bit, with training without the forgotten data,
+    and the certificates of erasure are verified offline. The agents learn a regression; the share
+    of malignant diagnoses is learned in memory, for the pictures.
 
-    DIR holds network.toml, the agents' folders, certificate-*.json, report.md and pictures.
+    DIR receives network.toml, the agents' folders, certificate-*.json, report.md and pictures.
 
-    Exit code 0: all of it holds. 1: something does not.
+    Exit code 0 if all comparisons hold, else 1.
 
     Examples:
 
@@ -45,19 +45,20 @@ def demo(
         unweave demo --out somewhere --seed 7 --json
     """
     from unweave.cli.common import command, console, emit_json, progress, quote, styled
-    from unweave.demo import tell
+    from unweave.demo import run_scenario
     from unweave.demo.network import check_place, run_network
     from unweave.demo.pictures import draw
     from unweave.demo.report import as_dict, as_markdown
     from unweave.errors import ConfigError
 
     if not 0 <= seed < 2**63:
-        raise ConfigError(f"--seed {seed}: give a whole number from 0 on, below 2⁶³")
+        raise ConfigError(f"--seed {seed}: out of range. Fix: give a whole number from 0 to 2⁶³-1")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"--out {out}: this folder cannot be made ({error.strerror or error}): choose another"
+            f"--out {out}: this folder cannot be made ({error.strerror or error}). "
+            "Fix: choose another"
         ) from None
     check_place(out)
     with progress(quiet=json) as bar:
@@ -68,18 +69,18 @@ def demo(
             if not json:
                 bar.console.print(styled(("✓", "green"), f" {done}"))
 
-        story = tell(seed, lambda done: bar.update(task, advance=1, description=done))
-        run = run_network(story, out, tick)
+        scenario = run_scenario(seed, lambda done: bar.update(task, advance=1, description=done))
+        run = run_network(scenario, out, tick)
         bar.update(task, description="drawing")
-        pictures = draw(story, out)
+        pictures = draw(scenario, out)
         bar.update(task, advance=1)
-    (out / "report.md").write_text(as_markdown(story, run, pictures), encoding="utf-8")
-    holds = story.exact and run.agrees(story)
+    (out / "report.md").write_text(as_markdown(scenario, run, pictures), encoding="utf-8")
+    holds = scenario.exact and run.agrees(scenario)
     if json:
         files = [*pictures, "report.md", "network.toml", *run.certificates]
-        emit_json({**as_dict(story, run), "files": [str(out / name) for name in files]})
+        emit_json({**as_dict(scenario, run), "files": [str(out / name) for name in files]})
     else:
-        for part in _account(story, run):
+        for part in _account(scenario, run):
             console.print(part)
         console.print(
             f"Certificates, report.md and pictures are in {out}/; verify one yourself:",
@@ -91,7 +92,7 @@ def demo(
         raise typer.Exit(1)
 
 
-def _account(story: Story, run: NetworkRun) -> list[Any]:
+def _account(scenario: Scenario, run: NetworkRun) -> list[Any]:
     from rich.table import Table
 
     from unweave.cli.common import styled
@@ -99,20 +100,20 @@ def _account(story: Story, run: NetworkRun) -> list[Any]:
     hospitals = Table(title="Five hospitals, 569 patients, no pooling")
     for column in ("hospital", "patients", "malignant", "influence (KL)"):
         hospitals.add_column(column, justify="left" if column == "hospital" else "right")
-    share, regression = story.chapters
-    for name, n in story.patients.items():
+    share, regression = scenario.stages
+    for name, n in scenario.patients.items():
         hospitals.add_row(
-            name, str(n), f"{story.malignant[name] / n:.0%}", f"{share.influence[name]:.3f}"
+            name, str(n), f"{scenario.malignant[name] / n:.0%}", f"{share.influence[name]:.3f}"
         )
-    (owner, ids), *_ = story.withdrawn.items()
-    table = Table(title="What is known (mean ± sd)")
+    (owner, ids), *_ = scenario.withdrawn.items()
+    table = Table(title="Posteriors (mean ± sd)")
     for column in ("", "learned from all", "after forgetting", "never had it"):
         table.add_column(column, justify="left" if not column else "right")
-    for chapter, labels in (
+    for stage, labels in (
         (share, ["share of malignant"]),
         (regression, list(regression.before.model.quantities)),
     ):
-        columns = (chapter.before, chapter.after, chapter.never)
+        columns = (stage.before, stage.after, stage.never)
         for j, label in enumerate(labels):
             marginals = [q.distribution.marginals[j] for q in columns]
             table.add_row(
@@ -122,29 +123,31 @@ def _account(story: Story, run: NetworkRun) -> list[Any]:
         table.add_row("digest", *(q.digest[:12] for q in columns), style="dim")
         table.add_section()
     iterations = ", ".join(
-        f"{chapter.before.model.name} {' + '.join(str(e.iterations) for e in chapter.erasures)}"
-        for chapter in story.chapters
+        f"{stage.before.model.name} {' + '.join(str(e.iterations) for e in stage.erasures)}"
+        for stage in scenario.stages
     )
-    holds = story.exact and run.agrees(story)
+    holds = scenario.exact and run.agrees(scenario)
     verdict = (
         styled(
             ("Exact", "green"),
-            ": what the five processes know after forgetting is, bit for bit, what a network that "
-            "never had the data knows; the certificates hold.",
+            ": after forgetting, the posterior of the five processes equals, bit for bit, that of "
+            "a network that never had the data; the certificates are valid.",
         )
         if holds
-        else styled(("Not exact", "red"), ": a posterior differs from one that never had the data.")
+        else styled(
+            ("Not exact", "red"), ": a posterior differs from that of a network without the data."
+        )
     )
     return [
         hospitals,
         styled(
             "Forgotten: ",
-            (story.forgotten, "bold"),
+            (scenario.forgotten, "bold"),
             f" and patients {', '.join(map(str, ids))} of {owner} (iterations in memory: "
             f"{iterations}).",
         ),
         table,
         f"Between processes: {run.hops} hops in {run.seconds:.1f} s over mutual TLS, "
-        f"{run.killed} killed on the way, {run.attested} attestations.",
+        f"{run.killed} killed and restarted, {run.attested} attestations.",
         verdict,
     ]

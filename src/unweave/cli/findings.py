@@ -1,5 +1,7 @@
-"""What `unweave check` finds. A result names the agent, what was looked at, the problem with its
-place, and the fix; `problem` is None where all is well, and `warning` says what may surprise."""
+"""Results of `unweave check`: the agent, the checked part, the problem with its place, and the fix.
+
+`problem` is None if there is none; `warning` is not a problem, but should be known.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`unweave forget`: take a contribution out, wait for all attestations, write the evidence."""
+"""`unweave forget`: erase a contribution, wait for all attestations, write the certificate."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def forget(
     ] = False,
     gone: Annotated[
         bool,
-        typer.Option("--gone", help="AGENT is gone for good: collect votes instead of asking it."),
+        typer.Option("--gone", help="AGENT will never run again: collect votes, do not ask it."),
     ] = False,
     out: Annotated[
         Path | None,
@@ -56,14 +56,14 @@ def forget(
 ) -> None:
     """Forget an agent, or single records of it, and write a certificate that anybody can verify.
 
-    The owner's agent is asked; it takes its contribution out when the token comes by. The erasure
-    is complete when every remaining agent has attested; then the certificate is written. An agent
-    that will never come back is taken out by a majority of votes (`--gone`): this command votes for
-    every agent whose folder is here, other operators use `unweave vote`. How far it is, is told on
-    standard error (not with --json).
+    The command asks the owner's agent, which removes its contribution at the token's next visit.
+    The erasure is complete when every remaining agent has attested; then the certificate is
+    written. A majority of votes removes an agent that will never run again (`--gone`): this command
+    votes for every agent whose folder is in DIR, other operators use `unweave vote`. Progress goes
+    to standard error (not with --json).
 
-    With `--records`, the answer and the certificate say how many keys were found in the data, and
-    how many are only remembered: nothing was taken out for those. If none was found, the exit code
+    With `--records`, the answer and the certificate state how many keys were found in the data, and
+    how many are only remembered: no data were removed for those. If no key was found, the exit code
     is 1.
 
     Examples:
@@ -83,24 +83,24 @@ def forget(
 
     check_timeout(timeout)
     if gone and records is not None:
-        raise ConfigError("--gone takes the whole agent out: leave --records away")
+        raise ConfigError("--gone removes the whole agent. Fix: leave --records out")
     if missing_ok and records is None:
-        raise ConfigError("--missing-ok is about single records: name them by --records FILE")
+        raise ConfigError("--missing-ok needs --records. Fix: add --records FILE")
     keys = None if records is None else read_keys(records)
     with open_cluster(folder, timeout) as agents, telling("forgetting", quiet=json) as tell:
         _check_place(out, folder)
         name = agent or (next(iter(agents.folders)) if len(agents.folders) == 1 else None)
         if name is None:
             raise ConfigError(
-                f"which agent? unweave forget {quote(folder)} AGENT; the agents here are "
+                f"no agent given. Fix: unweave forget {quote(folder)} AGENT, with one of "
                 f"{', '.join(agents.folders)}"
             )
         agents.check_name(name)
-        warning = _few(agents, name, keys)
+        warning = _disclosure(agents, name, keys)
         if warning:
             tell(warning)
-        words = f"--records {quote(records)}" if records is not None else "--gone" * gone
-        words += " --missing-ok" * missing_ok
+        options = f"--records {quote(records)}" if records is not None else "--gone" * gone
+        options += " --missing-ok" * missing_ok
         certificate, erased = erase_and_wait(
             agents,
             name,
@@ -109,19 +109,18 @@ def forget(
             gone=gone,
             timeout=timeout,
             tell=tell,
-            repeat=words if records is not None else "",
+            repeat=options if records is not None else "",
         )
-    # The first half of an id names the agent; what tells requests apart comes after it.
+    # The first 8 digits of a request's id are those of its agent, so the name takes the next 8.
     target = out or folder / f"certificate-{name}-{erased.request[8:16]}.json"
     try:
         _write(target, certificate)
     except OSError as error:
-        again = " ".join(filter(None, [f"unweave forget {quote(folder)} {quote(name)}", words]))
+        again = " ".join(filter(None, [f"unweave forget {quote(folder)} {quote(name)}", options]))
         raise UnweaveError(
-            f"{_subject(name, keys)} forgotten, and certified; but the certificate cannot be "
-            f"written to {target} ({error.strerror or error}). "
-            f"{_copies(agents, certificate)}; `{again} --out ELSEWHERE` writes the same "
-            "certificate again, and erases nothing twice"
+            f"{target}: cannot be written ({error.strerror or error}), but {_subject(name, keys)} "
+            f"forgotten and certified. {_copies(agents, certificate)}. "
+            f"Fix: `{again} --out FILE` writes the same certificate"
         ) from None
     nothing = _nothing_found(name, erased)
     if json:
@@ -132,7 +131,7 @@ def forget(
         emit_json({"request": erased.request, "agent": name, "certificate": str(target)} | told)
     else:
         done = ("Nothing was found.", "yellow") if nothing else ("Forgotten.", "green")
-        console.print(styled(done, f" {_count(erased)}Everybody has attested; the evidence:"))
+        console.print(styled(done, f" {_count(erased)}All agents have attested. Verify it with"))
         command(f"unweave verify {quote(target)} --network {quote(folder / 'network.toml')}")
         if nothing:
             fail(nothing)
@@ -149,21 +148,21 @@ def _count(erased: Erased) -> str:
 
 
 def _nothing_found(name: str, erased: Erased) -> UnweaveError | None:
-    """The certificate holds, but it proves no erasure: nobody should take it for one."""
+    """The error if no key was found: the certificate is valid, but proves no erasure."""
     from unweave.errors import UnweaveError
 
     if erased.found != 0:
         return None
     keys = "the key" if erased.rows == 1 else f"any of the {erased.rows} keys"
     return UnweaveError(
-        f"the data of {name} did not have {keys}: nothing was taken out, and the certificate says "
-        "so. Fix: compare the keys file with the key column; if the records were deleted before, "
-        "nothing is left to do"
+        f"the data of {name} did not have {keys}: no record was removed, as the certificate "
+        "states. Fix: compare the keys file with the key column, unless the records were deleted "
+        "before"
     )
 
 
-def _few(agents: Cluster, name: str, keys: list[str] | None) -> str:
-    """What forgetting few records shows to others, if these are few."""
+def _disclosure(agents: Cluster, name: str, keys: list[str] | None) -> str:
+    """A warning if so few records are forgotten that their statistics are disclosed."""
     from unweave.node.config import AgentFolder
 
     if keys is None or name not in agents.folders:
@@ -173,9 +172,9 @@ def _few(agents: Cluster, name: str, keys: list[str] | None) -> str:
     if number >= least:
         return ""
     return (
-        f"note: {number} record{'s' * (number != 1)}, fewer than min_records = {least}: whoever "
-        "has the posterior before and after can subtract, and sees the sum of their statistics; "
-        "ask for more of them at a time where you can (docs/security.md)"
+        f"note: {number} record{'s' * (number != 1)}, fewer than min_records = {least}: the "
+        "difference of the posteriors before and after discloses the sum of their statistics; "
+        "forget more records at a time if possible (docs/security.md)"
     )
 
 
@@ -187,7 +186,7 @@ def _subject(name: str, keys: list[str] | None) -> str:
 
 
 def _copies(agents: Cluster, certificate: bytes) -> str:
-    """Where an agent keeps the same bytes."""
+    """The place of the agents' own copies of the certificate."""
     import hashlib
 
     name = f"certificates/certificate-*-{hashlib.sha256(certificate).hexdigest()[:8]}.json"
@@ -201,47 +200,49 @@ def _write(target: Path, certificate: bytes) -> None:
     """All of it or nothing: half a certificate would only look like a forged one."""
     from unweave.node.storage.atomic import write_atomic
 
-    target = target.resolve()  # the file that a link means, not the link
-    if target.exists() and not target.is_file():  # a pipe, a terminal: nothing to put in its place
+    target = target.resolve()  # replace the file behind a link, not the link
+    if target.exists() and not target.is_file():  # a pipe or a terminal cannot be replaced
         target.write_bytes(certificate)
         return
     write_atomic(target, certificate)
 
 
 def _check_place(out: Path | None, folder: Path) -> None:
-    """Before anything is asked: the certificate must have a place."""
+    """Raise before the request is sent if the certificate cannot be written."""
     import os
 
     from unweave.errors import ConfigError
 
     place = folder if out is None else out.parent
     if not place.is_dir():
-        raise ConfigError(f"--out {out}: there is no folder {place}: make it, or choose another")
+        raise ConfigError(
+            f"--out {out}: there is no folder {place}. Fix: make it, or choose another"
+        )
     if not os.access(place, os.W_OK | os.X_OK) or (out is not None and out.is_dir()):
         raise ConfigError(
-            f"the certificate cannot be written to {out or place}: name a file by --out"
+            f"the certificate cannot be written to {out or place}. Fix: name a file by --out"
         )
 
 
 def read_keys(path: Path) -> list[str]:
-    """One key per line, in UTF-8; a byte order mark at the start is no part of the first key."""
+    """Read one key per line, in UTF-8; a byte order mark is not part of the first key."""
     from unweave.errors import ConfigError
 
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError(
-            f"--records {path}: cannot be read ({error.strerror}): give a file with one key per "
-            "line"
+            f"--records {path}: cannot be read ({error.strerror}). Fix: give a file with one key "
+            "per line"
         ) from None
     except UnicodeDecodeError:
         text = "\0"
-    if "\0" in text:  # UTF-16 has one beside every letter of ASCII
+    if "\0" in text:  # UTF-16 has a zero byte for every ASCII letter
         raise ConfigError(
             f"--records {path}: not text in UTF-8. Fix: save the file as UTF-8 (many editors and "
             "spreadsheets write UTF-16), one key per line"
         )
     keys = [line.strip() for line in text.split("\n") if line.strip()]
     if not keys:
-        raise ConfigError(f"{path}: no keys; write one per line")
+        raise ConfigError(f"--records {path}: no keys. Fix: write one key per line")
     return keys

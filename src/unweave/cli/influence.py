@@ -19,9 +19,9 @@ def influence(
 ) -> None:
     """KL of the posterior with and without each agent, the most influential first.
 
-    Each agent computes its own number when it is asked, once the token has come to rest, and
-    publishes nothing else. Agents that do not answer (elsewhere, or down) are shown with what they
-    last published; agents that were forgotten or are gone are not shown: they have no influence.
+    Each agent computes its own influence on request, after the token was parked, and publishes no
+    other number. Agents that do not answer (down, or on another machine) are shown with the last
+    number that they published; forgotten and departed agents have no influence and are not shown.
 
     Exit code 0, also if some agents do not answer; 1 if none does.
 
@@ -40,15 +40,15 @@ def influence(
             name: answer["influence"] for name, answer in agents.ask_all("influence").items()
         }
         statuses = agents.statuses()
-        found, silent = _figures(answers, statuses, agents.down)
+        found, silent = _influences(answers, statuses, agents.down)
     if json:
         emit_json({"influence": found, "no_answer": silent})
         return
     if any(s.get("complete") and not s["included"] for s in statuses.values()):
-        console.print("Nobody is in the sum: there is nothing that could have influence.")
+        console.print("The sum includes no agent, so no agent has influence.")
         return
     if not found:
-        console.print("Nothing yet: influence is published when the token has come to rest.")
+        console.print("No influence yet: agents publish it after the token was parked.")
         if silent:
             console.print(f"No answer: {', '.join(silent)}")
         return
@@ -69,18 +69,18 @@ def influence(
     console.print("KL(posterior ‖ posterior without it), as each agent computed it", style="dim")
 
 
-def _figures(
+def _influences(
     answers: dict[str, dict[str, float | None]],
     statuses: dict[str, dict[str, Any]],
     down: list[str],
 ) -> tuple[dict[str, float | None], list[str]]:
-    """The numbers of those that are in, the greatest first; and who is in, but does not run, or
-    has published nothing."""
+    """The influences of included agents, the greatest first; and the included agents that do not
+    answer or have published none."""
     found: dict[str, float | None] = {}
-    for told in answers.values():
-        found |= told
-    for name, told in answers.items():  # of itself, an agent knows best
-        found |= {name: told[name]} if name in told else {}
+    for answer in answers.values():
+        found |= answer
+    for name, answer in answers.items():  # an agent's own number is the newest
+        found |= {name: answer[name]} if name in answer else {}
     out = {
         name for s in statuses.values() for name in (*s.get("erased", ()), *s.get("departed", ()))
     }

@@ -53,7 +53,7 @@ def init(
         typer.Option(
             "--model",
             "-m",
-            help="What is learned: a name from `unweave models`.",
+            help="The model: a name from `unweave models`.",
             autocompletion=complete_model,
         ),
     ] = "beta-bernoulli",
@@ -68,8 +68,8 @@ def init(
         typer.Option(
             "--data",
             metavar="PATH",
-            help="A file whose records are dealt out to the agents (a trial on one machine), or a "
-            "folder with one NAME.csv per agent; CSV, TSV, JSON, NDJSON or Parquet. Without it, "
+            help="A file whose records are split among the agents (for a test on one machine), or "
+            "a folder with one NAME.csv per agent; CSV, TSV, JSON, NDJSON or Parquet. Without it, "
             "put data.csv into each agent's folder.",
         ),
     ] = None,
@@ -78,8 +78,8 @@ def init(
         typer.Option(
             "--split",
             metavar="HOW",
-            help="How one file is dealt out: iid, quantity (unequal numbers), or by the model's "
-            "last column: dirichlet (unlike), by-label, sorted.",
+            help="How one file is split: iid, quantity (unequal numbers), or by the model's last "
+            "column: dirichlet (unequal shares), by-label, sorted.",
         ),
     ] = "iid",
     key: Annotated[
@@ -108,7 +108,7 @@ def init(
     center: Annotated[
         list[str] | None,
         typer.Option(
-            "--center", metavar="COLUMN=NUMBER", help="What a column is measured from (repeatable)."
+            "--center", metavar="COLUMN=NUMBER", help="The zero point of a column (repeatable)."
         ),
     ] = None,
     ranges: Annotated[
@@ -135,20 +135,19 @@ def init(
         typer.Option(
             "--forget",
             help="How the token reaches an agent with an erasure: seek (the shortest path) or walk "
-            "(it keeps to the schedule).",
+            "(by the schedule).",
         ),
     ] = "seek",
     seed: Annotated[int, typer.Option("--seed", help="Seed of all routing draws.")] = 0,
     name: Annotated[str | None, typer.Option("--name", help="Default: the folder's name.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Write a new network: network.toml, and one folder per agent, ready to be copied to its host.
+    """Write a new network: network.toml, and one folder per agent to copy to its host.
 
     Each folder holds a private key (mode 0600), a self-signed certificate that network.toml pins,
     and agent.toml, which names a free loopback port for /metrics and /healthz. **Neighbours can
-    compute an agent's sufficient statistics** (sums over its
-    records) from two tokens in a row; an agent with fewer than `min_records` records (agent.toml,
-    default 10) therefore refuses to start.
+    compute an agent's sufficient statistics** (sums over its records) from two tokens in a row; an
+    agent with fewer than `min_records` records (agent.toml, default 10) therefore refuses to start.
 
     Examples:
 
@@ -173,10 +172,10 @@ def init(
     from unweave.operations.create import create_network, free_ports
 
     if not place.strip():
-        raise ConfigError("DIR is empty: name the folder of the new network (. is this one)")
+        raise ConfigError("DIR is empty. Fix: name the folder of the new network (. is this one)")
     folder = Path(place)
     if decimal not in (".", ","):
-        raise ConfigError(f"--decimal {decimal}: choose . or ,")
+        raise ConfigError(f"--decimal {decimal}: no such sign. Fix: choose . or ,")
     if agents is None and edges is None and data is not None and data.is_dir():
         names, own_edges = agents_of(data), None
     else:
@@ -188,8 +187,8 @@ def init(
     columns = dict(pair(item, "--column") for item in column or [])
     for wrong in sorted(set(columns) - set(chosen.columns)):
         raise ConfigError(
-            f"--column {wrong}={columns[wrong]}: {chosen.name} has no column {wrong!r}; its "
-            f"columns are {', '.join(chosen.columns)}"
+            f"--column {wrong}={columns[wrong]}: {chosen.name} has no column {wrong!r}. "
+            f"Fix: choose from {', '.join(chosen.columns)}"
         )
     sign: Literal[".", ","] = "," if decimal == "," else "."
     asked = Columns(chosen, columns, key, sign)
@@ -250,9 +249,8 @@ def init(
     if len(names) == 1:
         console.print(
             styled(
-                (f"{names[0]} is alone", "yellow"),
-                ": with nobody beside it, it learns from its own data only; --agents gives it "
-                "company.",
+                (f"{names[0]} is the only agent", "yellow"),
+                " and learns from its own data only; --agents adds others.",
             ),
             soft_wrap=True,
         )
@@ -280,8 +278,8 @@ def init(
                     "another",
                     "yellow",
                 ),
-                ": an erasure by that key takes all of them, at the agent that is asked; choose a "
-                "--key that is different in each record if single ones are meant.",
+                ": an erasure by that key erases all records with it at the agent. Choose a --key "
+                "that is unique to erase single records.",
             ),
             soft_wrap=True,
         )
@@ -299,11 +297,14 @@ def _model(name: str, settings: dict[str, Any]) -> Model:
             if not settings or error.exit_code == ConfigError.exit_code:
                 raise
             raise ConfigError(f"--set: {error}") from None
-        raise ConfigError(f"--set: a setting of {name} has the wrong type ({error})") from None
+        raise ConfigError(
+            f"--set: a setting of {name} has the wrong type ({error}). "
+            f"Fix: see `unweave models {name}`"
+        ) from None
 
 
 def parse_settings(items: list[str]) -> dict[str, Any]:
-    """Settings of a model as `--set name=value` writes them: JSON, a text, or texts with commas."""
+    """The settings of `--set name=value`: JSON, a text, or texts with commas."""
     import json as jsonlib
 
     from unweave.cli.common import pair

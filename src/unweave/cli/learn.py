@@ -1,4 +1,4 @@
-"""`unweave learn`: look at an agent's data again."""
+"""`unweave learn`: make agents read their data again."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def learn(
     ] = 120.0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Pick up new rows: what changed travels as a new revision. Erased records stay erased.
+    """Read the data again: changed data become a new revision. Erased records stay erased.
 
-    Exit code 2 (or 1) if an agent's data are refused, 1 if one runs and does not answer; the others
-    learn nevertheless.
+    Exit code 2 (or 1) if an agent's data are refused, 1 if an agent runs and does not answer; the
+    other agents learn nevertheless.
 
     Example:
 
@@ -40,37 +40,37 @@ def learn(
     end = time.monotonic() + timeout
     with open_cluster(folder, timeout) as agents, errors.status("reading the data …"):
         agents.any()
-        statuses = agents.statuses(min(LOOK, timeout))  # whoever is frozen costs no more than that
+        statuses = agents.statuses(min(LOOK, timeout))  # finds frozen agents within a short wait
         answers = agents.ask_each("learn", max(0.1, end - time.monotonic()))
     silent = {
-        name: f"did not answer within {timeout:g} s: {asleep(pid)}; it is asked, and will look "
-        "when it can (--timeout waits longer)"
+        name: f"did not answer within {timeout:g} s: {asleep(pid)}; the request was sent, and is "
+        "carried out later"
         if name in statuses
-        else f"was not asked: {asleep(pid)}; then ask again"
+        else f"was not asked: {asleep(pid)}; then run the command again"
         for name, pid in agents.silent.items()
         if lives(pid)
     }
     wrong = {name: why for name, why in answers.items() if isinstance(why, UnweaveError)}
     changed = {name: a["changed"] for name, a in answers.items() if isinstance(a, dict)}
-    gone = {name for s in statuses.values() for name in s.get("departed", ())}
+    departed = {name for s in statuses.values() for name in s.get("departed", ())}
     erased = {name for s in statuses.values() for name in s.get("erased", ())}
     if json:
         emit_json(
             {"changed": changed, "refused": {k: str(wrong[k]) for k in wrong}, "silent": silent}
         )
     for name in () if json else agents.folders:
-        if name in gone:
-            said = GONE
+        if name in departed:
+            result = GONE
         elif name in erased:
-            said = "was forgotten, and stays out: its data are not looked at"
+            result = "was forgotten: its data are not read"
         elif name in wrong:
-            said = f"refused: {str(wrong[name]).removeprefix(f'{name}: ')}"
+            result = f"refused: {str(wrong[name]).removeprefix(f'{name}: ')}"
         elif name in silent:
-            said = silent[name]
+            result = silent[name]
         elif name not in changed:
-            said = "does not answer; it will look at its data when it starts"
+            result = "does not answer; it will read its data when it starts"
         else:
-            said = "new data, on their way" if changed[name] else "nothing has changed"
-        console.print(f"{name}: {said}", soft_wrap=True)
+            result = "new data, added at the next visit" if changed[name] else "no change"
+        console.print(f"{name}: {result}", soft_wrap=True)
     if wrong or silent:
         raise typer.Exit(max([1, *(error.exit_code for error in wrong.values())]))

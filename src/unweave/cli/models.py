@@ -1,4 +1,4 @@
-"""`unweave models`: what can be learned, from which columns, with which settings."""
+"""`unweave models`: the models, with their columns and settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unweave.cli.completing import complete_model
 
 __all__ = ["models"]
 
-_SHARED = ("alpha", "reduction", "bits")  # every model has them
+_SHARED = ("alpha", "reduction", "bits")  # settings of every model
 
 
 def models(
@@ -28,7 +28,7 @@ def models(
 ) -> None:
     """List the models, with the columns of a record and the settings; or one of them in detail.
 
-    A column may be called otherwise in the data (`unweave init --column x=diagnosis`), and data may
+    A column may have another name in the data (`unweave init --column x=diagnosis`), and data may
     have more columns. Settings are given as `unweave init --set a=1`.
 
     Examples:
@@ -89,7 +89,7 @@ def models(
 
 
 def _entry(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """A model as JSON has it; columns and prior are those of the settings given."""
+    """A model's JSON description; columns and prior depend on the given settings."""
     import inspect
 
     from unweave.models.describe import example, predictive_words, resolution_words, settings_of

@@ -1,4 +1,4 @@
-"""What `unweave check` looks at beyond this machine: can an agent's neighbours be found?"""
+"""`unweave check`: whether the hosts of the neighbours can be found from this machine."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _SHOWN = 6  # neighbours by name
 
 
 def look_at_neighbours(home: Path) -> list[Result]:
-    """An agent's neighbours must have hosts that can be found; whether they answer is told."""
+    """A problem for each neighbour whose host cannot be found; else a note on which answer."""
     from unweave.errors import UnweaveError
     from unweave.node.config import AgentFolder
 
     try:
         agent = AgentFolder.read(home)
     except UnweaveError:
-        return []  # that is told already
+        return []  # another check reports this
     topology, me = agent.manifest.topology, agent.config.name
     given = {name: agent.manifest.agent(name).address for name in topology.neighbours(me)}
     wanted = {name: address for name, address in given.items() if address is not None}
@@ -47,8 +47,8 @@ def look_at_neighbours(home: Path) -> list[Result]:
 
 
 def look_at_hosts(folder: Path, told: Collection[str]) -> list[Result]:
-    """Every host of the network must be found from here, for some agent here is its neighbour; but
-    for those that are `told` already. Whether agents without a folder here answer is told."""
+    """A problem for each host of the network that cannot be found, except those of the agents
+    `told`, which have one already; and a note on whether agents without a folder in DIR answer."""
     from unweave.manifest import load
     from unweave.node.config import agent_name
 
@@ -76,6 +76,6 @@ def _unfound(agent: str, neighbour: str, address: str, why: str) -> Result:
         agent,
         "neighbours",
         f"{neighbour} at {address}: the host cannot be found ({why})",
-        "let this machine know the name (DNS, or /etc/hosts); if it is wrong, mend the address in "
-        "network.toml, alike in every agent's folder",
+        "add the name to DNS or /etc/hosts; if it is wrong, correct the address in network.toml "
+        "in every agent's folder",
     )

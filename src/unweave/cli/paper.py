@@ -24,22 +24,20 @@ def paper(
             show_default="fig3 1000, fig4 100, fig5 200, theory 10000",
         ),
     ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="S", help="Every draw follows from it.")
-    ] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="S", help="Seed of all draws.")] = 0,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="Where the files go.")
     ] = Path("paper-out"),
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Reproduce the figures of Gong, Simeone, Kang 2021, each with its data and every setting.
+    """Reproduce the figures of Gong, Simeone, Kang 2021, with their data and all settings.
 
-    Writes PNG, SVG, PDF and CSV per figure, and a summary (Markdown and JSON) that states all
-    settings, also those that the paper omits, with our choice and why, and how many replicas left
-    the domain. The same seed gives the same files.
+    Writes PNG, SVG, PDF and CSV per figure, and a summary (Markdown and JSON) with all settings,
+    the reasons for those that the paper omits, and the number of replicas outside the domain. The
+    same seed gives the same files.
 
     **fig3** a conjugate model on three graphs, **fig4** a model that is not conjugate: local steps
-    and gradients, **fig5** unlearning an agent, **theory** how long all that takes.
+    and gradients, **fig5** unlearning an agent, **theory** cover and hitting times.
 
     Examples:
 
@@ -54,7 +52,7 @@ def paper(
     names = choose(figure)
     if not COMPILED and names != ["theory"]:
         errors.print(
-            "numba is not installed, so this takes hours: pip install 'unweave[fast]'",
+            "numba is not installed, so this takes hours. Fix: pip install 'unweave[fast]'",
             style="yellow",
         )
     with progress(quiet=json) as bar:
@@ -77,7 +75,7 @@ def paper(
 
 
 def _key_numbers(summary: dict[str, Any], out: Path) -> dict[str, Any]:
-    """What a script wants: numbers and files; the settings are in summary.json."""
+    """The numbers and files of the summary; summary.json has the settings, too."""
     return {
         "out": str(out),
         "seed": summary["seed"],

@@ -1,4 +1,4 @@
-"""`unweave plan`: how many iterations learning, forgetting and retraining take, in advance."""
+"""`unweave plan`: the expected iterations of learning, forgetting and retraining."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def plan(
     ] = None,
     agent: Annotated[
         str | None,
-        typer.Option("--agent", metavar="NAME", help="Who is to be forgotten; default: the last."),
+        typer.Option("--agent", metavar="NAME", help="The agent to forget; default: the last."),
     ] = None,
     p: Annotated[
         float | None,
@@ -70,10 +70,10 @@ def plan(
     ] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Expected iterations to learn from everybody, to reach one agent to forget it, and to retrain.
+    """Expected iterations to learn from all agents, to reach one agent to forget it, to retrain.
 
-    The start is a uniformly drawn agent and counts as iteration 1; so does every iteration in which
-    the walk stays where it is. **metropolis** is the random walk of the paper, **sweep** a
+    The start is a uniformly drawn agent and counts as iteration 1; an iteration in which the walk
+    stays at its agent counts, too. **metropolis** is the random walk of the paper, **sweep** a
     depth-first traversal, **seek** the shortest path to the agent. Expectations are over the start,
     over the moves of the walk, and over the orders in which a sweep tries neighbours. Retraining is
     forgetting by learning again from zero without the agent, on the graph without it.
@@ -91,7 +91,7 @@ def plan(
     from unweave.graph.forecast import forecast, paper_formulas
 
     if replicas < 2:
-        raise ConfigError(f"--replicas {replicas}: a confidence interval needs at least 2")
+        raise ConfigError(f"--replicas {replicas}: too few. Fix: give at least 2")
     topology = _topology(graph, agents, edges, p, near, joins, seed)
     target = topology.index(agent if agent is not None else topology.agents[-1])
     with errors.status("simulating …"):
@@ -133,15 +133,15 @@ def _topology(
     if edges is None:
         if agents is None:
             raise ConfigError(
-                "how many agents? Give --agents K, or a graph of your own: --edges FILE"
+                "no number of agents. Fix: give --agents K, or a graph of your own: --edges FILE"
             )
         return graphs.by_name(graph or "complete", agents, p=p, k=near, m=joins, seed=seed)
     if graph is not None and graph not in ("edges", "edge-list"):
-        raise ConfigError(f"--graph {graph} and --edges {edges} name two graphs: give one of them")
+        raise ConfigError(f"--graph {graph} and --edges {edges}: two graphs. Fix: give one of them")
     topology = graphs.from_edges(edges)
     if agents is not None and agents != len(topology):
         raise ConfigError(
-            f"--agents {agents}, but {edges} has {len(topology)} agents: leave --agents out, "
+            f"--agents {agents}, but {edges} has {len(topology)} agents. Fix: leave --agents out, "
             "or complete the file"
         )
     return topology

@@ -1,4 +1,4 @@
-"""`unweave posterior`: what the network has learned."""
+"""`unweave posterior`: the network's posterior."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def posterior(
         typer.Option(
             "--wait",
             metavar="SECONDS",
-            help="Wait so long until agents run, everybody is in, and the fit is done.",
+            help="Wait until agents run, all are included, and the fit is done.",
         ),
     ] = 0.0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """The posterior, as the agents of DIR know it (the newest complete one that any of them has).
+    """The newest complete posterior that the agents of DIR know.
 
-    Exit code 1 while somebody is still missing in it: an incomplete sum is no posterior. A model
-    that is not conjugate is fitted in passes: until the last one it is marked "still fitting". A
-    sum that holds what any agent here knows to be erased is never shown; one from which an erasure
-    has still to be taken out is marked. If no agent runs, the stores are read, and the result says
-    as of when. A network that halted after two failed audits has no posterior.
+    Exit code 1 while an agent is missing in it: an incomplete sum is no posterior. A model that is
+    not conjugate is fitted in passes; until the last pass the posterior is marked "still fitting".
+    A sum that holds data which any agent of DIR knows to be erased is never shown; a sum with a
+    pending erasure is marked. If no agent runs, the command reads the stores and shows their time.
+    A network that halted after two failed audits has no posterior.
 
     Examples:
 
@@ -57,8 +57,8 @@ def posterior(
     began = time.monotonic()
     with progress(quiet=json or not wait, counted=False) as bar:
         task = bar.add_task("waiting for the agents", total=None)
-        for left in wait_until(wait, 0.2):
-            with open_cluster(folder, min(LOOK, left)) as agents:
+        for remaining in wait_until(wait, 0.2):
+            with open_cluster(folder, min(LOOK, remaining)) as agents:
                 best = newest(ask_posteriors(agents))
             if best["state"] in ("departed", "audit_failed") or (
                 best["state"] == "complete" and best["fitting"] is None
@@ -69,12 +69,12 @@ def posterior(
                 continue
             late = ", ".join(best.get("missing", ())) or "the agents"
             bar.update(task, description=f"waiting for {late}")
-    left = began + wait - time.monotonic() if wait else LOOK
-    with open_cluster(folder, max(1.0, min(LOOK, left))) as agents:
+    remaining = began + wait - time.monotonic() if wait else LOOK
+    with open_cluster(folder, max(1.0, min(LOOK, remaining))) as agents:
         stopped = not agents.agents
         found = read_posteriors(agents) if stopped else ask_posteriors(agents)
         if stopped and not found:
-            agents.any()  # says how to start them
+            agents.any()  # raises, with the command to start them
         if found and all(report.get("why") == NO_TOKEN for report in found.values()):
             reason = _why_no_token(agents)
             found = {name: report | reason for name, report in found.items()}
@@ -95,15 +95,17 @@ def posterior(
         for line in (*_behind(found, best), *out, *frozen):
             console.print(line, style="yellow", soft_wrap=True)
         if stopped:
-            how = "agent" if folder in agents.folders.values() else "up"
-            said = f"as of {best['as_of']}: the network is stopped; start it with "
-            console.print(f"{said}`unweave {how} {quote(folder)}`", style="yellow", soft_wrap=True)
+            start = "agent" if folder in agents.folders.values() else "up"
+            line = f"as of {best['as_of']}: the network is stopped; start it with "
+            console.print(
+                f"{line}`unweave {start} {quote(folder)}`", style="yellow", soft_wrap=True
+            )
     if best["state"] not in WHOLE:
         raise typer.Exit(1)
 
 
 def _behind(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]:
-    """Who has another sum than the one that is shown."""
+    """The agents that have another sum than the shown one."""
     if "digest" not in best:
         return []
     others: dict[str, list[str]] = {}
@@ -112,23 +114,23 @@ def _behind(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]
             others.setdefault(report["digest"], []).append(name)
     if not others:
         return []
-    lines = [f"known to {', '.join(best['known_to'])}: the newest; not everybody has heard of it:"]
+    lines = [f"{', '.join(best['known_to'])}: this sum, the newest; not all agents have it yet:"]
     return lines + [
-        f"{', '.join(names)}: another one, {digest[:12]}" for digest, names in others.items()
+        f"{', '.join(names)}: another sum, {digest[:12]}" for digest, names in others.items()
     ]
 
 
 def _why_no_token(agents: Cluster) -> dict[str, Any]:
-    """Who is missing, if nobody has had the token: one agent opens the first one."""
+    """The missing agents, if no agent has had the token: the genesis agent opens the first one."""
     from unweave.cli.common import quote
     from unweave.node.config import AgentFolder
 
     terms = AgentFolder.read(next(iter(agents.folders.values()))).manifest.terms()
     first = terms.name(terms.genesis)
     if first in agents.down:
-        how = f"start it with `unweave agent {quote(agents.folders[first])}`"
-        why = f"{first}, which opens the first token, does not run: {how}"
-        return {"why": f"no token has been here yet: {why}", "missing": [first]}
+        fix = f"start it with `unweave agent {quote(agents.folders[first])}`"
+        why = f"{first}, which opens the first token, does not run: {fix}"
+        return {"why": f"no token yet: {why}", "missing": [first]}
     statuses = agents.statuses()
     unheard = {
         name
@@ -138,10 +140,10 @@ def _why_no_token(agents: Cluster) -> dict[str, Any]:
     }
     why = f"{first} opens the first one"
     if first not in agents.folders:
-        why += " (elsewhere: ask its operator whether it runs)"
+        why += " (on another machine: ask its operator whether it runs)"
     if unheard:
         why += f"; not heard yet: {', '.join(sorted(unheard))}"
-    return {"why": f"no token has been here yet: {why}", "missing": sorted(unheard)}
+    return {"why": f"no token yet: {why}", "missing": sorted(unheard)}
 
 
 def _known(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]:
@@ -156,9 +158,9 @@ def _show(console: Any, report: dict[str, Any]) -> None:
     if "marginals" not in report:
         missing = ", ".join(report.get("missing", []))
         why = report.get("why") or f"still missing: {missing}"
-        said = f"{report['state']}: {why}"
-        said += "" if report.get("stopped") else "; wait for it with --wait 60"
-        console.print(said, soft_wrap=True)
+        line = f"{report['state']}: {why}"
+        line += "" if report.get("stopped") else "; wait for it with --wait 60"
+        console.print(line, soft_wrap=True)
         return
     count = len(report["included"])
     table = Table(title=f"{report['model']}, {count} agent{'s' * (count != 1)} included")
@@ -175,7 +177,7 @@ def _show(console: Any, report: dict[str, Any]) -> None:
         why = f": pass {report['fitting']}; the numbers still change"
         console.print(styled(("still fitting", "yellow"), why))
     if report.get("erasure_pending"):
-        why = f": {', '.join(report['erasure_pending'])} asked, and the sum still has the data"
+        why = f": the sum still has the data of {', '.join(report['erasure_pending'])}"
         console.print(styled(("an erasure is pending", "yellow"), why))
     if report["state"] != "complete":
         missing = ", ".join(report["missing"]) or "a neighbour's confirmation"

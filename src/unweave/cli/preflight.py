@@ -1,4 +1,4 @@
-"""What `unweave check` looks at, but for the neighbours: manifest, settings, key, store, data."""
+"""`unweave check` on this machine: manifest, settings, key, address, store, data."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ Factors = dict[str, "tuple[Model, Measured]"]
 
 
 def look_at_agent(home: Path, factors: Factors) -> list[Result]:
-    """Settings first: without them nothing else can be looked at. What the agent would contribute
-    is added to `factors`."""
+    """Check one agent; all other checks need valid settings. The agent's factor is added to
+    `factors`."""
     from unweave.node.config import AGENT_FILE, AgentFolder, agent_name
 
     name = agent_name(home)
@@ -42,16 +42,17 @@ def look_at_agent(home: Path, factors: Factors) -> list[Result]:
         read.append(AgentFolder.read(home))
         return read[0].manifest.model.name
 
-    results = [_result(name, "settings", settings, f"mend {home / AGENT_FILE}, or what it names")]
+    fix = f"correct {home / AGENT_FILE}, or the files that it names"
+    results = [_result(name, "settings", settings, fix)]
     if not read:
         return results
     agent = read[0]
     again = (
         f"copy key.pem and certificate.pem of {name} from where `unweave init` wrote them to "
-        f"{home}; a lost identity cannot be made again, only a new network"
+        f"{home}; a lost key requires a new network"
     )
     results.append(_result(name, "key", lambda: _identity(agent), again))
-    settle = f"mend listen in {home / AGENT_FILE}, or the address in network.toml"
+    settle = f"correct listen in {home / AGENT_FILE}, or the address in network.toml"
     results.append(_result(name, "address", lambda: _address(agent), settle))
     if results[-1]["problem"] is None:
         results[-1]["warning"] = _metrics(agent)
@@ -62,17 +63,17 @@ def look_at_agent(home: Path, factors: Factors) -> list[Result]:
         return "" if states[0] is None else f"epoch {states[0].token.fence.epoch}"
 
     if results[1]["problem"] is not None:
-        return results  # the store is sealed with the key, and so are the names of erased records
+        return results  # the store's MACs and the commitments of erased records need the key
     results.append(_result(name, "store", store, f"look at {agent.store}"))
     if states:
-        mend = f"mend the data, or what {home / AGENT_FILE} says about them ([data])"
-        results.append(_result(name, "data", lambda: _data(agent, states[0], factors), mend))
+        fix = f"correct the data, or their description in {home / AGENT_FILE} ([data])"
+        results.append(_result(name, "data", lambda: _data(agent, states[0], factors), fix))
     return results
 
 
 def look_at_manifests(folder: Path) -> list[Result]:
-    """All copies of the manifest must be the same bytes, for they name the network. Most of them
-    are right; whoever has another one has no other problem until it is mended."""
+    """A problem for each copy of the manifest that differs from most others: the bytes identify
+    the network. Such an agent is not checked further."""
     from unweave.node.config import agent_name
 
     names = {folder / "network.toml": "network"}
@@ -96,8 +97,8 @@ def look_at_manifests(folder: Path) -> list[Result]:
 
 
 def look_at_network(folder: Path, factors: Factors) -> list[Result]:
-    """Every folder must be an agent's, the grid must hold the sum of what they contribute, and
-    rounding must not move what they learn together."""
+    """Every folder must be an agent's, the grid must hold the sum of all factors, and rounding
+    must not move the posterior."""
     from unweave.manifest import load
     from unweave.models.resolution import Measured, rounding_problem, sum_problem
     from unweave.node.config import AGENT_FILE, agent_name
@@ -105,15 +106,14 @@ def look_at_network(folder: Path, factors: Factors) -> list[Result]:
     results, here = [], set()
     for home in sorted(path for path in folder.glob("agents/*") if path.is_dir()):
         if not (home / AGENT_FILE).is_file():
-            missing = f"{home}: there is no {AGENT_FILE} in it"
+            missing = f"{home}: {AGENT_FILE} is missing"
             fix = "copy it from where `unweave init` wrote it, or remove the folder"
             results.append(found(home.name, "settings", missing, fix))
         here.add(agent_name(home))
     manifest = load(folder / "network.toml")
     for name in manifest.topology.agents:
         if name not in here:
-            note = "no folder here"  # it runs elsewhere
-            results.append(well(name, "settings", note))
+            results.append(well(name, "settings", "no folder here"))
             if problem := certificate_problem(manifest, name):
                 results.append(found(name, "key", *problem))
     if factors:
@@ -128,7 +128,7 @@ def look_at_network(folder: Path, factors: Factors) -> list[Result]:
 
 
 def _result(agent: str, what: str, probe: Callable[[], str], fix: str) -> Result:
-    """`fix` is for problems that do not bring one."""
+    """Run one check. `fix` is used for errors that have none of their own."""
     from unweave.errors import UnweaveError
 
     try:
@@ -156,13 +156,13 @@ def _identity(agent: AgentFolder) -> str:
     name = agent.config.name
     if problem := certificate_problem(agent.manifest, name):
         raise ActionableError(*problem)
-    if agent.manifest.agent(name).address is not None:  # else that is told as a problem of its own
+    if agent.manifest.agent(name).address is not None:  # `_address` reports a missing one
         own_pin(agent.manifest, agent.me, identity)
     return identity.keyid[:8]
 
 
 def certificate_problem(manifest: Manifest, name: str) -> tuple[str, str] | None:
-    """Why TLS can never use what the manifest pins for this agent, and the fix."""
+    """Why TLS cannot use the certificate that the manifest pins for this agent, and the fix."""
     import datetime as dt
 
     from unweave.node.transport.pinning import tls_problem
@@ -185,7 +185,7 @@ def _address(agent: AgentFolder) -> str:
     if address is None:
         raise ActionableError(
             f'agent "{agent.config.name}" has no address',
-            "add address to its table in network.toml, alike in every agent's folder",
+            "add address to its table in network.toml, in every agent's folder",
         )
     listen = agent.config.listen or address
     if _running(agent):
@@ -197,7 +197,7 @@ def _address(agent: AgentFolder) -> str:
 
 
 def _metrics(agent: AgentFolder) -> str:
-    """Why nobody could look at its metrics: it would take part all the same."""
+    """Why the agent could not serve its metrics: a warning, because it runs without them."""
     if not agent.config.metrics or _running(agent):
         return ""
     try:
@@ -239,11 +239,11 @@ def _where(listen: str, setting: str) -> Address:
 
 
 def _free(listen: str, setting: str) -> str:
-    """Whether somebody could listen there."""
+    """Raise unless the agent can listen on this address."""
     host, port = _where(listen, setting)
     if problem := host_problem(host):
         raise ActionableError(
-            f"{listen}: the host cannot be found ({problem})", f"mend the name: {setting}"
+            f"{listen}: the host cannot be found ({problem})", f"correct the name: {setting}"
         )
     family, kind, proto, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, proto) as probe:
@@ -255,17 +255,17 @@ def _free(listen: str, setting: str) -> str:
                 f"{listen}: ports below 1024 need root", f"choose another port: {setting}"
             ) from None
         except OSError as error:
-            if error.errno == errno.EADDRNOTAVAIL:  # another machine's: nothing to try here
+            if error.errno == errno.EADDRNOTAVAIL:  # the address of another machine
                 return "on another machine"
             raise ActionableError(
-                f"{listen}: something else listens there",
+                f"{listen}: another process listens there",
                 f"stop it, or choose another port: {setting}",
             ) from None
     return "free"
 
 
 def _data(agent: AgentFolder, state: State | None, factors: Factors) -> str:
-    """As the agent will look at them when it starts."""
+    """Check the data as the agent does when it starts."""
     from unweave.models import ConjugateModel
     from unweave.node.agent import open_data, open_identity
     from unweave.node.data.watch import admit
@@ -276,16 +276,16 @@ def _data(agent: AgentFolder, state: State | None, factors: Factors) -> str:
         return "none needed: all erased"
     data = open_data(agent, open_identity(agent))
     dropped = frozenset[bytes]() if state is None else state.own.dropped
-    # Who runs was admitted when it started, and may have erased since.
+    # A running agent was admitted when it started; erasures since may leave it few records.
     count = data.check() if status else admit(data, agent.config.min_records, state)
     if isinstance(data.model, ConjugateModel) and not status:
         factors[name] = data.model, data.measured(dropped)
     nameless, repeated = data.named()
     if nameless:
-        key, rest = agent.config.data.key, agent.path / "agent.toml"
+        key, settings = agent.config.data.key, agent.path / "agent.toml"
         raise ActionableError(
             f"{_records(nameless)} with an empty key ({key!r}), which could never be erased alone",
-            f"give every record a key of its own, or name another column in {rest} ([data] key)",
+            f"give every record its own key, or name another column in {settings} ([data] key)",
         )
     if repeated:
         return f"{_records(count)}, {repeated} with the key of another: erased together"
@@ -303,8 +303,8 @@ def _state(agent: AgentFolder) -> State | None:
 
     if not os.access(agent.path, os.W_OK):
         raise ActionableError(
-            f"{agent.path}: this user may not write there, and the agent must",
-            f"check and run it as the user who owns it, or: chmod u+w {quote(agent.path)}",
+            f"{agent.path}: this user may not write there, but the agent must",
+            f"check and run it as the folder's owner, or: chmod u+w {quote(agent.path)}",
         )
     if not agent.store.exists():
         return None
@@ -315,5 +315,5 @@ def _state(agent: AgentFolder) -> State | None:
         problem, _, fix = str(error).partition(". Fix: ")
         if "belongs to the network" in problem:
             manifest = agent.path / agent.config.network
-            fix = f"copy {manifest} again from another agent's folder: every agent has the same"
+            fix = f"copy {manifest} from another agent's folder: all agents have the same file"
         raise ActionableError(problem, fix) from None

@@ -1,7 +1,7 @@
-"""Whether the hosts of a network can be found from here, and whether somebody answers there.
+"""Whether the hosts of a network can be found from this machine, and whether they answer.
 
-A resolver may hang for minutes, and nothing can interrupt it: it is asked in threads that nobody
-waits for longer than a few seconds in all.
+A resolver may hang for minutes and cannot be interrupted. It is called in daemon threads, and the
+command waits for all of them a few seconds at most.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _LIMIT = 4.0  # seconds to find all hosts
-_ANSWER = 1.5  # seconds for somebody to answer, and at most twice that for all
+_ANSWER = 1.5  # seconds for one connection, and at most twice that for all
 _THREADS = 32
 
 
 @dataclass(frozen=True)
 class Reached:
-    """`problem` says why the host cannot be found, if it cannot."""
+    """`problem` is why the host cannot be found, or ""."""
 
     problem: str = ""
     answers: bool = False
 
 
 def reach(addresses: Iterable[str]) -> dict[str, Reached]:
-    """What each address comes to; every host is looked for once."""
+    """The result for each address; every host is resolved once."""
     wanted = list(dict.fromkeys(addresses))
-    problems = _at_once(_find, dict.fromkeys(map(host_of, wanted)), _LIMIT)
+    problems = _in_parallel(_find, dict.fromkeys(map(host_of, wanted)), _LIMIT)
     late = f"the name server did not answer within {_LIMIT:g} s"
     found = {one: Reached(problems.get(host_of(one), late)) for one in wanted}
     there = [one for one in wanted if not found[one].problem]
-    heard = _at_once(_answers, there, 2 * _ANSWER)
+    heard = _in_parallel(_answers, there, 2 * _ANSWER)
     return found | {one: Reached(answers=True) for one in there if heard.get(one)}
 
 
@@ -54,18 +54,18 @@ def host_problem(host: str) -> str:
     return reach([address])[address].problem
 
 
-def _at_once(ask: Callable[[K], V], keys: Iterable[K], limit: float) -> dict[K, V]:
-    """The answers that are there in time."""
-    left: queue.SimpleQueue[K] = queue.SimpleQueue()
+def _in_parallel(ask: Callable[[K], V], keys: Iterable[K], limit: float) -> dict[K, V]:
+    """The answers that arrive within `limit` seconds."""
+    pending: queue.SimpleQueue[K] = queue.SimpleQueue()
     for key in keys:
-        left.put(key)
-    count, end = left.qsize(), time.monotonic() + limit
+        pending.put(key)
+    count, end = pending.qsize(), time.monotonic() + limit
     answers: queue.SimpleQueue[tuple[K, V]] = queue.SimpleQueue()
 
     def work() -> None:
         with contextlib.suppress(queue.Empty):
             while time.monotonic() < end:
-                key = left.get_nowait()
+                key = pending.get_nowait()
                 answers.put((key, ask(key)))
 
     for _ in range(min(_THREADS, count)):

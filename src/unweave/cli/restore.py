@@ -21,13 +21,13 @@ def restore(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Make an agent's folder from a backup; nothing is overwritten.
+    """Make an agent's folder from a backup; no file is overwritten.
 
-    The digests of all files, the key against the manifest, and the seals of the store are checked
-    first. The restored agent starts under a new boot nonce and in quarantine: its neighbours tell
-    it what was erased since, before it takes part. **The old process must not run at the same
-    time**, and never restore old backups of all agents at once: then nobody would remember what was
-    erased.
+    The command first checks the digests of all files, the key against the manifest, and the MACs of
+    the store. The restored agent starts as a new incarnation and in quarantine: before it takes
+    part, its neighbours send it the erasures since the backup. **The old process must not run at
+    the same time.** Never restore old backups of all agents at once: the erasures since would be
+    lost.
 
     Example:
 
@@ -52,13 +52,13 @@ def restore(
     lines = (
         f"Made {folder}: {len(made.files)} files of {made.agent}, as they were (digest "
         f"{made.digest}).",
-        "Digests, key and seals hold.",
+        "Digests, key and MACs are valid.",
         f"Stop every other process of {made.agent} first: two with one key disturb the network.",
-        "It starts under a new boot nonce, in quarantine, until its neighbours have told it what "
-        "was erased since; erased data do not come back.",
-        "Its data files are there, too."
+        "The agent starts as a new incarnation, in quarantine, until its neighbours have sent it "
+        "the erasures since the backup; erased data stay erased.",
+        "The folder has the private data files, too."
         if made.data
-        else "Its private data files are not in the backup: put them into the folder.",
+        else "The backup has no private data files: put them into the folder.",
     )
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -18,7 +18,7 @@ _IN_UNITS = ("mean", "sd", "b", "psi", "noise")
 
 
 def without_units(model: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that say which columns a model has, before its scale is known."""
+    """The settings that determine a model's columns; the others need a known scale."""
     from unweave.models.base import REGISTRY
     from unweave.models.scaling import Scaled
 
@@ -35,8 +35,8 @@ def chosen_scales(
     data: Path | None,
     agents: Sequence[str],
 ) -> tuple[dict[str, dict[str, float]], list[str]]:
-    """The settings `scale` and `center` that were stated or are proposed, and what was used for
-    each proposal, for people. What is stated is never replaced."""
+    """The settings `scale` and `center`, stated or proposed, and a line on the source of each
+    proposal. A stated value is never replaced."""
     from unweave.cli.common import pair
     from unweave.errors import ConfigError
     from unweave.models.scaling import Scaled
@@ -46,9 +46,11 @@ def chosen_scales(
     if not (scales or centers or declared):
         return {}, []
     if not isinstance(model, Scaled):
-        raise ConfigError(f"--scale: {model.name} has no real columns: its records are not rounded")
+        raise ConfigError(
+            f"--scale: {model.name} has no real columns, so it has no scale. Fix: leave it out"
+        )
     if declared and not auto:
-        raise ConfigError("--range is for --scale auto: add it, or state --scale COLUMN=NUMBER")
+        raise ConfigError("--range needs --scale auto. Fix: add it, or give --scale COLUMN=NUMBER")
     own = (_number(*pair(item, "--scale"), "--scale") for item in scales if item != "auto")
     scale = {**(model.scale or {}), **dict(own)}
     middle = (_number(*pair(item, "--center"), "--center") for item in centers)
@@ -68,7 +70,7 @@ def _propose(
     data: Path | None,
     agents: Sequence[str],
 ) -> list[str]:
-    """Fills in what is not stated, and says from what."""
+    """Fill in the values that are not stated; return a line on the source of each."""
     from unweave.cli.shares import data_ranges
     from unweave.errors import ConfigError
     from unweave.models.scaling import proposed
@@ -84,8 +86,8 @@ def _propose(
     for name in open_names:
         if name not in ranges:
             raise ConfigError(
-                f"--scale auto: nothing is known of column {name!r}. Fix: --range {name}=LOW:HIGH, "
-                f"--scale {name}=NUMBER, or --data"
+                f"--scale auto: the range of column {name!r} is unknown. Fix: give "
+                f"--range {name}=LOW:HIGH, --scale {name}=NUMBER, or --data"
             )
     middles, widths = proposed(model, ranges)
     told = []
@@ -106,13 +108,13 @@ def _range(item: str, model: Model) -> tuple[str, tuple[float, float]]:
     name, text = pair(item, "--range")
     if name not in model.columns:
         raise ConfigError(
-            f"--range {item}: {model.name} has no column {name!r}; its columns are "
+            f"--range {item}: {model.name} has no column {name!r}. Fix: choose from "
             f"{', '.join(model.columns)}"
         )
     low, _, high = text.partition(":")
     ends = _number(name, low, "--range")[1], _number(name, high, "--range")[1]
     if not ends[0] < ends[1]:
-        raise ConfigError(f"--range {item}: expected COLUMN=LOW:HIGH, the lower number first")
+        raise ConfigError(f"--range {item}: not a range. Fix: write COLUMN=LOW:HIGH, LOW < HIGH")
     return name, ends
 
 
@@ -126,5 +128,5 @@ def _number(name: str, text: str, option: str) -> tuple[str, float]:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise ConfigError(f"{option} {name}={text}: expected a number")
+        raise ConfigError(f"{option} {name}={text}: not a number. Fix: give a finite number")
     return name, value

@@ -1,4 +1,4 @@
-"""`unweave init --data`: who gets which records, decided before anything is written."""
+"""`unweave init --data`: assign the records to the agents, before any file is written."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["SPLITS", "Columns", "Shares", "agents_of", "data_ranges", "shares"]
 
 SPLITS = ("iid", "quantity", "dirichlet", "by-label", "sorted")
-_SHOWN = 10  # bad files that are told of at once
+_SHOWN = 10  # bad files in one error
 
 
 @dataclass(frozen=True)
 class Columns:
-    """How the model's columns and the key are called in the data."""
+    """The names of the model's columns and of the key in the data."""
 
     model: Model
     names: dict[str, str]
@@ -78,8 +78,8 @@ class Columns:
         )
 
     def fit(self, trials: Mapping[str, Trial], whose: str, path: Path | None = None) -> None:
-        """The sum over all agents must fit the grid, and rounding must not move what they learn
-        together. `path` is the one file of all records, if there is one."""
+        """Raise unless the sum over all agents fits the grid and rounding does not move the
+        posterior. `path` is the one file of all records, if there is one."""
         from unweave.errors import ConfigError
         from unweave.models import ConjugateModel
         from unweave.models.resolution import rounding_problem, sum_problem, weighted
@@ -87,7 +87,7 @@ class Columns:
 
         model, sums = self.model, [t.sums for t in trials.values() if t.sums is not None]
         if not sums or not isinstance(model, ConjugateModel):
-            return  # the model has no such sums
+            return
         total = weighted(model, *sums[0])
         for one in sums[1:]:
             total = total.plus(weighted(model, *one))
@@ -105,7 +105,8 @@ class Columns:
 
 @dataclass(frozen=True)
 class Shares:
-    """Each agent's [data] table and number of records (if known), and what puts its file there."""
+    """Each agent's [data] table and number of records (if known), and `fill`, which writes its
+    file."""
 
     tables: dict[str, dict[str, Any]]
     counts: dict[str, int] = field(default_factory=dict)
@@ -116,21 +117,22 @@ class Shares:
 def shares(
     data: Path | None, agents: Sequence[str], columns: Columns, split: str, seed: int
 ) -> Shares:
-    """Of a file (its records are dealt out), of a folder (a file per agent), or of nothing yet."""
+    """The shares of a file (split among the agents), of a folder (one file per agent), or of no
+    data yet."""
     from unweave.errors import ConfigError
 
     if split.replace("_", "-") not in SPLITS:
-        raise ConfigError(f"--split {split}: choose from {', '.join(SPLITS)}")
+        raise ConfigError(f"--split {split}: no such split. Fix: choose from {', '.join(SPLITS)}")
     if data is None:
         return Shares(dict.fromkeys(agents, columns.table("data.csv")))
     if data.is_dir():
         return _own_files(data, agents, columns)
     if not data.exists():
-        raise ConfigError(f"--data {data}: no such file: check the path")
-    return _dealt(data, agents, columns, split.replace("-", "_"), seed)
+        raise ConfigError(f"--data {data}: no such file. Fix: check the path")
+    return _split(data, agents, columns, split.replace("-", "_"), seed)
 
 
-def _dealt(path: Path, agents: Sequence[str], columns: Columns, split: str, seed: int) -> Shares:
+def _split(path: Path, agents: Sequence[str], columns: Columns, split: str, seed: int) -> Shares:
     import numpy as np
 
     from unweave.errors import ConfigError, DataError
@@ -146,7 +148,9 @@ def _dealt(path: Path, agents: Sequence[str], columns: Columns, split: str, seed
     try:
         rows = partition(np.arange(records.size), list(agents), how=split, seed=seed, labels=labels)
     except DataError as error:
-        raise ConfigError(f"--data {path}: {error}; give fewer --agents or more records") from None
+        raise ConfigError(
+            f"--data {path}: {error}. Fix: give fewer --agents or more records"
+        ) from None
     name = data_name(path)
     return Shares(
         dict.fromkeys(agents, columns.table(name, records.delimiter)),
@@ -157,7 +161,7 @@ def _dealt(path: Path, agents: Sequence[str], columns: Columns, split: str, seed
 
 
 def _labels(values: list[Any], decimal: str) -> Any:
-    """Numbers where they are numbers, so that 10 comes after 9; else text."""
+    """The values as numbers if all are numbers, so that 10 follows 9; else as text."""
     import numpy as np
 
     from unweave.models.columns import truth
@@ -203,7 +207,7 @@ def _own_files(folder: Path, agents: Sequence[str], columns: Columns) -> Shares:
 
 
 def _all_of(wrong: list[UnweaveError]) -> UnweaveError:
-    """One error that tells of all files, so that they can be mended together."""
+    """One error for all bad files, so that they can be corrected together."""
     from unweave.errors import ConfigError
 
     class Several(ConfigError):
@@ -238,7 +242,7 @@ def data_ranges(
 
 
 def agents_of(folder: Path) -> list[str]:
-    """The agents that have a file in the folder: NAME.csv is one of NAME."""
+    """The agents with a file in the folder: NAME.csv is the file of NAME."""
     from unweave.errors import ConfigError, DataError
     from unweave.node.data.source import format_of
 
@@ -252,8 +256,8 @@ def agents_of(folder: Path) -> list[str]:
         names.append(plain.stem)
     if not names:
         raise ConfigError(
-            f"--data {folder}: there is no data file in it: add one for each agent (NAME.csv, or "
-            ".tsv, .json, .ndjson, .parquet)"
+            f"--data {folder}: no data file. Fix: add one for each agent (NAME.csv, or .tsv, "
+            ".json, .ndjson, .parquet)"
         )
     return list(dict.fromkeys(names))
 
@@ -264,12 +268,15 @@ def _files(folder: Path) -> list[Path]:
     try:
         found = [path for path in folder.iterdir() if path.is_file() and path.name[0] != "."]
     except OSError as error:
-        raise ConfigError(f"--data {folder}: cannot be read: {error.strerror or error}") from None
+        raise ConfigError(
+            f"--data {folder}: cannot be read ({error.strerror or error}). "
+            "Fix: allow this user to read it"
+        ) from None
     return sorted(found)
 
 
 def _file_of(folder: Path, agent: str) -> Path:
-    """NAME.csv, or any other kind of file that agents read."""
+    """NAME.csv, or NAME with another ending that agents read."""
     from unweave.errors import ConfigError, DataError
     from unweave.node.data.source import format_of
 
@@ -284,12 +291,12 @@ def _file_of(folder: Path, agent: str) -> Path:
             found.append(path)
     if not found:
         raise ConfigError(
-            f"--data {folder}: there is no file for agent {agent!r}: add {agent}.csv (or .tsv, "
-            ".json, .ndjson, .parquet), or leave --agents out to take the names of the files"
+            f"--data {folder}: there is no file for agent {agent!r}. Fix: add {agent}.csv (or "
+            ".tsv, .json, .ndjson, .parquet), or leave --agents out to take the names of the files"
         )
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
-        raise ConfigError(f"--data {folder}: {names} are both for agent {agent!r}: keep one")
+        raise ConfigError(f"--data {folder}: {names} are all for agent {agent!r}. Fix: keep one")
     return found[0]
 
 

@@ -1,4 +1,4 @@
-"""`unweave simulate`: rehearse a network in bad weather, with every invariant checked."""
+"""`unweave simulate`: run a network in memory with faults, and check every invariant."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def simulate(
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="S", help="Of the weather and of synthetic data.")
+        int, typer.Option("--seed", metavar="S", help="Seed of faults and of synthetic data.")
     ] = 0,
     hops: Annotated[
         int | None,
         typer.Option(
             "--hops",
             metavar="N",
-            help="How many hops the weather lasts; then it clears.",
+            help="The number of hops with faults; then they end.",
             show_default="20 per agent",
         ),
     ] = None,
@@ -45,15 +45,16 @@ def simulate(
     """Run the network of a manifest in memory, on the protocol of real agents.
 
     Messages are lost, delayed and repeated, processes die at any point, disks are lost or replaced
-    by old backups, owners ask for erasures. After every event the invariants are checked; when the
-    weather has cleared, the network must come to rest with all work done and every erasure
-    certified. Exit code 1 if not, with the command that repeats the run exactly. Erasures never
-    take everything: a majority of the agents keep records (of two, one), and what they learned is
-    held against a run without faults.
+    by old backups, owners request erasures. After every event the invariants are checked; after the
+    faults have ended, the token must be parked with no pending work and every erasure certified.
+    Exit code 1 if not, with the command that repeats the run exactly. Erasures never take all data:
+    a majority of the agents keep records (of two, one), and their posterior is compared with that
+    of a run without faults.
 
-    The data are the files that the manifest names (CSV), with all their records; else what the
-    agents' folders beside it hold, if all of them are here, without what the network has forgotten
-    or was asked to forget; else drawn at random. Nothing is written, and no token moves.
+    The data are the CSV files that the manifest names, with all records; else those in the agents'
+    folders beside the manifest, if all folders are there, without the records that the network has
+    forgotten or was asked to forget; else drawn at random. No file is written, and the agents of
+    the network are not changed.
 
     Examples:
 
@@ -78,14 +79,14 @@ def simulate(
     again += f" --faults {quote(faults)}" if faults else ""
     again += f" --hops {hops}" if hops is not None else ""
     try:
-        with errors.status("rehearsing …"):
+        with errors.status("simulating …"):
             report = run_with_faults(model, terms, shards, faults, seed, hops).report()
     except (Violation, SolverError) as broken:
         if json:
             emit_json({"ok": False, "violation": str(broken), "seed": seed, "repeat": again})
         else:
-            errors.print(f"broken: {broken}", style="red")
-            errors.print(f"repeat it: {again}", soft_wrap=True)
+            errors.print(f"violated: {broken}", style="red")
+            errors.print(f"repeat with: {again}", soft_wrap=True)
         raise typer.Exit(1) from None
     report = {
         "ok": True,
@@ -104,9 +105,9 @@ def simulate(
 def shards_of(
     manifest: Manifest, model: Model, seed: int, folder: Path | None = None
 ) -> tuple[list[Shard], str, dict[str, Any] | None]:
-    """Every agent's data, and where they are from: "manifest" (the files that it names), "agents"
-    (their folders below `folder`), or "synthetic" and why; and what of it the network has forgotten
-    and is left out, where that is known: whole agents, and the number of single records."""
+    """Every agent's data; their source: "manifest" (the files that it names), "agents" (the folders
+    below `folder`), or "synthetic" and why; and the forgotten data that are left out, if known:
+    whole agents, and the number of single records."""
     from unweave.errors import ConfigError
     from unweave.simulator.run import draw_shards, read_csv
 
@@ -122,16 +123,16 @@ def shards_of(
     for name, path in paths.items():
         if path is None:
             raise ConfigError(
-                f'agent "{name}" has no data, but others have: add data = "file.csv" to it, '
-                "or remove all of them (synthetic data)"
+                f'network.toml: agent "{name}" has no data, but others have. Fix: add '
+                'data = "file.csv" to it, or remove all of them (synthetic data)'
             )
         shards.append(model.shard(read_csv(path, model.columns), name))
     return shards, "manifest", None
 
 
 def _private(manifest: Manifest, folder: Path) -> tuple[list[Shard], dict[str, Any], str]:
-    """The records in the agents' folders, as the agents would read them, without those that the
-    network has forgotten; or why not."""
+    """The records in the agents' folders, without those that the network has forgotten; or why
+    they cannot be used."""
     from unweave.errors import UnweaveError
     from unweave.node.agent import open_data, open_identity
     from unweave.node.config import AgentFolder
@@ -170,12 +171,12 @@ _DATA = {
 
 
 def _left_out(forgotten: dict[str, Any] | None) -> str:
-    """What the network has forgotten and this run does not learn from."""
+    """The forgotten data that this run leaves out, for the report."""
     if forgotten is None or not (forgotten["agents"] or forgotten["records"]):
         return ""
     number = forgotten["records"]
     parts = [*forgotten["agents"], *([_number(number, "record")] if number else [])]
-    return f", without what the network has forgotten ({', '.join(parts)})"
+    return f", without the forgotten data ({', '.join(parts)})"
 
 
 def _show(console: Any, report: dict[str, Any]) -> None:
@@ -233,22 +234,22 @@ def _number(number: int, noun: str) -> str:
 
 
 def verdict(report: dict[str, Any]) -> list[str]:
-    """The closing sentences."""
+    """The last lines of the report: erasures, invariants, comparison."""
     asked, certified = report["erasures_asked"], report["erasures_certified"]
     idle = report["erasures_without_effect"]
     lines = list(report["notes"])
     if idle:
         reasons = ", ".join(f"{number}: {why}" for why, number in idle.items())
         lines.append(
-            f"{_number(asked, 'erasure')} {'was' if asked == 1 else 'were'} asked, {certified} "
-            f"certified, all that took effect. Of the others, {reasons}."
+            f"{_number(asked, 'erasure')} requested, {certified} certified, which are all that "
+            f"took effect. Of the others, {reasons}."
         )
     elif asked == 1:
-        lines.append("The one erasure that was asked is certified.")
+        lines.append("The one requested erasure is certified.")
     elif asked:
-        lines.append(f"All {asked} erasures that were asked are certified.")
+        lines.append(f"All {asked} requested erasures are certified.")
     if not report["records_left"]:
-        lines.append("Every invariant held. No records are left: nothing was left to compare.")
+        lines.append("Every invariant held. No records remain to compare.")
     elif report["equal_to_fault_free"]:
         lines.append("Every invariant held. Equal, bit for bit, to a run without faults.")
     else:

@@ -1,4 +1,4 @@
-"""`unweave status`: who is there, who holds the token, who is in."""
+"""`unweave status`: the agents' phases, the token's holder, the agents included in the sum."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["data_problems", "gone_agents", "notices", "status", "status_table", "staying_out"]
+__all__ = ["data_problems", "departed_agents", "notices", "status", "status_table", "staying_out"]
 
 
 def status(
@@ -20,9 +20,9 @@ def status(
     ],
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """What every agent of DIR knows. With one AGENT_DIR: what that agent knows of the others.
+    """The status of every agent of DIR. With one AGENT_DIR: also what it knows of the others.
 
-    Exit code 1 if an agent does not answer that was not declared gone by a quorum.
+    Exit code 1 if an agent does not answer, except agents that a quorum declared departed.
 
     Examples:
 
@@ -36,9 +36,9 @@ def status(
 
     with open_cluster(folder, LOOK) as agents, errors.status("asking …"):
         found = agents.statuses()
-        left = gone_agents(found)
-        gone = [name for name in agents.down if name in left]
-        down = [name for name in agents.down if name not in left]
+        departed = departed_agents(found)
+        gone = [name for name in agents.down if name in departed]
+        down = [name for name in agents.down if name not in departed]
     if json:
         emit_json({"agents": found, "down": down, "gone": gone})
     else:
@@ -47,13 +47,13 @@ def status(
         if not _wide():
             console.print(_places_table(found, agents.down, places))
         for name, pid in sorted(agents.silent.items()):
-            how = asleep(pid) if lives(pid) else "it has just stopped; agent.log may say why"
-            said = f"{name} did not answer in time: {how}"
-            console.print(said, style="yellow", soft_wrap=True)
+            why = asleep(pid) if lives(pid) else "it has just stopped (see agent.log)"
+            line = f"{name} did not answer in time: {why}"
+            console.print(line, style="yellow", soft_wrap=True)
         if not found and not agents.silent:
-            how = "agent" if folder in agents.folders.values() else "up"
-            console.print("Nobody answers. Start with")
-            command(f"unweave {how} {quote(folder)}")
+            start = "agent" if folder in agents.folders.values() else "up"
+            console.print("No agent answers. Start with")
+            command(f"unweave {start} {quote(folder)}")
         for line in (*notices(found), *staying_out(found), *data_problems(found)):
             console.print(line, style="yellow", soft_wrap=True)
         if len(agents.folders) == 1 and found:
@@ -63,7 +63,7 @@ def status(
 
 
 def notices(found: dict[str, dict[str, Any]]) -> list[str]:
-    """Why agents show no sum any more; agents with the same reason together."""
+    """Why agents show no sum; agents with the same reason in one line."""
     reasons: dict[str, list[str]] = {}
     for name, status in found.items():
         if status.get("notice"):
@@ -72,7 +72,7 @@ def notices(found: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def staying_out(found: dict[str, dict[str, Any]]) -> list[str]:
-    """Who has tried to be in the sum and cannot, and why; agents with the same reason together."""
+    """The agents that tried to add their factors and cannot, by reason."""
     reasons: dict[str, list[str]] = {}
     for name, status in found.items():
         if status.get("stays_out"):
@@ -84,28 +84,28 @@ def staying_out(found: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def data_problems(found: dict[str, dict[str, Any]]) -> list[str]:
-    """Whose data could not be used at the last look; what was learned of them stays in the sum."""
+    """The agents whose data could not be read last time; their earlier factors stay in the sum."""
     return [
-        f"{name} goes on with what it has learned: {status['data_problem']}"
+        f"{name} keeps its earlier data: {status['data_problem']}"
         for name, status in found.items()
         if status.get("data_problem")
     ]
 
 
-def gone_agents(found: dict[str, dict[str, Any]]) -> set[str]:
-    """Who was voted out, as far as anybody here knows."""
+def departed_agents(found: dict[str, dict[str, Any]]) -> set[str]:
+    """The departed agents, as any of the statuses lists them."""
     return {name for s in found.values() for name in s.get("departed", [])}
 
 
 def _wide() -> bool:
-    """Whether there is room for addresses: without them the table fits 80 columns."""
+    """Whether the terminal has room for addresses; without them the table fits 80 columns."""
     from unweave.cli.common import console
 
     return console.width >= 110
 
 
 def _places(folders: dict[str, Path], found: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Where each agent listens, or would, if it ran."""
+    """The address of each agent, running or not."""
     from unweave.errors import UnweaveError
     from unweave.node.config import AgentFolder
 
@@ -114,7 +114,7 @@ def _places(folders: dict[str, Path], found: dict[str, dict[str, Any]]) -> dict[
         try:
             home = AgentFolder.read(folders[name])
         except UnweaveError:
-            continue  # `unweave check` says what is wrong with it
+            continue  # `unweave check` reports the problem
         places[name] = home.config.listen or home.manifest.agent(name).address or ""
     return places
 
@@ -160,27 +160,24 @@ def status_table(
             (s.get("digest") or "")[:12],
             _erased(s),
         )
-    gone = gone_agents(found)
+    departed = departed_agents(found)
     for name in down:
-        phase = styled("gone" if name in gone else ("down", "red"))
+        phase = styled("departed" if name in departed else ("down", "red"))
         where = ((places or {}).get(name, ""), "") if wide else ()
         table.add_row(name, *where, phase, *[""] * 6)
     return table
 
 
 def _erased(status: dict[str, Any]) -> str:
-    """Whole agents, as this one knows of them; of single records it knows its own number alone."""
+    """The agent's own erased records, then the erased and departed agents that it knows."""
     own = status.get("erased_records", 0)
     parts = [f"{own} record{'s' * (own != 1)}"] if own else []
-    return ", ".join([*parts, *status.get("erased", []), *_left(status)])
-
-
-def _left(status: dict[str, Any]) -> list[str]:
-    return [f"{name} (gone)" for name in status.get("departed", [])]
+    departed = [f"{name} (departed)" for name in status.get("departed", [])]
+    return ", ".join([*parts, *status.get("erased", []), *departed])
 
 
 def _others_table(status: dict[str, Any]) -> Table:
-    """What one agent knows of the others."""
+    """One agent's knowledge of the others."""
     from rich.table import Table
 
     table = Table(title=f"What {status['name']} knows of the others")
@@ -196,7 +193,7 @@ def _others_table(status: dict[str, Any]) -> Table:
             f"{heard} (suspect)" if other["suspect"] else heard,
             str(other["revision"] or "–"),
             "yes" if other["attested"] else "no",
-            "gone"
+            "departed"
             if other["departed"]
             else "all"
             if other["erased"]

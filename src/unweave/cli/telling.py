@@ -1,4 +1,4 @@
-"""How far a command is that waits: one line that changes, or a line per change in a pipe."""
+"""Progress of a waiting command: one line that is updated, or one line per change in a pipe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["telling"]
 
 @contextmanager
 def telling(first: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Yields what tells the news, on standard error."""
+    """Yields a function that shows a progress text on standard error."""
     if quiet:
         yield lambda text: None
     elif errors.is_terminal:
@@ -20,12 +20,12 @@ def telling(first: str, *, quiet: bool = False) -> Iterator[Callable[[str], None
             task = bar.add_task(first, total=None)
             yield lambda text: bar.update(task, description=text)
     else:
-        said = ""
+        last = ""
 
         def tell(text: str) -> None:
-            nonlocal said
-            if text != said:
-                said = text
+            nonlocal last
+            if text != last:
+                last = text
                 errors.print(text, soft_wrap=True)
 
         yield tell

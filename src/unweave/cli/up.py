@@ -1,4 +1,4 @@
-"""`unweave up`: all agents of a network on this machine, each as its own process."""
+"""`unweave up`: run all agents of a network's folder, each as its own process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def up(
         str,
         typer.Option(
             "--until",
-            help="forever; or a trial, after which all agents are stopped: ready (all answer) or "
+            help="forever; or stop all agents when they are ready (all answer) or the token is at "
             "rest (learned and attested).",
         ),
     ] = "forever",
@@ -32,20 +32,20 @@ def up(
         float, typer.Option("--timeout", help="Seconds to wait with --until.")
     ] = 120.0,
     restart: Annotated[
-        bool, typer.Option("--restart/--no-restart", help="Start again agents that die.")
+        bool, typer.Option("--restart/--no-restart", help="Restart agents whose process ends.")
     ] = True,
     json: Annotated[
         bool,
         typer.Option(
-            "--json", help="One JSON object per look, one per line, instead of the live view."
+            "--json", help="One JSON object per update, one per line, instead of the live view."
         ),
     ] = False,
 ) -> None:
-    """Run every agent of DIR as a process of its own, with a live view. Ctrl-C stops them all.
+    """Run every agent of DIR as its own process, with a live view. Ctrl-C stops them all.
 
     Each agent writes its log to agent.log in its folder. The agents share nothing but the network.
-    In the background (`unweave up clinics &`) and in a pipe, changes are told line by line. With
-    `--until` the agents are stopped, too, when that is reached; the next `up` goes on from there.
+    In the background (`unweave up clinics &`) and in a pipe, changes are printed line by line. With
+    `--until` the agents are stopped at that point; the next `up` continues from there.
 
     Examples:
 
@@ -64,7 +64,7 @@ def up(
 
     check_timeout(timeout)
     if until not in ("forever", "ready", "parked"):
-        raise ConfigError(f"--until {until}: choose forever, ready or parked")
+        raise ConfigError(f"--until {until}: no such state. Fix: choose forever, ready or parked")
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -73,8 +73,8 @@ def up(
         if here := list(running.agents):
             pids = _pids(running.statuses(), running.silent)
             raise UnweaveError(
-                f"{', '.join(here)} of {folder} already run: look at them with `unweave "
-                f"status {quote(folder)}`, or stop them first: kill {pids}"
+                f"{', '.join(here)} of {folder} already run (see `unweave status "
+                f"{quote(folder)}`). Fix: stop them first: kill {pids}"
             )
     signal.signal(signal.SIGTERM, stop)
     homes = find_agents(folder)
@@ -83,8 +83,8 @@ def up(
         console.print(f"Starting {_number(homes)}; {how}.")
     try:
         with Supervisor(homes, restart=restart) as agents:
-            timeouts = max(30.0, 2.0 * len(agents.children))
-            agents.ready(timeouts if until == "forever" else min(timeouts, timeout))
+            limit = max(30.0, 2.0 * len(agents.children))
+            agents.ready(limit if until == "forever" else min(limit, timeout))
             missing = ""
             if until != "ready":
                 end = time.monotonic() + timeout if until == "parked" else None
@@ -94,13 +94,13 @@ def up(
             console.print(f"Stopped {_number(homes)}.")
         return
     if not missing:
-        _say_stopped(homes, until, json)
+        _report_stopped(homes, until, json)
         return
-    raise TimedOut(f"the token did not come to rest within {timeout:g} s: {missing}")
+    raise TimedOut(f"the token was not parked within {timeout:g} s: {missing}")
 
 
-def _say_stopped(homes: list[Path], until: str, json: bool) -> None:
-    """Whoever waited for agents that are ready would else look for them in vain."""
+def _report_stopped(homes: list[Path], until: str, json: bool) -> None:
+    """Say that the agents were stopped: after `--until ready` a user may expect them to run."""
     import sys
 
     from unweave.cli.common import console
@@ -108,13 +108,13 @@ def _say_stopped(homes: list[Path], until: str, json: bool) -> None:
     from unweave.node.config import agent_name
 
     if json:
-        if until == "ready":  # nobody has looked; of a token at rest the last look tells
-            told = {"ready": [agent_name(home) for home in homes], "stopped": True}
-            sys.stdout.write(as_json(told) + "\n")
+        if until == "ready":  # with `rest`, the last update of _watch has all facts
+            report = {"ready": [agent_name(home) for home in homes], "stopped": True}
+            sys.stdout.write(as_json(report) + "\n")
         return
-    reached = "Everybody answered" if until == "ready" else "The token came to rest"
+    reached = "All agents answered" if until == "ready" else "The token is parked"
     console.print(
-        f"{reached}. Stopped {_number(homes)}; without --until {until} they go on.",
+        f"{reached}. Stopped {_number(homes)}; without --until {until} they continue to run.",
         soft_wrap=True,
     )
 
@@ -124,16 +124,16 @@ def _number(homes: list[Path]) -> str:
 
 
 def _pids(found: dict[str, dict[str, Any]], silent: dict[str, int | None]) -> str:
-    """Of those to stop: another `unweave up` would start its agents again. One that is frozen
-    does not say who started it."""
+    """The processes to stop: an agent's supervisor, which would restart it, or else the agent. A
+    frozen agent cannot name its supervisor."""
     pids = [status.get("supervisor") or status["pid"] for status in found.values()]
     pids += [pid for pid in silent.values() if pid is not None]
     return " ".join(map(str, dict.fromkeys(pids)))
 
 
 def _in_front() -> bool:
-    """Whether this process has the terminal: in the background (`… &`) a live view would write
-    over whatever its user does there meanwhile."""
+    """Whether this process is in the terminal's foreground: in the background (`… &`) a live view
+    would overwrite the output of other commands."""
     import os
     import sys
 
@@ -144,7 +144,8 @@ def _in_front() -> bool:
 
 
 def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> str:
-    """Show the network until it rests (if there is an end); else returns what is missing."""
+    """Show the network until the token is parked, then return ""; at `end` return the missing
+    agents. Without `end`, show it forever."""
     import sys
     from contextlib import ExitStack
 
@@ -161,7 +162,7 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
     home = next(iter(agents.children.values())).folder
     everybody = AgentFolder.read(home).manifest.topology.agents
     look = glance.Look({}, list(agents.children), everybody)
-    missing, said = "everybody", ""
+    missing, last = "all agents", ""
     with ExitStack() as stack:
         live = None
         if not json and _in_front():
@@ -179,21 +180,21 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
             previous = (now, sent)
             missing = glance.missing(look)
             if json:
-                told = {
+                report = {
                     "agents": found,
                     "down": down,
                     "troubles": look.troubles,
                     "hops_per_second": round(speed, 1),
                 }
-                sys.stdout.write(as_json(told) + "\n")
+                sys.stdout.write(as_json(report) + "\n")
                 sys.stdout.flush()
             elif live is not None:
-                if _in_front():  # it may have been sent to the background (Ctrl-Z, bg)
+                if _in_front():  # the user may have moved it to the background (Ctrl-Z, bg)
                     live.update(_view(look, posterior, speed), refresh=True)
-            elif (line := glance.line(look)) != said:
+            elif (line := glance.line(look)) != last:
                 console.print(line, soft_wrap=True)
-                said = line
-            if console.quiet:  # whoever read this has gone: so do we, in order
+                last = line
+            if console.quiet:  # the reader of the pipe has closed it: stop the agents
                 raise BrokenPipeError
             if end is not None and not missing:
                 break

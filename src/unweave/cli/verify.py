@@ -1,4 +1,4 @@
-"""`unweave verify`: does a certificate prove what it says? Offline, with the manifest alone."""
+"""`unweave verify`: verify certificates offline, with the manifest alone."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from unweave.text import listed
 __all__ = ["verify"]
 
 _MEANING = {
-    "exact": "the sum is, bit for bit, the one that training without it gives",
-    "refined": "its factor was taken out and the others were fitted again; they had started from "
-    "factors fitted while it was there",
-    "retrained": "everybody started again from nothing; no factor was fitted while it was there",
+    "exact": "the sum equals, bit for bit, that of training without the erased data",
+    "refined": "the erased factor was removed and the others were fitted again, starting from "
+    "factors that were fitted with the erased data",
+    "retrained": "all agents started again from zero; no factor was fitted with the erased data",
 }
 
 
@@ -56,14 +56,15 @@ def verify(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Check certificates of erasure against the manifest: nothing else is needed or trusted.
+    """Verify certificates of erasure against the manifest; no other file or host is needed.
 
-    Exit code 0: it holds, and what it proves is printed. 1: something was altered, is missing or
-    was signed by the wrong key, and the reason is printed. 2: the file is no certificate, or cannot
-    be read. Of several files each is looked at, and the worst decides; `--json` then prints a list.
+    Exit code 0: the certificate is valid, and its content is printed. 1: it was altered, is
+    incomplete or has a wrong signature, and the reason is printed. 2: the file is not a certificate
+    or cannot be read. Of several files all are verified, and the highest code is returned; `--json`
+    then prints a list.
 
-    A certificate names records by keyed hashes. Whoever has the owner's key can find its records
-    there: with `--records` the exit code is 1, too, if some are in none of the certificates.
+    A certificate names records by keyed hashes, which the owner can compute. With `--records` the
+    exit code is 1, too, if some of these records are in none of the certificates.
 
     Examples:
 
@@ -83,12 +84,8 @@ def verify(
         network /= "network.toml"
     if not network.exists():
         near = certificates[0].parent / "network.toml"
-        hint = (
-            f": did you mean --network {quote(near)}?"
-            if near.is_file()
-            else ": name it by --network"
-        )
-        raise ConfigError(f"{network}: there is no such manifest{hint}")
+        hint = quote(near) if near.is_file() else "FILE"
+        raise ConfigError(f"{network}: there is no such manifest. Fix: give --network {hint}")
     manifest = load(network)
     terms, signed = manifest.terms(), verifier(manifest.pems())
     owner, keys = _owner(manifest, agent, records)
@@ -130,7 +127,7 @@ def verify(
 def _owner(
     manifest: Manifest, agent: Path | None, records: Path | None
 ) -> tuple[Identity | None, list[str]]:
-    """Whose records are looked for, and their keys."""
+    """The owner and the keys of the records to look for."""
     from unweave.cli.forget import read_keys
     from unweave.errors import ConfigError
     from unweave.keys import keyid_of, public_key
@@ -140,21 +137,21 @@ def _owner(
         return None, []
     if agent is None or records is None:
         raise ConfigError(
-            "--records KEYS and --agent AGENT_DIR belong together: a certificate names records by "
-            "hashes that only their owner's key can compute"
+            "only one of --records and --agent is given; the owner's key is needed to find records "
+            "in a certificate. Fix: give --records KEYS --agent AGENT_DIR"
         )
     owner = Identity.load(agent)
     pinned = dict(zip(manifest.topology.agents, manifest.pems(), strict=True))
     if owner.name not in pinned or keyid_of(public_key(pinned[owner.name])) != owner.keyid:
         raise ConfigError(
-            f"--agent {agent}: its key is none that this manifest pins: give the folder of an "
-            "agent of this network"
+            f"--agent {agent}: the manifest does not pin its key. Fix: give the folder of an agent "
+            "of this network"
         )
     return owner, list(dict.fromkeys(read_keys(records)))
 
 
 def _erased(raw: bytes, account: Account, owner: Identity, keys: list[str]) -> list[str]:
-    """Those of the keys that the certificate erases: all, if it erases their owner."""
+    """The keys that the certificate erases: all, if it erases their owner."""
     from unweave.operations.erase import erased_keys
 
     if any(one.agent == owner.name and one.scope == "agent" for one in account.erasures):
@@ -181,7 +178,7 @@ def _verified(file: Path, terms: Terms, signed: Check) -> tuple[bytes, Account]:
         raw = file.read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"cannot be read ({error.strerror or error}): give a certificate's file"
+            f"cannot be read ({error.strerror or error}). Fix: give a certificate's file"
         ) from None
     return raw, check(raw, terms, signed)
 
@@ -194,12 +191,13 @@ def _account(account: Account, network: str) -> list[Any]:
     agents = {one.agent for one in account.erasures}
     several = f": {len(account.erasures)} erasures, of {len(agents)} agent{'s' * (len(agents) > 1)}"
     table = Table(title=f"Erased from {network}{several if len(account.erasures) > 1 else ''}")
-    for column in ("agent", "what", "kind", "by the word of", "request"):
+    for column in ("agent", "erased", "kind", "requested by", "request"):
         table.add_column(column, overflow="fold")
     for one in account.erasures:
-        table.add_row(one.agent, _what(one), one.kind, _word(one), one.request)
+        by = "its owner" if one.by == "owner" else "a quorum"
+        table.add_row(one.agent, _what(one), one.kind, by, one.request)
     lines = [
-        styled(("The certificate holds.", "green")),
+        styled(("The certificate is valid.", "green")),
         table,
         f"Attested by {listed(account.attested, 12)}; closed by {account.closed_by}.",
     ]
@@ -213,13 +211,13 @@ def _account(account: Account, network: str) -> list[Any]:
     ]
     if any(one.remembered for one in account.erasures):
         lines.append(
-            "only remembered: the owner's data did not have these keys when it asked; nothing was "
-            "taken out for them, and they can never be learned."
+            "only remembered: the owner's data did not have these keys at the request; no record "
+            "was removed for them, and records with these keys can never be learned."
         )
     if account.estimate is not None:
         lines.append(_estimate(account.estimate))
     if not account.converged:
-        why = ": the passes ran out before everybody was done."
+        why = ": the passes ended before all agents had converged."
         lines.append(styled(("Not converged", "yellow"), why))
     lines += [
         styled((line, "dim"))
@@ -233,7 +231,7 @@ def _account(account: Account, network: str) -> list[Any]:
 
 
 def _estimate(found: Mapping[str, Any]) -> str:
-    """The closing agent's own number: its word, not a proof."""
+    """The closing agent's own estimate, which is not verified."""
     kl, how = found.get("kl_to_optimum"), str(found.get("method", ""))
     if not isinstance(kl, int | float):
         return f"KL to the retrained optimum: not estimated ({how.removeprefix('none: ')})."
@@ -246,7 +244,3 @@ def _what(one: Erased) -> str:
     found = "1 record" if one.found == 1 else f"{one.found or 'no'} records"
     keys = "1 key" if one.remembered == 1 else f"{one.remembered} keys"
     return f"{found}; {keys} only remembered" if one.remembered else found
-
-
-def _word(one: Erased) -> str:
-    return "its owner" if one.by == "owner" else "a quorum"

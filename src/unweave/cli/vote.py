@@ -22,7 +22,7 @@ def vote(
         str,
         typer.Argument(
             metavar="NAME",
-            help="The agent that is gone for good.",
+            help="The agent that will never run again.",
             autocompletion=complete_agent,
         ),
     ],
@@ -32,9 +32,9 @@ def vote(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Vote that NAME is gone. A majority of all agents takes its contribution out for good.
+    """Vote that NAME has departed. A majority of all agents removes its contribution for good.
 
-    An agent refuses to vote while it hears NAME. Nothing of NAME's own data is touched.
+    An agent refuses to vote while it hears NAME. A vote does not change NAME's own data.
 
     Example:
 
@@ -46,14 +46,14 @@ def vote(
 
     if request is not None and not _HEX.fullmatch(request):
         raise ConfigError(
-            f"--request {request}: not an id of a request: give the 32 hexadecimal digits that "
-            "`unweave vote … --json` shows, or leave it out"
+            f"--request {request}: not a request's id. Fix: give the 32 hexadecimal digits that "
+            "`unweave vote … --json` shows, or leave --request out"
         )
     with open_cluster(folder) as agents:
         if len(agents.folders) > 1:
             raise ConfigError(
-                f"{folder}: a vote is one operator's word: name the folder of your agent, e.g. "
-                f"{next(iter(agents.folders.values()))}"
+                f"{folder}: a vote is one agent's, and this folder has several. Fix: name the "
+                f"folder of your agent, e.g. {next(iter(agents.folders.values()))}"
             )
         agent = agents.any()
         known = agent.ask("status")["status"].get("departed_requests", {}).get(gone)
@@ -61,4 +61,4 @@ def vote(
     if json:
         emit_json(answer)
     else:
-        console.print(f"{answer['votes']} of {answer['quorum']} votes that {gone} is gone.")
+        console.print(f"{answer['votes']} of {answer['quorum']} votes that {gone} has departed.")

@@ -1,13 +1,14 @@
-"""The demonstration: five hospitals learn, one of them and a few patients are forgotten, and the
-result is compared with a network that never had them.
+"""The demonstration: five hospitals learn, one hospital and a few patients are forgotten, and the
+result is compared with a network that never had their data.
 
-    story.py     what happens, in memory
-    pictures.py  what it looks like; takes posteriors and steps, wherever they come from
-    report.py    what is said about it
+    scenario.py  the learning and forgetting, in memory
+    network.py   the same between real processes
+    pictures.py  plots of posteriors, graph and walk
+    report.py    the results as JSON and as Markdown
 """
 
 from __future__ import annotations
 
-from unweave.demo.story import Stage, Story, tell
+from unweave.demo.scenario import Scenario, Stage, run_scenario
 
-__all__ = ["Stage", "Story", "tell"]
+__all__ = ["Scenario", "Stage", "run_scenario"]

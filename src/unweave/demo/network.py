@@ -1,8 +1,8 @@
-"""The demonstration as it happens between real processes: five agents over mutual TLS.
+"""The demonstration between real processes: five agents over mutual TLS.
 
-Each hospital has a folder, a key, a database and a process of its own; they share nothing but the
-network. One of them is killed on the way. What they end with must be, bit for bit, what the story
-in memory ends with.
+Each hospital has its own folder, key, database and process; they share nothing but the network.
+One process is killed and restarted. The final sum must equal that of the scenario in memory, bit
+for bit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unweave.demo.story import Stage, Story
+from unweave.demo.scenario import Scenario, Stage
 from unweave.errors import ConfigError, UnweaveError
 from unweave.keys import verifier
 from unweave.manifest import Manifest, load
@@ -32,66 +32,69 @@ __all__ = ["NetworkRun", "check_place", "run_network"]
 
 _NAME = "hospitals"
 
-_LIMIT = 60.0  # seconds that any single wait may take
+_LIMIT = 60.0  # seconds: timeout of each single wait
 
 Tick = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class NetworkRun:
-    """What the processes did, and what they ended with."""
+    """The run of the agent processes: digests, certificates and counts."""
 
     folder: Path
     agents: Mapping[str, int]  # hospital → pid
     killed: str
-    learned: str  # digest with everybody in
+    learned: str  # digest with all agents included
     forgotten: str  # digest after both erasures
     attested: int
-    certificates: Mapping[str, Account]  # file → what it proves
+    certificates: Mapping[str, Account]  # file → its verified content
     hops: int
     seconds: float
 
-    def agrees(self, story: Story) -> bool:
-        """Bit for bit what the story in memory had, before and after, and certified."""
-        chapter = _regression(story)
+    def agrees(self, scenario: Scenario) -> bool:
+        """Whether the sums before and after equal those in memory, bit for bit, with certificates
+        of exact erasure."""
+        stage = _regression(scenario)
         erasures = [e for account in self.certificates.values() for e in account.erasures]
         return (
-            self.learned == chapter.before.digest
-            and self.forgotten == chapter.never.digest
+            self.learned == stage.before.digest
+            and self.forgotten == stage.never.digest
             and self.attested == len(self.agents)
             and all(e.kind == "exact" for e in erasures)
-            and {e.agent for e in erasures} == {story.forgotten, *story.withdrawn}
+            and {e.agent for e in erasures} == {scenario.forgotten, *scenario.withdrawn}
         )
 
 
-def _regression(story: Story) -> Stage:
+def _regression(scenario: Scenario) -> Stage:
     """The model that the processes learn."""
-    return story.chapters[-1]
+    return scenario.stages[-1]
 
 
-def run_network(story: Story, folder: Path, tick: Tick) -> NetworkRun:
+def run_network(scenario: Scenario, folder: Path, tick: Tick) -> NetworkRun:
     """Learn, kill −9, forget a hospital and some patients, audit, verify offline."""
     began = time.monotonic()
-    manifest = lay_out(story, folder)
-    homes = [folder / "agents" / name for name in story.graph.agents]
-    killed = next(n for n in story.graph.agents if n not in (story.forgotten, *story.withdrawn))
+    manifest = lay_out(scenario, folder)
+    homes = [folder / "agents" / name for name in scenario.graph.agents]
+    killed = next(
+        n for n in scenario.graph.agents if n not in (scenario.forgotten, *scenario.withdrawn)
+    )
     with Supervisor(homes) as agents:
         agents.ready(_LIMIT)
         pids = {name: child.pid or 0 for name, child in agents.children.items()}
         tick("five processes are up, each with its own key, database and address")
         os.kill(pids[killed], signal.SIGKILL)
-        learned = _rest(folder, agents, set(story.graph.agents))
-        tick(f"learned, though {killed} was killed (kill -9) and had to come back")
+        learned = _wait_parked(folder, agents, set(scenario.graph.agents))
+        tick(f"learned, although {killed} was killed (kill -9) and restarted")
         with open_cluster(folder) as reached:
-            certificates = _erase(reached, story, folder, tick)
+            certificates = _erase(reached, scenario, folder, tick)
             status = audit_and_wait(reached, _LIMIT, tell=_quietly)
             hops = sum(s["counts"].get("tokens sent", 0) for s in reached.statuses().values())
-        tick("everybody has attested the sum")
+        tick("all agents have attested the sum")
     check = verifier(manifest.pems())
     accounts = {
         path.name: verify(path.read_bytes(), manifest.terms(), check) for path in certificates
     }
-    tick("the certificates hold, offline")
+    tick("the certificates are verified offline")
     return NetworkRun(
         folder,
         pids,
@@ -106,7 +109,8 @@ def run_network(story: Story, folder: Path, tick: Tick) -> NetworkRun:
 
 
 def check_place(folder: Path) -> None:
-    """Only an earlier run of the demonstration is replaced: anything else is somebody's network."""
+    """Raise unless `folder` has no network, or that of an earlier demonstration: only this one may
+    be replaced."""
     file = folder / "network.toml"
     if not file.exists() and not (folder / "agents").exists():
         return
@@ -116,13 +120,13 @@ def check_place(folder: Path) -> None:
         name = ""
     if name != _NAME:
         raise ConfigError(
-            f"--out {folder}: there is a network already, and not the demonstration's: choose "
-            "another folder"
+            f"--out {folder}: the folder holds a network that is not the demonstration's. "
+            "Fix: choose another folder"
         )
 
 
-def lay_out(story: Story, folder: Path) -> Manifest:
-    """A network's folder with the hospitals' private files; replaces that of an earlier run."""
+def lay_out(scenario: Scenario, folder: Path) -> Manifest:
+    """Write a network's folder with the hospitals' private files over that of an earlier run."""
     check_place(folder)
     for old in (folder / "agents", folder / "network.toml"):
         if old.is_dir():
@@ -131,19 +135,19 @@ def lay_out(story: Story, folder: Path) -> Manifest:
             old.unlink()
     for old in folder.glob("certificate-*.json"):
         old.unlink()
-    names = story.graph.agents
+    names = scenario.graph.agents
     manifest = create_network(
         folder,
         name=_NAME,
-        model=_regression(story).before.model,
+        model=_regression(scenario).before.model,
         agents=names,
         addresses=[f"127.0.0.1:{port}" for port in free_ports(len(names))],
         data={name: {"path": "patients.csv", "key": "id"} for name in names},
-        edges=list(story.graph.edges),
-        seed=story.seed,
+        edges=list(scenario.graph.edges),
+        seed=scenario.seed,
     )
     for name in names:
-        columns = story.files[name]
+        columns = scenario.files[name]
         target = folder / "agents" / name / "patients.csv"
         with target.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
@@ -155,8 +159,9 @@ def lay_out(story: Story, folder: Path) -> Manifest:
     return manifest
 
 
-def _rest(folder: Path, agents: Supervisor, wanted: set[str]) -> str:
-    """Wait until everybody knows that the token rests with all of `wanted` in it."""
+def _wait_parked(folder: Path, agents: Supervisor, wanted: set[str]) -> str:
+    """Wait until all agents know that the token is parked and includes all of `wanted`; return the
+    digest of its sum."""
     found: dict[str, dict[str, Any]] = {}
     for _ in wait_until(_LIMIT):
         agents.look()
@@ -169,16 +174,19 @@ def _rest(folder: Path, agents: Supervisor, wanted: set[str]) -> str:
             and all(s.get("resting") and set(s["included"]) == wanted for s in found.values())
         ):
             return str(digests.pop())
-    phases = ", ".join(f"{name} {s['phase']}" for name, s in found.items()) or "nobody answers"
-    raise UnweaveError(f"the network did not come to rest within {_LIMIT:g} s: {phases}")
+    phases = ", ".join(f"{name} {s['phase']}" for name, s in found.items()) or "no agent answers"
+    raise UnweaveError(
+        f"the token was not parked within {_LIMIT:g} s: {phases}. "
+        f"Fix: read agent.log in the folders of {folder / 'agents'}"
+    )
 
 
-def _erase(reached: Cluster, story: Story, folder: Path, tick: Tick) -> list[Path]:
-    """The owners ask; each erasure leaves a certificate."""
+def _erase(reached: Cluster, scenario: Scenario, folder: Path, tick: Tick) -> list[Path]:
+    """Request the erasures from their owners; return the certificates' files."""
     files = []
-    asked: list[tuple[str, list[str] | None]] = [(story.forgotten, None)]
-    asked += [(owner, [str(i) for i in ids]) for owner, ids in story.withdrawn.items()]
-    for owner, keys in asked:
+    requests: list[tuple[str, list[str] | None]] = [(scenario.forgotten, None)]
+    requests += [(owner, [str(i) for i in ids]) for owner, ids in scenario.withdrawn.items()]
+    for owner, keys in requests:
         raw, erased = erase_and_wait(
             reached, owner, keys=keys, gone=False, timeout=_LIMIT, tell=_quietly
         )
@@ -186,9 +194,9 @@ def _erase(reached: Cluster, story: Story, folder: Path, tick: Tick) -> list[Pat
         path.write_bytes(raw)
         files.append(path)
         what = "everything" if keys is None else f"{len(keys)} patients"
-        tick(f"{owner}: {what} forgotten, and certified")
+        tick(f"{owner}: {what} forgotten and certified")
     return files
 
 
 def _quietly(text: str) -> None:
-    """The demonstration tells milestones only."""
+    """The demonstration reports its own steps only."""

@@ -1,7 +1,4 @@
-"""Pictures of learning and forgetting: posteriors before and after, and the way of the token.
-
-They take posteriors, a graph and steps, wherever these come from.
-"""
+"""Plots of learning and forgetting: posteriors before and after, and the token's walk."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from unweave.demo.story import Story
+from unweave.demo.scenario import Scenario
 from unweave.experiments.paper.style import BLUE, GREEN, GREY, ORANGE, RED, canvas, look, panel
 from unweave.federation.history import Step
 from unweave.graph import Topology
@@ -22,8 +19,8 @@ __all__ = ["CAPTION", "coefficients", "densities", "draw", "network", "timeline"
 
 
 CAPTION = (
-    "The walk in memory, for the share of malignant diagnoses; the processes, which learn the "
-    "regression, took a walk of their own."
+    "The walk in memory, for the share of malignant diagnoses. The processes learn the regression "
+    "on another walk."
 )
 
 _BEFORE, _AFTER, _NEVER = GREY, BLUE, ORANGE
@@ -35,9 +32,9 @@ _ACTIONS = {
 }
 
 
-def draw(story: Story, out: Path) -> list[str]:
-    """The demonstration's two pictures; returns their names."""
-    share, regression = story.chapters
+def draw(scenario: Scenario, out: Path) -> list[str]:
+    """Save the demonstration's two pictures; return their names."""
+    share, regression = scenario.stages
     with look():
         figure, axes = canvas(7.2, 2.9, 1, 2, width_ratios=[1, 1.05])
         densities(axes[0, 0], share.before, share.after, share.never)
@@ -47,16 +44,16 @@ def draw(story: Story, out: Path) -> list[str]:
         figure.savefig(out / "posteriors.png", dpi=150, metadata={"Software": None})
         figure, axes = canvas(7.2, 2.9, 1, 2, width_ratios=[1, 1.6])
         figure.suptitle(CAPTION, fontsize=7, color="#666666", x=0.01, ha="left")
-        network(axes[0, 0], story.graph, share.steps, story.patients, story.forgotten)
-        panel(axes[0, 0], "", "The hospitals, and the token's way")
-        timeline(axes[0, 1], story.graph, share.steps)
-        panel(axes[0, 1], "", "Who holds the token, and what it does")
+        network(axes[0, 0], scenario.graph, share.steps, scenario.patients, scenario.forgotten)
+        panel(axes[0, 0], "", "The hospitals and the token's walk")
+        timeline(axes[0, 1], scenario.graph, share.steps)
+        panel(axes[0, 1], "", "The token's holder and its action")
         figure.savefig(out / "token.png", dpi=150, metadata={"Software": None})
     return ["posteriors.png", "token.png"]
 
 
 def densities(axes: Any, before: Posterior, after: Posterior, never: Posterior) -> None:
-    """One quantity: its density before and after forgetting, and without ever having had it."""
+    """One quantity: its density before and after forgetting, and without the data."""
     ends = [m.quantile([0.0005, 0.9995]) for q in (before, after) for m in _marginals(q)[:1]]
     theta = np.linspace(np.min(ends), np.max(ends), 400)
 
@@ -76,7 +73,7 @@ def densities(axes: Any, before: Posterior, after: Posterior, never: Posterior) 
 
 
 def coefficients(axes: Any, before: Posterior, after: Posterior, never: Posterior) -> None:
-    """Several quantities: 95% intervals before and after, and without ever having had it."""
+    """Several quantities: 95% intervals before and after forgetting, means without the data."""
     names = list(getattr(before.model, "coefficients", ())) or [m.name for m in _marginals(before)]
     for i, (q, color, shift) in enumerate(((before, _BEFORE, 0.17), (after, _AFTER, -0.17))):
         for j, marginal in enumerate(_marginals(q)[: len(names)]):
@@ -103,7 +100,7 @@ def network(
     sizes: Mapping[str, int],
     forgotten: str = "",
 ) -> None:
-    """The graph; agents as large as their data, edges as thick as the token used them."""
+    """The graph. An agent's area grows with its records, an edge's width with the token's hops."""
     angle = np.pi / 2 - 2 * np.pi * np.arange(len(graph)) / len(graph)
     place = {name: (np.cos(a), np.sin(a)) for name, a in zip(graph.agents, angle, strict=True)}
     used: dict[frozenset[str], int] = {}
@@ -149,7 +146,7 @@ def network(
 
 
 def timeline(axes: Any, graph: Topology, steps: Sequence[Step]) -> None:
-    """Iteration by iteration: who is scheduled, and what it does."""
+    """The scheduled agent and its action, by iteration."""
     row = {name: len(graph) - 1 - k for k, name in enumerate(graph.agents)}
     at = [step.iteration for step in steps]
     axes.plot(at, [row[step.agent] for step in steps], color="#cccccc", linewidth=1, zorder=1)

@@ -1,4 +1,4 @@
-"""What the demonstration found, for machines and for people."""
+"""The demonstration's results as a JSON document and as a Markdown page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from unweave.demo.network import NetworkRun
 from unweave.demo.pictures import CAPTION
-from unweave.demo.story import Stage, Story
+from unweave.demo.scenario import Scenario, Stage
 from unweave.models import Posterior
 from unweave.protocol.certificate.verify import Erased
 from unweave.text import in_markdown
@@ -14,19 +14,19 @@ from unweave.text import in_markdown
 __all__ = ["as_dict", "as_markdown"]
 
 
-def as_dict(story: Story, run: NetworkRun) -> dict[str, Any]:
+def as_dict(scenario: Scenario, run: NetworkRun) -> dict[str, Any]:
     return {
         "data": "breast_cancer",
-        "seed": story.seed,
+        "seed": scenario.seed,
         "hospitals": {
-            name: {"patients": n, "malignant": story.malignant[name]}
-            for name, n in story.patients.items()
+            name: {"patients": n, "malignant": scenario.malignant[name]}
+            for name, n in scenario.patients.items()
         },
         "forgotten": {
-            "hospital": story.forgotten,
-            "patients": {name: list(ids) for name, ids in story.withdrawn.items()},
+            "hospital": scenario.forgotten,
+            "patients": {name: list(ids) for name, ids in scenario.withdrawn.items()},
         },
-        "models": {chapter.title: _chapter(chapter) for chapter in story.chapters},
+        "models": {stage.title: _stage(stage) for stage in scenario.stages},
         "network": {
             "agents": dict(run.agents),
             "killed": run.killed,
@@ -36,30 +36,30 @@ def as_dict(story: Story, run: NetworkRun) -> dict[str, Any]:
             "hops": run.hops,
             "seconds": round(run.seconds, 2),
             "certificates": {name: a.to_dict() for name, a in run.certificates.items()},
-            "agrees": run.agrees(story),
+            "agrees": run.agrees(scenario),
         },
-        "exact": story.exact and run.agrees(story),
+        "exact": scenario.exact and run.agrees(scenario),
     }
 
 
-def _chapter(chapter: Stage) -> dict[str, Any]:
+def _stage(stage: Stage) -> dict[str, Any]:
     return {
-        "model": chapter.before.model.name,
-        "settings": chapter.before.model.settings(),
+        "model": stage.before.model.name,
+        "settings": stage.before.model.settings(),
         "posterior": {
-            "before": _posterior(chapter.before),
-            "after": _posterior(chapter.after),
-            "never_had_it": _posterior(chapter.never),
+            "before": _posterior(stage.before),
+            "after": _posterior(stage.after),
+            "never_had_it": _posterior(stage.never),
         },
-        "influence": dict(chapter.influence),
+        "influence": dict(stage.influence),
         "iterations": {
-            "learn": len(chapter.steps) - sum(e.iterations for e in chapter.erasures),
-            "forget": [e.iterations for e in chapter.erasures],
-            "audit": chapter.audit.iterations,
+            "learn": len(stage.steps) - sum(e.iterations for e in stage.erasures),
+            "forget": [e.iterations for e in stage.erasures],
+            "audit": stage.audit.iterations,
         },
-        "kinds": [e.kind for e in chapter.erasures],
-        "attested_by": list(chapter.audit.attested),
-        "exact": chapter.exact,
+        "kinds": [e.kind for e in stage.erasures],
+        "attested_by": list(stage.audit.attested),
+        "exact": stage.exact,
     }
 
 
@@ -72,32 +72,32 @@ def _posterior(q: Posterior) -> dict[str, Any]:
     }
 
 
-def as_markdown(story: Story, run: NetworkRun, pictures: list[str]) -> str:
-    """A page that says what happened, with the pictures beside it."""
-    gone = in_markdown(story.forgotten)
-    owner, ids = next(iter(story.withdrawn.items()))
+def as_markdown(scenario: Scenario, run: NetworkRun, pictures: list[str]) -> str:
+    """The report as a page; the pictures lie beside it."""
+    forgotten = in_markdown(scenario.forgotten)
+    owner, ids = next(iter(scenario.withdrawn.items()))
     lines = [
         "# Five hospitals learn; one of them and a few patients are forgotten",
         "",
-        f"{sum(story.patients.values())} patients of the Breast Cancer Wisconsin (Diagnostic) data "
-        "set (CC BY 4.0, doi:10.24432/C5DW2B), split among five hospitals of unequal size and "
-        f"unlike patients. Seed {story.seed}.",
+        f"{sum(scenario.patients.values())} patients of the Breast Cancer Wisconsin (Diagnostic) "
+        "data set (CC BY 4.0, doi:10.24432/C5DW2B), split among five hospitals with different "
+        f"numbers of patients and shares of malignant diagnoses. Seed {scenario.seed}.",
         "",
-        f"Forgotten: everything from **{gone}**, the most influential hospital, and patients "
+        f"Forgotten: everything from **{forgotten}**, the most influential hospital, and patients "
         f"{', '.join(map(str, ids))} of {in_markdown(owner)}.",
         "",
         "| hospital | patients | malignant | influence on share (KL) | on regression (KL) |",
         "|---|---:|---:|---:|---:|",
     ]
-    share, regression = story.chapters
+    share, regression = scenario.stages
     lines += [
-        f"| {in_markdown(name)} | {n} | {story.malignant[name] / n:.0%} | "
+        f"| {in_markdown(name)} | {n} | {scenario.malignant[name] / n:.0%} | "
         f"{share.influence[name]:.3g} | {regression.influence[name]:.3g} |"
-        for name, n in story.patients.items()
+        for name, n in scenario.patients.items()
     ]
-    for chapter in story.chapters:
-        lines += ["", f"## {chapter.title[0].upper()}{chapter.title[1:]}", "", *_table(chapter)]
-    lines += ["", *_network(story, run)]
+    for stage in scenario.stages:
+        lines += ["", f"## {stage.title[0].upper()}{stage.title[1:]}", "", *_table(stage)]
+    lines += ["", *_network(scenario, run)]
     for name in pictures:
         lines += ["", f"![{name.removesuffix('.png')}]({name})"]
         if name == "token.png":
@@ -106,17 +106,17 @@ def as_markdown(story: Story, run: NetworkRun, pictures: list[str]) -> str:
     return "\n".join(lines)
 
 
-def _network(story: Story, run: NetworkRun) -> list[str]:
-    """What happened between the processes."""
-    verdict = "equal, bit for bit" if run.agrees(story) else "NOT equal"
+def _network(scenario: Scenario, run: NetworkRun) -> list[str]:
+    """The section on the agent processes."""
+    verdict = "equal, bit for bit" if run.agrees(scenario) else "NOT equal"
     return [
         "## Between real processes",
         "",
         f"The regression was learned by {len(run.agents)} processes over mutual TLS, each with its "
-        f"own key, database and address. **{in_markdown(run.killed)}** was killed (`kill -9`) on "
-        f"the way and came back. {run.hops} hops, {run.seconds:.1f} s from the first start to the "
-        "last verification. Before and after forgetting, the network's sum and the one in memory "
-        f"are {verdict}; {run.attested} agents attested the last one.",
+        f"own key, database and address. **{in_markdown(run.killed)}** was killed (`kill -9`) "
+        f"and restarted. {run.hops} hops, {run.seconds:.1f} s from the first start to the last "
+        "verification. Before and after forgetting, the network's sum and the sum in memory are "
+        f"{verdict}; {run.attested} agents attested the last sum.",
         "",
         "| certificate | erased | kind | attested by |",
         "|---|---|---|---:|",
@@ -128,7 +128,7 @@ def _network(story: Story, run: NetworkRun) -> list[str]:
             for name, account in run.certificates.items()
         ),
         "",
-        "Anybody who has `network.toml` can check them: "
+        "Verify a certificate with `network.toml` alone: "
         "`unweave verify certificate-….json --network network.toml`.",
     ]
 
@@ -139,10 +139,10 @@ def _scope(erased: Erased) -> str:
     return "1 record" if erased.rows == 1 else f"{erased.rows} records"
 
 
-def _table(chapter: Stage) -> list[str]:
-    verdict = "equal, bit for bit" if chapter.exact else "NOT equal"
-    columns = (chapter.before, chapter.after, chapter.never)
-    labels = chapter.before.model.quantities
+def _table(stage: Stage) -> list[str]:
+    verdict = "equal, bit for bit" if stage.exact else "NOT equal"
+    columns = (stage.before, stage.after, stage.never)
+    labels = stage.before.model.quantities
     rows = [
         f"| {in_markdown(label)} | "
         + " | ".join(
@@ -153,11 +153,11 @@ def _table(chapter: Stage) -> list[str]:
         for j, label in enumerate(labels)
     ]
     digests = " | ".join(f"`{q.digest[:12]}`" for q in columns)
-    took = " and ".join(str(e.iterations) for e in chapter.erasures)
+    took = " and ".join(str(e.iterations) for e in stage.erasures)
     return [
-        f"`{chapter.before.model.name}`: after forgetting and never having had it are {verdict}. "
-        f"Forgetting took {took} iterations; {len(chapter.audit.attested)} hospitals attested the "
-        "sum.",
+        f"`{stage.before.model.name}`: the posteriors after forgetting and without the data are "
+        f"{verdict}. Forgetting took {took} iterations; {len(stage.audit.attested)} hospitals "
+        "attested the sum.",
         "",
         "| mean ± sd | learned from all | after forgetting | never had it |",
         "|---|---:|---:|---:|",

@@ -191,7 +191,7 @@ class Family(ABC):
     def check(self, eta: ArrayLike, what: str = "eta", *, stated: bool = False) -> Floats:
         """`eta` as float64 [..., D], or a DomainError that names what is wrong and what to do.
 
-        `stated`: it comes from parameters that somebody wrote down, not from learning.
+        `stated`: it comes from a user's parameters, not from learning.
         """
         point = np.asarray(eta, dtype=np.float64)
         if point.ndim == 0 or point.shape[-1] != self.dim:

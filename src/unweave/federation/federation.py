@@ -1,4 +1,8 @@
-"""The terms of a network in memory: what its agents would agree on in a manifest."""
+"""`Federation`: K agents in one memory that learn one model over a graph, and can forget.
+
+The helpers before the class make the network's terms, read a token for the result of a request,
+and turn a user's choice of agents and records into erasure requests.
+"""
 
 from __future__ import annotations
 
@@ -45,15 +49,15 @@ def terms_of(
     solve: Solving,
     seed: int,
 ) -> Terms:
-    """Terms under which nothing rests: somebody asks for every step."""
+    """Terms without parking: the caller requests every step."""
     if schedule not in ("metropolis", "sweep"):
-        raise ConfigError(f'schedule = {schedule!r}: choose "metropolis" or "sweep"')
+        raise ConfigError(f'schedule = {schedule!r}: unknown. Fix: choose "metropolis" or "sweep"')
     if solve not in ("pass", "visit"):
-        raise ConfigError(f'solve = {solve!r}: choose "pass" or "visit"')
+        raise ConfigError(f'solve = {solve!r}: unknown. Fix: choose "pass" or "visit"')
     if forget not in ("seek", "walk"):
-        raise ConfigError(f'forget = {forget!r}: choose "seek" or "walk"')
+        raise ConfigError(f'forget = {forget!r}: unknown. Fix: choose "seek" or "walk"')
     return Terms(
-        network_id=_run_id(model, graph, schedule, seed),
+        network_id=_network_id(model, graph, schedule, seed),
         topology=graph,
         grid=model.grid,
         eta0=model.eta0,
@@ -63,14 +67,14 @@ def terms_of(
         forget=forget,
         attest="sweep",
         solve=solve,
-        max_passes=sys.maxsize,  # whoever asks for the steps also says when it is enough
+        max_passes=sys.maxsize,  # the caller decides when to stop
         parks=False,
     )
 
 
-def _run_id(model: Model, graph: Topology, schedule: str, seed: int) -> bytes:
-    """Names this network: a digest of everything its agents agree on."""
-    what = {
+def _network_id(model: Model, graph: Topology, schedule: str, seed: int) -> bytes:
+    """A digest of everything that the agents agree on."""
+    terms = {
         "model": model.name,
         "settings": model.settings(),
         "agents": graph.agents,
@@ -78,38 +82,31 @@ def _run_id(model: Model, graph: Topology, schedule: str, seed: int) -> bytes:
         "schedule": schedule,
         "seed": seed,
     }
-    return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).digest()
+    return hashlib.sha256(json.dumps(terms, sort_keys=True, default=str).encode()).digest()
 
 
-# ------------------------------------------------------------------------------
-# How it is known that what was asked for has happened: the one place that reads it off a token.
-
-# The ids of the requests that each agent was told of.
-Asked = Mapping[int, frozenset[bytes]]
+Asked = Mapping[int, frozenset[bytes]]  # agent → ids of its erasure requests
 
 
 def erased(token: Token | None, asked: Asked) -> bool:
-    """Whether the token carries the tombstone of every request: what it asked for has left."""
+    """Whether the token carries the tombstone of every request, and so none of the erased data."""
     return token is not None and all(
         ids <= token.tombs.get(k, NOTHING).ids for k, ids in asked.items()
     )
 
 
 def retrained(token: Token, asked: Asked) -> bool:
-    """Whether one of the requests made everybody start from zero."""
+    """Whether one of the requests made all agents start from zero."""
     return bool(frozenset().union(*asked.values()) & token.retrain_epoch)
 
 
 def attested(walk: Walk) -> Token | None:
-    """The token at rest that everybody has attested, or None while it is under way."""
+    """The parked token that all agents have attested, or None before."""
     holder = walk.world.parked
     token = None if holder is None else walk.world.state(holder).token.held
     complete = token is not None and len(token.round.agents) == walk.terms.size
     return token if complete else None
 
-
-# ------------------------------------------------------------------------------
-# Erasure requests: what a user asks for, how agents are told, and what came of it.
 
 _EXAMPLES = 'forget("a1"), forget(["a1", "a2"]) or forget(records={"a1": [0, 3]})'
 
@@ -118,10 +115,8 @@ def agent_index(graph: Topology, agent: Any) -> int:
     """The index of an agent that is given by its name."""
     if is_whole(agent):
         known = 0 <= agent < len(graph)
-        meant = f": write {graph.agents[agent]!r}" if known else ""
-        raise ConfigError(
-            f"agent {int(agent)}: agents are known by their names, not by numbers{meant}"
-        )
+        meant = f"write {graph.agents[agent]!r}" if known else "write an agent's name"
+        raise ConfigError(f"agent {int(agent)}: agents have names, not numbers. Fix: {meant}")
     return graph.index(agent)
 
 
@@ -131,10 +126,10 @@ def chosen_agents(graph: Topology, agents: Any) -> tuple[str, ...]:
         agents = [agents]
     if isinstance(agents, Mapping):
         raise ConfigError(
-            "forget: a mapping names records, not agents: write forget(records={agent: rows})"
+            "forget: a mapping names records, not agents. Fix: write forget(records={agent: rows})"
         )
     if not isinstance(agents, Iterable):
-        raise ConfigError(f"forget: agents = {shown(agents)}: write {_EXAMPLES}")
+        raise ConfigError(f"forget: agents = {shown(agents)}: no agents. Fix: write {_EXAMPLES}")
     return tuple(dict.fromkeys(graph.agents[agent_index(graph, agent)] for agent in agents))
 
 
@@ -144,55 +139,51 @@ def chosen_records(walk: Walk, records: Any) -> dict[str, frozenset[bytes]]:
         return {}
     if not isinstance(records, Mapping):
         raise ConfigError(
-            f"forget: records = {shown(records)}: say whose they are, records={{agent: rows}}"
+            f"forget: records = {shown(records)}: no owner. Fix: write records={{agent: rows}}"
         )
     return {name: _rows(walk, name, rows) for name, rows in records.items()}
 
 
 def _rows(walk: Walk, name: Any, chosen: Any) -> frozenset[bytes]:
-    """Row numbers of a mask or of indices."""
+    """The keys of the records that a mask or row numbers choose."""
     worker = walk.workers[agent_index(walk.terms.topology, name)]
-    if worker.whole.n == worker.whole.drop(chosen).n:  # raises if the choice makes no sense
-        raise DataError(f"agent {name!r}: no record is chosen; nothing would be forgotten")
+    if worker.whole.n == worker.whole.drop(chosen).n:  # `drop` raises for an invalid choice
+        raise DataError(f"forget: agent {name!r}: no record is chosen. Fix: choose at least one")
     array = np.asarray(list(chosen) if isinstance(chosen, set | frozenset) else chosen)
     rows = np.flatnonzero(array) if array.dtype == bool else np.atleast_1d(array)
     return frozenset(record_key(int(row), worker.version) for row in rows)
 
 
 class Requests:
-    """Asks agents to erase, each request under an id of its own."""
+    """Sends erasure requests to agents, each with its own id."""
 
     def __init__(self, walk: Walk) -> None:
         self._walk = walk
         self._count = 0
 
     def ask(self, k: int, rows: frozenset[bytes] | None) -> bytes:
-        """Tell agent k to erase these records, or (None) everything; the id of the request."""
+        """Request the erasure of these records of agent k, or (None) of all; return the id."""
         self._count += 1
         seed = self._walk.terms.seed
-        words = [derive(seed, Purpose.NONCE, 1 << 32, self._count, i) for i in (0, 1)]
-        request = request_id(k, b"".join(word.to_bytes(8, "big") for word in words))
+        draws = [derive(seed, Purpose.NONCE, 1 << 32, self._count, i) for i in (0, 1)]
+        request = request_id(k, b"".join(draw.to_bytes(8, "big") for draw in draws))
         event = EraseRequested(request, rows is None, rows or frozenset(), 0.0)
         self._walk.tell(k, event)
         return request
-
-
-# ------------------------------------------------------------------------------
-# K agents that learn one model over a graph, and can forget: what a user holds in hand.
 
 
 class Federation:
     """K agents that learn one model over a graph, and can forget.
 
     `model` is a model, or the name of one. `shards` is one data set per agent: a mapping by name or
-    a sequence in the graph's order. Tables may have more columns than the model; `columns` says
-    what one of the model's is called there, e.g. {"x": "diagnosis"}. `graph` is a `Topology`, a
+    a sequence in the graph's order. Tables may have more columns than the model; `columns` maps a
+    model's column to its name in the tables, e.g. {"x": "diagnosis"}. `graph` is a `Topology`, a
     name such as "ring", pairs of agents or a networkx graph. `schedule` is "sweep" (depth first) or
-    "metropolis" (the paper's random walk). `forget` says how the token reaches an agent that is to
-    be forgotten: "seek" takes the shortest path, "walk" keeps to the schedule (the paper). For
-    models that are not conjugate, `solve` is "pass" (an agent solves once per pass) or "visit" (at
-    every visit, as in the paper), and a removal that moves the posterior by more than
-    `retrain_above` in KL makes everybody start from zero (refining might lose there).
+    "metropolis" (the paper's random walk). `forget` is how the token reaches an agent with an
+    erasure: "seek" takes the shortest path, "walk" follows the schedule (the paper). For models
+    that are not conjugate, `solve` is "pass" (an agent solves once per pass) or "visit" (at every
+    visit, as in the paper), and a removal that moves the posterior by more than `retrain_above` in
+    KL makes all agents start from zero (refining may fail there).
     """
 
     def __init__(
@@ -230,7 +221,7 @@ class Federation:
         self._walk = Walk(self.model, terms, workers)
         self._requests = Requests(self._walk)
 
-    # --------------------------------------------------------------------------------- reading
+    # reading
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -238,7 +229,7 @@ class Federation:
 
     @property
     def history(self) -> History:
-        """What happened, one row per iteration."""
+        """The steps so far, one row per iteration."""
         return self._walk.history
 
     @property
@@ -261,7 +252,7 @@ class Federation:
 
     @property
     def posterior(self) -> Posterior:
-        """What the network knows now; the prior before anything was learned."""
+        """The current posterior; the prior before the first visit."""
         return self.model.posterior(self.units)
 
     def factor(self, agent: str) -> Ints:
@@ -284,7 +275,7 @@ class Federation:
             f"{len(self.forgotten)} forgotten, {len(self.history)} iterations)"
         )
 
-    # -------------------------------------------------------------------------------- learning
+    # learning
 
     def learn(
         self,
@@ -296,8 +287,8 @@ class Federation:
     ) -> Self:
         """Let the token walk: for `iterations`, or until the work is done.
 
-        Conjugate models are done when everybody is in. The others go on until a whole pass (a
-        cover of all agents) has moved the posterior by less than `tol` in KL.
+        A conjugate model is done when all agents are included. Another model is done when a whole
+        pass (a cover of all agents) has moved the posterior by less than `tol` in KL.
         """
         tol, limit = number(tol, "tol", least=0.0), _limit(max_iterations)
         if iterations is not None:
@@ -315,8 +306,8 @@ class Federation:
         max_iterations: int | None = None,
         progress: bool | None = None,
     ) -> Self:
-        """After forgetting in a model that is not conjugate: the others' factors were fitted with
-        the forgotten data present, so let them settle without it. Exact models need none."""
+        """Fit the factors again after forgetting in a model that is not conjugate: they were fitted
+        with the forgotten data present. A conjugate model needs no refinement."""
         tol, limit = number(tol, "tol", least=0.0), _limit(max_iterations)
         if not self.model.conjugate:
             first = len(self.history)
@@ -333,16 +324,20 @@ class Federation:
     def update(self, agent: str, data: Any) -> Self:
         """Replace an agent's data; the next visit corrects the token."""
         k = agent_index(self.graph, agent)
-        if self._gone(k):
+        if self._erased(k):
             raise DataError(f"agent {agent!r} was forgotten: it cannot contribute again")
         shard = self.model.shard(data, agent, self.columns)
-        others = [w.whole for j, w in enumerate(self._walk.workers) if j != k and not self._gone(j)]
+        others = [
+            worker.whole
+            for j, worker in enumerate(self._walk.workers)
+            if j != k and not self._erased(j)
+        ]
         check_shards(self.model, [*others, shard])
         self._walk.workers[k].replace(shard)
         self._walk.tell(k, DataChanged(0.0))
         return self
 
-    # ------------------------------------------------------------------------------- forgetting
+    # forgetting
 
     def forget(
         self,
@@ -352,21 +347,21 @@ class Federation:
         max_iterations: int | None = None,
         progress: bool | None = None,
     ) -> Self:
-        """Take out whole agents, single records, or both.
+        """Forget whole agents, single records, or both.
 
         `records` maps an agent to a boolean mask over its records or to their row numbers, counted
-        in the data as they were given. On return the contributions have left the token; for a
-        model that is not conjugate call `refine()` next. See `erasures` for what was earned.
+        in the data as they were given. On return the token no longer holds the contributions; for a
+        model that is not conjugate call `refine()` next. `erasures` lists the results.
         """
         limit = _limit(max_iterations)
         names, wanted = chosen_agents(self.graph, agents), chosen_records(self._walk, records)
         if not names and not wanted:
-            raise ConfigError("forget: name an agent, several agents, or records={agent: rows}")
+            raise ConfigError(f"forget: no agent and no records. Fix: write {_EXAMPLES}")
         for name in (*names, *wanted):
-            if self._gone(agent_index(self.graph, name)):
+            if self._erased(agent_index(self.graph, name)):
                 raise DataError(f"agent {name!r} was forgotten before")
         before, first = self.units, len(self.history)
-        # Of an agent that is forgotten as a whole no record needs a request of its own.
+        # Records of an agent that is forgotten as a whole need no request of their own.
         parts = {name: rows for name, rows in wanted.items() if name not in names}
         asked = {
             (k := self.graph.index(name)): frozenset({self._requests.ask(k, rows)})
@@ -390,8 +385,8 @@ class Federation:
         return self
 
     def audit(self, *, progress: bool | None = None) -> Audit:
-        """One quiet cover: every agent adds its factor to a second sum and attests the result. The
-        protocol requires the two sums to be equal, bit for bit."""
+        """One attestation round: every agent adds its factor to a second sum and attests the
+        result. The protocol requires the two sums to be equal, bit for bit."""
         first, walk = len(self.history), self._walk
         walk.begin()
         walk.world.amend(replace(walk.terms, parks=True, solve="pass", max_passes=0))
@@ -409,12 +404,12 @@ class Federation:
             len(self.history) - first,
         )
 
-    # --------------------------------------------------------------------------------- internal
+    # internal
 
     def _names(self, agents: Iterable[int]) -> tuple[str, ...]:
         return tuple(self.agents[k] for k in agents)
 
-    def _gone(self, k: int) -> bool:
+    def _erased(self, k: int) -> bool:
         return self._walk.started and self._walk.world.state(k).tomb.out
 
     def _moved(self, before: Ints) -> float:

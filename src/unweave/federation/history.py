@@ -1,4 +1,4 @@
-"""What happened, one row per iteration: a tidy table without a data-frame library."""
+"""The history of a network, one row per iteration: a tidy table without a data-frame library."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["History", "Step"]
 
 
 class Step(NamedTuple):
-    """One iteration: who was scheduled, what it did, and the token that left it."""
+    """One iteration: the scheduled agent, its action, and the token after it."""
 
     iteration: int
     epoch: int
     agent: str
     action: str  # "learn", "update", "forget" or "pass"
-    included: int  # how many agents are in the token
+    included: int  # number of agents in the token
     units: Ints
 
 

@@ -1,4 +1,4 @@
-"""What forgetting and auditing return."""
+"""The results of forgetting and auditing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ __all__ = ["Audit", "Erasure"]
 
 @dataclass(frozen=True)
 class Erasure:
-    """What was taken out, and how: `exact`, `subtracted` (refine to go on), or `retrained`."""
+    """Forgotten agents and records. `kind` is `exact`, `subtracted` (call `refine()` next),
+    `refined`, or `retrained`."""
 
     agents: tuple[str, ...]
     records: Mapping[str, int]
@@ -22,7 +23,7 @@ class Erasure:
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of a quiet cover: everybody has attested the same sum."""
+    """The result of an attestation round in which all agents attested the same sum."""
 
     digest: str
     attested: tuple[str, ...]

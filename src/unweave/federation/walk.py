@@ -1,4 +1,5 @@
-"""Writes the history of a network, visit by visit."""
+"""`Walk` runs the agents of a federation until the work is done; `Recorder` writes each visit to
+the history."""
 
 from __future__ import annotations
 
@@ -21,9 +22,10 @@ __all__ = ["Walk"]
 
 
 class Recorder:
-    """Watches every transition; a visit is done when a token leaves an agent, or stays for another.
+    """Observes every transition. A visit ends when an agent sends the token, or keeps it for
+    another visit.
 
-    `token` is the newest token that anybody has seen.
+    `token` is the newest token of the network.
     """
 
     def __init__(self, history: History, names: Sequence[str]) -> None:
@@ -31,12 +33,10 @@ class Recorder:
         self._names = names
         self.token: Token | None = None
         self.visits = 0
-        self.stays_out: dict[int, str] = {}  # agent → why its factor last could not be in the token
+        self.stays_out: dict[int, str] = {}  # agent → why its factor could not be added last time
 
     def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None:
-        if (
-            after.own.infeasible_at is not before.own.infeasible_at
-        ):  # else nobody was refused: this is run often
+        if after.own.infeasible_at is not before.own.infeasible_at:  # a fast test: runs often
             for effect in effects:
                 if isinstance(effect, StaysOut):
                     self.stays_out[agent] = effect.why
@@ -70,20 +70,16 @@ class Recorder:
         )
 
 
-# ------------------------------------------------------------------------------
-# Lets the token walk until something holds, with a bar for people and a bound for machines.
-
-
 class _Search:
-    """Looks for an agent of which something holds, and starts with the one it found last: asked at
-    every visit, it passes each agent once in a pass instead of all agents at every visit."""
+    """Finds an agent with a property, starting at the last one found: with one search per visit,
+    a pass tests each agent about once, and not at every visit."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._last = 0
 
     def find(self, holds: Callable[[int], bool]) -> int | None:
-        """None: it holds of nobody now."""
+        """An agent for which `holds` is true, or None."""
         for k in chain(range(self._last, self._size), range(self._last)):
             if holds(k):
                 self._last = k
@@ -92,7 +88,7 @@ class _Search:
 
 
 class Walk:
-    """The agents of one network, their token, and what has happened."""
+    """The agents of one network, their token and its history."""
 
     def __init__(self, model: Model, terms: Terms, workers: list[ModelWorker]) -> None:
         self.model = model
@@ -105,7 +101,7 @@ class Walk:
         self._unsettled = _Search(len(workers))
         self._untried = _Search(len(workers))
 
-    # --------------------------------------------------------------------------------- reading
+    # reading
 
     @property
     def token(self) -> Token | None:
@@ -119,18 +115,18 @@ class Walk:
         return token
 
     def complete(self) -> bool:
-        """Everybody who belongs in the token is in it, at its current revision."""
+        """Whether the token includes every agent with records, at its current revision."""
         token = self._recorder.token
         if token is None:
             return False
         return self._unsettled.find(lambda k: self._is_unsettled(token, k)) is None
 
     def _has_rows(self, k: int) -> bool:
-        """Whether anything is left to contribute: all records may have been forgotten."""
+        """Whether agent k has records that are not forgotten."""
         return self.workers[k].shard(self.world.state(k).own.dropped).n > 0
 
     def _is_unsettled(self, token: Token, k: int) -> bool:
-        """Whether this agent's rows are not in the token, or are newer than what it includes."""
+        """Whether the token lacks agent k's records, or includes an older revision."""
         if is_missing(token, k) and self._has_rows(k):
             return True
         state = self.world.state(k)
@@ -144,7 +140,7 @@ class Walk:
         )
 
     def _stuck(self) -> bool:
-        """Whether everybody who is missing has tried in vain."""
+        """Whether every missing agent has tried to add its factor and could not."""
         token, why = self._recorder.token, self._recorder.stays_out
         if token is None or not why:
             return False
@@ -159,8 +155,7 @@ class Walk:
         return any(map(absent, why))
 
     def _refuse_overflow(self) -> None:
-        """An agent whose factor does not fit beside the others' stays out for good: what the token
-        holds is then not what was asked for."""
+        """Raise if an agent's factor cannot be added: the token is then not the requested sum."""
         token, why = self._recorder.token, self._recorder.stays_out
         for k in sorted(why):
             state = self.world.state(k)
@@ -170,7 +165,7 @@ class Walk:
             names = ", ".join(self.terms.name(k) for k in sorted(why))
             raise GridOverflow(f"{names} cannot be added to the others: {next(iter(why.values()))}")
 
-    # ---------------------------------------------------------------------------------- running
+    # running
 
     def begin(self) -> None:
         if not self.started:
@@ -182,15 +177,15 @@ class Walk:
         self.world.tell(k, event)
 
     def wake(self) -> None:
-        """Let a token that rests walk on from there."""
+        """Let a parked token continue its walk."""
         holder = self.world.parked
         if holder is not None:
             self.world.tell(holder, Continue(0.0))
 
     def visits(self, count: int, what: str, progress: bool | None) -> None:
-        """That many more visits."""
+        """Run `count` more visits."""
         self.begin()
-        self._recorder.stays_out.clear()  # there may be room now
+        self._recorder.stays_out.clear()  # the factors may fit now
         history, end = self.history, len(self.history) + count
         with bar(what, count, progress) as show:
             self._run(lambda: len(history) >= end, show)
@@ -199,7 +194,7 @@ class Walk:
     def until(
         self, done: Callable[[], bool], what: str, progress: bool | None, limit: int | None
     ) -> None:
-        """Run until the work is done; an unbounded walk is an error that says what to do."""
+        """Run until the work is done; raise after `limit` iterations."""
         self.begin()
         self._recorder.stays_out.clear()
         size = len(self.workers)
@@ -210,12 +205,12 @@ class Walk:
         if not done():
             self._refuse_overflow()
             raise SolverError(
-                f"{what} was not done after {allowed} iterations; allow more (max_iterations=…)"
+                f"{what} was not done after {allowed} iterations. Fix: raise max_iterations"
                 + (' or use schedule="sweep"' if self.terms.schedule == "metropolis" else "")
             )
 
     def converge(self, tol: float, what: str, progress: bool | None, limit: int | None) -> None:
-        """Passes until one of them moves q by less than tol: KL(after ‖ before) ≤ tol."""
+        """Run passes until one of them moves q by at most tol: KL(after ‖ before) ≤ tol."""
         end = len(self.history) + (limit if limit is not None else 10_000 * len(self.workers))
         decode, family = self.model.grid.decode, self.model.family
         self.until(self.complete, what, progress, limit)
@@ -228,20 +223,20 @@ class Walk:
             if len(self.history) >= end:
                 raise SolverError(
                     f"{what} did not converge: the last pass ({len(self.history) - start} "
-                    f"iterations) moved the posterior by KL = {moved:.3g}; raise tol, allow more "
-                    f"iterations (max_iterations=…), or use a gradient without noise"
+                    f"iterations) moved the posterior by KL = {moved:.3g}. Fix: raise tol or "
+                    "max_iterations, or use a gradient without noise"
                 )
 
     def _pass(self, what: str) -> None:
-        """Walk until everybody who is not forgotten has been visited, at a visit that solves."""
-        left = set(range(self.terms.size)).difference(all_out(self.current_token().tombs))
+        """Walk until every agent that is not forgotten had a visit that solves."""
+        unvisited = set(range(self.terms.size)).difference(all_out(self.current_token().tombs))
         once = self.terms.solve == "pass"
-        while left:
+        while unvisited:
             relays = self.current_token().seen if once else NOBODY
             self.visits(1, what, False)
             agent = self.terms.topology.index(self.history[-1].agent)
             if agent not in relays:
-                left.discard(agent)
+                unvisited.discard(agent)
 
     def _run(self, done: Callable[[], bool], show: Bar) -> None:
         """Step the world; `done` can only change with a visit."""
@@ -250,5 +245,5 @@ class Walk:
             seen = recorder.visits
             while recorder.visits == seen:
                 if not step():
-                    raise SolverError("the token came to rest before the work was done")
+                    raise SolverError("the token was parked before the work was done")
             show()

@@ -38,7 +38,7 @@ _MOST_EDGES = 20_000_000  # 320 MB while a complete graph is sorted
 
 
 def star(agents: int | Sequence[str]) -> Topology:
-    """The first agent is the hub; everybody else knows only the hub."""
+    """The first agent is the hub; every other agent is a neighbour of the hub only."""
     names = agent_names(agents)
     leaves = np.arange(1, len(names))
     return Topology(names, np.stack([np.zeros_like(leaves), leaves], axis=1))
@@ -59,7 +59,7 @@ def path(agents: int | Sequence[str]) -> Topology:
 
 
 def complete(agents: int | Sequence[str]) -> Topology:
-    """Everybody knows everybody."""
+    """Every agent is a neighbour of every other agent."""
     names = agent_names(agents)
     edges = len(names) * (len(names) - 1) // 2
     if edges > _MOST_EDGES:

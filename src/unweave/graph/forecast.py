@@ -76,7 +76,7 @@ def _rest(topology: Topology, agent: str | int) -> tuple[Topology | None, list[s
     """The graph without the agent; if there is none, why."""
     name = topology.agents[topology.index(agent)]
     if len(topology) == 1:
-        return None, [f"without {name} nobody is left to retrain"]
+        return None, [f"without {name} no agent remains to retrain"]
     try:
         return topology.without([name]), []
     except GraphError:
@@ -123,7 +123,7 @@ def _sweep(topology: Topology, target: int, seed: int) -> tuple[float, float]:
             found = iteration
         if not missing:
             return float(iteration), float(found)
-    raise AssertionError("a sweep visits everybody")
+    raise AssertionError("a sweep visits every agent")
 
 
 def _tree(topology: Topology, t: int) -> tuple[float, NDArray[np.int64]]:

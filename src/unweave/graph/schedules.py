@@ -62,7 +62,7 @@ def metropolis_next(topology: Topology, k: int, key: int, skip: frozenset[int] =
     adjacency = topology.adjacency
     row = adjacency[k]
     degree = len(row)
-    if skip.issuperset(row):  # also a single agent, which has nobody to pass the token to
+    if skip.issuperset(row):  # also a single agent, which has no neighbour
         return k
     attempt = 0
     while True:
@@ -101,13 +101,13 @@ def sweep_next(
 ) -> SweepStep:
     """One step of a depth-first pass at agent k, whose neighbours are tried in `order`.
 
-    Down to the first neighbour that is neither visited nor skipped. Once everybody was visited,
+    Down to the first neighbour that is neither visited nor skipped. Once all agents were visited,
     straight to the root if it is a neighbour; else back to the top of the stack. The step to the
     root ends the pass. An agent whose parent must be skipped or is no neighbour becomes the root: a
     pass always ends.
 
-    Agents in `skip` that are not in `visited` may be reached by others, so nobody takes the direct
-    way while one is missing. Agents that are gone for good belong in both.
+    Agents in `skip` that are not in `visited` may be reached by others, so no agent goes straight
+    to the root while one is missing. Departed agents belong in both.
     """
     visited = visited.plus(k)
     for j in order:

@@ -1,4 +1,4 @@
-"""`network.toml`: the one file that says what a network is."""
+"""`network.toml`: the one file that defines a network."""
 
 from __future__ import annotations
 

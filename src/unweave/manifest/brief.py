@@ -1,4 +1,4 @@
-"""A model's settings, as short as they can be written: one number where all components share it."""
+"""A model's settings in short form: one number where all components share it."""
 
 from __future__ import annotations
 

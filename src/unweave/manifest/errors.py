@@ -36,9 +36,9 @@ def explain(error: ValidationError, values: dict[str, Any], top: type[BaseModel]
         table = _table_of(place, top)
         near = get_close_matches(str(place[-1]), table, n=1)
         hint = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(table)}"
-        return f"{shown}: unknown key; {hint}"
+        return f"{shown}: unknown key. Fix: {hint}"
     if first["type"] == "missing":
-        return f"{shown} is missing: add it"
+        return f"{shown} is missing. Fix: add it"
     if first["type"] == "value_error":
         return (f"{shown}: " if place else "") + str(first["ctx"]["error"])
     if place and place[0] in _EXPECTED and not (place[0] == "agents" and len(place) > 1):

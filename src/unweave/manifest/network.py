@@ -72,7 +72,7 @@ class Manifest(StrictTable):
     _where: Path = PrivateAttr(default=Path("network.toml"))
     _topology: Topology | None = PrivateAttr(default=None)
 
-    # ------------------------------------------------------------------------------ making
+    # making
 
     @classmethod
     def make(cls, **values: Any) -> Manifest:
@@ -111,7 +111,7 @@ class Manifest(StrictTable):
         self._topology = self._build_topology()
         return self
 
-    # ----------------------------------------------------------------------------- reading
+    # reading
 
     @property
     def raw(self) -> bytes:
@@ -214,7 +214,7 @@ class Manifest(StrictTable):
             keyids=keyids,
         )
 
-    # ----------------------------------------------------------------------------- writing
+    # writing
 
     def to_toml(self) -> str:
         """The file's text. Defaults are written out: they may change, a network's terms may not."""

@@ -28,7 +28,8 @@ def tilted_beta(a: Floats, b: Floats, w: Floats) -> tuple[Floats, Floats, Floats
     """
 
     def log_density(x: Floats) -> Floats:
-        # W/θ = W + W·exp(−x): the constant waits, or it would drown the rest in a far tail.
+        # W/θ = W + W·exp(−x): the constant W is added at the end, because it would cancel the
+        # significant digits of the rest in a far tail.
         return logit_density(x, a, b) - w * np.exp(-x)
 
     # The mode in x solves (A+B)θ² + (W−A)θ − W = 0; each form is stable where it is used. So does

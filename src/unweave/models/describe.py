@@ -1,4 +1,4 @@
-"""What a model is, in words: for `unweave models` and the documentation."""
+"""Descriptions of models, for `unweave models` and the documentation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ModelSetting", "example", "predictive_words", "resolution_words", "s
 
 @dataclass(frozen=True)
 class ModelSetting:
-    """One setting: what may be written, and what it is if nothing is."""
+    """One setting: its expected value and its default."""
 
     name: str
     expects: str
@@ -37,13 +37,13 @@ def settings_of(name: str) -> tuple[ModelSetting, ...]:
 
 
 def example(name: str, **given: Any) -> Model:
-    """A model to look at: what it needs and was not given (classes, features, …) is 2."""
+    """A model to describe: required settings that are not given (classes, features, …) are 2."""
     known = settings_of(name) if name in REGISTRY else ()
     return by_name(name, **{**{s.name: 2 for s in known if s.required}, **given})
 
 
 def resolution_words(model: Model) -> str:
-    """What of a record is rounded before it is added, and to what step."""
+    """The columns that are rounded before they are added, and the step."""
     steps: dict[float, list[str]] = {}
     for column, step in zip(model.columns, model.resolution, strict=True):
         steps.setdefault(step, []).append(f"`{column}`")
@@ -63,7 +63,7 @@ def _power(step: float) -> str:
 
 
 def predictive_words(cls: type[Model]) -> str:
-    """What the law of a new record is, and how it is computed."""
+    """The predictive distribution of a new record, and how it is computed."""
     answer = get_type_hints(cls.predictive).get("return", Any)
     name = getattr(answer, "__name__", "")
     if not name.endswith("Predictive"):

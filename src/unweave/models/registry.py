@@ -18,7 +18,7 @@ def by_name(name: str, **settings: Any) -> Model:
     if name not in REGISTRY:
         close = get_close_matches(str(name), REGISTRY, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(names())}"
-        raise ConfigError(f"unknown model {name!r}: {hint}")
+        raise ConfigError(f"unknown model {name!r}. Fix: {hint}")
     cls = REGISTRY[name]
     known = inspect.signature(cls).parameters
     for setting in settings:
@@ -26,7 +26,7 @@ def by_name(name: str, **settings: Any) -> Model:
             close = get_close_matches(setting, known, n=1)
             hint = f"did you mean {close[0]}? " if close else ""
             raise ConfigError(
-                f"model {name!r} has no setting {setting!r}: {hint}its settings are "
+                f"model {name!r} has no setting {setting!r}. Fix: {hint}its settings are "
                 f"{', '.join(known)}"
             )
     try:
@@ -37,7 +37,7 @@ def by_name(name: str, **settings: Any) -> Model:
 
 
 def as_model(model: Any) -> Model:
-    """The model that is meant: itself, or one by its name with the settings it has by default."""
+    """`model` itself, or the model of this name with its default settings."""
     if isinstance(model, str):
         return by_name(model)
     if isinstance(model, Model):
@@ -50,11 +50,11 @@ def as_model(model: Any) -> Model:
         ]
         settings = ", ".join(f"{name}=…" for name in needed)
         raise ConfigError(
-            f"model = {shown(model)}: write {model.__name__}({settings}), with brackets"
+            f"model = {shown(model)}: a class, not a model. Fix: write {model.__name__}({settings})"
         )
     raise ConfigError(
-        f"model = {shown(model)}: expected a model such as BetaBernoulli(a=2, b=2), or the name of "
-        f"one: {', '.join(names())}"
+        f"model = {shown(model)}: not a model. Fix: give a model such as BetaBernoulli(a=2, b=2), "
+        f"or a name: {', '.join(names())}"
     )
 
 

@@ -1,4 +1,4 @@
-"""What the commands for running networks share: reaching agents, and waiting with a limit."""
+"""The agents of a network's folder, asked over their control sockets; waiting with a timeout."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from unweave.text import quote
 __all__ = ["LOOK", "Cluster", "TimedOut", "open_cluster", "wait_until"]
 
 
-LOOK = 3.0  # seconds to look at agents: one that lives says at once how it is
+LOOK = 3.0  # seconds: timeout of a status request, which a running agent answers at once
 
 
 class TimedOut(UnweaveError):
-    """A wait that came to its limit; says who is missing and what to do."""
+    """A wait that reached its timeout; the text names the missing agents and the fix."""
 
 
 class Cluster:
-    """The agents of DIR that answer, and those that do not."""
+    """The agents whose folders are in DIR: those that answer, and those that do not."""
 
     def __init__(self, root: Path, folders: list[Path], stack: ExitStack, timeout: float) -> None:
         self.root = root
         self.folders = {agent_name(folder): folder for folder in folders}
         self.agents: dict[str, Operator] = {}
-        self.silent: dict[str, int | None] = {}  # took a call and did not answer, with the pid
+        self.silent: dict[str, int | None] = {}  # agent that accepted a call, no answer → its pid
         self._stack = stack
         self._timeout = timeout
         for name in self.folders:
@@ -40,11 +40,11 @@ class Cluster:
                 self._connect(name)
 
     def _connect(self, name: str) -> Operator:
-        door = self.folders[name] / "agent.sock"
-        if door.exists() and not os.access(door, os.R_OK | os.W_OK):
+        socket = self.folders[name] / "agent.sock"
+        if socket.exists() and not os.access(socket, os.R_OK | os.W_OK):
             raise ConfigError(
-                f"{door}: only the user who runs {name} ({door.owner()}) may talk to it: run the "
-                "command as that user"
+                f"{socket}: this user may not use the control socket of {name}. "
+                f"Fix: run the command as {socket.owner()}"
             )
         operator = self._stack.enter_context(Operator(self.folders[name], self._timeout))
         self.agents[name] = operator
@@ -53,7 +53,7 @@ class Cluster:
     def again(
         self, name: str, do: str, *, within: float | None = None, **request: Any
     ) -> dict[str, Any] | None:
-        """Ask an agent that may be starting again meanwhile; None: it does not answer now."""
+        """Ask an agent, with a new connection if it has restarted; None if it does not answer."""
         try:
             answer = (self.agents.get(name) or self._connect(name)).ask(
                 do, within=within, **request
@@ -77,40 +77,40 @@ class Cluster:
                     raise AgentDown(f"{name}: {asleep(pid)}")
             alone = self.root in self.folders.values()
             raise AgentDown(
-                f"no agent runs in {self.root}: start it with `unweave agent {quote(self.root)}`"
+                f"no agent runs in {self.root}. Fix: run `unweave agent {quote(self.root)}`"
                 if alone
-                else f"no agent of {self.root} answers: start them with "
-                f"`unweave up {quote(self.root)}`, or each with `unweave agent AGENT_DIR`"
+                else f"no agent of {self.root} answers. Fix: start all with "
+                f"`unweave up {quote(self.root)}`, or one with `unweave agent AGENT_DIR`"
             )
         return next(iter(self.agents.values()))
 
     def check_name(self, name: str) -> None:
-        """GraphError, which names near ones, unless the network has an agent of this name."""
+        """Raise GraphError, which suggests similar names, unless the network has agent `name`."""
         if name not in self.folders:
             AgentFolder.read(next(iter(self.folders.values()))).manifest.topology.index(name)
 
     def of(self, name: str) -> Operator:
-        """The agent with this name; its owner's requests are asked there."""
+        """The connection to agent `name`, for its owner's requests."""
         if name not in self.folders:
             self.check_name(name)
             raise UnweaveError(
-                f"the folder of {name!r} is not here: its owner must ask, at its own agent; the "
-                f"folders here are {', '.join(self.folders)}"
+                f"{self.root} has no folder of agent {name!r} (it has {', '.join(self.folders)}). "
+                f"Fix: the operator of {name} runs the command there"
             )
         if name in self.silent and lives(self.silent[name]):
-            raise AgentDown(f"{name}: {asleep(self.silent[name])}; nothing was asked of it")
+            raise AgentDown(f"{name}: {asleep(self.silent[name])}; the request was not sent")
         if name not in self.agents:
             raise AgentDown(
-                f"{name} does not run: start it with `unweave agent {quote(self.folders[name])}`, "
-                "or, if it is gone for good, use --gone"
+                f"{name} does not run. Fix: run `unweave agent {quote(self.folders[name])}`, or "
+                "use --gone if it will never run again"
             )
         return self.agents[name]
 
     def ask_all(
         self, do: str, within: float | None = None, **request: Any
     ) -> dict[str, dict[str, Any]]:
-        """Everybody's answer, all asked at once: those that are frozen share one wait, and count as
-        down from then on."""
+        """The answers of all connected agents, asked in parallel. Agents that do not answer cost
+        one timeout together, and count as down from then on."""
         answers: dict[str, dict[str, Any]] = {}
         for name, answer in self.ask_each(do, within, **request).items():
             if isinstance(answer, UnweaveError):
@@ -121,8 +121,8 @@ class Cluster:
     def ask_each(
         self, do: str, within: float | None = None, *, anew: bool = False, **request: Any
     ) -> dict[str, dict[str, Any] | UnweaveError]:
-        """As `ask_all`, but one agent's refusal does not keep the answers of the others away.
-        `anew`: also those that did not answer before."""
+        """As `ask_all`, but an agent's error is returned in place of its answer. `anew`: also ask
+        agents that did not answer before."""
 
         def one(name: str) -> dict[str, Any] | UnweaveError | None:
             try:
@@ -138,7 +138,7 @@ class Cluster:
             return {name: answer for name, answer in answers if answer is not None}
 
     def statuses(self, within: float = LOOK) -> dict[str, dict[str, Any]]:
-        """Everybody's status."""
+        """The status of every connected agent that answers."""
         return {name: answer["status"] for name, answer in self.ask_all("status", within).items()}
 
 
@@ -151,8 +151,8 @@ def open_cluster(folder: str | Path, timeout: float = 10.0) -> Iterator[Cluster]
 
 
 def wait_until(limit: float, every: float = 0.1) -> Iterator[float]:
-    """Yields the seconds left, until there are none."""
+    """Yields the remaining seconds, `every` so many, until `limit` seconds have passed."""
     end = time.monotonic() + limit
-    while (left := end - time.monotonic()) > 0:
-        yield left
-        time.sleep(min(every, left))
+    while (remaining := end - time.monotonic()) > 0:
+        yield remaining
+        time.sleep(min(every, remaining))

@@ -1,5 +1,5 @@
-"""Agents that start at once: `multiprocessing`'s fork server has imported everything, and forks an
-agent when it is asked to. There is one fork server for each supervising process; it ends with it.
+"""Agent processes that start fast: `multiprocessing`'s fork server has imported all modules and
+forks an agent on request. Each supervising process has one fork server, which ends with it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOST = 255  # multiprocessing's exit code of a process whose fork server has en
 
 
 class ForkedAgent:
-    """An agent's process, used like a `subprocess.Popen`. It ends when this process does."""
+    """An agent's process with the interface of `subprocess.Popen`. It ends with this process."""
 
     def __init__(self, folder: Path) -> None:
         from unweave.node.forked import run
@@ -37,36 +37,36 @@ class ForkedAgent:
                 self._process.start()
         except (OSError, EOFError) as error:
             raise UnweaveError(
-                f"{folder}: the process that starts agents has ended or does not answer ({error}); "
-                "is there enough memory?"
+                f"{folder}: the fork server has ended or does not answer ({error}). "
+                "Fix: check that the machine has free memory, then start again"
             ) from None
         assert self._process.pid is not None
         self.pid = self._process.pid
         self.returncode: int | None = None
-        # A descriptor names this very process, also after its number has been given away.
+        # A pidfd names this process also after its number has been reused.
         try:
             self._handle: int | None = os.pidfd_open(self.pid)
         except ProcessLookupError:
-            self._handle = None  # it has ended already
+            self._handle = None  # the process has ended already
 
     def poll(self) -> int | None:
         if self.returncode is None:
             code = self._process.exitcode
             if code == _LOST and not self._ended():
-                code = None  # the fork server has ended, and the agent goes on
+                code = None  # the fork server has ended, but the agent still runs
             elif code == _LOST:
-                code = -signal.SIGKILL  # nobody knows how
+                code = -signal.SIGKILL  # the true exit code is lost with the fork server
             self.returncode = code
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         end = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
-            left = 0.5 if end is None else end - time.monotonic()
-            if left <= 0.0:
+            remaining = 0.5 if end is None else end - time.monotonic()
+            if remaining <= 0.0:
                 raise subprocess.TimeoutExpired(f"agent {self.pid}", timeout or 0.0)
-            if self._ended(min(0.5, left)):
-                time.sleep(0.005)  # the fork server tells its exit code at once
+            if self._ended(min(0.5, remaining)):
+                time.sleep(0.005)  # the fork server reports the exit code within this time
         return code
 
     def send_signal(self, number: int) -> None:
@@ -81,7 +81,7 @@ class ForkedAgent:
         self.send_signal(signal.SIGKILL)
 
     def close(self) -> None:
-        """Give its descriptors back, once it has ended; its exit code stays."""
+        """Close the descriptors of an ended process; the exit code stays available."""
         self.poll()
         if self._handle is not None:
             os.close(self._handle)
@@ -94,8 +94,8 @@ class ForkedAgent:
 
 @contextlib.contextmanager
 def _no_main() -> Iterator[None]:
-    """multiprocessing would run the main file of this program again in every agent, which would
-    import the command line there."""
+    """Hide `__main__`: multiprocessing would run it again in every agent, and import the command
+    line there."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:

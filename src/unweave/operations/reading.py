@@ -1,7 +1,9 @@
-"""One posterior from many agents: which of their sums to believe, while they run and when stopped.
+"""One posterior from the reports of many agents, running (over their control sockets) or stopped
+(from their stores).
 
-A sum counts only if nobody who was asked knows a tombstone that forbids it. An agent that was away
-does not know the latest erasures: its sum may have the largest stamp and still hold erased data.
+A sum is valid only if no agent that was asked knows a tombstone that forbids it. An agent that was
+down does not know the latest erasures: its sum may have the largest stamp and still hold erased
+data.
 """
 
 from __future__ import annotations
@@ -31,33 +33,27 @@ Reports = Mapping[str, Mapping[str, Any]]  # by agent
 
 _ORDER = ("departed", "unknown", "incomplete", "unconfirmed", "complete")
 WHOLE = ("unconfirmed", "complete")
-FORBIDDEN = "its sum holds what another agent knows to be erased"
-
-
-# ------------------------------------------------------------------------------------ running
+FORBIDDEN = "its sum holds data that another agent knows to be erased"
 
 
 def ask_posteriors(agents: Cluster, within: float | None = None) -> dict[str, dict[str, Any]]:
-    """Everybody's report. If the sums differ, or an erasure was asked for, then with all that the
-    agents know to be erased."""
-    found = _told(agents, within)
+    """The reports of all running agents; with the erasures that they know, if the sums differ or an
+    erasure was requested."""
+    found = _reports(agents, within)
     if len({report.get("digest") for report in found.values()}) > 1 or any(
         report.get("asked") for report in found.values()
     ):
-        found = _told(agents, within, erasures=True)
+        found = _reports(agents, within, erasures=True)
     return found
 
 
-def _told(agents: Cluster, within: float | None, **request: Any) -> dict[str, dict[str, Any]]:
+def _reports(agents: Cluster, within: float | None, **request: Any) -> dict[str, dict[str, Any]]:
     answers = agents.ask_all("posterior", within, **request)
     return {name: answer["posterior"] for name, answer in answers.items()}
 
 
-# ------------------------------------------------------------------------------------ stopped
-
-
 class _Stored(NamedTuple):
-    """An agent that does not run, as a source of reports."""
+    """A stopped agent, as a source of reports."""
 
     state: State | None
     terms: Terms
@@ -65,8 +61,8 @@ class _Stored(NamedTuple):
 
 
 def read_posteriors(agents: Cluster) -> dict[str, dict[str, Any]]:
-    """The reports that the agents would give, from their stores; none if nothing was ever stored.
-    Raises `AgentDown` if a process uses one of the stores: the network is not stopped."""
+    """The reports of stopped agents, from their stores; empty if no agent has stored a state.
+    Raises `AgentDown` if a process uses one of the stores."""
     found: dict[str, dict[str, Any]] = {}
     for name, path in agents.folders.items():
         home = AgentFolder.read(path)
@@ -78,10 +74,10 @@ def read_posteriors(agents: Cluster) -> dict[str, dict[str, Any]]:
     if not found:
         return {}
     out = {name for report in found.values() for name in _out(report)}
-    everybody = set(home.manifest.topology.agents) <= out | found.keys()
+    all_read = set(home.manifest.topology.agents) <= out | found.keys()
     for report in found.values():
-        if report["state"] == "unconfirmed" and everybody:
-            report["state"] = "complete"  # nobody else is there who could know better
+        if report["state"] == "unconfirmed" and all_read:
+            report["state"] = "complete"  # no other agent could know a later erasure
     return found
 
 
@@ -93,7 +89,8 @@ def _look(agents: Cluster, home: AgentFolder) -> State | None:
         name = getattr(cause, "sqlite_errorname", "") if isinstance(cause, sqlite3.Error) else ""
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise AgentDown(
-                f"{agents.root}: {home.config.name} runs and does not answer yet: try again"
+                f"{agents.root}: {home.config.name} runs, but does not answer yet. "
+                "Fix: run the command again"
             ) from None
         raise
 
@@ -105,12 +102,9 @@ def _written(store: Path) -> str:
     return datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-# ----------------------------------------------------------------------------------- choosing
-
-
 def newest(found: Reports) -> dict[str, Any]:
-    """The newest report that is whole and that no tombstone known to any agent forbids, by the
-    stamp of its token; else the one that says most. A network that has halted has none."""
+    """Of the whole reports that no known tombstone forbids, that with the largest stamp; without
+    any, the report that is closest to whole. A halted network has none."""
     for report in found.values():
         if report["state"] == "audit_failed":
             return _plain(report)
@@ -125,7 +119,7 @@ def newest(found: Reports) -> dict[str, Any]:
 
 
 class _Shown(NamedTuple):
-    """A sum as it is reported."""
+    """A reported sum, as `dead` reads it."""
 
     inside: frozenset[int]
     tombs: Tombs
@@ -140,11 +134,11 @@ def _forbidden(
 
     if "digest" not in report or "erasures" not in report:
         return False
-    said = report["erasures"]
+    erasures = report["erasures"]
     shown = _Shown(
         frozenset(of(name) for name in report["included"]),
-        {of(name): Tomb(_ids(ids)) for name, ids in said["carried_out"].items()},
-        _ids(said["carried_out_retrain_epoch"]),
+        {of(name): Tomb(_ids(ids)) for name, ids in erasures["carried_out"].items()},
+        _ids(erasures["carried_out_generation"]),
     )
     return any(
         dead(
@@ -161,12 +155,12 @@ def _withheld(report: Mapping[str, Any]) -> dict[str, Any]:
     return {"state": "unknown", "why": FORBIDDEN, **kept}
 
 
-def _ids(said: Iterable[str]) -> frozenset[bytes]:
-    return frozenset(bytes.fromhex(one) for one in said)
+def _ids(texts: Iterable[str]) -> frozenset[bytes]:
+    return frozenset(bytes.fromhex(text) for text in texts)
 
 
 def _pending(best: Mapping[str, Any], found: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Whose erasure was asked for anywhere, and is not carried out in this sum yet."""
+    """The agents with a requested erasure that this sum does not carry out yet."""
     inside = set(best.get("included", ()))
     done = best.get("erasures", {}).get("carried_out", {})
     asked = {pair for report in found for pair in report.get("asked", {}).items()}
@@ -174,7 +168,7 @@ def _pending(best: Mapping[str, Any], found: Iterable[Mapping[str, Any]]) -> lis
 
 
 def _plain(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is only there to compare."""
+    """The report without the fields that serve only to compare reports."""
     return {key: value for key, value in report.items() if key not in ("asked", "erasures")}
 
 
@@ -183,7 +177,7 @@ def _out(report: Mapping[str, Any]) -> list[str]:
 
 
 def _worth(report: Mapping[str, Any]) -> tuple[bool, list[int], bool, int]:
-    """Whole ones by their age; of the others a nearly whole one tells most."""
+    """Sort key: whole reports by stamp; the others by state and number of agents included."""
     whole = report["state"] in WHOLE
     place = _ORDER.index(report["state"])
     count = [] if whole else [place, len(report.get("included", ()))]
@@ -191,12 +185,9 @@ def _worth(report: Mapping[str, Any]) -> tuple[bool, list[int], bool, int]:
     return whole, count + list(report.get("stamp", ())), fitted, place
 
 
-# ---------------------------------------------------------------------------------- forgotten
-
-
 def ask_forgotten(agents: Cluster) -> dict[str, dict[str, Any]]:
-    """What each agent may not use any more, from the agents that run and the stores of the others;
-    an agent without a store has forgotten nothing."""
+    """The erased data of each agent, from running agents and from the stores of stopped ones. An
+    agent without a store has forgotten nothing."""
     found = {name: answer["forgotten"] for name, answer in agents.ask_all("forgotten").items()}
     for name, path in agents.folders.items():
         if name not in found:

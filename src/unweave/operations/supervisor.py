@@ -23,14 +23,14 @@ from unweave.text import quote
 __all__ = ["Child", "Process", "Supervisor"]
 
 
-_STARTS = 3  # how often an agent that never answered is started again
-_BAD_INPUT = 2  # an agent that exits so will not start until somebody mends its folder
-_PAUSE, _LONG_PAUSE = 10.0, 60.0  # seconds between starts at most; and of those that are wrong
-_TAIL = 64 * 1024  # bytes of a log in which its last line is looked for
+_STARTS = 3  # restarts of an agent that never answered
+_BAD_INPUT = 2  # exit code of an agent that cannot start until its folder is corrected
+_PAUSE, _LONG_PAUSE = 10.0, 60.0  # longest seconds between starts; the same after _BAD_INPUT
+_TAIL = 64 * 1024  # bytes at a log's end that are searched for its last line
 
 
 class Process(Protocol):
-    """A `subprocess.Popen`, or an agent from the fork server."""
+    """The common interface of `subprocess.Popen` and `ForkedAgent`."""
 
     pid: int
 
@@ -42,8 +42,8 @@ class Process(Protocol):
 
 
 class Child:
-    """One agent's process: from the fork server, or, if there is a `prefix`, a new interpreter that
-    this command runs, e.g. ("nice", "-n", "10")."""
+    """One agent's process, from the fork server. With a `prefix`, e.g. ("nice", "-n", "10"), this
+    command runs a new interpreter instead."""
 
     def __init__(self, folder: Path, prefix: tuple[str, ...] = ()) -> None:
         self.folder = folder
@@ -52,10 +52,10 @@ class Child:
         self.process: Process | None = None
         self.restarts = -1
         self.not_before = 0.0
-        self.trouble = ""  # why it last went away, or what keeps it from starting
+        self.trouble = ""  # why the process last ended, or why it cannot start
 
     def start(self) -> None:
-        """Start it. It stops when this process is gone, however it went."""
+        """Start the process. It stops when this process ends, also by SIGKILL."""
         self.restarts += 1
         self.close()
         with (self.folder / LOG_FILE).open("ab") as log:
@@ -64,15 +64,15 @@ class Child:
                 return
             self.process = subprocess.Popen(
                 [*self.prefix, sys.executable, "-m", "unweave.node", "-", str(self.folder)],
-                stdin=subprocess.PIPE,  # its end tells the agent that this process is gone
+                stdin=subprocess.PIPE,  # the agent reads end-of-file when this process ends
                 stdout=log,
                 stderr=log,
                 env={**os.environ, SUPERVISOR: str(os.getpid())},
-                start_new_session=True,  # Ctrl-C reaches the supervisor, which stops in order
+                start_new_session=True,  # Ctrl-C reaches the supervisor only, which stops agents
             )
 
     def close(self) -> None:
-        """Give the descriptors of a process that has ended back; its exit code stays."""
+        """Close the descriptors of an ended process; the exit code stays available."""
         if isinstance(self.process, ForkedAgent):
             self.process.close()
         elif isinstance(self.process, subprocess.Popen) and self.process.stdin is not None:
@@ -86,8 +86,7 @@ class Child:
     def exit_code(self) -> int | None:
         return None if self.process is None else self.process.poll()
 
-    def last_words(self) -> str:
-        """The last line of its log."""
+    def last_log_line(self) -> str:
         try:
             with (self.folder / LOG_FILE).open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
@@ -102,18 +101,18 @@ def _trouble(child: Child, code: int) -> str:
         return "was stopped"
     if code < 0:
         return f"was ended by signal {-code}"
-    words = child.last_words() or f"exit code {code}"
-    return f"cannot start: {words}; `unweave check {quote(child.folder)}` looks for more"
+    line = child.last_log_line() or f"exit code {code}"
+    return f"cannot start: {line}. Fix: run `unweave check {quote(child.folder)}`"
 
 
 class Supervisor:
-    """`with Supervisor(folders) as s: s.ready(30)` — leaves no process behind."""
+    """`with Supervisor(folders) as s: s.ready(30)` — stops all processes at the end."""
 
     def __init__(self, folders: list[Path], *, restart: bool = True) -> None:
         children = [Child(folder) for folder in folders]
         self.children = {child.name: child for child in children}
         self.restart = restart
-        self._opened = False  # whether everybody was ready once
+        self._opened = False  # whether all agents were ready once
 
     def __enter__(self) -> Self:
         try:
@@ -133,8 +132,8 @@ class Supervisor:
         self.stop()
 
     def look(self) -> None:
-        """Start again what has died, with growing pauses. A folder that is wrong ends a beginning;
-        once everybody has been ready, it is one agent's trouble, and the others go on."""
+        """Restart ended processes, with growing pauses. Until all agents were ready once, a wrong
+        folder is an error; later it is that agent's `trouble`, and the others continue."""
         for child in self.children.values():
             code = child.exit_code
             if code is None:
@@ -149,12 +148,12 @@ class Supervisor:
                 child.start()
 
     def troubles(self, down: Iterable[str]) -> dict[str, str]:
-        """Of those that do not answer: why."""
+        """Why the agents `down` do not answer, where that is known."""
         found = {name: self.children[name].trouble for name in down if name in self.children}
         return {name: why for name, why in found.items() if why}
 
     def ready(self, timeout: float) -> None:
-        """Wait until every agent answers its operator."""
+        """Wait until every agent answers on its control socket."""
         waiting = set(self.children)
         end = time.monotonic() + timeout
         while waiting and time.monotonic() < end:
@@ -168,33 +167,32 @@ class Supervisor:
                 if child.restarts >= _STARTS and child.exit_code is not None:
                     raise UnweaveError(
                         f"{name} does not start, after {_STARTS + 1} attempts: "
-                        f"{child.last_words()}; `unweave check {quote(child.folder)}` looks for "
-                        "more"
+                        f"{child.last_log_line()}. Fix: run `unweave check {quote(child.folder)}`"
                     )
             if waiting:
                 time.sleep(0.05)
         if waiting:
             first = self.children[sorted(waiting)[0]]
             raise UnweaveError(
-                f"{', '.join(sorted(waiting))} did not start within {timeout:g} s; the last line "
-                f"of {first.folder / LOG_FILE}: {first.last_words() or 'nothing'}"
+                f"{', '.join(sorted(waiting))} did not start within {timeout:g} s. Fix: look at "
+                f"{first.folder / LOG_FILE}; last line: {first.last_log_line() or 'none'}"
             )
         self._opened = True
 
-    def stop(self, timeouts: float = 10.0) -> None:
-        """SIGTERM to everybody at once, then wait; SIGKILL to those who do not listen."""
+    def stop(self, timeout: float = 10.0) -> None:
+        """Send SIGTERM to all processes, wait, then send SIGKILL to those that still run."""
         alive = [
             c.process for c in self.children.values() if c.process and c.process.poll() is None
         ]
         for process in alive:
             process.terminate()
-            process.send_signal(signal.SIGCONT)  # one that is frozen hears it only when it wakes
-        end = time.monotonic() + timeouts
+            process.send_signal(signal.SIGCONT)  # a stopped process handles SIGTERM after this
+        end = time.monotonic() + timeout
         try:
             for process in alive:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(max(0.1, end - time.monotonic()))
-        finally:  # also if Ctrl-C comes a second time
+        finally:  # also after a second Ctrl-C
             for process in alive:
                 if process.poll() is None:
                     process.kill()

@@ -1,4 +1,8 @@
-"""Votes that an agent is gone, of all the agents whose folders are here."""
+"""Votes that an agent has departed, cast by all agents whose folders are in DIR.
+
+An agent votes only if it has not heard the departed agent for `timeouts.loss` seconds. Voters that
+heard it more recently are asked again after that time, while votes are missing.
+"""
 
 from __future__ import annotations
 
@@ -17,43 +21,43 @@ from unweave.operations.cluster import LOOK, Cluster, TimedOut, wait_until
 from unweave.protocol.token import request_id
 from unweave.text import quote
 
-__all__ = ["VoteCount", "collect_votes", "told"]
+__all__ = ["VoteCount", "collect_votes", "describe_refusals"]
 
 
-_NEWS = 10.0  # seconds for a vote to get around
-_LEAST = 1.0  # seconds for a voter to answer, however late it is
-_MARGIN = 0.2  # a status rounds its seconds
+_NEWS = 10.0  # seconds: timeout for a vote to reach the other agents by gossip
+_LEAST = 1.0  # seconds that each voter has to answer, also at the end of the timeout
+_MARGIN = 0.2  # seconds: a status rounds its times
 
 
 class VoteCount(NamedTuple):
-    """How it went here. Votes of other places are in the report of the erasure."""
+    """The votes of the agents of DIR. The report of the erasure counts all votes."""
 
     request: str
-    asker: str  # who can say how far it is
-    refused: dict[str, str]  # why
+    asker: str  # an agent that voted, and reports the erasure's progress
+    refused: dict[str, str]  # agent that did not vote → why
 
 
 def collect_votes(
     agents: Cluster, name: str, timeout: float, tell: Callable[[str], None] = lambda _: None
 ) -> VoteCount:
-    """Every agent here votes that `name` is gone, unless it hears it. Who has heard it a moment ago
-    is asked again when that is long enough ago, as long as votes are missing and there is time."""
+    """Ask every agent of DIR to vote that `name` has departed, until a quorum has voted, waiting
+    helps no more, or the timeout is reached."""
     agents.any()
     end = time.monotonic() + timeout
     statuses = agents.statuses(min(LOOK, timeout))
     if name in statuses:
         raise UnweaveError(
-            f"{name} answers here: it is not gone. Ask it: "
+            f"{name} answers, so it has not departed. Fix: ask {name} itself with "
             f"`unweave forget {quote(agents.root)} {quote(name)}`"
         )
     if name in agents.silent and lives(agents.silent[name]):
-        tell(f"{name} may come back: {asleep(agents.silent[name])}; with enough votes it is out")
-    left = {gone for status in statuses.values() for gone in status.get("departed", ())}
-    voters = [voter for voter in statuses if voter not in left]
+        tell(f"{name} may come back: {asleep(agents.silent[name])}; a quorum of votes removes it")
+    departed = {agent for status in statuses.values() for agent in status.get("departed", ())}
+    voters = [voter for voter in statuses if voter not in departed]
     if not voters:
         raise UnweaveError(
-            f"nobody here can vote that {name} is gone: every agent that answers has left the "
-            f"network itself; other operators vote with `unweave vote AGENT_DIR {quote(name)}`"
+            f"no agent of {agents.root} can vote on {name}: those that answer have departed "
+            f"themselves. Fix: other operators vote with `unweave vote AGENT_DIR {quote(name)}`"
         )
     manifest = AgentFolder.read(next(iter(agents.folders.values()))).manifest
     quorum = manifest.terms().quorum
@@ -69,30 +73,31 @@ def collect_votes(
         if not early:
             break
         delay = max(early.values())
-        heard = told({voter: refused[voter] for voter in early})  # the others wait for these
+        heard = describe_refusals({voter: refused[voter] for voter in early})
         when = (
-            f"{heard}; votes that {name} is gone count when nothing was heard of it for "
+            f"{heard}; an agent votes after it has not heard {name} for "
             f"{manifest.timeouts.loss:g} s (timeouts.loss of network.toml)"
         )
         if time.monotonic() + delay > end:
             if len(refused) < len(voters):
                 break
             raise TimedOut(
-                f"nobody here votes that {name} is gone yet: {when}: ask again in "
-                f"{math.ceil(delay)} s, or wait longer (--timeout)"
+                f"no votes yet that {name} has departed: {when}. Fix: run the command again in "
+                f"{math.ceil(delay)} s, or raise --timeout"
             )
         tell(f"{when}: asking again in {math.ceil(delay)} s")
         time.sleep(delay)
     if len(refused) == len(voters):
-        raise UnweaveError(f"nobody here votes that {name} is gone: {told(refused)}")
+        raise UnweaveError(f"no votes that {name} has departed: {describe_refusals(refused)}")
     return VoteCount(request, next(voter for voter in voters if voter not in refused), refused)
 
 
 def _round(
     agents: Cluster, topology: Topology, voters: list[str], name: str, request: str, end: float
 ) -> dict[str, str]:
-    """Who refuses, and why. The neighbours of `name` are asked at the same time (each of them calls
-    it first, and waits for its timeouts), then the others."""
+    """Ask `voters` once; return those that do not vote, and why. The neighbours of `name` are asked
+    first and in parallel, because each of them calls `name` and waits for a timeout. The others
+    vote only after they know of a neighbour's vote."""
     near = {topology.agents[k] for k in topology.adjacency[topology.index(name)]}
     answers: dict[str, str] = {}
     for group in (
@@ -100,7 +105,7 @@ def _round(
         [voter for voter in voters if voter not in near],
     ):
         if group and any(not why for why in answers.values()):
-            _tell_the_others(agents, name, group, end)
+            _await_votes(agents, name, group, end)
         answers |= _votes(agents, group, name, request, end)
     return {voter: why for voter, why in answers.items() if why}
 
@@ -108,8 +113,9 @@ def _round(
 def _early(
     agents: Cluster, voters: list[str], name: str, began: float, loss: float
 ) -> dict[str, float]:
-    """Who has heard `name` lately, and for how many seconds that still counts; nobody, if to wait
-    is of no use: whoever has heard it since the votes began will hear it again."""
+    """The voters that heard `name` less than `loss` seconds ago, with the seconds until they vote;
+    empty if a voter heard `name` after the votes began: it will hear it again, so waiting does not
+    help."""
     early = {}
     for voter in voters:
         status = (agents.again(voter, "status", within=LOOK) or {}).get("status", {})
@@ -128,21 +134,21 @@ def _votes(
     if not voters:
         return {}
     with ThreadPoolExecutor(min(32, len(voters))) as voting:
-        words = voting.map(lambda voter: _word(agents, voter, name, request, end), voters)
-        return dict(zip(voters, words, strict=True))
+        reasons = voting.map(lambda voter: _vote(agents, voter, name, request, end), voters)
+        return dict(zip(voters, reasons, strict=True))
 
 
-def _tell_the_others(agents: Cluster, name: str, voters: list[str], end: float) -> None:
-    """Who is no neighbour seconds a neighbour's vote: wait until it has heard of one."""
-    for left in wait_until(min(_NEWS, end - time.monotonic())):
-        answers = [agents.again(voter, "status", within=min(LOOK, left)) for voter in voters]
+def _await_votes(agents: Cluster, name: str, voters: list[str], end: float) -> None:
+    """Wait until each of `voters` knows a vote on `name`."""
+    for remaining in wait_until(min(_NEWS, end - time.monotonic())):
+        answers = [agents.again(voter, "status", within=min(LOOK, remaining)) for voter in voters]
         known = [(answer or {}).get("status", {}) for answer in answers]
         if all(status.get("votes", {}).get(name) for status in known):
             return
 
 
-def told(refused: dict[str, str]) -> str:
-    """Who refused, and why; those with the same reason together."""
+def describe_refusals(refused: dict[str, str]) -> str:
+    """The agents that did not vote, grouped by reason."""
     reasons: dict[str, list[str]] = {}
     for voter, why in refused.items():
         reasons.setdefault(why, []).append(voter)
@@ -150,7 +156,7 @@ def told(refused: dict[str, str]) -> str:
 
 
 def _request(index: int, name: str, statuses: list[dict[str, Any]]) -> str:
-    """The request that somebody has voted for already, or a new one: votes must be for the same."""
+    """The id of a request that has votes already, or a new id: all votes must name the same one."""
     for status in statuses:
         known = status.get("departed_requests", {}).get(name)
         if known is not None:
@@ -158,8 +164,8 @@ def _request(index: int, name: str, statuses: list[dict[str, Any]]) -> str:
     return request_id(index, secrets.token_bytes(12)).hex()
 
 
-def _word(agents: Cluster, voter: str, name: str, request: str, end: float) -> str:
-    """Empty if it votes; otherwise why it does not."""
+def _vote(agents: Cluster, voter: str, name: str, request: str, end: float) -> str:
+    """Ask one voter; return why it does not vote, or "" if it votes."""
     try:
         within = max(_LEAST, end - time.monotonic())
         answer = agents.again(voter, "vote", within=within, agent=name, request=request)

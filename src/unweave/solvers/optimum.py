@@ -1,4 +1,4 @@
-"""The best q of the family, given all data at once: what federated learning can reach at most."""
+"""The best q of the family, given all data at once: the optimum for federated learning."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def optimum(model: LossModel, data: Floats, rounds: int = 200) -> Floats:
     if not info.get("residual", np.inf) < 1e4 * CONVERGED:
         raise SolverError(
             f"{model.name}: the optimum was not reached in {rounds} rounds "
-            f"(residual KL {info.get('residual', np.nan):.3g}); allow more rounds"
+            f"(residual KL {info.get('residual', np.nan):.3g}). Fix: allow more rounds"
         )
     return eta0 + factor

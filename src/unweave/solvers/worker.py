@@ -1,4 +1,4 @@
-"""One agent's statistics: what the protocol asks, answered by a model and a solver.
+"""One agent's statistics: a model and a solver answer the protocol's questions.
 
 The same worker answers in a Federation, in a simulation with faults and in a real process.
 """
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 
 def record_key(index: int, version: int = 0) -> bytes:
-    """How a record is named where its owner's numbering is all there is: its row, 16 bytes.
+    """The key of a record without a key column: its row number, 16 bytes.
 
     `version` counts the owner's data sets: row 3 of new data is another record than the old row 3.
     """
@@ -36,7 +36,7 @@ class ModelWorker:
 
     `tolerance` is tol/K² of the stop rule: a solve that moves q by less (in KL) keeps the factor;
     None never keeps (the paper's rule). `retrain_above`: a removal that moves q by more asks
-    everybody to start from zero.
+    all agents to start from zero.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class ModelWorker:
         self._shard = shard
 
     def replace(self, shard: Shard) -> None:
-        """New data. The numbering of records starts anew; what was dropped of the old stays so."""
+        """Replace the data. The numbering of records starts again; earlier drops stay valid."""
         self.whole = self._shard = shard
         self.version += 1
         self._dropped = frozenset()
 
     def shard(self, dropped: frozenset[bytes]) -> Shard:
-        """The rows that are left."""
+        """The remaining rows."""
         if dropped != self._dropped:
             keys = [divmod(int.from_bytes(key, "big"), 1 << 64) for key in dropped]
             here = [i for version, i in keys if version == self.version and i < self.whole.n]
@@ -74,7 +74,7 @@ class ModelWorker:
             self._dropped = dropped
         return self._shard
 
-    # ------------------------------------------------------------------------------ the answers
+    # the answers
 
     def solve(self, work: Solve) -> SolveResult:
         shard = self.shard(work.dropped)
@@ -86,8 +86,8 @@ class ModelWorker:
         if self.tolerance is not None and not self.model.inside(
             cavity if start is None else cavity + start
         ):
-            # The sum may lie outside the domain until the others are in (a rebuilt token), or since
-            # somebody left: start from the cavity alone, or stay out.
+            # The sum may be outside the domain while agents are missing (a rebuilt token) or after
+            # one has departed: start from the cavity alone, or stay out.
             if not self.model.inside(cavity):
                 return SolveResult(None)
             start = None
@@ -100,8 +100,8 @@ class ModelWorker:
         return SolveResult(units)
 
     def _nothing(self, work: Solve) -> SolveResult:
-        """No rows are left. A conjugate agent is out; elsewhere its factor is zero (t_k = 1), for
-        the others would wait for one that is out as for one that is late."""
+        """The answer without rows. In a conjugate model the agent is out; in another model its
+        factor is zero (t_k = 1), because the others would wait for an agent that is out."""
         if work.cavity is None:
             return SolveResult(None)
         kept = work.current is not None and not work.current.any()
@@ -143,7 +143,7 @@ class ModelWorker:
 
 
 def influence(model: Model, eta: Ints, factor: Ints) -> float:
-    """KL(q ‖ q without the factor); infinite if nothing proper is left without it."""
+    """KL(q ‖ q without the factor); infinite if q without the factor is improper."""
     without = model.grid.decode(model.grid.subtract(eta, factor))
     if not model.family.margin(without) > 0.0:
         return float("inf")

@@ -58,7 +58,7 @@ class LocalNetwork:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, all different."""
+    """Free ports, all different."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

@@ -43,8 +43,8 @@ LEAVER = f"a{AGENTS}"
 
 
 @dataclass(frozen=True)
-class Scenario:
-    """One column of the figure: who leaves, how everybody learns, and for how many iterations."""
+class FigureColumn:
+    """One column of the figure: the forgotten agent, the solver, and the number of iterations."""
 
     name: str
     last: float  # the mean of agent 10's records
@@ -62,10 +62,10 @@ class Scenario:
 _NOISY, _EXACT = Method("reinforce", RHO, 10), Method("exact", None, 1)
 _HOWS = ("subtract", "refine", "retrain")
 CASES = (
-    Scenario("paper", THETA, _NOISY, 800, _HOWS[::2]),
-    Scenario("drop", THETA_DROP, _NOISY, 800, _HOWS[::2]),
-    Scenario("similar", THETA, _EXACT, 300, _HOWS),
-    Scenario("dissimilar", THETA_OTHER, _EXACT, 300, _HOWS),
+    FigureColumn("paper", THETA, _NOISY, 800, _HOWS[::2]),
+    FigureColumn("drop", THETA_DROP, _NOISY, 800, _HOWS[::2]),
+    FigureColumn("similar", THETA, _EXACT, 300, _HOWS),
+    FigureColumn("dissimilar", THETA_OTHER, _EXACT, 300, _HOWS),
 )
 
 _LINES = {
@@ -222,7 +222,7 @@ def _notes(replicas: int, results: dict[str, Any]) -> list[str]:
     return notes
 
 
-def draw_case(axes: Any, report: Report, reduction: str, case: Scenario) -> None:
+def draw_case(axes: Any, report: Report, reduction: str, case: FigureColumn) -> None:
     """One panel: KL to the posterior without agent 10, from the request on."""
     table = report.table.where(reduction=reduction, case=case.name)
     for how, line in _LINES.items():

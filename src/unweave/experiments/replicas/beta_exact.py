@@ -63,7 +63,7 @@ def learn_exact(
     units: Ints,
     shortened: Ints,
 ) -> None:
-    """`beta_exponential.learn` for the estimator "exact", a fixed rho, and nobody to forget."""
+    """`beta_exponential.learn` for the estimator "exact" and a fixed rho, without forgetting."""
     unit1, unit2, cool = 1.0 / scale[0], 1.0 / scale[1], 1.0 / alpha
     count, replicas = data.shape[1], path.shape[0]
     factor = np.zeros((_BLOCK, count, 2), dtype=np.int64)

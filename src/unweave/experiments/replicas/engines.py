@@ -259,7 +259,7 @@ def _find_outside(
     """Mark where q does not exist: the others' factors were fitted with the forgotten present, so
     the sum without it may leave the domain. An error if no replica is left; `why`: a failed solve.
     """
-    # Nobody can learn outside: while all learn, a replica that has left fails or is at its end.
+    # No agent can learn outside the domain: while all learn, a replica outside it fails or ends.
     some = forgotten.any() | run.outside.any(axis=1) | ~model.inside(run.units[:, -1])
     rows = np.flatnonzero(some)
     run.outside[rows] |= ~model.inside(run.units[rows])

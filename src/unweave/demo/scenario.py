@@ -1,4 +1,4 @@
-"""What happens in the demonstration, in memory: what real agents must arrive at as well."""
+"""The demonstration in memory: the reference that the real agents must reproduce bit for bit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unweave.graph import Topology, graphs
 from unweave.models import BetaBernoulli, LinearRegressionUnknownNoise, Model, Posterior
 from unweave.sharding import partition
 
-__all__ = ["FEATURES", "HOSPITALS", "Stage", "Story", "models", "tell"]
+__all__ = ["FEATURES", "HOSPITALS", "Scenario", "Stage", "models", "run_scenario"]
 
 
 HOSPITALS = ("harbour", "hillside", "lakeview", "old town", "university")
@@ -29,7 +29,7 @@ _ROADS = (  # a ring with one short cut
     ("hillside", "university"),
 )
 
-# Feature → (centre, unit), fixed in advance: what is computed from the data cannot be unlearned.
+# Feature → (centre, unit), fixed in advance: a scale computed from the data cannot be unlearned.
 FEATURES = {
     "mean_radius": (14.0, 3.5),
     "mean_texture": (19.0, 4.0),
@@ -44,7 +44,7 @@ Columns = dict[str, NDArray[Any]]
 
 
 def models() -> dict[str, Model]:
-    """What is learned, by its title."""
+    """The two models of the demonstration, by title."""
     return {
         "share of malignant diagnoses": BetaBernoulli(a=1, b=1),
         "diagnosis from cell features": LinearRegressionUnknownNoise(
@@ -55,7 +55,7 @@ def models() -> dict[str, Model]:
 
 @dataclass(frozen=True)
 class Stage:
-    """One model: what was known before forgetting, after it, and by those who never had it."""
+    """One model: its posterior before forgetting, after it, and of a network without the data."""
 
     title: str
     before: Posterior
@@ -68,13 +68,13 @@ class Stage:
 
     @property
     def exact(self) -> bool:
-        """Forgotten is, bit for bit, never had; and everybody has attested that sum."""
+        """After forgetting equals never had, bit for bit; and all agents have attested that sum."""
         return self.after == self.never and self.audit.digest == self.never.digest
 
 
 @dataclass(frozen=True)
-class Story:
-    """A data set, a graph, who was forgotten, and one chapter per model."""
+class Scenario:
+    """The data, the graph, the forgotten hospital and patients, and one stage per model."""
 
     seed: int
     graph: Topology
@@ -82,16 +82,17 @@ class Story:
     malignant: Mapping[str, int]
     forgotten: str
     withdrawn: Mapping[str, tuple[int, ...]]  # hospital → ids of patients
-    files: Mapping[str, Columns]  # what each hospital keeps: ids, features, diagnosis
-    chapters: tuple[Stage, ...]
+    files: Mapping[str, Columns]  # hospital → its private table: ids, features, diagnosis
+    stages: tuple[Stage, ...]
 
     @property
     def exact(self) -> bool:
-        return all(chapter.exact for chapter in self.chapters)
+        return all(stage.exact for stage in self.stages)
 
 
-def tell(seed: int = 3, tick: Callable[[str], None] = lambda done: None) -> Story:
-    """Learn, forget, audit and compare, with every model; `tick` hears what has just been done."""
+def run_scenario(seed: int = 3, tick: Callable[[str], None] = lambda done: None) -> Scenario:
+    """Learn, forget, audit and compare with every model. `tick` is called after each step with a
+    description of it."""
     data = load("breast_cancer")
     shards: dict[str, Columns] = partition(
         data, HOSPITALS, how="dirichlet", seed=seed, labels=data["diagnosis"], concentration=2.0
@@ -103,11 +104,11 @@ def tell(seed: int = 3, tick: Callable[[str], None] = lambda done: None) -> Stor
     }
     tick("five hospitals have learned")
     first = next(iter(networks.values()))
-    forgotten = next(iter(first.influence()))  # the one that matters most
+    forgotten = next(iter(first.influence()))  # the most influential
     largest = max((n for n in shards if n != forgotten), key=lambda n: len(shards[n]["id"]))
     rows = np.sort(np.random.default_rng(seed).permutation(len(shards[largest]["id"]))[:_PATIENTS])
     withdrawn = {largest: tuple(int(i) for i in shards[largest]["id"][rows])}
-    chapters = []
+    stages = []
     for title, network in networks.items():
         before, influence = network.posterior, network.influence()
         network.forget(forgotten, progress=False)
@@ -117,7 +118,7 @@ def tell(seed: int = 3, tick: Callable[[str], None] = lambda done: None) -> Stor
         audit = network.audit(progress=False)
         never = _never_had(network.model, shards, forgotten, largest, rows, seed)
         tick(f"audited, and compared with a network that never had them: {title}")
-        chapters.append(
+        stages.append(
             Stage(
                 title,
                 before,
@@ -129,7 +130,7 @@ def tell(seed: int = 3, tick: Callable[[str], None] = lambda done: None) -> Stor
                 steps,
             )
         )
-    return Story(
+    return Scenario(
         seed,
         graph,
         {name: len(part["id"]) for name, part in shards.items()},
@@ -137,12 +138,12 @@ def tell(seed: int = 3, tick: Callable[[str], None] = lambda done: None) -> Stor
         forgotten,
         withdrawn,
         _files(shards),
-        tuple(chapters),
+        tuple(stages),
     )
 
 
 def _files(shards: Mapping[str, Columns]) -> dict[str, Columns]:
-    """A hospital's private file: its patients' ids beside what the regression reads."""
+    """Each hospital's private file: the patients' ids and the columns of the regression."""
     view = _view(shards, models()["diagnosis from cell features"])
     return {name: {"id": part["id"], **view[name]} for name, part in shards.items()}
 
@@ -155,18 +156,19 @@ def _never_had(
     rows: NDArray[np.intp],
     seed: int,
 ) -> Posterior:
-    """Another network, on another graph with another walk, that never saw what was forgotten."""
-    rest = {name: part for name, part in shards.items() if name != forgotten}
-    rest[owner] = {column: np.delete(part, rows) for column, part in rest[owner].items()}
+    """The posterior of a network without the forgotten data, on another graph, with another
+    walk."""
+    kept = {name: part for name, part in shards.items() if name != forgotten}
+    kept[owner] = {column: np.delete(part, rows) for column, part in kept[owner].items()}
     return (
-        Federation(model, _view(rest, model), "complete", seed=seed + 1)
+        Federation(model, _view(kept, model), "complete", seed=seed + 1)
         .learn(progress=False)
         .posterior
     )
 
 
 def _view(shards: Mapping[str, Columns], model: Model) -> dict[str, Any]:
-    """The columns that a model reads, features in their fixed units."""
+    """The columns that `model` reads, features in their fixed units."""
     if isinstance(model, BetaBernoulli):
         return {name: part["diagnosis"] for name, part in shards.items()}
     return {
