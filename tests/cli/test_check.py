@@ -77,7 +77,7 @@ BROKEN = {
     "unknown data key": (toml("key =", "kee ="), "settings", "unknown key",
                          "did you mean key?"),
     "no name": (toml('name = "a1"\n', ""), "settings", "name is missing", "add it"),
-    "not toml": (toml('"a1"', "a1"), "settings", "not TOML", "mend"),
+    "not toml": (toml('"a1"', "a1"), "settings", "not TOML", "correct"),
     "no manifest": (lambda h: (h / "network.toml").unlink(), "settings", "network.toml: no such",
                     "copy the network's manifest"),
     "no port": (setting('listen = "127.0.0.1"'), "address", "not an address",

@@ -483,11 +483,11 @@ def check_sum(token, states, run: Scenario) -> None:
         units = run.lost.get((k, revision))
         if units is None:
             assert owner is not None, "P3: included before its owner had a disk"
-            factor = owner.factor(revision)
+            factor = owner.own.factor(revision)
             if factor is None:
                 # Older than what is kept, or forbidden by now; never newer than what is durable.
-                assert revision.counter <= owner.counter, "P3"
-                old = owner.factors and revision < owner.factors[-1].revision
+                assert revision.counter <= owner.own.counter, "P3"
+                old = owner.own.factors and revision < owner.own.factors[-1].revision
                 assert old or dead(token, owner.known.tombs, owner.known.retrain_epoch), "P2"
                 return
             units = factor.units

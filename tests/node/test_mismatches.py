@@ -64,7 +64,7 @@ def test_a_mismatch_while_the_audit_waits_is_an_error(tmp_path):
     with pytest.raises(UnweaveError, match=r"found at a1\).*halted"):
         audited(Net(tmp_path / "5", lambda name, asked: ["a2", "a1"] if asked > 2 else ["a2"]))
     halted = Net(tmp_path / "6", lambda name, asked: ["a2", "a2"])
-    with pytest.raises(UnweaveError, match="audit_failed"):
+    with pytest.raises(UnweaveError, match="network has halted"):
         audited(halted)
 
 
@@ -199,7 +199,7 @@ def test_a_network_that_has_halted_serves_no_posterior(tmp_path):
         assert 'unweave_included_agents{agent="a1"} 0.0\n' in text
         asked = unweave("audit", net.root)
         assert asked.code == 1
-        assert "Look at what can change numbers" in " ".join(asked.err.split())
+        assert "Fix: check every agent's log" in " ".join(asked.err.split())
         # To start again, or to lose one store, lifts nothing.
         net.stop(*net.names)
         stopped = unweave("posterior", net.root, "--json")

@@ -31,11 +31,11 @@ def tombstone(
     signer=None,
     whole=False,
     rows=(1,),
-    run=None,
+    network_id=None,
     remembered=0,
 ):
     body = {
-        "network_id": wire.terms.network_id.hex() if run is None else run,
+        "network_id": wire.terms.network_id.hex() if network_id is None else network_id,
         "agent": agent,
         "whole": whole,
         "request": (request_id(agent, b"q" * 12) if request is None else request).hex(),

@@ -233,7 +233,7 @@ def audit_and_wait(
         tell(f"auditing: {attested} of {required} have attested")
     check(agents.statuses(_LEAST).values())
     raise TimedOut(
-        f"the audit was not complete in time: {attested} of {size - len(last.get('left', ()))} "
+        f"the audit was not complete in time: {attested} of {size - len(last.get('departed', ()))} "
         f"agents have attested; waiting for {stall_report(agents) or 'the token'}. "
         "Or raise --timeout"
     )
