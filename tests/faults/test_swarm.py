@@ -142,9 +142,5 @@ def test_processes_die_at_every_kind_of_point() -> None:
 def test_an_unknown_profile_is_named() -> None:
     from unweave.errors import ConfigError
 
-<<<<<<< HEAD
-    with pytest.raises(ConfigError, match=r"no fault profile 'fog'. Fix: choose one of calm"):
-=======
     with pytest.raises(ConfigError, match=r"no fault profile 'fog'\. Fix: choose one of calm"):
->>>>>>> pa
         profile("fog")
