@@ -54,7 +54,7 @@ class Machine(RuleBasedStateMachine):
         forget=st.sampled_from(["seek", "walk"]),
         compact_after=st.sampled_from([1, 2, 32]),
     )
-    def begin(self, graph: str, conjugate: bool, schedule: str, forget: str, chapter: int) -> None:
+    def begin(self, graph: str, conjugate: bool, schedule: str, forget: str, compact_after: int) -> None:
         size, edges = GRAPHS[graph]
         self.wire = Wire(
             size,
@@ -62,7 +62,7 @@ class Machine(RuleBasedStateMachine):
             conjugate=conjugate,
             schedule=schedule,
             forget=forget,
-            compact_after=chapter,
+            compact_after=compact_after,
             max_passes=8,
         )
         self.size = size
