@@ -1,7 +1,7 @@
-"""Checks of a user's arguments: a value of the right kind, or an error with the fix.
+"""Checks of a user's arguments: each returns a value of the right type, or raises ConfigError.
 
-NumPy's scalars count as the Python numbers they stand for; text, truth values and fractions of
-whole numbers are refused where they are given, not where they would later break something.
+NumPy scalars count as Python numbers. Text and truth values are not numbers, and floats are not
+whole numbers.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def generator(n: Any, seed: Any) -> np.random.Generator:
 
 
 def seed_number(value: Any) -> int:
-    """A seed: any whole number, so that a run can be repeated."""
+    """A seed: any whole number."""
     if not is_whole(value):
         raise ConfigError(
             f"seed = {shown(value)}: expected a whole number, which makes the run repeatable; "

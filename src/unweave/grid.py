@@ -1,8 +1,8 @@
-"""The integer grid on which factors live.
+"""The integer grid of the factors.
 
 Component j of a natural parameter is an int64 multiple of 2^-q_j. Integer sums are exact and do not
 depend on their order, so subtracting a factor undoes adding it, bit for bit. Floating-point sums do
-not have this property; everything that is ever added to a token goes through this file.
+not have this property, so every value that is added to a token is encoded here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LIMIT = 2**63 - 1
 
 
 def digest(units: Ints) -> bytes:
-    """SHA-256 of the little-endian int64 bytes: the name of a grid point."""
+    """SHA-256 of the little-endian int64 bytes: the id of a grid point."""
     return sha256(units.astype("<i8", copy=False).tobytes()).digest()
 
 
@@ -96,7 +96,7 @@ class Grid:
         return result
 
     def add(self, a: Ints, b: Ints) -> Ints:
-        """a + b, refusing to wrap. NumPy wraps int64 silently, so the signs are checked."""
+        """a + b, or GridOverflow. NumPy wraps int64 silently, so the signs are checked."""
         total = a + b
         # The sum has wrapped where it differs in sign from both of its terms.
         if np.bitwise_and(a ^ total, b ^ total).min() < 0:
@@ -105,7 +105,7 @@ class Grid:
         return total
 
     def subtract(self, a: Ints, b: Ints) -> Ints:
-        """a − b, refusing to wrap."""
+        """a − b, or GridOverflow."""
         total = a - b
         if np.bitwise_and(a ^ b, a ^ total).min() < 0:
             wrapped = ((a ^ b) & (a ^ total)) < 0
@@ -113,13 +113,13 @@ class Grid:
         return total
 
     def total(self, records: Ints) -> Ints:
-        """Sum over the first axis, refusing to wrap; exact for any order and any chunking."""
+        """Sum over the first axis, or GridOverflow; exact for any order and any chunking."""
         if records.shape[0] == 0:
             return self.zeros()
         return self.units(exact_sum(records))
 
     def units(self, integers: Sequence[int]) -> Ints:
-        """Unbounded integers as grid units, refusing what does not fit."""
+        """Unbounded integers as grid units, or GridOverflow."""
         for j, v in enumerate(integers):
             if abs(v) > LIMIT:
                 raise GridOverflow(self._overflow(j))

@@ -1,7 +1,7 @@
-"""SciPy's special functions, imported when the first one is called.
+"""`scipy.special` and `scipy.linalg`, imported on the first use of one of their functions.
 
-Importing the models calls none, nor does building one whose prior lies on the grid. Loading SciPy
-is a quarter of the CPU time of `unweave verify`, which rarely needs it.
+Importing the models uses no function, nor does building a model whose prior lies on the grid.
+Loading SciPy takes a quarter of the CPU time of `unweave verify`, which rarely needs it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["linalg", "special"]
 
 
 class _Module:
-    """Stands for a module until it is used; each name is looked up once."""
+    """A proxy that imports the module on first use; each name is looked up once."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,7 +1,7 @@
 """Immutable containers: a changed copy shares most of its memory with the original.
 
 A token has an entry for each of the K agents, and every agent keeps the last token that it sent. A
-changed entry makes a new value that shares all but O(log K) of the old one, so that K agents in one
+change creates a new value that shares all but O(log K) of the old value, so that K agents in one
 process need O(K log K) memory in total, not K².
 """
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 _BITS = 5  # a node of a vector has 32 places
 _PLACE = (1 << _BITS) - 1
-_WORD = 1024  # bits of a bitmap's word: a small network needs one
+_WORD = 1024  # bits per word of a bitmap: a small network needs one word
 
 
 class Vector(Sequence[T]):
@@ -29,14 +29,14 @@ class Vector(Sequence[T]):
     def __init__(self, values: Iterable[T] = ()) -> None:
         level: tuple[Any, ...] = tuple(values)
         self._size = len(level)
-        self._shift = 0  # of an index, to find its place in the root
+        self._shift = 0  # bits to shift an index by to find its place in the root
         while len(level) > 1 << _BITS:
             level = tuple(level[i : i + (1 << _BITS)] for i in range(0, len(level), 1 << _BITS))
             self._shift += _BITS
         self._root = level
 
     def set(self, index: int, value: T) -> Vector[T]:
-        """A copy with another value at one index."""
+        """A copy with `value` at `index`."""
         if not 0 <= index < self._size:
             raise IndexError(f"index {index}, length {self._size}")
         new: Vector[T] = object.__new__(Vector)
@@ -49,7 +49,7 @@ class Vector(Sequence[T]):
     @overload
     def __getitem__(self, index: slice) -> tuple[T, ...]: ...
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
-        if not self._shift:  # a small network: a tuple
+        if not self._shift:  # a small network: the root is a tuple of values
             found: T | tuple[T, ...] = self._root[index]
             return found
         if isinstance(index, slice):
@@ -143,11 +143,11 @@ class Bitmap(Set[int]):
         """O(len(other)): usually a few agents are added to many."""
         return reduce(Bitmap.plus, other, self)
 
-    def _flipped(self, k: int, more: int) -> Bitmap:
+    def _flipped(self, k: int, change: int) -> Bitmap:
         new: Bitmap = object.__new__(Bitmap)
         word = k // _WORD
         new._words = self._words.set(word, self._words[word] ^ 1 << k % _WORD)
-        new._size = self._size + more
+        new._size = self._size + change
         return new
 
     def __contains__(self, k: object) -> bool:
@@ -191,8 +191,8 @@ class Stack(Sequence[int]):
     __slots__ = ("_below", "_size", "root", "top")
 
     _below: Stack | None
-    root: int | None  # the first one; None: the stack is empty
-    top: int | None  # the last one
+    root: int | None  # the first number; None: the stack is empty
+    top: int | None  # the last number
 
     def __init__(self) -> None:
         self._below, self._size = None, 0

@@ -1,4 +1,4 @@
-"""A progress bar for people: in a terminal or notebook, and only if the work takes a while."""
+"""A progress bar, shown in a terminal or notebook if the work takes over half a second."""
 
 from __future__ import annotations
 
@@ -9,27 +9,30 @@ from typing import Any, Self
 
 __all__ = ["Bar", "bar"]
 
-_AFTER = 0.5  # seconds before anything is shown
+_AFTER = 0.5  # seconds before the bar is shown
 
 
 def bar(what: str, total: int | None, wanted: bool | None = None) -> Bar:
-    """A bar for `total` pieces of work (None: unknown), shown in terminals and notebooks."""
-    return Bar(what, total, _watched() if wanted is None else wanted)
+    """A bar for `total` pieces of work (None: unknown).
+
+    `wanted` shows or hides it; None shows it in terminals and notebooks.
+    """
+    return Bar(what, total, _interactive() if wanted is None else wanted)
 
 
-def _watched() -> bool:
+def _interactive() -> bool:
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 class Bar:
-    """`show()` after each piece of work."""
+    """A context manager; call the bar after each piece of work."""
 
     def __init__(self, what: str, total: int | None, wanted: bool) -> None:
         self.what = what
         self.total = total
         self.wanted = wanted
         self.done = 0
-        self._since = time.monotonic()
+        self._started = time.monotonic()
         self._shown: Any = None
         self._task: Any = None
 
@@ -39,7 +42,7 @@ class Bar:
             return
         if self._shown is not None:
             self._shown.update(self._task, completed=self.done)
-        elif time.monotonic() - self._since > _AFTER:
+        elif time.monotonic() - self._started > _AFTER:
             from rich.console import Console
             from rich.progress import Progress
 

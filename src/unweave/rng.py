@@ -1,11 +1,11 @@
-"""Counter-based random numbers: every draw is a function of its place of use.
+"""Counter-based random numbers: every draw is a function of a key and a counter.
 
-A draw is keyed by the network's seed, the epoch, the hop and a purpose, never by how many draws
-came before it. So a simulator that runs a thousand replicas on arrays, a Federation in memory and
-real processes that crash and resume make the same choices.
+The key holds the network's seed, the epoch, the hop and a purpose, but not the number of earlier
+draws. Therefore a thousand replicas on arrays, a Federation in memory, and real processes that
+crash and resume make the same draws.
 
 The generator is SplitMix64 (Steele, Lea, Flood 2014): the n-th output of a stream is
-mix64(key + n·0x9E3779B97F4A7C15). It is not for secrets.
+mix64(key + n·0x9E3779B97F4A7C15). It is not suitable for secrets.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Words = NDArray[np.uint64]
 class Purpose(IntEnum):
     """The purpose of a draw: part of its key, so that purposes never share numbers."""
 
-    GENESIS = 1  # which agent opens epoch 1
-    ROUTE = 2  # where the token goes next
+    GENESIS = 1  # the agent that starts epoch 1
+    ROUTE = 2  # the next agent of the token
     SOLVE = 3  # samples of a stochastic gradient
     ORDER = 4  # a fixed order of neighbours (sweep)
     REPLICA = 5  # seeds of replicas
@@ -48,7 +48,7 @@ def mix64(x: Words) -> Words: ...
 def mix64(x: Any) -> Any:
     """The finaliser of SplitMix64: a bijection of 64-bit words that scatters every bit.
 
-    One word, or an array of them. `simulate.kernels.mix` is the same for numba.
+    One word, or an array of them. `experiments.replicas.kernels.mix` is the same for numba.
     """
     x = x & _MASK
     x = ((x ^ (x >> 30)) * C1) & _MASK
@@ -69,7 +69,7 @@ def uniform(key: int, counter: int) -> float:
 
 
 class Rng(Protocol):
-    """The draws that families use, of `numpy.random.Generator` and of `Stream`."""
+    """The methods that families use; `numpy.random.Generator` and `Stream` have them."""
 
     def random(self, size: tuple[int, ...]) -> Floats: ...
     def standard_normal(self, size: tuple[int, ...]) -> Floats: ...
@@ -78,8 +78,8 @@ class Rng(Protocol):
 
 
 class Stream:
-    """Arrays of draws from one key. Every call uses fresh keys, so results depend on call order
-    within the stream only."""
+    """Arrays of draws from one key. Call n uses a key of its own, so a result depends on the order
+    of calls within the stream only."""
 
     def __init__(self, key: int) -> None:
         self.key = key & _MASK
@@ -118,7 +118,7 @@ class Stream:
         return (g * np.exp(_log_boost(a, keys, 0))).reshape(size)
 
     def beta(self, a: ArrayLike, b: ArrayLike, size: tuple[int, ...]) -> Floats:
-        """G_a/(G_a + G_b) with two gammas from one Box–Muller pair, accepted or refused together.
+        """G_a/(G_a + G_b) with two gammas from one Box–Muller pair, accepted or rejected together.
 
         Element i, attempt t uses counters 3t+2 … 3t+4 of its own key: two for the pair of normals,
         one for the joint test, whose probability is the product of Marsaglia and Tsang's two.
@@ -160,7 +160,7 @@ def _propose(z: Floats, d: Floats, c: Floats) -> tuple[Floats, Floats]:
     """The proposal v, Gamma = d·v, and the logarithm of its probability of being accepted."""
     x = 1.0 + c * z
     v = x * x * x
-    # v ≤ 0 is never accepted: its log-probability is −infinity, without warnings on the way.
+    # v ≤ 0 is never accepted: its log-probability is −infinity, computed without warnings.
     log_v = np.log(np.where(x > 0.0, v, 1.0))
     return v, np.where(x > 0.0, 0.5 * z * z + d * (1.0 - v + log_v), -np.inf)
 

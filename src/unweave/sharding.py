@@ -26,18 +26,18 @@ def partition(
     labels: ArrayLike | None = None,
     concentration: float = 0.5,
 ) -> dict[str, Any]:
-    """Split `data` among `agents` (a number: a1, a2, …); every record goes to exactly one of them.
+    """Split `data` among `agents` (a number: a1, a2, …); every record goes to exactly one agent.
 
     * `iid`: at random, in equal numbers.
     * `quantity`: at random, in numbers drawn from a symmetric Dirichlet(`concentration`).
-    * `dirichlet`: each label's records in shares drawn from Dirichlet(`concentration`); the smaller
-      it is, the more unlike are the agents.
-    * `by_label`: each agent sees as few labels as possible.
+    * `dirichlet`: each label's records in shares drawn from Dirichlet(`concentration`); a smaller
+      value makes the agents more different.
+    * `by_label`: each agent gets as few labels as possible.
     * `sorted`: in the order of the labels, in equal numbers.
 
     `labels` defaults to the last column. Shards have the form of `data` (array, list, tuple of
-    arrays, mapping or data frame) and keep its order. Nobody is left empty: an agent that a draw
-    gave nothing takes one record from the agent that has most.
+    arrays, mapping or data frame) and keep its order. No shard is empty: an agent without a record
+    after the draw takes one record from the agent with the most records.
 
     >>> partition(np.array([0, 1, 0, 1]), 2, how="by_label")
     {'a1': array([0, 0]), 'a2': array([1, 1])}
@@ -47,15 +47,15 @@ def partition(
     n = _length(data)
     if n < len(names):
         raise DataError(f"{n} records cannot be split among {len(names)} agents: one each at least")
-    how = how.replace("-", "_") if isinstance(how, str) else how  # as command lines write it
-    if how not in _WAYS:
-        raise ConfigError(f"how = {how!r}: choose from {', '.join(_WAYS)}")
+    how = how.replace("-", "_") if isinstance(how, str) else how  # the command line uses hyphens
+    if how not in _METHODS:
+        raise ConfigError(f"how = {how!r}: choose from {', '.join(_METHODS)}")
     if not number(concentration, "concentration") > 0:
         raise ConfigError(f"concentration = {concentration}: it must be above 0")
     draws = Stream(derive(seed, Purpose.PARTITION))
     needs_labels = how in ("dirichlet", "by_label", "sorted")
     codes = _codes(_last_column(data) if labels is None else labels, n) if needs_labels else None
-    owner = _WAYS[how](n, len(names), codes, concentration, draws)
+    owner = _METHODS[how](n, len(names), codes, concentration, draws)
     _fill_empty(owner, len(names))
     return {name: _take(data, np.flatnonzero(owner == k)) for k, name in enumerate(names)}
 
@@ -74,23 +74,23 @@ def _names(agents: int | Sequence[str]) -> list[str]:
     return names
 
 
-# -- the ways: each returns the owner of every record ---------------------------------------------
+# The methods: each returns the owner of every record.
 
 
 def _iid(n: int, k: int, codes: Index | None, c: float, draws: Stream) -> Index:
-    return _deal(_shuffled(np.arange(n), draws), np.full(k, 1.0 / k), n)
+    return _assign(_shuffled(np.arange(n), draws), np.full(k, 1.0 / k), n)
 
 
 def _quantity(n: int, k: int, codes: Index | None, c: float, draws: Stream) -> Index:
-    return _deal(_shuffled(np.arange(n), draws), _shares(k, c, draws), n)
+    return _assign(_shuffled(np.arange(n), draws), _shares(k, c, draws), n)
 
 
 def _dirichlet(n: int, k: int, codes: Index | None, c: float, draws: Stream) -> Index:
     assert codes is not None
     owner = np.zeros(n, dtype=np.intp)
     for label in range(int(codes.max()) + 1):
-        mine = _shuffled(np.flatnonzero(codes == label), draws)
-        owner[mine] = _cut(mine.size, _shares(k, c, draws))
+        rows = _shuffled(np.flatnonzero(codes == label), draws)
+        owner[rows] = _cut(rows.size, _shares(k, c, draws))
     return owner
 
 
@@ -103,18 +103,18 @@ def _by_label(n: int, k: int, codes: Index | None, c: float, draws: Stream) -> I
     owner = np.zeros(n, dtype=np.intp)
     for label in range(classes):
         sharers = np.arange(label, k, classes)
-        mine = _shuffled(np.flatnonzero(codes == label), draws)
-        owner[mine] = sharers[_cut(mine.size, np.full(sharers.size, 1.0 / sharers.size))]
+        rows = _shuffled(np.flatnonzero(codes == label), draws)
+        owner[rows] = sharers[_cut(rows.size, np.full(sharers.size, 1.0 / sharers.size))]
     return owner
 
 
 def _sorted(n: int, k: int, codes: Index | None, c: float, draws: Stream) -> Index:
     assert codes is not None
-    return _deal(np.argsort(codes, kind="stable"), np.full(k, 1.0 / k), n)
+    return _assign(np.argsort(codes, kind="stable"), np.full(k, 1.0 / k), n)
 
 
-_Way = Callable[[int, int, "Index | None", float, Stream], Index]
-_WAYS: dict[str, _Way] = {
+_Method = Callable[[int, int, "Index | None", float, Stream], Index]
+_METHODS: dict[str, _Method] = {
     "iid": _iid,
     "dirichlet": _dirichlet,
     "by_label": _by_label,
@@ -123,7 +123,7 @@ _WAYS: dict[str, _Way] = {
 }
 
 
-def _deal(order: Index, shares: NDArray[np.float64], n: int) -> Index:
+def _assign(order: Index, shares: NDArray[np.float64], n: int) -> Index:
     owner = np.empty(n, dtype=np.intp)
     owner[order] = _cut(n, shares)
     return owner
@@ -142,7 +142,7 @@ def _shuffled(items: Index, draws: Stream) -> Index:
 
 def _shares(k: int, concentration: float, draws: Stream) -> NDArray[np.float64]:
     gammas = draws.standard_gamma(concentration, (k,))
-    if not gammas.sum() > 0:  # every draw underflowed: one agent takes all
+    if not gammas.sum() > 0:  # every draw underflowed: one agent takes all records
         gammas[int(draws.random((1,))[0] * k)] = 1.0
     shares: NDArray[np.float64] = gammas / gammas.sum()
     return shares
@@ -157,7 +157,7 @@ def _fill_empty(owner: Index, k: int) -> None:
         counts[empty] += 1
 
 
-# -- the forms of data ----------------------------------------------------------------------------
+# The types of data
 
 
 def _length(data: Any) -> int:

@@ -1,9 +1,8 @@
-"""Small real data sets that come with the package; `README.md` beside them names source and
-licence.
+"""Small real data sets in the package; `README.md` in this folder names sources and licences.
 
-    >>> columns = load("breast_cancer")
-    >>> len(columns["id"]), int(columns["diagnosis"].sum())
-    (569, 212)
+>>> columns = load("breast_cancer")
+>>> len(columns["id"]), int(columns["diagnosis"].sum())
+(569, 212)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Exponential families on flat natural parameters eta[..., D], batch-first, in float64.
 
-`Beta(a=2, b=2)` and its siblings construct a Distribution; `BetaFamily()` and its siblings hold the
-mathematics for arrays of natural parameters.
+Functions such as `Beta(a=2, b=2)` construct a Distribution. Classes such as `BetaFamily` implement
+the mathematics for arrays of natural parameters.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""What an exponential family is: q(θ | eta) = h(θ) exp(eta·s(θ) − A(eta)) on flat eta[..., D].
+"""Base class of exponential families: q(θ | eta) = h(θ) exp(eta·s(θ) − A(eta)), eta[..., D] flat.
 
-A family supplies its parts; the identities are written here, once:
+A family implements the abstract methods; the base class implements the identities:
 
     log q(θ)  = log h(θ) + eta·s(θ) − A(eta)
     KL(p‖q)   = A(q) − A(p) − (q − p)·mu(p)
     entropy   = A(eta) − eta·mu − E[log h]
     log h(θ)  = c₀ + c·s(θ), so that E[log h] = c₀ + c·mu
 
-Where an identity subtracts large numbers, a family may also supply the same number in a form that
-does not (`_kl`, `_entropy`, `_log_prob`); the law suite holds both forms against each other.
-The maths methods expect eta inside the domain: `check` it where it enters.
+Where an identity subtracts large numbers, a family may override `_kl`, `_entropy` or
+`_log_prob` with a form that does not; the law suite compares both forms.
+The methods expect eta inside the domain: callers `check` eta where it enters.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Family(ABC):
             raise ConfigError(f"{self.name} needs at least {least} {what}, got {shown(given)}")
         return int(given)
 
-    # --- the parts a family supplies -----------------------------------------------------------
+    # The methods that a family implements
 
     @abstractmethod
     def log_partition(self, eta: Floats) -> Floats:
@@ -97,7 +97,7 @@ class Family(ABC):
 
     @abstractmethod
     def margin(self, eta: Floats) -> Floats:
-        """How far eta is from the domain's boundary: above 0 inside, NaN for NaN."""
+        """The distance of eta from the domain's boundary: above 0 inside, NaN for NaN."""
 
     @abstractmethod
     def violation(self, eta: Floats) -> str:
@@ -154,7 +154,7 @@ class Family(ABC):
         result: Floats = self.log_partition(eta) - weighted - self.base_constant
         return result
 
-    # --- the identities ------------------------------------------------------------------------
+    # The identities
 
     @final
     def log_base(self, theta: ArrayLike) -> Floats:
@@ -189,9 +189,9 @@ class Family(ABC):
 
     @final
     def check(self, eta: ArrayLike, what: str = "eta", *, stated: bool = False) -> Floats:
-        """`eta` as float64 [..., D], or a DomainError that names what is wrong and what to do.
+        """`eta` as float64 [..., D], or a DomainError with cause and fix.
 
-        `stated`: it comes from a user's parameters, not from learning.
+        `stated`: eta comes from a user's parameters, not from learning.
         """
         point = np.asarray(eta, dtype=np.float64)
         if point.ndim == 0 or point.shape[-1] != self.dim:
@@ -228,7 +228,7 @@ class Family(ABC):
         return np.stack([m.sd() for m in self.marginals(eta)], axis=-1)
 
     def _support_point(self) -> Floats:
-        """Some θ inside the support, put in place of values outside before logarithms are taken."""
+        """A θ inside the support; it replaces values outside before logarithms are taken."""
         return np.ones(self.event_shape)
 
     def _shown_names(self) -> str:

@@ -1,4 +1,4 @@
-"""Beta(a, b): the Dirichlet of two classes, told by θ alone. eta = (a, b), s = (log θ, log(1−θ)),
+"""Beta(a, b): the Dirichlet of two classes, with θ = θ_1. eta = (a, b), s = (log θ, log(1−θ)),
 h(θ) = 1/(θ(1−θ)), A = log Γ(a) + log Γ(b) − log Γ(a+b)."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BetaFamily(DirichletFamily):
     def mean(self, eta: Floats) -> Floats:
         """ψ(x) = log x − 1/(2x) + R′(x): the logarithms combine, so that nothing cancels."""
         if eta.ndim == 1:
-            # One point: plain floats, where a dozen array operations would cost 20 times as much.
+            # For one point, a dozen array operations would take 20 times as long as plain floats.
             a, b = eta.tolist()
             if a > 0.0 and b > 0.0:
                 s = a + b

@@ -1,6 +1,6 @@
-"""Distributions from their usual parameters, spelled as one would say them.
+"""Constructors of distributions from their usual parameters.
 
-Functions, not classes: what they return is a Distribution, so there is one type to learn.
+They are functions, not classes, because every one returns a Distribution.
 Arrays give batches where the parameters are numbers (`Beta(a=[2, 3], b=2)`).
 """
 
@@ -38,36 +38,38 @@ __all__ = [
 
 def Beta(a: ArrayLike, b: ArrayLike) -> Distribution:
     """Beta with pseudo-counts a (successes) and b (failures)."""
-    return _made(BetaFamily(), a=a, b=b)
+    return _distribution(BetaFamily(), a=a, b=b)
 
 
 def Dirichlet(alpha: ArrayLike) -> Distribution:
     """Dirichlet with pseudo-counts alpha[..., classes]."""
     counts = np.atleast_1d(floats(alpha, "Dirichlet: alpha"))
     family = DirichletFamily(counts.shape[-1])
-    return _made(family, alpha=counts)
+    return _distribution(family, alpha=counts)
 
 
 def Gamma(a: ArrayLike, b: ArrayLike) -> Distribution:
     """Gamma with shape a and rate b."""
-    return _made(GammaFamily(), a=a, b=b)
+    return _distribution(GammaFamily(), a=a, b=b)
 
 
 def InverseGamma(a: ArrayLike, b: ArrayLike) -> Distribution:
     """InverseGamma with shape a and scale b."""
-    return _made(InverseGammaFamily(), a=a, b=b)
+    return _distribution(InverseGammaFamily(), a=a, b=b)
 
 
 def Normal(mean: ArrayLike, sd: ArrayLike) -> Distribution:
     """Normal on the line."""
-    return _made(NormalFamily(), mean=mean, sd=sd)
+    return _distribution(NormalFamily(), mean=mean, sd=sd)
 
 
 def DiagonalNormal(mean: ArrayLike, sd: ArrayLike) -> Distribution:
     """Independent normals; mean[..., d] and sd[..., d], one of which may be a number."""
     m, spread = floats(mean, "DiagonalNormal: mean"), floats(sd, "DiagonalNormal: sd")
     size = max(np.shape(value)[-1] if np.ndim(value) else 1 for value in (m, spread))
-    return _made(DiagonalNormalFamily(size), mean=np.atleast_1d(m), sd=np.atleast_1d(spread))
+    return _distribution(
+        DiagonalNormalFamily(size), mean=np.atleast_1d(m), sd=np.atleast_1d(spread)
+    )
 
 
 def MultivariateNormal(
@@ -76,7 +78,7 @@ def MultivariateNormal(
     """Correlated normal; a number for `cov` or `precision` is that multiple of the identity."""
     m = np.atleast_1d(floats(mean, "MultivariateNormal: mean"))
     family = MultivariateNormalFamily(m.shape[-1])
-    return _made(family, mean=m, **_given(cov=cov, precision=precision))
+    return _distribution(family, mean=m, **_given(cov=cov, precision=precision))
 
 
 def NormalInverseGamma(
@@ -94,7 +96,7 @@ def NormalInverseGamma(
     centre = np.atleast_1d(floats(m, "NormalInverseGamma: m"))
     family = NormalInverseGammaFamily(centre.shape[-1])
     params = _given(m=centre, v=v, precision=precision, a=a, b=b)
-    return _made(family, **params)
+    return _distribution(family, **params)
 
 
 def NormalInverseWishart(
@@ -103,11 +105,11 @@ def NormalInverseWishart(
     """Mean N(mean, Σ/kappa) with covariance Σ ~ InverseWishart(df, scale)."""
     m = np.atleast_1d(floats(mean, "NormalInverseWishart: mean"))
     family = NormalInverseWishartFamily(m.shape[-1])
-    return _made(family, mean=m, kappa=kappa, df=df, scale=scale)
+    return _distribution(family, mean=m, kappa=kappa, df=df, scale=scale)
 
 
-def _made(family: Family, **params: ArrayLike) -> Distribution:
-    """The member of `family` with these parameters."""
+def _distribution(family: Family, **params: ArrayLike) -> Distribution:
+    """The distribution of `family` with these parameters."""
     read = {key: floats(value, f"{family.name}: {key}") for key, value in params.items()}
     try:
         return Distribution(family, family.from_params(**read))

@@ -87,7 +87,7 @@ class DirichletFamily(Positive, Family):
 
     def fisher_solve(self, eta: Floats, v: Floats) -> Floats:
         """Sherman–Morrison. Its denominator 1/ψ₁(S) − Σ 1/ψ₁(α_i) cancels for large α; with
-        1/ψ₁(x) = x − ½ + r(x) it is ½(K−1) + r(S) − Σ r(α_i), where S − Σ α_i = 0 is gone."""
+        1/ψ₁(x) = x − ½ + r(x) it is ½(K−1) + r(S) − Σ r(α_i), where S − Σ α_i = 0 cancels."""
         weight = 1.0 / trigamma(eta)
         scaled = weight * v
         r = inverse_trigamma_excess

@@ -1,4 +1,4 @@
-"""A family at a point: what users construct, ask and compare."""
+"""Distribution: a family and its natural parameters, the type that users work with."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One-dimensional laws that report what a posterior says about a single quantity.
+"""One-dimensional laws of the single quantities of a posterior.
 
 Every value has the batch shape; `quantile(p)` has shape p.shape + batch. A moment that does not
-exist is inf (it diverges) or NaN (it is undefined), never a made-up number.
+exist is inf (it diverges) or NaN (it is undefined).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Marginal(ABC):
 
 @dataclass(frozen=True, eq=False)
 class _Supported(Marginal):
-    """A law with parameters a and b on a part of the line; outside its density is 0."""
+    """A law with parameters a and b on a part of the line; the density outside is 0."""
 
     a: Floats
     b: Floats
@@ -175,7 +175,7 @@ class InverseGammaMarginal(_Supported):
         exists = self.a > 2.0
         spread = np.sqrt(np.where(exists, self.a - 2.0, 1.0))
         value = np.where(exists, self.b / np.where(exists, self.a - 1.0, 1.0) / spread, np.inf)
-        # With no mean there is nothing to deviate from.
+        # Without a mean the standard deviation is undefined.
         return np.where(self.a > 1.0, value, np.nan)[()]
 
     def cdf(self, x: ArrayLike) -> Floats:
@@ -259,6 +259,6 @@ class StudentTMarginal(Marginal):
 
 
 def finite(value: Any) -> float | None:
-    """A moment as JSON has it: one that does not exist (a prior's, say) is null."""
+    """A moment for JSON: None (null) if the moment does not exist."""
     number = float(value)
     return number if math.isfinite(number) else None

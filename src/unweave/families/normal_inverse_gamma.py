@@ -191,7 +191,7 @@ class NormalInverseGammaFamily(Family):
         return result
 
     def margin(self, eta: Floats) -> Floats:
-        """min(λ_min(P), a, b); b is looked at only where P has an inverse."""
+        """min(λ_min(P), a, b); b counts only where P has an inverse."""
         h, precision, c, n = self._split(eta)
         least = smallest_eigenvalue(precision)
         regular = least > 0.0

@@ -192,7 +192,7 @@ class NormalInverseWishartFamily(Family):
         return result
 
     def _entropy(self, eta: Floats) -> Floats:
-        """Entropy of Σ plus the mean entropy of x̄ given Σ; the terms in ν log ν are gone."""
+        """Entropy of Σ plus the mean entropy of x̄ given Σ; the terms in ν log ν cancel."""
         d = self.d
         _, kappa, _, factor, df = self._parts(eta)
         half = half_degrees(df, d)
@@ -229,7 +229,7 @@ class NormalInverseWishartFamily(Family):
         return result
 
     def margin(self, eta: Floats) -> Floats:
-        """min(κ, λ_min(Ψ), ν − d + 1); Ψ is looked at only where κ > 0."""
+        """min(κ, λ_min(Ψ), ν − d + 1); Ψ counts only where κ > 0."""
         h, kappa, second, df = self._split(eta)
         safe = np.where(kappa > 0.0, kappa, 1.0)[..., None, None]
         least = smallest_eigenvalue(second - outer(h) / safe)

@@ -1,4 +1,4 @@
-"""Domains of positive numbers: a part that families share."""
+"""A mixin for families whose domain is the positive numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Floats = NDArray[np.float64]
 
 
 class Positive:
-    """The domain is eta > 0, each component on its own. Stands before `Family` among the bases."""
+    """The domain is eta > 0 in each component. List this class before `Family` among the bases."""
 
     component_names: tuple[str, ...]
 

@@ -1,8 +1,9 @@
 """Gamma-function numerics that stay accurate from shape 1e-3 to 1e8.
 
 Stirling splits log Γ(x) = x log x − x − ½ log x + ½ log 2π + R(x), with Binet's remainder
-R(x) = 1/(12x) − 1/(360x³) + …. The large parts cancel in every divergence and entropy; taking them
-out by hand leaves sums of small terms, where subtracting two values near 1e9 would leave nothing.
+R(x) = 1/(12x) − 1/(360x³) + …. The large parts cancel in every divergence and entropy; the
+functions here omit them and sum small terms, because a difference of two values near 1e9 would lose
+all digits.
 """
 
 from __future__ import annotations
@@ -209,13 +210,13 @@ def inverse_digamma(y: Floats) -> Floats:
 def solve_positive(
     value_and_slope: Callable[[Floats], tuple[Floats, Floats]], start: Floats, what: str
 ) -> Floats:
-    """Root t > 0 of a monotone function, by Newton's method; no step divides t by over 4."""
+    """Root t > 0 of a monotone function, by Newton's method; no step divides t by more than 4."""
     t, last = start, np.full(np.shape(start), np.inf)
     for _ in range(100):
         value, slope = value_and_slope(t)
         new = np.maximum(t - value / slope, 0.25 * t)
         step = np.abs(new - t)
-        # Newton's steps shrink until they meet the rounding of `value`; then they only flicker.
+        # Newton's steps shrink down to the rounding of `value`; then their size varies at random.
         done = (step <= 4e-16 * t) | ((step >= 0.5 * last) & (step <= 1e-5 * t))
         t, last = new, step
         if done.all():

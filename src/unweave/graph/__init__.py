@@ -1,4 +1,4 @@
-"""Graphs of agents, the rules that route a token over them, and how long those rules take."""
+"""Graphs of agents, the schedules that route a token over them, and the schedules' times."""
 
 from __future__ import annotations
 

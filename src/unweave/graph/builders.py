@@ -1,6 +1,6 @@
 """Graphs by name: `graphs.star(5)`, `graphs.ring(["north", "east", "south", "west"])`, ….
 
-Every builder takes the number of agents (then called a1 … aK) or their names, in order.
+Every builder takes the number of agents (then named a1 … aK) or the names in order.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def star(agents: int | Sequence[str]) -> Topology:
 
 
 def ring(agents: int | Sequence[str]) -> Topology:
-    """Each agent knows the one before and the one after (two agents share one edge)."""
+    """Each agent is a neighbour of the agents before and after it (two agents share one edge)."""
     names = agent_names(agents)
     k = np.arange(len(names) if len(names) > 1 else 0)
     return Topology(names, np.stack([k, (k + 1) % len(names)], axis=1))
@@ -71,10 +71,10 @@ def complete(agents: int | Sequence[str]) -> Topology:
 
 
 def grid(agents: int | Sequence[str], columns: int | None = None) -> Topology:
-    """Rows × columns, each agent knows the one above, below, left and right.
+    """Rows × columns; the neighbours are the agents above, below, left and right.
 
-    Agents fill the rows one after the other. Without `columns` the rows and columns are the factors
-    of K nearest to a square; a prime K has only 1 × K, which is a path.
+    Agents fill the rows one after the other. Without `columns` the rows and columns are the two
+    factors of K that are nearest to each other; a prime K gives 1 × K, which is a path.
     """
     names = agent_names(agents)
     count = len(names)
@@ -99,7 +99,7 @@ _FIXED: dict[str, Callable[[int | Sequence[str]], Topology]] = {
     "path": path,
     "grid": grid,
 }
-_ALSO = {"cycle": "ring", "full": "complete", "line": "path", "random": "erdos-renyi"}
+_ALIASES = {"cycle": "ring", "full": "complete", "line": "path", "random": "erdos-renyi"}
 NAMES = (*_FIXED, "erdos-renyi", "watts-strogatz", "barabasi-albert")
 
 
@@ -112,16 +112,16 @@ def by_name(
     m: int | None = None,
     seed: int = 0,
 ) -> Topology:
-    """The graph called `name`, one of `NAMES`; `p`, `k`, `m` and `seed` belong to the random ones.
+    """The graph named `name`, one of `NAMES`; `p`, `k`, `m` and `seed` are for random graphs.
 
     Defaults: Erdős–Rényi p = a value that connects 99 of 100 graphs; Watts–Strogatz k = 4, p = 0.1;
-    Barabási–Albert m = 2 (less where K is too small).
+    Barabási–Albert m = 2 (k and m are smaller if K is too small).
     """
     if not isinstance(name, str):
         raise GraphError(f"graph = {shown(name)}: expected one of {', '.join(NAMES)}")
     plain = name.strip().lower().replace("_", "-").replace(" ", "-").replace("ő", "o")
     plain = plain.replace("é", "e").replace("á", "a").replace("–", "-")
-    plain = _ALSO.get(plain, plain)
+    plain = _ALIASES.get(plain, plain)
     used = {"erdos-renyi": "p", "watts-strogatz": "pk", "barabasi-albert": "m"}.get(plain, "")
     for option, value in (("p", p), ("k", k), ("m", m)):
         if value is not None and plain in NAMES and option not in used:
@@ -134,8 +134,8 @@ def by_name(
     if plain == "erdos-renyi":
         return erdos_renyi(agents, connecting_p(count) if p is None else p, seed)
     if plain == "watts-strogatz":
-        around = max(0, min(4, (count - 1) // 2 * 2)) if k is None else k
-        return watts_strogatz(agents, around, 0.1 if p is None else p, seed)
+        nearest = max(0, min(4, (count - 1) // 2 * 2)) if k is None else k
+        return watts_strogatz(agents, nearest, 0.1 if p is None else p, seed)
     if plain == "barabasi-albert":
         return barabasi_albert(agents, max(1, min(2, count - 1)) if m is None else m, seed)
     near = get_close_matches(plain, NAMES, n=1)

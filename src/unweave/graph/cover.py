@@ -1,8 +1,8 @@
-"""How long the random walk takes to schedule every agent (its cover time).
+"""Cover time: the expected iterations of the random walk until every agent is scheduled.
 
-The start is uniform and counts as iteration 1. Closed forms for the complete graph, the ring, the
-star and the path; exact dynamic programming over subsets for small K; simulation with a confidence
-interval beyond.
+The start is uniform and counts as iteration 1. The complete graph, the ring, the star and the path
+have closed forms. Other small graphs use exact dynamic programming over subsets, and larger graphs
+a simulation with a confidence interval.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BLOCK_DRAWS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """An expectation, and how it was found; a simulated one has a 95% confidence interval."""
+    """An expectation and its method; a simulated value has a 95% confidence interval."""
 
     value: float
     method: Literal["exact", "monte-carlo"] = "exact"
@@ -60,7 +60,7 @@ def harmonic(n: int) -> float:
 def expected_cover(
     topology: Topology, replicas: int = 1000, seed: int = 0, max_moves: int | None = None
 ) -> Expected:
-    """Expected iterations until every agent has been scheduled, by the best method that fits."""
+    """Expected iterations until every agent is scheduled, by the first method that applies."""
     closed = cover_closed_form(topology)
     if closed is not None:
         return Expected(closed)
@@ -70,11 +70,11 @@ def expected_cover(
 
 
 def cover_closed_form(topology: Topology) -> float | None:
-    """The cover time where its form is known, whatever the agents are called; otherwise None.
+    """The cover time of the graphs below, in any order of the agents; None for other graphs.
 
     - complete: 1 + (K−1)·H_{K−1}
     - ring: 1 + K(K−1)/2
-    - path, n = K−1: from a uniform start n(n−1)/6 steps to an end, and n(n+1) to the other
+    - path, n = K−1: from a uniform start n(n−1)/6 steps to an end, and n(n+1) to the other end
     - star, n = K−1 leaves: a leaf keeps the token for n iterations on average and the hub for one;
       after the first leaf n·H_{n−1} leaves follow, K iterations each. A start at the hub adds one.
     """
@@ -94,7 +94,7 @@ def cover_closed_form(topology: Topology) -> float | None:
 
 
 def cover_exact(topology: Topology) -> float:
-    """Exact for small K: E[S, k], the expected steps left at k when S (which has k) was visited.
+    """Exact for small K: E[S, k], the expected further steps from k once S ∋ k is visited.
 
     (I − P_SS) E[S, ·] = 1 + Σ_{j∉S} P_{·j} E[S ∪ j, j]; all subsets of one size are solved at once.
     """
@@ -105,18 +105,18 @@ def cover_exact(topology: Topology) -> float:
     subsets = np.arange(1 << K)
     member = (subsets[:, None] >> np.arange(K)) & 1 == 1
     size = member.sum(axis=1)
-    left = np.zeros((1 << K, K))
+    further = np.zeros((1 << K, K))
     for m in range(K - 1, 0, -1):
         these = subsets[size == m]
         inside = np.nonzero(member[these])[1].reshape(-1, m)
         outside = np.nonzero(~member[these])[1].reshape(-1, K - m)
-        after = left[these[:, None] | (1 << outside), outside]
+        after = further[these[:, None] | (1 << outside), outside]
         leave = P[inside[:, :, None], outside[:, None, :]]
         rhs = 1.0 + np.einsum("sio,so->si", leave, after)
         A = np.eye(m) - P[inside[:, :, None], inside[:, None, :]]
-        left[these[:, None], inside] = np.linalg.solve(A, rhs[:, :, None])[:, :, 0]
+        further[these[:, None], inside] = np.linalg.solve(A, rhs[:, :, None])[:, :, 0]
     start = np.arange(K)
-    return 1.0 + float(left[1 << start, start].mean())
+    return 1.0 + float(further[1 << start, start].mean())
 
 
 def cover_monte_carlo(
@@ -124,8 +124,8 @@ def cover_monte_carlo(
 ) -> Expected:
     """Simulated: walks that always move, each stay at k counted as its expectation 1/(1 − P_kk).
 
-    Stays are independent of where the walk moves, so this has the same mean as the walk itself and
-    less variance, at no cost for agents that nearly always keep the token.
+    Stays are independent of the moves, so the samples have the walk's mean and less variance. The
+    cost does not grow for agents that nearly always keep the token.
     """
     if replicas < 2:
         raise GraphError(f"replicas = {replicas}: a confidence interval needs at least 2")
@@ -151,36 +151,36 @@ def _cover_batch(
     stay = 1.0 / width
     stream = Stream(derive(seed, Purpose.REPLICA))
     at = (stream.random((replicas,)) * K).astype(np.int64)
-    who = np.arange(replicas)  # the replicas still walking
+    active = np.arange(replicas)  # the replicas that have not scheduled all agents
     visited = np.zeros((replicas, K), dtype=bool)
-    visited[who, at] = True
+    visited[active, at] = True
     missing = np.full(replicas, K - 1)
     steps, result = np.ones(replicas), np.ones(replicas)
     made = 0
-    while who.size:
-        block = max(1, _BLOCK_DRAWS // who.size)
-        for u in stream.random((block, who.size)):
+    while active.size:
+        block = max(1, _BLOCK_DRAWS // active.size)
+        for u in stream.random((block, active.size)):
             here = u[: at.size]
             steps += stay[at]
             entry = np.searchsorted(total, low[at] + here * width[at], side="right") - 1
             # Rounding may step past the row's ends, by at most one entry.
             at = topology.indices[np.clip(entry, first[at], last[at] - 1)].astype(np.int64)
-            fresh = ~visited[who, at]
+            fresh = ~visited[active, at]
             if fresh.any():
-                visited[who[fresh], at[fresh]] = True
+                visited[active[fresh], at[fresh]] = True
                 missing[fresh] -= 1
                 done = missing == 0
                 if done.any():
-                    result[who[done]] = steps[done]
+                    result[active[done]] = steps[done]
                     walking = ~done
-                    who, at, steps, missing = (x[walking] for x in (who, at, steps, missing))
-                    if not who.size:
+                    active, at, steps, missing = (x[walking] for x in (active, at, steps, missing))
+                    if not active.size:
                         break
         made += block
-        if max_moves is not None and made > max_moves and who.size:
+        if max_moves is not None and made > max_moves and active.size:
             raise GraphError(
-                f"{who.size} of {replicas} simulated walks had not scheduled all {K} agents after "
-                f"{made} moves: the random walk is too slow on this graph; sweep visits all in "
-                f"{2 * (K - 1)} hops"
+                f"{active.size} of {replicas} simulated walks had not scheduled all {K} agents "
+                f"after {made} moves: the random walk is too slow on this graph; sweep visits all "
+                f"in {2 * (K - 1)} hops"
             )
     return result

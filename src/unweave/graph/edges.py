@@ -14,7 +14,7 @@ from unweave.graph.topology import Topology, agent_names
 __all__ = ["from_edges"]
 
 _HEADERS = {("source", "target"), ("from", "to")}
-# What networkx.write_edgelist puts behind an edge: {} or {'weight': 3}, which may hold a "#".
+# The attributes that networkx.write_edgelist appends: {} or {'weight': 3}, maybe with a "#".
 _ATTRIBUTES = re.compile(r"""^([^#]*?[\s,])\{(?:["'].*)?\}\s*(#.*)?$""")
 
 
@@ -25,9 +25,9 @@ def from_edges(
     """A graph from pairs of names, or from a file with one edge per line: `a,b` or `a b`.
 
     In a file `#` starts a comment, and a first line `source,target` or `from,to` is a header; the
-    attributes that `networkx.write_edgelist` adds (`a b {'weight': 3}`) are passed over.
-    Without `agents` the names are those in the edges, in natural order (a2 before a10): the order
-    of the lines does not matter.
+    attributes that `networkx.write_edgelist` adds (`a b {'weight': 3}`) are ignored.
+    Without `agents` the names are those in the edges, in natural order (a2 before a10), so the
+    order of the lines does not matter.
     """
     if isinstance(source, (str, os.PathLike)):
         pairs = _read(Path(source))
@@ -56,7 +56,7 @@ def _pair(edge: object) -> tuple[str, str]:
 
 
 def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Digits compare as numbers, and before letters."""
+    """A sort key: digits compare as numbers, and before letters."""
     parts = (part for part in re.split(r"(\d+)", name) if part)
     return tuple((0, int(p), p) if p.isdecimal() else (1, 0, p) for p in parts)
 

@@ -1,9 +1,9 @@
-"""What each schedule costs on a graph: iterations to learn, to reach one agent, and to retrain.
+"""Forecasts per schedule: iterations to learn, to reach one agent, and to retrain.
 
 A time is an expectation over the start, which is uniform and counts as iteration 1, and over the
 draws of the schedule: the moves of `metropolis`, the orders in which agents try their neighbours in
-a `sweep`. A network's seed fixes both; nothing here depends on it. Self-loops and hops that only
-relay count too. Retraining is learning from zero without the agent, on the graph without it.
+a `sweep`. The forecasts do not depend on the network's seed, which fixes both. Self-loops and hops
+that only relay count too. Retraining is learning from zero on the graph without the agent.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _FEWEST_SWEEPS = 30
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Expected iterations until all agents were scheduled, until the given one was, and until all
-    others were after a start from zero without it; None where there is no such time."""
+    """Expected iterations until all agents are scheduled (`learn`), until the given agent is
+    scheduled (`forget`), and until all others are scheduled after a start from zero without it
+    (`retrain`). None: there is no such time."""
 
     learn: Expected | None
     forget: Expected
@@ -46,9 +47,11 @@ def forecast(
     seed: int = 0,
     max_moves: int | None = None,
 ) -> dict[str, Forecast]:
-    """Every schedule's forecast, by name; `max_moves` bounds the simulation of a slow walk, and
-    `seed` is that of simulations."""
-    notes: dict[str, None] = {}  # in order, each once
+    """Every schedule's forecast, by name; `max_moves` bounds the simulation of a slow walk.
+
+    `seed` is the seed of the simulations, not of the network.
+    """
+    notes: dict[str, None] = {}  # an ordered set
 
     def tried(find: Callable[[], Expected]) -> Expected | None:
         try:
@@ -59,21 +62,25 @@ def forecast(
             notes[str(error)] = None
             return None
 
-    rest, cut = _rest(topology, agent)
+    remaining, reason = _without(topology, agent)
     learn = tried(lambda: expected_cover(topology, replicas, seed, max_moves))
-    again = tried(lambda: expected_cover(rest, replicas, seed, max_moves)) if rest else None
-    walk = Forecast(learn, Expected(first_visit(topology, agent)), again, "; ".join([*notes, *cut]))
+    retrain = (
+        tried(lambda: expected_cover(remaining, replicas, seed, max_moves)) if remaining else None
+    )
+    walk = Forecast(
+        learn, Expected(first_visit(topology, agent)), retrain, "; ".join([*notes, *reason])
+    )
     cover, reach = sweep_times(topology, agent, replicas, seed)
-    anew = sweep_times(rest, 0, replicas, seed)[0] if rest else None
+    relearn = sweep_times(remaining, 0, replicas, seed)[0] if remaining else None
     return {
         "metropolis": walk,
-        "sweep": Forecast(cover, reach, anew, *cut),
+        "sweep": Forecast(cover, reach, relearn, *reason),
         "seek": seek_forecast(topology, agent),
     }
 
 
-def _rest(topology: Topology, agent: str | int) -> tuple[Topology | None, list[str]]:
-    """The graph without the agent; if there is none, why."""
+def _without(topology: Topology, agent: str | int) -> tuple[Topology | None, list[str]]:
+    """The graph without the agent; or None and the reason."""
     name = topology.agents[topology.index(agent)]
     if len(topology) == 1:
         return None, [f"without {name} no agent remains to retrain"]
@@ -86,20 +93,20 @@ def _rest(topology: Topology, agent: str | int) -> tuple[Topology | None, list[s
 
 
 def seek_forecast(topology: Topology, agent: str | int) -> Forecast:
-    """The distance to the agent, plus one, averaged over the start; others are not visited."""
+    """The distance to the agent, plus one, averaged over the start; `learn` is None."""
     return Forecast(None, Expected(1.0 + float(topology.distances(agent).mean())))
 
 
 def sweep_times(
     topology: Topology, agent: str | int, replicas: int = 1000, seed: int = 0
 ) -> tuple[Expected, Expected]:
-    """Expected iterations of a sweep until all were visited, and until `agent` was.
+    """Expected iterations of a sweep until all agents are visited, and until `agent` is visited.
 
-    Exact on trees: all are visited after 2K − 1 iterations less the depth of the last one, and a
-    start in a branch of b agents around the given one adds b iterations on average, in all
-    1 + Σ b²/K. Exact on the complete graph and the ring: each iteration finds somebody new, and the
-    agent's place among them is uniform. Elsewhere sweeps are simulated, each with a seed of its
-    own, which draws the start and the orders.
+    Exact on trees: all agents are visited after 2K − 1 iterations less the depth of the last agent.
+    A start in a branch of b agents around `agent` adds b iterations on average, in total
+    1 + Σ b²/K. Exact on the complete graph and the ring: each iteration visits a new agent, and the
+    position of `agent` in this order is uniform. On other graphs sweeps are simulated; each has its
+    own seed, which draws the start and the orders.
     """
     K, t = len(topology), topology.index(agent)
     degrees = topology.degrees
@@ -114,7 +121,7 @@ def sweep_times(
 
 
 def _sweep(topology: Topology, target: int, seed: int) -> tuple[float, float]:
-    """The iterations at which the network of this seed has visited all, and `target`."""
+    """The iterations at which a sweep with this seed has visited all agents, and `target`."""
     missing, found = len(topology), 0
     walk = sweep_walk(topology, first_agent(len(topology), seed), seed)
     for iteration, (k, first) in enumerate(walk, start=1):
@@ -131,19 +138,19 @@ def _tree(topology: Topology, t: int) -> tuple[float, NDArray[np.int64]]:
     branches around agent t.
 
     Each child is the last one with the same probability: L(v) = 1 + mean of L over the children of
-    v, 0 at a leaf. L of the tree seen from its other ends follows from the same sums.
+    v, 0 at a leaf. L for every other root follows from the same sums.
     """
-    K, near = len(topology), topology.adjacency
+    K, neighbours = len(topology), topology.adjacency
     parent, order = {t: t}, [t]
-    for v in order:  # grows while it is read: breadth first
-        for j in near[v]:
+    for v in order:  # the loop appends to the list: breadth first
+        for j in neighbours[v]:
             if j not in parent:
                 parent[j] = v
                 order.append(j)
     size, below, above = np.ones(K, dtype=np.int64), np.zeros(K), np.zeros(K)
     sums = np.zeros(K)  # of L over the children
     for v in reversed(order):
-        children = len(near[v]) - (v != t)
+        children = len(neighbours[v]) - (v != t)
         below[v] = 1.0 + sums[v] / children if children else 0.0
         if v != t:
             size[parent[v]] += size[v]
@@ -151,14 +158,14 @@ def _tree(topology: Topology, t: int) -> tuple[float, NDArray[np.int64]]:
     total = below[t]
     for v in order[1:]:
         u = parent[v]  # L of the part on the other side of the edge u–v, from u
-        others = len(near[u]) - 1
+        others = len(neighbours[u]) - 1
         above[v] = 1.0 + (sums[u] + above[u] - below[v]) / others if others else 0.0
-        total += 1.0 + (sums[v] + above[v]) / len(near[v])
-    return float(total) / K, size[list(near[t])]
+        total += 1.0 + (sums[v] + above[v]) / len(neighbours[v])
+    return float(total) / K, size[list(neighbours[t])]
 
 
 def paper_formulas(K: int) -> dict[str, float]:
-    """The complete graph's times as Gong, Simeone, Kang 2021 give them, in their words.
+    """The complete graph's times as Gong, Simeone, Kang 2021 state them.
 
     `cover` and `retrain` are steps after the start; the approximations replace H_n by log n.
     """

@@ -1,4 +1,4 @@
-"""To and from networkx, which is imported when it is used."""
+"""Conversion to and from networkx. The functions import networkx when they are called."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def _networkx() -> Any:
 
 
 def from_networkx(graph: Any) -> Topology:
-    """The agents are the nodes in the graph's order, named by `str(node)`; weights are ignored."""
+    """The topology of an undirected networkx graph.
+
+    The agents are the nodes in the graph's order, named by `str(node)`. Weights are ignored.
+    """
     networkx = _networkx()
     if not isinstance(graph, networkx.Graph):
         raise GraphError(f"expected a networkx graph, not {type(graph).__name__}")

@@ -1,4 +1,4 @@
-"""What a topology is made of: checked names, checked edges, CSR arrays, and why one is refused."""
+"""The parts of a topology: checks of names and edges, CSR arrays, and the errors for bad input."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Array = TypeVar("_Array", bound=NDArray[Any])
 
 
 class Disconnected(GraphError):
-    """A graph in several pieces; the message names them."""
+    """The graph has several components; the message lists them."""
 
 
 def frozen(array: _Array) -> _Array:
@@ -80,7 +80,10 @@ def index_pairs(
 def csr_arrays(
     names: tuple[str, ...], pairs: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Both directions of every edge, sorted by (from, to), repeats merged."""
+    """`indptr` and `indices` of both directions of every edge, sorted by (from, to).
+
+    Repeated edges are merged.
+    """
     count = len(names)
     outside = (pairs < 0) | (pairs >= count)
     if outside.any():

@@ -1,6 +1,6 @@
-"""Random graphs, drawn from counter-based draws: a seed names the same graph everywhere.
+"""Random graphs from counter-based draws: a seed gives the same graph on every machine.
 
-A disconnected graph is drawn again with the next sub-seed, a bounded number of times.
+If a graph is disconnected, the next sub-seed draws another one, at most `_ATTEMPTS` times.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from unweave.graph.topology import Topology, agent_names
 from unweave.rng import Purpose, Stream, derive, uniform
 
 __all__ = ["barabasi_albert", "connecting_p", "erdos_renyi", "watts_strogatz"]
-
 
 _ATTEMPTS = 100
 _MOST_EDGES = 20_000_000
@@ -38,7 +37,7 @@ def connecting_p(count: int) -> float:
 
 
 def erdos_renyi(agents: int | Sequence[str], p: float, seed: int = 0) -> Topology:
-    """Every pair is an edge with probability p, independently; conditioned on being connected.
+    """Every pair is an edge with probability p, independently, given a connected graph.
 
     Time and memory grow with the number of edges: gaps between edges are geometric
     (Batagelj and Brandes 2005).
@@ -53,7 +52,8 @@ def erdos_renyi(agents: int | Sequence[str], p: float, seed: int = 0) -> Topolog
             f"edges, more than the {_MOST_EDGES} that fit: {connecting_p(count):g} is enough"
         )
     remedy = f"p = {connecting_p(count):g} would do for {count} agents"
-    # The number of isolated agents is nearly Poisson: beyond 30 expected, every try fails.
+    # The number of isolated agents is nearly Poisson: if more than 30 are expected, all
+    # attempts fail.
     if count > 1 and count * (1.0 - p) ** (count - 1) > 30.0:
         raise GraphError(f"erdos_renyi: p = {p} leaves agents without an edge: {remedy}")
     return _until_connected(
@@ -90,10 +90,9 @@ def _bernoulli_pairs(count: int, p: float, key: int) -> NDArray[np.int64]:
 
 
 def watts_strogatz(agents: int | Sequence[str], k: int, p: float, seed: int = 0) -> Topology:
-    """A ring where each agent knows its k nearest (k even); each edge is rewired with
-    probability p.
+    """A ring with edges to the k nearest agents (k even), each rewired with probability p.
 
-    The far end of a rewired edge is uniform among those that are not neighbours yet
+    The new end of a rewired edge is uniform among the agents that are not neighbours yet
     (Watts and Strogatz 1998).
     """
     names = agent_names(agents)
@@ -106,7 +105,7 @@ def watts_strogatz(agents: int | Sequence[str], k: int, p: float, seed: int = 0)
             f"watts_strogatz: k = {k} neighbours for {count} agents: "
             f"choose an even number from 2 to {max(2, (count - 1) // 2 * 2)}"
         )
-    if count < 3:  # no even number of neighbours fits one or two agents: they are a path
+    if count < 3:  # no even k ≥ 2 is below the number of agents: a path
         return Topology(names, np.asarray([[0, 1]] if count == 2 else [], dtype=np.int64))
     remedy = f"choose k ≥ {k + 2}" + ("" if k + 2 < count else " or a smaller p")
     return _until_connected(
@@ -115,33 +114,35 @@ def watts_strogatz(agents: int | Sequence[str], k: int, p: float, seed: int = 0)
 
 
 def _rewired_ring(count: int, k: int, p: float, key: int) -> NDArray[np.int64]:
-    around: list[set[int]] = [set() for _ in range(count)]
+    neighbours: list[set[int]] = [set() for _ in range(count)]
     for step in range(1, k // 2 + 1):
         for a in range(count):
             b = (a + step) % count
-            around[a].add(b)
-            around[b].add(a)
+            neighbours[a].add(b)
+            neighbours[b].add(a)
     for step in range(1, k // 2 + 1):
         for a in range(count):
             draw = derive(key, step, a)
-            if uniform(draw, 0) >= p or len(around[a]) >= count - 1:
+            if uniform(draw, 0) >= p or len(neighbours[a]) >= count - 1:
                 continue
             b, counter = (a + step) % count, 1
             new = int(uniform(draw, counter) * count)
-            while new == a or new in around[a]:
+            while new == a or new in neighbours[a]:
                 counter += 1
                 new = int(uniform(draw, counter) * count)
-            around[a].remove(b)
-            around[b].remove(a)
-            around[a].add(new)
-            around[new].add(a)
-    return np.asarray([(a, b) for a in range(count) for b in around[a] if a < b], dtype=np.int64)
+            neighbours[a].remove(b)
+            neighbours[b].remove(a)
+            neighbours[a].add(new)
+            neighbours[new].add(a)
+    return np.asarray(
+        [(a, b) for a in range(count) for b in neighbours[a] if a < b], dtype=np.int64
+    )
 
 
 def barabasi_albert(agents: int | Sequence[str], m: int, seed: int = 0) -> Topology:
-    """Grown from a star of m+1 agents: each newcomer joins m others, drawn by degree.
+    """A star of m+1 agents, then each new agent gets m edges to agents drawn by degree.
 
-    Always connected (Barabási and Albert 1999).
+    The graph is always connected (Barabási and Albert 1999).
     """
     names = agent_names(agents)
     count = len(names)
@@ -153,7 +154,7 @@ def barabasi_albert(agents: int | Sequence[str], m: int, seed: int = 0) -> Topol
         )
     key = derive(seed, Purpose.GRAPH)
     edges = [(0, leaf) for leaf in range(1, min(m + 1, count))]
-    ends = [end for edge in edges for end in edge]  # every agent as often as its degree
+    ends = [end for edge in edges for end in edge]  # each agent occurs as often as its degree
     for newcomer in range(m + 1, count):
         draw, counter = derive(key, newcomer), 0
         chosen: set[int] = set()

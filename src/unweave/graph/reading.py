@@ -1,4 +1,4 @@
-"""Graphs and shards as people have them: a name, a Topology, a networkx graph, pairs of agents."""
+"""Conversion of a user's graph (name, Topology, networkx graph, pairs of agents) and shards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _FORMS = (
 
 
 def match(graph: Any, shards: Any) -> tuple[Topology, list[Any]]:
-    """The graph and one data set per agent, in its order; a mapping's names must be the graph's."""
+    """The topology, and one data set per agent in the topology's order.
+
+    The keys of a mapping must be the names of the graph's agents.
+    """
     if isinstance(shards, Mapping):
         named = {str(name): part for name, part in shards.items()}
         if len(named) != len(shards):
@@ -50,7 +53,7 @@ def match(graph: Any, shards: Any) -> tuple[Topology, list[Any]]:
 
 
 def _parts(shards: Any) -> list[Any]:
-    """One data set per agent, in their order."""
+    """The shards as a list, with errors for data that is not split."""
     expected = "one data set per agent: a list of them, or a mapping by name"
     if hasattr(shards, "columns"):
         raise DataError(
@@ -70,12 +73,14 @@ def _parts(shards: Any) -> list[Any]:
 
 
 def as_topology(graph: Any, agents: int | Sequence[str]) -> Topology:
-    """The graph that is meant, for this many agents or for these names."""
+    """`graph` as a Topology, for a number of agents or for their names."""
     if isinstance(graph, Topology):
         return graph
     if isinstance(graph, str):
         return by_name(graph, agents)
-    if hasattr(graph, "adj") and hasattr(graph, "is_directed"):  # networkx's, or one like it
+    if hasattr(graph, "adj") and hasattr(
+        graph, "is_directed"
+    ):  # a networkx graph, or a class with its interface
         return from_networkx(graph)
     if isinstance(graph, np.ndarray) and (graph.ndim != 2 or graph.shape[1] != 2):
         raise GraphError(
@@ -98,7 +103,7 @@ def _listed(values: Any) -> list[Any]:
 
 
 def _from_pairs(pairs: list[Any], agents: int | Sequence[str]) -> Topology:
-    """Pairs of names; of indices, where numbers are not the names of agents."""
+    """Numbers in `pairs` are names if agents have these names, and indices otherwise."""
     counted = is_whole(agents)
     names = agent_names(agents)
     ends = [end for pair in pairs if isinstance(pair, list | tuple) for end in pair]

@@ -1,14 +1,14 @@
-"""Where the token goes next: three rules, each a pure function of what the holder knows.
+"""Schedules: three rules for the next agent, each a pure function of the holder's knowledge.
 
 - `metropolis`: a random walk whose stationary distribution is uniform (`eq:mh_rule` of Gong,
   Simeone, Kang 2021). A rejected proposal keeps the token for one more iteration.
-- `sweep`: depth-first passes, one after the other. The stack and the visited set ride on the token;
-  an agent only knows its own neighbours. A pass visits everybody and is back at its root after at
-  most 2(K−1) hops; after K on a complete graph or a ring.
+- `sweep`: depth-first passes, one after the other. The token carries the stack and the visited set;
+  an agent only knows its own neighbours. A pass visits every agent and returns to its root after at
+  most 2(K−1) hops; after K hops on a complete graph or a ring.
 - `seek`: the shortest path to one agent.
 
-`skip` holds the agents that must not receive the token (suspects, and those that left). Returning k
-itself means that the token stays at k.
+`skip` holds the agents that must not receive the token (suspected or departed). The result k
+means that the token stays at agent k.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = [
 
 
 SCHEDULES = ("metropolis", "sweep", "seek")
-_NOBODY: frozenset[int] = frozenset()
+_NO_AGENTS: frozenset[int] = frozenset()
 
 
 def first_agent(count: int, seed: int) -> int:
-    """The agent that opens epoch 1: uniform, named by the seed."""
+    """The agent that starts epoch 1: uniform, a function of the seed."""
     return int(uniform(derive(seed, Purpose.GENESIS), 0) * count)
 
 
@@ -50,19 +50,19 @@ def route_key(seed: int, epoch: int, hop: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _epoch_key(seed: int, epoch: int) -> int:
-    """derive(seed, epoch): the part of a key that stays the same for many hops."""
+    """derive(seed, epoch), cached because many hops share it."""
     return derive(seed, epoch)
 
 
-def metropolis_next(topology: Topology, k: int, key: int, skip: frozenset[int] = _NOBODY) -> int:
+def metropolis_next(topology: Topology, k: int, key: int, skip: frozenset[int] = _NO_AGENTS) -> int:
     """`eq:mh_rule`: propose a neighbour j uniformly, accept with probability min(1, deg k / deg j).
 
-    Attempt t uses draws 2t (which neighbour) and 2t+1 (accept); one in `skip` is drawn again.
+    Attempt t uses draws 2t (which neighbour) and 2t+1 (accept). A j in `skip` starts attempt t+1.
     """
     adjacency = topology.adjacency
     row = adjacency[k]
     degree = len(row)
-    if skip.issuperset(row):  # also a single agent, which has no neighbour
+    if skip.issuperset(row):  # also true for a single agent, which has no neighbour
         return k
     attempt = 0
     while True:
@@ -70,7 +70,7 @@ def metropolis_next(topology: Topology, k: int, key: int, skip: frozenset[int] =
         j = row[int(uniform(key, 2 * attempt) * degree)]
         if j not in skip:
             other = len(adjacency[j])
-            # u·other < other: with no more neighbours than here, every draw accepts.
+            # u·other < other: if deg j ≤ deg k, every draw accepts.
             accepted = other <= degree or uniform(key, 2 * attempt + 1) * other < degree
             return j if accepted else k
         attempt += 1
@@ -83,12 +83,12 @@ def sweep_order(topology: Topology, k: int, seed: int) -> tuple[int, ...]:
 
 
 class SweepStep(NamedTuple):
-    """What a depth-first step decides; `stack` and `visited` travel on the token."""
+    """The result of a depth-first step; the token carries `stack` and `visited`."""
 
     next: int
     stack: Stack
-    visited: Bitmap  # the agents that were reached
-    done: bool  # the pass is over: the next one begins at `next`, with an empty stack and bitmap
+    visited: Bitmap  # the agents visited in this pass
+    done: bool  # the pass has ended: the next one begins at `next`, with empty stack and bitmap
 
 
 def sweep_next(
@@ -97,36 +97,36 @@ def sweep_next(
     stack: Stack,
     visited: Bitmap,
     order: tuple[int, ...],
-    skip: frozenset[int] = _NOBODY,
+    skip: frozenset[int] = _NO_AGENTS,
 ) -> SweepStep:
     """One step of a depth-first pass at agent k, whose neighbours are tried in `order`.
 
-    Down to the first neighbour that is neither visited nor skipped. Once all agents were visited,
-    straight to the root if it is a neighbour; else back to the top of the stack. The step to the
-    root ends the pass. An agent whose parent must be skipped or is no neighbour becomes the root: a
-    pass always ends.
+    The token goes to the first neighbour that is neither visited nor skipped. Once all agents are
+    visited, the token goes to the root if the root is a neighbour. Otherwise the token goes back to
+    the top of the stack. The step to the root ends the pass. If k's parent is skipped or is not a
+    neighbour, k becomes the root, so that every pass ends.
 
-    Agents in `skip` that are not in `visited` may be reached by others, so no agent goes straight
-    to the root while one is missing. Departed agents belong in both.
+    Another agent may still reach an agent that is in `skip` but not in `visited`, so the shortcut
+    to the root needs all agents in `visited`. Departed agents belong in both sets.
     """
     visited = visited.plus(k)
     for j in order:
         if j not in visited and j not in skip:
             return SweepStep(j, stack.push(k), visited, False)
-    near = topology.adjacency[k]
+    neighbours = topology.adjacency[k]
     if len(visited) == len(topology):
         root = stack.root
-        if root is not None and root not in skip and root in near:
+        if root is not None and root not in skip and root in neighbours:
             return SweepStep(root, Stack(), visited, True)
     parent = stack.top
-    if parent is not None and parent not in skip and parent in near:
+    if parent is not None and parent not in skip and parent in neighbours:
         return SweepStep(parent, stack.pop(), visited, False)
     return SweepStep(k, Stack(), visited, True)
 
 
 def sweep_walk(topology: Topology, start: int, seed: int) -> Iterator[tuple[int, bool]]:
-    """Passes of `sweep_next` from `start`, for ever: each agent, and whether this is its first
-    visit of the pass."""
+    """Passes of `sweep_next` from `start`, without end: each agent, and whether this is the agent's
+    first visit of the pass."""
     orders: dict[int, tuple[int, ...]] = {}
     k, stack, visited = start, Stack(), NOBODY
     while True:
@@ -137,15 +137,15 @@ def sweep_walk(topology: Topology, start: int, seed: int) -> Iterator[tuple[int,
         k, stack, visited = step.next, step.stack, NOBODY if step.done else step.visited
 
 
-def seek_next(topology: Topology, k: int, target: int, skip: frozenset[int] = _NOBODY) -> int:
+def seek_next(topology: Topology, k: int, target: int, skip: frozenset[int] = _NO_AGENTS) -> int:
     """The next agent on a shortest path to `target` around `skip`; the smallest index among equals.
 
-    k itself at the target, and where every way is blocked.
+    The result is k at the target, and if `skip` blocks every path.
     """
     if k == target:
         return k
     if not skip:
         return topology.next_hop(k, target)
     to_target = topology.distances_avoiding(target, skip)
-    open_ = [j for j in topology.adjacency[k] if j not in skip and to_target[j] >= 0]
-    return min(open_, key=lambda j: (to_target[j], j), default=k)
+    candidates = [j for j in topology.adjacency[k] if j not in skip and to_target[j] >= 0]
+    return min(candidates, key=lambda j: (to_target[j], j), default=k)

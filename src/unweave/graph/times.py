@@ -1,7 +1,7 @@
-"""How long the random walk takes to reach an agent: exact, by linear algebra.
+"""Hitting times of the random walk: exact, by linear algebra.
 
-The walk of `eq:mh_rule` has P_kj = min(1/deg k, 1/deg j) for neighbours and keeps the rest: P is
-symmetric, so its stationary distribution is uniform. The expected steps h to a target solve
+The walk of `eq:mh_rule` has P_kj = min(1/deg k, 1/deg j) for neighbours and P_kk = 1 − Σ_j P_kj: P
+is symmetric, so its stationary distribution is uniform. The expected steps h to a target solve
 (I − P) h = 1 off the target, h = 0 on it.
 """
 
@@ -69,7 +69,7 @@ def hitting_times(topology: Topology, target: str | int) -> Floats:
 
 
 def first_visit(topology: Topology, target: str | int) -> float:
-    """Expected iteration at which `target` is first scheduled; uniform start, which is iteration 1.
+    """Expected iteration at which `target` is first scheduled; the uniform start is iteration 1.
 
     On the complete graph this is the paper's 1/K + K − 1.
     """
@@ -79,8 +79,8 @@ def first_visit(topology: Topology, target: str | int) -> float:
 def _hitting_times_sparse(topology: Topology, t: int) -> Floats:
     """The Poisson equation (I − P) x = 1 − K e_t; then h = x − x_t.
 
-    P is symmetric, so conjugate gradients apply, and quickly where the walk mixes fast. Where it
-    mixes slowly the graph is close to a line or a tree, and sparse elimination is cheap.
+    P is symmetric, so conjugate gradients apply; they converge quickly if the walk mixes fast. If
+    the walk mixes slowly, the graph is close to a line or a tree, and sparse elimination is cheap.
     """
     from scipy.sparse import csr_array, diags_array
     from scipy.sparse.linalg import cg, splu

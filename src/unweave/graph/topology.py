@@ -1,8 +1,8 @@
-"""Who may talk to whom: a connected, undirected graph of named agents.
+"""Topology: a connected, undirected graph of named agents. Only neighbours exchange messages.
 
-Agents are known by name to people and by index to schedules and kernels. The graph is stored once,
-as CSR arrays (agent k's neighbours are `indices[indptr[k]:indptr[k+1]]`, ascending), so that a
-sparse graph of 10⁵ agents is small; everything else is derived when it is asked for.
+Users name agents; schedules and kernels use indices. The graph is stored once, as CSR arrays (agent
+k's neighbours are `indices[indptr[k]:indptr[k+1]]`, ascending), so that a sparse graph of 10⁵
+agents is small. All other attributes are computed on first use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from unweave.graph.parts import (
 
 __all__ = ["Topology", "agent_names"]
 
-_KEPT_DISTANCES = 64  # breadth-first searches remembered per graph; each costs 4·K bytes
+_KEPT_DISTANCES = 64  # cached breadth-first searches per graph; each takes 4·K bytes
 
 
 def agent_names(agents: int | Sequence[str]) -> tuple[str, ...]:
@@ -44,8 +44,9 @@ def agent_names(agents: int | Sequence[str]) -> tuple[str, ...]:
 class Topology:
     """A connected graph: `Topology(["a", "b", "c"], [("a", "b"), ("b", "c")])`.
 
-    An edge is a pair of names, or a pair of indices. Repeated edges are merged; an edge from an
-    agent to itself, an unknown agent, an empty graph and a disconnected one are refused. Immutable.
+    An edge is a pair of names, or a pair of indices. Repeated edges are merged. An edge from an
+    agent to itself, an unknown agent, an empty graph and a disconnected graph raise GraphError.
+    A topology is immutable.
     """
 
     agents: tuple[str, ...]
@@ -103,10 +104,10 @@ class Topology:
     def __hash__(self) -> int:
         return self._hash
 
-    # ------------------------------------------------------------------ names and neighbours
+    # Names and neighbours
 
     def index(self, agent: str | int) -> int:
-        """The index of an agent given by name (or by index, which is checked)."""
+        """The index of an agent, given its name or its index; both are checked."""
         if isinstance(agent, str):
             try:
                 return self._lookup[agent]
@@ -156,31 +157,31 @@ class Topology:
         return tuple((self.agents[i], self.agents[j]) for i, j in self.edge_array.tolist())
 
     def without(self, agents: Iterable[str | int]) -> Topology:
-        """The graph of the other agents, in their order; refused if they are not connected."""
+        """The graph of the other agents, in their order; Disconnected if they are not connected."""
         kept = np.ones(len(self), dtype=bool)
         kept[[self.index(agent) for agent in agents]] = False
         edges = self.edge_array[kept[self.edge_array].all(axis=1)]
         names = [self.agents[k] for k in np.flatnonzero(kept)]
         return Topology(names, (np.cumsum(kept) - 1)[edges])
 
-    # ------------------------------------------------------------------ shortest paths
+    # Shortest paths
 
     def distances(self, target: str | int) -> NDArray[np.int32]:
-        """Hops from every agent to `target` (breadth-first; remembered for the latest targets)."""
+        """Hops from every agent to `target` (breadth-first; cached for the latest targets)."""
         t = self.index(target)
-        known = self._distances.get(t)
-        if known is None:
-            known = frozen(self._search(t))
+        cached = self._distances.get(t)
+        if cached is None:
+            cached = frozen(self._search(t))
             if len(self._distances) >= _KEPT_DISTANCES:
                 self._distances.pop(next(iter(self._distances)), None)
-            self._distances[t] = known
-        return known
+            self._distances[t] = cached
+        return cached
 
     def nearest(self, targets: frozenset[int]) -> NDArray[np.int32]:
-        """Every agent's nearest target, the smallest index among equals (one search, remembered
-        for the latest targets)."""
-        known = self._nearest.get(targets)
-        if known is None:
+        """Every agent's nearest target, the smallest index among equals (one search, cached for the
+        latest `targets`)."""
+        cached = self._nearest.get(targets)
+        if cached is None:
             found, adjacency = [-1] * len(self), self.adjacency
             level = {target: target for target in targets}
             while level:
@@ -192,13 +193,13 @@ class Topology:
                         if found[j] < 0 and reached.get(j, target) >= target:
                             reached[j] = target
                 level = reached
-            known = frozen(np.asarray(found, dtype=np.int32))
+            cached = frozen(np.asarray(found, dtype=np.int32))
             self._nearest.clear()
-            self._nearest[targets] = known
-        return known
+            self._nearest[targets] = cached
+        return cached
 
     def distances_avoiding(self, target: int, avoid: frozenset[int]) -> NDArray[np.int32]:
-        """Hops to `target` on the graph without the agents in `avoid`; −1 where there is no way."""
+        """Hops to `target` on the graph without the agents in `avoid`; −1: there is no path."""
         return self._search(target, avoid) if avoid else self.distances(target)
 
     def next_hop(self, k: str | int, target: str | int) -> int:
@@ -221,24 +222,28 @@ class Topology:
             return count // 2
         lower = np.zeros(count, dtype=np.int64)
         upper = np.full(count, count, dtype=np.int64)
-        open_ = np.ones(count, dtype=bool)
+        undecided = np.ones(count, dtype=bool)
         at_least, pick_far = 0, True
-        while open_.any():
-            left = np.flatnonzero(open_)
-            # Far candidates raise the lower bound, central ones lower the upper bounds: alternate.
-            u = int(left[np.argmax(upper[left])] if pick_far else left[np.argmin(lower[left])])
+        while undecided.any():
+            candidates = np.flatnonzero(undecided)
+            # Far candidates raise the lower bound, central candidates lower the upper bounds.
+            u = int(
+                candidates[np.argmax(upper[candidates])]
+                if pick_far
+                else candidates[np.argmin(lower[candidates])]
+            )
             pick_far = not pick_far
             d = self._search(u).astype(np.int64)
             ecc = int(d.max())
             at_least = max(at_least, ecc)
             lower = np.maximum(lower, np.maximum(d, ecc - d))
             upper = np.minimum(upper, ecc + d)
-            open_[u] = False
+            undecided[u] = False
             at_least = max(at_least, int(lower.max()))
-            open_ &= upper > at_least
+            undecided &= upper > at_least
         return at_least
 
-    # ------------------------------------------------------------------ interop
+    # Conversion
 
     @classmethod
     def from_networkx(cls, graph: Any) -> Topology:
@@ -253,14 +258,14 @@ class Topology:
 
         return to_networkx(self)
 
-    # ------------------------------------------------------------------ searches
+    # Searches
 
     def _row(self, k: int) -> list[int]:
         row: list[int] = self.indices[self.indptr[k] : self.indptr[k + 1]].tolist()
         return row
 
     def _search(self, source: int, avoid: frozenset[int] = frozenset()) -> NDArray[np.int32]:
-        """Breadth-first distances from `source`, −1 where not reached; stops once all are seen."""
+        """Breadth-first distances from `source`, −1 where not reached; stops once all are found."""
         found = [-1] * len(self)
         if source in avoid:
             return np.asarray(found, dtype=np.int32)
@@ -290,7 +295,7 @@ class Topology:
                 continue
             seen[first] = True
             component = [first]
-            for k in component:  # grows while it is read: a breadth-first queue
+            for k in component:  # the loop appends to the list: a breadth-first queue
                 for j in self._row(k):
                     if not seen[j]:
                         seen[j] = True

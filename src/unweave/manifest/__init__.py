@@ -1,4 +1,4 @@
-"""`network.toml`: the one file that defines a network."""
+"""The manifest `network.toml`: the file that defines a network."""
 
 from __future__ import annotations
 

@@ -14,19 +14,19 @@ __all__ = ["NAME", "AgentEntry", "GraphEntry", "ModelEntry", "StrictTable", "Tim
 
 
 NAME = r"^[^\x00-\x20\x7f/\\\"](?:[^\x00-\x1f\x7f/\\\"]*[^\x00-\x20\x7f/\\\"])?$"
-_NAME_BYTES = 64  # of a common name in X.509
+_NAME_BYTES = 64  # the limit of a common name in X.509
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class StrictTable(BaseModel):
-    """A table that refuses keys it does not know, and values of another type."""
+    """A table that rejects unknown keys and values of another type."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class AgentEntry(StrictTable):
-    """One agent. Its identity is a certificate, a public key, or (if that is all) a key id."""
+    """One agent. Its identity is a certificate, a public key, or a key id alone."""
 
     name: Annotated[str, Field(pattern=NAME)]
     address: Annotated[str, Field(pattern=ADDRESS)] | None = None
@@ -37,7 +37,7 @@ class AgentEntry(StrictTable):
 
     @property
     def pem(self) -> str | None:
-        """What pins the agent's key."""
+        """The certificate or public key that pins the agent's key."""
         return self.certificate or self.public_key
 
     @model_validator(mode="after")
@@ -68,7 +68,7 @@ class ModelEntry(BaseModel):
 
 
 class GraphEntry(StrictTable):
-    """A graph by name, with the settings of the random ones."""
+    """A graph by name; `p`, `k` and `m` are settings of random graphs."""
 
     name: str
     p: _Probability | None = None
@@ -77,7 +77,7 @@ class GraphEntry(StrictTable):
 
 
 class TimeoutsEntry(StrictTable):
-    """Waiting times in seconds; all are safe at any value."""
+    """Timeouts in seconds; every positive value is safe."""
 
     welcome: _Seconds = Timeouts.welcome
     resend: _Seconds = Timeouts.resend

@@ -1,4 +1,4 @@
-"""What is wrong with a manifest, as one sentence: key, cause, fix."""
+"""Turns a pydantic error in a manifest into an error text: key, cause, fix."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _TABLES: dict[str, type[BaseModel]] = {
 
 
 def explain(error: ValidationError, values: dict[str, Any], top: type[BaseModel]) -> str:
-    """The first problem, as one sentence: key, cause, fix."""
+    """The error text of one problem: key, cause, fix."""
     problems = error.errors(include_url=False)
-    # A union reports one problem per alternative: the deepest place is the one that was meant.
+    # A union reports one problem per alternative: the deepest place is the likely intention.
     first = max(problems, key=lambda p: len(p["loc"]))
-    # Pydantic names the alternatives of a union as if they were keys: leave those out.
+    # Pydantic names the alternatives of a union as if they were keys; the text omits them.
     known = set(top.model_fields).union(*(table.model_fields for table in _TABLES.values()))
     *path, last = first["loc"] or ("",)
     place = [part for part in path if isinstance(part, int) or part in known]
@@ -61,13 +61,13 @@ _EXPECTED = {
 
 
 def _place(place: list[Any], values: dict[str, Any]) -> str:
-    """`agents[1].address` reads better as: agent "east": address."""
+    """The place for the error text: agent "east": address instead of `agents[1].address`."""
     if len(place) > 1 and place[0] == "agents" and isinstance(place[1], int):
         entry = values["agents"][place[1]]
         name = entry.get("name") if isinstance(entry, dict) else getattr(entry, "name", None)
-        rest = ".".join(map(str, place[2:]))
-        who = f'agent "{name}"' if isinstance(name, str) else f"agent number {place[1] + 1}"
-        return f"{who}: {rest}" if rest else who
+        key = ".".join(map(str, place[2:]))
+        agent = f'agent "{name}"' if isinstance(name, str) else f"agent number {place[1] + 1}"
+        return f"{agent}: {key}" if key else agent
     return ".".join(f"[{p}]" if isinstance(p, int) else str(p) for p in place)
 
 

@@ -1,7 +1,8 @@
-"""`network.toml`: one file that simulation and real agents share, and what its digest names.
+"""The manifest `network.toml`, which simulations and real agents share.
 
-The SHA-256 of the file's exact bytes is the network's run id. It is part of every token, receipt
-and certificate, so two networks never mix, and a certificate says under which terms it was earned.
+The SHA-256 of the file's exact bytes is the network id. Every token, receipt and certificate holds
+the network id, so two networks never mix, and a certificate names the terms under which it was
+issued.
 
     name = "clinics"
     seed = 7
@@ -50,7 +51,7 @@ __all__ = ["Manifest", "load"]
 
 
 class Manifest(StrictTable):
-    """What all agents of a network agree on. `Manifest.make(...)` or `load("network.toml")`."""
+    """The terms that all agents of a network share. `Manifest.make()`, `load("network.toml")`."""
 
     name: Annotated[str, Field(pattern=NAME, max_length=64)]
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
@@ -72,11 +73,11 @@ class Manifest(StrictTable):
     _where: Path = PrivateAttr(default=Path("network.toml"))
     _topology: Topology | None = PrivateAttr(default=None)
 
-    # making
+    # Construction
 
     @classmethod
     def make(cls, **values: Any) -> Manifest:
-        """A manifest in memory. `model` may be a Model: all its settings are then recorded."""
+        """A manifest in memory. If `model` is a Model, the manifest holds all its settings."""
         model = values.get("model")
         if model is not None and not isinstance(model, ModelEntry | dict):
             values["model"] = {"name": model.name, **brief_settings(model)}
@@ -111,18 +112,18 @@ class Manifest(StrictTable):
         self._topology = self._build_topology()
         return self
 
-    # reading
+    # Access
 
     @property
     def raw(self) -> bytes:
-        """The file's exact bytes; for a manifest made in memory, the bytes it would have."""
+        """The file's exact bytes; for a manifest made in memory, the bytes that `write` writes."""
         if self._raw is None:
             self._raw = self.to_toml().encode()
         return self._raw
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the exact bytes: the run id."""
+        """SHA-256 of the exact bytes: the network id."""
         return hashlib.sha256(self.raw).digest()
 
     @property
@@ -138,11 +139,11 @@ class Manifest(StrictTable):
         return self._topology
 
     def agent(self, name: str) -> AgentEntry:
-        """The entry of one agent; an unknown name is a GraphError that names near ones."""
+        """The entry of one agent; an unknown name is a GraphError that lists similar names."""
         return self.entries[self.topology.index(name)]
 
     def data_path(self, name: str) -> Path | None:
-        """Where a simulation finds this agent's data: relative to the manifest's folder."""
+        """The path of this agent's data in a simulation, relative to the manifest's folder."""
         data = self.agent(name).data
         return None if data is None else self._where.parent / data
 
@@ -156,7 +157,7 @@ class Manifest(StrictTable):
             raise ConfigError(f"{self._where.name}: [model]: {error}") from None
 
     def pems(self) -> tuple[str, ...]:
-        """Every agent's certificate or public key, in order; verification needs them all."""
+        """Every agent's certificate or public key, in order; verification needs all of them."""
         pems = []
         for entry in self.entries:
             if entry.pem is None:
@@ -168,7 +169,7 @@ class Manifest(StrictTable):
         return tuple(pems)
 
     def keyids(self) -> tuple[str, ...]:
-        """The names of the pinned keys, in order; empty for a simulation without keys."""
+        """The ids of the pinned keys, in order; empty for a simulation without keys."""
         return tuple(self._keyid(entry) for entry in self.entries if entry.pem or entry.keyid)
 
     def _keyid(self, entry: AgentEntry) -> str:
@@ -189,7 +190,7 @@ class Manifest(StrictTable):
         return found
 
     def terms(self) -> Terms:
-        """What the protocol needs to know."""
+        """The protocol's terms."""
         model = self.build_model()
         keyids = self.keyids()
         try:
@@ -214,15 +215,16 @@ class Manifest(StrictTable):
             keyids=keyids,
         )
 
-    # writing
+    # Output
 
     def to_toml(self) -> str:
-        """The file's text. Defaults are written out: they may change, a network's terms may not."""
+        """The file's text, with all defaults: a new version may change defaults, but not the terms
+        of an existing network."""
         import tomli_w
 
         values = self.model_dump(exclude_none=True)
         text = tomli_w.dumps(values)
-        # A PEM is readable as a multi-line string, but those lose the \r of a \r\n.
+        # Multi-line strings keep a PEM readable, but they lose the \r of a \r\n.
         return text if r"\r" in text else tomli_w.dumps(values, multiline_strings=True)
 
     def write(self, path: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""Solvers: cavity + data → wanted factor."""
+"""Solvers: they compute an agent's wanted factor from the cavity and the agent's data."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ __all__ = [
 
 
 def as_solver(solver: Any, model: Model) -> Solver:
-    """The solver that is meant: itself, an estimator's name, or None for the model's default; held
-    against the model, so that what cannot work fails here."""
+    """`solver` as a Solver: a Solver, an estimator's name, or None for the model's default.
+
+    Raises ConfigError if the solver does not work on the model.
+    """
     if solver is None:
         solver = default_solver(model)
     elif isinstance(solver, str):
@@ -52,5 +54,5 @@ def as_solver(solver: Any, model: Model) -> Solver:
 
 
 def default_solver(model: Model) -> Solver:
-    """Exact factors for a conjugate model, controlled natural-gradient steps for any other."""
+    """`Exact` for a conjugate model, `NaturalGradient` with step control for any other model."""
     return Exact() if model.conjugate else NaturalGradient()

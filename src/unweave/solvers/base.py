@@ -1,8 +1,8 @@
-"""What a solver is: cavity + data → the factor an agent wants.
+"""The interface of a solver: cavity + data → the agent's wanted factor.
 
-A solver looks at a `LossModel` through `summary`, `loss`, `margin`, and through the protocols
-below, each of which is optional and opens one more gradient (see `estimators`). So the next model
-is one small file: a prior, a schema, `loss`, and whatever of these it can offer.
+A solver uses `summary`, `loss` and `margin` of a `LossModel`, and the protocols below. Each
+protocol is optional; it enables a gradient (see `estimators`) or the step control. A new model
+therefore needs a prior, a schema and `loss`, and may implement any of the protocols.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 @runtime_checkable
 class HasExpectedLoss(Protocol):
-    """E_q[L_k] for eta [..., D]: lets the step control compare local free energies."""
+    """E_q[L_k] for eta [..., D]; the step control needs it to compare local free energies."""
 
     def expected_loss(self, eta: Floats, data: Floats) -> Floats: ...
 
@@ -55,7 +55,10 @@ class HasPath(Protocol):
 
 @dataclass(frozen=True)
 class Solution:
-    """The factor on the grid, as it is to be stored and later subtracted; `info` is diagnostic."""
+    """The factor on the grid, in the form that is stored and later subtracted.
+
+    `info` holds diagnostics.
+    """
 
     factor: Ints
     changed: bool
@@ -63,10 +66,10 @@ class Solution:
 
 
 class Solver(ABC):
-    """Turns an agent's shard and the cavity eta − eta_k into its wanted factor."""
+    """Computes an agent's wanted factor from the agent's shard and the cavity eta − eta_k."""
 
     def check(self, model: Model) -> None:
-        """Refuse a model that this solver cannot work on (ConfigError), before anything is run."""
+        """Raise ConfigError if this solver does not work on the model."""
         return None
 
     @abstractmethod
@@ -78,4 +81,4 @@ class Solver(ABC):
         current: Ints | None,
         stream: Stream,
     ) -> Solution:
-        """The wanted factor; `current` is the agent's factor in the token (None: not in it)."""
+        """The wanted factor; `current` is the agent's factor in the token (None: no factor)."""

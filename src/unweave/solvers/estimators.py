@@ -3,11 +3,11 @@
     exact       the model's closed form
     quadrature  F⁻¹ Cov(s, L) on the model's nodes (θ of one dimension)
     factor_cv   −alpha·eta_k + F⁻¹ Cov_LOO(s, L + alpha·eta_k·s): the agent's own factor as control
-                variate. Near a solution L + alpha·eta_k·s is almost constant, and the noise with it
+                variate. Near a solution L + alpha·eta_k·s is almost constant, so the noise is small
     loo         F⁻¹ Cov_LOO(s, L): each sample's baseline is the mean of the others
     implicit    F⁻¹ mean of L'(θ) ∂θ/∂eta (implicit reparameterisation)
-    reinforce   F⁻¹ mean of (L − c)(s − mu) (`eq:reinforce_grad`, the paper's; its noise grows with
-                any constant in L)
+    reinforce   F⁻¹ mean of (L − c)(s − mu) (`eq:reinforce_grad` of the paper; its noise grows
+                with any constant in L)
 
 Cov_LOO is the sample covariance with S − 1: it is unbiased, because Σ_i (L_i − mean of the others)
 (s_i − mu)/S = Σ_i (L_i − L̄)(s_i − s̄)/(S − 1). Standard deviations of the first component at
@@ -38,7 +38,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Point:
-    """Where a gradient is wanted: q = eta, the agent's own factor and its data; all [..., D]."""
+    """The arguments of a gradient: q = eta, the agent's own factor and data (all [..., D]), and
+    the settings of the sampling."""
 
     model: LossModel
     eta: Floats
@@ -102,7 +103,7 @@ def _reinforce(at: Point) -> Floats:
 
 @dataclass(frozen=True)
 class Estimator:
-    """A named gradient; `needs` is the protocol that a model must offer for it."""
+    """A named gradient; `needs` is the protocol that the model must implement."""
 
     name: str
     gradient: Callable[[Point], Floats]
@@ -127,14 +128,14 @@ ESTIMATORS: dict[str, Estimator] = {
 
 
 def named(name: str) -> Estimator:
-    """The estimator called `name`."""
+    """The estimator named `name`."""
     if name not in ESTIMATORS:
         raise ConfigError(f"unknown estimator {shown(name)}: choose from {', '.join(ESTIMATORS)}")
     return ESTIMATORS[name]
 
 
 def choose(name: str | None, model: LossModel) -> Estimator:
-    """The estimator called `name`; None takes the first that the model offers, noise-free first."""
+    """The estimator named `name`; None: the first that the model offers, noise-free ones first."""
     if name is None:
         return next(e for e in ESTIMATORS.values() if e.offered_by(model))
     estimator = named(name)

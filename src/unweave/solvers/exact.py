@@ -1,4 +1,4 @@
-"""Conjugate models: the factor is a sum over records and does not depend on the cavity."""
+"""The solver of conjugate models: the factor is a sum over records, whatever the cavity."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Exact(Solver):
     """eta_k = (1/alpha) Σ s(x) (`eq:nat_para_sum`), computed once per shard."""
 
     def __init__(self) -> None:
-        self._kept: WeakKeyDictionary[Shard, tuple[Model, Ints]] = WeakKeyDictionary()
+        self._cache: WeakKeyDictionary[Shard, tuple[Model, Ints]] = WeakKeyDictionary()
 
     def check(self, model: Model) -> None:
         if not isinstance(model, ConjugateModel):
@@ -34,12 +34,12 @@ class Exact(Solver):
         current: Ints | None,
         stream: Stream,
     ) -> Solution:
-        kept = self._kept.get(shard)
-        if kept is None or kept[0] is not model:
+        cached = self._cache.get(shard)
+        if cached is None or cached[0] is not model:
             self.check(model)
-            kept = (model, cast(ConjugateModel, model).factor(shard))
-            self._kept[shard] = kept
-        factor = kept[1]
+            cached = (model, cast(ConjugateModel, model).factor(shard))
+            self._cache[shard] = cached
+        factor = cached[1]
         return Solution(factor, current is None or not np.array_equal(current, factor))
 
     def __repr__(self) -> str:

@@ -4,8 +4,8 @@
 
 With rho=None every step starts at rho = 1 and is halved until the local free energy decreases
 (`eq:loc_fe_min`) or, with a noisy gradient, until it moves q little (in KL) and the margin to the
-domain's boundary at most halves. A fixed rho is the paper's. A step that would leave the domain is
-shortened, and counted.
+domain's boundary at most halves. The paper uses a fixed rho. A step that would leave the domain is
+shortened and counted in `info`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ DIVERGED = "its steps diverged and left the grid; use a smaller rho or a gradien
 class NaturalGradient(Solver):
     """L = `steps` natural-gradient steps from the agent's current factor.
 
-    `estimator` names the gradient (None: the best that the model offers), `samples` is S and `c`
-    the constant of "reinforce". rho=None controls the step; a number fixes it.
+    `estimator` names the gradient (None: the first that the model offers), `samples` is S and
+    `c` is the constant of "reinforce". rho=None turns step control on; a number is a fixed step.
     """
 
     estimator: str | None = None
@@ -47,7 +47,7 @@ class NaturalGradient(Solver):
     steps: int = 5
     samples: int = 30
     c: float = 0.0
-    _kept: WeakKeyDictionary[Shard, tuple[Model, Floats]] = field(
+    _cache: WeakKeyDictionary[Shard, tuple[Model, Floats]] = field(
         default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
     )
 
@@ -112,7 +112,7 @@ class NaturalGradient(Solver):
             at = Point(model, eta, factor, data, rng, self.samples, self.c)
             move = Move(at, -(factor + estimator.gradient(at) / model.alpha), moments)
             if not np.isfinite(move.step).all():
-                raise SolverError(DIVERGED)  # no step to shorten: halving it would never end
+                raise SolverError(DIVERGED)  # halving a step that is not finite would never end
             if self.rho is not None:
                 t, wanted = fixed(move, self.rho)
             elif estimator.noisy:
@@ -137,11 +137,11 @@ class NaturalGradient(Solver):
             raise SolverError(f"agent {shard.agent!r}: {DIVERGED}") from None
 
     def _summary(self, model: LossModel, shard: Shard) -> Floats:
-        kept = self._kept.get(shard)
-        if kept is None or kept[0] is not model:
-            kept = (model, model.summary(shard))
-            self._kept[shard] = kept
-        return kept[1]
+        cached = self._cache.get(shard)
+        if cached is None or cached[0] is not model:
+            cached = (model, model.summary(shard))
+            self._cache[shard] = cached
+        return cached[1]
 
 
 def _with_loss(model: Model) -> LossModel:
@@ -151,7 +151,7 @@ def _with_loss(model: Model) -> LossModel:
 
 
 def outside(model: LossModel, estimator: Estimator, eta: Floats, margin: Floats) -> str:
-    """Why q cannot be solved from here, and what to do: for the worst of a batch."""
+    """The error text for an eta outside the domain: cause and fix, for the worst eta of a batch."""
     worst = int(np.argmin(np.where(np.isnan(margin), -np.inf, margin)))
     values = eta.reshape(-1, eta.shape[-1])[worst]
     shown = ", ".join(

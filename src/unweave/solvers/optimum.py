@@ -1,4 +1,4 @@
-"""The best q of the family, given all data at once: the optimum for federated learning."""
+"""The optimum of federated learning: the q of the family that fits all data at once best."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Floats = NDArray[np.float64]
 def optimum(model: LossModel, data: Floats, rounds: int = 200) -> Floats:
     """eta that minimises the global free energy (`eq:global_fe`); data is the combined summary.
 
-    It is the local problem of an agent that holds everything, with the prior as its cavity. Its KL
-    to the exact posterior is the floor: no member of the family comes closer.
+    This is the local problem of an agent that holds all data, with the prior as the cavity. It
+    minimises KL(q ‖ exact posterior) over the family.
     """
     eta0 = np.broadcast_to(model.grid.decode(model.eta0), (*data.shape[:-1], model.family.dim))
     solver = NaturalGradient(steps=rounds)

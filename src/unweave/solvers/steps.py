@@ -1,7 +1,7 @@
-"""Step control: how far to go along a natural-gradient step.
+"""Step control: the size of a natural-gradient step.
 
-Damping belongs here, inside the step: damping the outcome of a diverging solve does not help. Each
-rule returns the step size and the one it would have liked, element by element of a batch.
+Each step is damped, because damping the result of a diverging solve does not help. Each rule
+returns the step size and the size before any halving, for each element of a batch.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["CONVERGED", "RESOLUTION", "SHORTEST", "TRUSTED", "Move", "cautious",
 Floats = NDArray[np.float64]
 
 CONVERGED = 1e-14  # ½‖step‖² in the Fisher metric (≈ KL) below which a factor is final
-RESOLUTION = 1e-12  # relative size of a decrease of the free energy that float64 can tell
-# How far one noisy gradient may move q: ‖step‖² in the Fisher metric, twice its KL. Whole steps
-# diverge where S samples misjudge F; what one visit leaves out, the next one adds.
+RESOLUTION = 1e-12  # smallest relative decrease of the free energy that float64 resolves
+# The largest move of q by one noisy gradient: ‖step‖² in the Fisher metric, twice the KL. Whole
+# steps diverge if S samples estimate F badly. The next visit continues a shortened step.
 TRUSTED = 0.1
-SHORTEST = 1e-12  # a step halved below this does not exist
+SHORTEST = 1e-12  # a step halved below this becomes 0
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Move:
     def free_energy(self, t: Floats) -> tuple[Floats, Floats]:
         """F = E_q[L] + alpha(eta_k·mu − A(eta)) after the step, and the size of its terms.
 
-        It is `eq:loc_fe_min` up to A(cavity), a constant; so the cavity may lie outside the domain.
+        F is `eq:loc_fe_min` without the constant A(cavity), so the cavity may leave the domain.
         """
         model = self.at.model
         eta = self.at.eta + t[..., None] * self.step
@@ -74,7 +74,10 @@ def fixed(move: Move, rho: float) -> tuple[Floats, Floats]:
 
 
 def cautious(move: Move) -> tuple[Floats, Floats]:
-    """rho = 1, halved until ‖step‖² ≤ TRUSTED and the margin at most halves: for noise."""
+    """rho = 1, halved until ‖step‖² ≤ TRUSTED and the margin at most halves.
+
+    For noisy gradients.
+    """
     wanted = np.ones(move.step.shape[:-1])
     least = 0.5 * move.margin(np.zeros_like(wanted))
     return _halve(
@@ -84,21 +87,21 @@ def cautious(move: Move) -> tuple[Floats, Floats]:
 
 def descend(move: Move) -> tuple[Floats, Floats]:
     """rho = 1, halved until the local free energy decreases; 0 where it never does."""
-    # A final factor stays as it is, bit for bit: visits without news change nothing.
+    # A converged factor stays the same, bit for bit, so that a repeated visit changes nothing.
     wanted = np.where(0.5 * move.length < CONVERGED, 0.0, 1.0)
     if not wanted.any():
         return wanted, wanted
     t = _halve(wanted, lambda t: ~(move.margin(t) > 0.0))
     before, size = move.free_energy(np.zeros_like(t))
-    # Below the resolution of F the comparison would only see rounding.
-    open_ = (t > 0.0) & (move.at.model.alpha * move.length > RESOLUTION * size)
-    while open_.any():
+    # Below the resolution of F the comparison would compare rounding errors.
+    undecided = (t > 0.0) & (move.at.model.alpha * move.length > RESOLUTION * size)
+    while undecided.any():
         after, _ = move.free_energy(t)
-        open_ = open_ & ~(after < before)
-        t = np.where(open_, 0.5 * t, t)
-        lost = open_ & (t < SHORTEST)
-        t = np.where(lost, 0.0, t)
-        open_ = open_ & ~lost
+        undecided = undecided & ~(after < before)
+        t = np.where(undecided, 0.5 * t, t)
+        vanished = undecided & (t < SHORTEST)
+        t = np.where(vanished, 0.0, t)
+        undecided = undecided & ~vanished
     return t, wanted
 
 

@@ -1,6 +1,6 @@
-"""One agent's statistics: a model and a solver answer the protocol's questions.
+"""The protocol's Worker for one agent: it computes with a model, a solver and a shard.
 
-The same worker answers in a Federation, in a simulation with faults and in a real process.
+A Federation, a simulation with faults and a real process use the same worker.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Floats = NDArray[np.float64]
 def record_key(index: int, version: int = 0) -> bytes:
     """The key of a record without a key column: its row number, 16 bytes.
 
-    `version` counts the owner's data sets: row 3 of new data is another record than the old row 3.
+    `version` counts the owner's data sets: row 3 of new data differs from row 3 of the old data.
     """
     return (version << 64 | index).to_bytes(16, "big")
 
 
 class ModelWorker:
-    """Answers for one agent.
+    """Computes the results that the protocol requests from one agent.
 
-    `tolerance` is tol/K² of the stop rule: a solve that moves q by less (in KL) keeps the factor;
-    None never keeps (the paper's rule). `retrain_above`: a removal that moves q by more asks
-    all agents to start from zero.
+    `tolerance` is tol/K² of the stop rule: if a solve moves q by at most this (in KL), the agent
+    keeps the factor. None always replaces the factor (the paper's rule). `retrain_above`: if a
+    removal moves q by more, all agents start from zero.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ModelWorker:
         self._dropped = frozenset()
 
     def shard(self, dropped: frozenset[bytes]) -> Shard:
-        """The remaining rows."""
+        """The rows that are not in `dropped`."""
         if dropped != self._dropped:
             keys = [divmod(int.from_bytes(key, "big"), 1 << 64) for key in dropped]
             here = [i for version, i in keys if version == self.version and i < self.whole.n]
@@ -74,20 +74,18 @@ class ModelWorker:
             self._dropped = dropped
         return self._shard
 
-    # the answers
-
     def solve(self, work: Solve) -> SolveResult:
         shard = self.shard(work.dropped)
         if not shard.n:
-            return self._nothing(work)
+            return self._solve_empty(work)
         model, stream = self.model, Stream(derive(self.seed, work.epoch, work.hop, Purpose.SOLVE))
         cavity = model.eta0 if work.cavity is None else work.cavity
         start = work.current
         if self.tolerance is not None and not self.model.inside(
             cavity if start is None else cavity + start
         ):
-            # The sum may be outside the domain while agents are missing (a rebuilt token) or after
-            # one has departed: start from the cavity alone, or stay out.
+            # The sum may be outside the domain if factors are missing (a rebuilt token) or an agent
+            # has departed. The solve then starts from the cavity, or the agent adds no factor.
             if not self.model.inside(cavity):
                 return SolveResult(None)
             start = None
@@ -99,16 +97,16 @@ class ModelWorker:
                 return SolveResult(None, keep=True)
         return SolveResult(units)
 
-    def _nothing(self, work: Solve) -> SolveResult:
-        """The answer without rows. In a conjugate model the agent is out; in another model its
-        factor is zero (t_k = 1), because the others would wait for an agent that is out."""
+    def _solve_empty(self, work: Solve) -> SolveResult:
+        """The result for a shard without rows: no factor in a conjugate model, and a zero factor
+        (t_k = 1) in any other model, because other agents wait for an agent without a factor."""
         if work.cavity is None:
             return SolveResult(None)
         kept = work.current is not None and not work.current.any()
         return SolveResult(None, keep=True) if kept else SolveResult(self.model.grid.zeros())
 
     def judge(self, work: Judge) -> bool:
-        """False: outside the domain, or KL(before ‖ after) so large that refining may lose."""
+        """False: `after` is outside the domain, or KL(before ‖ after) exceeds `retrain_above`."""
         if not self.model.inside(work.after):
             return False
         decode = self.model.grid.decode
@@ -116,8 +114,10 @@ class ModelWorker:
         return moved <= self.retrain_above
 
     def freeze(self, work: Freeze) -> Ints | Unknown:
-        """r_k = eta_k + (1/alpha) ∇_mu E_q[L_k] at the token's q: zero at a fixed point. Outside
-        the domain, or so near its edge that it does not fit the grid, there is none."""
+        """r_k = eta_k + (1/alpha) ∇_mu E_q[L_k] at the token's q: zero at a fixed point.
+
+        UNKNOWN if q is outside the domain, or so near the boundary that r_k exceeds the grid.
+        """
         model, grid = self.model, self.model.grid
         exact = getattr(model, "exact_gradient", None)
         if exact is None or not isinstance(model, LossModel) or not self.shard(work.dropped).n:
@@ -131,7 +131,7 @@ class ModelWorker:
             return UNKNOWN
 
     def appraise(self, work: Appraise) -> dict[str, Any]:
-        """The estimate that a certificate may state: ½ ‖Σ_k r_k‖² in the Fisher metric."""
+        """The estimated KL to the optimum for a certificate: ½ ‖Σ_k r_k‖² in the Fisher metric."""
         model = self.model
         if not isinstance(model, HasExactGradient):
             return {"kl_to_optimum": None, "method": "none: this model has no exact gradient"}
