@@ -1,12 +1,12 @@
-"""A whole network in one memory: the library's main entry point.
+"""A whole network in one process: the library's main entry point.
 
     federation = Federation(BetaBernoulli(), shards, graphs.ring(5))
     federation.learn()
     federation.forget("a3")
     federation.posterior
 
-It runs `unweave.protocol` in `unweave.simulator.world`, without faults: the rules are those of real
-agents, and messages arrive at once.
+The federation runs `unweave.protocol` in `unweave.simulator.world` without faults: the rules are
+those of agent processes, and messages arrive immediately.
 """
 
 from __future__ import annotations

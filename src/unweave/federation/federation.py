@@ -1,4 +1,4 @@
-"""`Federation`: K agents in one memory that learn one model over a graph, and can forget.
+"""`Federation`: K agents in one process that learn one model over a graph, and can forget.
 
 The helpers before the class make the network's terms, read a token for the result of a request,
 and turn a user's choice of agents and records into erasure requests.

@@ -151,7 +151,7 @@ class Walk:
         if self._untried.find(lambda k: k not in why and absent(k)) is not None:
             return False
         if any(self.world.state(k).known.intents for k in range(len(self.workers))):
-            return False  # an erasure may make room
+            return False  # a pending erasure may let the factor fit
         return any(map(absent, why))
 
     def _refuse_overflow(self) -> None:

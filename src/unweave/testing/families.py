@@ -148,7 +148,7 @@ LAWS: tuple[Law, ...] = (
 
 
 def laws_for(case: FamilyCase) -> tuple[Law, ...]:
-    """The laws that `case` can be held to, by what its reference offers."""
+    """The laws for which the reference of `case` has values."""
     missing: set[Law] = set()
     if case.kl is None:
         missing.add(kl_equals_the_textbook)

@@ -1,4 +1,4 @@
-"""One case per family: points of its domain, points outside, and what SciPy says about them.
+"""One case per family: points inside and outside its domain, and reference values from SciPy.
 
 A new family adds one FamilyCase here and inherits every law of `unweave.testing.families`. SciPy
 and the textbook formulas here share no code with the families.
@@ -35,7 +35,7 @@ Params = dict[str, Any]
 
 @dataclass(frozen=True)
 class Reference:
-    """What an independent source says about one distribution; None where it says nothing."""
+    """Values of one distribution from an independent source; None if the source has no value."""
 
     log_prob: Callable[[Floats], float]  # of one θ
     entropy: float

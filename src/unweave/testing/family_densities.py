@@ -31,7 +31,7 @@ def log_prob_equals_scipy(case: FamilyCase) -> None:
     for number, params in enumerate(case.points + case.extremes):
         eta = case.eta(params)
         theta = case.family.sample(eta, cast(Rng, np.random.default_rng(5)), (8,))
-        # At shape 1e-3 most draws sit at the edge of float64, where SciPy gives up.
+        # At shape 1e-3 most draws are near the limits of float64, where SciPy returns no number.
         with np.errstate(all="ignore"):
             want = np.array([_or_nan(case.reference(params).log_prob, t) for t in theta])
         theta, want = theta[np.isfinite(want)], want[np.isfinite(want)]
@@ -77,7 +77,7 @@ def marginals_equal_scipy(case: FamilyCase) -> None:
         assert names == case.family.theta_names
         for got, want in zip(marginals, case.reference(params).marginals, strict=True):
             place = f"{got.name} at {params}"
-            # Where a mean does not exist SciPy says inf for all; we say NaN if it is undefined.
+            # SciPy returns inf for every mean that does not exist; ours is NaN if undefined.
             if np.isfinite(want.mean()):
                 assert np.isclose(got.mean(), want.mean(), rtol=1e-7), place
                 assert np.isclose(got.sd(), want.std(), rtol=1e-7), place

@@ -38,7 +38,7 @@ def kl_is_a_divergence(case: FamilyCase) -> None:
 def kl_is_the_bregman_divergence_of_the_log_partition(case: FamilyCase) -> None:
     for p in ordinary_points(case):
         for q in ordinary_points(case):
-            # The identity on the base, whatever stable form the family has put in its place.
+            # The base class computes the identity; the family may override it with a stable form.
             plain = Family._kl(case.family, p, q)
             scale = np.abs((q - p) * case.family.mean(p)).sum() + np.abs(plain)
             close(case.family.kl(p, q), plain, 1e-12 * (1.0 + scale), f"KL({p}, {q})")

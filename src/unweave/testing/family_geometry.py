@@ -1,8 +1,8 @@
 """Laws of the maps: mean is ∇A, Fisher is ∇²A, natural inverts mean, parameters return.
 
-Tolerances are stated in the family's own units: sqrt(F_jj) is the spread of statistic j,
-1/sqrt(F_jj) the distance on which A bends, and what rounding must cost (condition number × 2^-52)
-is added, so the same laws hold at shape 1e-3 and at 1e8.
+Tolerances are in the family's own units: sqrt(F_jj) is the standard deviation of statistic j, and
+1/sqrt(F_jj) is the distance over which A curves. Each tolerance includes the unavoidable rounding
+error (condition number × 2^-52), so the same laws hold at shape 1e-3 and at 1e8.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def steps(family: Family, eta: Floats) -> tuple[Floats, Floats]:
     """(sqrt(F_jj), a small step along component j)."""
     spread = np.sqrt(np.diagonal(family.fisher(eta)))
     step = 1e-3 / spread
-    # Near the boundary A bends faster than 1/sqrt(F_jj) says: stay where F_jj hardly moves.
+    # Near the boundary A curves on a shorter scale: halve the step until F_jj is nearly constant.
     for j in range(family.dim):
         while not _is_flat(family, eta, j, step[j], spread[j]):
             step[j] *= 0.5

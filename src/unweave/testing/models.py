@@ -1,6 +1,6 @@
-"""The laws of conjugate models, and one table of cases that every model is held against.
+"""The laws of conjugate models, and one table of cases to test them on.
 
-Add a `Case` for a new model and it inherits all of them. Each law raises AssertionError.
+A new model adds one `Case` and inherits every law. Each law raises AssertionError.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def order_and_chunks_do_not_matter(
 
 
 def parts_sum_to_the_whole(model: ConjugateModel, rows: Floats, cut: int) -> None:
-    """With the sum at alpha = 1, two agents together say what one with all records says."""
+    """With the sum at alpha = 1, two agents give the posterior of one agent with all records."""
     assert model.reduction == "sum"
     assert model.alpha == 1
     one, two = model.shard(rows[:cut], "a"), model.shard(rows[cut:], "b")
@@ -145,12 +145,12 @@ def dropping_is_never_having_had(
 ) -> None:
     """Dropping records gives the bits of a shard that never held them."""
     keep = np.setdiff1d(np.arange(len(rows)), dropped)
-    left = model.shard(rows).drop(np.asarray(dropped, dtype=np.intp))
+    remaining = model.shard(rows).drop(np.asarray(dropped, dtype=np.intp))
     mask = np.ones(len(rows), dtype=bool)
     mask[keep] = False
-    assert np.array_equal(left.rows, model.shard(rows).drop(mask).rows)
+    assert np.array_equal(remaining.rows, model.shard(rows).drop(mask).rows)
     expected = model.grid.zeros() if keep.size == 0 else model.factor(model.shard(rows[keep]))
-    assert np.array_equal(model.factor(left), expected)
+    assert np.array_equal(model.factor(remaining), expected)
 
 
 def weight_is_applied_once(model: ConjugateModel, rows: Floats, alpha: float) -> None:
@@ -163,7 +163,7 @@ def weight_is_applied_once(model: ConjugateModel, rows: Floats, alpha: float) ->
 
 
 def settings_round_trip(model: Model) -> None:
-    """A model survives being written to a file."""
+    """A model equals itself after its settings were written as JSON and read again."""
     settings: dict[str, Any] = json.loads(json.dumps(model.settings()))
     again = by_name(model.name, **settings)
     assert again == model

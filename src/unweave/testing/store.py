@@ -1,4 +1,4 @@
-"""What every store must do. A law takes `reopen`, which opens the same disk anew each time (the
+"""Laws for every store. A law takes `reopen`, which opens the same disk anew each time (the
 store from the call before is closed or was killed), and raises AssertionError.
 
     @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
@@ -124,14 +124,14 @@ def an_agents_life_survives(reopen: Reopen, draw: Random) -> None:
 
 
 class CountingWorker:
-    """A worker whose factor is two numbers: who it is, and how many rows were dropped."""
+    """A worker whose factor is agent + 1 and the number of remaining rows."""
 
     def __init__(self, agent: int) -> None:
         self.agent = agent
 
     def solve(self, work: Solve) -> SolveResult:
-        left = 100 - len(work.dropped)
-        return SolveResult(np.array([self.agent + 1, left], dtype=np.int64))
+        remaining = 100 - len(work.dropped)
+        return SolveResult(np.array([self.agent + 1, remaining], dtype=np.int64))
 
     def judge(self, work: Judge) -> bool:
         return True
@@ -144,7 +144,7 @@ class CountingWorker:
 
 
 class _Watch:
-    """Commits one agent's steps and looks at the disk after each."""
+    """Commits one agent's steps and compares the disk with the state after each."""
 
     def __init__(self, reopen: Reopen) -> None:
         self.reopen = reopen

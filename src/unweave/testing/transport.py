@@ -1,7 +1,7 @@
-"""What every transport must do, between three agents in a row: 0 – 1 – 2.
+"""Laws for every transport, between three agents in a row: 0 – 1 – 2.
 
 A law takes `make(agent)`, which gives a new transport at that agent's address, and raises
-AssertionError. Waits are bounded; how long they are is the transport's business.
+AssertionError. Waits are bounded; the transport chooses its own timeouts.
 
     @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
     def test_transport(law): asyncio.run(law(make))
@@ -30,7 +30,7 @@ Deliver = Callable[[int, bytes], Awaitable[list[bytes]]]
 Make = Callable[[int], "Transport"]
 Law = Callable[[Make], Awaitable[None]]
 
-_PATIENCE = 60.0  # nothing here takes as long, on any machine
+_TIMEOUT = 60.0  # seconds; far above the duration of any law
 
 
 class LocalNetwork:
@@ -76,13 +76,13 @@ async def running(transport: Transport, deliver: Deliver = echo) -> AsyncIterato
     try:
         yield transport
     finally:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT):
             await transport.stop()
 
 
 async def eventually(send: Callable[[], Awaitable[list[bytes]]]) -> list[bytes]:
     """The answers, as soon as the neighbour can be reached."""
-    async with asyncio.timeout(_PATIENCE):
+    async with asyncio.timeout(_TIMEOUT):
         while True:
             with contextlib.suppress(TransportError):
                 return await send()
@@ -90,7 +90,7 @@ async def eventually(send: Callable[[], Awaitable[list[bytes]]]) -> list[bytes]:
 
 
 async def _fails(send: Awaitable[list[bytes]]) -> str:
-    async with asyncio.timeout(_PATIENCE):
+    async with asyncio.timeout(_TIMEOUT):
         try:
             answers = await send
         except TransportError as error:
@@ -169,7 +169,7 @@ async def a_neighbour_may_go_and_come_back(make: Make) -> None:
 
 
 async def whoever_calls_is_reached_at_once(make: Make) -> None:
-    """A neighbour that was out of reach for long is not left waiting when it calls."""
+    """A neighbour that was out of reach for long gets its answer at once when it connects."""
     async with running(make(0)) as sender:
         for _ in range(20):
             await _fails(sender.send(1, b"too early"))
@@ -192,7 +192,7 @@ async def a_slow_receiver_is_given_up_but_not_interrupted(make: Make) -> None:
         await _fails(sender.send(1, b"slow"))
         assert not done.is_set()
         go.set()
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT):
             await done.wait()
         assert await eventually(lambda: sender.send(1, b"fast")) == [b"fast"]
 
@@ -209,7 +209,7 @@ async def hanging_up_does_not_interrupt_the_receiver(make: Make) -> None:
 
     async with running(make(0)) as sender, running(make(1), slow):
         call = asyncio.ensure_future(sender.send(1, b"slow"))
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT):
             await begun.wait()
             call.cancel()
             await asyncio.wait({call})
@@ -236,7 +236,7 @@ async def stopping_ends_what_is_under_way(make: Make) -> None:
                 await stack.enter_async_context(running(make(1), never)),
             ]
             call = asyncio.ensure_future(ends[0].send(1, b"x"))
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 await begun.wait()
                 await ends[who].stop()
             await _fails(call)

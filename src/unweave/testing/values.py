@@ -1,8 +1,8 @@
 """Arbitrary protocol values from a source of randomness, and equality that looks into arrays.
 
 `draw` is a `random.Random`; Hypothesis can supply one (`st.randoms()`), so the same builders serve
-property tests and plain ones. Values have the right shape for their network and are otherwise as
-wild as the types allow: a codec or a store may not rely on what the protocol would write.
+property tests and plain ones. Values have the right shape for their network and are otherwise
+arbitrary: a codec or a store must accept every value of the type, not only the protocol's.
 """
 
 from __future__ import annotations
@@ -108,14 +108,16 @@ def _included(draw: Random, terms: Terms) -> Vector[Revision]:
 
 
 def _bitmap(draw: Random, terms: Terms) -> Bitmap:
-    everybody = (1 << terms.size) - 1
-    return Bitmap.of(draw.choice((0, everybody, draw.randint(0, everybody))))
+    all_agents = (1 << terms.size) - 1
+    return Bitmap.of(draw.choice((0, all_agents, draw.randint(0, all_agents))))
 
 
-def _tombs(draw: Random, terms: Terms, *, filed: bool = False) -> dict[int, Tomb]:
+def _tombs(draw: Random, terms: Terms, *, with_compacted: bool = False) -> dict[int, Tomb]:
     def tomb() -> Tomb:
-        away = _ids(draw) if filed else frozenset()
-        return Tomb(_ids(draw) | away, draw.random() < 0.3, draw.random() < 0.3, away)
+        compacted_ids = _ids(draw) if with_compacted else frozenset()
+        return Tomb(
+            _ids(draw) | compacted_ids, draw.random() < 0.3, draw.random() < 0.3, compacted_ids
+        )
 
     return {agent: tomb() for agent in range(terms.size) if draw.random() < 0.4}
 
@@ -128,18 +130,18 @@ def token(draw: Random, terms: Terms) -> Token:
         eta=_vector(draw, terms),
         included=included,
         inside=Bitmap(k for k, revision in enumerate(included) if revision.counter),
-        tombs=_tombs(draw, terms, filed=True),
+        tombs=_tombs(draw, terms, with_compacted=True),
         retrain_epoch=_ids(draw),
         passes=draw.choice((0, 3, 2**32)),
         seen=_bitmap(draw, terms),
         stack=Stack.of(draw.sample(range(terms.size), draw.randrange(terms.size + 1))),
         busy=draw.random() < 0.5,
-        round=_quiet(draw, terms),
+        round=_round(draw, terms),
         receipts=_bytes(draw, 32),
     )
 
 
-def _quiet(draw: Random, terms: Terms) -> AttestationRound:
+def _round(draw: Random, terms: Terms) -> AttestationRound:
     if draw.random() < 0.3:
         return AttestationRound()
     return AttestationRound(
@@ -153,7 +155,7 @@ def _quiet(draw: Random, terms: Terms) -> AttestationRound:
     )
 
 
-# ---------------------------------------------------------------------------- records and gossip
+# ------------------------------------------------------------------------- statements and gossip
 
 
 def _erasure(
@@ -176,31 +178,33 @@ def _some(draw: Random, make: Callable[[], Any]) -> list[Any]:
     return [make() for _ in range(draw.randrange(3))]
 
 
-def _records(draw: Random, terms: Terms, kind: type[Intent | Tombstone]) -> dict[bytes, Any]:
+def _statements(draw: Random, terms: Terms, kind: type[Intent | Tombstone]) -> dict[bytes, Any]:
     more = {"retrain": draw.random() < 0.5} if kind is Tombstone else {}
     made = _some(draw, lambda: _erasure(draw, terms, kind, **more))
-    return {record.request: record for record in made}
+    return {statement.request: statement for statement in made}
 
 
 def _votes(draw: Random, terms: Terms) -> dict[tuple[int, int], Vote]:
     def vote() -> Vote:
         target, voter = draw.sample(range(terms.size), 2)
         request = request_id(target, _bytes(draw, 12)).hex()
-        run = terms.network_id.hex()
-        return Vote.write(voter, lambda _: b"sig", network_id=run, agent=target, request=request)
+        network_id_hex = terms.network_id.hex()
+        return Vote.write(
+            voter, lambda _: b"sig", network_id=network_id_hex, agent=target, request=request
+        )
 
     return {(vote.target, vote.author): vote for vote in _some(draw, vote)}
 
 
-def _plain(draw: Random, terms: Terms, kind: type[SignedStatement]) -> Any:
+def _statement(draw: Random, terms: Terms, kind: type[SignedStatement]) -> Any:
     eta = _bytes(draw, 8).hex()
     return kind.write(
         draw.randrange(terms.size), lambda _: b"s", network_id=terms.network_id.hex(), eta=eta
     )
 
 
-def _figures(draw: Random, terms: Terms) -> dict[int, InfluenceReport]:
-    def figure() -> InfluenceReport:
+def _influences(draw: Random, terms: Terms) -> dict[int, InfluenceReport]:
+    def report() -> InfluenceReport:
         agent = draw.randrange(terms.size)
         return InfluenceReport.write(
             agent,
@@ -211,10 +215,10 @@ def _figures(draw: Random, terms: Terms) -> dict[int, InfluenceReport]:
             influence=draw.choice((None, draw.random())),
         )
 
-    return {figure.author: figure for figure in _some(draw, figure)}
+    return {report.author: report for report in _some(draw, report)}
 
 
-def _rest(draw: Random, terms: Terms) -> ParkNotice:
+def _park_notice(draw: Random, terms: Terms) -> ParkNotice:
     return ParkNotice(
         _stamp(draw, terms),
         draw.randrange(terms.size),
@@ -225,13 +229,16 @@ def _rest(draw: Random, terms: Terms) -> ParkNotice:
     )
 
 
-def _chapters(draw: Random, terms: Terms) -> dict[bytes, CompactedErasures]:
-    def chapter() -> CompactedErasures:
+def _compacted(draw: Random, terms: Terms) -> dict[bytes, CompactedErasures]:
+    def compacted_erasures() -> CompactedErasures:
         first = _erasure(draw, terms, Tombstone, retrain=draw.random() < 0.5)
         assert isinstance(first, Tombstone)
         return CompactedErasures.write_all(first.agent, lambda _: b"c", terms.network_id, [first])
 
-    return {chapter.name: chapter for chapter in _some(draw, chapter)}
+    return {
+        compacted_erasures.name: compacted_erasures
+        for compacted_erasures in _some(draw, compacted_erasures)
+    }
 
 
 def _digests(draw: Random) -> Digests:
@@ -246,21 +253,21 @@ def gossip(draw: Random, terms: Terms) -> Gossip:
 
     return Gossip(
         digests=_digests(draw),
-        compacted=maybe(_chapters(draw, terms)),
+        compacted=maybe(_compacted(draw, terms)),
         erasures=maybe(
             Erasures(
                 tombs=_tombs(draw, terms),
                 retrain_epoch=_ids(draw),
-                tombstones=_records(draw, terms, Tombstone),
+                tombstones=_statements(draw, terms, Tombstone),
                 votes=_votes(draw, terms),
             )
         ),
-        parked=maybe(_rest(draw, terms)),
+        parked=maybe(_park_notice(draw, terms)),
         news=maybe(
             News(
-                intents=_records(draw, terms, Intent),
-                mismatches=frozenset(_some(draw, lambda: _plain(draw, terms, AuditMismatch))),
-                influences=_figures(draw, terms),
+                intents=_statements(draw, terms, Intent),
+                mismatches=frozenset(_some(draw, lambda: _statement(draw, terms, AuditMismatch))),
+                influences=_influences(draw, terms),
                 wake=_stamp(draw, terms),
             )
         ),
@@ -311,30 +318,30 @@ def state(draw: Random, terms: Terms, me: int, before: State | None = None) -> S
         "copy": draw.choice((None, shared, token(draw, terms))),
         "tombs": _tombs(draw, terms),
         "retrain_epoch": _ids(draw),
-        "tombstones": _records(draw, terms, Tombstone),
-        "compacted": _chapters(draw, terms),
+        "tombstones": _statements(draw, terms, Tombstone),
+        "compacted": _compacted(draw, terms),
         "proved": _ids(draw),
-        "intents": _records(draw, terms, Intent),
+        "intents": _statements(draw, terms, Intent),
         "votes": _votes(draw, terms),
-        "mismatches": frozenset(_some(draw, lambda: _plain(draw, terms, AuditMismatch))),
-        "parked": draw.choice((None, _rest(draw, terms))),
+        "mismatches": frozenset(_some(draw, lambda: _statement(draw, terms, AuditMismatch))),
+        "parked": draw.choice((None, _park_notice(draw, terms))),
         "wake": _stamp(draw, terms),
         "rows": draw.randrange(9),
         "data": draw.randrange(9),
         "dropped": frozenset(_bytes(draw, draw.choice((4, 32))) for _ in range(draw.randrange(3))),
         "detached": draw.random() < 0.5,
-        "receipts": tuple(_some(draw, lambda: _plain(draw, terms, Receipt))),
+        "receipts": tuple(_some(draw, lambda: _statement(draw, terms, Receipt))),
     }
     if fresh.keys() != set(DURABLE):
         raise AssertionError(f"no value for {sorted(set(DURABLE) ^ fresh.keys())}")
     for name, value in fresh.items():
         if before is None or draw.random() < 0.4:
             s.set_durable(name, value)
-    # A state knows what its chapters say, and has put nothing else away.
-    unfiled = {k: tomb._replace(compacted=frozenset()) for k, tomb in s.known.tombs.items()}
-    s.known.tombs = join(unfiled, tombs_in(s.known.compacted.values()))
+    # Invariant: the compacted ids in `tombs` are those of the compacted erasures.
+    uncompacted = {k: tomb._replace(compacted=frozenset()) for k, tomb in s.known.tombs.items()}
+    s.known.tombs = join(uncompacted, tombs_in(s.known.compacted.values()))
     if before is not None and before.own.factors and draw.random() < 0.5:
-        # As a visit does it: one more in front, the oldest goes.
+        # As in a visit: the new factor comes first, and the oldest is dropped.
         s.own.factors = (_factor(draw, terms), *before.own.factors[:2])
     return s
 
@@ -346,7 +353,7 @@ def same(a: object, b: object) -> bool:
     """Equality of protocol values: types, numbers, arrays, bytes and signatures."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.array_equal(a, b)
-    if isinstance(a, Mapping) and isinstance(b, Mapping):  # signatures are kept in two ways
+    if isinstance(a, Mapping) and isinstance(b, Mapping):  # of different types for signatures
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     if type(a) is not type(b):
         return False

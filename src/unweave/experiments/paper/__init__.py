@@ -1,10 +1,10 @@
-"""The experiments of Gong, Simeone, Kang 2021 by one command, and what they look like done better.
+"""The experiments of Gong, Simeone, Kang 2021, and extensions with better gradients.
 
     from unweave.experiments.paper import run
     run(["fig3"], out="paper-out", replicas=200)
 
-One module per figure: `compute` gives a tidy table, settings with reasons and numbers to quote;
-`draw` makes the picture from that table.
+One module per figure: `compute` returns a `Report` (a tidy table, settings with reasons, numbers to
+quote), and `draw` draws the figure from the report.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIGURES = {figure.name: figure for figure in (FIG3, FIG4, FIG5, THEORY)}
 
 
 def choose(name: str) -> list[str]:
-    """The figures that a word on the command line means."""
+    """The names of the figures that a command line argument selects."""
     if name == "all":
         return list(FIGURES)
     if name in FIGURES:
@@ -49,9 +49,9 @@ def run(
     seed: int = 0,
     tick: Tick = lambda done: None,
 ) -> dict[str, Any]:
-    """Compute and draw figures; PNG, SVG, PDF and CSV each, and one summary. Returns the summary.
+    """Compute and draw figures, write PNG, SVG, PDF and CSV files, and return the summary.
 
-    `replicas` overrides every figure's own number; `tick` is called after each piece of work.
+    `replicas` overrides the default of every figure. `tick` is called after each step.
     """
     if replicas is not None and replicas < 2:
         raise ConfigError(f"replicas = {replicas}: a mean with a band needs at least 2")
@@ -80,7 +80,7 @@ def run(
 
 
 def _folder(path: Path) -> Path:
-    """The folder, made and tried before anything is computed."""
+    """Create the folder and check that it is writable, before the long computation starts."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / ".unweave-probe"

@@ -1,4 +1,4 @@
-"""What the experiments share: sizes, data, and how many curves become one with a band."""
+"""Shared by the experiments: sizes, data, settings, and summaries of curves over replicas."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ THETA = 0.37  # of the exponential records
 THETA_OTHER = 0.8  # of agent 10, where it is unlike the others
 THETA_DROP = 0.2  # the same for REINFORCE
 
-# Data have keys of their own, apart from all draws of the walk and the solver.
+# Separate keys keep the data independent of the draws of the walk and the solver.
 _BERNOULLI, _EXPONENTIAL = (int.from_bytes(tag, "big") for tag in (b"bern", b"expo"))
 
 
@@ -144,7 +144,7 @@ def columns(last: int, points: int = 90) -> NDArray[np.int64]:
 
 
 def exact_posterior(replicas: Replicas) -> Target:
-    """The posterior of the data of all who are not forgotten, one per replica [R, 1]."""
+    """The posterior of the data of all agents that are not forgotten, one per replica [R, 1]."""
     target = replicas.target
     assert isinstance(target, Target)  # the beta-exponential model has one
     return target
@@ -169,8 +169,8 @@ def median(values: Floats) -> float:
 
 
 def ending(curves: Curves, lowest: Floats) -> dict[str, float | int | None]:
-    """Where the curves end, and how far above the floor. All but the median leave out replicas that
-    are outside the domain."""
+    """The last KL of the curves and its excess over the floor. Only the median includes replicas
+    outside the domain."""
     last = curves.values[:, -1]
     inside = np.isfinite(last)
     kl, excess = last[inside], (last - lowest)[inside]

@@ -1,4 +1,4 @@
-"""Figure 3: a conjugate model is learned exactly, as soon as the walk has been everywhere."""
+"""Figure 3: a conjugate model is learned exactly once the walk has visited every agent."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Figure 5: unlearning agent 10. Subtracting its factor is enough where its data are like the
-others'; where they are not, the others' factors remember it until they are refined."""
+others'; where they are not, the others' factors depend on its data until they are refined."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ def compute(replicas: int, seed: int, tick: Tick) -> Report:
     for reduction in REDUCTIONS:
         model = BetaExponential(a=3, b=3, reduction=cast(Reduction, reduction))
         results[reduction] = {}
-        retrained: dict[Method, Replicas] = {}  # agent 10's data do not matter for it
+        retrained: dict[Method, Replicas] = {}  # retraining does not use agent 10's data
         for case in CASES:
             data = exponential(seed, replicas, last=case.last)
             lowest = floor(model, data, AGENTS - 1)
             entry: dict[str, Any] = {"floor": median(lowest)}
             for how in case.hows:
-                # Retraining forgets what was learned; one iteration of it is enough.
+                # Retraining starts from the prior, so one iteration of learning is enough.
                 learn = 1 if how == "retrain" else case.iterations
                 forget = Forget(LEAVER, how, case.iterations)
                 found = retrained.get(case.method) if how == "retrain" else None
@@ -118,7 +118,7 @@ def compute(replicas: int, seed: int, tick: Tick) -> Report:
                 entry[how] = ending(kl, lowest)
                 if how == "subtract":
                     entry["before"] = float(kl.median()[0])
-                    entry["removed_at_iteration"] = _landing(found, learn)
+                    entry["removed_at_iteration"] = _removal_time(found, learn)
                 tick(f"figure 5, {reduction}, {case.name}, {how}")
             results[reduction][case.name] = entry
     results["expected_removal"] = paper_formulas(AGENTS)["unlearn"]
@@ -128,10 +128,11 @@ def compute(replicas: int, seed: int, tick: Tick) -> Report:
 def _after(
     found: Replicas, learn: int, at: NDArray[np.int64], how: str
 ) -> tuple[Curves, list[float | None]]:
-    """KL `at` iterations after the request (0: when it is made), and who has removed agent 10."""
+    """KL `at` iterations after the request (0: at the request), and the share of replicas
+    that removed agent 10."""
     kl = found.kl(at=learn + at)
     if how == "retrain":
-        # Iteration 0 of retraining is the prior, not what had been learned.
+        # Iteration 0 of retraining is the prior, not the learned posterior.
         prior = found.model.grid.decode(found.model.eta0)
         kl.values[:, :1] = exact_posterior(found).kl_from(prior)
         return kl, [None] * len(at)
@@ -140,7 +141,7 @@ def _after(
     return kl, share[at].tolist()
 
 
-def _landing(found: Replicas, learn: int) -> dict[str, float]:
+def _removal_time(found: Replicas, learn: int) -> dict[str, float]:
     """The iteration after the request at which agent 10 is first scheduled."""
     reached = found.path[:, learn:] == AGENTS - 1
     first = np.argmax(reached, axis=1)[reached.any(axis=1)] + 1.0

@@ -1,7 +1,7 @@
-"""What a figure is made of: tidy rows, settings with their reasons, and the numbers to quote.
+"""The parts of a figure: a tidy table, settings with their reasons, and the results to quote.
 
-A figure is drawn from its `Table` alone, and the same table is written as CSV: picture and data
-cannot disagree.
+A figure is drawn from its `Report`, and the report's `ResultTable` is also written as CSV. So the
+figure and the CSV file show the same data.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from numpy.typing import NDArray
 __all__ = ["Figure", "Report", "ResultTable", "Setting", "Tick", "ours", "paper"]
 
 
-Tick = Callable[[str], None]  # called after each piece of work, with what was done
+Tick = Callable[[str], None]  # called after each step, with a description of the step
 Cell = str | int | float | None
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of an experiment, who chose it, and why where it was us."""
+    """One setting of an experiment, its source, and the reason if the choice is ours."""
 
     name: str
     value: Any
-    source: str  # "paper", or "ours" where the paper does not say or we add something
+    source: str  # "paper", or "ours" if the paper does not state the setting
     why: str = ""
 
 
@@ -65,7 +65,7 @@ class ResultTable:
         return np.array([np.nan if row[j] is None else row[j] for row in self.rows], dtype=float)
 
     def csv(self) -> str:
-        """Ten digits: more than any conclusion needs, fewer than platforms differ in."""
+        """The table as CSV, with ten digits: the digits in which platforms differ are cut off."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
@@ -86,14 +86,14 @@ def _shown(cell: Cell) -> str | int:
 
 @dataclass(frozen=True)
 class Report:
-    """One experiment, computed: what it shows, how it was set, and its data."""
+    """The outcome of one experiment: its data, settings, results and notes."""
 
     replicas: int
     table: ResultTable
     settings: tuple[Setting, ...]
-    results: dict[str, Any]  # the numbers to quote, JSON values
-    notes: tuple[str, ...] = ()  # what the figure shows, in words
-    markdown: str = ""  # a table for the summary, where the data are few
+    results: dict[str, Any]  # numbers to quote, as JSON values
+    notes: tuple[str, ...] = ()  # sentences that describe the figure
+    markdown: str = ""  # a table for the summary, if the data are few
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Figure:
     draw: Callable[[Report], Any]  # a matplotlib Figure
 
     def settings_of(self, seed: int, report: Report) -> Iterable[Setting]:
-        """The experiment's own settings, and those of every run."""
+        """The settings of the experiment, then the number of replicas and the seed."""
         yield from report.settings
         yield ours("replicas", report.replicas, "enough for smooth means; --replicas changes it")
         yield ours("seed", seed, "every draw follows from it; --seed changes it")

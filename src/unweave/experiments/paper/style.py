@@ -1,6 +1,6 @@
-"""One look for all figures: fits an IEEE column, readable in grey, the same bytes every time.
+"""The style of all figures: IEEE column width, readable in grey, reproducible bytes.
 
-matplotlib is imported here, when a figure is drawn, and nowhere else in the room.
+Only this module imports matplotlib, within functions.
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ def need() -> Any:
 
 @contextmanager
 def look() -> Iterator[None]:
-    """Inside, matplotlib makes things look as they should here, and nothing leaks out."""
+    """Apply the style within the context; the caller's settings return afterwards."""
     matplotlib = need()
     with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # whatever the user's matplotlibrc says
+        matplotlib.rcdefaults()  # ignore the user's matplotlibrc
         matplotlib.rcParams.update(_RC)
         yield
 

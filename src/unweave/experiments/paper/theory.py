@@ -62,7 +62,7 @@ def _cover_formula(graph: Topology) -> float:
 
 
 def without_last(graph: str, K: int) -> Topology:
-    """The graph that is left when agent K has gone; a ring opens to a path."""
+    """The graph of the remaining agents after agent K departed; a ring becomes a path."""
     return graphs.path(K - 1) if graph == "ring" else graphs.by_name(graph, K - 1)
 
 

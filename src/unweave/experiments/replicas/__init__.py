@@ -1,4 +1,4 @@
-"""Replicas: thousands of runs of one federation, on arrays."""
+"""Thousands of independent runs (replicas) of one federation, on arrays."""
 
 from __future__ import annotations
 

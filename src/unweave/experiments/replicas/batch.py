@@ -1,8 +1,8 @@
-"""Thousands of replicas of one federation, on arrays.
+"""`simulate` runs thousands of replicas of one federation on arrays.
 
 Replica r has the seed derive(seed, Purpose.REPLICA, r) and equals a Federation with that seed: bit
-for bit for conjugate models, to 1e-12 for the others. Paths are made first; learning and forgetting
-run along them in kernels (numba where it is installed).
+for bit for conjugate models, to 1e-12 for the others. Paths are computed first. Kernels (compiled
+where numba is installed) then learn and forget along the paths.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ def simulate(
     forget: Forget | Mapping[str, Any] | str | Sequence[str] | None = None,
     kernels: bool = True,
 ) -> Replicas:
-    """Run `replicas` independent federations and keep every iteration of each.
+    """Run `replicas` independent federations and record every iteration.
 
-    `model` and `graph` are what a `Federation` takes. `shards` is one data set per agent (a
+    `model` and `graph` are as for `Federation`. `shards` is one data set per agent (a
     sequence in the graph's order, or a mapping by name), shared by all replicas, or
     `PerReplica(array)`. For a model that is not conjugate `estimator`, `rho`, `steps` (L),
     `samples` (S) and `c` make its `NaturalGradient`, unless `solver` is given; `solve="pass"` lets
     an agent solve once per pass, `"visit"` at every visit. `forget` (an agent's name, several, or
     `Forget`) adds iterations in which agents are forgotten.
-    Replicas that leave the domain are kept and marked `outside`; an error if none is left.
-    `kernels=False` runs the general code, one visit at a time: slow, for any solver.
+    Replicas that leave the domain are kept and marked `outside`; if all of them do, an error is
+    raised. `kernels=False` calls the solver at each visit, which is slow.
     """
     iterations = whole_number(iterations, "iterations", 1)
     replicas = whole_number(replicas, "replicas", 1)
@@ -77,15 +77,15 @@ def simulate(
     first = None if start is None else graph.index(start)
     engine = choose_engine(model, solver, data, kernels)
     forgotten = np.zeros(len(graph), dtype=bool) if forget is None else forget.mask(graph)
-    more = 0 if forget is None or forget.how == "retrain" else forget.iterations
-    path = paths(graph, schedule, seeds, iterations + more, first)
+    forget_iterations = 0 if forget is None or forget.how == "retrain" else forget.iterations
+    path = paths(graph, schedule, seeds, iterations + forget_iterations, first)
     mask = solving(path, len(graph), schedule, solve)
     refine = forget is not None and forget.how == "refine"
     phases = [Phase(1, path, mask, iterations, refine)]
     if forget is not None and forget.how == "retrain":
-        left = graph.without(np.flatnonzero(forgotten))
-        path = paths(left, schedule, seeds, forget.iterations, epoch=2)
-        mask = solving(path, len(left), schedule, solve)
+        remaining = graph.without(np.flatnonzero(forgotten))
+        path = paths(remaining, schedule, seeds, forget.iterations, epoch=2)
+        mask = solving(path, len(remaining), schedule, solve)
         index = np.flatnonzero(~forgotten).astype(np.int32)
         phases.append(Phase(2, index[path], mask, forget.iterations))
     runs = [engine.run(graph, seeds, phase, forgotten) for phase in phases]
@@ -114,5 +114,5 @@ def simulate(
 
 
 def _joined(parts: list[_Array]) -> _Array:
-    """One array over all iterations; a single phase is not copied."""
+    """Join the phases along the iterations; a single phase is not copied."""
     return parts[0] if len(parts) == 1 else cast(_Array, np.concatenate(parts, axis=1))

@@ -1,8 +1,9 @@
-"""The fastest case: beta-exponential learning with exact gradients and a fixed rho.
+"""Beta-exponential learning with exact gradients and a fixed rho, vectorised over replicas.
 
-Replicas of a block take their visits together. What a visit needs is gathered into lanes, and the
-step is one loop without branches over them, which compilers turn into vector instructions. Where a
-lane is not ordinary (a or b below 10, or a step out of the domain) the block goes one by one.
+A block of replicas runs one visit at a time. The inputs of the visit are copied into lanes, one per
+replica, and a step is a loop over the lanes without branches, which compilers turn into vector
+instructions. If a lane is not ordinary (a or b below 10, or a step leaves the domain), `solve` runs
+the visit for each replica of the block.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Learning and forgetting of the beta-exponential model along given paths, as one kernel.
 
-The steps are those of `solvers.natural_gradient`, on scalars; tests hold the two together.
+The steps are those of `solvers.natural_gradient`, on scalars; tests compare the two.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _SOLVE = np.uint64(Purpose.SOLVE)
-_NOISY = ESTIMATORS["factor_cv"]  # from here on estimators draw samples
-FITS = 2.0**62  # what a factor may hold; half of int64, so that sums fit as well
+_NOISY = ESTIMATORS["factor_cv"]  # estimators with this number or a higher one draw samples
+FITS = 2.0**62  # bound on a factor: half the range of int64, so that sums do not overflow
 
 
 @jit
@@ -62,8 +62,8 @@ def solve(
     theta: Floats,
     work: Floats,
 ) -> tuple[float, float, int]:
-    """L steps of `eq:non_conj_update` from factor (l1, l2); the third value counts shortened steps,
-    or is −1 where q has left the domain on which the loss has the moments it needs."""
+    """L steps of `eq:non_conj_update` from factor (l1, l2). The third value counts shortened steps,
+    or is −1 if q has left the domain on which the required moments of the loss exist."""
     noisy = estimator >= _NOISY
     floor = 2.0 if noisy else 1.0
     cool = 1.0 / alpha
@@ -77,7 +77,7 @@ def solve(
         g1, g2 = gradient(estimator, a, b, w0, w1, alpha * l1, alpha * l2, c, call, theta, work)
         d1, d2 = -(l1 + g1 * cool), -(l2 + g2 * cool)
         if not (abs(d1) < np.inf and abs(d2) < np.inf):
-            return l1, l2, -1  # no step to shorten: halving it would never end
+            return l1, l2, -1  # halving an infinite step would never end
         if rho > 0.0:
             t = rho
             if not _margin(a + t * d1, b + t * d2, floor) > 0.0:
@@ -138,10 +138,10 @@ def learn(
 ) -> None:
     """G-FVL (Gong, Simeone, Kang 2021, Algorithm 1) for every replica.
 
-    data [R or 1, K, 2] holds (w0, w1) of each agent's loss w0·log θ + w1/θ; an agent that is in
-    solves again where `solving` [R, I] says so; `forget_from` and `mode` as in
-    `kernels.conjugate`. units [R, I, 2] is filled; shortened[r] counts shortened
-    steps, or is −1 − i where iteration i could not be solved.
+    data [R or 1, K, 2] holds (w0, w1) of each agent's loss w0·log θ + w1/θ. An agent that is
+    already included solves again where `solving` [R, I] is true. `forget_from` and `mode` are as in
+    `kernels.conjugate`. Fills units [R, I, 2]; shortened[r] counts shortened steps, or is −1 − i if
+    the solve at iteration i failed.
     """
     count = forgotten.shape[0]
     unit1, unit2 = 1.0 / scale[0], 1.0 / scale[1]  # powers of two: exact

@@ -35,7 +35,7 @@ _NODES, _WEIGHTS = 0.5 * (_T + 1.0), 0.5 * _W
 
 @inline
 def _log_sigmoids(x: float) -> tuple[float, float]:
-    """log θ and log(1−θ) for x = logit θ, without overflow however far out."""
+    """log θ and log(1−θ) for x = logit θ, without overflow for any x."""
     small = math.log1p(math.exp(-abs(x)))
     return (-small, -x - small) if x > 0.0 else (x - small, -small)
 
@@ -53,8 +53,8 @@ def exact_from(
     ia: float,
     total: float,
 ) -> tuple[float, float]:
-    """`BetaExponential.exact_gradient`: (w0, 0) + w1·F⁻¹∇_eta (a+b−1)/(a−1), by hand, where the
-    `curvature` is at hand."""
+    """`BetaExponential.exact_gradient`: (w0, 0) + w1·F⁻¹∇_eta (a+b−1)/(a−1), from the
+    values of `curvature`."""
     m = a - 1.0
     scale = w1 / (m * m * det)
     first = gs * m - (gb - gs) * b - total
@@ -77,7 +77,7 @@ def _quadrature(a: float, b: float, w0: float, w1: float) -> tuple[float, float]
     high = mode + 9.0 * sd + 40.0 / b
     n = max(129, math.ceil((high - low) / 0.25) + 1)
     step = (high - low) / (n - 1)
-    # L and s relative to the mode: their means are then small and nothing cancels.
+    # L and s are relative to the mode: their means are small, so the covariance does not cancel.
     s1m, s2m = _log_sigmoids(mode)
     top = a * s1m + b * s2m
     loss_m = w0 * s1m + w1 * (1.0 + math.exp(-mode))
@@ -132,7 +132,7 @@ def _implicit(a: float, b: float, w0: float, w1: float, theta: Floats) -> tuple[
     g1 = g2 = 0.0
     for i in range(theta.shape[0]):
         x = math.log(theta[i]) - math.log1p(-theta[i])
-        # The short side: from x away from the mode, where the density only falls.
+        # Integrate from x away from the mode: the density decreases monotonically there.
         width = -(9.0 * sd + 40.0 / a) if x < mode else 9.0 * sd + 40.0 / b
         s1, s2 = _log_sigmoids(x)
         top = a * s1 + b * s2

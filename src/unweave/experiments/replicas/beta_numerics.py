@@ -1,7 +1,7 @@
-"""Beta moments and draws as kernels: the scalar counterparts of `families` and `draws.Stream.beta`.
+"""Beta moments and draws as kernels: the scalar counterparts of `families` and `rng.Stream.beta`.
 
-digamma and trigamma come without their leading terms log x and 1/x, which cancel in every Beta
-moment (Abramowitz, Stegun 6.3, 6.4: series at x ≥ 10, upward recurrence below).
+The `_excess` functions omit the leading terms log x of digamma and 1/x of trigamma, which cancel in
+every Beta moment (Abramowitz, Stegun 6.3, 6.4: series at x ≥ 10, upward recurrence below).
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def trigamma_series(v: float) -> float:
 
 @inline
 def trigamma_excess(x: float, inverse: float) -> float:
-    """psi'(x) − 1/x ≈ 1/(2x²), where `inverse` = 1/x is at hand.
+    """psi'(x) − 1/x ≈ 1/(2x²), for `inverse` = 1/x.
 
-    The recurrence adds 1/(y²(y+1)) > 0 for each step up; one division serves all its terms.
+    The recurrence adds 1/(y²(y+1)) > 0 for each step up; one division computes their sum.
     """
     v, below = inverse, 0.0
     if x < 10.0:
@@ -135,7 +135,7 @@ def mean(a: float, b: float) -> tuple[float, float]:
 def determinant(
     a: float, b: float, ia: float, ib: float, total: float, ga: float, gb: float, gs: float
 ) -> float:
-    """det F, where the two terms 1/(ab) cancel by hand."""
+    """det F; the formula omits the two terms 1/(ab), which cancel."""
     corner = ga * (a * ib * total) + gb * (b * ia * total)
     return corner + ga * gb - gs * ((a + b) * ia * ib + ga + gb)
 
@@ -170,10 +170,10 @@ def fisher_quad(a: float, b: float, v1: float, v2: float) -> float:
 
 
 @inline
-def _turn(u: float) -> tuple[float, float]:
+def _cos_sin_of_turn(u: float) -> tuple[float, float]:
     """cos 2πu and sin 2πu for u in [0, 1), by the polynomials of fdlibm on |x| ≤ π/4.
 
-    The quarter turn is taken off u exactly, so the reduction loses nothing.
+    Subtracting the quarter turns from u is exact, so the reduction has no rounding error.
     """
     quarter = math.floor(4.0 * u + 0.5)
     x = 2.0 * math.pi * (u - 0.25 * quarter)
@@ -211,7 +211,7 @@ def draw_beta(a: float, b: float, key: np.uint64, out: NDArray[np.float64]) -> N
         counter = _TWO
         while True:
             radius = math.sqrt(-2.0 * math.log(1.0 - u01(own, counter)))
-            cosine, sine = _turn(u01(own, counter + _ONE))
+            cosine, sine = _cos_sin_of_turn(u01(own, counter + _ONE))
             z1, z2 = radius * cosine, radius * sine
             u = u01(own, counter + _TWO)
             x1 = 1.0 + c1 * z1
@@ -236,5 +236,5 @@ def draw_beta(a: float, b: float, key: np.uint64, out: NDArray[np.float64]) -> N
             if a < 1.0:
                 odds -= math.log1p(-u01(own, _ZERO)) / a
             value = 1.0 / (1.0 + math.exp(odds)) if odds < 700.0 else 0.0
-        # As `BetaFamily.sample`: inside the interval, where s(θ) is finite.
+        # As in `BetaFamily.sample`: keep θ inside (0, 1), where s(θ) is finite.
         out[i] = min(max(value, _TINY), _BELOW_ONE)

@@ -1,4 +1,4 @@
-"""Engines: learn and forget along given paths. Two run kernels; the general one runs any solver."""
+"""Engines learn and forget along given paths: two run kernels, `_General` runs any solver."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ __all__ = ["Engine", "EngineRun", "Phase", "choose_engine"]
 
 Bools = NDArray[np.bool_]
 
-# Below this much work (in visits, weighted by their cost) a second thread is not worth starting.
-_WORTH_A_THREAD = 200_000
+# Work (visits times cost per visit) per additional thread: less work does not repay its start.
+_WORK_PER_THREAD = 200_000
 
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """A stretch of iterations from the prior; from column `learn` on, agents are forgotten."""
+    """Consecutive iterations that start at the prior. Forgetting starts at column `learn`."""
 
     epoch: int
     path: NDArray[np.int32]  # [R, I]
-    solving: Bools  # [R, I]: where an agent that is in already solves again
+    solving: Bools  # [R, I]: where an agent that is already included solves again
     learn: int
     refine: bool = False
 
@@ -63,7 +63,7 @@ class EngineRun:
 
 
 class Engine(ABC):
-    """How one model and one solver learn along paths."""
+    """Runs one model with one solver along paths."""
 
     @abstractmethod
     def run(
@@ -108,7 +108,7 @@ class _Conjugate(Engine):
                 run.changed[rows],
             )
 
-        _spread(part, len(seeds), phase.path.size // 10)
+        _run_in_threads(part, len(seeds), phase.path.size // 10)
         _find_outside(self.model, graph, forgotten, run)
         return run
 
@@ -134,11 +134,11 @@ class _BetaExponential(Engine):
         run = EngineRun.empty(phase, 2)
         mode = kernels.REFINE if phase.refine else kernels.SUBTRACT
 
-        # The exact gradient at a fixed rho has a kernel of its own, for learning alone.
-        plain = self.estimator.name == "exact" and phase.learn >= phase.path.shape[1]
+        # `learn_exact` is faster, but covers only learning with the exact gradient and fixed rho.
+        only_learns_exactly = self.estimator.name == "exact" and phase.learn >= phase.path.shape[1]
 
         def part(rows: slice) -> None:
-            if plain and solver.rho is not None:
+            if only_learns_exactly and solver.rho is not None:
                 beta_exact.learn_exact(
                     phase.path[rows],
                     phase.solving[rows],
@@ -175,7 +175,7 @@ class _BetaExponential(Engine):
             )
 
         cost = 20 if self.estimator.noisy else 1
-        _spread(part, len(seeds), phase.path.size * solver.steps * cost)
+        _run_in_threads(part, len(seeds), phase.path.size * solver.steps * cost)
         failed = np.flatnonzero(run.shortened < 0)
         stopped = -1 - run.shortened[failed]
         for r, i in zip(failed, stopped, strict=True):
@@ -197,7 +197,7 @@ class _BetaExponential(Engine):
 
 
 class _General(Engine):
-    """One visit at a time, through the solver: the reference for the kernels."""
+    """Calls the solver at each visit; tests compare the kernels with this engine."""
 
     def __init__(self, model: Model, solver: Solver, shards: Shards) -> None:
         self.model = model
@@ -256,10 +256,14 @@ class _General(Engine):
 def _find_outside(
     model: Model, graph: Topology, forgotten: Bools, run: EngineRun, why: str | None = None
 ) -> None:
-    """Mark where q does not exist: the others' factors were fitted with the forgotten present, so
-    the sum without it may leave the domain. An error if no replica is left; `why`: a failed solve.
+    """Mark the iterations at which eta is outside the domain.
+
+    The other factors were fitted while the forgotten factors were included, so the sum without the
+    forgotten factors may leave the domain. Raises if every replica leaves the domain; `why`
+    describes the first failed solve.
     """
-    # No agent can learn outside the domain: while all learn, a replica outside it fails or ends.
+    # Without forgetting, a replica that leaves the domain either fails at its next solve or is
+    # outside at the last iteration, so the other replicas need no check.
     some = forgotten.any() | run.outside.any(axis=1) | ~model.inside(run.units[:, -1])
     rows = np.flatnonzero(some)
     run.outside[rows] |= ~model.inside(run.units[rows])
@@ -275,16 +279,16 @@ def _find_outside(
     )
 
 
-def _spread(part: Callable[[slice], None], rows: int, work: int) -> None:
-    """Run `part` over all rows, in as many threads as are worth it; rows do not interact."""
+def _run_in_threads(part: Callable[[slice], None], rows: int, work: int) -> None:
+    """Run `part` over all rows, in threads if the work is large enough. Rows are independent."""
     from unweave.experiments.replicas.jit import COMPILED
 
     with np.errstate(over="ignore"):
-        threads = min(len(os.sched_getaffinity(0)), 1 + work // _WORTH_A_THREAD, rows)
+        threads = min(len(os.sched_getaffinity(0)), 1 + work // _WORK_PER_THREAD, rows)
         if threads == 1 or not COMPILED:
             part(slice(0, rows))
             return
-        # The first rows compile alone: threads that meet an uncompiled kernel would wait anyway.
+        # The first slice compiles the kernel; other threads would only wait for the compiler.
         cuts = np.linspace(0, rows, 4 * threads + 1).astype(int)
         slices = [slice(int(a), int(b)) for a, b in pairwise(cuts) if b > a]
         part(slices[0])

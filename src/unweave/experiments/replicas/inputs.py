@@ -1,4 +1,4 @@
-"""What replicas learn from: shards shared by all replicas, or data drawn anew for each."""
+"""Inputs of `simulate`: shards (shared by all replicas, or one set per replica) and `Forget`."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ Shards = list[list[Shard]]  # [R or 1][K]
 
 @dataclass(frozen=True, eq=False)
 class PerReplica:
-    """Data of its own for every replica: `data` is [R, K, N] or [R, K, N, C], as many records for
-    every agent. Bands over replicas then include the randomness of the data."""
+    """A separate data set for each replica: `data` is [R, K, N] or [R, K, N, C], with N records per
+    agent. Bands over replicas then include the randomness of the data."""
 
     data: ArrayLike
 
 
 @dataclass(frozen=True)
 class Forget:
-    """What happens after learning: `agents` are to be forgotten, over `iterations` more.
+    """Forgetting after learning: `agents` are forgotten during `iterations` more iterations.
 
     "subtract": the token is only forwarded; a forgotten agent removes its factor when scheduled.
-    "refine": the same, and once all are removed the others learn on.
+    "refine": as "subtract"; after all removals the other agents learn again.
     "retrain": the others start again from the prior, on the graph without the forgotten agents.
     """
 
@@ -46,7 +46,7 @@ class Forget:
 
     @classmethod
     def read(cls, value: Any) -> Forget | None:
-        """What `simulate` takes: None, a name, several names, settings by name, or itself."""
+        """Convert the argument of `simulate`: None, a name, names, a mapping, or `Forget`."""
         if value is None or isinstance(value, Forget):
             return value
         if isinstance(value, Mapping):
@@ -105,7 +105,7 @@ def _per_replica(model: Model, data: Floats, topology: Topology, replicas: int) 
             f"data of every replica has shape {data.shape}: expected "
             f"({replicas}, {len(topology)}, records, {columns})"
         )
-    # One validation for everything; a bad row is then named within all rows together.
+    # One validation for all replicas: errors count rows over all replicas together.
     checked = model.shard(rows.reshape(-1, columns), "all replicas").rows.reshape(rows.shape)
     return [
         [Shard(name, checked[r, k]) for k, name in enumerate(topology.agents)]
@@ -114,7 +114,7 @@ def _per_replica(model: Model, data: Floats, topology: Topology, replicas: int) 
 
 
 def factors(model: ConjugateModel, shards: Shards) -> Ints:
-    """Exact factors [R or 1, K, D]; refuses what could overflow along any path."""
+    """Exact factors [R or 1, K, D]; raises if a sum could overflow along any path."""
     units = np.array([[model.factor(shard) for shard in row] for row in shards], dtype=np.int64)
     reach = np.abs(units.astype(np.float64)).sum(axis=1) + np.abs(model.eta0.astype(np.float64))
     if np.any(reach >= 2.0**62):
@@ -128,5 +128,5 @@ def factors(model: ConjugateModel, shards: Shards) -> Ints:
 
 
 def summaries(model: LossModel, shards: Shards) -> Floats:
-    """Summaries [R or 1, K, ...] of models whose summaries all have one shape."""
+    """Summaries [R or 1, K, ...] of a model whose summaries have equal shapes."""
     return np.array([[model.summary(shard) for shard in row] for row in shards])

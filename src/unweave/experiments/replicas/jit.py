@@ -1,8 +1,8 @@
-"""One code for kernels, with numba or without it.
+"""Compiles kernels where numba is installed.
 
-A kernel is a plain Python function on scalars and arrays. With numba (`unweave[fast]`) it is
-compiled at its first call and cached on disk; without, the same function runs as it is, slowly.
-Only modules of kernels import this file, and only `simulate` imports those, when it runs.
+A kernel is a plain Python function on scalars and arrays. With numba (`unweave[fast]`) a kernel is
+compiled at its first call and cached on disk. Without numba the same function runs in Python, which
+is slow. Other modules import kernels within functions, so numba loads only when replicas run.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ _Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
 
 
 def _drop_stale() -> None:
-    """numba's cache looks at a kernel's own file alone, but kernels call kernels of other files: an
-    index older than any of their sources is dropped."""
+    """Delete each cache index that is older than a kernel source.
+
+    numba compares the index with the kernel's own file only, but kernels call kernels of other
+    files.
+    """
     here = Path(__file__).parent
     others = ("rng.py", "models/beta_exponential.py", "solvers/steps.py")
     package = here.parents[1]
     sources = [here / "kernels.py", *(package / name for name in others)]
     newest = max(source.stat().st_mtime for source in (*sources, *here.glob("beta_*.py")))
     for index in here.glob("__pycache__/*.nbi"):
-        # Another process may be doing the same.
+        # Another process may delete the same file.
         with suppress(OSError):
             if index.stat().st_mtime < newest:
                 index.unlink()
@@ -47,7 +50,7 @@ def _numba() -> Any:
 
 _NUMBA = _numba()
 COMPILED = _NUMBA is not None
-# Without the interpreter's lock; divisions follow IEEE, as NumPy's do.
+# nogil: rows run in threads. error_model: division by zero follows IEEE, as in NumPy.
 _OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
 
 

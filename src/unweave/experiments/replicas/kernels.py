@@ -1,7 +1,7 @@
-"""Kernels that know no statistics: draws, the random walk, and exact sums on the grid.
+"""Kernels that do not depend on a model: draws, the random walk, and exact sums on the grid.
 
-They repeat `draws` and `graph.schedules` on machine words, and tests hold them to the same results.
-In plain Python a caller must ignore the wrap-around warnings of 64-bit words (`np.errstate`).
+The kernels repeat `rng` and `graph.schedules` on 64-bit words; tests require equal results. Without
+numba, a caller must suppress the overflow warnings of 64-bit words (`np.errstate`).
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ _ROUTE, _GENESIS, _REPLICA = (
     np.uint64(Purpose.REPLICA),
 )
 
-# What agents do once forgetting has begun: only forward, or learn on once the removal is done.
+# Modes after the start of forgetting: agents only forward the token, or learn again after the
+# removal.
 SUBTRACT, REFINE = 1, 2
 
 
 @jit
 def mix(x: np.uint64) -> np.uint64:
-    """`draws.mix64`."""
+    """`rng.mix64`."""
     x = (x ^ (x >> _S30)) * _C1
     x = (x ^ (x >> _S27)) * _C2
     return x ^ (x >> _S31)
@@ -54,13 +55,13 @@ def mix(x: np.uint64) -> np.uint64:
 
 @jit
 def absorb(key: np.uint64, part: np.uint64) -> np.uint64:
-    """`draws.derive` with one part."""
+    """`rng.derive` with one part."""
     return mix((key ^ mix(part)) + _G)
 
 
 @jit
 def u01(key: np.uint64, counter: np.uint64) -> float:
-    """`draws.uniform`."""
+    """`rng.uniform`."""
     return (mix(key + counter * _G) >> _S11) * 2.0**-53
 
 
@@ -74,9 +75,9 @@ def seed_replicas(seed: np.uint64, seeds: Words) -> None:
 
 @jit
 def genesis(seeds: Words, epoch: int, count: int, path: NDArray[np.int32]) -> None:
-    """path[:, 0] = where each replica's token starts: `graph.first_agent`, uniform over `count`."""
+    """path[:, 0] = the first agent of each replica: `graph.first_agent`, uniform over `count`."""
     for r in range(path.shape[0]):
-        # Epoch 1 is opened without naming it; a token that is retrained opens a later one.
+        # The key contains the epoch only after epoch 1, that is when replicas retrain.
         key = seeds[r] if epoch == 1 else absorb(seeds[r], np.uint64(epoch))
         path[r, 0] = int(u01(absorb(key, _GENESIS), _ZERO) * count)
 
@@ -100,7 +101,7 @@ def walk(
             if degree > 0:
                 j = indices[indptr[k] + int(u01(route, _ZERO) * degree)]
                 other = indptr[j + 1] - indptr[j]
-                # A draw is below 1, so a neighbour of no higher degree needs none.
+                # A draw is below 1, so a neighbour of equal or lower degree is always accepted.
                 if other <= degree or u01(route, _ONE) * other < degree:
                     k = j
             path[r, i] = k
@@ -110,8 +111,8 @@ def walk(
 def first_in_pass(path: NDArray[np.int32], count: int, to_root: bool, mask: Bools) -> None:
     """mask [R, I]: whether a visit is its agent's first in the pass.
 
-    A pass is over when all were visited, and the next one begins with the next visit; of a sweep
-    (`to_root`) with the next visit to the root, where the last pass began.
+    A pass ends when all agents were visited. The next pass begins with the next visit or, in a
+    sweep (`to_root`), with the next visit to the root, where the previous pass began.
     """
     seen = np.zeros(count, dtype=np.bool_)
     for r in range(path.shape[0]):
@@ -141,9 +142,10 @@ def conjugate(
 ) -> None:
     """Exact learning and forgetting along given paths, on the grid (`eq:nat_para_sum`).
 
-    factors [R or 1, K, D]. Before iteration `forget_from` an agent adds its factor at its first
-    visit; from then on a forgotten agent subtracts it, the others forward the token, and with
-    mode = REFINE learn on once every removal is done. Fills units [R, I, D] and changed [R, I].
+    factors [R or 1, K, D]. Before iteration `forget_from`, an agent adds its factor at its first
+    visit. From then on, a forgotten agent subtracts its factor, and the others forward the token;
+    with mode = REFINE the others learn again after all removals. Fills units [R, I, D] and
+    changed [R, I].
     """
     count, dim = forgotten.shape[0], eta0.shape[0]
     included = np.zeros(count, dtype=np.bool_)

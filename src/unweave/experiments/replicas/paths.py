@@ -1,7 +1,7 @@
-"""Where the tokens of many replicas go: paths [R, I] of agent indices, and who solves there.
+"""Token paths of many replicas: agent indices [R, I], and the mask of visits that solve.
 
-A path depends on the seed, the graph and the schedule alone, never on what the token carries. So it
-is made first, and learning runs along it.
+A path depends on the seed, the graph and the schedule, but not on the token's contents. So paths
+are computed first, and learning follows them.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def paths(
 
 
 def solving(path: Paths, agents: int, schedule: str, solve: str) -> Bools:
-    """At which iterations [R, I] an agent that is in already solves again.
+    """The iterations [R, I] at which an agent that is already included solves again.
 
-    `solve="visit"`: at all of them, as in the paper. `"pass"`: at its first one of each pass.
+    `solve="visit"`: every visit, as in the paper. `"pass"`: the agent's first visit of each pass.
     """
     from unweave.experiments.replicas import kernels
 

@@ -1,4 +1,4 @@
-"""What a simulation returns: trajectories of all replicas, and curves with bands over them."""
+"""Results of `simulate`: trajectories of all replicas (`Replicas`), and their KL (`Curves`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 @runtime_checkable
 class Target(Protocol):
-    """Anything that knows KL(q‖it) for eta [..., D]."""
+    """A distribution p that computes KL(q‖p) for eta [..., D] of q."""
 
     def kl_from(self, eta: Floats) -> Floats: ...
 
@@ -51,8 +51,8 @@ class Curves:
         return self._quantile(0.5 - p / 2), self._quantile(0.5 + p / 2)
 
     def _quantile(self, p: float) -> Floats:
-        """The least value that a share p of the replicas does not exceed. It is a replica's own
-        value: one cannot interpolate towards infinity."""
+        """The least value that a share p of the replicas does not exceed. The result is the value
+        of one replica: interpolation towards infinity is undefined."""
         result: Floats = np.quantile(self.values, p, axis=0, method="inverted_cdf")
         return result
 
@@ -64,9 +64,10 @@ class Replicas:
     `mean()` and `band(p)` are those of `kl()`: KL(q‖target), where the target is the exact
     posterior of the data of all agents that are not forgotten.
 
-    A replica may leave the domain of q: the others' factors were fitted with the forgotten agent
-    present, and the sum without its factor need not be a distribution; or noisy steps diverge.
-    There it is `outside`, learns no more, and its KL is infinite. A Federation would retrain.
+    A replica may leave the domain of q for two reasons. The other factors were fitted while the
+    forgotten factor was included, so the sum without that factor may not be a distribution. Or
+    noisy steps diverge. From then on the replica is `outside` and does not learn, and its KL is
+    infinite. A Federation would retrain.
     """
 
     model: Model
@@ -76,17 +77,17 @@ class Replicas:
     units: Ints  # [R, I, D] eta on the grid
     changed: NDArray[np.bool_]  # [R, I] whether the visit changed eta
     shortened: Ints  # [R] steps that were shortened
-    outside: NDArray[np.bool_]  # [R, I] where eta is no distribution
+    outside: NDArray[np.bool_]  # [R, I] where eta is not a distribution
     find_target: Callable[[], Ints | Target | None]
     settings: dict[str, Any]
 
     def __repr__(self) -> str:
         replicas, iterations = self.path.shape
         count = int(self.outside.any(axis=1).sum())
-        left = f", {count} left the domain" if count else ""
+        suffix = f", {count} left the domain" if count else ""
         return (
             f"Replicas({self.model.name}: {replicas} replicas, {iterations} iterations, "
-            f"{len(self.topology)} agents{left})"
+            f"{len(self.topology)} agents{suffix})"
         )
 
     @property
@@ -121,8 +122,8 @@ class Replicas:
         target: Target | Posterior | Distribution | ArrayLike | None = None,
         at: NDArray[np.int64] | None = None,
     ) -> Curves:
-        """KL(q‖target) along every trajectory; the default target is the exact posterior. `at`:
-        after these iterations alone (all of them may cost too much)."""
+        """KL(q‖target) along every trajectory; the default target is the exact posterior. `at`
+        selects iterations (the KL at all iterations may be expensive)."""
         if target is None:
             return self._default_kl if at is None else Curves(self._kl(self._exact, at))
         if isinstance(target, Posterior | Distribution):
@@ -140,7 +141,8 @@ class Replicas:
 
     @cached_property
     def target(self) -> Ints | Target | None:
-        """The exact posterior without the forgotten: a grid point [R or 1, 1, D], or its like."""
+        """The exact posterior without the forgotten agents: grid points [R or 1, 1, D] or a
+        `Target`; None if the model has none."""
         return self.find_target()
 
     @cached_property
@@ -161,12 +163,13 @@ class Replicas:
         columns: Any = slice(None) if at is None else np.asarray(at) - 1
         units, outside = self.units[:, columns], self.outside[:, columns]
         if outside.any():
-            # The prior stands in: formulas hold inside the domain only.
+            # KL formulas hold inside the domain only: evaluate the prior there, then set infinity.
             units = np.where(outside[..., None], self.model.eta0, units)
         if not isinstance(target, np.ndarray):
             values = target.kl_from(self.model.grid.decode(units))
         else:
-            # Most visits of a conjugate model change nothing: evaluate where eta changes, carry on.
+            # Most visits of a conjugate model do not change eta: evaluate only where eta changes
+            # and repeat the value until the next change.
             fresh = self.changed.copy() if at is None else np.ones(outside.shape, dtype=bool)
             fresh[:, 0] = True
             goal = np.broadcast_to(target, units.shape)[fresh]
