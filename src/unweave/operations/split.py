@@ -28,10 +28,10 @@ from unweave.node.data.duckdb_reader import (
     quoted,
 )
 from unweave.node.data.json_lines import is_array
-from unweave.node.data.reader import Reader, Sums, Wanted, checked, mended
+from unweave.node.data.reader import Reader, Selection, Sums, checked, mended
 from unweave.node.data.source import DataSource, format_of
 
-__all__ = ["Records", "Trial", "data_name", "read_extremes", "scale_for", "try_records"]
+__all__ = ["DryRun", "Records", "data_name", "read_extremes", "scale_for", "try_records"]
 
 
 _CELLS = 1 << 18
@@ -133,7 +133,7 @@ def _delimiter(path: Path) -> str | None:
     return None if found == expected else found
 
 
-class Trial(NamedTuple):
+class DryRun(NamedTuple):
     """What is worth saying of records that can be used."""
 
     size: int
@@ -143,11 +143,11 @@ class Trial(NamedTuple):
 
 def try_records(
     source: DataSource, records: Records, model: Model, names: Mapping[str, str]
-) -> Trial:
+) -> DryRun:
     """DataError if a record cannot be used, or has no key though the others have."""
     path = records.path
-    with _opened(path, source, model, names) as (reader, wanted, chunk):
-        size, sums = _tried(reader, wanted, chunk)
+    with _opened(path, source, model, names) as (reader, selection, chunk):
+        size, sums = _tried(reader, selection, chunk)
         nameless, repeated = reader.named()
     if source.key is not None and nameless:
         values = enumerate(records.column(source.key))
@@ -157,7 +157,7 @@ def try_records(
             f"{path}, {records.place(first)}{more}: the key {source.key!r} is empty, so this "
             "record could never be erased alone: give it one, or leave --key away"
         )
-    return Trial(size, repeated, sums)
+    return DryRun(size, repeated, sums)
 
 
 def read_extremes(
@@ -178,17 +178,22 @@ def scale_for(path: Path, source: DataSource, model: Model, names: Mapping[str, 
 @contextmanager
 def _opened(
     path: Path, source: DataSource, model: Model, names: Mapping[str, str]
-) -> Iterator[tuple[Reader, Wanted, int]]:
-    wanted = Wanted("", model, tuple(names.get(name, name) for name in model.columns), source.key)
+) -> Iterator[tuple[Reader, Selection, int]]:
+    selection = Selection(
+        "", model, tuple(names.get(name, name) for name in model.columns), source.key
+    )
     chunk = max(1, _CELLS // len(model.columns))
     files = [path.absolute()]
-    with _told_of(path), open_duck(Path(tempfile.gettempdir()), source, files, wanted, 2) as reader:
-        yield reader, wanted, chunk
+    with (
+        _told_of(path),
+        open_duck(Path(tempfile.gettempdir()), source, files, selection, 2) as reader,
+    ):
+        yield reader, selection, chunk
 
 
-def _tried(reader: Reader, wanted: Wanted, chunk: int) -> tuple[int, Sums | None]:
+def _tried(reader: Reader, selection: Selection, chunk: int) -> tuple[int, Sums | None]:
     """The number of records and the sums of their statistics."""
-    model = wanted.model
+    model = selection.model
     try:
         if isinstance(model, ConjugateModel):
             sums = reader.sums(model, _ALL, chunk)
@@ -201,7 +206,7 @@ def _tried(reader: Reader, wanted: Wanted, chunk: int) -> tuple[int, Sums | None
                 return sum(size or 0 for size in sizes), None
     except GridOverflow:
         pass
-    raise refusal(reader, wanted, _ALL, chunk) or DataError("it changes while it is read")
+    raise refusal(reader, selection, _ALL, chunk) or DataError("it changes while it is read")
 
 
 @contextmanager

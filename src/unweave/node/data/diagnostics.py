@@ -22,7 +22,7 @@ from unweave.node.data.reader import (
     TOO_LARGE,
     Batch,
     Reader,
-    Wanted,
+    Selection,
     mended,
 )
 from unweave.node.errors import BadData, BadSum
@@ -42,37 +42,37 @@ _DECIMAL = 'if so, write decimal = "," in agent.toml ([data]; --decimal , for un
 
 
 def refusal(
-    reader: Reader, wanted: Wanted, gone: frozenset[str], chunk: int
+    reader: Reader, selection: Selection, gone: frozenset[str], chunk: int
 ) -> DataError | BadSum | None:
     """Why a model cannot use these records: the first one that is not sound, else the first one
     that its grid cannot hold."""
     with closing(reader.told(gone, chunk)) as batches:
-        problem = _first_problem(wanted, batches)
-    model = wanted.model
+        problem = _first_problem(selection, batches)
+    model = selection.model
     if problem is not None or not isinstance(model, ConjugateModel):
         return problem
     with closing(reader.told(gone, chunk)) as batches:
-        place = _too_large(model, wanted.agent, batches)
+        place = _too_large(model, selection.agent, batches)
     if place is None:
         return None
     return BadSum(place, mended(reader, model, gone, chunk), ". Fix: ")
 
 
-def _first_problem(wanted: Wanted, batches: Iterable[Batch]) -> DataError | None:
+def _first_problem(selection: Selection, batches: Iterable[Batch]) -> DataError | None:
     """The problem of the record with the smallest number, in the first place that has one."""
     found: tuple[int, Batch, _Cell] | None = None
     for batch in batches:
         if found is not None and batch.place != found[1].place:
             break
-        problem = _problem(wanted, batch)
+        problem = _problem(selection, batch)
         if problem is not None and (found is None or problem[0] < found[0]):
             found = (problem[0], batch, problem[1])
     if found is None:
         return None
     number, batch, (name, why, expects) = found
     text = (
-        f"agent {wanted.agent!r}, {batch.place}, {batch.where(number)}, column {name}: the value "
-        f"{_FAULTS.get(why, why) if isinstance(why, float) else why}"
+        f"agent {selection.agent!r}, {batch.place}, {batch.where(number)}, column {name}: "
+        f"the value {_FAULTS.get(why, why) if isinstance(why, float) else why}"
     )
     if why == COMMA:
         return BadData(f"{text}; it looks like one with a decimal comma", _DECIMAL)
@@ -110,23 +110,23 @@ def _overflow(model: ConjugateModel, rows: Floats) -> GridOverflow | None:
 _Cell = tuple[str, "str | float", str]  # the column, what is wrong (or a fault), what was expected
 
 
-def _problem(wanted: Wanted, batch: Batch) -> tuple[int, _Cell] | None:
+def _problem(selection: Selection, batch: Batch) -> tuple[int, _Cell] | None:
     """The smallest number of a bad record in a batch, and its worst cell."""
     assert batch.numbers is not None
     assert batch.faults is not None
     order = np.argsort(batch.numbers, kind="stable")
     rows, numbers, faults = batch.rows[order], batch.numbers[order], batch.faults[order]
     candidates: list[tuple[int, _Cell]] = []
-    for j, column in enumerate(wanted.model.schema):
+    for j, column in enumerate(selection.model.schema):
         found = column.problem(rows[:, j])
         if found is not None:
             row, why = found
             fault = float(faults[row, j])
             wrong = fault if fault in _FAULTS else why
-            candidates.append((row, (_called(column, wanted.names[j]), wrong, column.expects)))
+            candidates.append((row, (_called(column, selection.names[j]), wrong, column.expects)))
     # A rule between columns can only be asked of records that are sound before it.
     sound = rows[: min((c[0] for c in candidates), default=len(rows))]
-    between = wanted.model.row_problem(sound) if len(sound) else None
+    between = selection.model.row_problem(sound) if len(sound) else None
     if between is not None:
         row, name, why, expects = between
         candidates = [(row, (name, why, expects))]

@@ -39,8 +39,8 @@ from unweave.node.data.reader import (
     TOO_LARGE,
     Batch,
     Batches,
+    Selection,
     Sums,
-    Wanted,
     batched_sums,
     missing_column,
 )
@@ -116,32 +116,32 @@ def parts_of(
     connection: duckdb.DuckDBPyConnection,
     source: DataSource,
     files: Sequence[Path],
-    wanted: Wanted,
+    selection: Selection,
 ) -> list[Part]:
-    """The parts of a source, each checked to have the columns that are wanted."""
+    """The parts of a source, each checked to have the columns of the selection."""
     if source.sql is not None:
-        parts = [_query(connection, source.sql, wanted)]
+        parts = [_query(connection, source.sql, selection)]
     else:
-        parts = [file_part(connection, file, source, wanted.agent) for file in files]
+        parts = [file_part(connection, file, source, selection.agent) for file in files]
     for part in parts:
         names = [name for name, _ in part.types]
-        for name in (*wanted.names, *([wanted.key] if wanted.key else [])):
+        for name in (*selection.names, *([selection.key] if selection.key else [])):
             if name not in names:
                 mark = None
                 if part.format == "csv":
                     mark = likely_delimiter(names, name, part.delimiter)
-                raise missing_column(wanted, name, part.place, names, mark)
+                raise missing_column(selection, name, part.place, names, mark)
             if names.count(name) > 1:
                 raise DataError(
-                    f"agent {wanted.agent!r}, {part.place}: {names.count(name)} columns are called "
-                    f"{name!r}: rename all but one"
+                    f"agent {selection.agent!r}, {part.place}: {names.count(name)} columns are "
+                    f"called {name!r}: rename all but one"
                 )
-        for j in range(len(wanted.names)):
-            _number(part, j, wanted)
+        for j in range(len(selection.names)):
+            _number(part, j, selection)
     return parts
 
 
-def _query(connection: duckdb.DuckDBPyConnection, sql: str, wanted: Wanted) -> Part:
+def _query(connection: duckdb.DuckDBPyConnection, sql: str, selection: Selection) -> Part:
     text = sql.strip().rstrip(";")
     place = "the result of its sql"
     wrapped = f"SELECT * FROM (\n{text}\n)"
@@ -152,14 +152,14 @@ def _query(connection: duckdb.DuckDBPyConnection, sql: str, wanted: Wanted) -> P
                 raise ValueError
     except (duckdb.Error, ValueError):
         raise DataError(
-            f"agent {wanted.agent!r}: sql is not one SELECT statement; correct it in agent.toml"
+            f"agent {selection.agent!r}: sql is not one SELECT statement; correct it in agent.toml"
         ) from None
     try:
         types = _described(connection, wrapped)
     except duckdb.PermissionException:
         raise DataError(
-            f"agent {wanted.agent!r}: sql reaches for something other than the agent's database, "
-            "which is refused"
+            f"agent {selection.agent!r}: sql reaches for something other than the agent's "
+            "database, which is refused"
         ) from None
     except duckdb.Error:
         tables = connection.execute(
@@ -169,8 +169,8 @@ def _query(connection: duckdb.DuckDBPyConnection, sql: str, wanted: Wanted) -> P
         ).fetchall()
         shown = listed([repr(table) for (table,) in tables], 12)
         raise DataError(
-            f"agent {wanted.agent!r}: sql does not fit the database: a table, column or function "
-            f"does not exist or has another type; its tables are {shown}"
+            f"agent {selection.agent!r}: sql does not fit the database: a table, column or "
+            f"function does not exist or has another type; its tables are {shown}"
         ) from None
     return Part(place, "query", types, text)
 
@@ -266,7 +266,7 @@ def _rejected(connection: duckdb.DuckDBPyConnection, part: Part) -> tuple[int, s
 
 def records(
     parts: Sequence[Part],
-    wanted: Wanted,
+    selection: Selection,
     *,
     told: bool = False,
     numbered: bool = False,
@@ -275,8 +275,8 @@ def records(
     """Parts that look alike as (c0, c1, …, key[, f0, f1, …][, place, number])."""
     part = parts[0]
     cells = []
-    for j, name in enumerate(wanted.names):
-        number, fault = _number(part, j, wanted)
+    for j, name in enumerate(selection.names):
+        number, fault = _number(part, j, selection)
         cells.append(f"{number} AS c{j}")
         if told:
             column = _column(part, name)
@@ -287,14 +287,14 @@ def records(
                 f"CASE WHEN {column} IS NULL THEN {double(MISSING)} WHEN {number} IS NOT NULL "
                 f"THEN {double(FINE)} {comma}ELSE {double(fault)} END AS f{j}"
             )
-    cells.append(f"{_key(part, wanted.key)} AS key")
+    cells.append(f"{_key(part, selection.key)} AS key")
     if numbered:
         cells.append(f"{place} AS place")
         cells.append("CAST(row_number() OVER () AS DOUBLE) AS number")
-    return f"(SELECT {', '.join(cells)} FROM {_scan(parts, wanted)})"
+    return f"(SELECT {', '.join(cells)} FROM {_scan(parts, selection)})"
 
 
-def _scan(parts: Sequence[Part], wanted: Wanted) -> str:
+def _scan(parts: Sequence[Part], selection: Selection) -> str:
     part = parts[0]
     if part.format == "query":
         return f"(\n{part.text}\n)"
@@ -302,7 +302,9 @@ def _scan(parts: Sequence[Part], wanted: Wanted) -> str:
     if part.format == "parquet":
         return f"read_parquet([{files}])"
     if part.format == "json":
-        asked = dict.fromkeys((*wanted.names, *([wanted.key] if wanted.key else [])), "JSON")
+        asked = dict.fromkeys(
+            (*selection.names, *([selection.key] if selection.key else [])), "JSON"
+        )
         return f"read_json([{files}], columns = {_struct(asked)})"
     return csv_scan(parts)
 
@@ -328,13 +330,13 @@ def _column(part: Part, name: str) -> str:
     return quoted(name)
 
 
-def _number(part: Part, j: int, wanted: Wanted) -> tuple[str, float]:
+def _number(part: Part, j: int, selection: Selection) -> tuple[str, float]:
     """A cell of column j as DOUBLE or as BIGINT up to 2^53, else NULL; and why it is NULL, if not
     missing."""
-    name = wanted.names[j]
+    name = selection.names[j]
     column = _column(part, name)
     kind = dict(part.types)[name]
-    binary = wanted.binary[j]
+    binary = selection.binary[j]
     if part.format == "csv":
         text = _with_comma(column) if part.decimal == "," else f"TRY_CAST({column} AS DOUBLE)"
         return f"coalesce({text}, {_truth(column)})" if binary else text, NO_NUMBER
@@ -353,7 +355,7 @@ def _number(part: Part, j: int, wanted: Wanted) -> tuple[str, float]:
         safe = f"{column} BETWEEN {-(2**53)} AND {2**53}"
         return f"CASE WHEN {safe} THEN CAST({column} AS BIGINT) END", TOO_LARGE
     raise DataError(
-        f"agent {wanted.agent!r}, {part.place}: column {name!r} holds {kind}; expected numbers"
+        f"agent {selection.agent!r}, {part.place}: column {name!r} holds {kind}; expected numbers"
     )
 
 
@@ -426,33 +428,33 @@ def connect(folder: Path, threads: int) -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def open_duck(
-    folder: Path, source: DataSource, files: Sequence[Path], wanted: Wanted, threads: int
+    folder: Path, source: DataSource, files: Sequence[Path], selection: Selection, threads: int
 ) -> Iterator[DuckReader]:
     """A reader of `files` (or of `sql` on the one database file) until the block ends."""
     with connect(folder, threads) as connection:
         names = ", ".join(quoted(str(file), "'") for file in files)
         if source.sql is not None:
             base = Part(files[0].name, "query", (), "")
-            with private(connection, wanted.agent, base, "is in use, damaged or too new"):
+            with private(connection, selection.agent, base, "is in use, damaged or too new"):
                 connection.execute(f"ATTACH {names} AS source (READ_ONLY)")
                 connection.execute("USE source")
         else:
             connection.execute(f"SET allowed_paths = [{names}]")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
-        yield DuckReader(connection, parts_of(connection, source, files, wanted), wanted)
+        yield DuckReader(connection, parts_of(connection, source, files, selection), selection)
 
 
 class DuckReader:
     """Reads the records of some parts; see `Reader`."""
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], wanted: Wanted
+        self, connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], selection: Selection
     ) -> None:
         self._connection = connection
         self._parts = parts
-        self._wanted = wanted
-        self._size = len(wanted.names)
+        self._selection = selection
+        self._size = len(selection.names)
 
     def batches(self, gone: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
         cells = ", ".join(_whole_number(j) for j in range(self._size))
@@ -467,7 +469,7 @@ class DuckReader:
         c = self._size
         cells = [_whole_number(j) for j in range(c)] + [f"f{j}" for j in range(c)]
         for part in self._parts:
-            one = records([part], self._wanted, told=True, numbered=True)
+            one = records([part], self._selection, told=True, numbered=True)
             sql = f"SELECT {', '.join(cells)}, number FROM {self._left(one, gone)}"
             for rows in self._stream(sql, chunk):
                 faults = rows[:, c : 2 * c]
@@ -523,7 +525,7 @@ class DuckReader:
         self._set_gone(gone)
         alike = groupby(self._parts, key=lambda part: (part.format, part.types))
         scans = [
-            records(list(parts), self._wanted, numbered=numbered, place=place)
+            records(list(parts), self._selection, numbered=numbered, place=place)
             for place, (_, parts) in enumerate(alike)
         ]
         union = " UNION ALL ".join(f"SELECT * FROM {scan}" for scan in scans)
@@ -567,11 +569,11 @@ class DuckReader:
         except (duckdb.Error, RuntimeError):
             columns = ", ".join(f"MAX(c{j})" for j in range(self._size))
             for part in self._parts:
-                with private(self._connection, self._wanted.agent, part):
-                    scan = records([part], self._wanted)
+                with private(self._connection, self._selection.agent, part):
+                    scan = records([part], self._selection)
                     self._connection.execute(f"SELECT {columns}, MAX(key) FROM {scan}").fetchall()
             place = self._parts[0].place
-            raise DataError(f"agent {self._wanted.agent!r}, {place}: {_UNREADABLE}") from None
+            raise DataError(f"agent {self._selection.agent!r}, {place}: {_UNREADABLE}") from None
 
 
 def _whole_number(j: int) -> str:

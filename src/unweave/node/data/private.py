@@ -22,7 +22,7 @@ from unweave.models.resolution import Measured, rounding_problem, sum_problem, w
 from unweave.node.data.commitments import KEY_FILE, Key, canonical, check_key, commitment
 from unweave.node.data.diagnostics import refusal
 from unweave.node.data.duckdb_reader import open_duck
-from unweave.node.data.reader import Reader, Sums, Wanted, checked, mended
+from unweave.node.data.reader import Reader, Selection, Sums, checked, mended
 from unweave.node.data.source import DataSource, is_sqlite
 from unweave.node.data.sqlite_reader import open_sqlite
 from unweave.node.errors import BadData, BadSum
@@ -77,7 +77,7 @@ class PrivateData:
         self._share = agents**-0.5
         self._chunk = chunk or max(1, _CELLS // len(model.columns))
         names = tuple(source.column(name) for name in model.columns)
-        self._wanted = Wanted(agent, model, names, source.key)
+        self._selection = Selection(agent, model, names, source.key)
         self._resolved: tuple[str, frozenset[bytes], frozenset[str]] | None = None
         self._seen: str | None = None
         self._ready: tuple[str, frozenset[bytes], int, Ints] | None = None
@@ -193,8 +193,8 @@ class PrivateData:
     def _open(self) -> AbstractContextManager[Reader]:
         files = self.source.files(self._folder, self.agent)
         if self.source.sql is not None and is_sqlite(files[0], self.agent):
-            return open_sqlite(files[0], self.source.sql, self._wanted)
-        return open_duck(self._folder, self.source, files, self._wanted, self._threads)
+            return open_sqlite(files[0], self.source.sql, self._selection)
+        return open_duck(self._folder, self.source, files, self._selection, self._threads)
 
     def _steady(self, work: Callable[[Reader, frozenset[str]], T], dropped: frozenset[bytes]) -> T:
         """`work` on files that did not change meanwhile: a second try, then an error."""
@@ -286,7 +286,7 @@ class PrivateData:
 
     def _refusal(self, reader: Reader, gone: frozenset[str]) -> UnweaveError:
         changing = f"agent {self.agent!r}: the data change while they are read"
-        return refusal(reader, self._wanted, gone, self._chunk) or DataError(changing)
+        return refusal(reader, self._selection, gone, self._chunk) or DataError(changing)
 
 
 def check_records(agent: str, n: int, least: int = MIN_RECORDS) -> None:

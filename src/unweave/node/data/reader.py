@@ -25,8 +25,8 @@ __all__ = [
     "Batch",
     "Batches",
     "Reader",
+    "Selection",
     "Sums",
-    "Wanted",
     "batched_sums",
     "checked",
     "mended",
@@ -41,7 +41,7 @@ FINE, MISSING, NO_NUMBER, TOO_LARGE, COMMA = 0.0, 1.0, 2.0, 3.0, 4.0
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Selection:
     """What is read: the model's columns, what they are called in the source, and the key."""
 
     agent: str
@@ -151,17 +151,17 @@ def checked(model: Model, rows: Floats) -> bool:
 
 
 def missing_column(
-    wanted: Wanted, name: str, place: str, found: Sequence[str], mark: str | None = None
+    selection: Selection, name: str, place: str, found: Sequence[str], mark: str | None = None
 ) -> DataError:
     """`mark` is what seems to separate the names, if that is not what they were split at."""
-    for column, source in zip(wanted.model.schema, wanted.names, strict=True):
+    for column, source in zip(selection.model.schema, selection.names, strict=True):
         if source == name:
             role = f"the model's {column.name!r}, {column.expects}"
             break
     else:
         role = "the key of its records"
     problem = (
-        f"agent {wanted.agent!r}, {place}: column {name!r} ({role}) is missing; its columns are "
+        f"agent {selection.agent!r}, {place}: column {name!r} ({role}) is missing; its columns are "
         f"{listed(map(repr, found), 12)}"
     )
     if mark is not None:

@@ -25,7 +25,7 @@ from unweave.node.data.reader import (
     TOO_LARGE,
     Batch,
     Batches,
-    Wanted,
+    Selection,
     batched_sums,
     missing_column,
 )
@@ -45,12 +45,12 @@ _ROWS = 1 << 14
 
 
 @contextmanager
-def open_sqlite(file: Path, sql: str, wanted: Wanted) -> Iterator[SqliteReader]:
+def open_sqlite(file: Path, sql: str, selection: Selection) -> Iterator[SqliteReader]:
     """A reader of `sql` on one SQLite file until the block ends."""
     try:
         opened = sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)
     except sqlite3.Error:
-        raise DataError(f"agent {wanted.agent!r}: {file.name} cannot be opened") from None
+        raise DataError(f"agent {selection.agent!r}: {file.name} cannot be opened") from None
     with closing(opened) as connection:
         try:
             tables = connection.execute(
@@ -58,9 +58,11 @@ def open_sqlite(file: Path, sql: str, wanted: Wanted) -> Iterator[SqliteReader]:
                 "AND name NOT LIKE 'sqlite_%' ORDER BY name"
             ).fetchall()
         except sqlite3.Error:
-            raise DataError(f"agent {wanted.agent!r}: {file.name} is damaged, or in use") from None
+            raise DataError(
+                f"agent {selection.agent!r}: {file.name} is damaged, or in use"
+            ) from None
         connection.set_authorizer(_authorize)
-        yield SqliteReader(connection, sql, wanted, [name for (name,) in tables])
+        yield SqliteReader(connection, sql, selection, [name for (name,) in tables])
 
 
 def _authorize(action: int, first: str | None, second: str | None, *_: object) -> int:
@@ -73,10 +75,10 @@ class SqliteReader:
     """Reads the result of a query; see `Reader`. Sums are made in batches."""
 
     def __init__(
-        self, connection: sqlite3.Connection, sql: str, wanted: Wanted, tables: Sequence[str]
+        self, connection: sqlite3.Connection, sql: str, selection: Selection, tables: Sequence[str]
     ) -> None:
         self._connection = connection
-        self._wanted = wanted
+        self._selection = selection
         text = sql.strip().rstrip(";")
         self._query = f"SELECT * FROM (\n{text}\n)"
         try:
@@ -90,13 +92,14 @@ class SqliteReader:
                 else "is not one SELECT statement that fits the database"
             )
             raise DataError(
-                f"agent {wanted.agent!r}: sql {why}; its tables are {listed(map(repr, tables), 12)}"
+                f"agent {selection.agent!r}: sql {why}; its tables are "
+                f"{listed(map(repr, tables), 12)}"
             ) from None
-        for name in (*wanted.names, *([wanted.key] if wanted.key else [])):
+        for name in (*selection.names, *([selection.key] if selection.key else [])):
             if name not in names:
-                raise missing_column(wanted, name, _PLACE, names)
-        self._cells = list(zip(map(names.index, wanted.names), wanted.binary, strict=True))
-        self._key = names.index(wanted.key) if wanted.key else None
+                raise missing_column(selection, name, _PLACE, names)
+        self._cells = list(zip(map(names.index, selection.names), selection.binary, strict=True))
+        self._key = names.index(selection.key) if selection.key else None
 
     def batches(self, gone: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
         number = 0
@@ -166,7 +169,7 @@ class SqliteReader:
         try:
             yield
         except sqlite3.Error:
-            raise DataError(f"agent {self._wanted.agent!r}: sql failed while it ran") from None
+            raise DataError(f"agent {self._selection.agent!r}: sql failed while it ran") from None
 
 
 def _cell(value: object, binary: bool) -> tuple[float, float]:

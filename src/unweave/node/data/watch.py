@@ -25,7 +25,7 @@ from unweave.node.storage.atomic import write_atomic
 from unweave.protocol.events import DataChanged
 from unweave.protocol.state import State
 
-__all__ = ["Freshness", "admit"]
+__all__ = ["DataWatch", "admit"]
 
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ def admit(data: PrivateData, least: int, state: State | None) -> int:
     return data.check(state.own.dropped)
 
 
-class Freshness:
+class DataWatch:
     """Compares the data with what the agent has learned from."""
 
     def __init__(self, node: AgentDriver, data: PrivateData) -> None:
