@@ -456,37 +456,37 @@ class DuckReader:
         self._selection = selection
         self._size = len(selection.names)
 
-    def batches(self, gone: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
+    def batches(self, erased: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
         cells = ", ".join(_whole_number(j) for j in range(self._size))
         # Only a join can change the order.
-        sort = ordered and bool(gone)
+        sort = ordered and bool(erased)
         order = " ORDER BY place, number" if sort else ""
-        for rows in self._stream(f"SELECT {cells} FROM {self._all(gone, sort)}{order}", chunk):
+        for rows in self._stream(f"SELECT {cells} FROM {self._all(erased, sort)}{order}", chunk):
             yield Batch(rows)
 
-    def told(self, gone: frozenset[str], chunk: int) -> Batches:
-        self._set_gone(gone)
+    def told(self, erased: frozenset[str], chunk: int) -> Batches:
+        self._set_erased(erased)
         c = self._size
         cells = [_whole_number(j) for j in range(c)] + [f"f{j}" for j in range(c)]
         for part in self._parts:
             one = records([part], self._selection, told=True, numbered=True)
-            sql = f"SELECT {', '.join(cells)}, number FROM {self._left(one, gone)}"
+            sql = f"SELECT {', '.join(cells)}, number FROM {self._remaining(one, erased)}"
             for rows in self._stream(sql, chunk):
                 faults = rows[:, c : 2 * c]
                 yield Batch(rows[:, :c], part.place, rows[:, -1], faults, part.where)
 
-    def sums(self, model: ConjugateModel, gone: frozenset[str], chunk: int) -> Sums | None:
+    def sums(self, model: ConjugateModel, erased: frozenset[str], chunk: int) -> Sums | None:
         sql = form(model)
-        found = None if sql is None else sql.read(self._rows(sql.query(self._all(gone)))[0])
+        found = None if sql is None else sql.read(self._rows(sql.query(self._all(erased)))[0])
         # Batches tell a record that is not sound from one that does not fit the grid.
-        return found or batched_sums(self, model, gone, chunk)
+        return found or batched_sums(self, model, erased, chunk)
 
-    def count(self, gone: frozenset[str]) -> int:
-        return int(self._rows(f"SELECT COUNT(*) FROM {self._all(gone)}")[0][0])
+    def count(self, erased: frozenset[str]) -> int:
+        return int(self._rows(f"SELECT COUNT(*) FROM {self._all(erased)}")[0][0])
 
-    def extremes(self, gone: frozenset[str]) -> Extremes:
+    def extremes(self, erased: frozenset[str]) -> Extremes:
         cells = ", ".join(f"MIN(c{j}), MAX(c{j})" for j in range(self._size))
-        found = self._rows(f"SELECT {cells} FROM {self._all(gone)}")[0]
+        found = self._rows(f"SELECT {cells} FROM {self._all(erased)}")[0]
         return [] if None in found else list(zip(found[::2], found[1::2], strict=True))
 
     def committed(self, dropped: frozenset[bytes], secret: bytes) -> frozenset[str]:
@@ -520,24 +520,28 @@ class DuckReader:
 
     # -- SQL ----------------------------------------------------------------------------------
 
-    def _all(self, gone: frozenset[str] = frozenset(), numbered: bool = False) -> str:
-        """All records but those that are gone: one scan for parts that look alike."""
-        self._set_gone(gone)
+    def _all(self, erased: frozenset[str] = frozenset(), numbered: bool = False) -> str:
+        """All records but those that are erased: one scan for parts that look alike."""
+        self._set_erased(erased)
         alike = groupby(self._parts, key=lambda part: (part.format, part.types))
         scans = [
             records(list(parts), self._selection, numbered=numbered, place=place)
             for place, (_, parts) in enumerate(alike)
         ]
         union = " UNION ALL ".join(f"SELECT * FROM {scan}" for scan in scans)
-        return self._left(f"({union})", gone)
+        return self._remaining(f"({union})", erased)
 
-    def _left(self, scan: str, gone: frozenset[str]) -> str:
+    def _remaining(self, scan: str, erased: frozenset[str]) -> str:
         # ANTI JOIN keeps records without a key; NOT IN would drop them.
-        return f"(SELECT * FROM {scan} AS r ANTI JOIN gone ON r.key = gone.key)" if gone else scan
+        return (
+            f"(SELECT * FROM {scan} AS r ANTI JOIN erased ON r.key = erased.key)"
+            if erased
+            else scan
+        )
 
-    def _set_gone(self, gone: frozenset[str]) -> None:
-        if gone:
-            self._set("gone", sorted(gone))
+    def _set_erased(self, erased: frozenset[str]) -> None:
+        if erased:
+            self._set("erased", sorted(erased))
 
     def _set(self, table: str, keys: list[str]) -> None:
         self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} (key VARCHAR)")

@@ -1,6 +1,6 @@
-"""SQLite as a reader: DuckDB's own reader of SQLite files is an extension that must be downloaded.
+"""The reader of SQLite files. (DuckDB reads SQLite only with an extension from the network.)
 
-The file is opened read-only, and the query may select and call functions: nothing else.
+The file is opened read-only. The query may only select rows and call functions.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _authorize(action: int, first: str | None, second: str | None, *_: object) -
 
 
 class SqliteReader:
-    """Reads the result of a query; see `Reader`. Sums are made in batches."""
+    """Reads the result of a query; see `Reader`. Sums are computed in batches."""
 
     def __init__(
         self, connection: sqlite3.Connection, sql: str, selection: Selection, tables: Sequence[str]
@@ -101,14 +101,14 @@ class SqliteReader:
         self._cells = list(zip(map(names.index, selection.names), selection.binary, strict=True))
         self._key = names.index(selection.key) if selection.key else None
 
-    def batches(self, gone: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
+    def batches(self, erased: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
         number = 0
         for rows in self._fetched(chunk):
             numbers = np.arange(number + 1, number + 1 + len(rows), dtype=np.float64)
             number += len(rows)
-            if gone:
-                left = [i for i, row in enumerate(rows) if self._canonical(row) not in gone]
-                rows, numbers = [rows[i] for i in left], numbers[left]
+            if erased:
+                remaining = [i for i, row in enumerate(rows) if self._canonical(row) not in erased]
+                rows, numbers = [rows[i] for i in remaining], numbers[remaining]
             cells = [_cell(row[j], binary) for row in rows for j, binary in self._cells]
             both = np.array(cells, dtype=np.float64).reshape(len(rows), len(self._cells), 2)
             yield Batch(np.ascontiguousarray(both[..., 0]), _PLACE, numbers, both[..., 1])
@@ -117,17 +117,17 @@ class SqliteReader:
 
     sums = batched_sums
 
-    def count(self, gone: frozenset[str]) -> int:
-        if not gone:
+    def count(self, erased: frozenset[str]) -> int:
+        if not erased:
             return int(self._one(f"SELECT COUNT(*) FROM ({self._query})"))
         return sum(
-            self._canonical(row) not in gone for rows in self._fetched(_ROWS) for row in rows
+            self._canonical(row) not in erased for rows in self._fetched(_ROWS) for row in rows
         )
 
-    def extremes(self, gone: frozenset[str]) -> Extremes:
+    def extremes(self, erased: frozenset[str]) -> Extremes:
         found = [
             (batch.rows.min(axis=0), batch.rows.max(axis=0))
-            for batch in self.batches(gone, _ROWS)
+            for batch in self.batches(erased, _ROWS)
             if len(batch.rows)
         ]
         if not found:
@@ -173,9 +173,9 @@ class SqliteReader:
 
 
 def _cell(value: object, binary: bool) -> tuple[float, float]:
-    """(number, why it is none)."""
-    if binary and isinstance(value, str) and (said := truth(value)) is not None:
-        return said, FINE
+    """(number, reason why the value is not a number)."""
+    if binary and isinstance(value, str) and (number := truth(value)) is not None:
+        return number, FINE
     if isinstance(value, float):
         return value, FINE
     if isinstance(value, int):
