@@ -1,7 +1,12 @@
-"""The parts of a source, a file or a query each, as SQL that gives typed records.
+"""The DuckDB reader of an agent's files: sandboxed, typed, streaming.
 
-Types are never guessed from values: a CSV column is text that is cast cell by cell, so that one bad
-row makes one bad cell, not a column of text.
+A source has parts: files, or one query. Each part becomes SQL that gives typed records. Numbers are
+columns c0, c1, …, NULL where a cell is not a number. The key is its canonical text. Types are never
+guessed from values: a CSV column is text that is cast cell by cell, so that one invalid cell does
+not turn its column into text.
+
+The connection can read the agent's own files only. It can use no other path, no extension, no
+network and no Python variable, and its settings are locked.
 """
 
 from __future__ import annotations
@@ -76,7 +81,7 @@ _QUOTE = 'put quotation marks around whole fields only, and double them inside: 
 
 @dataclass(frozen=True)
 class Part:
-    """A file or a query: its columns with their types, and how it is scanned."""
+    """A file or a query: its columns with their types, and the options of its scan."""
 
     place: str
     format: FileFormat | Literal["query"]
@@ -86,7 +91,7 @@ class Part:
     decimal: str = "."
 
     def where(self, number: int) -> str:
-        """Where a record is, for people: the line where it begins, if the file has lines."""
+        """The place of a record for error messages: its first line, or its number."""
         file = Path(self.text)
         try:
             lines: Iterator[int] = iter(())
@@ -96,7 +101,7 @@ class Part:
                 lines = json_lines(file)
             return f"line {next(islice(lines, number - 1, None))}"
         except (OSError, EOFError, StopIteration, ValueError, csv.Error):
-            pass  # it changes meanwhile: the number of the record is true all the same
+            pass  # the file changed meanwhile; the record number is still correct
         return f"record {number} (counted from 1)"
 
 
@@ -105,11 +110,8 @@ def quoted(name: str, mark: str = '"') -> str:
 
 
 def delimiter_of(file: Path) -> str:
-    """What separates the fields of a CSV file of this name."""
+    """The default delimiter of a CSV file, by its name."""
     return "\t" if file.name.lower().removesuffix(".gz").endswith(".tsv") else ","
-
-
-# -- opening ----------------------------------------------------------------------------------
 
 
 def parts_of(
@@ -118,7 +120,7 @@ def parts_of(
     files: Sequence[Path],
     selection: Selection,
 ) -> list[Part]:
-    """The parts of a source, each checked to have the columns of the selection."""
+    """The parts of a source; DataError if one of them lacks a column of the selection."""
     if source.sql is not None:
         parts = [_query(connection, source.sql, selection)]
     else:
@@ -190,8 +192,8 @@ def file_part(
         if kind == "parquet":
             types = _described(connection, f"FROM read_parquet({path})")
         else:
-            seen = _described(connection, f"FROM read_json({path}, maximum_depth = 1)")
-            types = tuple((name, "JSON") for name, _ in seen)
+            found = _described(connection, f"FROM read_json({path}, maximum_depth = 1)")
+            types = tuple((name, "JSON") for name, _ in found)
     return replace(part, types=types)
 
 
@@ -204,8 +206,8 @@ def _described(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[tuple
 def private(
     connection: duckdb.DuckDBPyConnection, agent: str, part: Part, why: str = _UNREADABLE
 ) -> Iterator[None]:
-    """Turn an engine's error into one without the engine's text, which quotes raw records; a text
-    file is read again to say what is wrong with it."""
+    """Replace an error of the engine, whose text quotes raw records, by a DataError. A text file is
+    read again to find the line and the cause."""
     try:
         yield
     except (duckdb.Error, RuntimeError):
@@ -223,12 +225,11 @@ def private(
 
 
 def _rejected(connection: duckdb.DuckDBPyConnection, part: Part) -> tuple[int, str, str] | None:
-    """The first line of a CSV file that the engine refuses: its number, what is wrong there, and
-    the fix.
+    """Number, cause and fix of the first line of a CSV file that the engine rejects.
 
-    The engine drops the lines that it records, so this query is never one for sums. Of what it
-    records, texts are left alone: they quote the line. It counts a record that goes over several
-    lines as one; the position in bytes gives the line.
+    With `store_rejects` the engine skips the rejected lines, so this query must not compute sums.
+    The texts in the table of rejects are not used, because they quote the line. The engine counts a
+    record of several lines as one line; the position in bytes gives the real line.
     """
     scan = csv_scan([part], "header = true, store_rejects = true, rejects_limit = 100000")
     cells = ", ".join(f"MAX(s{j})" for j in range(len(part.types)))
@@ -261,9 +262,6 @@ def _rejected(connection: duckdb.DuckDBPyConnection, part: Part) -> tuple[int, s
     return None if kind not in problems else (line, *problems[kind])
 
 
-# -- scanning ---------------------------------------------------------------------------------
-
-
 def records(
     parts: Sequence[Part],
     selection: Selection,
@@ -272,7 +270,7 @@ def records(
     numbered: bool = False,
     place: int = 0,
 ) -> str:
-    """Parts that look alike as (c0, c1, …, key[, f0, f1, …][, place, number])."""
+    """Parts of equal format and types as (c0, c1, …, key[, f0, f1, …][, place, number])."""
     part = parts[0]
     cells = []
     for j, name in enumerate(selection.names):
@@ -310,7 +308,7 @@ def _scan(parts: Sequence[Part], selection: Selection) -> str:
 
 
 def csv_scan(parts: Sequence[Part], options: str = "header = true") -> str:
-    """Columns s0, s1, … of text, by position: the header has been read, and may hold any names."""
+    """Columns s0, s1, … of text, by position: the names in the header may be any text."""
     files = ", ".join(quoted(p.text, "'") for p in parts)
     columns = {f"s{j}": "VARCHAR" for j in range(len(parts[0].types))}
     return (
@@ -331,8 +329,8 @@ def _column(part: Part, name: str) -> str:
 
 
 def _number(part: Part, j: int, selection: Selection) -> tuple[str, float]:
-    """A cell of column j as DOUBLE or as BIGINT up to 2^53, else NULL; and why it is NULL, if not
-    missing."""
+    """A cell of column j as DOUBLE or as BIGINT up to 2^53, else NULL; and the fault of a cell that
+    is NULL but not missing."""
     name = selection.names[j]
     column = _column(part, name)
     kind = dict(part.types)[name]
@@ -348,7 +346,10 @@ def _number(part: Part, j: int, selection: Selection) -> tuple[str, float]:
     if binary and kind == "VARCHAR":
         return _truth(column), NO_NUMBER
     if _REAL.fullmatch(kind):
-        return f"CAST({column} AS DOUBLE)", NO_NUMBER  # DECIMAL too: it rounds half away from 0
+        return (
+            f"CAST({column} AS DOUBLE)",
+            NO_NUMBER,
+        )  # DECIMAL too: DECIMAL rounds half away from 0
     if _WHOLE.fullmatch(kind):
         return f"CAST({column} AS BIGINT)", NO_NUMBER
     if _WIDE.fullmatch(kind):
@@ -360,15 +361,15 @@ def _number(part: Part, j: int, selection: Selection) -> tuple[str, float]:
 
 
 def _truth(text: str) -> str:
-    """As `columns.truth`."""
+    """The same rule as `columns.truth`."""
     return (
         f"CASE lower(trim({text})) WHEN 'true' THEN {double(1)} WHEN 'false' THEN {double(0)} END"
     )
 
 
 def _with_comma(column: str) -> str:
-    """A number with a decimal comma. A point in it would separate thousands, or be the decimal
-    point: 1.234 could mean either, so it is none."""
+    """A number with a decimal comma. A text with a point is not a number, because the point in
+    1.234 could separate thousands or be the decimal point."""
     return (
         f"CASE WHEN NOT contains({column}, '.') THEN "
         f"TRY_CAST(replace({column}, ',', '.') AS DOUBLE) END"
@@ -394,14 +395,6 @@ def _key(part: Part, name: str | None) -> str:
     return f"'t:' || CAST({column} AS VARCHAR)"
 
 
-# ------------------------------------------------------------------------------
-# DuckDB as the reader of an agent's files: sandboxed, typed, streaming.
-#
-# The connection sees the agent's own files and nothing else: no other path, no extension, no
-# network, no Python variable, and its settings are locked. Numbers arrive as columns c0, c1, …,
-# NULL where a cell is no number; the key as its canonical text.
-
-
 Floats = NDArray[np.float64]
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
@@ -409,20 +402,22 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
     "allow_persistent_secrets": "false",
-    "python_enable_replacements": "false",  # a query must not find Python's variables
-    "preserve_insertion_order": "true",  # records are numbered
+    "python_enable_replacements": "false",  # a query must not read Python variables
+    "preserve_insertion_order": "true",  # the order gives the record numbers
     "memory_limit": "1GiB",
-    # It would move TRY_CAST into the CSV reader as a cast that fails (duckdb/duckdb#23818).
+    # type_pushdown moves TRY_CAST into the CSV reader as a cast that fails (duckdb/duckdb#23818).
     "disabled_optimizers": "type_pushdown",
 }
 _TEMPORARY = ".duckdb-tmp"  # in the agent's folder; the engine removes it
 
 
 def connect(folder: Path, threads: int) -> duckdb.DuckDBPyConnection:
-    """An engine in memory, that writes what has no place there to `folder`."""
+    """An engine in memory, with its temporary files in `folder`."""
     settings = _SETTINGS | {"threads": threads, "temp_directory": str(folder / _TEMPORARY)}
     connection = duckdb.connect(":memory:", config=settings)
-    connection.execute("SET enable_progress_bar = false")  # belongs to a connection
+    connection.execute(
+        "SET enable_progress_bar = false"
+    )  # a setting of the connection, not of the database
     return connection
 
 
@@ -458,7 +453,7 @@ class DuckReader:
 
     def batches(self, erased: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
         cells = ", ".join(_whole_number(j) for j in range(self._size))
-        # Only a join can change the order.
+        # Only the join with `erased` can change the order.
         sort = ordered and bool(erased)
         order = " ORDER BY place, number" if sort else ""
         for rows in self._stream(f"SELECT {cells} FROM {self._all(erased, sort)}{order}", chunk):
@@ -478,7 +473,7 @@ class DuckReader:
     def sums(self, model: ConjugateModel, erased: frozenset[str], chunk: int) -> Sums | None:
         sql = form(model)
         found = None if sql is None else sql.read(self._rows(sql.query(self._all(erased)))[0])
-        # Batches tell a record that is not sound from one that does not fit the grid.
+        # The batches show whether a record is invalid or does not fit the grid.
         return found or batched_sums(self, model, erased, chunk)
 
     def count(self, erased: frozenset[str]) -> int:
@@ -518,10 +513,8 @@ class DuckReader:
         )[0]
         return int(nameless), int(repeated)
 
-    # -- SQL ----------------------------------------------------------------------------------
-
     def _all(self, erased: frozenset[str] = frozenset(), numbered: bool = False) -> str:
-        """All records but those that are erased: one scan for parts that look alike."""
+        """All records that are not erased: one scan for adjacent parts of the same types."""
         self._set_erased(erased)
         alike = groupby(self._parts, key=lambda part: (part.format, part.types))
         scans = [
@@ -552,7 +545,7 @@ class DuckReader:
             return self._connection.execute(sql, values or []).fetchall()
 
     def _stream(self, sql: str, chunk: int) -> Iterator[Floats]:
-        """The result as float64 rows, `chunk` at a time; the engine waits while they are used."""
+        """The result as float64 rows, `chunk` at a time; the engine waits for the consumer."""
         with self._private():
             for array in nanoarrow.c_array_stream(self._connection.sql(sql)):
                 start, n = array.offset, array.length
@@ -567,7 +560,7 @@ class DuckReader:
 
     @contextmanager
     def _private(self) -> Iterator[None]:
-        """Engine errors name one part: the first that cannot be read on its own."""
+        """Attribute an error of the engine to the first part that cannot be read alone."""
         try:
             yield
         except (duckdb.Error, RuntimeError):
@@ -581,5 +574,5 @@ class DuckReader:
 
 
 def _whole_number(j: int) -> str:
-    """NULL travels as NaN: Arrow would carry it beside the numbers."""
+    """Column j with NaN for NULL: Arrow would store NULL in a separate bitmap."""
     return f"coalesce(c{j}, CAST('nan' AS DOUBLE)) AS c{j}"
