@@ -139,7 +139,7 @@ class BetaNegativeBinomialPredictive(CountPredictive):
         return np.where(k < 0, 0.0, np.clip(1.0 - fewer, 0.0, 1.0))
 
     def sample(self, n: int, seed: int = 0) -> Floats:
-        """theta is g/(g+h) of two gammas, so the odds of a failure are h/g, also near 0."""
+        """theta is g/(g+h) of two gammas, so the odds of a failure are h/g, accurate near 0."""
         rng = generator(n, seed)
         odds = rng.standard_gamma(self.b, n) / rng.standard_gamma(self.a, n)
         return self.low + _poisson(rng, odds * rng.standard_gamma(self.successes, n))
