@@ -92,7 +92,7 @@ class Records:
         """Write some records to another file of the same format, in their present order."""
         chosen = [*range(self._header), *(int(row) + self._header for row in rows)]
         self._engine.execute(
-            "CREATE OR REPLACE TEMP TABLE chosen AS SELECT unnest(CAST(? AS BIGINT[])) AS row",
+            "CREATE OR REPLACE TEMP TABLE mine AS SELECT unnest(CAST(? AS BIGINT[])) AS row",
             [chosen],
         )
         form = "FORMAT parquet"
@@ -105,7 +105,7 @@ class Records:
             if is_array(self.path):
                 form += ", PREFIX '[\n', NEW_LINE ',\n', SUFFIX '\n]\n'"
         self._engine.execute(
-            "COPY (SELECT * FROM records WHERE rowid IN (SELECT row FROM chosen) ORDER BY rowid) "
+            "COPY (SELECT * FROM records WHERE rowid IN (SELECT row FROM mine) ORDER BY rowid) "
             f"TO {quoted(str(path), chr(39))} ({form})"
         )
 

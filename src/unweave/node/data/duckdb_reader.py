@@ -453,7 +453,7 @@ class DuckReader:
 
     def batches(self, erased: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
         cells = ", ".join(_whole_number(j) for j in range(self._size))
-        # Only the join with `erased` can change the order.
+        # Only the join with `gone` can change the order.
         sort = ordered and bool(erased)
         order = " ORDER BY place, number" if sort else ""
         for rows in self._stream(f"SELECT {cells} FROM {self._all(erased, sort)}{order}", chunk):
@@ -526,15 +526,11 @@ class DuckReader:
 
     def _remaining(self, scan: str, erased: frozenset[str]) -> str:
         # ANTI JOIN keeps records without a key; NOT IN would drop them.
-        return (
-            f"(SELECT * FROM {scan} AS r ANTI JOIN erased ON r.key = erased.key)"
-            if erased
-            else scan
-        )
+        return f"(SELECT * FROM {scan} AS r ANTI JOIN gone ON r.key = gone.key)" if erased else scan
 
     def _set_erased(self, erased: frozenset[str]) -> None:
         if erased:
-            self._set("erased", sorted(erased))
+            self._set("gone", sorted(erased))
 
     def _set(self, table: str, keys: list[str]) -> None:
         self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} (key VARCHAR)")
