@@ -27,7 +27,7 @@ from unweave.node.api.client import Operator
 from unweave.node.api.metrics import Metrics
 from unweave.node.api.routes import ROUTES, SAFE, openapi
 from unweave.node.api.server import Api, Monitoring
-from unweave.node.data.watch import Freshness
+from unweave.node.data.watch import DataWatch
 
 
 @asynccontextmanager
@@ -38,7 +38,7 @@ async def served(tmp_path):
         node = agents["a1"]
         await until(lambda: node.phase == "parked")
         data = open_data(node.folder, node.identity)
-        api = Api(node, data, Freshness(node, data))
+        api = Api(node, data, DataWatch(node, data))
         await api.start()
         try:
             yield node, api

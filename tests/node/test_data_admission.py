@@ -16,7 +16,7 @@ from unweave.models import BetaBernoulli
 from unweave.node.agent import _watch
 from unweave.node.data.private import PrivateData
 from unweave.node.data.source import DataSource
-from unweave.node.data.watch import Freshness, admit
+from unweave.node.data.watch import DataWatch, admit
 from unweave.node.log import Log
 
 
@@ -85,12 +85,12 @@ def test_rows_that_are_taken_out_travel(tmp_path: Path, data: PrivateData, ask: 
         data_problem=None,
     )
     rows(tmp_path, *range(7))
-    assert asyncio.run(getattr(Freshness(node, data), ask)())
+    assert asyncio.run(getattr(DataWatch(node, data), ask)())
     assert len(told) == 1
     (tmp_path / "data.seen").unlink()
     node.state = state(0)
     with pytest.raises(DataError, match="fewer than min_records"):
-        asyncio.run(Freshness(node, data).look())
+        asyncio.run(DataWatch(node, data).look())
 
 
 def test_data_that_were_away_are_learned_again(tmp_path: Path, data: PrivateData) -> None:
@@ -102,7 +102,7 @@ def test_data_that_were_away_are_learned_again(tmp_path: Path, data: PrivateData
 
     folder = SimpleNamespace(path=tmp_path, config=SimpleNamespace(name="north", min_records=10))
     node: Any = SimpleNamespace(state=state(1), folder=folder, tell=tell, data_problem=None)
-    fresh = Freshness(node, data)
+    fresh = DataWatch(node, data)
     fresh._write(data.fingerprint(), 0)
     assert not asyncio.run(fresh.look(anew=False))
     node.data_problem = "no file"
@@ -138,7 +138,7 @@ def test_refused_data_are_read_and_told_once(tmp_path: Path, data: PrivateData) 
     )
 
     async def play() -> None:
-        fresh = Freshness(node, data)
+        fresh = DataWatch(node, data)
         put("1,1\n2,no\n")
         looks = 0
         look = fresh.look

@@ -13,10 +13,10 @@ from unweave.errors import DataError
 from unweave.models import BetaBernoulli
 from unweave.node.data import duckdb_reader as data_duck
 from unweave.node.data.private import PrivateData
-from unweave.node.data.reader import Wanted
+from unweave.node.data.reader import Selection
 from unweave.node.data.source import DataSource
 
-WANTED = Wanted("north", BetaBernoulli(), ("x",), None)
+SELECTION = Selection("north", BetaBernoulli(), ("x",), None)
 
 OUTSIDE = [
     "SELECT * FROM read_csv('/etc/hostname')",
@@ -52,7 +52,7 @@ def test_the_engine_is_shut_in(tmp_path: Path, sql: str) -> None:
     variable_of_python = pd.DataFrame({"x": [1]})
     source = DataSource(path="d.csv")
     before = sorted(tmp_path.rglob("*"))
-    with data_duck.open_duck(folder, source, [folder / "d.csv"], WANTED, 1) as reader:
+    with data_duck.open_duck(folder, source, [folder / "d.csv"], SELECTION, 1) as reader:
         assert reader.count(frozenset()) == 1
         with pytest.raises(duckdb.Error):
             reader._connection.execute(sql.format(other=other, folder=folder)).fetchall()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from unweave.errors import UnweaveError
     from unweave.models import Model
     from unweave.node.data.source import DataSource
-    from unweave.operations.split import Records, Trial
+    from unweave.operations.split import DryRun, Records
 
 __all__ = ["SPLITS", "Columns", "Shares", "agents_of", "data_ranges", "shares"]
 
@@ -51,7 +51,7 @@ class Columns:
             fix = f"name the one to use: --key {quote(_near(self.key, records.columns))}"
             raise _no_column(self.key, "--key", records, fix)
 
-    def try_on(self, records: Records) -> Trial:
+    def try_on(self, records: Records) -> DryRun:
         """Every record must be one that the model can use."""
         from unweave.operations.split import try_records
 
@@ -77,7 +77,7 @@ class Columns:
             decimal=self.decimal,
         )
 
-    def fit(self, trials: Mapping[str, Trial], whose: str, path: Path | None = None) -> None:
+    def fit(self, trials: Mapping[str, DryRun], whose: str, path: Path | None = None) -> None:
         """Raise unless the sum over all agents fits the grid and rounding does not move the
         posterior. `path` is the one file of all records, if there is one."""
         from unweave.errors import ConfigError

@@ -1,4 +1,4 @@
-"""Models: a family, a prior and a likelihood — what a user picks."""
+"""The models that a user can choose: each has a family, a prior and a likelihood."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What a model is: a family, a prior, and how a shard of data becomes a factor.
+"""The base classes of models: a family, a prior, and the rule that turns a shard into a factor.
 
 A model is a frozen dataclass. Its fields are its settings, so two models are equal when their
-settings are, and `by_name(model.name, **model.settings())` gives the same model again. A subclass
-states its name, its prior, what its columns must hold, and
+settings are equal, and `by_name(model.name, **model.settings())` gives the same model again. A
+subclass defines its name, its prior, its columns, and
 
 * a `ConjugateModel`: the exact sum of its record statistics on the grid (`sums`),
-* a `LossModel`: its loss; a solver looks at the cavity and finds the factor.
+* a `LossModel`: its loss; a solver computes the factor from the loss and the cavity.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ __all__ = ["REGISTRY", "ConjugateModel", "LossModel", "Model", "Reduction", "chu
 Floats = NDArray[np.float64]
 Reduction = Literal["sum", "mean"]
 
-# Every model that has been defined, by its name.
+# All defined models, by name.
 REGISTRY: dict[str, type[Model]] = {}
 
-# Cells per chunk of a sum: its temporaries stay in the cache. The result does not depend on it.
+# Cells per chunk of a sum, so that temporary arrays stay in the cache. It changes no result.
 _CELLS = 1 << 17
 
 # A prior that rounding to the grid moves by more than this (in KL) is refused.
@@ -82,10 +82,10 @@ class Model(ABC):
         object.__setattr__(self, "bits", self.grid.bits)
         self._check_prior()
 
-    # -- what a model supplies -------------------------------------------------------------------
+    # -- defined by subclasses --------------------------------------------------------------------
 
     def check_settings(self) -> None:
-        """Refuse settings that make no sense (ConfigError); their types are right already."""
+        """ConfigError for invalid values of settings; their types have been checked before."""
         return None
 
     @property
@@ -116,17 +116,17 @@ class Model(ABC):
 
     @property
     def quantities(self) -> tuple[str, ...]:
-        """What the posterior is about, by name: one for each of its marginals."""
+        """The names of the quantities of the posterior, one for each marginal."""
         return self.family.theta_names
 
     @property
     def affine(self) -> Affine | None:
-        """From the grid's units of theta to the user's; None where they are the same."""
+        """The map of theta from the grid's units to the user's units; None if they are equal."""
         return None
 
     @property
     def resolution(self) -> tuple[float, ...]:
-        """The step to which each column of a record is rounded; 0: it is not rounded."""
+        """The step to which each column of a record is rounded; 0 if it is not rounded."""
         return (0.0,) * len(self.schema)
 
     def named_samples(self, theta: Floats) -> dict[str, Floats]:
@@ -135,10 +135,10 @@ class Model(ABC):
 
     @property
     def coordinates(self) -> dict[str, dict[str, Sequence[Any]]]:
-        """Of each variable with several entries: what its axes are called, and their labels."""
+        """For each variable with several entries: the names and the labels of its axes."""
         return {}
 
-    # -- what follows -----------------------------------------------------------------------------
+    # -- derived ----------------------------------------------------------------------------------
 
     @cached_property
     def family(self) -> Family:
@@ -179,25 +179,26 @@ class Model(ABC):
     ) -> Shard:
         """Validate an agent's data: arrays, lists, a tuple of columns, a mapping or data frame.
 
-        A table may have more columns than the model; `columns` says what one of the model's is
-        called there.
+        A table may have more columns than the model. `columns` maps a column of the model to its
+        name in the table.
         """
         return read(data, self.schema, agent, self.row_problem, columns)
 
     def weight(self, n: int) -> Fraction:
-        """What an agent's summed statistics are multiplied by: 1/alpha, or 1/(alpha·N_k)."""
+        """The factor on an agent's summed statistics: 1/alpha, or 1/(alpha·N_k)."""
         weight = 1 / Fraction(self.alpha)
         return weight / n if self.reduction == "mean" and n else weight
 
     def check_agents(self, agents: int) -> None:
         """Refuse a network so large that rounding could use up the prior (ConfigError).
 
-        Nothing to check here: counts round to counts, which only move away from the boundary.
+        By default, there is nothing to check: counts are whole numbers, and adding them moves eta
+        away from the boundary of the domain.
         """
         return None
 
     def inside(self, units: Ints) -> NDArray[np.bool_]:
-        """Whether q exists here [...], and a loss has an expectation under it; units [..., D]."""
+        """Whether q exists at units [..., D] and the loss has an expectation under q; [...]."""
         result: NDArray[np.bool_] = self.family.margin(self.grid.decode(units)) > 0.0
         return result
 
@@ -221,7 +222,7 @@ class Model(ABC):
         return f"use more bits than {max(self.grid.bits)} (bits=…)"
 
     def _check_prior(self) -> None:
-        """The prior must survive rounding to the grid: inside the domain, and in the same place."""
+        """The rounded prior must be inside the domain and close to the stated prior."""
         stated = self._stated_prior
         rounded = self.grid.decode(self.eta0)
         if np.array_equal(rounded, stated.eta):
@@ -230,7 +231,9 @@ class Model(ABC):
             self.family.check(rounded, what="rounded prior")
             moved = float(self.family.kl(stated.eta, rounded))
         except DomainError as error:
-            why = str(error).partition(";")[0]  # its fix is about learning
+            why = str(error).partition(";")[
+                0
+            ]  # the fix in this text applies to learning, not to the prior
             raise ConfigError(
                 f"{self.name}: rounding the prior to the grid leaves the domain ({why}). Fix: "
                 f"{self._prior_fix}"
@@ -250,7 +253,7 @@ class Model(ABC):
 
 
 class ConjugateModel(Model):
-    """A model whose exact factor is a sum over records, whatever the cavity:
+    """A model whose exact factor is a sum over records, for any cavity:
 
         eta_k = (1/alpha) Σ_n s(x_n)        (reduction="mean": divided by N_k as well)
 
@@ -266,14 +269,14 @@ class ConjugateModel(Model):
         """Σ of the rounded record statistics over `rows`, in grid units, as unbounded integers."""
 
     def rounding(self, rows: Floats) -> Floats:
-        """What rounding has added to the sums of these rows, [D], not in grid units."""
+        """The rounding error of the sums of these rows, [D], not in grid units."""
         return np.zeros(self.grid.dim)
 
     def statistics(self, rows: Floats, chunk: int | None = None) -> Ints:
-        """Σ of the rounded record statistics on the grid, by `chunk` rows; refuses to overflow."""
+        """Σ of the rounded record statistics on the grid, by `chunk` rows; or GridOverflow."""
         totals = [0] * self.grid.dim
         for part in chunks(rows, chunk):
-            # Python integers: a partial sum that would not fit must not decide about the total.
+            # Python integers: a partial sum may leave the grid although the total fits.
             totals = [t + int(s) for t, s in zip(totals, self.sums(part), strict=True)]
         return self.grid.units(totals)
 
@@ -286,14 +289,14 @@ class LossModel(Model):
     """A model with a loss, whose factor a solver finds from the cavity.
 
     A solver sees a shard only through `summary`, computed once, and q only where `margin` is above
-    0. What else a model offers (closed-form gradients, quadrature nodes, ...) is optional; the
-    protocols in `unweave.solvers.base` name it.
+    0. A model may also offer closed-form gradients, quadrature nodes and more; the protocols in
+    `unweave.solvers.base` define these options.
     """
 
     conjugate: ClassVar[bool] = False
 
     def summary(self, shard: Shard) -> Floats:
-        """All that the loss needs to know of a shard; its records, unless a model knows less."""
+        """The statistics of a shard that determine the loss; by default, all its records."""
         return shard.rows
 
     @abstractmethod
@@ -301,7 +304,7 @@ class LossModel(Model):
         """L_k(theta) under the reduction, without 1/alpha (`eq:opt_sol`); data is a `summary`."""
 
     def margin(self, eta: Floats, moments: int = 1) -> Floats:
-        """How far eta is inside the set where E_q[L^moments] exists; above 0 inside."""
+        """The margin of eta in the set where E_q[L^moments] exists; above 0 inside."""
         return self.family.margin(eta)
 
     def inside(self, units: Ints) -> NDArray[np.bool_]:
@@ -315,7 +318,7 @@ class LossModel(Model):
 
 
 def chunks(rows: Floats, size: int | None = None) -> Iterator[Floats]:
-    """`size` rows at a time, or as many as stay in the cache."""
+    """Chunks of `size` rows; by default, of as many rows as fit into the cache."""
     size = size or max(1, _CELLS // max(1, rows.shape[1]))
     for start in range(0, len(rows), size):
         yield rows[start : start + size]

@@ -36,7 +36,7 @@ class _BetaModel(ConjugateModel):
 
     @abstractmethod
     def outcomes(self, rows: Floats) -> tuple[int, int]:
-        """How many successes and failures the rows hold."""
+        """The numbers of successes and failures in the rows."""
 
     def sums(self, rows: Floats) -> list[int]:
         return [n << q for n, q in zip(self.outcomes(rows), self.grid.bits, strict=True)]

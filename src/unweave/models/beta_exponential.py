@@ -34,8 +34,8 @@ __all__ = ["FARTHEST", "BetaExponential", "ExactPosterior"]
 Floats = NDArray[np.float64]
 
 _FAMILY = BetaFamily()
-# Quadrature looks no farther out in x = logit θ: 1/θ = 1 + e^−x, and a loss made of it, must be
-# finite. For a below 1.07 that cuts off more than a share of 1e-18 of E[1/θ].
+# The limit of quadrature in x = logit θ, so that 1/θ = 1 + e^−x and the loss are finite. For a
+# below 1.07 the limit cuts off more than a share of 1e-18 of E[1/θ].
 FARTHEST = -600.0
 
 _LEGENDRE, _LEGENDRE_WEIGHTS = np.polynomial.legendre.leggauss(64)
@@ -85,7 +85,7 @@ class BetaExponential(LossModel):
     # -- the loss ---------------------------------------------------------------------------------
 
     def summary(self, shard: Shard) -> Floats:
-        """(w0, w1), correctly rounded, so that the order of the records cannot matter."""
+        """(w0, w1), correctly rounded, so that it does not depend on the order of the records."""
         total = math.fsum(shard.rows[:, 0])
         if self.reduction == "mean":
             return np.array([1.0, total / shard.n] if shard.n else [0.0, 0.0])
@@ -105,7 +105,7 @@ class BetaExponential(LossModel):
         result: Floats = (data[..., 0] - data[..., 1] / theta) / theta
         return result
 
-    # -- what solvers may use ---------------------------------------------------------------------
+    # -- optional parts for solvers ---------------------------------------------------------------
 
     def expected_loss(self, eta: Floats, data: Floats) -> Floats:
         """E_q[L] = w0·mu_1 + w1·(a+b−1)/(a−1)."""
@@ -116,8 +116,8 @@ class BetaExponential(LossModel):
     def exact_gradient(self, eta: Floats, data: Floats) -> Floats:
         """∇_mu E_q[L] = (w0, 0) + w1·F⁻¹v with v = ∇_eta E[1/θ] = (−b/(a−1)², 1/(a−1)).
 
-        With psi'(x) = 1/x + g(x) the leading terms of F⁻¹v and of det F cancel by hand; what
-        remains below is of one order, also for large a and b.
+        With psi'(x) = 1/x + g(x) the leading terms of F⁻¹v and of det F cancel analytically. The
+        remaining terms are of one order, also for large a and b.
         """
         a, b = eta[..., 0], eta[..., 1]
         s, m = a + b, a - 1.0
@@ -129,10 +129,10 @@ class BetaExponential(LossModel):
         return np.stack([data[..., 0] + scale * first, scale * second], axis=-1)
 
     def nodes(self, eta: Floats) -> tuple[Floats, Floats, Floats]:
-        """θ, s(θ) and weights [n, ...] of a trapezoid in x = logit θ, for E_q of things like 1/θ.
+        """θ, s(θ) and weights [n, ...] of a trapezoid in x = logit θ, for E_q of f(θ) like 1/θ.
 
         In x the density is analytic in a strip of width 2π and decays at both ends, so the error of
-        a step h falls as exp(−c/h): h ≤ ¼ leaves none, nor does h ≈ sd/7 where q is narrow.
+        a step h falls as exp(−c/h): it is negligible for h ≤ ¼, and for h ≈ sd/7 if q is narrow.
         """
         a, b = eta[..., 0], eta[..., 1]
         sd = np.minimum(1.0, np.sqrt(1.0 / a + 1.0 / b))
@@ -142,7 +142,7 @@ class BetaExponential(LossModel):
         n = max(129, math.ceil(float(np.max(high - low)) / 0.25) + 1)
         x = low + (high - low) * np.linspace(0.0, 1.0, n).reshape(-1, *(1,) * low.ndim)
         weight = np.exp(logit_density(x, a, b) - logit_density(mode, a, b))
-        # log(1−θ) from x: θ itself rounds to 1 where a small b still gives it weight.
+        # log(1−θ) is computed from x: θ rounds to 1 where q with a small b still has mass.
         s = np.stack([special.log_expit(x), special.log_expit(-x)], axis=-1)
         return special.expit(x), s, weight / weight.sum(axis=0)
 
@@ -167,7 +167,7 @@ class BetaExponential(LossModel):
         result: Floats = scale[..., None] * integral
         return result
 
-    # -- new records ------------------------------------------------------------------------------
+    # -- predictive -------------------------------------------------------------------------------
 
     def predictive(self, eta: ArrayLike) -> BetaExponentialPredictive:
         """The next record, θ integrated out; its density at 0 needs a > 1."""
@@ -232,7 +232,7 @@ class ExactPosterior:
         return result
 
     def kl_from(self, eta: ArrayLike) -> Floats:
-        """KL(q‖p) for q = Beta(eta): closed form but for the normaliser of p.
+        """KL(q‖p) for q = Beta(eta): closed form except for the normaliser of p.
 
         E_q[log q − log p] = (a − A)·mu_1 + (b − B)·mu_2 − A(eta) + W·E_q[1/θ] + log Z.
         """

@@ -32,8 +32,8 @@ def tilted_beta(a: Floats, b: Floats, w: Floats) -> tuple[Floats, Floats, Floats
         # significant digits of the rest in a far tail.
         return logit_density(x, a, b) - w * np.exp(-x)
 
-    # The mode in x solves (A+B)θ² + (W−A)θ − W = 0; each form is stable where it is used. So does
-    # 1−θ: (A+B)(1−θ)² − (A+2B+W)(1−θ) + B = 0, where θ itself would round to 1.
+    # The mode in x solves (A+B)θ² + (W−A)θ − W = 0; each form is stable where it is used. Where θ
+    # would round to 1, 1−θ solves (A+B)(1−θ)² − (A+2B+W)(1−θ) + B = 0.
     p, sum_ab = w - a, a + b
     unit = np.abs(a) + b + w  # squares of large numbers would overflow
     root = unit * np.sqrt((p / unit) ** 2 + 4.0 * (sum_ab / unit) * (w / unit))

@@ -1,4 +1,4 @@
-"""What a model expects of each column of its data, and how a value can fail it."""
+"""The columns of a model's data: the expected values, and the problem of an invalid value."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ __all__ = [
     "truth",
 ]
 
-# Whole numbers up to here are exact in float64.
+# float64 represents every whole number up to this limit.
 _WHOLE_LIMIT = 2.0**53
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name, what a value must be, and the bounds that say so."""
+    """One column: its name, its expected values in words, and their bounds."""
 
     name: str
     expects: str = "a finite number"
     low: float = -np.inf
     high: float = np.inf
     whole: bool = False
-    strict: bool = False  # the lower bound itself is not allowed
+    strict: bool = False  # exclude the lower bound
 
     @property
     def binary(self) -> bool:
-        """Whether its values are 0 and 1: then true and false are read as these."""
+        """Whether the values are 0 and 1; then true is read as 1 and false as 0."""
         return self.whole and (self.low, self.high) == (0.0, 1.0)
 
     def problem(self, values: NDArray[np.float64]) -> tuple[int, str] | None:
-        """The first row that fails and why, or None. Values are never quoted: errors reach logs."""
-        # Good data takes only these passes; what follows runs to explain.
+        """The first invalid row and the cause, or None. The cause never quotes a value."""
+        # Valid data needs only these passes; the rest finds the cause.
         below = values <= self.low if self.strict else values < self.low
         good = np.isfinite(values) & ~below & (values <= self.high)
         if self.whole:
@@ -63,7 +63,7 @@ class Column:
 
 
 def truth(text: str) -> float | None:
-    """What a text says in a column of 0 and 1: true or false, in any case."""
+    """1 for the text true, 0 for false, in upper or lower case; None for other texts."""
     return {"true": 1.0, "false": 0.0}.get(text.strip(" ").lower())
 
 

@@ -37,13 +37,13 @@ def settings_of(name: str) -> tuple[ModelSetting, ...]:
 
 
 def example(name: str, **given: Any) -> Model:
-    """A model to describe: required settings that are not given (classes, features, …) are 2."""
+    """A model to describe; required settings (classes, features, …) not in `given` are 2."""
     known = settings_of(name) if name in REGISTRY else ()
     return by_name(name, **{**{s.name: 2 for s in known if s.required}, **given})
 
 
 def resolution_words(model: Model) -> str:
-    """The columns that are rounded before they are added, and the step."""
+    """The columns that are rounded before the sum, and their steps, in words."""
     steps: dict[float, list[str]] = {}
     for column, step in zip(model.columns, model.resolution, strict=True):
         steps.setdefault(step, []).append(f"`{column}`")

@@ -68,7 +68,7 @@ class GammaExponential(Scaled, ConjugateModel):
 
     @property
     def multiplier(self) -> float:
-        """What a time is multiplied by before it is rounded to a whole number."""
+        """The multiplier of a time before it is rounded to a whole number."""
         return 2.0 ** self.grid.bits[1]
 
     @property
@@ -84,7 +84,7 @@ class GammaExponential(Scaled, ConjugateModel):
         return np.array([0.0, float(added.sum()) / self.multiplier])
 
     def to_user(self) -> Affine:
-        """A rate is one per unit of x."""
+        """The unit of a rate is 1 over the unit of x."""
         return Affine.location(1 / self.scale_of("x"), 0.0)
 
     def predictive(self, eta: ArrayLike) -> LomaxPredictive:

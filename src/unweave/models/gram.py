@@ -1,8 +1,8 @@
 """Models whose statistics are products of features: Σ z zᵀ of whole-number features.
 
 Features are rounded first and multiplied afterwards, so the summed matrix is exact and exactly
-positive semi-definite: no number of records, and no removal of a record, can push a posterior out
-of its domain by rounding.
+positive semi-definite. So rounding cannot move a posterior out of its domain, for any number of
+records and after any removal of records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from unweave.models.sums import FEATURE_LIMIT, gram_sum
 __all__ = ["Exact", "GramModel", "bordered", "upper"]
 
 Floats = NDArray[np.float64]
-Exact = NDArray[Any]  # of unbounded integers, or of floats
+Exact = NDArray[Any]  # unbounded integers, or floats
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class GramModel(Scaled, ConjugateModel):
 
     @property
     def multiplier(self) -> float:
-        """What a feature is multiplied by before it is rounded to a whole number: 1/step."""
+        """The multiplier of a feature before it is rounded to a whole number: 1/step."""
         return 2.0**self.feature_bits
 
     @property
@@ -58,7 +58,7 @@ class GramModel(Scaled, ConjugateModel):
         return tuple((self.scales / self.multiplier).tolist())
 
     def z(self, rows: Floats) -> tuple[Floats, Floats]:
-        """z·multiplier as whole numbers [N, m], and what rounding added to them."""
+        """z·multiplier as whole numbers [N, m], and their rounding errors."""
         whole, added = self.whole(rows, self.multiplier, FEATURE_LIMIT)
         if self.constant:
             whole = np.insert(whole, 0, self.multiplier, axis=1)
@@ -71,7 +71,7 @@ class GramModel(Scaled, ConjugateModel):
 
     @abstractmethod
     def prior_matrix(self) -> Floats:
-        """The matrix that must stay positive definite when factors are added, at the prior."""
+        """The matrix that must stay positive definite when factors are added, for the prior."""
 
     def sums(self, rows: Floats) -> list[int]:
         parts = self.arrange(gram_sum(self.z(rows)[0]), len(rows))
@@ -79,7 +79,7 @@ class GramModel(Scaled, ConjugateModel):
         return [int(v) << s for v, s in zip(parts, shifts, strict=True)]
 
     def rounding(self, rows: Floats) -> Floats:
-        """Σ (z zᵀ − u uᵀ) = Σ (z eᵀ + e zᵀ − e eᵀ) for unrounded u = z − e: nothing cancels."""
+        """Σ (z zᵀ − u uᵀ) = Σ (z eᵀ + e zᵀ − e eᵀ) for unrounded u = z − e; no cancellation."""
         z, added = self.z(rows)
         cross = z.T @ added
         gram = cross + cross.T - added.T @ added

@@ -54,7 +54,7 @@ class NormalKnownVariance(Scaled, ConjugateModel):
 
     @property
     def _noise(self) -> float:
-        """In z-units."""
+        """The noise in z-units."""
         return 1.0 if self.noise is None else self.noise / self.scale_of("x")
 
     @property
@@ -80,14 +80,14 @@ class NormalKnownVariance(Scaled, ConjugateModel):
 
     @property
     def used_noise(self) -> float:
-        """The noise whose precision lies on the grid, in z-units; what the posterior is exact
-        for."""
+        """The noise whose precision lies on the grid, in z-units. The posterior is exact for
+        this noise."""
         w = self._units_of_precision * 2.0 ** -self.grid.bits[1]
         return float(w**-0.5) if w else np.inf
 
     @property
     def multiplier(self) -> float:
-        """w·2^q: what z is multiplied by before it is rounded to a whole number."""
+        """w·2^q: the multiplier of z before it is rounded to a whole number."""
         return float(
             np.ldexp(float(self._units_of_precision), self.grid.bits[0] - self.grid.bits[1])
         )

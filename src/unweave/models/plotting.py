@@ -1,4 +1,4 @@
-"""A posterior as a picture: the density of every quantity, before and after the data."""
+"""The plot of a posterior: the density of every quantity, in the prior and in the posterior."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["plot_posterior"]
 
 _COLUMNS = 4
-_MOST = 24  # quantities in one picture
+_MOST = 24  # quantities in one figure
 _POSTERIOR, _PRIOR = "#0072B2", "#666666"
 
 
@@ -44,18 +44,20 @@ def plot_posterior(posterior: Posterior, p: float) -> Any:
         panel.set_axis_off()
     lines, labels = panels[0].get_legend_handles_labels()
     figure.legend(lines, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-    left = len(posterior.marginals) - len(laws)
-    figure.suptitle(model.name + (f" (and {left} more quantities)" if left else ""), fontsize=10)
+    omitted = len(posterior.marginals) - len(laws)
+    figure.suptitle(
+        model.name + (f" (and {omitted} more quantities)" if omitted else ""), fontsize=10
+    )
     return figure
 
 
 def _panel(panel: Any, law: Marginal, prior: Marginal, p: float) -> None:
     low, high = law.interval(p)
     ends = law.quantile([0.0005, 0.9995])
-    # A margin shows the prior where the data have moved far from it or made it narrow.
+    # A margin shows part of the prior if the posterior is far from it or much narrower.
     room = 0.25 * (ends[1] - ends[0])
     x = np.linspace(ends[0] - room, ends[1] + room, 801)
-    x = x[np.isfinite(law.log_pdf(x))]  # not past the ends of the support
+    x = x[np.isfinite(law.log_pdf(x))]  # points outside the support have no finite log-density
     density, stated = law.pdf(x), prior.pdf(x)
     inside = (x >= low) & (x <= high)
     panel.fill_between(
@@ -74,7 +76,7 @@ def _panel(panel: Any, law: Marginal, prior: Marginal, p: float) -> None:
         panel.plot(
             [mean, mean], [0, float(law.pdf(mean))], color=_POSTERIOR, linewidth=0.8, label="mean"
         )
-    # A density that is infinite at an end of its support must not flatten the rest.
+    # A density that is infinite at an end of its support must not determine the y-axis.
     top = min(density.max(), 3.0 * float(law.pdf(law.quantile([0.25, 0.5, 0.75])).max()))
     panel.set_ylim(0, 1.08 * min(max(top, stated.max()), 2.0 * top))
     panel.set_xlim(x[0], x[-1])

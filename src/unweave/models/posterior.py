@@ -1,4 +1,4 @@
-"""Draws of a posterior, by name."""
+"""A posterior (a model and a point of its grid), and draws from it by name."""
 
 from __future__ import annotations
 
@@ -43,10 +43,6 @@ class Samples(dict[str, Floats]):
         return np.array(self._theta, dtype=dtype, copy=copy)
 
 
-# ------------------------------------------------------------------------------
-# A posterior: a model and a point of its grid.
-
-
 class Quantity(NamedTuple):
     """One row of a posterior's table."""
 
@@ -59,7 +55,7 @@ class Quantity(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """q(theta | eta) of a model, at the grid point `units`; what it reports is in the user's units.
+    """q(theta | eta) of a model, at the grid point `units`; results are in the user's units.
 
     Equality is equality of bits: the same model settings and the same integers.
     """
@@ -96,7 +92,7 @@ class Posterior:
 
     @property
     def digest(self) -> str:
-        """Names the integers: posteriors of one model are equal iff their digests are."""
+        """A digest of the integers: posteriors of one model are equal iff their digests are."""
         return digest(self.units).hex()
 
     @property
@@ -107,11 +103,11 @@ class Posterior:
 
     @cached_property
     def marginals(self) -> tuple[Marginal, ...]:
-        """The law of each quantity, by its name: a coefficient's is its feature's."""
+        """The law of each quantity; a coefficient has the name of its feature."""
         return self.model.marginals(self.eta)
 
     def table(self, p: float = 0.95) -> list[Quantity]:
-        """Name, mean, sd and central interval of every quantity: what a table of results shows."""
+        """Name, mean, sd and central interval of every quantity."""
         low, high = (np.atleast_1d(end) for end in self.interval(p))
         return [
             Quantity(law.name, float(law.mean()), float(law.sd()), float(a), float(b))
@@ -147,12 +143,14 @@ class Posterior:
         if affine is None:
             return self.distribution.log_prob(theta)
         points = floats(theta, "log_prob: theta")
-        if points.shape[len(points.shape) - len(event) :] == event:  # else it is refused below
+        if (
+            points.shape[len(points.shape) - len(event) :] == event
+        ):  # other shapes are refused below
             points = affine.inward(points, event)
         return self.distribution.log_prob(points) - affine.log_volume
 
     def kl(self, other: Posterior | Distribution) -> float:
-        """KL(self ‖ other); a distribution is one in the grid's units."""
+        """KL(self ‖ other); if `other` is a distribution, it is in the grid's units."""
         if isinstance(other, Posterior) and other._units != self._units:
             raise ConfigError(
                 "kl: the posteriors have different center or scale. Fix: use one model"

@@ -1,4 +1,4 @@
-"""Posterior predictives of counts: what the next record is, with theta integrated out."""
+"""Posterior predictives of counts: the distribution of a new record, with theta integrated out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-# Beyond this, neighbouring whole numbers are not distinguished in float64.
+# Above this, float64 cannot represent every whole number.
 _FAR = 2.0**52
 
 
@@ -52,7 +52,7 @@ class CountPredictive(ScalarPredictive):
     def quantile(self, p: ArrayLike) -> Floats:
         """The smallest x with cdf(x) ≥ p."""
         p = levels(p)
-        # At p = 1 the answer is the end of the support, not where the cdf rounds to 1.
+        # At p = 1 the quantile is the end of the support, not the point where the cdf rounds to 1.
         return np.where(p == 1.0, self.high, _search(self.cdf, p, self.low))
 
 
@@ -139,7 +139,7 @@ class BetaNegativeBinomialPredictive(CountPredictive):
         return np.where(k < 0, 0.0, np.clip(1.0 - fewer, 0.0, 1.0))
 
     def sample(self, n: int, seed: int = 0) -> Floats:
-        """theta is g/(g+h) of two gammas, so the odds of a failure are h/g: none is lost near 0."""
+        """theta is g/(g+h) of two gammas, so the odds of a failure are h/g, accurate near 0."""
         rng = generator(n, seed)
         odds = rng.standard_gamma(self.b, n) / rng.standard_gamma(self.a, n)
         return self.low + _poisson(rng, odds * rng.standard_gamma(self.successes, n))
@@ -191,7 +191,7 @@ class CategoricalPredictive:
         return self.probabilities
 
     def sd(self) -> Floats:
-        """Of each class's indicator."""
+        """The standard deviation of each class's indicator."""
         return np.sqrt(self.probabilities * (1 - self.probabilities))
 
     def log_prob(self, x: ArrayLike) -> Floats:
@@ -201,7 +201,7 @@ class CategoricalPredictive:
         return np.where(inside, np.log(self.probabilities)[index], -np.inf)
 
     def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
-        """Central intervals of each class's indicator, as `mean` and `sd` are of it."""
+        """The central interval of each class's indicator, as in `mean` and `sd`."""
         return DirichletMultinomialPredictive(self.concentration, 1).interval(p)
 
     def sample(self, n: int, seed: int = 0) -> NDArray[np.int64]:
@@ -231,7 +231,7 @@ class DirichletMultinomialPredictive:
         return np.sqrt(np.diag(self.cov()))
 
     def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
-        """Central intervals of each class's count, which alone is beta-binomial."""
+        """The central interval of each class's count, whose marginal is beta-binomial."""
         rest = self.concentration.sum() - self.concentration
         ends = [
             BetaBinomialPredictive(a, b, self.trials).interval(p)

@@ -1,4 +1,7 @@
-"""What predictives of one number share."""
+"""Posterior predictives of real numbers: the distribution of a new record, without theta.
+
+Theta is integrated out in closed form, or by quadrature for `BetaExponentialPredictive`.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +39,6 @@ class ScalarPredictive(ABC):
         low, high = self.quantile([(1 - p) / 2, (1 + p) / 2])
         return float(low), float(high)
 
-
-# ------------------------------------------------------------------------------
-# Posterior predictives of real numbers: what the next record is, with theta integrated out.
 
 Floats = NDArray[np.float64]
 
@@ -182,7 +182,7 @@ class MultivariateTPredictive:
         return np.sqrt(np.diag(self.cov()))
 
     def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
-        """Central intervals of each column, which alone is a Student t."""
+        """The central interval of each column, whose marginal is a Student t."""
         return StudentTPredictive(self.df, self.loc, np.sqrt(np.diag(self.shape))).interval(p)
 
     def log_prob(self, x: ArrayLike) -> Floats:
@@ -202,19 +202,15 @@ class MultivariateTPredictive:
         return draws
 
 
-# ------------------------------------------------------------------------------
-# Posterior predictives without a closed form: theta is integrated out by quadrature.
-
-
-_HALVINGS = 80  # of a bracket of quantiles: more than a float64 can tell
+_HALVINGS = 80  # of the bracket of a quantile: more than float64 can resolve
 
 
 @dataclass(frozen=True, eq=False)
 class BetaExponentialPredictive(ScalarPredictive):
     """An exponential time when its mean θ ~ Beta(a, b): p(z) = E[exp(−z/θ)/θ].
 
-    Densities come from a quadrature of their own at every z, so they keep a relative accuracy of
-    1e-9 however far out z is. Probabilities are a sum over the nodes of q. Samples are exact.
+    Densities come from a quadrature of their own at every z, so their relative accuracy is
+    1e-9 also in the tail. Probabilities are a sum over the nodes of q. Samples are exact.
     """
 
     how: ClassVar[str] = "by quadrature over theta, to a relative 1e-9"

@@ -1,4 +1,4 @@
-"""Models by name, as files and command lines write them."""
+"""Models by the names that files and command lines use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["as_model", "by_name", "names"]
 
 
 def by_name(name: str, **settings: Any) -> Model:
-    """The model called `name`, as it is written in files and on the command line."""
+    """The model with this name and these settings."""
     if name not in REGISTRY:
         close = get_close_matches(str(name), REGISTRY, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(names())}"

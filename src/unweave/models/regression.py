@@ -86,18 +86,20 @@ class _Regression(GramModel):
         return self.intercept
 
     def movable(self, name: str) -> bool:
-        """Without an intercept the zeros of all columns belong to the model."""
+        """Without an intercept, the model depends on the zero of every column."""
         return self.intercept
 
     @property
     @abstractmethod
     def unit_sd(self) -> float:
-        """A coefficient's prior sd in the user's units is this, over the feature's scale, for an sd
-        of 1 in z-units."""
+        """A coefficient with prior sd 1 in z-units has the prior sd `unit_sd` / (scale of its
+        feature) in the user's units."""
 
     def design(self, x: Any) -> Floats:
-        """Rows of features in z-units, with the intercept's 1 in front if there is one."""
-        if isinstance(x, Mapping) or hasattr(x, "columns"):  # by name, as in learning
+        """Rows of features in z-units, with a leading 1 if the model has an intercept."""
+        if isinstance(x, Mapping) or hasattr(
+            x, "columns"
+        ):  # columns by name, as in the training data
             absent = [name for name in self.feature_names if name not in x]
             if absent:
                 raise DataError(f"{self.name}: rows to predict lack the column {absent[0]!r}")
@@ -181,7 +183,7 @@ class LinearRegression(_Regression):
 
     @property
     def _noise(self) -> float:
-        """In z-units."""
+        """The noise in z-units."""
         return 1.0 if self.noise is None else self.noise / self.scale_of(self.target)
 
     @property
@@ -209,7 +211,7 @@ class LinearRegression(_Regression):
 
     @property
     def used_noise(self) -> float:
-        """The noise whose inverse lies on the grid, in z-units; what the posterior is exact for."""
+        """The noise whose inverse lies on the grid, in z-units; the posterior is exact for it."""
         return float(np.ldexp(1.0, self.feature_bits) / self.multiplier)
 
     def arrange(self, gram: Exact, n: int) -> list[int]:
@@ -285,5 +287,5 @@ class LinearRegressionUnknownNoise(_Regression):
 
 
 def _names(prior: Prior) -> bool:
-    """Whether a setting states something of the intercept."""
+    """Whether a setting contains a value for the intercept."""
     return prior is not None and (not isinstance(prior, Mapping) or "intercept" in prior)

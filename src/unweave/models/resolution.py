@@ -1,5 +1,11 @@
-"""Whether the grid has room for a sum over a whole network, and which number of bits would give
-it."""
+"""Refuses records that the grid cannot hold or would distort, and finds a fix.
+
+The module checks the sum over a whole network and the effect of rounding on the posterior. Rounding
+is measured, not estimated: the exact sums and their rounding error (`ConjugateModel.rounding`) give
+the posterior with and without rounding. Two further points, which differ in the last bit of
+float64, show whether the posterior can be computed from its sums at all. It cannot if the values of
+a column are far from 0 and hardly differ. The fix is a number of bits, or a center and scale.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +37,11 @@ __all__ = [
 
 
 def enough_bits(model: Model, fits: Callable[[Model], bool]) -> int | None:
-    """The largest number of bits, below the model's, with which it `fits`; None: other units."""
+    """The largest number of bits, below the model's, for which `fits` is true, or None."""
     for bits in range(max(model.grid.bits) - 1, -1, -1):
         try:
             candidate = replace(model, bits=bits)
-        except UnweaveError:  # the prior would not survive so few
+        except UnweaveError:  # the grid is too coarse for the prior
             continue
         if fits(candidate):
             return bits
@@ -52,7 +58,7 @@ def sum_problem(model: Model, units: Sequence[int], whose: str) -> tuple[str, st
     values = [Fraction(t, 2**q) for t, q in zip(total, model.grid.bits, strict=True)]
 
     def fits(candidate: Model) -> bool:
-        """With as much room again, for records that are still to come."""
+        """Whether the candidate's grid holds twice the sum: half of it is room for new records."""
         pairs = zip(values, candidate.grid.bits, strict=True)
         return all(2 * abs(value) * 2**q <= LIMIT for value, q in pairs)
 
@@ -72,26 +78,17 @@ def _fix(model: Model, bits: int | None) -> str:
     return "fewer records" if bits is None else f"fewer bits (--set bits={bits} would do)"
 
 
-# ------------------------------------------------------------------------------
-# What the grid does to a posterior: records that it cannot hold or would distort are refused.
-#
-# Rounding is measured, not guessed: the exact sums and what rounding has added to them
-# (`ConjugateModel.rounding`) give the posterior with and without rounding. Two further points,
-# moved by the last bit of float64, show where the posterior cannot be computed from its sums at
-# all: a column far from 0 whose values hardly differ. What is refused is refused with the scale
-# that would do.
-
 Floats = NDArray[np.float64]
 Extremes = Sequence[tuple[float, float]]  # the smallest and the largest value of every column
 
-MEAN_MOVED = 0.01  # of a posterior mean, in its standard deviations
-SD_MOVED = 0.01  # of a standard deviation, relative
+MEAN_MOVED = 0.01  # allowed change of a posterior mean, in standard deviations
+SD_MOVED = 0.01  # allowed relative change of a standard deviation
 
 _PROBES = 2  # points that differ in the last bit
 
 
 class Measured(NamedTuple):
-    """Factors of some agents: their sum in units of the grid, and what rounding added to it."""
+    """Factors of some agents: their sum in units of the grid, and its rounding error."""
 
     units: list[int]
     added: Floats
@@ -117,7 +114,7 @@ def measured(model: ConjugateModel, shards: Sequence[Shard]) -> Measured:
 
 
 def weighted(model: ConjugateModel, n: int, sums: Sequence[int], added: Floats) -> Measured:
-    """A factor of n records from their sums."""
+    """The factor of n records, from their sums."""
     weight = model.weight(n)
     return Measured([round(int(s) * weight) for s in sums], added * float(weight))
 
@@ -131,7 +128,7 @@ def extremes_of(shards: Sequence[Shard]) -> Extremes:
 
 
 def rounding_problem(model: Model, found: Measured, share: float = 1.0) -> str | None:
-    """Which result rounding moves by more than `share` of what is allowed, and how far."""
+    """The result that rounding changes most, if by more than `share` of the allowed change."""
     if not any(model.resolution):
         return None
     if not _fits(model, found):
@@ -166,9 +163,9 @@ def _fits(model: Model, found: Measured) -> bool:
 
 
 def check_shards(model: Model, shards: Sequence[Shard]) -> None:
-    """DataError or GridOverflow, with the scale that would do, if the grid cannot hold a record of
-    these agents, or would distort what they learn together. Factors that do not fit together are
-    left to learning: an erasure may make room."""
+    """DataError or GridOverflow, with a scale as fix, if the grid cannot hold a record of these
+    agents or would distort their common result. Factors whose sum does not fit are not refused
+    here, because an erasure may make room."""
     if not isinstance(model, Scaled) or not isinstance(model, ConjugateModel):
         return  # nothing is rounded
 
@@ -186,8 +183,8 @@ def check_shards(model: Model, shards: Sequence[Shard]) -> None:
 
 
 def remedy(model: Model, measure: Measure, extremes: Extremes, share: float = 1.0) -> str:
-    """The center and scale with which the records, whose factors `measure` computes under any
-    model, would be learned as they are."""
+    """The center and scale with which the grid does not distort the result. `measure` computes the
+    factors of the records under a candidate model."""
     for candidate in _candidates(model, extremes) if isinstance(model, Scaled) else ():
         try:
             if rounding_problem(candidate, measure(candidate), share) is None:
@@ -198,18 +195,18 @@ def remedy(model: Model, measure: Measure, extremes: Extremes, share: float = 1.
 
 
 def _candidates(model: Scaled, extremes: Extremes) -> Iterator[ConjugateModel]:
-    """Fewest columns first: the one that is farthest from its proposal, then one more, …; then
-    all of them finer or coarser."""
+    """Models with proposed scales: first for the one column that is farthest from its proposal,
+    then for one column more, …; then for all columns, finer or coarser."""
     if not extremes:
         return
     ranges = dict(zip(model.columns, extremes, strict=True))
     centers, scales = proposed(model, ranges)
-    far = {
+    distances = {
         name: abs(np.log10(scales[name] / model.scale_of(name)))
         + abs(centers.get(name, 0.0) - model.center_of(name)) / scales[name]
         for name in scales
     }
-    order = sorted(scales, key=lambda name: -far[name])
+    order = sorted(scales, key=lambda name: -distances[name])
     sets = [order[: k + 1] for k in range(len(order))]
     tables = [
         (
@@ -222,7 +219,7 @@ def _candidates(model: Scaled, extremes: Extremes) -> Iterator[ConjugateModel]:
     for center, scale in tables:
         try:
             candidate = replace(model, center=center, scale=scale)
-        except UnweaveError:  # the prior would not survive
+        except UnweaveError:  # the grid is too coarse for the prior
             continue
         assert isinstance(candidate, ConjugateModel)
         yield candidate

@@ -1,8 +1,9 @@
 """Models with real columns: agreed constants `center` and `scale` per column.
 
-A record enters as z = (x − center)/scale and is rounded in z-units. Both constants are settings, so
-that a manifest fixes them. Priors are stated in the user's units, and so are results; a prior that
-is not stated is the standard one in z-units.
+A model converts a record to z = (x − center)/scale and rounds z. Both constants are settings, so
+that a manifest fixes them. Priors and results are in the user's units. The default prior is the
+standard prior in z-units. `proposed` derives center and scale from ranges of values. It uses powers
+of ten, so that only the order of magnitude of the data becomes public.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def decade(size: float) -> float:
 
 
 def written(values: Mapping[str, float]) -> str:
-    """As in network.toml: {dose = 1e-05}."""
+    """The notation of network.toml: {dose = 1e-05}."""
     return "{" + ", ".join(f"{name} = {value:g}" for name, value in values.items()) + "}"
 
 
@@ -52,7 +53,7 @@ def stated(prior: Prior, names: Sequence[str], unstated: Floats) -> Floats:
 
 
 def check_names(model: str, setting: str, prior: Prior, names: Sequence[str]) -> None:
-    """Refuse a prior for what is not there (ConfigError)."""
+    """ConfigError if the prior has a name that is not in `names`."""
     for name in prior if isinstance(prior, Mapping) else ():
         if name not in names:
             raise ConfigError(f"{model}: {setting} names {name!r}; it has {', '.join(names)}")
@@ -92,7 +93,7 @@ class Scaled(Model):
             )
 
     def movable(self, name: str) -> bool:
-        """Whether the model is the same about another zero of this column."""
+        """Whether the model allows another zero of this column, so that it may have a center."""
         return self.schema[self.columns.index(name)].low == -np.inf
 
     def scale_of(self, name: str) -> float:
@@ -103,7 +104,7 @@ class Scaled(Model):
 
     @cached_property
     def scales(self) -> Floats:
-        """One for each column."""
+        """The scale of each column."""
         return np.array([self.scale_of(name) for name in self.columns])
 
     @cached_property
@@ -111,17 +112,17 @@ class Scaled(Model):
         return np.array([self.center_of(name) for name in self.columns])
 
     def standard(self, rows: Floats) -> Floats:
-        """z = (x − center)/scale, one float64 operation each: engines do the same."""
+        """z = (x − center)/scale, one float64 operation each, as in the engines' SQL."""
         if self.center is None and self.scale is None:
             return rows
-        with np.errstate(over="ignore"):  # an infinity does not fit the grid
+        with np.errstate(over="ignore"):  # infinity does not fit the grid
             z: Floats = (rows - self.centers) / self.scales
         return z
 
     def whole(
         self, rows: Floats, multiplier: float, limit: float = 2.0**63
     ) -> tuple[Floats, Floats]:
-        """z·multiplier rounded half to even, and what rounding added; below `limit`."""
+        """z·multiplier rounded half to even, and its rounding error; GridOverflow at `limit`."""
         with np.errstate(over="ignore", invalid="ignore"):
             exact = self.standard(rows) * multiplier
             rounded: Floats = np.rint(exact)
@@ -144,25 +145,21 @@ class Scaled(Model):
 
     @property
     def affine(self) -> Affine | None:
-        """From z-units to the user's; None where they are the same."""
+        """The map of theta from z-units to the user's units; None if they are equal."""
         return None if self.center is None and self.scale is None else self.to_user()
 
     @abstractmethod
     def to_user(self) -> Affine:
-        """The map of this model's theta from z-units."""
+        """The map of theta from z-units to the user's units."""
 
-
-# ------------------------------------------------------------------------------
-# Which `center` and `scale` a range of values suggests: powers of ten, so that no more than an
-# order of magnitude of the data becomes public.
 
 Ranges = Mapping[str, tuple[float, float]]
 
 
 def proposed(model: Scaled, ranges: Ranges) -> tuple[dict[str, float], dict[str, float]]:
-    """(center, scale) by column: the scale is the power of ten at or below the width of the range
-    (its size, where the model needs the column's zero), the center is the range's middle, rounded
-    to tens of the scale."""
+    """(center, scale) by column. The scale is the power of ten at or below the width of the range
+    (or its largest magnitude, if the column is not movable). The center is the middle of the range,
+    rounded to a multiple of ten scales."""
     centers, scales = {}, {}
     for name, (low, high) in ranges.items():
         size = max(abs(low), abs(high))
@@ -176,5 +173,5 @@ def proposed(model: Scaled, ranges: Ranges) -> tuple[dict[str, float], dict[str,
 
 
 def finer(scales: Mapping[str, float], decades: int) -> dict[str, float]:
-    """Every scale smaller by so many powers of ten."""
+    """The scales, divided by 10^decades."""
     return {name: float(Decimal(repr(s)).scaleb(-decades)) for name, s in scales.items()}

@@ -1,8 +1,9 @@
 """Settings of a model, read by their declared types.
 
-The fields of a model are annotated (`float`, `int | None`, `float | Sequence[float]`, …); what a
-user passes is turned into plain Python values of those types, or refused with the model's name, the
-setting and what was expected. Plain values make equal models equal, hashable and writable as JSON.
+The fields of a model are annotated (`float`, `int | None`, `float | Sequence[float]`, …). A user's
+value is converted to a plain Python value of the annotated type, or refused with the model's name,
+the setting and the expected values. With plain values, models can be compared, hashed and written
+as JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["NumberTable", "expected_words", "read_settings"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NumberTable(Mapping[str, float]):
-    """Numbers by name, e.g. by column: a mapping that can be hashed, as settings must be."""
+    """Numbers by name, e.g. by column: a hashable mapping, because settings must be hashable."""
 
     pairs: tuple[tuple[str, float], ...]
 
@@ -60,7 +61,7 @@ def read_settings(model: Any) -> None:
 def _hints(cls: type) -> dict[str, Any]:
     try:
         return get_type_hints(cls)
-    except NameError:  # a model of one's own whose annotations name what is not there at run time
+    except NameError:  # a user's model with annotations that do not exist at run time
         return {}
 
 
@@ -77,9 +78,9 @@ def _read(value: Any, hint: Any, what: str) -> Any:
         elif choice in _SINGLE or get_origin(choice) is Literal:
             single = choice
         elif choice is not type(None):
-            return value  # a type of a model's own: the model checks it
+            return value  # a type that only the model knows: the model checks the value
     if several == Sequence[str] and isinstance(value, str):
-        value = (value,)  # one name, as `--set features=dose` writes it
+        value = (value,)  # one name, as in `--set features=dose`
     if table is not None and (isinstance(value, Mapping) or single is several is None):
         return _table(value, what)
     if several is not None and _is_several(value):
@@ -90,11 +91,11 @@ def _read(value: Any, hint: Any, what: str) -> Any:
         raise ConfigError(f"{what} = {shown(value)}: expected {one}{_listed(several)}")
     if single in _SINGLE:
         return _SINGLE[single](value, what)
-    return value  # Literals: the model names the choices
+    return value  # a Literal: the model checks the choice
 
 
 def expected_words(cls: type) -> dict[str, str]:
-    """What each setting of a model may be, in words."""
+    """The expected values of each setting of a model, in words."""
     hints = _hints(cls)
     return {f.name: _words(hints.get(f.name, Any)) for f in fields(cls)}
 
@@ -133,14 +134,14 @@ def _fits(value: Any, single: Any) -> bool:
 
 def _float(value: Any, what: str) -> float:
     found = number(value, what)
-    # An int stays one: Beta(a=2) is shown and written as it was given.
+    # An int stays an int, so that Beta(a=2) is not shown as Beta(a=2.0).
     return int(value) if is_whole(value) else found
 
 
 def _bool(value: Any, what: str) -> bool:
-    said = truth(value) if isinstance(value, str) else None
-    if said is not None:
-        return bool(said)  # as a command line writes it, in any case
+    parsed = truth(value) if isinstance(value, str) else None
+    if parsed is not None:
+        return bool(parsed)  # text from a command line
     if not isinstance(value, bool | np.bool_):
         raise ConfigError(f"{what} = {shown(value)}: expected True or False")
     return bool(value)

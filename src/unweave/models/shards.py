@@ -1,8 +1,8 @@
-"""One agent's records, validated: the only form of data that a model ever sees.
+"""The validated records of one agent: the only form of data that a model accepts.
 
-`read` accepts what people have (arrays, lists, a tuple of columns, a mapping or data frame of
-columns) and either returns a `Shard` or says which agent, column and row is wrong and what was
-expected. It never quotes a value: the data is private and errors reach logs.
+`read` accepts arrays, lists, a tuple of columns, or a mapping or data frame of columns. It returns
+a `Shard`, or raises an error with the agent, the column, the row and the expected values. An error
+never quotes a value, because the data is private and errors appear in logs.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ class Shard:
     def drop(self, records: ArrayLike) -> Shard:
         """The shard without `records` (a boolean mask of length N, or row indices).
 
-        Dropping every record leaves an empty shard, whose factor is zero: the agent has nothing
-        left to contribute.
+        Dropping every record leaves an empty shard, whose factor is zero.
         """
         chosen = np.asarray(sorted(records) if isinstance(records, Set) else records)
         if chosen.dtype == bool:
@@ -85,7 +84,7 @@ def read(
     """Turn `data` into a validated shard of the columns in `schema`.
 
     `between` finds a row that breaks a condition between columns: (row, column, problem, expected).
-    `called` says what a column of the schema is called in the data; other columns are left alone.
+    `called` maps a column of the schema to its name in the data; other columns are ignored.
     """
     called = {} if called is None else called
     if unknown := [name for name in called if name not in {c.name for c in schema}]:
@@ -126,8 +125,8 @@ def _table(data: Any, schema: Sequence[Column], agent: str, called: Mapping[str,
     if isinstance(data, tuple) and any(np.ndim(part) > 0 for part in data):
         parts: list[Rows] = []
         for i, part in enumerate(data):
-            behind = sum(p.shape[1] for p in parts)
-            parts.append(_block(part, agent, f"part {i}", schema[behind:]))
+            done = sum(p.shape[1] for p in parts)
+            parts.append(_block(part, agent, f"part {i}", schema[done:]))
         lengths = [len(part) for part in parts]
         if len(set(lengths)) > 1:
             raise DataError(f"agent {agent!r}: the columns have different lengths {lengths}")
@@ -169,11 +168,11 @@ def _block(data: Any, agent: str, place: str, schema: Sequence[Column]) -> Rows:
     names = [column.name for column in schema]
     where = f"agent {agent!r}" + (f", column {place!r}" if place else "")
     if isinstance(data, np.ma.MaskedArray):
-        data = np.ma.filled(data.astype(np.float64), np.nan)  # a masked value is a missing one
+        data = np.ma.filled(data.astype(np.float64), np.nan)  # a masked value counts as missing
     try:
         array = np.asarray(data)
         if array.dtype.kind not in "biufO":
-            # One text in a list turns every cell into text; as objects, the culprit shows.
+            # One text in a list turns every cell into text; an array of objects keeps the types.
             array = np.asarray(data, dtype=object)
     except (ValueError, TypeError):
         raise DataError(
@@ -182,7 +181,7 @@ def _block(data: Any, agent: str, place: str, schema: Sequence[Column]) -> Rows:
         ) from None
     if array.ndim == 0:
         if isinstance(data, Iterable) and not isinstance(data, str | bytes | Set):
-            return _block(list(data), agent, place, schema)  # a generator, or the like
+            return _block(list(data), agent, place, schema)  # for example, a generator
         what = "None" if data is None else f"of type {type(data).__name__}"
         raise DataError(
             f"{where}: the data is {what}; expected an array, a list, a mapping or a data frame "
@@ -199,13 +198,13 @@ def _block(data: Any, agent: str, place: str, schema: Sequence[Column]) -> Rows:
         row = int(np.argwhere((array > 2**53) | (array < -(2**53)))[0][0])
         raise DataError(f"{where}, row {row}: a whole number above 2^53 cannot be represented")
     if array.dtype.kind in "biuf":
-        return array.astype(np.float64, copy=False)  # the caller makes the one copy
+        return array.astype(np.float64, copy=False)  # the caller makes the only copy
     return _from_objects(array, where, schema)
 
 
 def _from_objects(array: NDArray[Any], where: str, schema: Sequence[Column]) -> Rows:
-    """Cells of mixed types: numbers pass, so do true and false where 0 and 1 are expected, None
-    counts as missing, everything else is refused."""
+    """Convert cells of mixed types: numbers, true and false in columns of 0 and 1, and None as NaN;
+    DataError for other types."""
     rows = np.empty(array.shape, dtype=np.float64)
     for (i, j), cell in np.ndenumerate(array):
         if cell is None or type(cell).__name__ in ("NAType", "NaTType"):

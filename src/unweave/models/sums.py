@@ -2,7 +2,7 @@
 
 Three kinds cover every conjugate model: whole numbers, real numbers rounded per record, and
 products of rounded features. Each result is a function of the set of records: float64 is used only
-where every partial sum is a whole number below 2^53, so that neither order nor blocking can round.
+where every partial sum is a whole number below 2^53, so that no order or blocking causes rounding.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["FEATURE_LIMIT", "count_sum", "gram_sum", "whole_sum"]
 
 Floats = NDArray[np.float64]
 
-# Below this, float64 holds every whole number.
+# float64 represents every whole number below this limit.
 _EXACT = 2.0**53
 
 # Features of `gram_sum` are whole numbers below this.

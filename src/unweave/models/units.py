@@ -1,8 +1,8 @@
-"""From scaled units to the user's: a linear map of theta, with what it does to parameters and laws.
+"""The linear map of theta, its parameters and its laws from scaled units to the user's units.
 
 A model with real columns learns from z = (x − center)/scale. Its theta in the user's units is
-matrix·theta_z + offset; the grid, digests and KL know z-units only. Nothing here goes through a
-natural parameter in the user's units: far from 0 its entries would cancel in float64.
+matrix·theta_z + offset. The grid, digests and KL use z-units only. This module never computes a
+natural parameter in the user's units, because far from 0 its entries would cancel in float64.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Affine:
 
     linear: Floats  # [d, d]
     shift: Floats  # [d]
-    squares: Floats  # what further components, variances and covariances, are multiplied by
-    rows: Sequence[int]  # the component of theta behind each marginal
+    squares: Floats  # multipliers of the further components: variances and covariances
+    rows: Sequence[int]  # the component of theta of each marginal
 
     @classmethod
     def location(cls, linear: ArrayLike, shift: ArrayLike) -> Affine:
@@ -84,7 +84,7 @@ class Affine:
 
     @property
     def log_volume(self) -> float:
-        """log |det matrix|: what a log-density in the user's units is smaller by."""
+        """log |det matrix|, which is subtracted from a log-density in z-units."""
         return float(np.linalg.slogdet(self.matrix)[1])
 
     def params(self, family: Family, params: dict[str, Floats]) -> dict[str, Floats]:

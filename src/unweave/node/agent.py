@@ -21,7 +21,7 @@ from unweave.node.api.server import Api, Monitoring
 from unweave.node.compute import DataWorker
 from unweave.node.config import AgentFolder
 from unweave.node.data.private import PrivateData
-from unweave.node.data.watch import Freshness, admit
+from unweave.node.data.watch import DataWatch, admit
 from unweave.node.driver import AgentDriver, NotReady
 from unweave.node.erasures import Remembered, remember
 from unweave.node.errors import BadSetting
@@ -98,7 +98,7 @@ async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> None:
     transport = GrpcTransport(folder.manifest, folder.me, identity, listen=config.listen, log=log)
     node = AgentDriver(folder, identity, transport, worker, model, log)
     node.data_problem = found.problem
-    freshness = Freshness(node, data)
+    freshness = DataWatch(node, data)
     api = Api(node, data, freshness)
     monitoring = Monitoring(node, config.metrics) if config.metrics else None
 
@@ -178,7 +178,7 @@ async def _until_open(node: AgentDriver, running: asyncio.Task[None]) -> None:
         running.result()
 
 
-async def _watch(freshness: Freshness, every: float, log: Log) -> None:
+async def _watch(freshness: DataWatch, every: float, log: Log) -> None:
     """Read the data every `every` seconds; changed data become a new revision. The same problem is
     logged once."""
     logged = ""

@@ -1,4 +1,4 @@
-"""A new network on disk: `network.toml`, and one folder per agent, ready for its host."""
+"""Creates a network on disk: `network.toml` and one folder per agent, ready to copy to its host."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def create_network(
 ) -> Manifest:
     """Write DIR/network.toml and DIR/agents/NAME/ with key, certificate, agent.toml and manifest.
 
-    `data` holds each agent's [data] table, `fill(name, folder)` puts its file there, `tell(name)`
-    is called when a folder is ready. The network appears when it is complete, or not at all. An
-    existing one is never overwritten: its keys are somebody's identity.
+    `data` holds the [data] table of each agent. `fill(name, folder)` writes the agent's data file.
+    `tell(name)` is called when an agent's folder is complete. The network is created completely or
+    not at all. An existing network is never overwritten, because its keys are agents' identities.
     """
     root = Path(folder)
     if (root / "network.toml").exists() or (root / "agents").exists():
@@ -72,12 +72,12 @@ def create_network(
         "edges": None if edges is None else [list(edge) for edge in edges],
         **settings,
     }
-    Manifest.make(agents=entries, **values)  # names that no certificate can hold are refused here
+    Manifest.make(agents=entries, **values)  # refuses names that a certificate cannot contain
     identities = [Identity.create(agent) for agent in agents]
     for entry, identity in zip(entries, identities, strict=True):
         entry["certificate"] = identity.certificate_pem
     manifest = Manifest.make(agents=entries, **values)
-    manifest.terms()  # refuse what cannot run before anything is written
+    manifest.terms()  # refuses terms that cannot run, before any file is written
     with _all_or_nothing(root) as place:
         for k, identity in enumerate(identities):
             home = place / "agents" / identity.name
@@ -95,12 +95,12 @@ def create_network(
 
 @contextmanager
 def _all_or_nothing(root: Path) -> Iterator[Path]:
-    """A folder to build in; what is in it moves to `root` at the end, unless something fails."""
+    """A temporary folder, whose content moves to `root` at the end if nothing fails."""
     try:
         exists = root.is_dir()
         if not exists:
             root.parent.mkdir(parents=True, exist_ok=True)
-        # On the same disk, so that moving is renaming; inside `root` if the user made that.
+        # On the same disk, so that a move is a rename; inside `root` if `root` exists.
         beside = root if exists else root.parent
         place = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=beside))
         try:
@@ -142,10 +142,10 @@ def _write_agent_file(home: Path, name: str, data: Mapping[str, Any], metrics: s
 
 
 def free_ports(count: int, but: Collection[int] = ()) -> list[int]:
-    """Ports that are free on loopback now, all different, and none of `but`.
+    """`count` different ports that are free on loopback now, without those in `but`.
 
-    They are drawn from those that a system does not hand out by itself: an agent may start long
-    after they were chosen, and another network is unlikely to have drawn them meanwhile.
+    The ports are below the ephemeral range, so the system does not assign them before the agents
+    start. They are random, so another network is unlikely to choose the same ports.
     """
     drawn = iter(random.SystemRandom().sample(_PORTS, len(_PORTS)))
     ports: dict[int, None] = {}
@@ -153,7 +153,7 @@ def free_ports(count: int, but: Collection[int] = ()) -> list[int]:
     while len(ports) < count:
         with socket.socket() as probe:
             try:
-                # Where hardly any is free, the system knows better.
+                # After all candidates, port 0 lets the system choose a port.
                 probe.bind(("127.0.0.1", next(drawn, 0)))
             except OSError:
                 continue

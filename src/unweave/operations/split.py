@@ -1,7 +1,7 @@
-"""A user's own file of records: looked at as an agent will, then split among several agents.
+"""Splits a user's file of records among several agents, after a dry run.
 
-An agent refuses records that its model cannot use. What is wrong is named by its line in the user's
-file: the number of a record in somebody's share would tell the user nothing.
+The dry run reads the file as an agent reads it, and refuses records that the model cannot use.
+Errors name the line in the user's file, because the user does not know the lines of the shares.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from unweave.node.data.duckdb_reader import (
     quoted,
 )
 from unweave.node.data.json_lines import is_array
-from unweave.node.data.reader import Reader, Sums, Wanted, checked, mended
+from unweave.node.data.reader import Reader, Selection, Sums, checked, mended
 from unweave.node.data.source import DataSource, format_of
 
-__all__ = ["Records", "Trial", "data_name", "read_extremes", "scale_for", "try_records"]
+__all__ = ["DryRun", "Records", "data_name", "read_extremes", "scale_for", "try_records"]
 
 
 _CELLS = 1 << 18
@@ -41,25 +41,25 @@ _ALL: frozenset[str] = frozenset()
 class Records:
     """The records of one file, in the engine's memory and in the file's order.
 
-    Nothing is parsed and printed again where that could change it: a CSV cell and a JSON record are
-    text, a Parquet column has its type.
+    CSV cells and JSON records stay text and Parquet columns keep their types, so that writing a
+    record cannot change it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
             with path.open("rb"):
-                pass  # the engine does not say why a file cannot be opened
+                pass  # the engine gives no reason for a file that cannot be opened
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
         self._engine = connect(Path(tempfile.gettempdir()), 2)
-        with _told_of(path):
+        with _errors_about(path):
             self.delimiter = _delimiter(path)
             source = DataSource(path=path.name, delimiter=self.delimiter)
             self._part = part = file_part(self._engine, path, source, "")
             name = quoted(str(path), "'")
             scan = {
-                # The header is a record like the others: it keeps its names, though two are alike.
+                # The header is read as a record: so duplicate names stay unchanged.
                 "csv": f"FROM {csv_scan([part], 'header = false')}" if part.types else "",
                 "json": "SELECT CASE json_type(json) WHEN 'OBJECT' THEN json ELSE error('') END "
                 f"AS json FROM read_json_objects({name})",
@@ -74,7 +74,7 @@ class Records:
             raise DataError(f"{path}: there are no records in it: expected at least one")
 
     def column(self, name: str) -> list[Any]:
-        """The values of one column: as they are, of a CSV file as text."""
+        """The values of one column; those of a CSV file are text."""
         cell = {"csv": f"s{self.columns.index(name)}", "json": "json"}
         chosen = cell.get(self._part.format, quoted(name))
         found = self._rows(
@@ -85,21 +85,22 @@ class Records:
         return [value for (value,) in found]
 
     def place(self, row: int) -> str:
-        """Where a record is, for people: the line where it begins, if the file has lines."""
+        """The place of a record for error messages: its first line, or its number."""
         return self._part.where(row + 1)
 
     def write(self, path: Path, rows: Iterable[int]) -> None:
-        """Some of the records to another file of the same kind, in the order that they have."""
-        mine = [*range(self._header), *(int(row) + self._header for row in rows)]
+        """Write some records to another file of the same format, in their present order."""
+        chosen = [*range(self._header), *(int(row) + self._header for row in rows)]
         self._engine.execute(
-            "CREATE OR REPLACE TEMP TABLE mine AS SELECT unnest(CAST(? AS BIGINT[])) AS row", [mine]
+            "CREATE OR REPLACE TEMP TABLE mine AS SELECT unnest(CAST(? AS BIGINT[])) AS row",
+            [chosen],
         )
         form = "FORMAT parquet"
         if self._part.format == "csv":
             mark = quoted(self._part.delimiter, "'")
             form = f"FORMAT csv, HEADER false, DELIMITER {mark}, QUOTE '\"', ESCAPE '\"'"
         elif self._part.format == "json":
-            # FORMAT json would print each record anew: 1e2 as 100.0, and null where it has nothing.
+            # FORMAT json would rewrite records: 1e2 as 100.0, and null for a missing value.
             form = "FORMAT csv, HEADER false, DELIMITER '', QUOTE '', ESCAPE ''"
             if is_array(self.path):
                 form += ", PREFIX '[\n', NEW_LINE ',\n', SUFFIX '\n]\n'"
@@ -114,13 +115,13 @@ class Records:
 
 
 def data_name(path: Path) -> str:
-    """What a share of this file is called: data.csv, data.ndjson, …; shares are not compressed."""
+    """The file name of a share: data.csv, data.ndjson, …; shares are not compressed."""
     plain = path.with_suffix("") if path.suffix.lower() == ".gz" else path
     return f"data{plain.suffix.lower()}"
 
 
 def _delimiter(path: Path) -> str | None:
-    """What separates the names in the first line of a CSV file, if its ending tells another."""
+    """The delimiter in the first line of a CSV file; None if its name implies the same one."""
     expected = delimiter_of(path)
     if format_of(path, "") != "csv":
         return None
@@ -128,26 +129,26 @@ def _delimiter(path: Path) -> str | None:
         with open_text(path) as lines:
             header = next(lines, "")
     except (OSError, EOFError):
-        return None  # the reader of the header says so
+        return None  # `read_header` raises the error
     found = expected if expected in header else max(DELIMITERS, key=header.count)
     return None if found == expected else found
 
 
-class Trial(NamedTuple):
-    """What is worth saying of records that can be used."""
+class DryRun(NamedTuple):
+    """The result of a dry run on usable records."""
 
     size: int
-    repeated: int  # with the key of another
-    sums: Sums | None  # None if the model has none
+    repeated: int  # records that repeat the key of another record
+    sums: Sums | None  # None if the model is not conjugate
 
 
 def try_records(
     source: DataSource, records: Records, model: Model, names: Mapping[str, str]
-) -> Trial:
-    """DataError if a record cannot be used, or has no key though the others have."""
+) -> DryRun:
+    """Read all records as an agent would; DataError if a record is invalid or lacks a key."""
     path = records.path
-    with _opened(path, source, model, names) as (reader, wanted, chunk):
-        size, sums = _tried(reader, wanted, chunk)
+    with _opened(path, source, model, names) as (reader, selection, chunk):
+        size, sums = _read_all(reader, selection, chunk)
         nameless, repeated = reader.named()
     if source.key is not None and nameless:
         values = enumerate(records.column(source.key))
@@ -157,7 +158,7 @@ def try_records(
             f"{path}, {records.place(first)}{more}: the key {source.key!r} is empty, so this "
             "record could never be erased alone: give it one, or leave --key away"
         )
-    return Trial(size, repeated, sums)
+    return DryRun(size, repeated, sums)
 
 
 def read_extremes(
@@ -169,7 +170,7 @@ def read_extremes(
 
 
 def scale_for(path: Path, source: DataSource, model: Model, names: Mapping[str, str]) -> str:
-    """The center and scale with which the model would learn these records as they are."""
+    """The fix for an error: the center and scale with which the grid can hold these records."""
     assert isinstance(model, ConjugateModel)
     with _opened(path, source, model, names) as (reader, _, chunk):
         return mended(reader, model, _ALL, chunk)
@@ -178,17 +179,22 @@ def scale_for(path: Path, source: DataSource, model: Model, names: Mapping[str, 
 @contextmanager
 def _opened(
     path: Path, source: DataSource, model: Model, names: Mapping[str, str]
-) -> Iterator[tuple[Reader, Wanted, int]]:
-    wanted = Wanted("", model, tuple(names.get(name, name) for name in model.columns), source.key)
+) -> Iterator[tuple[Reader, Selection, int]]:
+    selection = Selection(
+        "", model, tuple(names.get(name, name) for name in model.columns), source.key
+    )
     chunk = max(1, _CELLS // len(model.columns))
     files = [path.absolute()]
-    with _told_of(path), open_duck(Path(tempfile.gettempdir()), source, files, wanted, 2) as reader:
-        yield reader, wanted, chunk
+    with (
+        _errors_about(path),
+        open_duck(Path(tempfile.gettempdir()), source, files, selection, 2) as reader,
+    ):
+        yield reader, selection, chunk
 
 
-def _tried(reader: Reader, wanted: Wanted, chunk: int) -> tuple[int, Sums | None]:
+def _read_all(reader: Reader, selection: Selection, chunk: int) -> tuple[int, Sums | None]:
     """The number of records and the sums of their statistics."""
-    model = wanted.model
+    model = selection.model
     try:
         if isinstance(model, ConjugateModel):
             sums = reader.sums(model, _ALL, chunk)
@@ -201,12 +207,12 @@ def _tried(reader: Reader, wanted: Wanted, chunk: int) -> tuple[int, Sums | None
                 return sum(size or 0 for size in sizes), None
     except GridOverflow:
         pass
-    raise refusal(reader, wanted, _ALL, chunk) or DataError("it changes while it is read")
+    raise refusal(reader, selection, _ALL, chunk) or DataError("it changes while it is read")
 
 
 @contextmanager
-def _told_of(path: Path) -> Iterator[None]:
-    """The words of an agent about its file, about the user's."""
+def _errors_about(path: Path) -> Iterator[None]:
+    """Turn errors about an agent's file into errors about the user's file."""
     try:
         yield
     except UnweaveError as error:

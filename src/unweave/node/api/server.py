@@ -46,7 +46,7 @@ from unweave.node.api.routes import (
 )
 from unweave.node.api.sockets import short
 from unweave.node.data.private import PrivateData
-from unweave.node.data.watch import Freshness
+from unweave.node.data.watch import DataWatch
 from unweave.node.driver import AgentDriver, NotReady
 from unweave.node.erasures import asked_before, erased_before
 from unweave.protocol.events import EraseRequested, Refused, VoteCast, WakeRequested
@@ -143,7 +143,7 @@ class HttpServer:
 class Api:
     """Serves the operator of one agent."""
 
-    def __init__(self, node: AgentDriver, data: PrivateData, freshness: Freshness) -> None:
+    def __init__(self, node: AgentDriver, data: PrivateData, freshness: DataWatch) -> None:
         self.node = node
         self.data = data
         self.freshness = freshness

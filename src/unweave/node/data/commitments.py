@@ -1,11 +1,14 @@
-"""Commitments to the keys of records: how an erased record is remembered without its key.
+"""Commitments to the keys of records: they identify erased records without storing their keys.
 
     commitment(key) = the first 16 bytes of HMAC-SHA256(secret, canonical(key))
 
-The secret is derived from the owner's identity, so nobody else can find a key by trying them all.
-A key has one canonical text whatever file it is read from: the number 17 in Parquet is the text
-"17" in CSV, so records stay erased when their owner changes the format. The text "017" is another
-key, as it may be another person's: whoever turns it into a number makes a new record.
+The secret is derived from the agent's identity, so other parties cannot find a key by trying all
+keys. A key has the same canonical text in every file format: the number 17 in Parquet is the text
+"17" in CSV. So records stay erased when the format changes. The text "017" is another key, because
+it may belong to another person. Converting "017" to a number makes a new record.
+
+The file `data.key` names the key column from the first erasure on. With another key column, no
+record would match the commitments, and every erased record would return.
 """
 
 from __future__ import annotations
@@ -52,23 +55,16 @@ def pads(secret: bytes) -> tuple[bytes, bytes]:
     return bytes(b ^ 0x5C for b in key), bytes(b ^ 0x36 for b in key)
 
 
-# ------------------------------------------------------------------------------
-# By which column erased records are known, kept beside the data from the first erasure on.
-#
-# Commitments are to keys. If another column became the key, no record would match them any more,
-# and everything that was erased would come back with the next look at the file.
-
 KEY_FILE = "data.key"
 
 
 def check_key(folder: Path, key: str, agent: str) -> None:
-    """DataError unless `key` is the column by which the first record was erased; it is, if this is
-    the first."""
+    """DataError unless `key` is the key column of earlier erasures. The first call writes it."""
     path = folder / KEY_FILE
     try:
         known = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        with contextlib.suppress(PermissionError):  # somebody else's look at the folder
+        with contextlib.suppress(PermissionError):  # a read-only command of another user
             write_atomic(path, key.encode())
         return
     if known != key:

@@ -1,7 +1,7 @@
-"""CSV files as text: their header, the line of a record, and what no engine says about a line.
+"""CSV files as text: the header, the line of a record, and the problem of a line.
 
 The engine counts records and bytes, not lines, and its messages quote records. These functions read
-a file again when there is something to explain; a value never comes out.
+a file again to explain an error. They never return a value of a record.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _ENDINGS = {"\n": "LF", "\r\n": "CRLF", "\r": "CR"}
 
 
 def open_text(file: Path) -> TextIO:
-    """A text file, or one in gzip."""
-    # Bytes that are not UTF-8 are told where they are: they must not end the reading here.
+    """Open a text file, which may be compressed with gzip."""
+    # `csv_problem` reports the line of bytes that are not UTF-8, so decoding must not fail here.
     opened = gzip.open if file.suffix.lower() == ".gz" else open
     found = opened(file, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="")
     return cast(TextIO, found)
@@ -57,8 +57,8 @@ def read_header(file: Path, delimiter: str, agent: str) -> list[str]:
 
 
 def likely_delimiter(names: Sequence[str], wanted: str, delimiter: str) -> str | None:
-    """What separates the names of a header that was split at `delimiter`, if `wanted` is among
-    them only then; as TOML writes it."""
+    """The delimiter, in TOML notation, that would give the header a column `wanted`; the header was
+    split at `delimiter`, without success."""
     line = delimiter.join(names)
     for mark in DELIMITERS:
         if wanted in (name.strip().strip('"') for name in line.split(mark)):
@@ -67,8 +67,8 @@ def likely_delimiter(names: Sequence[str], wanted: str, delimiter: str) -> str |
 
 
 def csv_lines(file: Path, delimiter: str) -> Iterator[int]:
-    """The line where each record begins, as the engine counts them: an empty line is a record if
-    there is but one column."""
+    """The first line of each record. As in the engine, an empty line is a record if the file
+    has only one column."""
     with open_text(file) as lines:
         reader = csv.reader(lines, delimiter=delimiter)
         header = next(reader, [])
@@ -80,8 +80,8 @@ def csv_lines(file: Path, delimiter: str) -> Iterator[int]:
 
 
 def line_of(file: Path, position: int) -> int:
-    """The line of the record that begins at a byte (counted from 0), or after line breaks there:
-    the engine may count those before a record as its own."""
+    """The line of the record that begins at byte `position` (counted from 0), or after line breaks
+    there: the engine may count the line breaks before a record as part of the record."""
     opened = gzip.open if file.suffix.lower() == ".gz" else open
     number = 1
     with opened(file, "rb") as stream:
@@ -95,8 +95,10 @@ def line_of(file: Path, position: int) -> int:
 
 
 def csv_problem(file: Path, delimiter: str) -> tuple[int, str, str] | None:
-    """The first line with another ending than the first, or not in UTF-8: its number, what is wrong
-    there, and the fix. The engine names no line for an ending."""
+    """Number, cause and fix of the first line that is not UTF-8 or ends unlike the first line.
+
+    The engine reports no line number for a wrong line ending.
+    """
     latest = ""
 
     def remembered(lines: TextIO) -> Iterator[str]:

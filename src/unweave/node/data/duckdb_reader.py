@@ -1,7 +1,12 @@
-"""The parts of a source, a file or a query each, as SQL that gives typed records.
+"""The DuckDB reader of an agent's files: sandboxed, typed, streaming.
 
-Types are never guessed from values: a CSV column is text that is cast cell by cell, so that one bad
-row makes one bad cell, not a column of text.
+A source has parts: files, or one query. Each part becomes SQL that gives typed records. Numbers are
+columns c0, c1, …, NULL where a cell is not a number. The key is its canonical text. Types are never
+guessed from values: a CSV column is text that is cast cell by cell, so that one invalid cell does
+not turn its column into text.
+
+The connection can read the agent's own files only. It can use no other path, no extension, no
+network and no Python variable, and its settings are locked.
 """
 
 from __future__ import annotations
@@ -39,8 +44,8 @@ from unweave.node.data.reader import (
     TOO_LARGE,
     Batch,
     Batches,
+    Selection,
     Sums,
-    Wanted,
     batched_sums,
     missing_column,
 )
@@ -76,7 +81,7 @@ _QUOTE = 'put quotation marks around whole fields only, and double them inside: 
 
 @dataclass(frozen=True)
 class Part:
-    """A file or a query: its columns with their types, and how it is scanned."""
+    """A file or a query: its columns with their types, and the options of its scan."""
 
     place: str
     format: FileFormat | Literal["query"]
@@ -86,7 +91,7 @@ class Part:
     decimal: str = "."
 
     def where(self, number: int) -> str:
-        """Where a record is, for people: the line where it begins, if the file has lines."""
+        """The place of a record for error messages: its first line, or its number."""
         file = Path(self.text)
         try:
             lines: Iterator[int] = iter(())
@@ -96,7 +101,7 @@ class Part:
                 lines = json_lines(file)
             return f"line {next(islice(lines, number - 1, None))}"
         except (OSError, EOFError, StopIteration, ValueError, csv.Error):
-            pass  # it changes meanwhile: the number of the record is true all the same
+            pass  # the file changed meanwhile; the record number is still correct
         return f"record {number} (counted from 1)"
 
 
@@ -105,43 +110,40 @@ def quoted(name: str, mark: str = '"') -> str:
 
 
 def delimiter_of(file: Path) -> str:
-    """What separates the fields of a CSV file of this name."""
+    """The default delimiter of a CSV file, by its name."""
     return "\t" if file.name.lower().removesuffix(".gz").endswith(".tsv") else ","
-
-
-# -- opening ----------------------------------------------------------------------------------
 
 
 def parts_of(
     connection: duckdb.DuckDBPyConnection,
     source: DataSource,
     files: Sequence[Path],
-    wanted: Wanted,
+    selection: Selection,
 ) -> list[Part]:
-    """The parts of a source, each checked to have the columns that are wanted."""
+    """The parts of a source; DataError if one of them lacks a column of the selection."""
     if source.sql is not None:
-        parts = [_query(connection, source.sql, wanted)]
+        parts = [_query(connection, source.sql, selection)]
     else:
-        parts = [file_part(connection, file, source, wanted.agent) for file in files]
+        parts = [file_part(connection, file, source, selection.agent) for file in files]
     for part in parts:
         names = [name for name, _ in part.types]
-        for name in (*wanted.names, *([wanted.key] if wanted.key else [])):
+        for name in (*selection.names, *([selection.key] if selection.key else [])):
             if name not in names:
                 mark = None
                 if part.format == "csv":
                     mark = likely_delimiter(names, name, part.delimiter)
-                raise missing_column(wanted, name, part.place, names, mark)
+                raise missing_column(selection, name, part.place, names, mark)
             if names.count(name) > 1:
                 raise DataError(
-                    f"agent {wanted.agent!r}, {part.place}: {names.count(name)} columns are called "
-                    f"{name!r}: rename all but one"
+                    f"agent {selection.agent!r}, {part.place}: {names.count(name)} columns are "
+                    f"called {name!r}: rename all but one"
                 )
-        for j in range(len(wanted.names)):
-            _number(part, j, wanted)
+        for j in range(len(selection.names)):
+            _number(part, j, selection)
     return parts
 
 
-def _query(connection: duckdb.DuckDBPyConnection, sql: str, wanted: Wanted) -> Part:
+def _query(connection: duckdb.DuckDBPyConnection, sql: str, selection: Selection) -> Part:
     text = sql.strip().rstrip(";")
     place = "the result of its sql"
     wrapped = f"SELECT * FROM (\n{text}\n)"
@@ -152,14 +154,14 @@ def _query(connection: duckdb.DuckDBPyConnection, sql: str, wanted: Wanted) -> P
                 raise ValueError
     except (duckdb.Error, ValueError):
         raise DataError(
-            f"agent {wanted.agent!r}: sql is not one SELECT statement; correct it in agent.toml"
+            f"agent {selection.agent!r}: sql is not one SELECT statement; correct it in agent.toml"
         ) from None
     try:
         types = _described(connection, wrapped)
     except duckdb.PermissionException:
         raise DataError(
-            f"agent {wanted.agent!r}: sql reaches for something other than the agent's database, "
-            "which is refused"
+            f"agent {selection.agent!r}: sql reaches for something other than the agent's "
+            "database, which is refused"
         ) from None
     except duckdb.Error:
         tables = connection.execute(
@@ -169,8 +171,8 @@ def _query(connection: duckdb.DuckDBPyConnection, sql: str, wanted: Wanted) -> P
         ).fetchall()
         shown = listed([repr(table) for (table,) in tables], 12)
         raise DataError(
-            f"agent {wanted.agent!r}: sql does not fit the database: a table, column or function "
-            f"does not exist or has another type; its tables are {shown}"
+            f"agent {selection.agent!r}: sql does not fit the database: a table, column or "
+            f"function does not exist or has another type; its tables are {shown}"
         ) from None
     return Part(place, "query", types, text)
 
@@ -190,8 +192,8 @@ def file_part(
         if kind == "parquet":
             types = _described(connection, f"FROM read_parquet({path})")
         else:
-            seen = _described(connection, f"FROM read_json({path}, maximum_depth = 1)")
-            types = tuple((name, "JSON") for name, _ in seen)
+            found = _described(connection, f"FROM read_json({path}, maximum_depth = 1)")
+            types = tuple((name, "JSON") for name, _ in found)
     return replace(part, types=types)
 
 
@@ -204,8 +206,8 @@ def _described(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[tuple
 def private(
     connection: duckdb.DuckDBPyConnection, agent: str, part: Part, why: str = _UNREADABLE
 ) -> Iterator[None]:
-    """Turn an engine's error into one without the engine's text, which quotes raw records; a text
-    file is read again to say what is wrong with it."""
+    """Replace an error of the engine, whose text quotes raw records, by a DataError. A text file is
+    read again to find the line and the cause."""
     try:
         yield
     except (duckdb.Error, RuntimeError):
@@ -223,12 +225,11 @@ def private(
 
 
 def _rejected(connection: duckdb.DuckDBPyConnection, part: Part) -> tuple[int, str, str] | None:
-    """The first line of a CSV file that the engine refuses: its number, what is wrong there, and
-    the fix.
+    """Number, cause and fix of the first line of a CSV file that the engine rejects.
 
-    The engine drops the lines that it records, so this query is never one for sums. Of what it
-    records, texts are left alone: they quote the line. It counts a record that goes over several
-    lines as one; the position in bytes gives the line.
+    With `store_rejects` the engine skips the rejected lines, so this query must not compute sums.
+    The texts in the table of rejects are not used, because they quote the line. The engine counts a
+    record of several lines as one line; the position in bytes gives the real line.
     """
     scan = csv_scan([part], "header = true, store_rejects = true, rejects_limit = 100000")
     cells = ", ".join(f"MAX(s{j})" for j in range(len(part.types)))
@@ -261,22 +262,19 @@ def _rejected(connection: duckdb.DuckDBPyConnection, part: Part) -> tuple[int, s
     return None if kind not in problems else (line, *problems[kind])
 
 
-# -- scanning ---------------------------------------------------------------------------------
-
-
 def records(
     parts: Sequence[Part],
-    wanted: Wanted,
+    selection: Selection,
     *,
     told: bool = False,
     numbered: bool = False,
     place: int = 0,
 ) -> str:
-    """Parts that look alike as (c0, c1, …, key[, f0, f1, …][, place, number])."""
+    """Parts of equal format and types as (c0, c1, …, key[, f0, f1, …][, place, number])."""
     part = parts[0]
     cells = []
-    for j, name in enumerate(wanted.names):
-        number, fault = _number(part, j, wanted)
+    for j, name in enumerate(selection.names):
+        number, fault = _number(part, j, selection)
         cells.append(f"{number} AS c{j}")
         if told:
             column = _column(part, name)
@@ -287,14 +285,14 @@ def records(
                 f"CASE WHEN {column} IS NULL THEN {double(MISSING)} WHEN {number} IS NOT NULL "
                 f"THEN {double(FINE)} {comma}ELSE {double(fault)} END AS f{j}"
             )
-    cells.append(f"{_key(part, wanted.key)} AS key")
+    cells.append(f"{_key(part, selection.key)} AS key")
     if numbered:
         cells.append(f"{place} AS place")
         cells.append("CAST(row_number() OVER () AS DOUBLE) AS number")
-    return f"(SELECT {', '.join(cells)} FROM {_scan(parts, wanted)})"
+    return f"(SELECT {', '.join(cells)} FROM {_scan(parts, selection)})"
 
 
-def _scan(parts: Sequence[Part], wanted: Wanted) -> str:
+def _scan(parts: Sequence[Part], selection: Selection) -> str:
     part = parts[0]
     if part.format == "query":
         return f"(\n{part.text}\n)"
@@ -302,13 +300,15 @@ def _scan(parts: Sequence[Part], wanted: Wanted) -> str:
     if part.format == "parquet":
         return f"read_parquet([{files}])"
     if part.format == "json":
-        asked = dict.fromkeys((*wanted.names, *([wanted.key] if wanted.key else [])), "JSON")
+        asked = dict.fromkeys(
+            (*selection.names, *([selection.key] if selection.key else [])), "JSON"
+        )
         return f"read_json([{files}], columns = {_struct(asked)})"
     return csv_scan(parts)
 
 
 def csv_scan(parts: Sequence[Part], options: str = "header = true") -> str:
-    """Columns s0, s1, … of text, by position: the header has been read, and may hold any names."""
+    """Columns s0, s1, … of text, by position: the names in the header may be any text."""
     files = ", ".join(quoted(p.text, "'") for p in parts)
     columns = {f"s{j}": "VARCHAR" for j in range(len(parts[0].types))}
     return (
@@ -328,13 +328,13 @@ def _column(part: Part, name: str) -> str:
     return quoted(name)
 
 
-def _number(part: Part, j: int, wanted: Wanted) -> tuple[str, float]:
-    """A cell of column j as DOUBLE or as BIGINT up to 2^53, else NULL; and why it is NULL, if not
-    missing."""
-    name = wanted.names[j]
+def _number(part: Part, j: int, selection: Selection) -> tuple[str, float]:
+    """A cell of column j as DOUBLE or as BIGINT up to 2^53, else NULL; and the fault of a cell that
+    is NULL but not missing."""
+    name = selection.names[j]
     column = _column(part, name)
     kind = dict(part.types)[name]
-    binary = wanted.binary[j]
+    binary = selection.binary[j]
     if part.format == "csv":
         text = _with_comma(column) if part.decimal == "," else f"TRY_CAST({column} AS DOUBLE)"
         return f"coalesce({text}, {_truth(column)})" if binary else text, NO_NUMBER
@@ -346,27 +346,30 @@ def _number(part: Part, j: int, wanted: Wanted) -> tuple[str, float]:
     if binary and kind == "VARCHAR":
         return _truth(column), NO_NUMBER
     if _REAL.fullmatch(kind):
-        return f"CAST({column} AS DOUBLE)", NO_NUMBER  # DECIMAL too: it rounds half away from 0
+        return (
+            f"CAST({column} AS DOUBLE)",
+            NO_NUMBER,
+        )  # DECIMAL too: DECIMAL rounds half away from 0
     if _WHOLE.fullmatch(kind):
         return f"CAST({column} AS BIGINT)", NO_NUMBER
     if _WIDE.fullmatch(kind):
         safe = f"{column} BETWEEN {-(2**53)} AND {2**53}"
         return f"CASE WHEN {safe} THEN CAST({column} AS BIGINT) END", TOO_LARGE
     raise DataError(
-        f"agent {wanted.agent!r}, {part.place}: column {name!r} holds {kind}; expected numbers"
+        f"agent {selection.agent!r}, {part.place}: column {name!r} holds {kind}; expected numbers"
     )
 
 
 def _truth(text: str) -> str:
-    """As `columns.truth`."""
+    """The same rule as `columns.truth`."""
     return (
         f"CASE lower(trim({text})) WHEN 'true' THEN {double(1)} WHEN 'false' THEN {double(0)} END"
     )
 
 
 def _with_comma(column: str) -> str:
-    """A number with a decimal comma. A point in it would separate thousands, or be the decimal
-    point: 1.234 could mean either, so it is none."""
+    """A number with a decimal comma. A text with a point is not a number, because the point in
+    1.234 could separate thousands or be the decimal point."""
     return (
         f"CASE WHEN NOT contains({column}, '.') THEN "
         f"TRY_CAST(replace({column}, ',', '.') AS DOUBLE) END"
@@ -392,14 +395,6 @@ def _key(part: Part, name: str | None) -> str:
     return f"'t:' || CAST({column} AS VARCHAR)"
 
 
-# ------------------------------------------------------------------------------
-# DuckDB as the reader of an agent's files: sandboxed, typed, streaming.
-#
-# The connection sees the agent's own files and nothing else: no other path, no extension, no
-# network, no Python variable, and its settings are locked. Numbers arrive as columns c0, c1, …,
-# NULL where a cell is no number; the key as its canonical text.
-
-
 Floats = NDArray[np.float64]
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
@@ -407,84 +402,86 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
     "allow_persistent_secrets": "false",
-    "python_enable_replacements": "false",  # a query must not find Python's variables
-    "preserve_insertion_order": "true",  # records are numbered
+    "python_enable_replacements": "false",  # a query must not read Python variables
+    "preserve_insertion_order": "true",  # the order gives the record numbers
     "memory_limit": "1GiB",
-    # It would move TRY_CAST into the CSV reader as a cast that fails (duckdb/duckdb#23818).
+    # type_pushdown moves TRY_CAST into the CSV reader as a cast that fails (duckdb/duckdb#23818).
     "disabled_optimizers": "type_pushdown",
 }
 _TEMPORARY = ".duckdb-tmp"  # in the agent's folder; the engine removes it
 
 
 def connect(folder: Path, threads: int) -> duckdb.DuckDBPyConnection:
-    """An engine in memory, that writes what has no place there to `folder`."""
+    """An engine in memory, with its temporary files in `folder`."""
     settings = _SETTINGS | {"threads": threads, "temp_directory": str(folder / _TEMPORARY)}
     connection = duckdb.connect(":memory:", config=settings)
-    connection.execute("SET enable_progress_bar = false")  # belongs to a connection
+    connection.execute(
+        "SET enable_progress_bar = false"
+    )  # a setting of the connection, not of the database
     return connection
 
 
 @contextmanager
 def open_duck(
-    folder: Path, source: DataSource, files: Sequence[Path], wanted: Wanted, threads: int
+    folder: Path, source: DataSource, files: Sequence[Path], selection: Selection, threads: int
 ) -> Iterator[DuckReader]:
     """A reader of `files` (or of `sql` on the one database file) until the block ends."""
     with connect(folder, threads) as connection:
         names = ", ".join(quoted(str(file), "'") for file in files)
         if source.sql is not None:
             base = Part(files[0].name, "query", (), "")
-            with private(connection, wanted.agent, base, "is in use, damaged or too new"):
+            with private(connection, selection.agent, base, "is in use, damaged or too new"):
                 connection.execute(f"ATTACH {names} AS source (READ_ONLY)")
                 connection.execute("USE source")
         else:
             connection.execute(f"SET allowed_paths = [{names}]")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
-        yield DuckReader(connection, parts_of(connection, source, files, wanted), wanted)
+        yield DuckReader(connection, parts_of(connection, source, files, selection), selection)
 
 
 class DuckReader:
     """Reads the records of some parts; see `Reader`."""
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], wanted: Wanted
+        self, connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], selection: Selection
     ) -> None:
         self._connection = connection
         self._parts = parts
-        self._wanted = wanted
-        self._size = len(wanted.names)
+        self._selection = selection
+        self._size = len(selection.names)
 
-    def batches(self, gone: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
+    def batches(self, erased: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
         cells = ", ".join(_whole_number(j) for j in range(self._size))
-        # Only a join can change the order.
-        sort = ordered and bool(gone)
+        # Only the join with `gone` can change the order.
+        sort = ordered and bool(erased)
         order = " ORDER BY place, number" if sort else ""
-        for rows in self._stream(f"SELECT {cells} FROM {self._all(gone, sort)}{order}", chunk):
+        for rows in self._stream(f"SELECT {cells} FROM {self._all(erased, sort)}{order}", chunk):
             yield Batch(rows)
 
-    def told(self, gone: frozenset[str], chunk: int) -> Batches:
-        self._set_gone(gone)
+    def told(self, erased: frozenset[str], chunk: int) -> Batches:
+        self._set_erased(erased)
         c = self._size
         cells = [_whole_number(j) for j in range(c)] + [f"f{j}" for j in range(c)]
         for part in self._parts:
-            one = records([part], self._wanted, told=True, numbered=True)
-            sql = f"SELECT {', '.join(cells)}, number FROM {self._left(one, gone)}"
+            one = records([part], self._selection, told=True, numbered=True)
+            sql = f"SELECT {', '.join(cells)}, number FROM {self._remaining(one, erased)}"
             for rows in self._stream(sql, chunk):
                 faults = rows[:, c : 2 * c]
                 yield Batch(rows[:, :c], part.place, rows[:, -1], faults, part.where)
 
-    def sums(self, model: ConjugateModel, gone: frozenset[str], chunk: int) -> Sums | None:
+    def sums(self, model: ConjugateModel, erased: frozenset[str], chunk: int) -> Sums | None:
         sql = form(model)
-        found = None if sql is None else sql.read(self._rows(sql.query(self._all(gone)))[0])
-        # Batches tell a record that is not sound from one that does not fit the grid.
-        return found or batched_sums(self, model, gone, chunk)
+        found = None if sql is None else sql.read(self._rows(sql.query(self._all(erased)))[0])
+        # The batches show whether a record is invalid or does not fit the grid.
+        return found or batched_sums(self, model, erased, chunk)
 
-    def count(self, gone: frozenset[str]) -> int:
-        return int(self._rows(f"SELECT COUNT(*) FROM {self._all(gone)}")[0][0])
+    def count(self, erased: frozenset[str]) -> int:
+        return int(self._rows(f"SELECT COUNT(*) FROM {self._all(erased)}")[0][0])
 
-    def extremes(self, gone: frozenset[str]) -> Extremes:
+    def extremes(self, erased: frozenset[str]) -> Extremes:
         cells = ", ".join(f"MIN(c{j}), MAX(c{j})" for j in range(self._size))
-        found = self._rows(f"SELECT {cells} FROM {self._all(gone)}")[0]
+        found = self._rows(f"SELECT {cells} FROM {self._all(erased)}")[0]
         return [] if None in found else list(zip(found[::2], found[1::2], strict=True))
 
     def committed(self, dropped: frozenset[bytes], secret: bytes) -> frozenset[str]:
@@ -516,26 +513,24 @@ class DuckReader:
         )[0]
         return int(nameless), int(repeated)
 
-    # -- SQL ----------------------------------------------------------------------------------
-
-    def _all(self, gone: frozenset[str] = frozenset(), numbered: bool = False) -> str:
-        """All records but those that are gone: one scan for parts that look alike."""
-        self._set_gone(gone)
+    def _all(self, erased: frozenset[str] = frozenset(), numbered: bool = False) -> str:
+        """All records that are not erased: one scan for adjacent parts of the same types."""
+        self._set_erased(erased)
         alike = groupby(self._parts, key=lambda part: (part.format, part.types))
         scans = [
-            records(list(parts), self._wanted, numbered=numbered, place=place)
+            records(list(parts), self._selection, numbered=numbered, place=place)
             for place, (_, parts) in enumerate(alike)
         ]
         union = " UNION ALL ".join(f"SELECT * FROM {scan}" for scan in scans)
-        return self._left(f"({union})", gone)
+        return self._remaining(f"({union})", erased)
 
-    def _left(self, scan: str, gone: frozenset[str]) -> str:
+    def _remaining(self, scan: str, erased: frozenset[str]) -> str:
         # ANTI JOIN keeps records without a key; NOT IN would drop them.
-        return f"(SELECT * FROM {scan} AS r ANTI JOIN gone ON r.key = gone.key)" if gone else scan
+        return f"(SELECT * FROM {scan} AS r ANTI JOIN gone ON r.key = gone.key)" if erased else scan
 
-    def _set_gone(self, gone: frozenset[str]) -> None:
-        if gone:
-            self._set("gone", sorted(gone))
+    def _set_erased(self, erased: frozenset[str]) -> None:
+        if erased:
+            self._set("gone", sorted(erased))
 
     def _set(self, table: str, keys: list[str]) -> None:
         self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} (key VARCHAR)")
@@ -546,7 +541,7 @@ class DuckReader:
             return self._connection.execute(sql, values or []).fetchall()
 
     def _stream(self, sql: str, chunk: int) -> Iterator[Floats]:
-        """The result as float64 rows, `chunk` at a time; the engine waits while they are used."""
+        """The result as float64 rows, `chunk` at a time; the engine waits for the consumer."""
         with self._private():
             for array in nanoarrow.c_array_stream(self._connection.sql(sql)):
                 start, n = array.offset, array.length
@@ -561,19 +556,19 @@ class DuckReader:
 
     @contextmanager
     def _private(self) -> Iterator[None]:
-        """Engine errors name one part: the first that cannot be read on its own."""
+        """Attribute an error of the engine to the first part that cannot be read alone."""
         try:
             yield
         except (duckdb.Error, RuntimeError):
             columns = ", ".join(f"MAX(c{j})" for j in range(self._size))
             for part in self._parts:
-                with private(self._connection, self._wanted.agent, part):
-                    scan = records([part], self._wanted)
+                with private(self._connection, self._selection.agent, part):
+                    scan = records([part], self._selection)
                     self._connection.execute(f"SELECT {columns}, MAX(key) FROM {scan}").fetchall()
             place = self._parts[0].place
-            raise DataError(f"agent {self._wanted.agent!r}, {place}: {_UNREADABLE}") from None
+            raise DataError(f"agent {self._selection.agent!r}, {place}: {_UNREADABLE}") from None
 
 
 def _whole_number(j: int) -> str:
-    """NULL travels as NaN: Arrow would carry it beside the numbers."""
+    """Column j with NaN for NULL: Arrow would store NULL in a separate bitmap."""
     return f"coalesce(c{j}, CAST('nan' AS DOUBLE)) AS c{j}"

@@ -1,10 +1,10 @@
-"""Grid statistics as SQL: the engine's own sums, bit for bit those of `ConjugateModel.statistics`.
+"""Grid statistics as SQL: the engine's sums are bit for bit those of `ConjugateModel.statistics`.
 
-The records are numeric columns c0, c1, …, NULL where a cell is no number. Casting a DOUBLE
+The records are numeric columns c0, c1, …, NULL where a cell is not a number. Casting a DOUBLE
 to BIGINT rounds half to even, as `numpy.rint` does, and the sum of BIGINTs is an exact integer of
-128 bits. TRY_CAST gives NULL for NaN, infinity and overflow, which COUNT then shows.
+128 bits. TRY_CAST gives NULL for NaN, infinity and overflow, and COUNT shows these NULLs.
 
-A model without a form here is summed in batches instead.
+The statistics of a model without a form are summed in batches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from unweave.node.data.reader import Sums
 __all__ = ["Form", "double", "form"]
 
 
-# More classes than this are counted in batches: each would be an aggregate of its own.
+# More classes are counted in batches, because each class needs an aggregate.
 _MOST_CLASSES = 64
 
 
@@ -43,10 +43,10 @@ class Form:
     """SELECT COUNT(*), COUNT(`whole`)…, `checks`…, `sums`…, `rounding`… FROM (SELECT `columns`…
     FROM records).
 
-    All records are sound when no value of `whole` is NULL and every check lies in its range; then
-    `units` makes the grid's sums of the number of records and the engine's sums, and `added` makes
-    of the aggregates `rounding` what rounding has added to them. Range checks are extremes: they
-    cost the engine less than a condition on every record.
+    All records are valid if no value of `whole` is NULL and every check is in its range. Then
+    `units` computes the sums in grid units from the number of records and the engine's sums, and
+    `added` computes their rounding error from the aggregates `rounding`. Range checks use MIN and
+    MAX, which cost less than a condition on every record.
     """
 
     columns: tuple[str, ...]
@@ -64,14 +64,14 @@ class Form:
         return f"SELECT {', '.join(chosen)} FROM (SELECT {', '.join(self.columns)} FROM {records})"
 
     def read(self, row: Sequence[Any]) -> Sums | None:
-        """Of the query's result; None if a record is not sound."""
+        """The sums from the row of the query's result; None if a record is invalid."""
         n, a = row[0], 1 + len(self.whole)
         b = a + len(self.checks)
         c = b + len(self.sums)
         if any(count != n for count in row[1:a]):
             return None
         for value, (_, low, high) in zip(row[a:b], self.checks, strict=True):
-            if value is not None and not low <= value <= high:  # NULL: there are no records
+            if value is not None and not low <= value <= high:  # NULL without records
                 return None
         units = self.units(n, [int(s or 0) for s in row[b:c]])
         added = (
@@ -81,12 +81,12 @@ class Form:
 
 
 def double(value: float) -> str:
-    """A DOUBLE literal with exactly this value: with an exponent, it is never read as DECIMAL."""
+    """A DOUBLE literal of exactly this value; a literal with an exponent is never DECIMAL."""
     return f"CAST({value:.17e} AS DOUBLE)"
 
 
 def form(model: Model) -> Form | None:
-    """The model's statistics as SQL, or None. A subclass may count differently: it has no form."""
+    """The model's statistics as SQL, or None. A subclass has no form: its sums may differ."""
     make = _form.registry.get(type(model))
     return None if make is None else make(model)
 
@@ -108,7 +108,7 @@ def _counts(
     schema = model.schema
     for j, column in enumerate(schema):
         columns += [f"c{j}", f"TRY_CAST(c{j} AS BIGINT) AS z{j}"]
-        # A sum of distances is 0 only if each is: all values are whole.
+        # A sum of distances is 0 only if every distance is 0, so all values are whole numbers.
         checks.append((f"SUM(abs(c{j} - z{j}))", 0.0, 0.0))
         checks += [(f"MIN(z{j})", column.low, np.inf), (f"MAX(z{j})", -np.inf, column.high)]
     if rule is not None:
@@ -205,7 +205,7 @@ def _(model: NormalUnknown) -> Form:
         parts = (int(s[0]) << p, n << (2 * p), int(s[1]), n << (2 * p))
         return [v << k for v, k in zip(parts, shifts, strict=True)]
 
-    # 32 bits hold exactly the features that the model takes, but for the smallest number.
+    # 32 bits hold exactly the features that the model accepts, and −2^31, which the check refuses.
     return Form(
         _rounded(model, "INTEGER"),
         ("z0",),

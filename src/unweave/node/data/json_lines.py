@@ -1,4 +1,4 @@
-"""JSON files as text: the line where each record begins, and the first line that holds none."""
+"""JSON files as text: the first line of each record, and the first line without a valid record."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from unweave.node.data.csv_lines import open_text
 __all__ = ["is_array", "json_lines", "json_problem"]
 
 
-_IN_MEMORY = 1 << 26  # bytes: lines of a larger file are not counted
+_IN_MEMORY = 1 << 26  # bytes: the lines of larger files are not counted
 _SPACE = re.compile(r"[ \t\r\n]*")
 _FORM = 'write one object per line, or an array of objects, like {"id": "p1", "x": 0.5}'
 
 
 class _NoRecord(ValueError):
-    """(line, what is wrong there, the fix)."""
+    """Arguments: the line, the cause, the fix."""
 
 
 def is_array(file: Path) -> bool:
-    """Whether the records are in an array, not one after the other."""
+    """Whether the file is one array, not a sequence of objects."""
     with open_text(file) as lines:
         return next((line.lstrip()[0] for line in lines if line.strip()), "") == "["
 
 
 def json_lines(file: Path) -> Iterator[int]:
-    """Of an array of objects, or of objects one after the other."""
+    """The first line of each record, in an array or a sequence of objects."""
     if file.stat().st_size > _IN_MEMORY:
         return
     with open_text(file) as stream:
@@ -55,7 +55,7 @@ def json_lines(file: Path) -> Iterator[int]:
 
 
 def json_problem(file: Path) -> tuple[int, str, str] | None:
-    """The first line that holds no record: its number, what is wrong there, and the fix."""
+    """Number, cause and fix of the first line without a valid record."""
     try:
         for _ in json_lines(file):
             pass
@@ -68,6 +68,6 @@ def json_problem(file: Path) -> tuple[int, str, str] | None:
 
 
 def _after(text: str, start: int) -> int:
-    """The next place that is not white space."""
+    """The next position that is not white space."""
     found = _SPACE.match(text, start)
     return found.end() if found else start

@@ -1,8 +1,9 @@
-"""An agent's private records: they stay in their files, and only what a model needs comes out.
+"""Access to an agent's private records.
 
-A conjugate model's statistics are summed by the engine that reads the file, or in batches; a loss
-model's records are loaded. Every call reads the files as they are now, so new rows count, and the
-records behind `dropped` (commitments to keys) do not exist, however often they are written again.
+The records stay in their files. For a conjugate model, the engine that reads the file sums the
+statistics, or the reader sums them in batches. For a loss model, the records are loaded. Every call
+reads the files in their present state, so new rows count. Every call skips the records whose keys
+have a commitment in `dropped`, also if these records are written to the files again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from unweave.models.resolution import Measured, rounding_problem, sum_problem, w
 from unweave.node.data.commitments import KEY_FILE, Key, canonical, check_key, commitment
 from unweave.node.data.diagnostics import refusal
 from unweave.node.data.duckdb_reader import open_duck
-from unweave.node.data.reader import Reader, Sums, Wanted, checked, mended
+from unweave.node.data.reader import Reader, Selection, Sums, checked, mended
 from unweave.node.data.source import DataSource, is_sqlite
 from unweave.node.data.sqlite_reader import open_sqlite
 from unweave.node.errors import BadData, BadSum
@@ -35,19 +36,19 @@ T = TypeVar("T")
 Floats = NDArray[np.float64]
 
 MIN_RECORDS = 10
-SEEN_FILE = "data.seen"  # which version of the files was learned from (`freshness`)
+SEEN_FILE = "data.seen"  # the data behind the stored factor (`DataWatch`)
 
 _NOTHING: frozenset[bytes] = frozenset()
-_CELLS = 1 << 18  # per chunk: what a batch holds in memory, whatever its number of columns
+_CELLS = 1 << 18  # cells of one batch in memory, for any number of columns
 
 
 class PrivateData:
-    """The records of one agent, as its model sees them.
+    """The records of one agent, with the columns of its model.
 
-    `folder` is the agent's, `secret` is derived from its identity and keys the commitments.
-    `threads` and `chunk` (records at a time) change the speed, never a result. `agents` is the size
-    of the network: rounding that biases every agent's result a little biases theirs together more,
-    by the square root of their number in standard deviations.
+    `folder` is the agent's folder. `secret` is derived from the agent's identity and is the HMAC
+    key of the commitments. `threads` and `chunk` (records per batch) change the speed, never a
+    result. `agents` is the number K of agents in the network. A rounding bias that all agents share
+    is larger in the common result by a factor of √K, in standard deviations.
     """
 
     def __init__(
@@ -77,16 +78,14 @@ class PrivateData:
         self._share = agents**-0.5
         self._chunk = chunk or max(1, _CELLS // len(model.columns))
         names = tuple(source.column(name) for name in model.columns)
-        self._wanted = Wanted(agent, model, names, source.key)
+        self._selection = Selection(agent, model, names, source.key)
         self._resolved: tuple[str, frozenset[bytes], frozenset[str]] | None = None
         self._seen: str | None = None
         self._ready: tuple[str, frozenset[bytes], int, Ints] | None = None
 
-    # -- what comes out ---------------------------------------------------------------------------
-
     def check(self, dropped: frozenset[bytes] = _NOTHING) -> int:
-        """The number of records, all of them sound and none distorted by the grid; else DataError
-        for the first that is not sound, or for rounding that would move a result."""
+        """The number of records, all valid; DataError for the first invalid record, or if rounding
+        to the grid would change a result."""
         self._seen = self.fingerprint()
         if isinstance(self.model, ConjugateModel):
             n, units = self._steady(self._examined, dropped)
@@ -102,12 +101,14 @@ class PrivateData:
         return n
 
     def count(self, dropped: frozenset[bytes] = _NOTHING) -> int:
-        """How many records are left."""
-        return self._steady(lambda reader, gone: reader.count(gone), dropped)
+        """The number of remaining records."""
+        return self._steady(lambda reader, erased: reader.count(erased), dropped)
 
     def totals(self, dropped: frozenset[bytes] = _NOTHING) -> tuple[int, Ints]:
-        """The number of records and their statistics, from one look at the files; from the one that
-        `check` took, if they are the same and this is the first time that they are asked for."""
+        """The number of records and their statistics, from one pass over the files.
+
+        The first call after `check` uses the result of `check`, if the files have not changed.
+        """
         ready, self._ready = self._ready, None
         if ready is not None and ready[:2] == (self.fingerprint(), dropped):
             return ready[2:]
@@ -118,12 +119,12 @@ class PrivateData:
         return self.totals(dropped)[1]
 
     def factor(self, dropped: frozenset[bytes] = _NOTHING) -> Ints:
-        """The agent's factor: `model.factor` of the same records, zero if none is left."""
+        """The agent's factor: `model.factor` of the same records, zero if no record remains."""
         n, units = self.totals(dropped)
         return self.model.grid.rescale(units, self.model.weight(n))
 
     def shard(self, dropped: frozenset[bytes] = _NOTHING) -> Shard:
-        """The records in memory, in the order of the files."""
+        """Load the records, in the order of the files."""
         return Shard(self.agent, self._steady(self._loaded, dropped))
 
     def empty(self) -> Shard:
@@ -131,27 +132,27 @@ class PrivateData:
         return Shard(self.agent, np.empty((0, len(self.model.columns))))
 
     def admit(self, least: int = MIN_RECORDS) -> int:
-        """The number of records, sound and not so few that their statistics would tell about
-        single ones; else DataError."""
+        """The number of records; DataError if a record is invalid or there are fewer than `least`.
+
+        The statistics of very few records would reveal single records.
+        """
         n = self.check()
         check_records(self.agent, n, least)
         return n
 
     def measured(self, dropped: frozenset[bytes] = _NOTHING) -> Measured:
-        """The agent's factor, and what rounding has added to it."""
+        """The agent's factor and its rounding error."""
         sums = self._steady(self._sums, dropped)
         return weighted(self._conjugate(), *sums)
 
-    # -- keys and changes -------------------------------------------------------------------------
-
     def commit_keys(self, keys: Iterable[Key]) -> tuple[frozenset[bytes], tuple[Key, ...]]:
-        """The commitments of the keys that the records have, and the keys that they do not."""
+        """The commitments to the keys that occur in the records, and the keys that do not occur."""
         self._need_key()
         return self._commit(keys, lambda asked: self._steady(lambda r, _: r.known(asked), _NOTHING))
 
     def commit_absent(self, keys: Iterable[Key]) -> tuple[frozenset[bytes], tuple[Key, ...]]:
-        """The commitments of keys that no record has: what was deleted from the data is not to come
-        back. And the keys that no record could ever have."""
+        """The commitments to keys that need not occur in the records, so that deleted records
+        cannot return; and the keys that cannot occur in any record."""
         return self._commit(keys, lambda asked: asked)
 
     def _commit(
@@ -159,49 +160,47 @@ class PrivateData:
     ) -> tuple[frozenset[bytes], tuple[Key, ...]]:
         texts = {key: canonical(key) for key in keys}
         known = known_of(frozenset(t for t in texts.values() if t is not None and _plain(t)))
-        if known:  # from now on they are known by this column
+        if known:  # records that are erased by one key column must keep that column
             check_key(self._folder, self._need_key(), self.agent)
         unknown = tuple(key for key, text in texts.items() if text not in known)
         return frozenset(commitment(self._secret, text) for text in known), unknown
 
     def named(self) -> tuple[int, int]:
-        """How many records have no key, and how many repeat another's; none without a key."""
+        """How many records have no key, and how many repeat a key; (0, 0) without a key column."""
         if self.source.key is None:
             return 0, 0
         return self._steady(lambda reader, _: reader.named(), _NOTHING)
 
     def fingerprint(self) -> str:
-        """Changes when a file does, at the cost of looking at its size and time."""
+        """A digest of the files' names, sizes and times; see `DataSource.fingerprint`."""
         return self.source.fingerprint(self._folder, self.agent)
 
     def refresh(self) -> bool:
-        """Whether the files have changed since they were checked, or this was last asked."""
+        """Whether the files changed since the last `check` or `refresh`."""
         before, self._seen = self._seen, self.fingerprint()
         return self._seen != before
 
     def let_go(self, *, whole: bool) -> None:
-        """Keep nothing of records that were erased: neither sums nor keys in memory, nor (of all of
-        them) what the files looked like."""
+        """Delete cached sums and keys after an erasure; if `whole`, also `data.seen` and
+        `data.key`, because every record was erased."""
         self._ready = self._resolved = None
         if whole:
             for name in (SEEN_FILE, KEY_FILE):
                 with suppress(OSError):
                     (self._folder / name).unlink()
 
-    # -- how --------------------------------------------------------------------------------------
-
     def _open(self) -> AbstractContextManager[Reader]:
         files = self.source.files(self._folder, self.agent)
         if self.source.sql is not None and is_sqlite(files[0], self.agent):
-            return open_sqlite(files[0], self.source.sql, self._wanted)
-        return open_duck(self._folder, self.source, files, self._wanted, self._threads)
+            return open_sqlite(files[0], self.source.sql, self._selection)
+        return open_duck(self._folder, self.source, files, self._selection, self._threads)
 
     def _steady(self, work: Callable[[Reader, frozenset[str]], T], dropped: frozenset[bytes]) -> T:
-        """`work` on files that did not change meanwhile: a second try, then an error."""
+        """Run `work`; repeat it once if the files changed meanwhile, then raise DataError."""
         for _ in range(2):
             before = self.fingerprint()
             with self._open() as reader:
-                result = work(reader, self._gone(reader, dropped, before))
+                result = work(reader, self._erased_keys(reader, dropped, before))
             if self.fingerprint() == before:
                 return result
         raise DataError(
@@ -209,14 +208,16 @@ class PrivateData:
             "rename it when it is complete"
         )
 
-    def _gone(self, reader: Reader, dropped: frozenset[bytes], state: str) -> frozenset[str]:
-        """The keys behind the commitments, found by hashing every key of the files once."""
+    def _erased_keys(
+        self, reader: Reader, dropped: frozenset[bytes], fingerprint: str
+    ) -> frozenset[str]:
+        """The keys of the commitments, found by hashing every key of the files once."""
         if not dropped:
             return frozenset()
         check_key(self._folder, self._need_key(), self.agent)
         known = self._resolved
-        if known is None or known[:2] != (state, dropped):
-            known = (state, dropped, reader.committed(dropped, self._secret))
+        if known is None or known[:2] != (fingerprint, dropped):
+            known = (fingerprint, dropped, reader.committed(dropped, self._secret))
             self._resolved = known
         return known[2]
 
@@ -234,59 +235,59 @@ class PrivateData:
             raise ConfigError(f"{name} is not conjugate: its factor comes from a solver")
         return self.model
 
-    def _sums(self, reader: Reader, gone: frozenset[str]) -> Sums:
+    def _sums(self, reader: Reader, erased: frozenset[str]) -> Sums:
         model = self._conjugate()
         try:
-            found = reader.sums(model, gone, self._chunk)
+            found = reader.sums(model, erased, self._chunk)
         except GridOverflow:
             found = None
         if found is None:
-            raise self._refusal(reader, gone)
+            raise self._refusal(reader, erased)
         whose = f"the {found.n} records of agent {self.agent!r}"
         problem = sum_problem(model, found.units, whose)
         if problem is not None:
-            fix = self._scale(reader, gone) if any(model.resolution) else problem[1]
+            fix = self._scale(reader, erased) if any(model.resolution) else problem[1]
             raise BadSum(problem[0], fix, ". Fix: ")
         return found
 
-    def _totals(self, reader: Reader, gone: frozenset[str]) -> tuple[int, Ints]:
-        found = self._sums(reader, gone)
+    def _totals(self, reader: Reader, erased: frozenset[str]) -> tuple[int, Ints]:
+        found = self._sums(reader, erased)
         return found.n, self.model.grid.units(found.units)
 
-    def _examined(self, reader: Reader, gone: frozenset[str]) -> tuple[int, Ints]:
-        """As `_totals`; refused if rounding would move what this agent alone would learn."""
-        found = self._sums(reader, gone)
+    def _examined(self, reader: Reader, erased: frozenset[str]) -> tuple[int, Ints]:
+        """As `_totals`; DataError if rounding would change the result of this agent alone."""
+        found = self._sums(reader, erased)
         problem = rounding_problem(self.model, weighted(self._conjugate(), *found), self._share)
         if problem is not None:
-            fix = self._scale(reader, gone)
+            fix = self._scale(reader, erased)
             raise BadData(f"agent {self.agent!r}: {problem}", fix, ". Fix: ")
         return found.n, self.model.grid.units(found.units)
 
-    def _scale(self, reader: Reader, gone: frozenset[str]) -> str:
-        return mended(reader, self._conjugate(), gone, self._chunk, self._share)
+    def _scale(self, reader: Reader, erased: frozenset[str]) -> str:
+        return mended(reader, self._conjugate(), erased, self._chunk, self._share)
 
-    def _sound(self, reader: Reader, gone: frozenset[str]) -> int:
-        return sum(len(rows) for rows in self._chunks(reader, gone))
+    def _sound(self, reader: Reader, erased: frozenset[str]) -> int:
+        return sum(len(rows) for rows in self._chunks(reader, erased))
 
-    def _loaded(self, reader: Reader, gone: frozenset[str]) -> Floats:
-        return np.concatenate([self.empty().rows, *self._chunks(reader, gone, ordered=True)])
+    def _loaded(self, reader: Reader, erased: frozenset[str]) -> Floats:
+        return np.concatenate([self.empty().rows, *self._chunks(reader, erased, ordered=True)])
 
     def _chunks(
-        self, reader: Reader, gone: frozenset[str], ordered: bool = False
+        self, reader: Reader, erased: frozenset[str], ordered: bool = False
     ) -> Iterator[Floats]:
-        """The records in chunks, each checked before the model sees it."""
-        with closing(reader.batches(gone, self._chunk, ordered)) as batches:
+        """The records in chunks; each chunk is checked before it is returned."""
+        with closing(reader.batches(erased, self._chunk, ordered)) as batches:
             for batch in batches:
                 if not checked(self.model, batch.rows):
                     break
                 yield batch.rows
             else:
                 return
-        raise self._refusal(reader, gone)
+        raise self._refusal(reader, erased)
 
-    def _refusal(self, reader: Reader, gone: frozenset[str]) -> UnweaveError:
+    def _refusal(self, reader: Reader, erased: frozenset[str]) -> UnweaveError:
         changing = f"agent {self.agent!r}: the data change while they are read"
-        return refusal(reader, self._wanted, gone, self._chunk) or DataError(changing)
+        return refusal(reader, self._selection, erased, self._chunk) or DataError(changing)
 
 
 def check_records(agent: str, n: int, least: int = MIN_RECORDS) -> None:
@@ -302,5 +303,5 @@ def check_records(agent: str, n: int, least: int = MIN_RECORDS) -> None:
 
 
 def _plain(text: str) -> bool:
-    """Whether a text can be in a file at all: escaped bytes of a command line cannot."""
+    """Whether a file can contain the text. Escaped bytes of a command line cannot occur there."""
     return not any("\ud800" <= c <= "\udfff" for c in text)

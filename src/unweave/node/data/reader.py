@@ -1,4 +1,4 @@
-"""Records on their way from a source to a model, in batches."""
+"""The interface of readers, which give the records of a source in batches, and its shared parts."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = [
     "Batch",
     "Batches",
     "Reader",
+    "Selection",
     "Sums",
-    "Wanted",
     "batched_sums",
     "checked",
     "mended",
@@ -36,19 +36,19 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-# Why a cell is not a number; as floats, because they travel beside numbers.
+# Why a cell is not a number. Floats, because they share an array with numbers.
 FINE, MISSING, NO_NUMBER, TOO_LARGE, COMMA = 0.0, 1.0, 2.0, 3.0, 4.0
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is read: the model's columns, what they are called in the source, and the key."""
+class Selection:
+    """The columns that a reader returns: the model's columns, by their names in the source."""
 
     agent: str
     model: Model
-    names: tuple[str, ...]  # in the source, one for each of model.schema
+    names: tuple[str, ...]  # in the source, one for each column of model.schema
     key: str | None
-    binary: tuple[bool, ...] = field(init=False)  # which of them may say true and false
+    binary: tuple[bool, ...] = field(init=False)  # columns that may contain true and false
 
     def __post_init__(self) -> None:
         binary = tuple(column.binary for column in self.model.schema)
@@ -56,8 +56,8 @@ class Wanted:
 
 
 class Sums(NamedTuple):
-    """The number of records, the sums of their statistics in grid units, and what rounding has
-    added to these (not in grid units)."""
+    """The number of records, the sums of their statistics in grid units, and the rounding error of
+    these sums (not in grid units)."""
 
     n: int
     units: list[int]
@@ -66,10 +66,10 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """Some records: `rows` [n, C] with NaN where a cell is no number.
+    """Some records: `rows` [n, C] with NaN where a cell is not a number.
 
-    `numbers` counts records from 1 within `place`, and `faults` [n, C] says why a cell is no
-    number; both are None where only sums are asked for.
+    `numbers` counts records from 1 within `place`. `faults` [n, C] holds the reason why a cell is
+    not a number. Both are None if the caller needs only sums.
     """
 
     rows: Floats
@@ -83,21 +83,21 @@ Batches = Generator[Batch]
 
 
 class Reader(Protocol):
-    """An open source. `gone` are canonical keys: their records do not exist any more."""
+    """An open source. Methods skip the records whose canonical key is in `erased`."""
 
-    def batches(self, gone: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
-        """All records, if `ordered` as the source has them; numbers and faults may be left out."""
+    def batches(self, erased: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
+        """All records, in the order of the source if `ordered`; may omit numbers and faults."""
 
-    def told(self, gone: frozenset[str], chunk: int) -> Batches:
-        """All records with numbers and faults, to tell what is wrong with them."""
+    def told(self, erased: frozenset[str], chunk: int) -> Batches:
+        """All records with numbers and faults, for an error message."""
 
-    def sums(self, model: ConjugateModel, gone: frozenset[str], chunk: int) -> Sums | None:
-        """None if a record is not sound; GridOverflow if one does not fit the grid."""
+    def sums(self, model: ConjugateModel, erased: frozenset[str], chunk: int) -> Sums | None:
+        """None if a record is invalid; GridOverflow if a record does not fit the grid."""
 
-    def count(self, gone: frozenset[str]) -> int:
-        """How many records there are."""
+    def count(self, erased: frozenset[str]) -> int:
+        """The number of records."""
 
-    def extremes(self, gone: frozenset[str]) -> Extremes:
+    def extremes(self, erased: frozenset[str]) -> Extremes:
         """The smallest and the largest number of every column; empty without records."""
 
     def committed(self, dropped: frozenset[bytes], secret: bytes) -> frozenset[str]:
@@ -107,15 +107,15 @@ class Reader(Protocol):
         """The canonical keys among `keys` that the source has."""
 
     def named(self) -> tuple[int, int]:
-        """How many records have no key (or an empty one), and how many repeat another's."""
+        """How many records have no key (or an empty one), and how many repeat a key."""
 
 
 def batched_sums(
-    reader: Reader, model: ConjugateModel, gone: frozenset[str], chunk: int
+    reader: Reader, model: ConjugateModel, erased: frozenset[str], chunk: int
 ) -> Sums | None:
-    """`Reader.sums` where the engine has none of its own."""
+    """`Reader.sums` for engines and models without sums in SQL."""
     n, units, added = 0, [0] * model.grid.dim, np.zeros(model.grid.dim)
-    with closing(reader.batches(gone, chunk)) as batches:
+    with closing(reader.batches(erased, chunk)) as batches:
         for batch in batches:
             if not checked(model, batch.rows):
                 return None
@@ -126,21 +126,21 @@ def batched_sums(
 
 
 def mended(
-    reader: Reader, model: ConjugateModel, gone: frozenset[str], chunk: int, share: float = 1.0
+    reader: Reader, model: ConjugateModel, erased: frozenset[str], chunk: int, share: float = 1.0
 ) -> str:
-    """The center and scale with which the model would learn these records as they are."""
+    """The fix for an error: the center and scale with which the grid can hold these records."""
 
     def measure(candidate: ConjugateModel) -> Measured:
-        sums = reader.sums(candidate, gone, chunk)
-        if sums is None:  # they change while they are read
+        sums = reader.sums(candidate, erased, chunk)
+        if sums is None:  # the files change while they are read
             raise GridOverflow("no sums")
         return weighted(candidate, *sums)
 
-    return remedy(model, measure, reader.extremes(gone), share)
+    return remedy(model, measure, reader.extremes(erased), share)
 
 
 def checked(model: Model, rows: Floats) -> bool:
-    """Whether a model can use these records as they are."""
+    """Whether all records are valid for the model."""
     if not np.isfinite(rows).all():
         return False
     for j, column in enumerate(model.schema):
@@ -151,17 +151,17 @@ def checked(model: Model, rows: Floats) -> bool:
 
 
 def missing_column(
-    wanted: Wanted, name: str, place: str, found: Sequence[str], mark: str | None = None
+    selection: Selection, name: str, place: str, found: Sequence[str], mark: str | None = None
 ) -> DataError:
-    """`mark` is what seems to separate the names, if that is not what they were split at."""
-    for column, source in zip(wanted.model.schema, wanted.names, strict=True):
+    """The error for a column that is not in the source; `mark` is the probable delimiter."""
+    for column, source in zip(selection.model.schema, selection.names, strict=True):
         if source == name:
             role = f"the model's {column.name!r}, {column.expects}"
             break
     else:
         role = "the key of its records"
     problem = (
-        f"agent {wanted.agent!r}, {place}: column {name!r} ({role}) is missing; its columns are "
+        f"agent {selection.agent!r}, {place}: column {name!r} ({role}) is missing; its columns are "
         f"{listed(map(repr, found), 12)}"
     )
     if mark is not None:

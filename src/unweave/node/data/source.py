@@ -1,10 +1,10 @@
-"""Where an agent's private records are: the `[data]` table of agent.toml.
+"""The source of an agent's private records: the `[data]` table of agent.toml.
 
     [data]
     path = "visits/*.parquet"        # CSV, Parquet or JSON files, or
     database = "clinic.duckdb"       # a DuckDB or SQLite file, with
     sql = "SELECT age, dose FROM visits"
-    key = "patient"                  # names records, so that single ones can be erased
+    key = "patient"                  # identifies records, for the erasure of single records
     columns = { x = "dose" }         # the model's column x is called dose here
     delimiter = ";"                  # CSV: between the fields
     decimal = ","                    # CSV: 1,5 is one and a half
@@ -40,7 +40,7 @@ _FORMATS: dict[str, FileFormat] = {
 }
 _WILD = frozenset("*?[")
 _SQLITE = b"SQLite format 3\0"
-# What a database keeps beside its file: changes that have not reached it yet.
+# Files beside a database file, with changes that are not in the database file yet.
 _JOURNALS = ("-wal", ".wal")
 
 
@@ -66,13 +66,13 @@ class DataSource(BaseModel):
         return self
 
     def column(self, name: str) -> str:
-        """What the model's column `name` is called in the source."""
+        """The name of the model's column `name` in the source."""
         return self.columns.get(name, name)
 
     def files(self, folder: Path, agent: str) -> tuple[Path, ...]:
         """The files of the source, in the order of their names."""
         place = self.path if self.path is not None else self.database
-        assert place is not None  # one of them is set, by validation
+        assert place is not None  # validation has ensured that one of them is set
         folder = folder.absolute()
         inside = Path(os.path.relpath(place, folder) if os.path.isabs(place) else place)
         if ".." in inside.parts:
@@ -93,7 +93,7 @@ class DataSource(BaseModel):
         return found
 
     def fingerprint(self, folder: Path, agent: str) -> str:
-        """Changes when a file does: a digest of names, sizes and times, without reading them."""
+        """A digest of the files' names, sizes and times; it changes when a file changes."""
         digest = hashlib.sha256(self.model_dump_json().encode())
         for file in self.files(folder, agent):
             beside = [file]
@@ -110,7 +110,7 @@ class DataSource(BaseModel):
 
 
 def format_of(file: Path, agent: str) -> FileFormat:
-    """By the file's ending; `.gz` may follow it (Parquet compresses by itself)."""
+    """The format of a file by its ending, which `.gz` may follow (Parquet compresses itself)."""
     suffixes = [s.lower() for s in file.suffixes]
     if suffixes and suffixes[-1] == ".gz":
         suffixes.pop()
@@ -125,7 +125,7 @@ def format_of(file: Path, agent: str) -> FileFormat:
 
 
 def is_sqlite(file: Path, agent: str) -> bool:
-    """Tell SQLite from DuckDB by the file's first bytes."""
+    """Whether a database file is SQLite (else DuckDB), by its first bytes."""
     try:
         with file.open("rb") as stream:
             start = stream.read(16)

@@ -1,6 +1,6 @@
-"""SQLite as a reader: DuckDB's own reader of SQLite files is an extension that must be downloaded.
+"""The reader of SQLite files. (DuckDB reads SQLite only with an extension from the network.)
 
-The file is opened read-only, and the query may select and call functions: nothing else.
+The file is opened read-only. The query may only select rows and call functions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from unweave.node.data.reader import (
     TOO_LARGE,
     Batch,
     Batches,
-    Wanted,
+    Selection,
     batched_sums,
     missing_column,
 )
@@ -45,12 +45,12 @@ _ROWS = 1 << 14
 
 
 @contextmanager
-def open_sqlite(file: Path, sql: str, wanted: Wanted) -> Iterator[SqliteReader]:
+def open_sqlite(file: Path, sql: str, selection: Selection) -> Iterator[SqliteReader]:
     """A reader of `sql` on one SQLite file until the block ends."""
     try:
         opened = sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)
     except sqlite3.Error:
-        raise DataError(f"agent {wanted.agent!r}: {file.name} cannot be opened") from None
+        raise DataError(f"agent {selection.agent!r}: {file.name} cannot be opened") from None
     with closing(opened) as connection:
         try:
             tables = connection.execute(
@@ -58,9 +58,11 @@ def open_sqlite(file: Path, sql: str, wanted: Wanted) -> Iterator[SqliteReader]:
                 "AND name NOT LIKE 'sqlite_%' ORDER BY name"
             ).fetchall()
         except sqlite3.Error:
-            raise DataError(f"agent {wanted.agent!r}: {file.name} is damaged, or in use") from None
+            raise DataError(
+                f"agent {selection.agent!r}: {file.name} is damaged, or in use"
+            ) from None
         connection.set_authorizer(_authorize)
-        yield SqliteReader(connection, sql, wanted, [name for (name,) in tables])
+        yield SqliteReader(connection, sql, selection, [name for (name,) in tables])
 
 
 def _authorize(action: int, first: str | None, second: str | None, *_: object) -> int:
@@ -70,13 +72,13 @@ def _authorize(action: int, first: str | None, second: str | None, *_: object) -
 
 
 class SqliteReader:
-    """Reads the result of a query; see `Reader`. Sums are made in batches."""
+    """Reads the result of a query; see `Reader`. Sums are computed in batches."""
 
     def __init__(
-        self, connection: sqlite3.Connection, sql: str, wanted: Wanted, tables: Sequence[str]
+        self, connection: sqlite3.Connection, sql: str, selection: Selection, tables: Sequence[str]
     ) -> None:
         self._connection = connection
-        self._wanted = wanted
+        self._selection = selection
         text = sql.strip().rstrip(";")
         self._query = f"SELECT * FROM (\n{text}\n)"
         try:
@@ -90,22 +92,23 @@ class SqliteReader:
                 else "is not one SELECT statement that fits the database"
             )
             raise DataError(
-                f"agent {wanted.agent!r}: sql {why}; its tables are {listed(map(repr, tables), 12)}"
+                f"agent {selection.agent!r}: sql {why}; its tables are "
+                f"{listed(map(repr, tables), 12)}"
             ) from None
-        for name in (*wanted.names, *([wanted.key] if wanted.key else [])):
+        for name in (*selection.names, *([selection.key] if selection.key else [])):
             if name not in names:
-                raise missing_column(wanted, name, _PLACE, names)
-        self._cells = list(zip(map(names.index, wanted.names), wanted.binary, strict=True))
-        self._key = names.index(wanted.key) if wanted.key else None
+                raise missing_column(selection, name, _PLACE, names)
+        self._cells = list(zip(map(names.index, selection.names), selection.binary, strict=True))
+        self._key = names.index(selection.key) if selection.key else None
 
-    def batches(self, gone: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
+    def batches(self, erased: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
         number = 0
         for rows in self._fetched(chunk):
             numbers = np.arange(number + 1, number + 1 + len(rows), dtype=np.float64)
             number += len(rows)
-            if gone:
-                left = [i for i, row in enumerate(rows) if self._canonical(row) not in gone]
-                rows, numbers = [rows[i] for i in left], numbers[left]
+            if erased:
+                remaining = [i for i, row in enumerate(rows) if self._canonical(row) not in erased]
+                rows, numbers = [rows[i] for i in remaining], numbers[remaining]
             cells = [_cell(row[j], binary) for row in rows for j, binary in self._cells]
             both = np.array(cells, dtype=np.float64).reshape(len(rows), len(self._cells), 2)
             yield Batch(np.ascontiguousarray(both[..., 0]), _PLACE, numbers, both[..., 1])
@@ -114,17 +117,17 @@ class SqliteReader:
 
     sums = batched_sums
 
-    def count(self, gone: frozenset[str]) -> int:
-        if not gone:
+    def count(self, erased: frozenset[str]) -> int:
+        if not erased:
             return int(self._one(f"SELECT COUNT(*) FROM ({self._query})"))
         return sum(
-            self._canonical(row) not in gone for rows in self._fetched(_ROWS) for row in rows
+            self._canonical(row) not in erased for rows in self._fetched(_ROWS) for row in rows
         )
 
-    def extremes(self, gone: frozenset[str]) -> Extremes:
+    def extremes(self, erased: frozenset[str]) -> Extremes:
         found = [
             (batch.rows.min(axis=0), batch.rows.max(axis=0))
-            for batch in self.batches(gone, _ROWS)
+            for batch in self.batches(erased, _ROWS)
             if len(batch.rows)
         ]
         if not found:
@@ -166,13 +169,13 @@ class SqliteReader:
         try:
             yield
         except sqlite3.Error:
-            raise DataError(f"agent {self._wanted.agent!r}: sql failed while it ran") from None
+            raise DataError(f"agent {self._selection.agent!r}: sql failed while it ran") from None
 
 
 def _cell(value: object, binary: bool) -> tuple[float, float]:
-    """(number, why it is none)."""
-    if binary and isinstance(value, str) and (said := truth(value)) is not None:
-        return said, FINE
+    """(number, reason why the value is not a number)."""
+    if binary and isinstance(value, str) and (number := truth(value)) is not None:
+        return number, FINE
     if isinstance(value, float):
         return value, FINE
     if isinstance(value, int):

@@ -1,9 +1,10 @@
-"""Which data the stored factor was computed from: so that new rows count, also those that were
-added while the agent was down.
+"""Compares the data files with the data that the stored factor was computed from.
 
-The file `data.seen` holds the files' fingerprint and the store's data version that belongs to it.
-It is written after the store: at worst the same data travel twice, as a new revision with the same
-units. A store that is older than the file (a restored backup) has another version: look again.
+The comparison also finds rows that were added while the agent was stopped. The file `data.seen`
+holds the fingerprint of the data files and the data version of the store at that fingerprint. The
+agent writes the store first and `data.seen` second. After a crash between the two writes, the agent
+sends the same data again, as a new revision with the same units. A store that was restored from a
+backup has another data version, so the agent reads the data again.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ from unweave.node.storage.atomic import write_atomic
 from unweave.protocol.events import DataChanged
 from unweave.protocol.state import State
 
-__all__ = ["Freshness", "admit"]
+__all__ = ["DataWatch", "admit"]
 
 
 T = TypeVar("T")
 
 
 def admit(data: PrivateData, least: int, state: State | None) -> int:
-    """The number of records that are left, all sound; DataError if they may not be used.
+    """The number of remaining records, all valid; DataError if the agent may not use them.
 
-    `least` protects the first contribution. From then on neighbours see every change as a
-    difference, so a minimum would hide nothing any more: it would only keep rows in the posterior
-    that were erased, or taken out of the file.
+    `least` applies to the first contribution only. After it, neighbours see every change as a
+    difference, so a minimum protects nothing. It would only keep erased or deleted rows in the
+    posterior.
     """
     if state is None or not (state.own.counter or state.own.dropped):
         return data.admit(least)
     return data.check(state.own.dropped)
 
 
-class Freshness:
-    """Compares the data with what the agent has learned from."""
+class DataWatch:
+    """Detects changed data files and starts a new revision of the agent's factor."""
 
     def __init__(self, node: AgentDriver, data: PrivateData) -> None:
         self.node = node
@@ -54,35 +55,41 @@ class Freshness:
         self._refused = ""
 
     async def begin(self) -> bool:
-        """At the start: whether rows came or went since the store was written. A stored factor that
-        is not what the same data give now is learned anew, and said."""
+        """Whether the data changed since the store was written; called once, at the start.
+
+        If the data did not change but give another factor than the stored one, the agent logs an
+        error and computes its factor again.
+        """
         state = self.node.state
         if state is not None and state.own.current is None and not state.own.detached:
-            async with self._lock:  # nothing was learned yet: whatever is there is new
+            async with self._lock:  # no factor exists yet: the first one will use these data
                 self._write(self.data.fingerprint(), state.own.data)
             return False
         changed = await self.look()
         if not changed:
-            await self._compare()
+            await self._compare_factor()
         return changed
 
-    async def _compare(self) -> None:
-        """A conjugate factor is a function of the records, and the look at the start has computed
-        it already. The store is sealed, but whoever holds the agent's key could write another."""
+    async def _compare_factor(self) -> None:
+        """Compare the stored conjugate factor with the factor of the records.
+
+        A conjugate factor is a function of the records. The store has a MAC, but a person with the
+        agent's key could write another factor with a valid MAC.
+        """
         state = self.node.state
         current = None if state is None or state.own.detached else state.own.current
         if state is None or current is None or not isinstance(self.data.model, ConjugateModel):
             return
         if (current.rows, current.data) != (state.own.rows, state.own.data):
-            return  # it will be learned anew
+            return  # the agent computes this factor again anyway
         loop = asyncio.get_running_loop()
         async with self._lock:
-            with contextlib.suppress(UnweaveError):  # data that cannot be read now change nothing
+            with contextlib.suppress(UnweaveError):  # unreadable data: keep the factor
                 units = await loop.run_in_executor(None, self.data.factor, state.own.dropped)
-                found = await loop.run_in_executor(None, self.data.fingerprint)
+                fingerprint = await loop.run_in_executor(None, self.data.fingerprint)
                 if (
                     np.array_equal(units, current.units)
-                    or self._read() != f"{found} {state.own.data}"
+                    or self._read() != f"{fingerprint} {state.own.data}"
                 ):
                     return
                 self.node.log.error(
@@ -90,39 +97,41 @@ class Freshness:
                     look_at="who can write to this folder and read key.pem; `unweave audit`",
                 )
                 await self.node.tell(DataChanged(time.monotonic()))
-                self._write(found, state.own.data + 1)
+                self._write(fingerprint, state.own.data + 1)
 
     async def look(self, *, anew: bool = True) -> bool:
-        """If the data have changed, and are sound, let them travel as a new revision. Data that
-        were refused are read again only if they changed since, or `anew`."""
+        """Start a new revision if the data changed and are valid; True if it was started.
+
+        Refused data are read again only if they changed after the refusal, or if `anew` is set.
+        """
         async with self._lock:
             state = self.node.state
             if state is None:
                 raise NotReady(f"{self.node.folder.config.name} is starting: try again")
             if state.own.detached:
                 return False  # the link to the data is erased
-            found = await self._try(self.data.fingerprint)
-            # Data that were away are looked at anew though they came back as they were: whoever
-            # asked for them meanwhile was told that there are none.
-            away = self.node.data_problem is not None or (anew and state.own.current is None)
-            if self._read() == f"{found} {state.own.data}" and not away:
+            fingerprint = await self._in_thread(self.data.fingerprint)
+            # Data that were unreadable and came back unchanged still need a new revision: a
+            # computation in the meantime found no data.
+            unavailable = self.node.data_problem is not None or (anew and state.own.current is None)
+            if self._read() == f"{fingerprint} {state.own.data}" and not unavailable:
                 return False
-            this = f"{found} {state.own.data} {len(state.own.dropped)}"
-            if this == self._refused and not anew:
+            attempt = f"{fingerprint} {state.own.data} {len(state.own.dropped)}"
+            if attempt == self._refused and not anew:
                 return False
             least = self.node.folder.config.min_records
-            self._refused = this
-            await self._try(admit, self.data, least, state)
+            self._refused = attempt
+            await self._in_thread(admit, self.data, least, state)
             self._refused = ""
             self.node.data_problem = None
             await self.node.tell(DataChanged(time.monotonic()))
-            self._write(found, state.own.data + 1)
+            self._write(fingerprint, state.own.data + 1)
             return True
 
-    async def _try(self, work: Callable[..., T], *about: object) -> T:
-        """On another thread; what is wrong with the data is remembered for whoever asks."""
+    async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
+        """Run `work` on another thread; store an error of the data in `node.data_problem`."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(None, work, *about)
+            return await asyncio.get_running_loop().run_in_executor(None, work, *arguments)
         except UnweaveError as error:
             self.node.data_problem = str(error)
             raise
