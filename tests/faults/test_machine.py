@@ -54,7 +54,9 @@ class Machine(RuleBasedStateMachine):
         forget=st.sampled_from(["seek", "walk"]),
         compact_after=st.sampled_from([1, 2, 32]),
     )
-    def begin(self, graph: str, conjugate: bool, schedule: str, forget: str, compact_after: int) -> None:
+    def begin(
+        self, graph: str, conjugate: bool, schedule: str, forget: str, compact_after: int
+    ) -> None:
         size, edges = GRAPHS[graph]
         self.wire = Wire(
             size,
