@@ -63,7 +63,7 @@ WRONG = {
     ("forget", "{net}", "a1", "--timeout", "nan"): "above 0",
     ("audit", "{net}", "--timeout", "-1"): "above 0",
     ("posterior", "{net}", "--wait", "-1"): "--wait -1",
-    ("up", "{net}", "--until", "never"): "choose forever, ready or rest",
+    ("up", "{net}", "--until", "never"): "choose forever, ready or parked",
     ("up", "{net}", "--timeout", "0"): "above 0",
     ("vote", "{net}", "a1"): "name the folder of your agent",
     ("vote", "{net}/agents/a1", "a2", "--request", "zz"): "give the 32 hexadecimal digits",

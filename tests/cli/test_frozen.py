@@ -41,7 +41,7 @@ def test_a_frozen_agent(unweave, tmp_path, monkeypatch):
         assert (report["agreed"], report["known_to"]) == (False, [holder])
         assert len(report["stamp"]) == 5  # of the token: the order does not tell which is newer
         text = unweave("posterior", net.root).out
-        assert f"known to {holder}: the newest" in text
+        assert f"{holder}: this sum, the newest" in text
         assert old[:12] in text
         assert wake in text
         assert unweave("posterior", net.root, "--wait", "1").code == 0

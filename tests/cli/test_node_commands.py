@@ -61,12 +61,12 @@ def test_init_and_check(tmp_path, table):
     other = unweave("init", tmp_path / "other", "--agents", "north,east", "--json")
     assert set(other.json["agents"]) == {"north", "east"}
     wrong = {
-        ("--column", "z=ill"): "its columns are x",
+        ("--column", "z=ill"): "choose from x",
         ("--hosts", "h:1"): "give one for each",
         ("--model", "beta-bernouli"): "did you mean",
         ("--graph", "rong"): "graph",
         ("--data", tmp_path / "none.csv"): "no such file",
-        ("--set", "a"): "expected name=value",
+        ("--set", "a"): "write name=value",
     }
     for words, said in wrong.items():
         refused = unweave("init", tmp_path / "wrong", "--agents", "5", *words)
@@ -92,7 +92,7 @@ def test_check_names_each_problem(tmp_path, table):
     assert found.code == 1
     problems = {(c["agent"], c["what"]): c["problem"] for c in found.json["checks"] if c["problem"]}
     assert "others can read" in problems["a1", "key"]
-    assert "something else listens" in problems["a1", "address"]
+    assert "another process listens there" in problems["a1", "address"]
     assert "line 3" in problems["a2", "data"]
     assert "differs" in problems["a3", "same manifest"]
     text = unweave("check", net)
@@ -250,7 +250,7 @@ def _day(net: Path, a1: Path, tmp_path: Path) -> None:
     refused = unweave("forget", net, owner.name, "--records", keys)
     assert refused.code == 2
     assert "1 of 2 keys" in refused.err
-    assert "--missing-ok erases them for good" in refused.err
+    assert "do not hold any more, use --missing-ok" in refused.err
     for key in ("p1", "p2"):
         home = next(h for h in (net / "agents").iterdir() if f"\n{key}," in
                     (h / "data.csv").read_text())  # fmt: skip
@@ -268,7 +268,7 @@ def _day(net: Path, a1: Path, tmp_path: Path) -> None:
     assert unweave("learn", owner).code == 0
     assert unweave("audit", net, "--json").json["digest"] == expected(net, {"p1", "p2", "nobody"})
     data.write_text(data.read_text().replace("nobody,1\n", ""))
-    assert "name them by --records" in unweave("forget", owner, "--missing-ok").err
+    assert "--missing-ok needs --records" in unweave("forget", owner, "--missing-ok").err
     verified = unweave("verify", tmp_path / "p2.json", "--network", net / "network.toml", "--json")
     assert len(verified.json["erasures"]) == 2
 
@@ -296,7 +296,7 @@ def test_gone_for_good(tmp_path):
         time.sleep(6.0)  # at rest nobody says anything: its neighbours have to ask
         living = unweave("forget", net.root, "a4", "--gone", "--timeout", "2")
         assert living.code == 1
-        assert "it is not gone" in living.err or "of 3 votes" in living.err
+        assert "it has not departed" in living.err or "of 3 votes" in living.err
         net.kill("a4")
         time.sleep(6.0)  # heard until now: the votes wait as long as the timeouts says
 
@@ -404,6 +404,6 @@ def test_learn_names_who_does_not_answer(tmp_path, monkeypatch):
         late = unweave("learn", net.folder("a3"), "--timeout", "1")
         assert late.code == 1
         assert "a3: did not answer within 1 s: its process is stopped" in late.out
-        assert "will look when it can (--timeout waits longer)" in late.out
+        assert "the request was sent, and is carried out later" in late.out
         net.thaw("a3")
     assert unweave("learn", net.root, "--timeout", "0").code == 2

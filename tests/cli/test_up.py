@@ -69,9 +69,10 @@ def test_a_trial_says_that_its_agents_are_stopped(unweave, tmp_path):
     table.write_text("id,x\n" + "".join(f"p{k},{k % 2}\n" for k in range(24)))
     made = unweave("init", net, "--agents", "2", "--graph", "path", "--data", table)
     assert made.code == 0, made.err
-    for until, said in (("ready", "All agents answered"), ("parked_stamp", "The token is parked")):
+    for until, said in (("ready", "All agents answered"), ("parked", "The token is parked")):
         done = unweave("up", net, "--until", until)
         assert done.code == 0, done.err
-        assert f"{said}. Stopped 2 agents; without --until {until} they go on.\n" in done.out
+        text = f"{said}. Stopped 2 agents; without --until {until} they continue to run.\n"
+        assert text in done.out
     done = unweave("up", net, "--until", "ready", "--json")
     assert done.json == {"ready": ["a1", "a2"], "stopped": True}

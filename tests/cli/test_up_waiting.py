@@ -22,9 +22,9 @@ def seen(found, down=(), troubles=()):
 def test_nobody_waits_for_one_who_is_gone():
     found = {"a1": known(), "a2": known()}
     assert missing(seen(found, ["a3"])) == ""
-    assert missing(seen({**found, "a3": known(resting=None)})) == ""
-    assert missing(seen({**found, "a2": known(resting=None)}, ["a3"])) == "a2"
-    assert missing(seen({"a1": known(left=[]), "a2": known(left=[])}, ["a3"])) == "a3"
+    assert missing(seen({**found, "a3": known(parked=None)})) == ""
+    assert missing(seen({**found, "a2": known(parked=None)}, ["a3"])) == "a2"
+    assert missing(seen({"a1": known(departed=[]), "a2": known(departed=[])}, ["a3"])) == "a3"
 
 
 def test_who_is_elsewhere_is_named_and_counts():
@@ -37,11 +37,11 @@ def test_who_is_elsewhere_is_named_and_counts():
     )
     assert "on another machine, not included or not heard: a3" in line(seen(two))
     silent = {"others": {"a3": {"neighbour": True, "heard_seconds_ago": None}}, "departed": []}
-    two = {name: known(**silent, resting=None) for name in ("a1", "a2")}
+    two = {name: known(**silent, parked=None) for name in ("a1", "a2")}
     assert missing(seen(two)) == "a3"
-    rested = {name: known(left=[], attested=2) for name in ("a1", "a2")}
+    rested = {name: known(departed=[], attested=2) for name in ("a1", "a2")}
     assert missing(seen(rested)) == "a1, a2"  # two of three have attested: that is no rest
-    rested = {name: known(left=[], attested=3) for name in ("a1", "a2")}
+    rested = {name: known(departed=[], attested=3) for name in ("a1", "a2")}
     assert missing(seen(rested)) == ""
 
 
@@ -56,7 +56,7 @@ WHY = "component c leaves the grid"
 
 
 def look(**changes):
-    return known(left=[], attested=3, included=["a1", "a2", "a3"], digest="d" * 64) | changes
+    return known(departed=[], attested=3, included=["a1", "a2", "a3"], digest="d" * 64) | changes
 
 
 def test_a_line_says_what_is_the_case():
@@ -66,9 +66,9 @@ def test_a_line_says_what_is_the_case():
     said = line(seen(two, ["a3"]))
     assert said == "2 agents answer, 3 included, parked with dddddddddddd; down: a3"
     assert line(seen({}, ["a1", "a2"])) == "no agent answers; down: a1, a2"
-    gone = {name: look(left=["a3"]) for name in ("a1", "a2")}
+    gone = {name: look(departed=["a3"]) for name in ("a1", "a2")}
     assert line(seen(gone, ["a3"])).endswith("dddd; departed: a3")
-    walking = three | {"a2": look(resting=None)}
+    walking = three | {"a2": look(parked=None)}
     assert line(seen(walking)) == "3 agents answer, 3 included, learning"
 
 
