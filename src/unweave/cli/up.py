@@ -25,7 +25,7 @@ def up(
         typer.Option(
             "--until",
             help="forever; or stop all agents when they are ready (all answer) or the token is at "
-            "rest (learned and attested).",
+            "parked (learned and attested).",
         ),
     ] = "forever",
     timeout: Annotated[
