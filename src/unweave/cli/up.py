@@ -24,7 +24,7 @@ def up(
         str,
         typer.Option(
             "--until",
-            help="forever; or stop all agents when they are ready (all answer) or the token is at "
+            help="forever; or stop all agents when they are ready (all answer) or the token is "
             "parked (learned and attested).",
         ),
     ] = "forever",
