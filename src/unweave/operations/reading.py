@@ -138,7 +138,7 @@ def _forbidden(
     shown = _Shown(
         frozenset(of(name) for name in report["included"]),
         {of(name): Tomb(_ids(ids)) for name, ids in erasures["carried_out"].items()},
-        _ids(erasures["carried_out_generation"]),
+        _ids(erasures["carried_out_retrain_epoch"]),
     )
     return any(
         dead(
