@@ -171,7 +171,7 @@ def _wait_parked(folder: Path, agents: Supervisor, wanted: set[str]) -> str:
         if (
             len(found) == len(agents.children)
             and len(digests) == 1
-            and all(s.get("resting") and set(s["included"]) == wanted for s in found.values())
+            and all(s.get("parked") and set(s["included"]) == wanted for s in found.values())
         ):
             return str(digests.pop())
     phases = ", ".join(f"{name} {s['phase']}" for name, s in found.items()) or "no agent answers"
