@@ -66,7 +66,7 @@ def test_the_smallest_install_verifies_certificates_and_learns(tmp_path):
     assert re.fullmatch(r"unweave \d+\.\d+\.\d+\n", run(unweave, "--version", cwd=tmp_path))
     network = ("--network", str(VECTORS / "network.toml"))
     good = VECTORS / "certificate.json"
-    assert "The certificate holds" in run(unweave, "verify", str(good), *network, cwd=tmp_path)
+    assert "The certificate is valid" in run(unweave, "verify", str(good), *network, cwd=tmp_path)
     altered = tmp_path / "altered.json"
     altered.write_text(good.read_text().replace('"sig":"MEUC', '"sig":"MEQC', 1))
     assert altered.read_text() != good.read_text()

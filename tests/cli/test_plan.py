@@ -141,7 +141,7 @@ def test_help_has_examples(run):
         (["--graph", "erdos-renyi", "--agents", "50", "--p", "0.001"], "would do"),
         (["--graph", "ring", "--agents", "5", "--replicas", "1"], "at least 2"),
         (["--edges", "nowhere.csv"], "nowhere.csv: cannot read"),
-        (["--edges", "pieces.csv"], "{a, b} {c, d}"),
+        (["--edges", "pieces.csv"], "{a, b}, {c, d}"),
         (["--edges", "pair.csv", "--agents", "3"], "pair.csv has 2 agents"),
         (["--edges", "pair.csv", "--graph", "ring"], "two graphs"),
         (["--graph", "ring", "--agents", "many"], "integer"),

@@ -189,7 +189,7 @@ def remedy(model: Model, measure: Measure, extremes: Extremes, share: float = 1.
         try:
             if rounding_problem(candidate, measure(candidate), share) is None:
                 return _written(candidate)
-        except GridOverflow:
+        except OverflowError:  # of the grid, or of float64 in the user's units
             pass
     return "no power of ten as scale does: state center and scale by hand, or more or fewer bits"
 
