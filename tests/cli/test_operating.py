@@ -95,7 +95,7 @@ def test_who_is_gone_is_not_down(run):
     del answers["a5"]
     done = run("status", answers, "--json")
     assert done.code == 1
-    assert (done.json["down"], done.json["gone"]) == (["a5"], ["a4"])
+    assert (done.json["down"], done.json["departed"]) == (["a5"], ["a4"])
 
 
 def test_one_bad_shard_does_not_hide_the_others(run):

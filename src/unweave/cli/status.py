@@ -40,7 +40,7 @@ def status(
         gone = [name for name in agents.down if name in departed]
         down = [name for name in agents.down if name not in departed]
     if json:
-        emit_json({"agents": found, "down": down, "gone": gone})
+        emit_json({"agents": found, "down": down, "departed": gone})
     else:
         places = _places(agents.folders, found)
         console.print(status_table(found, agents.down, places))

@@ -175,7 +175,7 @@ class FaultRun:
             "seed": self.seed,
             "hops": self.hops,
             "hops_asked": self.hops_asked,
-            "hops_in_bad_weather": self.hops_with_faults,
+            "hops_with_faults": self.hops_with_faults,
             "notes": list(self.notes),
             "events": self.world.events,
             "epochs": dict(Counter(self.checker.opened)),
