@@ -119,7 +119,7 @@ def test_what_is_not_stated_is_standard_in_scaled_units():
     ("make", "message"),
     [
         (lambda: NormalUnknown(scale={"y": 1}), "scale names 'y', which is no column"),
-        (lambda: NormalUnknown(scale={"x": 0}), "must be above 0"),
+        (lambda: NormalUnknown(scale={"x": 0}), "from 1e-100 to 1e100"),
         (lambda: NormalUnknown(scale=3), "expected numbers by name"),
         (lambda: NormalUnknown(center={"x": "a"}), r"center\[x\] = 'a'"),
         (lambda: GammaExponential(center={"x": 1}), "cannot have a center"),
@@ -138,3 +138,9 @@ def test_posteriors_in_different_units_are_not_compared():
     one, two = NormalUnknown(), NormalUnknown(scale={"x": 10})
     with pytest.raises(ConfigError, match="different center or scale"):
         learned(one, rows).kl(learned(two, rows))
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, 1e-101, 1e101, 1e300])
+def test_a_scale_whose_products_could_overflow_is_refused(scale):
+    with pytest.raises(ConfigError, match="scale of 'x'"):
+        NormalUnknown(scale={"x": scale})

@@ -84,8 +84,10 @@ class Scaled(Model):
                 f"{self.name}: {setting} names {name!r}, which is no column; its columns are "
                 f"{', '.join(self.columns)}"
             )
-        if setting == "scale" and not value > 0:
-            raise ConfigError(f"{self.name}: scale of {name!r} is {value:g}: must be above 0")
+        if setting == "scale" and not 1e-100 <= value <= 1e100:  # products of scales stay finite
+            raise ConfigError(
+                f"{self.name}: scale of {name!r} is {value:g}. Fix: choose one from 1e-100 to 1e100"
+            )
         if setting == "center" and value != 0 and not self.movable(name):
             raise ConfigError(
                 f"{self.name}: column {name!r} cannot have a center: the model needs its zero. "
