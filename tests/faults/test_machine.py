@@ -310,6 +310,6 @@ def test_model_and_system_agree() -> None:
 )
 def test_the_machine_finds_a_seeded_bug(name: str) -> None:
     bug = read_bug(Path(__file__).parent / "mutants" / f"{name}.toml")
-    generate = settings(_RUN, phases=[Phase.generate], max_examples=300, print_blob=False)
+    generate = settings(_RUN, phases=[Phase.generate], max_examples=3000, print_blob=False)
     with seeded(bug), pytest.raises((Violation, AssertionError)):
         run_state_machine_as_test(Machine, settings=generate)
