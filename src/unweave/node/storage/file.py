@@ -19,17 +19,27 @@ from unweave.errors import StoreError, WireError
 from unweave.node.storage.atomic import sync_directory
 from unweave.node.storage.integrity import BadMac
 from unweave.node.storage.rows import read_state
-from unweave.node.storage.schema import APPLICATION_ID, OLDEST, Migration, latest, migrate, version
+from unweave.node.storage.schema import (
+    APPLICATION_ID,
+    OLDEST,
+    Migration,
+    difference,
+    latest,
+    migrate,
+    version,
+)
 from unweave.protocol.state import State
 from unweave.protocol.terms import Terms
 
 __all__ = [
+    "check_schema",
     "claim",
     "connect",
     "create",
     "empty_log",
     "explained",
     "inspect",
+    "make_private",
     "release",
     "settle",
 ]
@@ -45,6 +55,11 @@ _ANEW = (
 _RESTORE = f"Fix: restore a backup of this agent, or {_ANEW}"
 _CHANGED = "is damaged, or was changed by something that does not hold this agent's key"
 _IN_USE = "in use by another agent. Fix: stop that agent, or give this one its own file"
+_FOREIGN = (
+    "by another program and may keep erased data. Fix: restore a backup of this agent, or delete "
+    "the file while the other agents run"
+)
+_SIDES = ("", "-wal", "-shm", "-journal")  # the files that SQLite opens
 _LOG_LIMIT = 4 * 2**20  # bytes that the write-ahead log keeps after a checkpoint
 
 
@@ -106,6 +121,7 @@ def inspect(
     """The state in the file; None: nothing was ever stored, or the file needs a migration. Refuses,
     and does not change, a file that is damaged, newer, of another program or agent, or that another
     process has changed."""
+    _check_files(path)
     if _inode(path) in _OPEN:
         raise StoreError(f"{path}: {_IN_USE}")
     with path.open("rb") as file:
@@ -126,6 +142,7 @@ def inspect(
                 f"{path}: written by an older unweave (schema {found}, this one reads from "
                 f"{OLDEST} on). Fix: {_ANEW}"
             )
+        check_schema(db, path, migrations)
         problem = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if problem != "ok":
             raise StoreError(f"{path}: damaged ({problem}). {_RESTORE}")
@@ -148,6 +165,7 @@ def _read_only(path: Path) -> Iterator[sqlite3.Connection]:
     made = [side for side in sides if not side.exists()]
     db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0)
     try:
+        _pragma(db, "trusted_schema", "OFF")
         yield db
     finally:
         db.close()
@@ -156,6 +174,36 @@ def _read_only(path: Path) -> Iterator[sqlite3.Connection]:
             # for writing meanwhile uses no index, and the lock of `db` would have refused it.
             if side.name.endswith("-shm") or (side.exists() and not side.stat().st_size):
                 side.unlink(missing_ok=True)
+
+
+def _check_files(path: Path) -> None:
+    """Refuse links: the log of a linked file would be written beside the link's target."""
+    for file in _files(path):
+        if file.is_symlink() or not file.is_file():
+            raise StoreError(
+                f"{file}: a link or a special file; a store is a file in its agent's folder. Fix: "
+                "stop the agent and move the file itself there"
+            )
+
+
+def _files(path: Path) -> list[Path]:
+    """The store and the files beside it, as far as there are any."""
+    files = [path.with_name(path.name + side) for side in _SIDES]
+    return [file for file in files if os.path.lexists(file)]
+
+
+def make_private(path: Path) -> None:
+    """Let nobody but the owner read the file, as after a copy; SQLite gives its log the same
+    mode."""
+    for file in _files(path):
+        if file.stat().st_mode & 0o077:
+            file.chmod(0o600)
+
+
+def check_schema(db: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
+    """StoreError unless the file has the tables that the migrations create, and nothing else."""
+    if (found := difference(db, migrations)) is not None:
+        raise StoreError(f"{path}: {found} {_FOREIGN}")
 
 
 def _check_owner(db: sqlite3.Connection, path: Path, terms: Terms, me: int) -> None:
@@ -224,7 +272,9 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def settle(db: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
-    """Migrate an intact file to the current version and empty its log."""
+    """Migrate an intact file to the current version and empty its log. The schema is checked again:
+    the lock is held only now."""
+    check_schema(db, path, migrations)
     if version(db) != latest(migrations):
         db.execute("BEGIN IMMEDIATE")
         try:

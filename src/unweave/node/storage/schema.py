@@ -5,14 +5,34 @@ further one leads to the next version. They run in one transaction. Older files 
 1.0 a format may change in ways that no migration can follow. `identity` has the same columns in
 every version, because it is read before the migrations run. A migration that changes the values of
 a row needs the agent's secret: each row has a MAC.
+
+MACs cover rows, not the schema. A trigger or an index that another program added would keep copies
+of what a commit deletes. So `difference` compares the schema of a file with what the migrations
+create: every table, index, trigger and view, and the SQL of each. (TEMP triggers and attached
+databases belong to one connection; no other process can add them to the agent's.) The SQL is
+compared as text, so a migration must not rename: how ALTER TABLE rewrites the text of a renamed
+table or column depends on SQLite's version.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "OLDEST", "Migration", "latest", "migrate", "version"]
+from unweave.text import visible
+
+__all__ = [
+    "APPLICATION_ID",
+    "MIGRATIONS",
+    "OLDEST",
+    "Migration",
+    "difference",
+    "latest",
+    "migrate",
+    "version",
+]
 
 
 APPLICATION_ID = 0x756E7776  # "unwv": SQLite's mark of the program that owns the file
@@ -105,3 +125,26 @@ def migrate(db: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
         for statement in migration:
             db.execute(statement)
     db.execute(f"PRAGMA user_version = {latest(migrations)}")
+
+
+def difference(db: sqlite3.Connection, migrations: Sequence[Migration]) -> str | None:
+    """What another program added to, changed in or removed from the file's schema; None: nothing.
+    Reads the schema alone, so nothing that was added runs."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as pattern:
+        migrate(pattern, migrations[: version(db) - OLDEST + 1])
+        wanted, found = _objects(pattern), _objects(db)
+    if added := found - wanted:
+        kind, name, table, _ = min(added, key=str)
+        there = any(one[:2] == (kind, name) for one in wanted)
+        on = "" if table == name else f" on {visible(table)}"
+        how = "was changed" if there else "was added"
+        return f"the {kind} {visible(name)}{on} {how}"
+    if removed := wanted - found:
+        kind, name, *_ = min(removed, key=str)
+        return f"the {kind} {name} was removed"
+    # Pages that auto_vacuum cuts off would keep their content on the disk.
+    return "auto_vacuum was set" if db.execute("PRAGMA auto_vacuum").fetchone()[0] else None
+
+
+def _objects(db: sqlite3.Connection) -> Counter[tuple[str, str, str, str | None]]:
+    return Counter(db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))

@@ -6,7 +6,8 @@ written to the file, and the write-ahead log, which still holds the content, is 
 `commit` returns; if the process dies in between, the next `open` truncates it.
 
 All rows have MACs under a secret of the agent (`integrity` states what they show and what they do
-not); a file whose MACs do not hold is refused and not changed.
+not), and the schema is compared with the one that unweave creates (`schema`). A file that differs
+is refused and not changed.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from unweave.errors import StoreError
 from unweave.node.config import AgentFolder
 from unweave.node.identity import Identity
 from unweave.node.storage.file import (
+    check_schema,
     claim,
     connect,
     create,
     empty_log,
     explained,
     inspect,
+    make_private,
     release,
     settle,
 )
@@ -79,6 +82,7 @@ class SqliteStore:
             if not file.exists():
                 create(file, terms, me, migrations)
             inspect(file, terms, me, secret, migrations)
+            make_private(file)
             store = cls(file, connect(file), terms, me, secret)
             try:
                 settle(store._db, file, migrations)
@@ -155,6 +159,7 @@ class SqliteStore:
         disk."""
         with explained(self.path), closing(sqlite3.connect(":memory:")) as copy:
             self._db.backup(copy)
+            check_schema(copy, self.path, MIGRATIONS)
             return copy.serialize()
 
     def _read(self) -> State | None:
