@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from unweave.cli import reaching
 from unweave.node.identity import Identity
+from unweave.operations import hosts
 
 
 @pytest.fixture(scope="module")
@@ -308,7 +308,7 @@ def test_a_resolver_that_hangs(unweave, net, monkeypatch):
         return before("127.0.0.1", *more, **named)
 
     monkeypatch.setattr(socket, "getaddrinfo", look)
-    monkeypatch.setattr(reaching, "_LIMIT", 0.2)
+    monkeypatch.setattr(hosts, "_LIMIT", 0.2)
     try:
         found = unweave("check", net, "--json")
     finally:

@@ -14,8 +14,7 @@ from rich.table import Table
 from tests.support.processes import Processes
 
 from unweave.cli import common
-from unweave.cli.common import fail, styled
-from unweave.cli.telling import telling
+from unweave.cli.common import fail, live_text, styled
 from unweave.errors import UnweaveError
 from unweave.json_form import error_report
 from unweave.node.log import Log
@@ -227,9 +226,8 @@ def test_a_terminal_obeys_no_name(monkeypatch):
     name = "[/x]\x1b[31mred:smile:\u202e"
     file = io.StringIO()
     console = type(common.errors)(file=file, force_terminal=True, width=200)
-    for module in ("unweave.cli.common", "unweave.cli.telling"):
-        monkeypatch.setattr(f"{module}.errors", console)
-    with telling(name) as tell:
+    monkeypatch.setattr(common, "errors", console)
+    with live_text(name) as tell:
         tell(name)
     with console.status(name) as bar:
         bar.update(styled(name))

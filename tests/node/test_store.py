@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.processes import Processes
 
-from unweave.cli import preflight
 from unweave.errors import StoreError
 from unweave.node import agent as serve
 from unweave.node.config import AgentFolder
@@ -23,6 +22,7 @@ from unweave.node.storage.rows import FIELDS
 from unweave.node.storage.schema import APPLICATION_ID, MIGRATIONS, OLDEST, latest
 from unweave.node.storage.sqlite import SqliteStore, StoreThread, open_store
 from unweave.node.wire.codec import decode
+from unweave.operations import preflight
 from unweave.persistent import Stack
 from unweave.protocol.messages import Pass
 from unweave.protocol.ports import MemoryStore

@@ -10,7 +10,7 @@ import typer
 
 from unweave.cli.agent import agent
 from unweave.cli.audit import audit
-from unweave.cli.backup import backup
+from unweave.cli.backup import backup, restore
 from unweave.cli.check import check
 from unweave.cli.common import fail, hush, program
 from unweave.cli.demo import demo
@@ -22,7 +22,6 @@ from unweave.cli.models import models
 from unweave.cli.paper import paper
 from unweave.cli.plan import plan
 from unweave.cli.posterior import posterior
-from unweave.cli.restore import restore
 from unweave.cli.simulate import simulate
 from unweave.cli.status import status
 from unweave.cli.up import up

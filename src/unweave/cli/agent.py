@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from unweave.errors import ConfigError
+
 __all__ = ["agent"]
 
 
@@ -32,7 +34,6 @@ def agent(
     """
     import asyncio
 
-    from unweave.errors import ConfigError
     from unweave.node.agent import serve
 
     if log_level not in (None, "debug", "info", "warning", "error"):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from unweave.cli.common import Folder, Json, check_timeout, console, emit_json, live_text, styled
 
 __all__ = ["audit"]
 
 
 def audit(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A network's folder, or one agent's.")
-    ],
+    folder: Folder,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait.")] = 120.0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json: Json = False,
 ) -> None:
     """One attestation round: a second sum of all factors must equal the token, bit for bit.
 
@@ -26,14 +25,12 @@ def audit(
 
         unweave audit clinics
     """
-    from unweave.cli.common import check_timeout, console, emit_json, styled
-    from unweave.cli.status import staying_out
-    from unweave.cli.telling import telling
     from unweave.operations.cluster import open_cluster
     from unweave.operations.erase import audit_and_wait, mismatches
+    from unweave.operations.status import staying_out
 
     check_timeout(timeout)
-    with open_cluster(folder, timeout) as agents, telling("auditing", quiet=json) as tell:
+    with open_cluster(folder, timeout) as agents, live_text("auditing", quiet=json) as tell:
         last = audit_and_wait(agents, timeout, tell=tell)
         statuses = agents.statuses()
         out = staying_out(statuses)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from rich.text import Text
+from unweave.cli.common import Folder, Json, command, console, emit_json, errors, quote, styled
 
 __all__ = ["check"]
 
 
 def check(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A network's folder, or one agent's.")
-    ],
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    folder: Folder,
+    json: Json = False,
 ) -> None:
     """Check a network before it runs: manifest, model, graph, keys, addresses, data, hosts.
 
@@ -28,37 +27,10 @@ def check(
 
         unweave check clinics
     """
-    from unweave.cli.common import console, emit_json, errors, styled
-    from unweave.cli.neighbours import look_at_hosts, look_at_neighbours
-    from unweave.cli.preflight import (
-        Factors,
-        look_at_agent,
-        look_at_manifests,
-        look_at_network,
-    )
-    from unweave.cli.reaching import host_problem
-    from unweave.node.config import agent_name, find_agents
+    from unweave.operations.preflight import check_folder
 
-    host_problem.cache_clear()
-    results: list[dict[str, Any]] = []
-    factors: Factors = {}
-    homes = find_agents(folder)
-    if homes != [folder]:
-        results += look_at_manifests(folder)
-    other = {r["agent"] for r in results}
     with errors.status("checking …") as bar:
-        for home in homes:
-            bar.update(styled(f"checking {agent_name(home)} …"))
-            if agent_name(home) not in other:
-                results += look_at_agent(home, factors)
-        bar.update("checking the hosts …")
-        if homes == [folder]:
-            results += look_at_neighbours(folder)
-        else:
-            told = {r["agent"] for r in results if r["problem"] and r["what"] == "address"}
-            results += look_at_hosts(folder, told)
-    if homes != [folder]:
-        results += look_at_network(folder, factors)
+        results = check_folder(folder, lambda step: bar.update(styled(step)))
     problems = [r for r in results if r["problem"] is not None]
     if json:
         emit_json({"ok": not problems, "checks": results})
@@ -71,9 +43,6 @@ def check(
 def _show(
     console: Any, folder: Path, results: list[dict[str, Any]], problems: list[dict[str, Any]]
 ) -> None:
-    from rich.table import Table
-
-    from unweave.cli.common import command, quote, styled
 
     what = ["settings", "key", "address", "data"]
     if any(r["what"] == "neighbours" for r in results):
@@ -107,6 +76,5 @@ def _show(
 
 
 def _cell(result: dict[str, Any]) -> Text | str:
-    from unweave.cli.common import styled
 
     return styled(("✗", "red")) if result["problem"] else result["note"] or "ok"

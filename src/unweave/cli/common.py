@@ -1,4 +1,4 @@
-"""Output of all commands: consoles, JSON, errors, progress.
+"""What commands share: consoles, JSON, errors, progress, shell completion, common options.
 
 The consoles do not interpret markup: `[kg]` in a name is text, and styles are given to `styled`.
 All text passes through `visible` before it is printed.
@@ -9,9 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
@@ -25,23 +29,33 @@ from rich.progress import (
 from rich.status import Status
 from rich.text import Text
 
-from unweave.errors import UnweaveError
+from unweave.errors import ConfigError, UnweaveError
 from unweave.json_form import as_json, error_report
 from unweave.text import quote, visible
 
 __all__ = [
+    "Folder",
+    "Json",
     "check_timeout",
     "command",
+    "complete_agent",
+    "complete_model",
     "console",
     "emit_json",
     "errors",
     "fail",
     "hush",
+    "live_text",
+    "pair",
     "program",
     "progress",
     "quote",
     "styled",
 ]
+
+# Options and arguments of several commands.
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A network's folder, or one agent's.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 # A pipe has no width, and a table that is folded at 80 columns is hard to search.
 _PIPE = 160
@@ -117,7 +131,6 @@ def command(*lines: str) -> None:
 
 def check_timeout(seconds: float, option: str = "--timeout") -> None:
     """Raise unless `seconds` is above 0: zero or NaN would look like a timeout."""
-    from unweave.errors import ConfigError
 
     if not seconds > 0:
         raise ConfigError(f"{option} {seconds:g}: not above 0. Fix: give a number of seconds")
@@ -159,9 +172,50 @@ def progress(*, quiet: bool = False, counted: bool = True) -> Progress:
 
 def pair(item: str, option: str) -> tuple[str, str]:
     """Split name=value."""
-    from unweave.errors import ConfigError
 
     key, sign, value = item.partition("=")
     if not sign or not key:
         raise ConfigError(f"{option} {item}: not of the form name=value. Fix: write name=value")
     return key.strip(), value.strip()
+
+
+@contextmanager
+def live_text(first: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Yields a function that shows a progress text on standard error: in one line that is updated,
+    or in a pipe as one line per change."""
+    if quiet:
+        yield lambda text: None
+    elif errors.is_terminal:
+        with progress(counted=False) as bar:
+            task = bar.add_task(first, total=None)
+            yield lambda text: bar.update(task, description=text)
+    else:
+        last = ""
+
+        def tell(text: str) -> None:
+            nonlocal last
+            if text != last:
+                last = text
+                errors.print(text, soft_wrap=True)
+
+        yield tell
+
+
+# Shell completion calls these functions at every Tab: they must be fast and must not raise.
+def complete_agent(context: typer.Context, incomplete: str) -> list[str]:
+    """The agents of the network in DIR (or of the network of AGENT_DIR), read from its manifest."""
+    folder: Any = context.params.get("folder")
+    try:
+        text = (Path(folder) / "network.toml").read_text(encoding="utf-8")
+        agents = tomllib.loads(text)["agents"]
+        names = [str(agent["name"]) for agent in agents]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """The models' names."""
+    from unweave.models import names
+
+    return [name for name in names() if name.startswith(incomplete)]

@@ -6,6 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
+
+from unweave.cli.common import Json, command, console, emit_json, progress, quote, styled
+from unweave.errors import ConfigError
 
 if TYPE_CHECKING:
     from unweave.demo import Scenario
@@ -24,7 +28,7 @@ def demo(
     seed: Annotated[
         int, typer.Option("--seed", metavar="S", help="Who gets which patients, and the walk.")
     ] = 3,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json: Json = False,
 ) -> None:
     """Five hospitals learn together; one hospital and three patients are forgotten and certified.
 
@@ -44,12 +48,10 @@ def demo(
 
         unweave demo --out somewhere --seed 7 --json
     """
-    from unweave.cli.common import command, console, emit_json, progress, quote, styled
     from unweave.demo import run_scenario
     from unweave.demo.network import check_place, run_network
     from unweave.demo.pictures import draw
     from unweave.demo.report import as_dict, as_markdown
-    from unweave.errors import ConfigError
 
     if not 0 <= seed < 2**63:
         raise ConfigError(f"--seed {seed}: out of range. Fix: give a whole number from 0 to 2⁶³-1")
@@ -93,9 +95,6 @@ def demo(
 
 
 def _account(scenario: Scenario, run: NetworkRun) -> list[Any]:
-    from rich.table import Table
-
-    from unweave.cli.common import styled
 
     hospitals = Table(title="Five hospitals, 569 patients, no pooling")
     for column in ("hospital", "patients", "malignant", "influence (KL)"):

@@ -7,10 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unweave.cli.completing import complete_agent
+from unweave.cli.common import (
+    Json,
+    check_timeout,
+    command,
+    complete_agent,
+    console,
+    emit_json,
+    fail,
+    live_text,
+    quote,
+    styled,
+)
+from unweave.errors import ConfigError, UnweaveError
+from unweave.json_form import error_report
 
 if TYPE_CHECKING:
-    from unweave.errors import UnweaveError
     from unweave.operations.cluster import Cluster
     from unweave.protocol.certificate.verify import Erased
 
@@ -52,7 +64,7 @@ def forget(
         ),
     ] = None,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait.")] = 300.0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json: Json = False,
 ) -> None:
     """Forget an agent, or single records of it, and write a certificate that anybody can verify.
 
@@ -74,10 +86,6 @@ def forget(
 
         unweave forget clinics a4 --gone
     """
-    from unweave.cli.common import check_timeout, command, console, emit_json, fail, quote, styled
-    from unweave.cli.telling import telling
-    from unweave.errors import ConfigError, UnweaveError
-    from unweave.json_form import error_report
     from unweave.operations.cluster import open_cluster
     from unweave.operations.erase import erase_and_wait
 
@@ -87,7 +95,7 @@ def forget(
     if missing_ok and records is None:
         raise ConfigError("--missing-ok needs --records. Fix: add --records FILE")
     keys = None if records is None else read_keys(records)
-    with open_cluster(folder, timeout) as agents, telling("forgetting", quiet=json) as tell:
+    with open_cluster(folder, timeout) as agents, live_text("forgetting", quiet=json) as tell:
         _check_place(out, folder)
         name = agent or (next(iter(agents.folders)) if len(agents.folders) == 1 else None)
         if name is None:
@@ -149,7 +157,6 @@ def _count(erased: Erased) -> str:
 
 def _nothing_found(name: str, erased: Erased) -> UnweaveError | None:
     """The error if no key was found: the certificate is valid, but proves no erasure."""
-    from unweave.errors import UnweaveError
 
     if erased.found != 0:
         return None
@@ -211,8 +218,6 @@ def _check_place(out: Path | None, folder: Path) -> None:
     """Raise before the request is sent if the certificate cannot be written."""
     import os
 
-    from unweave.errors import ConfigError
-
     place = folder if out is None else out.parent
     if not place.is_dir():
         raise ConfigError(
@@ -226,7 +231,6 @@ def _check_place(out: Path | None, folder: Path) -> None:
 
 def read_keys(path: Path) -> list[str]:
     """Read one key per line, in UTF-8; a byte order mark is not part of the first key."""
-    from unweave.errors import ConfigError
 
     try:
         text = path.read_text(encoding="utf-8-sig")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from rich.table import Table
+
+from unweave.cli.common import Folder, Json, console, emit_json
 
 __all__ = ["influence"]
 
 
 def influence(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A network's folder, or one agent's.")
-    ],
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    folder: Folder,
+    json: Json = False,
 ) -> None:
     """KL of the posterior with and without each agent, the most influential first.
 
@@ -29,9 +28,7 @@ def influence(
 
         unweave influence clinics
     """
-    from rich.table import Table
 
-    from unweave.cli.common import console, emit_json
     from unweave.operations.cluster import open_cluster
 
     with open_cluster(folder) as agents:

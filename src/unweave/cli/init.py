@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json as jsonlib
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,7 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from unweave.address import Address
-from unweave.cli.completing import complete_model
+from unweave.cli.common import (
+    Json,
+    command,
+    complete_model,
+    console,
+    emit_json,
+    pair,
+    progress,
+    quote,
+    styled,
+)
+from unweave.errors import ConfigError, UnweaveError
 from unweave.text import listed
 
 if TYPE_CHECKING:
@@ -140,7 +153,7 @@ def init(
     ] = "seek",
     seed: Annotated[int, typer.Option("--seed", help="Seed of all routing draws.")] = 0,
     name: Annotated[str | None, typer.Option("--name", help="Default: the folder's name.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json: Json = False,
 ) -> None:
     """Write a new network: network.toml, and one folder per agent to copy to its host.
 
@@ -163,13 +176,16 @@ def init(
 
         unweave init stays -m gamma-exponential --scale auto --range x=0:1e-4
     """
-    from unweave.cli.agents import addresses_of, check_number, graph_of
-    from unweave.cli.common import command, console, emit_json, pair, progress, quote, styled
-    from unweave.cli.scales import chosen_scales, without_units
-    from unweave.cli.shares import Columns, agents_of, shares
-    from unweave.errors import ConfigError
     from unweave.node.data.private import MIN_RECORDS
-    from unweave.operations.create import create_network, free_ports
+    from unweave.operations.create import (
+        addresses_of,
+        check_number,
+        create_network,
+        free_ports,
+        graph_of,
+    )
+    from unweave.operations.scales import chosen_scales, without_units
+    from unweave.operations.shares import Columns, agents_of, shares
 
     if not place.strip():
         raise ConfigError("DIR is empty. Fix: name the folder of the new network (. is this one)")
@@ -192,10 +208,17 @@ def init(
         )
     sign: Literal[".", ","] = "," if decimal == "," else "."
     asked = Columns(chosen, columns, key, sign)
-    constants, proposals = chosen_scales(
-        asked, scale or [], center or [], ranges or [], data, names
-    )
-    if constants:
+    proposals: list[str] = []
+    if scaling:
+        constants, proposals = chosen_scales(
+            asked,
+            dict(_number(item, "--scale") for item in scale or [] if item != "auto"),
+            dict(_number(item, "--center") for item in center or []),
+            dict(map(_range, ranges or [])),
+            auto="auto" in (scale or []),
+            data=data,
+            agents=names,
+        )
         chosen = _model(model, {**stated, **constants})
     given = shares(data, names, replace(asked, model=chosen), split, seed)
     addresses = addresses_of(hosts, len(names))
@@ -287,7 +310,6 @@ def init(
 
 
 def _model(name: str, settings: dict[str, Any]) -> Model:
-    from unweave.errors import ConfigError, UnweaveError
     from unweave.models import by_name
 
     try:
@@ -303,12 +325,28 @@ def _model(name: str, settings: dict[str, Any]) -> Model:
         ) from None
 
 
+def _range(item: str) -> tuple[str, tuple[float, float]]:
+    name, text = pair(item, "--range")
+    low, _, high = text.partition(":")
+    ends = _number(f"{name}={low}", "--range")[1], _number(f"{name}={high}", "--range")[1]
+    if not ends[0] < ends[1]:
+        raise ConfigError(f"--range {item}: not a range. Fix: write COLUMN=LOW:HIGH, LOW < HIGH")
+    return name, ends
+
+
+def _number(item: str, option: str) -> tuple[str, float]:
+    name, text = pair(item, option)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ConfigError(f"{option} {item}: not a number. Fix: give a finite number")
+    return name, value
+
+
 def parse_settings(items: list[str]) -> dict[str, Any]:
     """The settings of `--set name=value`: JSON, a text, or texts with commas."""
-    import json as jsonlib
-
-    from unweave.cli.common import pair
-
     values: dict[str, Any] = {}
     for item in items:
         key, text = pair(item, "--set")

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from unweave.cli.common import Json, check_timeout, console, emit_json, errors
+from unweave.errors import UnweaveError
+
 __all__ = ["learn"]
 
 
@@ -17,7 +20,7 @@ def learn(
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds for all agents to read their data.")
     ] = 120.0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json: Json = False,
 ) -> None:
     """Read the data again: changed data become a new revision. Erased records stay erased.
 
@@ -30,8 +33,6 @@ def learn(
     """
     import time
 
-    from unweave.cli.common import check_timeout, console, emit_json, errors
-    from unweave.errors import UnweaveError
     from unweave.node.api.client import asleep, lives
     from unweave.node.api.report import GONE
     from unweave.operations.cluster import LOOK, open_cluster

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from unweave.cli.completing import complete_model
+from unweave.cli.common import Json, complete_model, console, emit_json
+from unweave.errors import ConfigError
 
 __all__ = ["models"]
 
@@ -24,7 +26,7 @@ def models(
             "--set", help="With NAME: a setting, e.g. --set features=dose,age (repeatable)."
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json: Json = False,
 ) -> None:
     """List the models, with the columns of a record and the settings; or one of them in detail.
 
@@ -37,11 +39,8 @@ def models(
 
         unweave models linear-regression --set features=dose,age --json
     """
-    from rich.table import Table
 
-    from unweave.cli.common import console, emit_json
     from unweave.cli.init import parse_settings
-    from unweave.errors import ConfigError
     from unweave.models import names
 
     if name is None:

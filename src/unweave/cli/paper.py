@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from unweave.cli.common import Json, console, emit_json, errors, progress
+
 __all__ = ["paper"]
 
 
@@ -28,7 +30,7 @@ def paper(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="Where the files go.")
     ] = Path("paper-out"),
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json: Json = False,
 ) -> None:
     """Reproduce the figures of Gong, Simeone, Kang 2021, with their data and all settings.
 
@@ -45,7 +47,6 @@ def paper(
 
         unweave paper fig5 --replicas 50 --out out --json
     """
-    from unweave.cli.common import console, emit_json, errors, progress
     from unweave.experiments.paper import FIGURES, choose, run
     from unweave.experiments.replicas.jit import COMPILED
 

@@ -6,6 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
+
+from unweave.cli.common import Json, console, emit_json, errors
+from unweave.errors import ConfigError
 
 if TYPE_CHECKING:
     from unweave.graph import Topology
@@ -68,7 +72,7 @@ def plan(
         int,
         typer.Option("--seed", metavar="S", help="Seed of random graphs and of simulation."),
     ] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json: Json = False,
 ) -> None:
     """Expected iterations to learn from all agents, to reach one agent to forget it, to retrain.
 
@@ -86,8 +90,6 @@ def plan(
 
         unweave plan --edges consortium.csv --agent hospital-3
     """
-    from unweave.cli.common import console, emit_json, errors
-    from unweave.errors import ConfigError
     from unweave.graph.forecast import forecast, paper_formulas
 
     if replicas < 2:
@@ -127,7 +129,6 @@ def _topology(
     joins: int | None,
     seed: int,
 ) -> Topology:
-    from unweave.errors import ConfigError
     from unweave.graph import graphs
 
     if edges is None:
@@ -166,7 +167,6 @@ def _entry(one: Forecast) -> dict[str, Any]:
 
 
 def _table(report: dict[str, Any]) -> Any:
-    from rich.table import Table
 
     table = Table(title=f"{report['graph']}, {report['agents']} agents: expected iterations")
     table.add_column("schedule")

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
+
+from unweave.cli.common import (
+    Folder,
+    Json,
+    check_timeout,
+    console,
+    emit_json,
+    progress,
+    quote,
+    styled,
+)
+from unweave.errors import UnweaveError
 
 if TYPE_CHECKING:
     from unweave.operations.cluster import Cluster
@@ -15,9 +27,7 @@ __all__ = ["posterior"]
 
 
 def posterior(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A network's folder, or one agent's.")
-    ],
+    folder: Folder,
     wait: Annotated[
         float,
         typer.Option(
@@ -26,7 +36,7 @@ def posterior(
             help="Wait until agents run, all are included, and the fit is done.",
         ),
     ] = 0.0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json: Json = False,
 ) -> None:
     """The newest complete posterior that the agents of DIR know.
 
@@ -44,13 +54,11 @@ def posterior(
 
         unweave posterior clinics/agents/a1 --json
     """
-    from unweave.cli.common import check_timeout, console, emit_json, progress, quote
-    from unweave.cli.status import staying_out
-    from unweave.errors import UnweaveError
     from unweave.node.api.client import asleep, lives
     from unweave.node.api.report import NO_TOKEN
     from unweave.operations.cluster import LOOK, TimedOut, open_cluster, wait_until
     from unweave.operations.reading import WHOLE, ask_posteriors, newest, read_posteriors
+    from unweave.operations.status import staying_out
 
     if wait:
         check_timeout(wait, "--wait")
@@ -122,7 +130,6 @@ def _behind(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]
 
 def _why_no_token(agents: Cluster) -> dict[str, Any]:
     """The missing agents, if no agent has had the token: the genesis agent opens the first one."""
-    from unweave.cli.common import quote
     from unweave.node.config import AgentFolder
 
     terms = AgentFolder.read(next(iter(agents.folders.values()))).manifest.terms()
@@ -151,9 +158,6 @@ def _known(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]:
 
 
 def _show(console: Any, report: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    from unweave.cli.common import styled
 
     if "marginals" not in report:
         missing = ", ".join(report.get("missing", []))

@@ -6,6 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
+
+from unweave.cli.common import Json, console, emit_json, errors, quote
+from unweave.errors import ConfigError, SolverError, UnweaveError
 
 if TYPE_CHECKING:
     from unweave.manifest import Manifest
@@ -40,7 +44,7 @@ def simulate(
             show_default="20 per agent",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json: Json = False,
 ) -> None:
     """Run the network of a manifest in memory, on the protocol of real agents.
 
@@ -64,8 +68,6 @@ def simulate(
 
         unweave simulate network.toml --faults severe --seed 7 --json
     """
-    from unweave.cli.common import console, emit_json, errors, quote
-    from unweave.errors import SolverError
     from unweave.manifest import load
     from unweave.simulator.invariants import Violation
     from unweave.simulator.run import run_with_faults
@@ -108,7 +110,6 @@ def shards_of(
     """Every agent's data; their source: "manifest" (the files that it names), "agents" (the folders
     below `folder`), or "synthetic" and why; and the forgotten data that are left out, if known:
     whole agents, and the number of single records."""
-    from unweave.errors import ConfigError
     from unweave.simulator.run import draw_shards, read_csv
 
     paths = {name: manifest.data_path(name) for name in manifest.topology.agents}
@@ -133,7 +134,6 @@ def shards_of(
 def _private(manifest: Manifest, folder: Path) -> tuple[list[Shard], dict[str, Any], str]:
     """The records in the agents' folders, without those that the network has forgotten; or why
     they cannot be used."""
-    from unweave.errors import UnweaveError
     from unweave.node.agent import open_data, open_identity
     from unweave.node.config import AgentFolder
     from unweave.operations.cluster import LOOK, open_cluster
@@ -180,7 +180,6 @@ def _left_out(forgotten: dict[str, Any] | None) -> str:
 
 
 def _show(console: Any, report: dict[str, Any]) -> None:
-    from rich.table import Table
 
     console.print(
         f"{report['network']}: {report['model']}, {_number(report['agents'], 'agent')}, "

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
+from rich.table import Table
 
-if TYPE_CHECKING:
-    from rich.table import Table
+from unweave.cli.common import Folder, Json, command, console, emit_json, errors, quote, styled
+from unweave.errors import UnweaveError
 
-__all__ = ["data_problems", "departed_agents", "notices", "status", "status_table", "staying_out"]
+__all__ = ["status", "status_table"]
 
 
 def status(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A network's folder, or one agent's.")
-    ],
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    folder: Folder,
+    json: Json = False,
 ) -> None:
     """The status of every agent of DIR. With one AGENT_DIR: also what it knows of the others.
 
@@ -30,9 +29,9 @@ def status(
 
         unweave status clinics/agents/a1 --json
     """
-    from unweave.cli.common import command, console, emit_json, errors, quote
     from unweave.node.api.client import asleep, lives
     from unweave.operations.cluster import LOOK, open_cluster
+    from unweave.operations.status import data_problems, departed_agents, notices, staying_out
 
     with open_cluster(folder, LOOK) as agents, errors.status("asking …"):
         found = agents.statuses()
@@ -62,51 +61,14 @@ def status(
         raise typer.Exit(1)
 
 
-def notices(found: dict[str, dict[str, Any]]) -> list[str]:
-    """Why agents show no sum; agents with the same reason in one line."""
-    reasons: dict[str, list[str]] = {}
-    for name, status in found.items():
-        if status.get("notice"):
-            reasons.setdefault(status["notice"], []).append(name)
-    return [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
-
-
-def staying_out(found: dict[str, dict[str, Any]]) -> list[str]:
-    """The agents that tried to add their factors and cannot, by reason."""
-    reasons: dict[str, list[str]] = {}
-    for name, status in found.items():
-        if status.get("stays_out"):
-            reasons.setdefault(status["stays_out"], []).append(name)
-    return [
-        f"{', '.join(names)} {'stay' if len(names) > 1 else 'stays'} out: {why}"
-        for why, names in reasons.items()
-    ]
-
-
-def data_problems(found: dict[str, dict[str, Any]]) -> list[str]:
-    """The agents whose data could not be read last time; their earlier factors stay in the sum."""
-    return [
-        f"{name} keeps its earlier data: {status['data_problem']}"
-        for name, status in found.items()
-        if status.get("data_problem")
-    ]
-
-
-def departed_agents(found: dict[str, dict[str, Any]]) -> set[str]:
-    """The departed agents, as any of the statuses lists them."""
-    return {name for s in found.values() for name in s.get("departed", [])}
-
-
 def _wide() -> bool:
     """Whether the terminal has room for addresses; without them the table fits 80 columns."""
-    from unweave.cli.common import console
 
     return console.width >= 110
 
 
 def _places(folders: dict[str, Path], found: dict[str, dict[str, Any]]) -> dict[str, str]:
     """The address of each agent, running or not."""
-    from unweave.errors import UnweaveError
     from unweave.node.config import AgentFolder
 
     places = {name: str(s.get("address") or "") for name, s in found.items()}
@@ -122,7 +84,6 @@ def _places(folders: dict[str, Path], found: dict[str, dict[str, Any]]) -> dict[
 def _places_table(
     found: dict[str, dict[str, Any]], down: list[str], places: Mapping[str, str]
 ) -> Table:
-    from rich.table import Table
 
     table = Table()
     for name in ("agent", "address", "pid"):
@@ -135,9 +96,8 @@ def _places_table(
 def status_table(
     found: dict[str, dict[str, Any]], down: list[str], places: Mapping[str, str] | None = None
 ) -> Table:
-    from rich.table import Table
 
-    from unweave.cli.common import styled
+    from unweave.operations.status import departed_agents
 
     table = Table(title="Agents")
     wide = _wide()
@@ -178,7 +138,6 @@ def _erased(status: dict[str, Any]) -> str:
 
 def _others_table(status: dict[str, Any]) -> Table:
     """One agent's knowledge of the others."""
-    from rich.table import Table
 
     table = Table(title=f"What {status['name']} knows of the others")
     for name in ("agent", "address", "neighbour", "heard", "rev.", "attested", "erased"):

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Group
+
+from unweave.cli.common import check_timeout, console, quote, styled
+from unweave.errors import ConfigError, UnweaveError
+from unweave.json_form import as_json
 
 if TYPE_CHECKING:
-    from rich.console import Group
-
-    from unweave.cli.glance import Look
     from unweave.operations.cluster import Cluster
+    from unweave.operations.status import Overview
     from unweave.operations.supervisor import Supervisor
 
 __all__ = ["up"]
@@ -56,8 +59,6 @@ def up(
     import os
     import signal
 
-    from unweave.cli.common import check_timeout, console, quote
-    from unweave.errors import ConfigError, UnweaveError
     from unweave.node.config import find_agents
     from unweave.operations.cluster import LOOK, TimedOut, open_cluster
     from unweave.operations.supervisor import Supervisor
@@ -103,8 +104,6 @@ def _report_stopped(homes: list[Path], until: str, json: bool) -> None:
     """Say that the agents were stopped: after `--until ready` a user may expect them to run."""
     import sys
 
-    from unweave.cli.common import console
-    from unweave.json_form import as_json
     from unweave.node.config import agent_name
 
     if json:
@@ -151,17 +150,15 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
 
     from rich.live import Live
 
-    from unweave.cli import glance
-    from unweave.cli.common import console
-    from unweave.json_form import as_json
     from unweave.node.api.client import asleep, lives
     from unweave.node.config import AgentFolder
     from unweave.operations.cluster import open_cluster
+    from unweave.operations.status import Overview
 
     previous: tuple[float, int] | None = None
     home = next(iter(agents.children.values())).folder
     everybody = AgentFolder.read(home).manifest.topology.agents
-    look = glance.Look({}, list(agents.children), everybody)
+    look = Overview({}, list(agents.children), everybody)
     missing, last = "all agents", ""
     with ExitStack() as stack:
         live = None
@@ -173,12 +170,12 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
                 found, down = reached.statuses(), reached.down
                 posterior = _posterior(reached)
             frozen = {name: asleep(pid) for name, pid in reached.silent.items() if lives(pid)}
-            look = glance.Look(found, down, everybody, agents.troubles(down) | frozen)
+            look = Overview(found, down, everybody, agents.troubles(down) | frozen)
             sent = sum(s["counts"].get("tokens sent", 0) for s in found.values())
             now = time.monotonic()
             speed = 0.0 if previous is None else (sent - previous[1]) / (now - previous[0])
             previous = (now, sent)
-            missing = glance.missing(look)
+            missing = look.missing()
             if json:
                 report = {
                     "agents": found,
@@ -191,7 +188,7 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
             elif live is not None:
                 if _in_front():  # the user may have moved it to the background (Ctrl-Z, bg)
                     live.update(_view(look, posterior, speed), refresh=True)
-            elif (line := glance.line(look)) != last:
+            elif (line := look.line()) != last:
                 console.print(line, soft_wrap=True)
                 last = line
             if console.quiet:  # the reader of the pipe has closed it: stop the agents
@@ -199,7 +196,7 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
             if end is not None and not missing:
                 break
             time.sleep(0.5 if end is None else 0.1)
-    return "" if not missing else glance.why(look, missing)
+    return "" if not missing else look.why(missing)
 
 
 def _posterior(reached: Cluster) -> dict[str, Any]:
@@ -208,12 +205,10 @@ def _posterior(reached: Cluster) -> dict[str, Any]:
     return newest(ask_posteriors(reached, 2.0))
 
 
-def _view(look: Look, posterior: dict[str, Any], speed: float) -> Group:
-    from rich.console import Group
+def _view(look: Overview, posterior: dict[str, Any], speed: float) -> Group:
 
-    from unweave.cli import glance
-    from unweave.cli.common import styled
-    from unweave.cli.status import data_problems, notices, status_table, staying_out
+    from unweave.cli.status import status_table
+    from unweave.operations.status import data_problems, notices, staying_out
 
     lines = [styled((f"{speed:.0f} hops/s · Ctrl-C stops all agents", "dim"))]
     lines += [
@@ -222,7 +217,7 @@ def _view(look: Look, posterior: dict[str, Any], speed: float) -> Group:
             *notices(look.found),
             *staying_out(look.found),
             *data_problems(look.found),
-            *glance.absent(look),
+            *look.absent(),
         )
     ]
     for row in posterior.get("marginals", [])[:6]:

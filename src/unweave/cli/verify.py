@@ -7,6 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
+
+from unweave.cli.common import Json, console, emit_json, fail, quote, styled
+from unweave.errors import ConfigError, UnweaveError
+from unweave.json_form import error_report
 
 if TYPE_CHECKING:
     from unweave.manifest import Manifest
@@ -54,7 +59,7 @@ def verify(
             "--agent", metavar="AGENT_DIR", help="With --records: the folder with the owner's key."
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json: Json = False,
 ) -> None:
     """Verify certificates of erasure against the manifest; no other file or host is needed.
 
@@ -74,9 +79,6 @@ def verify(
 
         unweave verify c.json -n network.toml --records keys.txt --agent a1
     """
-    from unweave.cli.common import console, emit_json, fail, quote
-    from unweave.errors import ConfigError, UnweaveError
-    from unweave.json_form import error_report
     from unweave.keys import verifier
     from unweave.manifest import load
 
@@ -129,7 +131,6 @@ def _owner(
 ) -> tuple[Identity | None, list[str]]:
     """The owner and the keys of the records to look for."""
     from unweave.cli.forget import read_keys
-    from unweave.errors import ConfigError
     from unweave.keys import keyid_of, public_key
     from unweave.node.identity import Identity
 
@@ -171,7 +172,6 @@ def _found(name: str, keys: list[str], lacking: list[str]) -> list[str]:
 
 
 def _verified(file: Path, terms: Terms, signed: Check) -> tuple[bytes, Account]:
-    from unweave.errors import ConfigError
     from unweave.protocol.certificate.verify import verify as check
 
     try:
@@ -184,9 +184,6 @@ def _verified(file: Path, terms: Terms, signed: Check) -> tuple[bytes, Account]:
 
 
 def _account(account: Account, network: str) -> list[Any]:
-    from rich.table import Table
-
-    from unweave.cli.common import styled
 
     agents = {one.agent for one in account.erasures}
     several = f": {len(account.erasures)} erasures, of {len(agents)} agent{'s' * (len(agents) > 1)}"

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from unweave.cli.completing import complete_agent
+from unweave.cli.common import Json, complete_agent, console, emit_json
+from unweave.errors import ConfigError
 
 __all__ = ["vote"]
 
@@ -30,7 +31,7 @@ def vote(
         str | None,
         typer.Option("--request", help="The request's id; default: the one already voted on."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json: Json = False,
 ) -> None:
     """Vote that NAME has departed. A majority of all agents removes its contribution for good.
 
@@ -40,8 +41,6 @@ def vote(
 
         unweave vote clinics/agents/a1 a4
     """
-    from unweave.cli.common import console, emit_json
-    from unweave.errors import ConfigError
     from unweave.operations.cluster import open_cluster
 
     if request is not None and not _HEX.fullmatch(request):

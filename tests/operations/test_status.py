@@ -1,7 +1,7 @@
-"""Whom `up` waits for."""
+"""The agents that `unweave up` waits for, and the network in one line."""
 
-from unweave.cli.glance import Look, line, missing, why
 from unweave.cli.up import _pids
+from unweave.operations.status import Overview
 
 
 def known(**changes):
@@ -16,40 +16,42 @@ def known(**changes):
 
 
 def seen(found, down=(), troubles=()):
-    return Look(found, list(down), ("a1", "a2", "a3"), dict(troubles))
+    return Overview(found, list(down), ("a1", "a2", "a3"), dict(troubles))
 
 
 def test_nobody_waits_for_one_who_is_gone():
     found = {"a1": known(), "a2": known()}
-    assert missing(seen(found, ["a3"])) == ""
-    assert missing(seen({**found, "a3": known(parked=None)})) == ""
-    assert missing(seen({**found, "a2": known(parked=None)}, ["a3"])) == "a2"
-    assert missing(seen({"a1": known(departed=[]), "a2": known(departed=[])}, ["a3"])) == "a3"
+    assert seen(found, ["a3"]).missing() == ""
+    assert seen({**found, "a3": known(parked=None)}).missing() == ""
+    assert seen({**found, "a2": known(parked=None)}, ["a3"]).missing() == "a2"
+    assert seen({"a1": known(departed=[]), "a2": known(departed=[])}, ["a3"]).missing() == "a3"
 
 
 def test_who_is_elsewhere_is_named_and_counts():
     """Its folder is not here; the others wait for it, and it must have attested, too."""
     out = {"missing": ["a3"], "complete": False, "departed": []}
     two = {name: known(**out) for name in ("a1", "a2")}
-    assert missing(seen(two)) == "a3"
-    assert why(seen(two), "a3").startswith(
-        "waiting for a3, on another machine, not included or not heard. Fix: ask"
+    assert seen(two).missing() == "a3"
+    assert (
+        seen(two)
+        .why("a3")
+        .startswith("waiting for a3, on another machine, not included or not heard. Fix: ask")
     )
-    assert "on another machine, not included or not heard: a3" in line(seen(two))
+    assert "on another machine, not included or not heard: a3" in seen(two).line()
     silent = {"others": {"a3": {"neighbour": True, "heard_seconds_ago": None}}, "departed": []}
     two = {name: known(**silent, parked=None) for name in ("a1", "a2")}
-    assert missing(seen(two)) == "a3"
+    assert seen(two).missing() == "a3"
     rested = {name: known(departed=[], attested=2) for name in ("a1", "a2")}
-    assert missing(seen(rested)) == "a1, a2"  # two of three have attested: that is no rest
+    assert seen(rested).missing() == "a1, a2"  # two of three have attested: that is no rest
     rested = {name: known(departed=[], attested=3) for name in ("a1", "a2")}
-    assert missing(seen(rested)) == ""
+    assert seen(rested).missing() == ""
 
 
 def test_why_one_is_down_is_told():
     found = {name: look() for name in ("a1", "a3")}
     told = seen(found, ["a2"], {"a2": "cannot start: row 3 is no number"})
-    assert line(told).endswith("; down: a2; a2: cannot start: row 3 is no number")
-    assert why(told, "a2") == "a2: cannot start: row 3 is no number"
+    assert told.line().endswith("; down: a2; a2: cannot start: row 3 is no number")
+    assert told.why("a2") == "a2: cannot start: row 3 is no number"
 
 
 WHY = "component c leaves the grid"
@@ -61,25 +63,25 @@ def look(**changes):
 
 def test_a_line_says_what_is_the_case():
     three = {name: look() for name in ("a1", "a2", "a3")}
-    assert line(seen(three)) == "3 agents answer, 3 included, parked with dddddddddddd"
+    assert seen(three).line() == "3 agents answer, 3 included, parked with dddddddddddd"
     two = {name: three[name] for name in ("a1", "a2")}
-    said = line(seen(two, ["a3"]))
+    said = seen(two, ["a3"]).line()
     assert said == "2 agents answer, 3 included, parked with dddddddddddd; down: a3"
-    assert line(seen({}, ["a1", "a2"])) == "no agent answers; down: a1, a2"
+    assert seen({}, ["a1", "a2"]).line() == "no agent answers; down: a1, a2"
     gone = {name: look(departed=["a3"]) for name in ("a1", "a2")}
-    assert line(seen(gone, ["a3"])).endswith("dddd; departed: a3")
+    assert seen(gone, ["a3"]).line().endswith("dddd; departed: a3")
     walking = three | {"a2": look(parked=None)}
-    assert line(seen(walking)) == "3 agents answer, 3 included, learning"
+    assert seen(walking).line() == "3 agents answer, 3 included, learning"
 
 
 def test_who_stays_out_is_said_with_the_reason():
     out = look(complete=False, included=["a1"], stays_out=WHY)
     found = {"a1": look(complete=False, included=["a1"]), "a2": out, "a3": out}
-    said = line(seen(found))
+    said = seen(found).line()
     assert said.startswith("3 agents answer, 1 included, parked with dddddddddddd, incomplete; ")
     assert said.endswith(f"a2, a3 stay out: {WHY}")
-    assert why(seen(found), "a2") == f"a2, a3 stay out: {WHY}"
-    assert why(seen({"a1": look()}), "a1").startswith("waiting for a1. Fix: read agent.log")
+    assert seen(found).why("a2") == f"a2, a3 stay out: {WHY}"
+    assert seen({"a1": look()}).why("a1").startswith("waiting for a1. Fix: read agent.log")
 
 
 def test_whoever_started_agents_is_to_be_stopped():

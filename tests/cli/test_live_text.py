@@ -1,10 +1,10 @@
-"""Who waits in a pipe is told what changes."""
+"""A waiting command prints each change of its progress once, in a pipe."""
 
-from unweave.cli.telling import telling
+from unweave.cli.common import live_text
 
 
 def test_each_change_is_a_line_in_a_pipe(capsys):
-    with telling("first") as tell:
+    with live_text("first") as tell:
         for text in ("one [a]", "one [a]", "two", "one [a]"):
             tell(text)
     out, err = capsys.readouterr()
@@ -12,6 +12,6 @@ def test_each_change_is_a_line_in_a_pipe(capsys):
 
 
 def test_quiet_is_quiet(capsys):
-    with telling("first", quiet=True) as tell:
+    with live_text("first", quiet=True) as tell:
         tell("one")
     assert capsys.readouterr() == ("", "")

@@ -7,15 +7,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import numpy as np
+
+from unweave.errors import ConfigError, DataError, UnweaveError
+from unweave.models import ConjugateModel, Model
+from unweave.models.columns import truth
+from unweave.models.resolution import rounding_problem, sum_problem, weighted
+from unweave.node.data.source import DataSource, format_of
+from unweave.operations.split import (
+    DryRun,
+    Records,
+    data_name,
+    read_extremes,
+    scale_for,
+    try_records,
+)
+from unweave.sharding import partition
 from unweave.text import listed, quote
-
-if TYPE_CHECKING:
-    from unweave.errors import UnweaveError
-    from unweave.models import Model
-    from unweave.node.data.source import DataSource
-    from unweave.operations.split import DryRun, Records
 
 __all__ = ["SPLITS", "Columns", "Shares", "agents_of", "data_ranges", "shares"]
 
@@ -53,23 +63,17 @@ class Columns:
 
     def try_on(self, records: Records) -> DryRun:
         """Every record must be one that the model can use."""
-        from unweave.operations.split import try_records
-
         self.check(records)
         return try_records(self._source(records), records, self.model, self.names)
 
     def ranges(self, path: Path) -> dict[str, tuple[float, float]]:
         """The smallest and the largest number of each of the model's columns."""
-        from unweave.operations.split import Records, read_extremes
-
         records = Records(path)
         self.check(records)
         found = read_extremes(path, self._source(records), self.model, self.names)
         return dict(zip(self.model.columns, found, strict=bool(found)))
 
     def _source(self, records: Records) -> DataSource:
-        from unweave.node.data.source import DataSource
-
         return DataSource(
             path=records.path.name,
             key=self.key,
@@ -80,11 +84,6 @@ class Columns:
     def fit(self, trials: Mapping[str, DryRun], whose: str, path: Path | None = None) -> None:
         """Raise unless the sum over all agents fits the grid and rounding does not move the
         posterior. `path` is the one file of all records, if there is one."""
-        from unweave.errors import ConfigError
-        from unweave.models import ConjugateModel
-        from unweave.models.resolution import rounding_problem, sum_problem, weighted
-        from unweave.operations.split import Records, scale_for
-
         model, sums = self.model, [t.sums for t in trials.values() if t.sums is not None]
         if not sums or not isinstance(model, ConjugateModel):
             return
@@ -119,8 +118,6 @@ def shares(
 ) -> Shares:
     """The shares of a file (split among the agents), of a folder (one file per agent), or of no
     data yet."""
-    from unweave.errors import ConfigError
-
     if split.replace("_", "-") not in SPLITS:
         raise ConfigError(f"--split {split}: no such split. Fix: choose from {', '.join(SPLITS)}")
     if data is None:
@@ -133,11 +130,6 @@ def shares(
 
 
 def _split(path: Path, agents: Sequence[str], columns: Columns, split: str, seed: int) -> Shares:
-    import numpy as np
-
-    from unweave.errors import ConfigError, DataError
-    from unweave.operations.split import Records, data_name
-    from unweave.sharding import partition
 
     records = Records(path)
     trial = columns.try_on(records)
@@ -162,9 +154,6 @@ def _split(path: Path, agents: Sequence[str], columns: Columns, split: str, seed
 
 def _labels(values: list[Any], decimal: str) -> Any:
     """The values as numbers if all are numbers, so that 10 follows 9; else as text."""
-    import numpy as np
-
-    from unweave.models.columns import truth
 
     try:
         if decimal != ".":
@@ -178,9 +167,6 @@ def _labels(values: list[Any], decimal: str) -> Any:
 
 
 def _own_files(folder: Path, agents: Sequence[str], columns: Columns) -> Shares:
-    from unweave.errors import UnweaveError
-    from unweave.operations.split import Records
-
     files: dict[str, Path] = {}
     tables, counts, trials = {}, {}, {}
     wrong: list[UnweaveError] = []
@@ -208,7 +194,6 @@ def _own_files(folder: Path, agents: Sequence[str], columns: Columns) -> Shares:
 
 def _all_of(wrong: list[UnweaveError]) -> UnweaveError:
     """One error for all bad files, so that they can be corrected together."""
-    from unweave.errors import ConfigError
 
     class Several(ConfigError):
         lines = property(lambda self: list(self.args))
@@ -243,9 +228,6 @@ def data_ranges(
 
 def agents_of(folder: Path) -> list[str]:
     """The agents with a file in the folder: NAME.csv is the file of NAME."""
-    from unweave.errors import ConfigError, DataError
-    from unweave.node.data.source import format_of
-
     names = []
     for path in _files(folder):
         try:
@@ -263,8 +245,6 @@ def agents_of(folder: Path) -> list[str]:
 
 
 def _files(folder: Path) -> list[Path]:
-    from unweave.errors import ConfigError
-
     try:
         found = [path for path in folder.iterdir() if path.is_file() and path.name[0] != "."]
     except OSError as error:
@@ -277,9 +257,6 @@ def _files(folder: Path) -> list[Path]:
 
 def _file_of(folder: Path, agent: str) -> Path:
     """NAME.csv, or NAME with another ending that agents read."""
-    from unweave.errors import ConfigError, DataError
-    from unweave.node.data.source import format_of
-
     found = []
     for path in _files(folder):
         ending = _ending(path, agent)
@@ -306,8 +283,6 @@ def _near(name: str, columns: Sequence[str]) -> str:
 
 
 def _no_column(name: str, why: str, records: Records, fix: str) -> Exception:
-    from unweave.errors import ConfigError
-
     found = listed(map(repr, records.columns), 12)
     return ConfigError(
         f"{records.path}: there is no column {name!r} ({why}); its columns are {found}: {fix}"

@@ -1,40 +1,76 @@
-"""`unweave check` on this machine: manifest, settings, key, address, store, data."""
+"""The checks of `unweave check`: manifest, settings, key, address, store, data, neighbours.
+
+A result has the agent, the checked part, the problem with its place, and the fix. `problem` is None
+if there is none; `warning` is not a problem, but should be known.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import errno
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unweave.address import Address
-from unweave.cli.findings import Result, found, well
-from unweave.cli.reaching import host_problem
+from unweave.errors import StoreError, UnweaveError
+from unweave.manifest import Manifest, load
+from unweave.models import ConjugateModel, Model
+from unweave.models.resolution import Measured, rounding_problem, sum_problem
+from unweave.node.agent import open_data, open_identity
+from unweave.node.api.client import AgentDown, Operator
+from unweave.node.config import AGENT_FILE, AgentFolder, agent_name, find_agents
+from unweave.node.data.watch import admit
 from unweave.node.errors import ActionableError
+from unweave.node.storage.sqlite import open_store
+from unweave.node.transport.pinning import own_pin, tls_problem
+from unweave.operations.hosts import host_of, host_problem, reach
+from unweave.protocol.state import State
 from unweave.text import quote
 
-if TYPE_CHECKING:
-    from unweave.manifest import Manifest
-    from unweave.models import Model
-    from unweave.models.resolution import Measured
-    from unweave.node.config import AgentFolder
-    from unweave.protocol.state import State
+__all__ = ["Result", "check_folder"]
 
-__all__ = ["certificate_problem", "look_at_agent", "look_at_manifests", "look_at_network"]
+_SHOWN = 6  # neighbours by name
+
+Result = dict[str, Any]
+Factors = dict[str, tuple[Model, Measured]]  # by agent
 
 
-Factors = dict[str, "tuple[Model, Measured]"]
+def check_folder(folder: Path, tell: Callable[[str], None]) -> list[Result]:
+    """Check a network's folder, or one agent's; `tell` is called with each step."""
+    host_problem.cache_clear()
+    factors: Factors = {}
+    homes = find_agents(folder)
+    alone = homes == [folder]
+    results = [] if alone else _look_at_manifests(folder)
+    other = {r["agent"] for r in results}
+    for home in homes:
+        tell(f"checking {agent_name(home)} …")
+        if agent_name(home) not in other:
+            results += _look_at_agent(home, factors)
+    tell("checking the hosts …")
+    if alone:
+        return results + _look_at_neighbours(folder)
+    told = {r["agent"] for r in results if r["problem"] and r["what"] == "address"}
+    results += _look_at_hosts(folder, told)
+    return results + _look_at_network(folder, factors)
 
 
-def look_at_agent(home: Path, factors: Factors) -> list[Result]:
+def _found(agent: str, what: str, problem: str, fix: str) -> Result:
+    return _well(agent, what, "") | {"problem": problem, "fix": fix}
+
+
+def _well(agent: str, what: str, note: str) -> Result:
+    return {"agent": agent, "what": what, "problem": None, "note": note, "warning": "", "fix": ""}
+
+
+def _look_at_agent(home: Path, factors: Factors) -> list[Result]:
     """Check one agent; all other checks need valid settings. The agent's factor is added to
     `factors`."""
-    from unweave.node.config import AGENT_FILE, AgentFolder, agent_name
-
     name = agent_name(home)
     read: list[AgentFolder] = []
 
@@ -71,11 +107,9 @@ def look_at_agent(home: Path, factors: Factors) -> list[Result]:
     return results
 
 
-def look_at_manifests(folder: Path) -> list[Result]:
+def _look_at_manifests(folder: Path) -> list[Result]:
     """A problem for each copy of the manifest that differs from most others: the bytes identify
     the network. Such an agent is not checked further."""
-    from unweave.node.config import agent_name
-
     names = {folder / "network.toml": "network"}
     for home in sorted(folder.glob("agents/*")):
         if (home / "network.toml").is_file():
@@ -85,7 +119,7 @@ def look_at_manifests(folder: Path) -> list[Result]:
     right = max(copies, key=lambda path: count[copies[path]])  # the network's own among equals
     more = count[copies[right]] - 1
     return [
-        found(
+        _found(
             names[path],
             "same manifest",
             f"{path} differs from {right}" + ("" if not more else f" and {more} more"),
@@ -96,26 +130,22 @@ def look_at_manifests(folder: Path) -> list[Result]:
     ]
 
 
-def look_at_network(folder: Path, factors: Factors) -> list[Result]:
+def _look_at_network(folder: Path, factors: Factors) -> list[Result]:
     """Every folder must be an agent's, the grid must hold the sum of all factors, and rounding
     must not move the posterior."""
-    from unweave.manifest import load
-    from unweave.models.resolution import Measured, rounding_problem, sum_problem
-    from unweave.node.config import AGENT_FILE, agent_name
-
     results, here = [], set()
     for home in sorted(path for path in folder.glob("agents/*") if path.is_dir()):
         if not (home / AGENT_FILE).is_file():
             missing = f"{home}: {AGENT_FILE} is missing"
             fix = "copy it from where `unweave init` wrote it, or remove the folder"
-            results.append(found(home.name, "settings", missing, fix))
+            results.append(_found(home.name, "settings", missing, fix))
         here.add(agent_name(home))
     manifest = load(folder / "network.toml")
     for name in manifest.topology.agents:
         if name not in here:
-            results.append(well(name, "settings", "no folder here"))
-            if problem := certificate_problem(manifest, name):
-                results.append(found(name, "key", *problem))
+            results.append(_well(name, "settings", "no folder here"))
+            if problem := _certificate_problem(manifest, name):
+                results.append(_found(name, "key", *problem))
     if factors:
         model = next(model for model, _ in factors.values())
         total = reduce(Measured.plus, (one for _, one in factors.values()))
@@ -123,30 +153,86 @@ def look_at_network(folder: Path, factors: Factors) -> list[Result]:
         if problem is None and (moved := rounding_problem(model, total)) is not None:
             problem = moved, "make the network with a scale (`unweave init --scale auto`)"
         if problem is not None:
-            results.append(found("network", "data", *problem))
+            results.append(_found("network", "data", *problem))
     return results
+
+
+def _look_at_neighbours(home: Path) -> list[Result]:
+    """A problem for each neighbour whose host cannot be found; else a note on which answer."""
+    try:
+        agent = AgentFolder.read(home)
+    except UnweaveError:
+        return []  # another check reports this
+    topology, me = agent.manifest.topology, agent.config.name
+    given = {name: agent.manifest.agent(name).address for name in topology.neighbours(me)}
+    wanted = {name: address for name, address in given.items() if address is not None}
+    reached = reach(wanted.values())
+    results = [
+        _found(me, "neighbours", *problem)
+        for name in given
+        if (problem := _certificate_problem(agent.manifest, name))
+    ]
+    results += [
+        _unfound(me, name, address, reached[address].problem)
+        for name, address in wanted.items()
+        if reached[address].problem
+    ]
+    if results or not wanted:
+        return results
+    silent = [name for name in wanted if not reached[wanted[name]].answers]
+    said = [f"{name} answers" for name in wanted if name not in silent]
+    said += [f"{name} does not answer yet" for name in silent]
+    more = f", … ({len(silent)} of {len(wanted)} do not answer yet)" if len(said) > _SHOWN else ""
+    return [_well(me, "neighbours", ", ".join(said[:_SHOWN]) + more)]
+
+
+def _look_at_hosts(folder: Path, told: Collection[str]) -> list[Result]:
+    """A problem for each host of the network that cannot be found, except those of the agents
+    `told`, which have one already; and a note on whether agents without a folder in DIR answer."""
+    here = {agent_name(home) for home in folder.glob("agents/*") if home.is_dir()}
+    entries = {e.name: e.address for e in load(folder / "network.toml").entries if e.address}
+    # One address of each host is enough where the agents are here; what runs is told elsewhere.
+    hosts = {host_of(address): address for address in entries.values()}
+    away = {name: address for name, address in entries.items() if name not in here}
+    reached = reach([*hosts.values(), *away.values()])
+    results, known = [], set()
+    for name, address in entries.items():
+        host = host_of(address)
+        problem = reached[hosts[host]].problem
+        if problem and name not in told and host not in known:
+            results.append(_unfound(name, name, address, problem))
+        elif not problem and name in away:
+            said = "answers" if reached[address].answers else "does not answer yet"
+            results.append(_well(name, "neighbours", said))
+        known.add(host)
+    return results
+
+
+def _unfound(agent: str, neighbour: str, address: str, why: str) -> Result:
+    return _found(
+        agent,
+        "neighbours",
+        f"{neighbour} at {address}: the host cannot be found ({why})",
+        "add the name to DNS or /etc/hosts; if it is wrong, correct the address in network.toml "
+        "in every agent's folder",
+    )
 
 
 def _result(agent: str, what: str, probe: Callable[[], str], fix: str) -> Result:
     """Run one check. `fix` is used for errors that have none of their own."""
-    from unweave.errors import UnweaveError
-
     try:
         note = probe()
     except ActionableError as error:
-        return found(agent, what, error.problem, error.fix)
+        return _found(agent, what, error.problem, error.fix)
     except UnweaveError as error:
-        return found(agent, what, str(error), fix)
+        return _found(agent, what, str(error), fix)
     except OSError as error:
         place = error.filename or "a file"
-        return found(agent, what, f"{place}: cannot be read ({error.strerror or error})", fix)
-    return well(agent, what, note)
+        return _found(agent, what, f"{place}: cannot be read ({error.strerror or error})", fix)
+    return _well(agent, what, note)
 
 
 def _identity(agent: AgentFolder) -> str:
-    from unweave.node.agent import open_identity
-    from unweave.node.transport.pinning import own_pin
-
     key = agent.path / "key.pem"
     if key.is_file() and (mode := key.stat().st_mode & 0o777) & 0o077:
         raise ActionableError(
@@ -154,19 +240,15 @@ def _identity(agent: AgentFolder) -> str:
         )
     identity = open_identity(agent)
     name = agent.config.name
-    if problem := certificate_problem(agent.manifest, name):
+    if problem := _certificate_problem(agent.manifest, name):
         raise ActionableError(*problem)
     if agent.manifest.agent(name).address is not None:  # `_address` reports a missing one
         own_pin(agent.manifest, agent.me, identity)
     return identity.keyid[:8]
 
 
-def certificate_problem(manifest: Manifest, name: str) -> tuple[str, str] | None:
+def _certificate_problem(manifest: Manifest, name: str) -> tuple[str, str] | None:
     """Why TLS cannot use the certificate that the manifest pins for this agent, and the fix."""
-    import datetime as dt
-
-    from unweave.node.transport.pinning import tls_problem
-
     pem = manifest.agent(name).certificate
     problem = None if pem is None else tls_problem(pem, dt.datetime.now(dt.UTC))
     if pem is not None and problem is None:
@@ -208,8 +290,6 @@ def _metrics(agent: AgentFolder) -> str:
 
 
 def _running(agent: AgentFolder) -> bool:
-    from unweave.node.api.client import AgentDown, Operator
-
     try:
         with Operator(agent.path, 2.0):
             return True
@@ -219,9 +299,6 @@ def _running(agent: AgentFolder) -> bool:
 
 def _status(agent: AgentFolder) -> dict[str, Any]:
     """What a running agent says of itself; nothing if none runs."""
-    from unweave.errors import UnweaveError
-    from unweave.node.api.client import AgentDown, Operator
-
     try:
         with Operator(agent.path, 2.0) as operator:
             return operator.ask("status")
@@ -266,10 +343,6 @@ def _free(listen: str, setting: str) -> str:
 
 def _data(agent: AgentFolder, state: State | None, factors: Factors) -> str:
     """Check the data as the agent does when it starts."""
-    from unweave.models import ConjugateModel
-    from unweave.node.agent import open_data, open_identity
-    from unweave.node.data.watch import admit
-
     name = agent.config.name
     status = _status(agent)
     if name in status.get("erased", ()) if state is None else state.own.detached:
@@ -297,10 +370,6 @@ def _records(count: int) -> str:
 
 
 def _state(agent: AgentFolder) -> State | None:
-    from unweave.errors import StoreError
-    from unweave.node.agent import open_identity
-    from unweave.node.storage.sqlite import open_store
-
     if not os.access(agent.path, os.W_OK):
         raise ActionableError(
             f"{agent.path}: this user may not write there, but the agent must",

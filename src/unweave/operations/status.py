@@ -1,0 +1,145 @@
+"""The statuses of a network's agents, summarised as text: the agents that answer, those that do not
+and why, and those that the network waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["Overview", "data_problems", "departed_agents", "notices", "staying_out"]
+
+Statuses = Mapping[str, Mapping[str, Any]]  # by agent
+
+
+def notices(found: Statuses) -> list[str]:
+    """Why agents show no sum; agents with the same reason in one line."""
+    return [f"{', '.join(names)}: {why}" for why, names in _by_reason(found, "notice")]
+
+
+def staying_out(found: Statuses) -> list[str]:
+    """The agents that tried to add their factors and cannot, by reason."""
+    return [
+        f"{', '.join(names)} {'stay' if len(names) > 1 else 'stays'} out: {why}"
+        for why, names in _by_reason(found, "stays_out")
+    ]
+
+
+def _by_reason(found: Statuses, field: str) -> Iterable[tuple[str, list[str]]]:
+    reasons: dict[str, list[str]] = {}
+    for name, status in found.items():
+        if status.get(field):
+            reasons.setdefault(status[field], []).append(name)
+    return reasons.items()
+
+
+def data_problems(found: Statuses) -> list[str]:
+    """The agents whose data could not be read last time; their earlier factors stay in the sum."""
+    return [
+        f"{name} keeps its earlier data: {status['data_problem']}"
+        for name, status in found.items()
+        if status.get("data_problem")
+    ]
+
+
+def departed_agents(found: Statuses) -> set[str]:
+    """The departed agents, as any of the statuses lists them."""
+    return {name for status in found.values() for name in status.get("departed", ())}
+
+
+class Overview(NamedTuple):
+    """The statuses of all agents of DIR at one time."""
+
+    found: dict[str, dict[str, Any]]  # agent that answers → its status
+    down: list[str]  # agents of DIR that do not answer
+    everybody: Sequence[str]  # all agents of the network
+    troubles: Mapping[str, str] = {}  # agent of DIR → why it does not answer, if known
+
+    def away(self) -> list[str]:
+        """The agents without a folder in DIR that are not in the sum, or were never heard."""
+        known = {*self.found, *self.down, *departed_agents(self.found)}
+        lacking: set[str] = set()
+        for s in self.found.values():
+            lacking |= {*s.get("missing", ()), *s.get("suspects", ())}
+            lacking |= {
+                name
+                for name, other in s.get("others", {}).items()
+                if other.get("neighbour") and other.get("heard_seconds_ago") is None
+            }
+        return [name for name in self.everybody if name in lacking - known]
+
+    def missing(self) -> str:
+        """The agents that keep the network from a parked token with a complete, fully attested
+        sum: those that do not answer; else those that do not know that sum."""
+        stamps = [s["parked_stamp"] for s in self.found.values() if s.get("parked_stamp")]
+        departed = departed_agents(self.found)
+        down = [name for name in self.down if name not in departed]
+        late = [
+            name
+            for name, s in self.found.items()
+            if name not in departed
+            and (
+                not s.get("complete")
+                or s["parked"] is None
+                or s["parked_stamp"] != max(stamps)
+                or s["attested"] < len(self.everybody) - len(s["departed"])
+            )
+        ]
+        return ", ".join(down or (late and self.away()) or late)
+
+    def why(self, late: str) -> str:
+        """Why the token is not parked, and the fix; `late` are the missing agents."""
+        if out := notices(self._remaining()) or staying_out(self.found):
+            return "; ".join(out)
+        if self.troubles:
+            return "; ".join(f"{name}: {reason}" for name, reason in self.troubles.items())
+        if not self.down and self.away():
+            return (
+                f"waiting for {late}, on another machine, not included or not heard. "
+                "Fix: ask the operator whether it runs, or raise --timeout"
+            )
+        return f"waiting for {late}. Fix: read agent.log in its folder, or raise --timeout"
+
+    def line(self) -> str:
+        """The network in one line, for a log or a pipe."""
+        departed = departed_agents(self.found)
+        remaining = self._remaining()
+        if remaining:
+            included = max(len(s.get("included", [])) for s in remaining.values())
+            answer = "1 agent answers" if len(remaining) == 1 else f"{len(remaining)} agents answer"
+            parts = [f"{answer}, {included} included, {_state(remaining)}"]
+        else:
+            parts = ["no agent answers"]
+        parts += [*notices(remaining), *staying_out(self.found), *data_problems(self.found)]
+        if down := [name for name in self.down if name not in departed]:
+            parts.append(f"down: {', '.join(down)}")
+        parts += self.absent()
+        if departed:
+            parts.append(f"departed: {', '.join(sorted(departed))}")
+        return "; ".join(parts)
+
+    def absent(self) -> list[str]:
+        """Why agents of DIR do not answer, and the agents on other machines that are missing."""
+        lines = [f"{name}: {reason}" for name, reason in self.troubles.items()]
+        if away := self.away():
+            lines.append(f"on another machine, not included or not heard: {', '.join(away)}")
+        return lines
+
+    def _remaining(self) -> dict[str, dict[str, Any]]:
+        departed = departed_agents(self.found)
+        return {name: s for name, s in self.found.items() if name not in departed}
+
+
+def _state(found: Statuses) -> str:
+    """Parked if all agents that answer know the same holder, stamp and sum. Missing attestations
+    do not matter here."""
+    if any(s.get("phase") == "audit_failed" for s in found.values()):
+        return "audit_failed"
+    parked = {
+        (s.get("parked"), s.get("digest"), tuple(s.get("parked_stamp") or ()))
+        for s in found.values()
+    }
+    holder, digest, _ = next(iter(parked))
+    if len(parked) > 1 or holder is None or not digest:
+        return "learning"
+    complete = all(s.get("complete") for s in found.values())
+    return f"parked with {digest[:12]}" + ("" if complete else ", incomplete")
