@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import utils
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from tests.support.certificates import OTHER, Bench, fixed_identity
+from tests.support.certificates import OTHER, Bench, fixed_identity, fixed_request
 from typer.testing import CliRunner
 
 from unweave.cli import app
@@ -475,8 +475,14 @@ def with_receipt(who: str, **changes: Json) -> Callable[[Json], None]:
         ("b", put("agent", value=17), "has 5 agents"),
         ("b", put("network_id", value=OTHER_DIGEST), "another manifest"),
         ("b", put("request", value="ab" * 16), "is not among them"),
-        ("b", put("whole", value=False), "as a whole"),
-        ("c", put("whole", value=True), "did not take the agent out"),
+        ("b", put("whole", value=False), "rows: expected at least one row"),
+        ("b", put("rows", value=["ab" * 16]), "rows: expected no row beside the whole agent"),
+        ("c", put("whole", value=True), "rows: expected no row beside the whole agent"),
+        ("c", put("rows", value=[]), "rows: expected at least one row"),
+        ("c", put("rows", value=[""]), "rows[0]: expected 32 lower-case hex digits"),
+        ("c", put("rows", value=["ab" * 16, "ab" * 17]), "rows[1]: expected 32 lower-case hex"),
+        ("c", put("rows", value=["AB" * 16]), "rows[0]: expected 32 lower-case hex digits"),
+        ("c", lambda body: body["rows"].insert(0, body["rows"][0][:2]), "rows[0]: expected 32"),
         ("c", put("retrain", value=True), "did not take the agent out"),
         ("b", put("retrain", value=True), "asked for retraining"),
         ("c", put("remembered", value=3), "remembered: more than the 2 erased rows"),
@@ -509,6 +515,71 @@ def test_the_sum_must_not_hold_the_revision_from_before_the_erasure() -> None:
     judge(altered)  # before = after: nothing was removed because nothing had been there
     forged = with_receipt("c", before=[counter, boot], after=[counter + 1, boot])
     refuse(lie("tombstones", forged, tombstone_of("c")), "from before the erasure")
+
+
+numbers = st.integers(0, 6)
+revisions = st.tuples(st.integers(1, 6), numbers)
+either = revisions | st.just((0, 0))
+
+
+@given(revisions, either, either)
+@example((2, 1), (3, 2), (4, 2))  # an earlier incarnation made it
+@example((3, 2), (2, 2), (4, 2))  # made before the erasure, and not in the sum at its visit
+@example((4, 1), (3, 2), (4, 2))
+def test_the_sum_holds_the_revision_of_the_removal_or_a_later_one(
+    included: tuple[int, int], before: tuple[int, int], after: tuple[int, int]
+) -> None:
+    altered = lie("attestation", put(P, "included", "c", value="{}.{}".format(*included)))
+    envelope = altered["tombstones"][tombstone_of("c")]
+    body = body_of(envelope)
+    with_receipt("c", before=list(before), after=list(after))(body)
+    resign(envelope, body)
+    closing = body_of(altered["closing"])
+    closing[P]["evidence"] = [digest_of(one) for one in altered["tombstones"] + altered["votes"]]
+    resign(altered["closing"], closing)
+    if included == after or included[0] > max(before[0], after[0]):
+        judge(altered)
+    else:
+        refuse(altered, "a revision of agent c from before the erasure")
+
+
+def test_an_owner_that_lost_its_disk_counts_on_from_its_removals() -> None:
+    """Its counter starts at zero, but the evidence of the neighbours names what it had counted."""
+    made = Bench("abcd")
+    for k in range(4):
+        made.erase("c", f"earlier {k}", [k])
+    made.request("c", "records", [5])
+    owner, request = 2, fixed_request("records")
+    while request not in made.world.state(owner).known.tombstones:
+        assert made.world.step()
+    while request not in made.world.state(1).known.tombstones:
+        assert made.world.step()
+    made.world.crash(owner)
+    made.world.wipe(owner)
+    made.world.start_agent(owner)
+    made.settle()
+    account = verify(made.certificates[-1], made.terms, verifier(made.manifest.pems()))
+    assert request.hex() in {one.request for one in account.erasures}
+    assert "c" in account.included
+
+
+def test_records_that_two_erasures_name_are_told() -> None:
+    made = Bench("abc")
+    made.request("b", "one", [0, 1, 2])
+    made.request("b", "two", [1, 2, 3])
+    made.settle()
+    account = verify(made.certificates[-1], made.terms, verifier(made.manifest.pems()))
+    assert [one.rows for one in account.erasures] == [3, 3]
+    assert [one.repeated for one in account.erasures] == [0, 2]
+
+
+def test_a_request_for_no_record_is_refused() -> None:
+    """Its certificate would prove nothing, and every other one on the token could not be read."""
+    made = Bench("abc")
+    made.request("b", "nothing", [])
+    made.settle()
+    assert not made.world.state(1).known.tombs
+    assert made.certificates == []
 
 
 def test_a_tombstone_signed_by_another_agent() -> None:

@@ -240,4 +240,9 @@ def _what(one: Erased) -> str:
         return "everything"
     found = "1 record" if one.found == 1 else f"{one.found or 'no'} records"
     keys = "1 key" if one.remembered == 1 else f"{one.remembered} keys"
-    return f"{found}; {keys} only remembered" if one.remembered else found
+    parts = [found]
+    if one.remembered:
+        parts.append(f"{keys} only remembered")
+    if one.repeated:
+        parts.append(f"{one.repeated} in an erasure above, too")
+    return "; ".join(parts)

@@ -219,8 +219,9 @@ def _take_erasures(s: State, turn: Turn, heard: Erasures) -> None:
     if tombstones:
         s.known.tombstones = {**s.known.tombstones, **tombstones}
         s.known.gossip = None
-        own = (tombstone.rows for tombstone in tombstones.values() if tombstone.agent == s.me)
-        _drop_rows_again(s, turn, frozenset().union(*own))
+        own = [tombstone for tombstone in tombstones.values() if tombstone.agent == s.me]
+        _drop_rows_again(s, turn, frozenset().union(*(tombstone.rows for tombstone in own)))
+        _count_past(s, own)
     if votes:
         s.known.votes = {**s.known.votes, **votes}
         s.known.gossip = None
@@ -243,6 +244,16 @@ def _drop_rows_again(s: State, turn: Turn, rows: frozenset[bytes]) -> None:
         s.own.rows += 1
         s.token.pending, s.token.memo = None, {}
         turn.do(Detach(False))
+
+
+def _count_past(s: State, own: Iterable[Tombstone]) -> None:
+    """The disk has lost these removals, so its counter may have fallen back. Factors get new names
+    with larger counters: a verifier compares them with the revisions before the removal."""
+    counter = max((tombstone.counter for tombstone in own), default=-1)
+    if counter >= s.own.counter:
+        s.own.counter = counter
+        s.own.factors = ()
+        s.token.pending, s.token.memo = None, {}
 
 
 def _take_intents(s: State, intents: Iterable[Intent]) -> None:

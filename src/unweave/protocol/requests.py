@@ -36,6 +36,8 @@ def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
         return  # a repeated request
     elif s.tomb.whole:
         turn.do(Refused("it has erased itself already; the certificate of that request covers it"))
+    elif not event.whole and not event.rows:
+        turn.do(Refused("the request names no record. Fix: name at least one key"))
     elif unproved_bytes(s) + 40 * len(event.rows) > UNPROVED:
         turn.do(
             Refused(

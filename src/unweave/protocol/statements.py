@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from unweave.protocol.token import ID_BYTES, Tomb, Tombs, request_id
 
 __all__ = [
+    "COMMITMENT_BYTES",
     "AuditMismatch",
     "CompactedErasure",
     "CompactedErasures",
@@ -33,6 +34,8 @@ __all__ = [
 
 
 Sign = Callable[[bytes], bytes]
+
+COMMITMENT_BYTES = 16  # of the keyed hash that names an erased row
 
 
 def pae(kind: str, payload: bytes) -> bytes:
@@ -125,6 +128,12 @@ class Tombstone(_ErasureStatement):
     def retrain(self) -> bool:
         """Whether the removing agent asked all agents to start from zero."""
         return bool(self.body["retrain"])
+
+    @property
+    def counter(self) -> int:
+        """The larger counter of the revisions before and after the removal."""
+        receipt = json.loads(self.body["receipt"])
+        return int(max(receipt["before"][0], receipt["after"][0]))
 
 
 class Vote(SignedStatement):

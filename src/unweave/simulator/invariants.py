@@ -17,7 +17,7 @@ I8  tombstones, retrain epochs and fences of a running process only grow
 I9  a token parked after a complete attestation round was audited: the second sum equals eta, the
     statement is about this token, exactly the agents that have not departed signed it, the frozen
     sum is the sum of their vectors at this eta, and if it says "converged", every solver would keep
-    its factor
+    its factor; its certificate verifies
 I10 an agent, up or down, is responsible for the newest token, unless a disk was lost, a quorum
     voted or the audit failed: no agent acknowledges a token that it has not stored, or drops one
     silently
@@ -43,7 +43,9 @@ from typing import NoReturn
 
 import numpy as np
 
+from unweave.errors import NotCertified
 from unweave.grid import Ints
+from unweave.protocol.certificate.verify import verify
 from unweave.protocol.certificate.write import attestation, closing_of, sign_statement
 from unweave.protocol.events import Certified, Effect, Opened, Send, Work
 from unweave.protocol.messages import Hello, ParkNotice, Pass, Welcome
@@ -334,11 +336,18 @@ class Checker:
             earned = "retrained" if bytes.fromhex(request) in token.retrain_epoch else "refined"
             if entry["kind"] != ("exact" if self.terms.conjugate else earned):
                 self._fail("I6", agent, f"the certificate says {entry['kind']}")
+        try:
+            verify(certificate, self.terms, self._signed)
+        except NotCertified as error:
+            self._fail("I9", agent, f"the certificate does not verify: {error}")
         if not requests <= {bytes.fromhex(request) for request in predicate["erasures"]}:
             self._fail("I9", agent, "the certificate leaves out an erasure")
         for k, state in self.latest.items():
             if state.peers.synced and k not in departed(token.tombs) and k not in self.departed:
                 self._holds_nothing_certified(k, state)
+
+    def _signed(self, agent: int, payload: bytes, signature: bytes) -> bool:
+        return self.signers is None or signature == self.signers[agent](payload)
 
     def _factors(self, agent: int, s: State) -> None:
         for factor in s.own.factors:

@@ -20,13 +20,12 @@ from pathlib import Path
 
 from unweave.node.errors import BadData
 from unweave.node.storage.atomic import write_atomic
+from unweave.protocol.statements import COMMITMENT_BYTES
 
-__all__ = ["COMMITMENT_SIZE", "KEY_FILE", "Key", "canonical", "check_key", "commitment", "pads"]
+__all__ = ["KEY_FILE", "Key", "canonical", "check_key", "commitment", "pads"]
 
 
 Key = str | int | float | bytes
-
-COMMITMENT_SIZE = 16
 
 _BLOCK = 64  # of SHA-256, in bytes
 
@@ -44,7 +43,7 @@ def canonical(key: Key | None) -> str | None:
 
 def commitment(secret: bytes, text: str) -> bytes:
     """The commitment to a canonical text."""
-    return hmac.digest(secret, text.encode(), "sha256")[:COMMITMENT_SIZE]
+    return hmac.digest(secret, text.encode(), "sha256")[:COMMITMENT_BYTES]
 
 
 def pads(secret: bytes) -> tuple[bytes, bytes]:

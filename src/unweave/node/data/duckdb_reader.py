@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from unweave.errors import DataError, MissingExtra
 from unweave.models import ConjugateModel
 from unweave.models.resolution import Extremes
-from unweave.node.data.commitments import COMMITMENT_SIZE, pads
+from unweave.node.data.commitments import pads
 from unweave.node.data.csv_lines import (
     csv_lines,
     csv_problem,
@@ -51,6 +51,7 @@ from unweave.node.data.reader import (
 )
 from unweave.node.data.source import DataSource, FileFormat, format_of
 from unweave.node.errors import BadData
+from unweave.protocol.statements import COMMITMENT_BYTES
 from unweave.text import listed
 
 __all__ = [
@@ -489,7 +490,7 @@ class DuckReader:
         outer, inner = pads(secret)
         hashed = (
             "left(sha256(CAST(? AS BLOB) || unhex(sha256(CAST(? AS BLOB) || encode(key)))), "
-            f"{2 * COMMITMENT_SIZE})"
+            f"{2 * COMMITMENT_BYTES})"
         )
         found = self._rows(
             f"SELECT DISTINCT r.key FROM (SELECT key, {hashed} AS digest FROM {self._all()} "

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from unweave.protocol.statements import Receipt, Tombstone, Vote
+from unweave.protocol.statements import COMMITMENT_BYTES, Receipt, Tombstone, Vote
 from unweave.protocol.token import ID_BYTES
 
 __all__ = [
@@ -63,6 +63,7 @@ CLOSING = "urn:unweave:erasure:v2"
 
 _SHA256 = r"^[0-9a-f]{64}$"
 _REQUEST = rf"^[0-9a-f]{{{2 * ID_BYTES}}}$"
+_COMMITMENT = rf"^[0-9a-f]{{{2 * COMMITMENT_BYTES}}}$"
 _HEX = r"^(?:[0-9a-f]{2})*$"
 _REVISION = r"^[1-9][0-9]{0,19}\.(?:0|[1-9][0-9]{0,19})$"
 # The last character of an incomplete group has bits that encode nothing: they must be zero.
@@ -74,6 +75,7 @@ _BASE64 = (
 FORMS = {
     _SHA256: "64 lower-case hex digits",
     _REQUEST: f"{2 * ID_BYTES} lower-case hex digits",
+    _COMMITMENT: f"{2 * COMMITMENT_BYTES} lower-case hex digits",
     _HEX: "lower-case hex digits, two per byte",
     _REVISION: "a revision (counter.incarnation)",
     _BASE64: "canonical base64",
@@ -83,6 +85,7 @@ FORMS = {
 Number = Annotated[int, Field(ge=0)]
 Sha256 = Annotated[str, Field(pattern=_SHA256, description=FORMS[_SHA256])]
 Request = Annotated[str, Field(pattern=_REQUEST, description=FORMS[_REQUEST])]
+Commitment = Annotated[str, Field(pattern=_COMMITMENT, description=FORMS[_COMMITMENT])]
 Hex = Annotated[str, Field(pattern=_HEX, description=FORMS[_HEX])]
 Revision = Annotated[str, Field(pattern=_REVISION, description=FORMS[_REVISION])]
 Base64 = Annotated[str, Field(pattern=_BASE64, description=FORMS[_BASE64])]
@@ -255,13 +258,14 @@ class RecordBody(Strict):
 
 
 class TombstoneBody(RecordBody):
-    """The owner's word that an erasure was carried out; `rows` are commitments to records."""
+    """The owner's word that an erasure was carried out; `rows` are commitments to records, and
+    empty if the agent erased itself as a whole."""
 
     receipt: Annotated[str, _content(Receipt.kind, "ReceiptBody")]
     receipt_signature: Hex
     remembered: Number
     retrain: bool
-    rows: Annotated[list[Hex], _Ascending, _UNIQUE]
+    rows: Annotated[list[Commitment], _Ascending, _UNIQUE]
     whole: bool
 
 

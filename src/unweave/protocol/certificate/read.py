@@ -223,6 +223,9 @@ class EnvelopeReader:
                 f"{place}: about agent {body.name}, but signed by agent "
                 f"{self._terms.name(author)}: only the owner can erase its data"
             )
+        if body.whole == bool(body.rows):
+            wanted = "no row beside the whole agent" if body.whole else "at least one row"
+            raise NotCertified(f"{place}.rows: expected {wanted}")
         if body.remembered > len(body.rows):
             raise NotCertified(f"{place}.remembered: more than the {len(body.rows)} erased rows")
         raw, where = body.receipt.encode(), f"{place}.receipt"

@@ -20,6 +20,7 @@ from unweave.protocol.certificate.format import (
     Claim,
     ClosingStatement,
     Kind,
+    ReceiptBody,
     Scope,
     TombstoneBody,
 )
@@ -39,10 +40,12 @@ class Erased:
     kind: Kind
     by: By
     # For scope "records": how many keys; how many of them the owner's data had when it asked, and
-    # how many it did not have, which are only remembered: nothing was taken out for them.
+    # how many it did not have, which are only remembered: nothing was taken out for them; and how
+    # many an erasure above in the same certificate names, too.
     rows: int | None
     found: int | None = None
     remembered: int | None = None
+    repeated: int | None = None
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,7 @@ def check_erasures(attested: Attestation, evidence: Evidence, terms: Terms) -> d
         if name not in requests:
             continue
         said = attested.tombstones[name]
+        named: set[str] = set()  # rows of this agent
         check_sum(name, signed.get(name, []), attested, evidence)
         for request in sorted(requests[name].union(evidence.votes.get(name, {}).values())):
             if request in found:
@@ -162,6 +166,7 @@ def check_erasures(attested: Attestation, evidence: Evidence, terms: Terms) -> d
                 "exact" if terms.conjugate else kind,
                 "owner" if own else "quorum",
                 evidence.tombstones.get(request),
+                named,
             )
     return found
 
@@ -200,25 +205,40 @@ def check_sum(
             f"attestation: agent {name} is erased as a whole, but still included in the sum"
         )
     for one in signed:
-        receipt = evidence.receipts[one.request]
-        before = ".".join(map(str, receipt.before))
-        if receipt.before != receipt.after and included == before:
+        if included is not None and not follows(included, evidence.receipts[one.request]):
             raise NotCertified(
-                f"attestation: the sum includes the revision of agent {name} from before the "
+                f"attestation: the sum includes a revision of agent {name} from before the "
                 f"erasure {one.request}"
             )
 
 
+def follows(included: str, receipt: ReceiptBody) -> bool:
+    """Whether this is the revision that the removal left in the sum, or a later one. An agent's
+    counter grows with every revision, also over restarts and lost disks."""
+    counter, incarnation = map(int, included.split("."))
+    return [counter, incarnation] == receipt.after or counter > max(
+        receipt.before[0], receipt.after[0]
+    )
+
+
 def erased(
-    request: str, name: str, kind: Kind, by: By, signed: Signed[TombstoneBody] | None
+    request: str,
+    name: str,
+    kind: Kind,
+    by: By,
+    signed: Signed[TombstoneBody] | None,
+    named: set[str],
 ) -> Erased:
-    """One erasure; without a tombstone of single records it covers the whole agent."""
+    """One erasure; without a tombstone of single records it covers the whole agent. Its rows are
+    added to `named`, those of the agent's erasures above."""
     if signed is not None and signed.body.name != name:
         raise NotCertified(f"{signed.place}: not signed by the owner, agent {name}")
     if signed is None or signed.body.whole:
         return Erased(request, name, "agent", kind, by, None)
     rows, remembered = len(signed.body.rows), signed.body.remembered
-    return Erased(request, name, "records", kind, by, rows, rows - remembered, remembered)
+    repeated = len(named.intersection(signed.body.rows))
+    named.update(signed.body.rows)
+    return Erased(request, name, "records", kind, by, rows, rows - remembered, remembered, repeated)
 
 
 # ------------------------------------------------------------------------------------- closing
