@@ -8,5 +8,7 @@ from hypothesis import settings
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=50)
 settings.load_profile("repeatable")
 
-# Processes that a test starts find tests.support, too.
-os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+# Processes that a test starts find tests.support, and `unweave` where this process finds it.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(Path(__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+)

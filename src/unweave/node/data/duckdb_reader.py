@@ -338,12 +338,11 @@ def _number(part: Part, j: int, selection: Selection) -> tuple[str, float]:
     binary = selection.binary[j]
     if part.format == "csv":
         text = _with_comma(column) if part.decimal == "," else f"TRY_CAST({column} AS DOUBLE)"
-        return f"coalesce({text}, {_truth(column)})" if binary else text, NO_NUMBER
+        return _or_truth(text, column) if binary else text, NO_NUMBER
     if part.format == "json":
         numeric = f"json_type({column}) IN ('DOUBLE', 'BIGINT', 'UBIGINT', 'BOOLEAN')"
         text = f"CASE WHEN {numeric} THEN TRY_CAST({column} AS DOUBLE) END"
-        words = _truth(f"({column} ->> '$')")
-        return f"coalesce({text}, {words})" if binary else text, NO_NUMBER
+        return _or_truth(text, f"({column} ->> '$')") if binary else text, NO_NUMBER
     if binary and kind == "VARCHAR":
         return _truth(column), NO_NUMBER
     if _REAL.fullmatch(kind):
@@ -366,6 +365,12 @@ def _truth(text: str) -> str:
     return (
         f"CASE lower(trim({text})) WHEN 'true' THEN {double(1)} WHEN 'false' THEN {double(0)} END"
     )
+
+
+def _or_truth(number: str, text: str) -> str:
+    """The number, or the truth value where there is none. DuckDB evaluates `coalesce` for whole
+    vectors of records: with it, sums of a CSV column of 0 and 1 took 80% more CPU time."""
+    return f"CASE WHEN {number} IS NULL THEN {_truth(text)} ELSE {number} END"
 
 
 def _with_comma(column: str) -> str:
