@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import io
 import ssl
+from pathlib import Path
 from random import Random
 
 import grpc
@@ -27,7 +28,7 @@ from unweave.node.wire.codec import decode, encode
 from unweave.node.wire.envelope import open_message, sign_message
 from unweave.node.wire.primitives import pb
 from unweave.protocol.messages import Ack
-from unweave.testing.transport import LocalNetwork, running
+from unweave.testing.transport import LocalNetwork, eventually, running
 from unweave.testing.values import MESSAGES
 
 HEALTHY, ATTACKED, THIRD, OUTSIDE = range(4)
@@ -224,6 +225,92 @@ def test_silent_strangers_do_not_take_all_descriptors():
             for end, (_, writer) in zip(ends, pairs, strict=True):
                 end.cancel()
                 writer.close()
+
+    asyncio.run(main())
+
+
+@contextlib.asynccontextmanager
+async def holding(scene, count, **place):
+    """Unknown peers that hold all connections they get and open a new one for each that ends."""
+
+    async def hold():
+        host, _, port = scene.network.address(ATTACKED).rpartition(":")
+        while True:
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection(host, int(port), **place)
+                with contextlib.closing(writer):
+                    await reader.read()
+
+    tasks = [asyncio.ensure_future(hold()) for _ in range(count)]
+    try:
+        await asyncio.sleep(0.5)
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_a_restarted_neighbour_gets_in_while_strangers_hold_everything():
+    async def main():
+        scene = Scene(unknown_peers=5)
+        attacked = scene.transport(ATTACKED, stream=scene.log)
+        async with running(attacked, scene.deliver), asyncio.timeout(60), holding(scene, 30):
+            for k in range(3):
+                async with running(scene.transport(HEALTHY)) as again:
+                    sent = b"start %d" % k
+                    assert await eventually(lambda to=again, d=sent: to.send(ATTACKED, d)) == [sent]
+
+    asyncio.run(main())
+
+
+def test_one_address_cannot_end_the_connection_of_another():
+    """A stranger at another address keeps its connection, silent as it is: those of the address
+    that has most are ended."""
+
+    async def main():
+        scene = Scene(unknown_peers=5)
+        async with running(scene.transport(ATTACKED), scene.deliver):
+            reader, writer = await scene.socket()
+            end = asyncio.ensure_future(reader.read())
+            async with holding(scene, 30, local_addr=("127.0.0.2", 0)):
+                assert not end.done()
+            writer.close()
+            await end
+
+    asyncio.run(main())
+
+
+def test_a_neighbour_has_few_connections():
+    """With its key, too, nobody takes all of them."""
+
+    async def main():
+        scene = Scene(unknown_peers=5)
+        attacked = scene.transport(ATTACKED, stream=scene.log)
+        async with contextlib.AsyncExitStack() as opened:
+            await opened.enter_async_context(running(attacked, scene.deliver))
+            for _ in range(12):
+                options = [("grpc.use_local_subchannel_pool", 1)]
+                channel = scene.channel(scene.network.identities[THIRD], options=options)
+                await opened.enter_async_context(channel)
+                call = channel.stream_unary(METHOD)(iter([chunk(b"hello", 5)]), timeout=10)
+                assert await status(call) == "OK"
+                assert len(attacked._gate._open) <= 3  # one may be about to close
+
+    asyncio.run(main())
+
+
+def test_a_stopped_transport_leaves_nothing():
+    async def main():
+        scene = Scene()
+        attacked = scene.transport(ATTACKED)
+        async with running(attacked, scene.deliver):
+            folder = Path(attacked._gate.inner).parent
+            assert folder.stat().st_mode & 0o777 == 0o700
+            reader, writer = await scene.socket()
+        assert await reader.read() == b""
+        writer.close()
+        assert not folder.exists()
 
     asyncio.run(main())
 

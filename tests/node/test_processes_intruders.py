@@ -155,6 +155,49 @@ async def _lies(net: Processes) -> None:
         assert isinstance(node.state.token.role, Parked) or phases[holder] == "parked"
 
 
+HOLD = """
+import asyncio, contextlib, sys
+
+async def hold(port):
+    while True:
+        with contextlib.suppress(OSError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            with contextlib.closing(writer):
+                await reader.read()
+
+async def main():
+    async with asyncio.timeout(300):
+        await asyncio.gather(*(hold(int(sys.argv[1])) for _ in range(300)))
+
+asyncio.run(main())
+"""
+
+
+def test_a_neighbour_restarts_while_strangers_hold_all_connections(tmp_path):
+    """It needs the answer of an agent whose every free connection is taken."""
+    with Processes(tmp_path / "net", agents=2) as net:
+        net.start()
+        assert net.settled() == {net.expected()}
+        address = load(net.root / "network.toml").agent("a1").address
+        port = address.rpartition(":")[2]
+        strangers = subprocess.Popen([sys.executable, "-c", HOLD, port])
+        try:
+            net.stop("a2")
+            net.start("a2")
+            net.wait(
+                "to be confirmed",
+                lambda: [] if net.ask("a2", "status")["status"]["confirmed"] else ["a2"],
+                timeout=60.0,
+            )
+            net.append("a2", [1.0, 0.0])
+            net.ask("a2", "learn")
+            assert net.settled() == {net.expected()}
+            assert strangers.poll() is None
+        finally:
+            strangers.kill()
+            strangers.wait()
+
+
 def test_another_manifest_and_forged_evidence(tmp_path):
     with Processes(tmp_path / "net", agents=3) as net:
         net.start()

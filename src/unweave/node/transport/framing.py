@@ -28,7 +28,7 @@ class Limits:
     message: int  # bytes of the largest envelope
     incoming: int = 8  # messages from one neighbour at a time
     outgoing: int = 8  # messages to one neighbour at a time; further ones wait
-    unknown_peers: int = 128  # connections beyond those that the neighbours need
+    unknown_peers: int = 64  # connections on which no neighbour has called; each has 3 descriptors
     connect: float = 3.0  # seconds to open a connection
     handshake: float = 5.0  # seconds to complete the TLS handshake
     idle: float = 10.0  # seconds between two chunks

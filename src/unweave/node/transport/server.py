@@ -4,8 +4,7 @@ Each side shows its own certificate and trusts its neighbours' certificates alon
 fails in the handshake, and the connection tells the receiver which neighbour sends. There is no
 plaintext port. One message is one call: `stream Chunk` to the neighbour, `Answers` back.
 
-    GrpcTransport   listens, and sends through one `NeighbourClient` per neighbour
-    why_not         why an address cannot be listened on: gRPC does not say
+    GrpcTransport   listens (`gate`), and sends through one `NeighbourClient` per neighbour
     Inbox           receives messages, bounded in size, number and time
     Refusals        counts and logs the calls that were refused
 """
@@ -13,24 +12,22 @@ plaintext port. One message is one call: `stream Chunk` to the neighbour, `Answe
 from __future__ import annotations
 
 import asyncio
-import errno
-import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from unweave.address import Address
 from unweave.errors import MissingExtra, TransportError, WireError
 from unweave.manifest import Manifest
 from unweave.node.identity import Identity
 from unweave.node.log import Log
 from unweave.node.transport.client import DELIVER, SERVICE, NeighbourClient, WrongKey, grpc
 from unweave.node.transport.framing import CHUNK, Assembly, Limits, Oversize
+from unweave.node.transport.gate import Gate, listen
 from unweave.node.transport.pinning import Pins
 from unweave.node.wire.primitives import parsed, pb
 
-__all__ = ["GrpcTransport", "why_not"]
+__all__ = ["GrpcTransport"]
 
 
 try:
@@ -61,31 +58,35 @@ class GrpcTransport:
         self.limits = Limits.of(manifest.terms()) if limits is None else limits
         self.refusals = Refusals(log)  # by (neighbour or "unknown", reason)
         self.port = 0  # set by `start`
+        self._started = False
         self._log = log
         self._identity = identity
         self._pins = Pins(manifest, me, identity)
         self._listen = self._pins.me.address if listen is None else listen
         self._clients: dict[int, NeighbourClient] = {}
         self._inbox: Inbox | None = None
+        self._gate: Gate | None = None
         self._server: Any = None
 
     async def start(self, deliver: Deliver) -> None:
         """Listen. `deliver(sender, data)` gets every complete message of a neighbour."""
-        if self._inbox is not None:
+        if self._started:
             raise TransportError("this transport has been started before. Fix: make a new one")
-        self._inbox = Inbox(
-            self._pins, self.limits, self.refusals, self._log, deliver, self._admitted
-        )
+        self._started = True
         if not self._pins.neighbours:
             return  # a network of one agent needs no port
         self._clients = {
             index: NeighbourClient(pin, self._identity, self.limits)
             for index, pin in self._pins.neighbours.items()
         }
+        sockets = listen(self._listen)
+        self.port = sockets[0].getsockname()[1]
+        self._gate = gate = Gate(self.limits.unknown_peers)
+        self._inbox = Inbox(
+            self._pins, self.limits, self.refusals, self._log, deliver, self._admitted, gate
+        )
         server = grpc.aio.server(
             options=[
-                ("grpc.so_reuseport", 0),  # else a second agent could share the port
-                ("grpc.max_allowed_incoming_connections", self._connections()),
                 ("grpc.max_receive_message_length", CHUNK + 64),
                 (
                     "grpc.per_message_decompression",
@@ -100,31 +101,23 @@ class GrpcTransport:
             (grpc.method_handlers_generic_handler(SERVICE, {DELIVER: receive}),)
         )
         health_pb2_grpc.add_HealthServicer_to_server(_Health(), server)
-        try:
-            if Address.parse(self._listen) is None:  # gRPC might listen on another port
-                raise RuntimeError
-            self.port = server.add_secure_port(self._listen, self._credentials())
-        except RuntimeError:
-            raise TransportError(
-                f"cannot listen on {self._listen}: {why_not(self._listen)}"
-            ) from None
+        server.add_secure_port(f"unix:{gate.inner}", self._credentials())
         self._server = server
         await server.start()
+        await gate.start(sockets)
 
     async def stop(self) -> None:
         """Wait `grace` seconds for messages under way; then close everything."""
         server, self._server = self._server, None
-        if server is not None:
+        if server is not None and self._gate is not None:
+            self._gate.stop_listening()
             await server.stop(self.limits.grace)
         if self._inbox is not None:
             await self._inbox.drain(self.limits.grace)
         for client in self._clients.values():
             await client.close()
-
-    def _connections(self) -> int:
-        """Two for each neighbour, as a broken one may stay open, and some for unknown peers.
-        Without a limit they could take all file descriptors, which the store needs, too."""
-        return 2 * len(self._pins.neighbours) + self.limits.unknown_peers
+        if self._gate is not None:
+            self._gate.close()
 
     def _credentials(self) -> Any:
         pair = (self._identity.key_pem, self._identity.certificate_pem.encode())
@@ -162,39 +155,6 @@ class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "ask with Check")
 
 
-_LISTEN = 'set listen = "0.0.0.0:PORT" in agent.toml'
-
-
-def why_not(address: str) -> str:
-    """Why this agent cannot listen on `address`, and the fix: the address is tried again."""
-    where = Address.parse(address)
-    if where is None or not where.port:
-        return 'not "host:port" with a port from 1 to 65535. Fix: correct listen in agent.toml'
-    try:
-        places = socket.getaddrinfo(*where, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError):
-        return (
-            f"this machine does not know the host {where.host}. Fix: check the name, or {_LISTEN}"
-        )
-    for family, kind, protocol, _, place in places:
-        try:
-            with socket.socket(family, kind, protocol) as trial:
-                trial.bind(place)
-        except OSError as error:
-            return _bind_problem(error, where.host)
-    return "gRPC refuses it, although the port is free now. Fix: start the agent again"
-
-
-def _bind_problem(error: OSError, host: str) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "the port is taken. Fix: stop the process that uses it, or choose another port"
-    if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-        return f"{host} is no address of this machine. Fix: {_LISTEN}"
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return "this user may not open that port. Fix: choose a port from 1024 on"
-    return error.strerror or str(error)
-
-
 class _Refusal(Exception):
     """A fault of the caller: `reason` is counted, `why` is logged and sent to the caller."""
 
@@ -218,6 +178,7 @@ class Inbox:
         log: Log,
         deliver: Deliver,
         admitted: Callable[[int], Awaitable[None]],
+        gate: Gate,
     ) -> None:
         self._pins = pins
         self._limits = limits
@@ -225,6 +186,7 @@ class Inbox:
         self._log = log
         self._deliver = deliver
         self._admitted = admitted
+        self._gate = gate
         self._messages: Counter[int] = Counter()  # under way, by neighbour
         self._bytes: Counter[int] = Counter()  # announced and under way, by neighbour
         self._tasks: set[asyncio.Task[list[bytes]]] = set()
@@ -236,12 +198,14 @@ class Inbox:
         try:
             if sender is None:
                 raise _Refusal(Code.PERMISSION_DENIED, "not a neighbour", "not a neighbour")
+            self._gate.admit(peer, sender)
             await self._admitted(sender)
             answers = await self._message(sender, context)
             encoded: bytes = pb.Answers(envelopes=answers).SerializeToString()
             return encoded
         except _Refusal as refusal:
-            self._refusals.add(name, refusal.reason, refusal.why, address=peer)
+            address = self._gate.address(peer)
+            self._refusals.add(name, refusal.reason, refusal.why, address=address)
             code, why = refusal.code, refusal.why[:200]
         except _Unable as unable:
             code, why = Code.UNAVAILABLE, str(unable)
