@@ -2,30 +2,67 @@
 
 Names of agents, columns and files, and the content of messages, manifests and certificates, may
 hold characters that a terminal executes (escape sequences), hides or reorders (bidirectional
-controls).
+controls), and may be of any length. An exception of a library may quote a record.
+
+The consoles of the command line and the formatter of the log pass everything through `visible`, so
+that no caller has to.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
-__all__ = ["in_markdown", "listed", "quote", "visible"]
+__all__ = ["clip", "crash", "fault", "in_markdown", "listed", "quote", "visible"]
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#|~!&])")
 
+# Characters without a glyph that Unicode counts as letters or marks, so that `str.isprintable`
+# accepts them: joiners, fillers, variation selectors, the empty Braille cell.
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
+
 
 def visible(text: object) -> str:
-    """One line of printable characters; every other character is replaced by its escape.
+    """One line of characters that can be seen; every other character is replaced by its escape.
 
     >>> visible("a\\x1b[31m\\u202eb")
     'a\\\\x1b[31m\\\\u202eb'
     """
     shown = str(text)
-    if shown.isprintable():
-        return shown
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in shown)
+    if not shown.isprintable():
+        shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in shown)
+    return shown if shown.isascii() else _BLANK.sub(lambda c: ascii(c[0])[1:-1], shown)
+
+
+def clip(text: object, most: int) -> str:
+    """At most `most` characters, and how many follow. Others choose the length of their texts.
+
+    >>> clip("abcdef", 4)
+    'abcd… (2 more characters)'
+    """
+    whole = str(text)
+    more = len(whole) - most
+    return whole if more <= 0 else f"{whole[:most]}… ({more} more characters)"
+
+
+def fault(error: BaseException) -> str:
+    """An unexpected exception without its text, which may quote a record: its type and the places
+    in the code, the last one first."""
+    calls = traceback.extract_tb(error.__traceback__)[:-7:-1]
+    places = (f"{Path(call.filename).name}:{call.lineno}" for call in calls)
+    why = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
+    return " < ".join((type(error).__name__ + why, *places))
+
+
+def crash(error: BaseException) -> str:
+    """The last line of a process that ends by an error in its code."""
+    return f"an error in unweave: {fault(error)}. Fix: report this line with what you did"
 
 
 def quote(word: object) -> str:

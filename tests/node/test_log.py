@@ -60,7 +60,7 @@ from unweave.node.log import Log, RotatingLog
 folder = Path(sys.argv[1])
 log = Log("a1", handler=RotatingLog(folder, 1000, 2))
 for k in range(200):
-    log.info("an event", number=k)
+    log.info("an event", to=k)
 os.write(1, b"from stdout\\n")
 raise SystemExit("the last words")
 """

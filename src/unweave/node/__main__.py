@@ -10,13 +10,13 @@ import sys
 
 from unweave.errors import UnweaveError
 from unweave.node.agent import serve
-from unweave.text import visible
+from unweave.text import crash, visible
 
 __all__ = ["main"]
 
 
 def main(folder: str, supervisor: int | None = None) -> int:
-    """Run one agent; an expected error is one readable line."""
+    """Run one agent; an error is one readable line."""
     try:
         asyncio.run(serve(folder, supervisor=supervisor))
     except UnweaveError as error:
@@ -24,6 +24,9 @@ def main(folder: str, supervisor: int | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        sys.stderr.write(f"unweave: {visible(crash(error))}\n")
+        return 1
     return 0
 
 

@@ -40,7 +40,7 @@ def log_activity(log: Log, before: State, after: State) -> None:
         for entry in news(before, after):
             getattr(log, entry.level)(entry.what, **entry.facts)
     except Exception as error:
-        log.error("a change was not logged", error=f"{type(error).__name__}: {error}")
+        log.failure("a change was not logged", error)
 
 
 def news(before: State, after: State) -> Iterator[ActivityEntry]:

@@ -103,6 +103,7 @@ async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> None:
     monitoring = Monitoring(node, config.metrics) if config.metrics else None
 
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(log.on_loop_error)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, node.stop)
     if supervisor is not None:

@@ -49,6 +49,7 @@ from unweave.protocol.events import (
     InfluenceMeasured,
     KeepCertificate,
     Opened,
+    Received,
     Refused,
     Send,
     StaysOut,
@@ -88,7 +89,7 @@ class AgentDriver:
         self.identity = identity
         self.transport = transport
         self.log = log
-        self.counts: Counter[str] = Counter()
+        self.counts = log.counts
         self.data_problem: str | None = None  # why the data could not be used when last read
         self.started = time.time()
         self.certificates = CertificateStore(folder.certificates)
@@ -112,6 +113,7 @@ class AgentDriver:
             self._tasks,
             log,
             self.counts,
+            folder.terms.name,
         )
 
     async def run(self) -> None:
@@ -168,7 +170,7 @@ class AgentDriver:
     async def _step(self, event: Event) -> list[Effect] | None:
         """Commit one event, then carry out its effects. None: there is no state to change."""
         effects = await self._commits.take(event)
-        self._effects.perform(effects or [])
+        self._effects.perform(effects or [], event)
         return effects
 
     async def tell(self, event: Event) -> list[Effect]:
@@ -187,7 +189,7 @@ class AgentDriver:
         del data
         event = await self._channel.receive(sender, parcel, self.state)
         back, other = answers(await self._commits.take(event) or [], sender)
-        self._effects.perform(other)
+        self._effects.perform(other, event)
         # A token is sent in the next two turns of the loop, before the answer: the next agent waits
         # for the token, and the sender can read the answer while that agent writes to its disk.
         await asyncio.sleep(0)
@@ -253,6 +255,7 @@ class AgentDriver:
     async def _timer(self) -> None:
         """Feeds a `Tick` when the deadline of the state has come."""
         while True:
+            self.log.flush()
             self._sooner.clear()
             self._due = _due(self.state)
             if self._due <= time.monotonic():
@@ -281,6 +284,7 @@ class EffectRunner:
         tasks: Tasks,
         log: Log,
         counts: Counter[str],
+        name: Callable[[int], str],
     ) -> None:
         self._step = step
         self._commits = commits
@@ -290,9 +294,10 @@ class EffectRunner:
         self._tasks = tasks
         self._log = log
         self._counts = counts
+        self._name = name
         self.stays_out = ""  # why the solver last refused to make the factor
 
-    def perform(self, effects: list[Effect]) -> None:
+    def perform(self, effects: list[Effect], cause: Event | None = None) -> None:
         for effect in effects:
             if isinstance(effect, Send):
                 self._tasks.begin(self.send(effect.to, effect.message))
@@ -306,7 +311,7 @@ class EffectRunner:
                 self._counts["epochs opened"] += 1
                 self._log.info("new epoch", why=effect.why)
             elif isinstance(effect, Refused):
-                self._log.warning("refused", why=effect.why)
+                self._refused(effect, cause)
             elif isinstance(effect, StaysOut):
                 if effect.why != self.stays_out:
                     self._log.warning("stays out", why=effect.why)
@@ -317,6 +322,14 @@ class EffectRunner:
                 self._log.info("deleted what the worker kept of the data", scope=scope)
             else:
                 self._tasks.begin(self._work(effect))
+
+    def _refused(self, refusal: Refused, cause: Event | None) -> None:
+        if isinstance(cause, Received):
+            self._counts["messages refused"] += 1
+            sender = self._name(cause.sender)
+            self._log.warning("refused", sender=sender, reason="content", why=refusal.why)
+        else:
+            self._log.warning("refused", why=refusal.why)
 
     async def send(self, to: int, message: Message) -> None:
         """One attempt; the answers are events."""
@@ -399,7 +412,7 @@ class Tasks:
             raise
         except Exception as error:
             self._counts["errors"] += 1
-            self._log.error("unexpected", error=f"{type(error).__name__}: {error}")
+            self._log.failure("unexpected", error)
 
 
 def phase(s: State | None) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import multiprocessing
 import os
 import sys
-import traceback
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,6 +13,7 @@ from setproctitle import setproctitle, setthreadtitle
 
 from unweave.node.config import SUPERVISOR
 from unweave.node.log import LOG_FILE
+from unweave.text import crash, visible
 
 __all__ = ["run"]
 
@@ -38,8 +38,8 @@ def run(folder: str) -> NoReturn:
         assert supervisor is not None
         os.environ[SUPERVISOR] = str(supervisor.pid)
         code = main(folder, supervisor.sentinel)
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        sys.stderr.write(f"unweave: {visible(crash(error))}\n")
     finally:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from unweave.errors import MissingExtra
 from unweave.node.api.report import status_report
 from unweave.node.driver import AgentDriver
+from unweave.text import visible
 
 __all__ = ["Metrics"]
 
@@ -54,7 +55,7 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         status = status_report(self.node)
-        me = [status["name"]]
+        me = [visible(status["name"])]
         for event, count in sorted(self.node.counts.items()):
             name = f"unweave_{event.replace(' ', '_')}"
             counter = CounterMetricFamily(name, f"{event}, since the start", labels=["agent"])
@@ -66,7 +67,7 @@ class Metrics(Collector):
             labels=["agent", "sender", "reason"],
         )
         for (sender, reason), count in sorted(self.node.transport.refusals.items()):
-            refused.add_metric([*me, sender, reason], count)
+            refused.add_metric([*me, visible(sender), reason], count)
         yield refused
         values = {
             **status,

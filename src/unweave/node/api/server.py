@@ -223,8 +223,7 @@ class Api:
             except UnweaveError as error:
                 return _failure(400 if error.exit_code == 2 else 409, error)
             except Exception as error:
-                what = f"{type(error).__name__}: {error}"
-                self.node.log.error("a request of the operator failed", request=name, error=what)
+                self.node.log.failure("a request of the operator failed", error, request=name)
                 return _failure(
                     500, UnweaveError(f"{name}: an error in the agent. Fix: read its log")
                 )

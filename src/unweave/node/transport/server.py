@@ -12,10 +12,10 @@ plaintext port. One message is one call: `stream Chunk` to the neighbour, `Answe
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from unweave.errors import MissingExtra, TransportError, WireError
 from unweave.manifest import Manifest
@@ -36,6 +36,7 @@ except ImportError:
     raise MissingExtra("grpcio-health-checking", "node", "talking to neighbours") from None
 
 
+_ANSWERS = 64  # to one message; an agent sends fewer than ten
 UNKNOWN = "unknown"  # the sender of a refused call that is no neighbour's
 
 Code = grpc.StatusCode
@@ -134,7 +135,10 @@ class GrpcTransport:
             self.refusals.add(client.pin.name, "imposter", str(error))
             raise
         try:
-            return list(parsed(pb.Answers(), answer, "answer").envelopes)
+            envelopes = list(parsed(pb.Answers(), answer, "answer").envelopes)
+            if len(envelopes) > _ANSWERS:
+                raise WireError(f"{len(envelopes)} messages in one answer: at most {_ANSWERS}")
+            return envelopes
         except WireError as error:
             self.refusals.add(client.pin.name, "answer", str(error))
             raise TransportError(f"the answer of {client.pin.name}: {error}") from None
@@ -163,8 +167,15 @@ class _Refusal(Exception):
         self.code, self.reason, self.why = code, reason, why
 
 
-class _Unable(Exception):
-    """A fault of this agent: the caller gets no details."""
+class _Failed(NamedTuple):
+    """How a call ends that has no answers."""
+
+    code: Any
+    why: str
+
+
+Result = list[bytes] | _Failed
+Refuse = Callable[[_Refusal], _Failed]
 
 
 class Inbox:
@@ -189,28 +200,33 @@ class Inbox:
         self._gate = gate
         self._messages: Counter[int] = Counter()  # under way, by neighbour
         self._bytes: Counter[int] = Counter()  # announced and under way, by neighbour
-        self._tasks: set[asyncio.Task[list[bytes]]] = set()
+        self._tasks: set[asyncio.Task[Result]] = set()
 
     async def receive(self, _: Any, context: Any) -> bytes:
         """One call: one message in chunks, and the answers to it."""
         sender, peer = self._pins.owner(context.auth_context()), context.peer()
         name = UNKNOWN if sender is None else self._pins.neighbours[sender].name
+        refuse = partial(self._refuse, name, self._gate.address(peer))
         try:
             if sender is None:
                 raise _Refusal(Code.PERMISSION_DENIED, "not a neighbour", "not a neighbour")
             self._gate.admit(peer, sender)
             await self._admitted(sender)
-            answers = await self._message(sender, context)
-            encoded: bytes = pb.Answers(envelopes=answers).SerializeToString()
-            return encoded
+            task = await self._message(sender, context, refuse)
         except _Refusal as refusal:
-            address = self._gate.address(peer)
-            self._refusals.add(name, refusal.reason, refusal.why, address=address)
-            code, why = refusal.code, refusal.why[:200]
-        except _Unable as unable:
-            code, why = Code.UNAVAILABLE, str(unable)
-        await context.abort(code, why)
-        return b""  # not reached: abort raises
+            result: Result = refuse(refusal)
+        else:
+            await asyncio.wait({task}, timeout=self._limits.reply)
+            result = _result(task)
+        if isinstance(result, _Failed):
+            await context.abort(result.code, result.why)
+            return b""  # not reached: abort raises
+        encoded: bytes = pb.Answers(envelopes=result).SerializeToString()
+        return encoded
+
+    def _refuse(self, name: str, address: str, refusal: _Refusal) -> _Failed:
+        self._refusals.add(name, refusal.reason, refusal.why, address=address)
+        return _Failed(refusal.code, refusal.why[:200])
 
     async def drain(self, grace: float) -> None:
         """Wait for messages that are being handled; cancel them after `grace` seconds."""
@@ -220,13 +236,14 @@ class Inbox:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _message(self, sender: int, context: Any) -> list[bytes]:
+    async def _message(self, sender: int, context: Any, refuse: Refuse) -> asyncio.Task[Result]:
+        """Read one message; the task handles it."""
         if self._messages[sender] >= self._limits.incoming:
             why = f"{self._limits.incoming} messages from this neighbour are under way"
             raise _Refusal(Code.RESOURCE_EXHAUSTED, "too many", why)
         self._messages[sender] += 1
         assembly = Assembly(self._limits.message)
-        task: asyncio.Task[list[bytes]] | None = None
+        task: asyncio.Task[Result] | None = None
 
         def release(_: object) -> None:
             self._messages[sender] -= 1
@@ -235,15 +252,26 @@ class Inbox:
         try:
             await self._read(sender, assembly, context)
             # In its own task: a caller that ends the call does not interrupt the commit.
-            task = asyncio.ensure_future(self._deliver(sender, assembly.take()))
+            task = asyncio.ensure_future(self._handle(sender, [assembly.take()], refuse))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             task.add_done_callback(release)
         finally:
             if task is None:
                 release(None)
-        await asyncio.wait({task}, timeout=self._limits.reply)
-        return self._result(task)
+        return task
+
+    async def _handle(self, sender: int, parcel: list[bytes], refuse: Refuse) -> Result:
+        """The answers to a message. Never an exception: after the end of the call nobody would
+        retrieve it."""
+        try:
+            return await self._deliver(sender, parcel.pop())
+        except WireError as error:
+            return refuse(_Refusal(Code.INVALID_ARGUMENT, "message", str(error)))
+        except Exception as error:
+            name = self._pins.neighbours[sender].name
+            self._log.failure("a message was not handled", error, sender=name)
+            return _Failed(Code.UNAVAILABLE, "messages cannot be handled now")
 
     async def _read(self, sender: int, assembly: Assembly, context: Any) -> None:
         """Read chunks until the end of the message. Two limits end a slow call: the time between
@@ -279,46 +307,24 @@ class Inbox:
             why = f"{self._bytes[sender]} bytes from this neighbour are under way"
             raise _Refusal(Code.RESOURCE_EXHAUSTED, "too many", why)
 
-    def _result(self, task: asyncio.Task[list[bytes]]) -> list[bytes]:
-        if not task.done():
-            raise _Unable("the message is being handled; there was no time to answer")
-        if task.cancelled():
-            raise _Unable("the agent is stopping")
-        error = task.exception()
-        if error is None:
-            return task.result()
-        if isinstance(error, WireError):
-            raise _Refusal(Code.INVALID_ARGUMENT, "message", str(error))
-        self._log.error("a message was not handled", error=f"{type(error).__name__}: {error}")
-        raise _Unable("messages cannot be handled now")
+
+def _result(task: asyncio.Task[Result]) -> Result:
+    if not task.done():
+        why = "the message is being handled; there was no time to answer"
+    elif task.cancelled():
+        why = "the agent is stopping"
+    else:
+        return task.result()
+    return _Failed(Code.UNAVAILABLE, why)
 
 
 class Refusals(Counter[tuple[str, str]]):
-    """Counts by (neighbour or "unknown", reason), and a log line for each.
+    """Counts by (neighbour or "unknown", reason), and a log line for each."""
 
-    So that endless calls do not fill the log, at most `lines` refusals per minute and kind are
-    logged; the next line says how many were not.
-    """
-
-    def __init__(self, log: Log, lines: int = 30) -> None:
+    def __init__(self, log: Log) -> None:
         super().__init__()
         self._log = log
-        self._lines = lines
-        self._logged: Counter[tuple[str, str]] = Counter()
-        self._unlogged: Counter[tuple[str, str]] = Counter()
-        self._minute = 0
 
     def add(self, sender: str, reason: str, why: str, **facts: Any) -> None:
-        key = (sender, reason)
-        self[key] += 1
-        minute = int(time.monotonic() / 60.0)
-        if minute != self._minute:
-            self._minute = minute
-            self._logged.clear()
-        self._logged[key] += 1
-        if self._logged[key] > self._lines:
-            self._unlogged[key] += 1
-            return
-        if unlogged := self._unlogged.pop(key, 0):
-            facts["unlogged"] = unlogged
+        self[sender, reason] += 1
         self._log.warning("refused", sender=sender, reason=reason, why=why, **facts)
