@@ -1,7 +1,7 @@
 """Limits the lines of a log, so that no peer can fill it.
 
-Every line counts, whoever caused it: a line of unweave by its event and the agent that it names, a
-line of a library by the place in the code that logs it. Each pair (kind, peer) has a token bucket,
+Every line counts, whoever caused it: a line of unweave by its event, the `reason` in it and the
+agent that it names, a line of a library by the place in the code that logs it. Each pair (kind, peer) has a token bucket,
 and each kind has a larger one for all peers together. Lines beyond them are counted, and once a
 minute one line for each pair says how many there were. The counters of the metrics count all of
 them.
@@ -123,7 +123,8 @@ def _pair(record: logging.LogRecord) -> Pair:
     if facts is None:  # the text of a library may hold anything, so its place is the kind
         return Pair(f"{record.name} ({record.filename}:{record.lineno})", None)
     peer = next(((key, str(facts[key])) for key in _PEER if key in facts), None)
-    return Pair(record.getMessage(), peer)
+    reason = f": {facts['reason']}" if "reason" in facts else ""
+    return Pair(record.getMessage() + reason, peer)
 
 
 def _summary(count: int, facts: dict[str, Any]) -> logging.LogRecord:

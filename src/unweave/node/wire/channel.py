@@ -76,7 +76,8 @@ class SecureChannel:
                 answer = self._open(to, [reply], state)
             except WireError as error:
                 self._counts["messages refused"] += 1
-                self._log.warning("refused", sender=self._terms.name(to), why=str(error))
+                sender = self._terms.name(to)
+                self._log.warning("refused", sender=sender, reason="answer", why=str(error))
                 continue
             answers.append(Received(to, answer, time.monotonic()))
         return answers
