@@ -8,11 +8,18 @@ import logging
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tests.support.hostile import TEXTS, visible_line
 from tests.support.processes import Processes
 
+from unweave.errors import UnweaveError
 from unweave.node.log import Log, RotatingLog
+from unweave.node.log_limiter import ALL_PEERS, BURST, EVERY, RATE, LineLimiter
+from unweave.text import clip
 
 
 def test_the_two_forms():
@@ -51,6 +58,125 @@ def test_what_libraries_log_is_there_too(form):
     assert "a task failed" in text
     assert "KeyError" in text
     assert "not told" not in text
+
+
+@given(TEXTS, TEXTS, TEXTS)
+@example("a  sender=a1", "b\n2026-01-01 00:00:00 info    a1  certified", " c ")
+def test_no_text_becomes_a_line_or_a_field(event, one, other):
+    human, machine = io.StringIO(), io.StringIO()
+    for form, stream in (("human", human), ("json", machine)):
+        log = Log("north", form, stream=stream)
+        log.warning(event, one=one, other=other)
+        log.failure("failed", ValueError(one), other=other)
+        log.failure("failed", UnweaveError(one))
+    first, second, third = human.getvalue().splitlines()
+    for line in (first, second, third, *machine.getvalue().splitlines()):
+        visible_line(line)
+    head, _, *fields = first.split("  ")
+    assert head.endswith("warning north")
+    assert [field.partition("=")[0] for field in fields] == ["one", "other"]
+    assert second.partition(" north")[2].count("  ") == 3  # the event and two fields
+    told = json.loads(machine.getvalue().splitlines()[0])
+    assert (told["event"], told["one"], told["other"]) == (
+        clip(event, 600),
+        clip(one, 600),
+        clip(other, 600),
+    )
+
+
+def test_an_exception_of_a_library_is_not_quoted():
+    """Its text may hold a record; its type and its place do not."""
+    stream = io.StringIO()
+    log = Log("north", stream=stream)
+    log.take_over()
+    try:
+        try:
+            raise ValueError("could not convert 17.25")
+        except ValueError as error:
+            log.failure("unexpected", error)
+            logging.getLogger("asyncio").exception("a task failed")
+            log.on_loop_error(None, {"message": "Task exception <17.25>", "exception": error})
+    finally:
+        log.close()
+    assert "17.25" not in stream.getvalue()
+    assert stream.getvalue().count("ValueError < test_log.py:") == 3
+
+
+# --------------------------------------------------------------------------------- the limiter
+
+
+class Limited:
+    """A log with a limiter that reads `now`."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.stream = io.StringIO()
+        self.log = Log("north", stream=self.stream)
+        self.log.handler.filters.clear()
+        limiter = LineLimiter(self.log.handler.handle, self.log.counts, lambda: self.now)
+        self.log._limiter = limiter
+        self.log.handler.addFilter(limiter)
+
+    def lines(self, what="  refused  "):
+        return [line for line in self.stream.getvalue().splitlines() if what in line]
+
+    def suppressed(self):
+        """As the summaries say."""
+        return sum(int(line.split("… ")[1].split()[0]) for line in self.lines("more suppressed"))
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 200), st.floats(0, 90)), max_size=30))
+def test_every_line_is_written_or_counted(flood):
+    limited, sent = Limited(), Counter()
+    for peer, count, pause in flood:
+        for _ in range(count):
+            limited.log.warning("refused", sender=f"a{peer}", why="…")
+        sent[peer] += count
+        limited.now += pause
+    limited.log.close()
+    written = len(limited.lines())
+    assert written + limited.suppressed() == sum(sent.values())
+    assert limited.log.counts["log lines suppressed"] == limited.suppressed()
+    assert written <= ALL_PEERS * (BURST + RATE * limited.now)
+    for peer, count in sent.items():
+        told = len(limited.lines(f"  refused  sender=a{peer} "))
+        assert told <= BURST + RATE * limited.now
+        assert told >= min(count, 1) or written >= ALL_PEERS * BURST
+
+
+def test_one_peer_does_not_hide_another_nor_another_kind():
+    limited = Limited()
+    for _ in range(10_000):
+        limited.log.warning("refused", sender="a1", reason="message", why="…")
+    limited.log.warning("refused", sender="a2", reason="message", why="…")
+    limited.log.warning("refused", sender="a1", reason="imposter", why="…")
+    limited.log.info("started")
+    assert len(limited.lines("sender=a1  reason=message")) == BURST
+    assert limited.lines("sender=a2")
+    assert limited.lines("imposter")
+    assert limited.lines("started")
+    assert limited.suppressed() == 0
+    limited.now += EVERY
+    limited.log.flush()
+    (line,) = limited.lines("suppressed")
+    assert line.endswith("  … 9940 more suppressed  of=refused: message  sender=a1")
+
+
+def test_many_peers_and_libraries_are_bounded():
+    limited = Limited()
+    logger = logging.getLogger("a library")
+    logging.getLogger().addHandler(limited.log.handler)
+    try:
+        for k in range(20_000):
+            limited.log.warning("refused", sender=f"a{k}", why="…")
+            logger.error(f"number {k}")
+    finally:
+        limited.log.close()
+    assert len(limited.lines()) == ALL_PEERS * BURST
+    assert len(limited.lines("  number ")) == BURST
+    assert len(limited.stream.getvalue().splitlines()) < ALL_PEERS * BURST + BURST + 25
+    assert len(limited.log._limiter._pairs) < 1100
+    assert limited.suppressed() == 40_000 - ALL_PEERS * BURST - BURST
 
 
 ROTATE = """

@@ -1,10 +1,10 @@
 """Limits the lines of a log, so that no peer can fill it.
 
 Every line counts, whoever caused it: a line of unweave by its event, the `reason` in it and the
-agent that it names, a line of a library by the place in the code that logs it. Each pair (kind, peer) has a token bucket,
-and each kind has a larger one for all peers together. Lines beyond them are counted, and once a
-minute one line for each pair says how many there were. The counters of the metrics count all of
-them.
+agent that it names, a line of a library by the place in the code that logs it. Each pair (kind,
+peer) has a token bucket, and each kind has a larger one for all peers together. Lines beyond them
+are counted, and once a minute one line for each pair says how many there were. The counters of the
+metrics count all of them.
 """
 
 from __future__ import annotations
