@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["clip", "crash", "fault", "in_markdown", "listed", "quote", "visible"]
+__all__ = ["clip", "count", "crash", "fault", "in_markdown", "listed", "quote", "visible"]
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#|~!&])")
 
@@ -68,6 +68,15 @@ def crash(error: BaseException) -> str:
 def quote(word: object) -> str:
     """A word of a shell command, quoted. Used for paths and names in commands that users copy."""
     return shlex.quote(str(word))
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> count(1, "agent"), count(1200, "record"), count(0, "key")
+    ('1 agent', '1,200 records', '0 keys')
+    """
+    return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def listed(names: Iterable[object], most: int = 8, none: str = "none") -> str:

@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from unweave.cli.common import Folder, Json, check_timeout, console, emit_json, live_text, styled
+from unweave.cli.common import (
+    Folder,
+    Json,
+    check_timeout,
+    console,
+    emit_json,
+    live_text,
+    say,
+    styled,
+)
+from unweave.text import count
 
 __all__ = ["audit"]
 
@@ -51,17 +61,16 @@ def audit(
         console.print(
             styled(
                 ("The audit holds.", "green"),
-                f" {attested} agent{'s' * (attested != 1)} attested {result['digest']}; "
+                f" {count(attested, 'agent')} attested {result['digest']}; "
                 f"{included} {'is' if included == 1 else 'are'} included.",
             )
         )
         if result["missing"]:
-            console.print(f"Not in the sum: {', '.join(result['missing'])}", markup=False)
+            console.print(f"Not in the sum: {', '.join(result['missing'])}")
         if result["mismatches"]:
             out.append(
                 f"An earlier audit found a mismatch (at {', '.join(result['mismatches'])}), and "
                 "the network rebuilt its token. A second mismatch halts the network: look for the "
                 "cause in the agents' logs."
             )
-        for line in out:
-            console.print(line, style="yellow", soft_wrap=True)
+        say(*out, style="yellow")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unweave.cli.common import Json, command, console, emit_json, quote
+from unweave.cli.common import Json, command, emit_json, quote, say
 
 if TYPE_CHECKING:
     from unweave.node.backup import Backup
@@ -42,7 +42,7 @@ def backup(
     if json:
         emit_json({"archive": str(archive), "running": made.running, **_report(made)})
         return
-    _say(
+    say(
         f"Wrote {archive}: {len(made.files)} files of {made.agent}"
         + (", which continues to run." if made.running else "."),
         "The file holds the agent's private key and private state: keep it as safe as the folder.",
@@ -84,7 +84,7 @@ def restore(
     if json:
         emit_json({"folder": str(folder), **_report(made)})
         return
-    _say(
+    say(
         f"Made {folder}: {len(made.files)} files of {made.agent}, as they were (digest "
         f"{made.digest}).",
         "Digests, key and MACs are valid.",
@@ -106,8 +106,3 @@ def _report(made: Backup) -> dict[str, object]:
         "data": made.data,
         "files": list(made.files),
     }
-
-
-def _say(*lines: str) -> None:
-    for line in lines:
-        console.print(line, soft_wrap=True)

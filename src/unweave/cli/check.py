@@ -9,7 +9,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from unweave.cli.common import Folder, Json, command, console, emit_json, errors, quote, styled
+from unweave.cli.common import Folder, Json, command, console, emit_json, errors, quote, say, styled
+from unweave.text import count
 
 __all__ = ["check"]
 
@@ -57,7 +58,7 @@ def _show(
     for r in results:
         if r["warning"]:
             said = styled(("!", "yellow"), f" {r['agent']}, {r['warning']}")
-            console.print(said, soft_wrap=True)
+            say(said)
     if not problems:
         console.print("No problems.", style="green")
         if all(r["note"].endswith("running") for r in results if r["what"] == "address"):
@@ -67,12 +68,12 @@ def _show(
         else:
             command(f"unweave agent {quote(folder)}")
         return
-    console.print(f"{len(problems)} problem{'s' if len(problems) > 1 else ''}", style="red")
+    console.print(count(len(problems), "problem"), style="red")
     for r in problems:
         said = styled(("✗", "red"), f" {r['agent']}, {r['what']}: {r['problem']}")
-        console.print(said, soft_wrap=True)
+        say(said)
         if r["fix"]:
-            console.print(f"  fix: {r['fix']}", soft_wrap=True)
+            say(f"  fix: {r['fix']}")
 
 
 def _cell(result: dict[str, Any]) -> Text | str:

@@ -50,6 +50,7 @@ __all__ = [
     "program",
     "progress",
     "quote",
+    "say",
     "styled",
 ]
 
@@ -118,6 +119,12 @@ def program() -> str:
         return f"{quote(sys.executable)} -m unweave"
     near = os.path.relpath(started)
     return quote(started.absolute() if near.startswith("..") else near)
+
+
+def say(*lines: str | Text, style: str | None = None) -> None:
+    """Print lines of text, each in one line at any terminal width, so that it can be searched."""
+    for line in lines:
+        console.print(line, style=style, soft_wrap=True)
 
 
 def command(*lines: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from unweave.cli.common import Json, command, console, emit_json, progress, quote, styled
+from unweave.cli.common import Json, command, console, emit_json, progress, quote, say, styled
 from unweave.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -84,10 +84,7 @@ def demo(
     else:
         for part in _account(scenario, run):
             console.print(part)
-        console.print(
-            f"Certificates, report.md and pictures are in {out}/; verify one yourself:",
-            soft_wrap=True,
-        )
+        say(f"Certificates, report.md and pictures are in {out}/; verify one yourself:")
         for name in run.certificates:
             command(f"unweave verify {quote(out / name)} --network {quote(out / 'network.toml')}")
     if not holds:

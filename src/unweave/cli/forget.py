@@ -21,6 +21,7 @@ from unweave.cli.common import (
 )
 from unweave.errors import ConfigError, UnweaveError
 from unweave.json_form import error_report
+from unweave.text import count
 
 if TYPE_CHECKING:
     from unweave.operations.cluster import Cluster
@@ -151,7 +152,7 @@ def _count(erased: Erased) -> str:
     """How many keys were found, and how many are only remembered."""
     if erased.scope != "records":
         return ""
-    found = f"{erased.found} of {erased.rows} key{'s' * (erased.rows != 1)} found in the data"
+    found = f"{erased.found} of {count(erased.rows or 0, 'key')} found in the data"
     return f"{found}, {erased.remembered} only remembered. "
 
 
@@ -179,7 +180,7 @@ def _disclosure(agents: Cluster, name: str, keys: list[str] | None) -> str:
     if number >= least:
         return ""
     return (
-        f"note: {number} record{'s' * (number != 1)}, fewer than min_records = {least}: the "
+        f"note: {count(number, 'record')}, fewer than min_records = {least}: the "
         "difference of the posteriors before and after discloses the sum of their statistics; "
         "forget more records at a time if possible (docs/security.md)"
     )
@@ -189,7 +190,7 @@ def _subject(name: str, keys: list[str] | None) -> str:
     if keys is None:
         return f"{name} is"
     number = len(set(keys))
-    return f"1 record of {name} is" if number == 1 else f"{number} records of {name} are"
+    return f"{count(number, 'record')} of {name} {'is' if number == 1 else 'are'}"
 
 
 def _copies(agents: Cluster, certificate: bytes) -> str:

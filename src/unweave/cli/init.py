@@ -15,17 +15,19 @@ from unweave.cli.common import (
     Json,
     command,
     complete_model,
-    console,
     emit_json,
     pair,
     progress,
     quote,
+    say,
     styled,
 )
 from unweave.errors import ConfigError, UnweaveError
-from unweave.text import listed
+from unweave.text import count, listed
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from unweave.models import Model
 
 __all__ = ["init", "parse_settings"]
@@ -259,53 +261,36 @@ def init(
             }
         )
         return
-    number = f"{len(names)} agent folder{'s' if len(names) > 1 else ''}"
-    said = styled(("Wrote", "green"), f" {folder}/network.toml and {number}.")
-    console.print(said, soft_wrap=True)
-    for proposal in proposals:
-        console.print(proposal, soft_wrap=True)
-    console.print(
+    lines: list[str | Text] = [
+        styled(
+            ("Wrote", "green"),
+            f" {folder}/network.toml and {count(len(names), 'agent folder')}.",
+        ),
+        *proposals,
         "Neighbours can compute an agent's sufficient statistics from two tokens in a row; see "
         "docs/security.md.",
-        soft_wrap=True,
-    )
+    ]
     if len(names) == 1:
-        console.print(
-            styled(
-                (f"{names[0]} is the only agent", "yellow"),
-                " and learns from its own data only; --agents adds others.",
-            ),
-            soft_wrap=True,
-        )
+        alone = " and learns from its own data only; --agents adds others."
+        lines.append(styled((f"{names[0]} is the only agent", "yellow"), alone))
     if data is None:
         wanted = ", ".join([*([key] if key else []), *(columns.get(c, c) for c in chosen.columns)])
-        console.print(
-            f"Next: put each agent's data.csv (columns {wanted}) into its folder, then",
-            soft_wrap=True,
-        )
+        lines.append(f"Next: put each agent's data.csv (columns {wanted}) into its folder, then")
     if few := [agent for agent, n in given.counts.items() if n < MIN_RECORDS]:
-        console.print(
-            styled(
-                (listed(few, 5), "yellow"),
-                f" will refuse to start with fewer than {MIN_RECORDS} records: give more, or lower "
-                "min_records in agent.toml.",
-            ),
-            soft_wrap=True,
+        why = (
+            f" will refuse to start with fewer than {MIN_RECORDS} records: give more, or lower "
+            "min_records in agent.toml."
         )
+        lines.append(styled((listed(few, 5), "yellow"), why))
     if given.repeated:
-        many = given.repeated > 1
-        console.print(
-            styled(
-                (
-                    f"{given.repeated} record{'s repeat' if many else ' repeats'} the key of "
-                    "another",
-                    "yellow",
-                ),
-                ": an erasure by that key erases all records with it at the agent. Choose a --key "
-                "that is unique to erase single records.",
-            ),
-            soft_wrap=True,
+        verb = "repeats" if given.repeated == 1 else "repeat"
+        why = (
+            ": an erasure by that key erases all records with it at the agent. Choose a --key that "
+            "is unique to erase single records."
         )
+        same = f"{count(given.repeated, 'record')} {verb} the key of another"
+        lines.append(styled((same, "yellow"), why))
+    say(*lines)
     command(f"unweave check {quote(folder)}", f"unweave up {quote(folder)}")
 
 

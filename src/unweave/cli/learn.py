@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unweave.cli.common import Json, check_timeout, console, emit_json, errors
+from unweave.cli.common import Json, check_timeout, emit_json, errors, say
 from unweave.errors import UnweaveError
 
 __all__ = ["learn"]
@@ -33,9 +33,9 @@ def learn(
     """
     import time
 
-    from unweave.node.api.client import asleep, lives
     from unweave.node.api.report import GONE
     from unweave.operations.cluster import LOOK, open_cluster
+    from unweave.operations.status import departed_agents
 
     check_timeout(timeout)
     end = time.monotonic() + timeout
@@ -44,16 +44,15 @@ def learn(
         statuses = agents.statuses(min(LOOK, timeout))  # finds frozen agents within a short wait
         answers = agents.ask_each("learn", max(0.1, end - time.monotonic()))
     silent = {
-        name: f"did not answer within {timeout:g} s: {asleep(pid)}; the request was sent, and is "
-        "carried out later"
+        name: f"did not answer within {timeout:g} s: {why}; the request was sent, and is carried "
+        "out later"
         if name in statuses
-        else f"was not asked: {asleep(pid)}; then run the command again"
-        for name, pid in agents.silent.items()
-        if lives(pid)
+        else f"was not asked: {why}; then run the command again"
+        for name, why in agents.frozen().items()
     }
     wrong = {name: why for name, why in answers.items() if isinstance(why, UnweaveError)}
     changed = {name: a["changed"] for name, a in answers.items() if isinstance(a, dict)}
-    departed = {name for s in statuses.values() for name in s.get("departed", ())}
+    departed = departed_agents(statuses)
     erased = {name for s in statuses.values() for name in s.get("erased", ())}
     if json:
         emit_json(
@@ -72,6 +71,6 @@ def learn(
             result = "does not answer; it will read its data when it starts"
         else:
             result = "new data, added at the next visit" if changed[name] else "no change"
-        console.print(f"{name}: {result}", soft_wrap=True)
+        say(f"{name}: {result}")
     if wrong or silent:
         raise typer.Exit(max([1, *(error.exit_code for error in wrong.values())]))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from unweave.cli.common import Json, complete_model, console, emit_json
+from unweave.cli.common import Json, complete_model, console, emit_json, say
 from unweave.errors import ConfigError
 
 __all__ = ["models"]
@@ -60,19 +60,16 @@ def models(
                 "yes" if entry["exact"] else "no",
             )
         console.print(table)
-        console.print(
+        say(
             "Columns where a setting is required: those for 2. All models also have "
             f"{', '.join(_SHARED)}. More: unweave models NAME",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
         )
         return
     entry = _entry(name, parse_settings(settings or []))
     if json:
         emit_json(entry)
         return
-    console.print(entry["summary"] + "\n", highlight=False, markup=False, soft_wrap=True)
+    say(entry["summary"] + "\n")
     for title, kind in (("columns of a record", "columns"), ("settings", "settings")):
         table = Table(title, "expects", *(("default",) if kind == "settings" else ()))
         for row in entry[kind]:
@@ -84,7 +81,7 @@ def models(
     for key in ("class", "posterior", "prior", "quantities", "resolution", "predictive"):
         value = entry[key]
         shown = ", ".join(value) if isinstance(value, list) else value
-        console.print(f"{key}: {shown}", highlight=False, markup=False, soft_wrap=True)
+        say(f"{key}: {shown}")
 
 
 def _entry(name: str, given: dict[str, Any]) -> dict[str, Any]:

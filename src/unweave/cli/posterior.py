@@ -16,9 +16,11 @@ from unweave.cli.common import (
     emit_json,
     progress,
     quote,
+    say,
     styled,
 )
 from unweave.errors import UnweaveError
+from unweave.text import count
 
 if TYPE_CHECKING:
     from unweave.operations.cluster import Cluster
@@ -54,7 +56,6 @@ def posterior(
 
         unweave posterior clinics/agents/a1 --json
     """
-    from unweave.node.api.client import asleep, lives
     from unweave.node.api.report import NO_TOKEN
     from unweave.operations.cluster import LOOK, TimedOut, open_cluster, wait_until
     from unweave.operations.reading import WHOLE, ask_posteriors, newest, read_posteriors
@@ -88,7 +89,7 @@ def posterior(
             found = {name: report | reason for name, report in found.items()}
         lacking = any(report["state"] == "incomplete" for report in found.values())
         out = staying_out(agents.statuses()) if lacking and not stopped else []
-        frozen = [f"{name}: {asleep(pid)}" for name, pid in agents.silent.items() if lives(pid)]
+        frozen = [f"{name}: {why}" for name, why in agents.frozen().items()]
     if not found:
         raise TimedOut("; ".join(frozen) or f"{', '.join(agents.down)} of {folder} did not answer")
     best = newest(found)
@@ -100,14 +101,11 @@ def posterior(
         raise UnweaveError(f"{', '.join(found)}: {best['why']}")
     else:
         _show(console, best)
-        for line in (*_behind(found, best), *out, *frozen):
-            console.print(line, style="yellow", soft_wrap=True)
+        say(*_behind(found, best), *out, *frozen, style="yellow")
         if stopped:
             start = "agent" if folder in agents.folders.values() else "up"
             line = f"as of {best['as_of']}: the network is stopped; start it with "
-            console.print(
-                f"{line}`unweave {start} {quote(folder)}`", style="yellow", soft_wrap=True
-            )
+            say(f"{line}`unweave {start} {quote(folder)}`", style="yellow")
     if best["state"] not in WHOLE:
         raise typer.Exit(1)
 
@@ -130,9 +128,8 @@ def _behind(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]
 
 def _why_no_token(agents: Cluster) -> dict[str, Any]:
     """The missing agents, if no agent has had the token: the genesis agent opens the first one."""
-    from unweave.node.config import AgentFolder
 
-    terms = AgentFolder.read(next(iter(agents.folders.values()))).manifest.terms()
+    terms = agents.manifest.terms()
     first = terms.name(terms.genesis)
     if first in agents.down:
         fix = f"start it with `unweave agent {quote(agents.folders[first])}`"
@@ -164,10 +161,9 @@ def _show(console: Any, report: dict[str, Any]) -> None:
         why = report.get("why") or f"still missing: {missing}"
         line = f"{report['state']}: {why}"
         line += "" if report.get("stopped") else "; wait for it with --wait 60"
-        console.print(line, soft_wrap=True)
+        say(line)
         return
-    count = len(report["included"])
-    table = Table(title=f"{report['model']}, {count} agent{'s' * (count != 1)} included")
+    table = Table(title=f"{report['model']}, {count(len(report['included']), 'agent')} included")
     for column in ("", "mean", "sd", "95% from", "to"):
         table.add_column(column, justify="left" if not column else "right")
     for row in report["marginals"]:
@@ -176,7 +172,7 @@ def _show(console: Any, report: dict[str, Any]) -> None:
             *("–" if row[k] is None else f"{row[k]:.6g}" for k in ("mean", "sd", "low", "high")),
         )
     console.print(table)
-    console.print(f"digest {report['digest']}", soft_wrap=True)
+    say(f"digest {report['digest']}")
     if report.get("fitting") is not None:
         why = f": pass {report['fitting']}; the numbers still change"
         console.print(styled(("still fitting", "yellow"), why))

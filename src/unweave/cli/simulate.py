@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from unweave.cli.common import Json, console, emit_json, errors, quote
+from unweave.cli.common import Json, console, emit_json, errors, quote, say
 from unweave.errors import ConfigError, SolverError, UnweaveError
+from unweave.text import count
 
 if TYPE_CHECKING:
     from unweave.manifest import Manifest
@@ -175,18 +176,17 @@ def _left_out(forgotten: dict[str, Any] | None) -> str:
     if forgotten is None or not (forgotten["agents"] or forgotten["records"]):
         return ""
     number = forgotten["records"]
-    parts = [*forgotten["agents"], *([_number(number, "record")] if number else [])]
+    parts = [*forgotten["agents"], *([count(number, "record")] if number else [])]
     return f", without the forgotten data ({', '.join(parts)})"
 
 
 def _show(console: Any, report: dict[str, Any]) -> None:
 
-    console.print(
-        f"{report['network']}: {report['model']}, {_number(report['agents'], 'agent')}, "
+    say(
+        f"{report['network']}: {report['model']}, {count(report['agents'], 'agent')}, "
         f"faults {report['faults']}, seed {report['seed']}, "
         f"{_DATA.get(report['data'], report['data'].replace('synthetic', 'data drawn at random'))}"
         f"{_left_out(report['forgotten'])}",
-        soft_wrap=True,
     )
     table = Table(show_header=False)
     table.add_column("what")
@@ -219,17 +219,13 @@ def _show(console: Any, report: dict[str, Any]) -> None:
     for name, value in report["posterior"].items():
         learned.add_row(name, _figure(value["mean"]), _figure(value["sd"]))
     console.print(learned)
-    console.print(f"digest {report['digest']}", soft_wrap=True)
+    say(f"digest {report['digest']}")
     for line in verdict(report):
         console.print(line)
 
 
 def _figure(value: float | None, digits: int = 6) -> str:
     return "–" if value is None else f"{value:.{digits}g}"
-
-
-def _number(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def verdict(report: dict[str, Any]) -> list[str]:
@@ -240,7 +236,7 @@ def verdict(report: dict[str, Any]) -> list[str]:
     if idle:
         reasons = ", ".join(f"{number}: {why}" for why, number in idle.items())
         lines.append(
-            f"{_number(asked, 'erasure')} requested, {certified} certified, which are all that "
+            f"{count(asked, 'erasure')} requested, {certified} certified, which are all that "
             f"took effect. Of the others, {reasons}."
         )
     elif asked == 1:

@@ -9,8 +9,9 @@ from typing import Any
 import typer
 from rich.table import Table
 
-from unweave.cli.common import Folder, Json, command, console, emit_json, errors, quote, styled
+from unweave.cli.common import Folder, Json, command, console, emit_json, errors, quote, say, styled
 from unweave.errors import UnweaveError
+from unweave.text import count
 
 __all__ = ["status", "status_table"]
 
@@ -29,7 +30,6 @@ def status(
 
         unweave status clinics/agents/a1 --json
     """
-    from unweave.node.api.client import asleep, lives
     from unweave.operations.cluster import LOOK, open_cluster
     from unweave.operations.status import data_problems, departed_agents, notices, staying_out
 
@@ -45,16 +45,15 @@ def status(
         console.print(status_table(found, agents.down, places))
         if not _wide():
             console.print(_places_table(found, agents.down, places))
-        for name, pid in sorted(agents.silent.items()):
-            why = asleep(pid) if lives(pid) else "it has just stopped (see agent.log)"
-            line = f"{name} did not answer in time: {why}"
-            console.print(line, style="yellow", soft_wrap=True)
+        frozen = agents.frozen()
+        for name in sorted(agents.silent):
+            why = frozen.get(name, "it has just stopped (see agent.log)")
+            say(f"{name} did not answer in time: {why}", style="yellow")
         if not found and not agents.silent:
             start = "agent" if folder in agents.folders.values() else "up"
             console.print("No agent answers. Start with")
             command(f"unweave {start} {quote(folder)}")
-        for line in (*notices(found), *staying_out(found), *data_problems(found)):
-            console.print(line, style="yellow", soft_wrap=True)
+        say(*notices(found), *staying_out(found), *data_problems(found), style="yellow")
         if len(agents.folders) == 1 and found:
             console.print(_others_table(next(iter(found.values()))))
     if down:
@@ -131,7 +130,7 @@ def status_table(
 def _erased(status: dict[str, Any]) -> str:
     """The agent's own erased records, then the erased and departed agents that it knows."""
     own = status.get("erased_records", 0)
-    parts = [f"{own} record{'s' * (own != 1)}"] if own else []
+    parts = [count(own, "record")] if own else []
     departed = [f"{name} (departed)" for name in status.get("departed", [])]
     return ", ".join([*parts, *status.get("erased", []), *departed])
 

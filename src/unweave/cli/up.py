@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Group
 
-from unweave.cli.common import check_timeout, console, quote, styled
+from unweave.cli.common import check_timeout, console, quote, say, styled
 from unweave.errors import ConfigError, UnweaveError
 from unweave.json_form import as_json
+from unweave.text import count
 
 if TYPE_CHECKING:
     from unweave.operations.cluster import Cluster
@@ -81,7 +82,7 @@ def up(
     homes = find_agents(folder)
     if not json:
         how = "Ctrl-C stops them" if _in_front() else f"kill {os.getpid()} stops them"
-        console.print(f"Starting {_number(homes)}; {how}.")
+        console.print(f"Starting {count(len(homes), 'agent')}; {how}.")
     try:
         with Supervisor(homes, restart=restart) as agents:
             limit = max(30.0, 2.0 * len(agents.children))
@@ -92,7 +93,7 @@ def up(
                 missing = _watch(folder, agents, end, json)
     except KeyboardInterrupt:
         if not json:
-            console.print(f"Stopped {_number(homes)}.")
+            console.print(f"Stopped {count(len(homes), 'agent')}.")
         return
     if not missing:
         _report_stopped(homes, until, json)
@@ -107,19 +108,13 @@ def _report_stopped(homes: list[Path], until: str, json: bool) -> None:
     from unweave.node.config import agent_name
 
     if json:
-        if until == "ready":  # with `rest`, the last update of _watch has all facts
+        if until == "ready":  # with `parked`, the last update of _watch has all facts
             report = {"ready": [agent_name(home) for home in homes], "stopped": True}
             sys.stdout.write(as_json(report) + "\n")
         return
     reached = "All agents answered" if until == "ready" else "The token is parked"
-    console.print(
-        f"{reached}. Stopped {_number(homes)}; without --until {until} they continue to run.",
-        soft_wrap=True,
-    )
-
-
-def _number(homes: list[Path]) -> str:
-    return "1 agent" if len(homes) == 1 else f"{len(homes)} agents"
+    stopped = count(len(homes), "agent")
+    say(f"{reached}. Stopped {stopped}; without --until {until} they continue to run.")
 
 
 def _pids(found: dict[str, dict[str, Any]], silent: dict[str, int | None]) -> str:
@@ -150,7 +145,6 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
 
     from rich.live import Live
 
-    from unweave.node.api.client import asleep, lives
     from unweave.node.config import AgentFolder
     from unweave.operations.cluster import open_cluster
     from unweave.operations.status import Overview
@@ -169,8 +163,7 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
             with open_cluster(folder, timeout=2.0) as reached:
                 found, down = reached.statuses(), reached.down
                 posterior = _posterior(reached)
-            frozen = {name: asleep(pid) for name, pid in reached.silent.items() if lives(pid)}
-            look = Overview(found, down, everybody, agents.troubles(down) | frozen)
+            look = Overview(found, down, everybody, agents.troubles(down) | reached.frozen())
             sent = sum(s["counts"].get("tokens sent", 0) for s in found.values())
             now = time.monotonic()
             speed = 0.0 if previous is None else (sent - previous[1]) / (now - previous[0])
@@ -189,7 +182,7 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
                 if _in_front():  # the user may have moved it to the background (Ctrl-Z, bg)
                     live.update(_view(look, posterior, speed), refresh=True)
             elif (line := look.line()) != last:
-                console.print(line, soft_wrap=True)
+                say(line)
                 last = line
             if console.quiet:  # the reader of the pipe has closed it: stop the agents
                 raise BrokenPipeError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from unweave.cli.common import Json, console, emit_json, fail, quote, styled
+from unweave.cli.common import Json, console, emit_json, fail, quote, say, styled
 from unweave.errors import ConfigError, UnweaveError
 from unweave.json_form import error_report
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from unweave.protocol.certificate.verify import Account, Erased
     from unweave.protocol.terms import Terms
 
-from unweave.text import listed
+from unweave.text import count, listed
 
 __all__ = ["verify"]
 
@@ -113,14 +113,13 @@ def verify(
         reports.append(report)
         if not json:
             if about:
-                console.print(f"{file}:", soft_wrap=True)
+                say(f"{file}:")
             for part in _account(account, manifest.name):
                 console.print(part)
     if json:
         emit_json(reports if len(reports) > 1 else reports[0])
     elif owner is not None:
-        for line in _found(owner.name, keys, [key for key in keys if key in sought]):
-            console.print(line, soft_wrap=True)
+        say(*_found(owner.name, keys, [key for key in keys if key in sought]))
     worst = max(worst, int(bool(sought)))
     if worst:
         raise typer.Exit(worst)
@@ -161,7 +160,7 @@ def _erased(raw: bytes, account: Account, owner: Identity, keys: list[str]) -> l
 
 
 def _found(name: str, keys: list[str], lacking: list[str]) -> list[str]:
-    number = f"{len(keys)} key{'s' * (len(keys) != 1)}"
+    number = count(len(keys), "key")
     if not lacking:
         return [f"Erased: all {number}, as records of {name}."]
     return [
@@ -186,7 +185,7 @@ def _verified(file: Path, terms: Terms, signed: Check) -> tuple[bytes, Account]:
 def _account(account: Account, network: str) -> list[Any]:
 
     agents = {one.agent for one in account.erasures}
-    several = f": {len(account.erasures)} erasures, of {len(agents)} agent{'s' * (len(agents) > 1)}"
+    several = f": {len(account.erasures)} erasures, of {count(len(agents), 'agent')}"
     table = Table(title=f"Erased from {network}{several if len(account.erasures) > 1 else ''}")
     for column in ("agent", "erased", "kind", "requested by", "request"):
         table.add_column(column, overflow="fold")
@@ -238,11 +237,9 @@ def _estimate(found: Mapping[str, Any]) -> str:
 def _what(one: Erased) -> str:
     if one.scope == "agent":
         return "everything"
-    found = "1 record" if one.found == 1 else f"{one.found or 'no'} records"
-    keys = "1 key" if one.remembered == 1 else f"{one.remembered} keys"
-    parts = [found]
+    parts = [count(one.found, "record") if one.found else "no records"]
     if one.remembered:
-        parts.append(f"{keys} only remembered")
+        parts.append(f"{count(one.remembered, 'key')} only remembered")
     if one.repeated:
         parts.append(f"{one.repeated} in an erasure above, too")
     return "; ".join(parts)

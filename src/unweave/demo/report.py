@@ -9,7 +9,7 @@ from unweave.demo.pictures import CAPTION
 from unweave.demo.scenario import Scenario, Stage
 from unweave.models import Posterior
 from unweave.protocol.certificate.verify import Erased
-from unweave.text import in_markdown
+from unweave.text import count, in_markdown
 
 __all__ = ["as_dict", "as_markdown"]
 
@@ -136,7 +136,7 @@ def _network(scenario: Scenario, run: NetworkRun) -> list[str]:
 def _scope(erased: Erased) -> str:
     if erased.scope == "agent":
         return "everything"
-    return "1 record" if erased.rows == 1 else f"{erased.rows} records"
+    return count(erased.rows or 0, "record")
 
 
 def _table(stage: Stage) -> list[str]:

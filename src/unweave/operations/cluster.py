@@ -7,10 +7,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from unweave.errors import ConfigError, UnweaveError
+from unweave.manifest import Manifest
 from unweave.node.api.client import AgentDown, Operator, asleep, lives
 from unweave.node.config import AgentFolder, agent_name, find_agents
 from unweave.text import quote
@@ -65,6 +67,15 @@ class Cluster:
         self.silent.pop(name, None)
         return answer
 
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The network's manifest, from the first agent's folder."""
+        return AgentFolder.read(next(iter(self.folders.values()))).manifest
+
+    def frozen(self) -> dict[str, str]:
+        """The agents whose process exists and has stopped to answer, and why."""
+        return {name: asleep(pid) for name, pid in self.silent.items() if lives(pid)}
+
     @property
     def down(self) -> list[str]:
         return [name for name in self.folders if name not in self.agents]
@@ -72,9 +83,8 @@ class Cluster:
     def any(self) -> Operator:
         """One agent that answers."""
         if not self.agents:
-            for name, pid in self.silent.items():
-                if lives(pid):
-                    raise AgentDown(f"{name}: {asleep(pid)}")
+            for name, why in self.frozen().items():
+                raise AgentDown(f"{name}: {why}")
             alone = self.root in self.folders.values()
             raise AgentDown(
                 f"no agent runs in {self.root}. Fix: run `unweave agent {quote(self.root)}`"
@@ -87,7 +97,7 @@ class Cluster:
     def check_name(self, name: str) -> None:
         """Raise GraphError, which suggests similar names, unless the network has agent `name`."""
         if name not in self.folders:
-            AgentFolder.read(next(iter(self.folders.values()))).manifest.topology.index(name)
+            self.manifest.topology.index(name)
 
     def of(self, name: str) -> Operator:
         """The connection to agent `name`, for its owner's requests."""
@@ -97,8 +107,8 @@ class Cluster:
                 f"{self.root} has no folder of agent {name!r} (it has {', '.join(self.folders)}). "
                 f"Fix: the operator of {name} runs the command there"
             )
-        if name in self.silent and lives(self.silent[name]):
-            raise AgentDown(f"{name}: {asleep(self.silent[name])}; the request was not sent")
+        if why := self.frozen().get(name):
+            raise AgentDown(f"{name}: {why}; the request was not sent")
         if name not in self.agents:
             raise AgentDown(
                 f"{name} does not run. Fix: run `unweave agent {quote(self.folders[name])}`, or "

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from unweave.graph.topology import Topology
-from unweave.node.api.client import asleep, lives
-from unweave.node.config import AgentFolder
 from unweave.operations.cluster import Cluster
+from unweave.operations.status import departed_agents
 from unweave.text import listed, quote
 
 __all__ = ["cut_apart", "parts_without", "stall_report"]
@@ -79,9 +78,8 @@ def stall_report(agents: Cluster, waiting: list[str] | None = None, within: floa
         for name, answer in agents.ask_each("status", within, anew=True).items()
         if isinstance(answer, dict)
     }
-    departed = {name for status in found.values() for name in status.get("departed", ())}
-    manifest = AgentFolder.read(next(iter(agents.folders.values()))).manifest
-    names = dict.fromkeys((*manifest.topology.agents, *(waiting or ())))
+    departed = departed_agents(found)
+    names = dict.fromkeys((*agents.manifest.topology.agents, *(waiting or ())))
     troubles = {
         name: trouble
         for name in names
@@ -108,9 +106,8 @@ def _trouble(
     if name in found:
         return None if not unheard else _Trouble("unheard", f"answers, but is {unheard}")
     if name in agents.folders:
-        pid = agents.silent.get(name)
-        if name in agents.silent and lives(pid):
-            return _Trouble(f"frozen {name}", f"{asleep(pid)}; {forget}")
+        if why := agents.frozen().get(name):
+            return _Trouble(f"frozen {name}", f"{why}; {forget}")
         return _Trouble(
             "down", f"start it with `unweave agent {quote(agents.folders[name])}`, {forget}"
         )

@@ -15,18 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from unweave.errors import UnweaveError
-from unweave.graph.topology import Topology
 from unweave.keys import verifier
-from unweave.node.api.client import asleep, lives
 from unweave.node.api.report import GONE
-from unweave.node.config import AgentFolder
 from unweave.node.identity import Identity
 from unweave.operations.cluster import LOOK, Cluster, TimedOut, wait_until
 from unweave.operations.diagnose import cut_apart, stall_report
+from unweave.operations.status import departed_agents
 from unweave.operations.votes import collect_votes, describe_refusals
 from unweave.protocol.certificate.verify import Erased, verify
 from unweave.protocol.certificate.write import tombstones_of
-from unweave.text import listed, quote
+from unweave.text import count, listed, quote
 
 __all__ = ["audit_and_wait", "audit_failure", "erase_and_wait", "erased_keys", "mismatches"]
 
@@ -52,7 +50,6 @@ def erase_and_wait(
     subject = _subject(name, keys)
     refused: dict[str, str] = {}
     end = time.monotonic() + timeout
-    topology = _topology(agents)
     if gone:
         request, asker, refused = collect_votes(
             agents, name, timeout, lambda text: tell(f"forgetting {subject}: {text}")
@@ -83,7 +80,7 @@ def erase_and_wait(
             text = json.dumps(last["certificate"], sort_keys=True, separators=(",", ":"))
             return text.encode(), _verified(text.encode(), agents, request)
         status = (agents.again(asker, "status", within=limit) or {"status": status})["status"]
-        apart = _apart(agents, topology, name, status) if gone else ""
+        apart = _apart(agents, name, status) if gone else ""
         if apart and not reported:
             tell(f"forgetting {subject}: {apart}")
             reported = True
@@ -104,30 +101,24 @@ def erase_and_wait(
     raise TimedOut(_missing_attestations(agents, name, keys, request, last, again))
 
 
-def _topology(agents: Cluster) -> Topology:
-    return AgentFolder.read(next(iter(agents.folders.values()))).manifest.topology
-
-
-def _apart(agents: Cluster, topology: Topology, name: str, status: dict[str, Any]) -> str:
+def _apart(agents: Cluster, name: str, status: dict[str, Any]) -> str:
     """`cut_apart` for the agents that are known to be down. Agents without a folder in DIR count
     as running."""
     down = {name, *agents.down}
-    text = cut_apart(topology, set(status.get("departed", ())), down, agents.folders)
-    frozen = [agent for agent, pid in agents.silent.items() if lives(pid)] if text else []
-    return "; ".join([text, *(f"{agent}: {asleep(agents.silent[agent])}" for agent in frozen)])
+    departed = set(status.get("departed", ()))
+    text = cut_apart(agents.manifest.topology, departed, down, agents.folders)
+    frozen = agents.frozen() if text else {}
+    return "; ".join([text, *(f"{agent}: {why}" for agent, why in frozen.items())])
 
 
 def _subject(name: str, keys: list[str] | None) -> str:
     """The forgotten agent or records, for messages."""
-    if keys is None:
-        return name
-    number = len(set(keys))
-    return f"1 record of {name}" if number == 1 else f"{number} records of {name}"
+    return name if keys is None else f"{count(len(set(keys)), 'record')} of {name}"
 
 
 def _verified(certificate: bytes, agents: Cluster, request: str) -> Erased:
     """The certificate's entry for `request`; raises unless the certificate is valid."""
-    manifest = AgentFolder.read(next(iter(agents.folders.values()))).manifest
+    manifest = agents.manifest
     account = verify(certificate, manifest.terms(), verifier(manifest.pems()))
     return next(erased for erased in account.erasures if erased.request == request)
 
@@ -140,7 +131,7 @@ def _progress(
         return _votes(name, report, status, refused)
     if state == "removed":
         waiting = report["waiting_for"]
-        number = "1 attestation" if len(waiting) == 1 else f"{len(waiting)} attestations"
+        number = count(len(waiting), "attestation")
         return f"removed from the token; {number} missing: {listed(waiting, 5)}"
     return "waiting for the token"
 
@@ -150,8 +141,8 @@ def _votes(
 ) -> str:
     """The number of votes, the voters, and the refusals."""
     voted = status.get("votes", {}).get(name, [])
-    count = f"{report['votes']} of {report['quorum']} votes"
-    text = f"{count} that {name} has departed ({listed(voted, 5)})"
+    number = f"{report['votes']} of {report['quorum']} votes"
+    text = f"{number} that {name} has departed ({listed(voted, 5)})"
     return f"{text}; refused: {describe_refusals(refused)}" if refused else text
 
 
@@ -212,7 +203,7 @@ def audit_and_wait(
     check(statuses)
     before = agents.agents[agent].ask("wake", within=LOOK)["before"]
     last: dict[str, Any] = {}
-    size, attested = len(_topology(agents)), 0
+    size, attested = len(agents.manifest.topology), 0
     for remaining in wait_until(max(end - time.monotonic(), min(timeout, _LEAST))):
         answer = agents.again(agent, "status", within=max(_LEAST, min(LOOK, remaining)))
         if answer is None or "parked_stamp" not in answer["status"]:
@@ -243,7 +234,7 @@ def _remaining_agent(agents: Cluster, within: float) -> str:
     """An agent that answers and has not departed: departed agents receive no news."""
     agents.any()
     statuses = agents.statuses(within)
-    departed = {name for status in statuses.values() for name in status.get("departed", ())}
+    departed = departed_agents(statuses)
     remaining = [name for name in statuses if name not in departed]
     return remaining[0] if remaining else agents.any().name
 

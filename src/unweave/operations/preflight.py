@@ -30,7 +30,7 @@ from unweave.node.storage.sqlite import open_store
 from unweave.node.transport.pinning import own_pin, tls_problem
 from unweave.operations.hosts import host_of, host_problem, reach
 from unweave.protocol.state import State
-from unweave.text import quote
+from unweave.text import count, quote
 
 __all__ = ["Result", "check_folder"]
 
@@ -115,9 +115,9 @@ def _look_at_manifests(folder: Path) -> list[Result]:
         if (home / "network.toml").is_file():
             names[home / "network.toml"] = agent_name(home)
     copies = {path: path.read_bytes() for path in names}
-    count = Counter(copies.values())
-    right = max(copies, key=lambda path: count[copies[path]])  # the network's own among equals
-    more = count[copies[right]] - 1
+    copied = Counter(copies.values())
+    right = max(copies, key=lambda path: copied[copies[path]])  # the network's own among equals
+    more = copied[copies[right]] - 1
     return [
         _found(
             names[path],
@@ -350,23 +350,20 @@ def _data(agent: AgentFolder, state: State | None, factors: Factors) -> str:
     data = open_data(agent, open_identity(agent))
     dropped = frozenset[bytes]() if state is None else state.own.dropped
     # A running agent was admitted when it started; erasures since may leave it few records.
-    count = data.check() if status else admit(data, agent.config.min_records, state)
+    number = data.check() if status else admit(data, agent.config.min_records, state)
     if isinstance(data.model, ConjugateModel) and not status:
         factors[name] = data.model, data.measured(dropped)
     nameless, repeated = data.named()
     if nameless:
         key, settings = agent.config.data.key, agent.path / "agent.toml"
         raise ActionableError(
-            f"{_records(nameless)} with an empty key ({key!r}), which could never be erased alone",
+            f"{count(nameless, 'record')} with an empty key ({key!r}), which could never be "
+            "erased alone",
             f"give every record its own key, or name another column in {settings} ([data] key)",
         )
     if repeated:
-        return f"{_records(count)}, {repeated} with the key of another: erased together"
-    return _records(count)
-
-
-def _records(count: int) -> str:
-    return "1 record" if count == 1 else f"{count} records"
+        return f"{count(number, 'record')}, {repeated} with the key of another: erased together"
+    return count(number, "record")
 
 
 def _state(agent: AgentFolder) -> State | None:

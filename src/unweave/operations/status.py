@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from unweave.text import count
+
 __all__ = ["Overview", "data_problems", "departed_agents", "notices", "staying_out"]
 
 Statuses = Mapping[str, Mapping[str, Any]]  # by agent
@@ -105,7 +107,7 @@ class Overview(NamedTuple):
         remaining = self._remaining()
         if remaining:
             included = max(len(s.get("included", [])) for s in remaining.values())
-            answer = "1 agent answers" if len(remaining) == 1 else f"{len(remaining)} agents answer"
+            answer = f"{count(len(remaining), 'agent')} answer{'s' * (len(remaining) == 1)}"
             parts = [f"{answer}, {included} included, {_state(remaining)}"]
         else:
             parts = ["no agent answers"]

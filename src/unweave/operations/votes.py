@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 from unweave.errors import UnweaveError
 from unweave.graph.topology import Topology
-from unweave.node.api.client import asleep, lives
-from unweave.node.config import AgentFolder
 from unweave.operations.cluster import LOOK, Cluster, TimedOut, wait_until
+from unweave.operations.status import departed_agents
 from unweave.protocol.token import request_id
 from unweave.text import quote
 
@@ -50,16 +49,16 @@ def collect_votes(
             f"{name} answers, so it has not departed. Fix: ask {name} itself with "
             f"`unweave forget {quote(agents.root)} {quote(name)}`"
         )
-    if name in agents.silent and lives(agents.silent[name]):
-        tell(f"{name} may come back: {asleep(agents.silent[name])}; a quorum of votes removes it")
-    departed = {agent for status in statuses.values() for agent in status.get("departed", ())}
+    if why := agents.frozen().get(name):
+        tell(f"{name} may come back: {why}; a quorum of votes removes it")
+    departed = departed_agents(statuses)
     voters = [voter for voter in statuses if voter not in departed]
     if not voters:
         raise UnweaveError(
             f"no agent of {agents.root} can vote on {name}: those that answer have departed "
             f"themselves. Fix: other operators vote with `unweave vote AGENT_DIR {quote(name)}`"
         )
-    manifest = AgentFolder.read(next(iter(agents.folders.values()))).manifest
+    manifest = agents.manifest
     quorum = manifest.terms().quorum
     request = _request(manifest.topology.index(name), name, [statuses[voter] for voter in voters])
     refused: dict[str, str] = {}
