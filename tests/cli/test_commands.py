@@ -54,9 +54,16 @@ def test_a_pipe_has_no_width():
 WRONG = {
     ("forget", "{net}"): "no agent given. Fix: unweave forget {net} AGENT, with one of a1, a2, a3",
     ("forget", "{net}", "b1"): "near: a1",
-    ("forget", "{net}", "b1", "--gone"): "near: a1",
+    ("forget", "{net}", "b1", "--departed"): "near: a1",
     ("forget", "{net}", "a1", "--records", "{net}/none"): "give a file with one key per line",
-    ("forget", "{net}", "a1", "--records", "{net}/network.toml", "--gone"): "leave --records out",
+    (
+        "forget",
+        "{net}",
+        "a1",
+        "--records",
+        "{net}/network.toml",
+        "--departed",
+    ): "leave --records out",
     ("forget", "{net}", "a1", "--out", "{net}/none/c.json"): "make it, or choose another",
     ("forget", "{net}", "a1", "--out", "{net}"): "name a file by --out",
     ("forget", "{net}", "a1", "--timeout", "0"): "above 0",

@@ -61,7 +61,7 @@ def test_a_frozen_agent(unweave, tmp_path, monkeypatch):
         assert f"a2: its process is stopped: {wake} wakes it; the request was not" in asked.err
 
         # Nobody says that it answers.
-        gone = unweave("forget", net.root, "a2", "--gone", "--timeout", "2")
+        gone = unweave("forget", net.root, "a2", "--departed", "--timeout", "2")
         assert gone.code == 1
         assert "has not departed" not in gone.err
         assert f"a2 may come back: its process is stopped: {wake}" in gone.err

@@ -84,7 +84,7 @@ def test_every_command_without_a_network(say, net, tmp_path):
     for agent in NAMES:
         text = say("forget", net, agent, code=1)
         assert visible(f"{agent} does not run") in text
-    say("forget", net, "[x]", "--gone", code=1)
+    say("forget", net, "[x]", "--departed", code=1)
     say("forget", net, "[/y]\x1b", code=2)
     say("vote", home, "[/y]\x1b", code=1)
     say("vote", net, "[/y]", code=2)

@@ -294,7 +294,7 @@ def test_gone_for_good(tmp_path):
         _watched(net)
 
         time.sleep(6.0)  # at rest nobody says anything: its neighbours have to ask
-        living = unweave("forget", net.root, "a4", "--gone", "--timeout", "2")
+        living = unweave("forget", net.root, "a4", "--departed", "--timeout", "2")
         assert living.code == 1
         assert "it has not departed" in living.err or "of 3 votes" in living.err
         net.kill("a4")
@@ -307,7 +307,7 @@ def test_gone_for_good(tmp_path):
             assert "waiting for a4" in late.err, late.err
         asked = unweave("forget", net.root, "a4")
         assert asked.code == 1
-        assert "use --gone" in asked.err
+        assert "use --departed" in asked.err
 
         both = unweave("vote", net.root, "a4")
         assert both.code == 2
@@ -315,12 +315,12 @@ def test_gone_for_good(tmp_path):
         assert alone.code == 1
         own = unweave("vote", net.folder("a3"), "a3")
         assert own.code == 1
-        assert "cannot vote itself gone" in own.err
+        assert "cannot vote on itself" in own.err
         first = unweave("vote", net.folder("a3"), "a4", "--json")
         assert first.code == 0, first.err
         assert first.json["quorum"] == 3
 
-        done = unweave("forget", net.root, "a4", "--gone", "--json", "--timeout", "120")
+        done = unweave("forget", net.root, "a4", "--departed", "--json", "--timeout", "120")
         assert done.code == 0, done.err
         assert done.json["request"] == first.json["request"]
         network = net.root / "network.toml"

@@ -1,4 +1,4 @@
-"""What the commands say of agents that were forgotten, are gone, down, or refuse."""
+"""What the commands say of agents that were forgotten, have departed, are down, or refuse."""
 
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from unweave.errors import DataError
 from unweave.manifest import Manifest
 from unweave.node.api.client import AgentDown
-from unweave.node.api.report import GONE, NO_TOKEN
+from unweave.node.api.report import DEPARTED, NO_TOKEN
 from unweave.operations import cluster
 from unweave.operations.cluster import Cluster
 
@@ -112,7 +112,7 @@ def test_one_bad_shard_does_not_hide_the_others(run):
         "a1: new data, added at the next visit",
         "a2: was forgotten: its data are not read",
         "a3: refused: row 7 is no number",
-        "a4: was declared gone by a quorum: it takes part no more",
+        "a4: was declared departed by a quorum: it takes part no more",
         "a5: does not answer; it will read its data when it starts",
     ]
     done = run("learn", answers, "--json")
@@ -122,7 +122,7 @@ def test_one_bad_shard_does_not_hide_the_others(run):
 
 
 def test_who_was_voted_out_is_not_waited_for(run, monkeypatch):
-    left = {"posterior": {"state": "departed", "why": GONE}}
+    left = {"posterior": {"state": "departed", "why": DEPARTED}}
 
     def once(*_):
         yield 1.0
@@ -131,7 +131,7 @@ def test_who_was_voted_out_is_not_waited_for(run, monkeypatch):
     monkeypatch.setattr(cluster, "wait_until", once)
     done = run("posterior", {"a4": {"posterior": left}}, "--wait", "500", folders=("a4",))
     assert done.code == 1
-    assert "a4: was declared gone by a quorum: it takes part no more" in done.err
+    assert "a4: was declared departed by a quorum: it takes part no more" in done.err
     done = run("posterior", {"a4": {"posterior": left}}, "--wait", "500", "--json")
     assert (done.code, done.json["state"]) == (1, "departed")
 

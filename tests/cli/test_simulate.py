@@ -85,10 +85,10 @@ def test_somebody_is_gone_if_that_is_the_weather(run, network, seed):
     """Also halfway, when it was there at first."""
     model = 'name = "beta-exponential"\na = 3.0\nb = 3.0' if seed % 2 else 'name = "beta-binomial"'
     path = network(model)
-    _, out, _ = run(path, "--faults", "gone", "--seed", seed, "--hops", 40, "--json")
+    _, out, _ = run(path, "--faults", "departed", "--seed", seed, "--hops", 40, "--json")
     report = json.loads(out)
     assert report["ok"], report
-    assert report["agents_gone"] == 1
+    assert report["agents_departed"] == 1
     assert report["agents_left_with_records"] <= 3
 
 
@@ -123,7 +123,7 @@ def test_a_fit_that_ends_elsewhere_is_no_success(run, tmp_path, monkeypatch):
     path = tmp_path / "network.toml"
     model = '[model]\nname = "beta-exponential"\na = 3.0\nb = 3.0\n'
     path.write_text(f'name = "opposed"\nseed = 3\ngraph = "complete"\n{model}{agents}')
-    arguments = (path, "--faults", "gone", "--json", "--seed", "0")
+    arguments = (path, "--faults", "departed", "--json", "--seed", "0")
     assert json.loads(run(*arguments)[1])["ok"]
     with seeded(LOST):
         told = json.loads(run(*arguments)[1])["violation"]
@@ -198,7 +198,9 @@ def test_data_of_the_agents(run, unweave, tmp_path):
 
 def test_requests_without_effect_are_explained(run, network):
     path, seen, excused = network(), set(), None
-    for faults, seed in [(f, s) for f in ("calm", "crashes", "severe", "gone") for s in range(5)]:
+    for faults, seed in [
+        (f, s) for f in ("calm", "crashes", "severe", "departed") for s in range(5)
+    ]:
         report = json.loads(run(path, "--faults", faults, "--seed", seed, "--json")[1])
         idle = report["erasures_without_effect"]
         assert report["erasures_asked"] == report["erasures_certified"] + sum(idle.values())
@@ -236,7 +238,7 @@ def test_so_few_agents_are_spared_what_nobody_survives(run, network):
     assert "One agent alone: its disk is never lost" in out
     for size in (1, 2):
         path = network(agents=f"agents = {size}")
-        code, out, _ = run(path, "--faults", "gone", "--seed", 1, "--json")
+        code, out, _ = run(path, "--faults", "departed", "--seed", 1, "--json")
         assert code == 0
         note = f"No agent of {size} is lost for good: the rest would be no quorum."
         assert json.loads(out)["notes"] == [note]

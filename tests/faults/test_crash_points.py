@@ -171,10 +171,10 @@ def vote(world: World) -> None:
     and nobody can know who is there."""
     world.run(lambda: all(world.state(k).peers.synced for k in (0, 1)), limit=200)
     for k in (0, 1):
-        world.tell(k, VoteCast(2, GONE, world.clock(k)))
+        world.tell(k, VoteCast(2, DEPARTED, world.clock(k)))
 
 
-GONE = request_id(2, b"g" * 12)
+DEPARTED = request_id(2, b"g" * 12)
 LEARN = Phase(points=False)
 STORIES = {
     "learn": Story(
@@ -214,7 +214,7 @@ STORIES = {
         Rows,
         (LEARN, Phase(vote, kinds=frozenset({"vote", "departure"}), absent=frozenset({2}))),
     ),
-    # The same, and the token rests with the one who is gone.
+    # The same, and the token rests with the one that has departed.
     "holder": Story(
         small_terms(agents=3, dim=2, seed=5),
         Rows,
@@ -528,7 +528,7 @@ class Archive:
 
 
 def check_recovery(states, point: Point, run: Scenario) -> None:
-    """P6: everybody starts again, in memory, from what is on disk. Who was voted gone stays away;
+    """P6: everybody starts again, in memory, from what is on disk. Who was voted out stays away;
     with too few votes it may come back, or be voted on again."""
     absent = run.phase.absent
     votes = {key for s in states if s is not None for key in s.known.votes}
@@ -553,7 +553,7 @@ def recover(states, point: Point, run: Scenario, absent: frozenset[int], *, agai
     def proved() -> bool:
         """Each has the certificate of what it asked for."""
         asked = {(k, request) for k in alive for request in world.state(k).tomb.ids}
-        asked |= {(k, GONE) for k in alive if absent}
+        asked |= {(k, DEPARTED) for k in alive if absent}
         return asked <= archive.kept
 
     assert world.run(lambda: at_rest(world, alive) and proved(), limit=5_000), "P6: no rest"

@@ -1,7 +1,7 @@
 """Model against system: Hypothesis draws the faults.
 
 The model is a dict: agent → the rows that should be in the sum, or None for one that erased itself
-or was voted gone. The system is the protocol core on a wire; every fault is a rule, among them
+or was voted out. The system is the protocol core on a wire; every fault is a rule, among them
 crash-and-reopen. The checker looks at every transition. In the end everything heals, and the sum
 must be the model's, bit for bit.
 """
@@ -305,7 +305,7 @@ def test_model_and_system_agree() -> None:
         "redraw",
         "put-away-unproved",
         "generation-kept-back",
-        "genesis-gone",
+        "genesis-departed",
     ],
 )
 def test_the_machine_finds_a_seeded_bug(name: str) -> None:

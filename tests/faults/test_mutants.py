@@ -84,7 +84,7 @@ def test_the_list_is_complete() -> None:
         "certificate while a neighbour has not acked",
         "retrain_epoch not gossiped with the tombstone",
         "Rest silences the loss timer of a lost holder",
-        "first agent gone at genesis",
+        "first agent departed at genesis",
         "depth-first parent left",
         "self-erased agent treated as departed",
         "ack after solve (too many epochs)",

@@ -769,8 +769,8 @@ def test_who_cannot_hear_an_agent_does_not_vote_first() -> None:
 
 
 def test_an_outbox_that_a_quorum_kills_is_rebuilt() -> None:
-    """Rule 15: the token was sent and is not acknowledged when somebody in it is declared gone. Its
-    sender is responsible for it: it opens the rebuild, and nobody has to wait for a lost token."""
+    """Rule 15: the token was sent and is not acknowledged when an agent in it is declared departed.
+    Its sender is responsible for it: it opens the rebuild, and no agent waits for a lost token."""
     timeouts = Timeouts(welcome=2.0, resend=0.5, ack=1e6, alive=1.0, loss=3.0)
     wire = Wire(4, RING, timeouts=timeouts)
     wire.settle(until=lambda: wire.inside == {0, 1, 2, 3} and bool(wire.find(Pass)))
@@ -984,7 +984,7 @@ def test_an_erasure_after_the_owner_has_left_is_refused() -> None:
     wire.start_agent(gone)
     wire.wait(10.0)
     wire.erase(gone, rows=[1])
-    assert "declared gone" in wire.refused[-1]
+    assert "declared departed" in wire.refused[-1]
     assert wire.disks[gone].own.current is not None  # others' votes never delete its own data
 
 
@@ -997,7 +997,7 @@ def test_voters_refuse_while_they_hear_the_target() -> None:
     wire.settle()
     wire.vote([0, 2], 1)
     assert len(wire.refused) == 2
-    assert "it is not gone" in wire.refused[0]
+    assert "it has not departed" in wire.refused[0]
     assert not any(s.known.votes for s in wire.disks)
     wire.vote([1], 1)
     assert "vote itself" in wire.refused[-1]

@@ -135,7 +135,7 @@ def test_the_document_describes_what_is_served(tmp_path):
         ("POST", "/erasures", b'{"keys": ["' + b"x" * 500 + b'"]}', 413, "longer than 400 bytes"),
         ("POST", "/erasures", b'{"whole": true, "request": "00"}', 400, "request: string should"),
         ("POST", "/votes", b'{"agent": "nobody"}', 400, "no agent is named"),
-        ("POST", "/votes", b'{"agent": "a1"}', 409, "cannot vote itself gone"),
+        ("POST", "/votes", b'{"agent": "a1"}', 409, "cannot vote on itself"),
         ("GET", "/erasures/xyz", None, 400, "request: string should"),
         ("GET", "/erasures/" + 32 * "0", None, 200, None),
         ("GET", "/wait?timeout=31", None, 400, "timeout: input should be less"),

@@ -19,7 +19,7 @@ def test_an_agent_that_was_voted_out_while_it_was_stopped_is_told(tmp_path):
         (tmp_path / "keys").write_text(f"{key}\n")
         records = ("--records", tmp_path / "keys")
         assert unweave("forget", net.root, "a4", *records, "--timeout", "2").code == 1
-        gone = unweave("forget", net.root, "a2", "--gone", "--timeout", "60")
+        gone = unweave("forget", net.root, "a2", "--departed", "--timeout", "60")
         assert gone.code == 0, gone.err
         assert unweave("forget", net.root, "a4", *records, "--timeout", "60").code == 0
         net.out.add("a2")
@@ -44,7 +44,7 @@ def test_an_agent_that_was_voted_out_while_it_was_stopped_is_told(tmp_path):
         status = net.statuses("a2")["a2"]
         assert (status["digest"], status["complete"], status["included"]) == (None, False, [])
         said = unweave("status", net.root)
-        assert "a2: was declared gone by a quorum: it takes part no more" in said.out
+        assert "a2: was declared departed by a quorum: it takes part no more" in said.out
         assert {n: s["epoch"] for n, s in net.statuses("a1", "a3", "a4").items()} == epochs
         # It also knows after a start.
         net.stop("a2")

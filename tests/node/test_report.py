@@ -76,4 +76,4 @@ def test_who_was_voted_out_has_no_posterior_to_wait_for():
     state.known.tombs = {1: Tomb(departed=True)}
     report = posterior_report(SimpleNamespace(state=state, terms=terms))
     assert report["state"] == "departed"
-    assert "declared gone by a quorum" in report["why"]
+    assert "declared departed by a quorum" in report["why"]

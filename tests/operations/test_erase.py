@@ -71,7 +71,7 @@ class Net(Cluster):
 
 def forgotten(net, name, **how):
     said = []
-    ask = {"keys": None, "gone": False, "timeout": 0.05, "tell": said.append, **how}
+    ask = {"keys": None, "departed": False, "timeout": 0.05, "tell": said.append, **how}
     with pytest.raises(UnweaveError) as caught:
         erase_and_wait(net, name, **ask)
     return str(caught.value), said
@@ -79,28 +79,28 @@ def forgotten(net, name, **how):
 
 def test_votes_are_for_one_request_and_told_by_name(tmp_path):
     net = Net(tmp_path, ["a1", "a2", "a3"])
-    net.agents["a3"].refuses = UnweaveError("a3: a4 was heard 2 s ago: it is not gone")
+    net.agents["a3"].refuses = UnweaveError("a3: a4 was heard 2 s ago: it has not departed")
     net.status["votes"] = {"a4": ["a1", "a2"]}
-    error, said = forgotten(net, "a4", gone=True)
+    error, said = forgotten(net, "a4", departed=True)
     assert sorted(voter for voter, _ in net.votes["a4"]) == ["a1", "a2"]
     assert len({request for _, request in net.votes["a4"]}) == 1
     assert "2 of 3 votes that a4 has departed (a1, a2)" in error
     assert "a3: a4 was heard 2 s ago" in error
     assert "No vote from a5" in error
-    assert f"unweave forget {net.root} a4 --gone" in error
+    assert f"unweave forget {net.root} a4 --departed" in error
     assert any("a3: a4 was heard" in line for line in said)
 
 
 def test_a_request_that_somebody_voted_for_is_joined(tmp_path):
     net = Net(tmp_path, ["a1", "a2"])
     net.agents["a2"].status["departed_requests"] = {"a4": "feed"}
-    forgotten(net, "a4", gone=True)
+    forgotten(net, "a4", departed=True)
     assert {request for _, request in net.votes["a4"]} == {"feed"}
 
 
 def test_voters_do_not_wait_for_each_other(tmp_path):
-    """Each calls the one who is gone, and waits for its timeouts. Neighbours (on the ring a3 and
-    a5) come first; the others have heard of their votes before they are asked."""
+    """Each calls the departed agent, and waits for its timeouts. Neighbours (on the ring a3 and a5)
+    come first; the others have heard of their votes before they are asked."""
     net = Net(tmp_path, ["a1", "a2", "a3", "a5"])
     for pair in (("a3", "a5"), ("a1", "a2")):
         together = threading.Barrier(2)
@@ -114,7 +114,7 @@ def test_voters_do_not_wait_for_each_other(tmp_path):
 
     for agent in net.agents.values():
         agent.now = status
-    forgotten(net, "a4", gone=True, timeout=1.5)
+    forgotten(net, "a4", departed=True, timeout=1.5)
     voters = [voter for voter, _ in net.votes["a4"]]
     assert sorted(voters[:2]) == ["a3", "a5"]
     assert sorted(voters[2:]) == ["a1", "a2"]
@@ -125,10 +125,10 @@ def test_a_departed_agent_is_neither_asked_nor_waited_for(tmp_path):
     net = Net(tmp_path, ["a1", "a2"])
     net.status["departed"] = ["a1", "a5"]
     net.report = {"state": "removed", "waiting_for": ["a3"], "suspects": []}
-    error, _ = forgotten(net, "a4", gone=True)
+    error, _ = forgotten(net, "a4", departed=True)
     assert [voter for voter, _ in net.votes["a4"]] == ["a2"]
     assert "waiting for a3 (start it with" in error
-    assert f"repeat `unweave forget {net.root} a4 --gone`" in error
+    assert f"repeat `unweave forget {net.root} a4 --departed`" in error
     net.report = {"state": "asked", "agent": "a2"}
     error, _ = forgotten(net, "a2")
     assert "waiting for a3, a4 (start it with" in error
@@ -141,7 +141,7 @@ def test_a_departed_agent_is_neither_asked_nor_waited_for(tmp_path):
 def test_nobody_is_left_to_vote(tmp_path):
     net = Net(tmp_path, ["a1"])
     net.status["departed"] = ["a1"]
-    error, _ = forgotten(net, "a4", gone=True)
+    error, _ = forgotten(net, "a4", departed=True)
     assert "those that answer have departed themselves" in error
     assert not net.votes
 
@@ -151,7 +151,7 @@ def test_all_refuse(tmp_path):
     for name, agent in net.agents.items():
         agent.refuses = UnweaveError(f"{name}: it lives")
     net.agents["a2"].refuses = AgentDown("a2: does not answer")
-    error, _ = forgotten(net, "a4", gone=True)
+    error, _ = forgotten(net, "a4", departed=True)
     assert error == ("no votes that a4 has departed: a1: it lives; a2: it has stopped answering")
 
 
@@ -224,7 +224,7 @@ class Stopped(Agent):
         raise AgentDown(self.name)
 
 
-@pytest.mark.parametrize("ask", ["audit", "forget", "gone"])
+@pytest.mark.parametrize("ask", ["audit", "forget", "departed"])
 def test_a_limit_is_kept_although_somebody_is_frozen(tmp_path, ask):
     """It answers nobody: all the waits for it together are within the limit, and one last look."""
     net = Net(tmp_path, ["a1", "a3", "a4", "a5"])
@@ -235,12 +235,12 @@ def test_a_limit_is_kept_although_somebody_is_frozen(tmp_path, ask):
         if ask == "audit":
             audit_and_wait(net, 1.0, tell=lambda _: None)
         else:
-            gone = ask == "gone"
-            name = "a3" if gone else "a1"
-            if gone:
+            departed = ask == "departed"
+            name = "a3" if departed else "a1"
+            if departed:
                 del net.agents["a3"]
                 net._connect = lambda n: net.agents.setdefault(n, frozen) if n == "a2" else down(n)
-            how = {"keys": None, "gone": gone, "tell": lambda _: None}
+            how = {"keys": None, "departed": departed, "tell": lambda _: None}
             erase_and_wait(net, name, timeout=1.0, **how)
     assert sum(frozen.waits) <= 1.0 + 1.0 + 1.5
     assert "waiting for a2 (it runs, but does not answer: frozen, or very busy" in str(caught.value)
@@ -283,7 +283,7 @@ def test_an_accepted_connection_is_no_answer(tmp_path):
     net = Net(tmp_path, ["a1", "a2", "a3", "a5"])
     net.agents["a4"] = Stopped(net, "a4")
     net.status["votes"] = {"a4": ["a1", "a2", "a3", "a5"]}
-    error, said = forgotten(net, "a4", gone=True)
+    error, said = forgotten(net, "a4", departed=True)
     assert len(net.votes["a4"]) == 4
     assert said[0].startswith("forgetting a4: a4 may come back: it runs, but does not answer")
     assert "has not departed" not in error
@@ -297,7 +297,7 @@ def test_an_accepted_connection_is_no_answer(tmp_path):
 def test_who_is_voted_out_does_not_audit(tmp_path):
     net = Net(tmp_path, ["a1"])
     net.status["departed"] = ["a1"]
-    with pytest.raises(UnweaveError, match="a1: was declared gone by a quorum") as caught:
+    with pytest.raises(UnweaveError, match="a1: was declared departed by a quorum") as caught:
         audit_and_wait(net, 5.0, tell=lambda _: None)
     assert not isinstance(caught.value, TimedOut)
 
@@ -327,13 +327,13 @@ class Hearing:
             self.last = time.monotonic()
         ago = time.monotonic() - self.last
         if ago < QUICK["loss"]:
-            raise UnweaveError(f"a4 was heard {ago:.0f} s ago: it is not gone")
+            raise UnweaveError(f"a4 was heard {ago:.0f} s ago: it has not departed")
 
 
 def test_votes_wait_until_nothing_was_heard_for_long_enough(tmp_path):
     net = Net(tmp_path, ["a1", "a2", "a3", "a5"], timeouts=QUICK)
     heard = Hearing(net, net.agents, 0.5)
-    _, said = forgotten(net, "a4", gone=True, timeout=3.0)
+    _, said = forgotten(net, "a4", departed=True, timeout=3.0)
     assert sorted(voter for voter, _ in net.votes["a4"]) == ["a1", "a2", "a3", "a5"]
     assert len({request for _, request in net.votes["a4"]}) == 1
     assert heard.asked == 8
@@ -344,7 +344,7 @@ def test_votes_wait_until_nothing_was_heard_for_long_enough(tmp_path):
 def test_votes_that_are_too_early_say_when_to_ask_again(tmp_path):
     net = Net(tmp_path, ["a1", "a2", "a3", "a5"], timeouts=QUICK)
     Hearing(net, net.agents, 0.0)
-    error, _ = forgotten(net, "a4", gone=True, timeout=0.2)
+    error, _ = forgotten(net, "a4", departed=True, timeout=0.2)
     assert "timeouts.loss of network.toml). Fix: run the command again in " in error
     assert not net.votes
 
@@ -358,7 +358,7 @@ def test_a_voter_that_dies_meanwhile_is_not_waited_for(tmp_path):
         dies.refuses = AgentDown("a5")
 
     dies.listens = asked
-    error, _ = forgotten(net, "a4", gone=True, timeout=3.0)
+    error, _ = forgotten(net, "a4", departed=True, timeout=3.0)
     assert sorted(voter for voter, _ in net.votes["a4"]) == ["a1", "a2", "a3"]
     assert heard.asked == 6
     assert "a5: it has stopped answering" in error
@@ -367,7 +367,7 @@ def test_a_voter_that_dies_meanwhile_is_not_waited_for(tmp_path):
 def test_who_lives_elsewhere_is_not_waited_for(tmp_path):
     net = Net(tmp_path, ["a1", "a2", "a3", "a5"], timeouts=QUICK)
     heard = Hearing(net, net.agents, 0.5, lives=True)
-    error, said = forgotten(net, "a4", gone=True, timeout=60.0)
+    error, said = forgotten(net, "a4", departed=True, timeout=60.0)
     assert error.startswith("no votes that a4 has departed: ")
     assert heard.asked == 4
     assert not said
@@ -378,21 +378,21 @@ def test_a_majority_does_not_wait_for_the_last_vote(tmp_path):
     heard = Hearing(net, ["a5"], 0.0)
     for name in ("a1", "a2", "a3"):
         net.agents[name].status["votes"] = {"a4": ["a3"]}
-    forgotten(net, "a4", gone=True)
+    forgotten(net, "a4", departed=True)
     assert heard.asked == 1
 
 
 def test_the_dead_cut_the_others_apart(tmp_path):
     net = Net(tmp_path, ["a1", "a3", "a4", "a6", "a7"], agents=7)
     net.status["votes"] = {"a2": ["a1", "a3"]}
-    error, said = forgotten(net, "a2", gone=True)
+    error, said = forgotten(net, "a2", departed=True)
     assert "without a2, a5 the remaining agents are not connected" in error
     assert "(a1, a6, a7 | a3, a4), so votes and the token cannot reach all of them" in error
     assert f"start one of a2, a5 again (`unweave agent {net.folders['a2']}`)" in error
     assert "make a new network" in error
     assert sum("not connected" in line for line in said) == 1
     net.agents["a5"] = Agent(net, "a5")
-    error, said = forgotten(net, "a2", gone=True)
+    error, said = forgotten(net, "a2", departed=True)
     assert "not connected" not in error
 
 

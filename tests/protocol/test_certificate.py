@@ -58,7 +58,7 @@ def gone_agent() -> tuple[Bench, bytes]:
     bench = Bench("abcde")
     parked = bench.world.parked
     assert parked is not None
-    return bench, bench.declare_gone("abcde"[(parked + 2) % 5], "gone")
+    return bench, bench.declare_departed("abcde"[(parked + 2) % 5], "departed")
 
 
 def test_a_network_without_erasures_certifies_nothing() -> None:
@@ -135,7 +135,7 @@ def test_an_agent_that_is_gone() -> None:
     found = account(bench, raw)
     gone = found.not_attested[0]
     assert kinds(found) == [(gone, "agent", "exact", "quorum")]
-    assert found.erasures[0].request == fixed_request("gone").hex()
+    assert found.erasures[0].request == fixed_request("departed").hex()
     assert gone not in found.attested
     assert gone not in found.included
     assert len(found.attested) == 4
@@ -146,7 +146,7 @@ def test_records_erased_by_an_agent_that_is_gone_later() -> None:
     bench.erase("b", "records", [1])
     if bench.world.parked == 1:  # the holder must live to let the token go
         bench.erase("d", "elsewhere", [1])
-    found = account(bench, bench.declare_gone("b", "gone"))
+    found = account(bench, bench.declare_departed("b", "departed"))
     of_b = sorted(k for k in kinds(found) if k[0] == "b")
     assert of_b == [("b", "agent", "exact", "quorum"), ("b", "records", "exact", "owner")]
 
@@ -208,7 +208,7 @@ class Clerk:
         self.certificates += [e.certificate for e in effects if isinstance(e, Certified)]
 
 
-@pytest.mark.parametrize("profile", ["lossy", "crashes", "disks", "gone"])
+@pytest.mark.parametrize("profile", ["lossy", "crashes", "disks", "departed"])
 def test_under_faults_every_certificate_holds(profile: str) -> None:
     """Drops, crashes, restored backups, agents gone for good: nothing is certified that a third
     party could not verify."""

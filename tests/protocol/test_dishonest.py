@@ -103,7 +103,7 @@ def test_a_request_id_belongs_to_its_agent():
     self_vote = Vote.write(
         2, lambda raw: b"", network_id=terms.network_id.hex(), agent=2, request=mine.hex()
     )
-    with pytest.raises(WireError, match="declare itself gone"):
+    with pytest.raises(WireError, match="declare itself departed"):
         decode(encode(message(self_vote, "votes", (2, 2)), terms), terms)
 
 

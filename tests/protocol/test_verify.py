@@ -32,13 +32,13 @@ Json = Any
 
 @cache
 def bench() -> tuple[Bench, bytes]:
-    """a, b, …: records erased, a whole agent erased, and one that is gone."""
+    """a, b, …: records erased, a whole agent erased, and a departed one."""
     made = Bench("abcde")
     made.erase("b", "whole")
     made.erase("c", "records", [0, 3])
     if made.world.parked == 4:  # the holder must live to let the token go
         made.erase("a", "elsewhere", [1])
-    return made, made.declare_gone("e", "gone")
+    return made, made.declare_departed("e", "departed")
 
 
 @cache

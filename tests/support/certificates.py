@@ -126,7 +126,7 @@ class Bench:
         self.settle()
         return self.certificates[-1]
 
-    def declare_gone(self, name: str, request: str) -> bytes:
+    def declare_departed(self, name: str, request: str) -> bytes:
         """Stop an agent for good; everybody else votes, its neighbours first."""
         target = self.terms.topology.index(name)
         near = self.terms.topology.adjacency[target]

@@ -81,7 +81,7 @@ class Processes:
         self.metrics = ports[count:]
         self.children = {name: Child(self.folder(name)) for name in self.names}
         self.rows: dict[str, dict[str, float]] = {name: {} for name in self.names}
-        self.out: set[str] = set()  # agents that were erased or are gone
+        self.out: set[str] = set()  # agents that were erased or have departed
         rng = np.random.default_rng(seed)
         for name in self.names:
             values = rng.integers(0, 2, rows) if draw is None else draw(rng, rows)

@@ -1,7 +1,7 @@
 """Everything an agent signs, as fixed vectors: `python tests/vectors/make.py` writes them again.
 
-Four agents on a ring. south erases itself, east erases two records, west is gone by a quorum, north
-closes the cover. The private keys are published on purpose; they protect nothing.
+Four agents on a ring. south erases itself, east erases two records, a quorum declares west
+departed, north closes the cover. The private keys are published on purpose; they protect nothing.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def build() -> dict[str, bytes]:
         cast = VoteCast(WEST, request_id(WEST, fixed_request("west")), 0.0)
         voter, _ = handle(voter, cast, people[k].sign)
         s.known.votes = {**s.known.votes, **voter.known.votes}
-        keep(f"{NAMES[k]} votes that west is gone", voter.known.votes[WEST, k])
+        keep(f"{NAMES[k]} votes that west has departed", voter.known.votes[WEST, k])
 
     s.known.tombs = join(token.tombs, {WEST: Tomb(departed=True)})
     inside = Bitmap(k for k, revision in enumerate(token.included) if revision.counter)

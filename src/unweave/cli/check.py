@@ -44,7 +44,6 @@ def check(
 def _show(
     console: Any, folder: Path, results: list[dict[str, Any]], problems: list[dict[str, Any]]
 ) -> None:
-
     what = ["settings", "key", "address", "data"]
     if any(r["what"] == "neighbours" for r in results):
         what.append("neighbours")
@@ -77,5 +76,4 @@ def _show(
 
 
 def _cell(result: dict[str, Any]) -> Text | str:
-
     return styled(("✗", "red")) if result["problem"] else result["note"] or "ok"

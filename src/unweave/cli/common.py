@@ -138,7 +138,6 @@ def command(*lines: str) -> None:
 
 def check_timeout(seconds: float, option: str = "--timeout") -> None:
     """Raise unless `seconds` is above 0: zero or NaN would look like a timeout."""
-
     if not seconds > 0:
         raise ConfigError(f"{option} {seconds:g}: not above 0. Fix: give a number of seconds")
 
@@ -179,7 +178,6 @@ def progress(*, quiet: bool = False, counted: bool = True) -> Progress:
 
 def pair(item: str, option: str) -> tuple[str, str]:
     """Split name=value."""
-
     key, sign, value = item.partition("=")
     if not sign or not key:
         raise ConfigError(f"{option} {item}: not of the form name=value. Fix: write name=value")

@@ -92,7 +92,6 @@ def demo(
 
 
 def _account(scenario: Scenario, run: NetworkRun) -> list[Any]:
-
     hospitals = Table(title="Five hospitals, 569 patients, no pooling")
     for column in ("hospital", "patients", "malignant", "influence (KL)"):
         hospitals.add_column(column, justify="left" if column == "hospital" else "right")

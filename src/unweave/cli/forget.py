@@ -54,9 +54,11 @@ def forget(
             "their records can never come back. Exit code 1 if no key was found.",
         ),
     ] = False,
-    gone: Annotated[
+    departed: Annotated[
         bool,
-        typer.Option("--gone", help="AGENT will never run again: collect votes, do not ask it."),
+        typer.Option(
+            "--departed", help="AGENT will never run again: collect votes, do not ask it."
+        ),
     ] = False,
     out: Annotated[
         Path | None,
@@ -71,9 +73,9 @@ def forget(
 
     The command asks the owner's agent, which removes its contribution at the token's next visit.
     The erasure is complete when every remaining agent has attested; then the certificate is
-    written. A majority of votes removes an agent that will never run again (`--gone`): this command
-    votes for every agent whose folder is in DIR, other operators use `unweave vote`. Progress goes
-    to standard error (not with --json).
+    written. A majority of votes removes an agent that will never run again (`--departed`): this
+    command votes for every agent whose folder is in DIR, other operators use `unweave vote`.
+    Progress goes to standard error (not with --json).
 
     With `--records`, the answer and the certificate state how many keys were found in the data, and
     how many are only remembered: no data were removed for those. If no key was found, the exit code
@@ -85,14 +87,14 @@ def forget(
 
         unweave forget clinics a1 --records keys.txt
 
-        unweave forget clinics a4 --gone
+        unweave forget clinics a4 --departed
     """
     from unweave.operations.cluster import open_cluster
     from unweave.operations.erase import erase_and_wait
 
     check_timeout(timeout)
-    if gone and records is not None:
-        raise ConfigError("--gone removes the whole agent. Fix: leave --records out")
+    if departed and records is not None:
+        raise ConfigError("--departed removes the whole agent. Fix: leave --records out")
     if missing_ok and records is None:
         raise ConfigError("--missing-ok needs --records. Fix: add --records FILE")
     keys = None if records is None else read_keys(records)
@@ -108,14 +110,14 @@ def forget(
         warning = _disclosure(agents, name, keys)
         if warning:
             tell(warning)
-        options = f"--records {quote(records)}" if records is not None else "--gone" * gone
+        options = f"--records {quote(records)}" if records is not None else "--departed" * departed
         options += " --missing-ok" * missing_ok
         certificate, erased = erase_and_wait(
             agents,
             name,
             keys=keys,
             missing_ok=missing_ok,
-            gone=gone,
+            departed=departed,
             timeout=timeout,
             tell=tell,
             repeat=options if records is not None else "",
@@ -158,7 +160,6 @@ def _count(erased: Erased) -> str:
 
 def _nothing_found(name: str, erased: Erased) -> UnweaveError | None:
     """The error if no key was found: the certificate is valid, but proves no erasure."""
-
     if erased.found != 0:
         return None
     keys = "the key" if erased.rows == 1 else f"any of the {erased.rows} keys"
@@ -232,7 +233,6 @@ def _check_place(out: Path | None, folder: Path) -> None:
 
 def read_keys(path: Path) -> list[str]:
     """Read one key per line, in UTF-8; a byte order mark is not part of the first key."""
-
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:

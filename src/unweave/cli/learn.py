@@ -33,7 +33,7 @@ def learn(
     """
     import time
 
-    from unweave.node.api.report import GONE
+    from unweave.node.api.report import DEPARTED
     from unweave.operations.cluster import LOOK, open_cluster
     from unweave.operations.status import departed_agents
 
@@ -60,7 +60,7 @@ def learn(
         )
     for name in () if json else agents.folders:
         if name in departed:
-            result = GONE
+            result = DEPARTED
         elif name in erased:
             result = "was forgotten: its data are not read"
         elif name in wrong:

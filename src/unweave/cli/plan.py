@@ -167,7 +167,6 @@ def _entry(one: Forecast) -> dict[str, Any]:
 
 
 def _table(report: dict[str, Any]) -> Any:
-
     table = Table(title=f"{report['graph']}, {report['agents']} agents: expected iterations")
     table.add_column("schedule")
     table.add_column("learn from all", justify="right")

@@ -128,7 +128,6 @@ def _behind(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]
 
 def _why_no_token(agents: Cluster) -> dict[str, Any]:
     """The missing agents, if no agent has had the token: the genesis agent opens the first one."""
-
     terms = agents.manifest.terms()
     first = terms.name(terms.genesis)
     if first in agents.down:
@@ -155,7 +154,6 @@ def _known(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]:
 
 
 def _show(console: Any, report: dict[str, Any]) -> None:
-
     if "marginals" not in report:
         missing = ", ".join(report.get("missing", []))
         why = report.get("why") or f"still missing: {missing}"

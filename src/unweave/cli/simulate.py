@@ -29,7 +29,7 @@ def simulate(
             "--faults",
             metavar="PROFILE",
             help="calm (erasures and new data, but nothing breaks), lossy, crashes, partitions, "
-            "disks, slow, gone or severe.",
+            "disks, slow, departed or severe.",
             show_default="none",
         ),
     ] = None,
@@ -181,7 +181,6 @@ def _left_out(forgotten: dict[str, Any] | None) -> str:
 
 
 def _show(console: Any, report: dict[str, Any]) -> None:
-
     say(
         f"{report['network']}: {report['model']}, {count(report['agents'], 'agent')}, "
         f"faults {report['faults']}, seed {report['seed']}, "
@@ -202,7 +201,7 @@ def _show(console: Any, report: dict[str, Any]) -> None:
         "restored_backups",
         "partitions",
         "power_cuts",
-        "agents_gone",
+        "agents_departed",
         "erasures_asked",
         "erasures_certified",
         "certificates",

@@ -36,10 +36,10 @@ def status(
     with open_cluster(folder, LOOK) as agents, errors.status("asking …"):
         found = agents.statuses()
         departed = departed_agents(found)
-        gone = [name for name in agents.down if name in departed]
+        out = [name for name in agents.down if name in departed]
         down = [name for name in agents.down if name not in departed]
     if json:
-        emit_json({"agents": found, "down": down, "departed": gone})
+        emit_json({"agents": found, "down": down, "departed": out})
     else:
         places = _places(agents.folders, found)
         console.print(status_table(found, agents.down, places))
@@ -62,7 +62,6 @@ def status(
 
 def _wide() -> bool:
     """Whether the terminal has room for addresses; without them the table fits 80 columns."""
-
     return console.width >= 110
 
 
@@ -83,7 +82,6 @@ def _places(folders: dict[str, Path], found: dict[str, dict[str, Any]]) -> dict[
 def _places_table(
     found: dict[str, dict[str, Any]], down: list[str], places: Mapping[str, str]
 ) -> Table:
-
     table = Table()
     for name in ("agent", "address", "pid"):
         table.add_column(name, overflow="fold")
@@ -95,7 +93,6 @@ def _places_table(
 def status_table(
     found: dict[str, dict[str, Any]], down: list[str], places: Mapping[str, str] | None = None
 ) -> Table:
-
     from unweave.operations.status import departed_agents
 
     table = Table(title="Agents")
@@ -137,7 +134,6 @@ def _erased(status: dict[str, Any]) -> str:
 
 def _others_table(status: dict[str, Any]) -> Table:
     """One agent's knowledge of the others."""
-
     table = Table(title=f"What {status['name']} knows of the others")
     for name in ("agent", "address", "neighbour", "heard", "rev.", "attested", "erased"):
         table.add_column(name, overflow="fold")

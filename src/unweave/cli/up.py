@@ -199,7 +199,6 @@ def _posterior(reached: Cluster) -> dict[str, Any]:
 
 
 def _view(look: Overview, posterior: dict[str, Any], speed: float) -> Group:
-
     from unweave.cli.status import status_table
     from unweave.operations.status import data_problems, notices, staying_out
 

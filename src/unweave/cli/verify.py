@@ -183,7 +183,6 @@ def _verified(file: Path, terms: Terms, signed: Check) -> tuple[bytes, Account]:
 
 
 def _account(account: Account, network: str) -> list[Any]:
-
     agents = {one.agent for one in account.erasures}
     several = f": {len(account.erasures)} erasures, of {count(len(agents), 'agent')}"
     table = Table(title=f"Erased from {network}{several if len(account.erasures) > 1 else ''}")
@@ -199,7 +198,7 @@ def _account(account: Account, network: str) -> list[Any]:
     ]
     if account.not_attested:
         lines.append(
-            f"Gone by a quorum of votes, not attested: {listed(account.not_attested, 12)}."
+            f"Departed by a quorum of votes, not attested: {listed(account.not_attested, 12)}."
         )
     lines.append(f"The sum holds factors of {listed(account.included, 12, 'nobody')}.")
     lines += [

@@ -1,4 +1,4 @@
-"""`unweave vote`: an operator's word that another agent is gone."""
+"""`unweave vote`: an operator's word that another agent has departed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEX = re.compile("[0-9a-fA-F]{32}")
 
 def vote(
     folder: Annotated[Path, typer.Argument(metavar="AGENT_DIR", help="The folder of YOUR agent.")],
-    gone: Annotated[
+    name: Annotated[
         str,
         typer.Argument(
             metavar="NAME",
@@ -55,9 +55,9 @@ def vote(
                 f"folder of your agent, e.g. {next(iter(agents.folders.values()))}"
             )
         agent = agents.any()
-        known = agent.ask("status")["status"].get("departed_requests", {}).get(gone)
-        answer = agent.ask("vote", agent=gone, request=request or known)
+        known = agent.ask("status")["status"].get("departed_requests", {}).get(name)
+        answer = agent.ask("vote", agent=name, request=request or known)
     if json:
         emit_json(answer)
     else:
-        console.print(f"{answer['votes']} of {answer['quorum']} votes that {gone} has departed.")
+        console.print(f"{answer['votes']} of {answer['quorum']} votes that {name} has departed.")

@@ -188,7 +188,7 @@ def _erase(reached: Cluster, scenario: Scenario, folder: Path, tick: Tick) -> li
     requests += [(owner, [str(i) for i in ids]) for owner, ids in scenario.withdrawn.items()]
     for owner, keys in requests:
         raw, erased = erase_and_wait(
-            reached, owner, keys=keys, gone=False, timeout=_LIMIT, tell=_quietly
+            reached, owner, keys=keys, departed=False, timeout=_LIMIT, tell=_quietly
         )
         path = folder / f"certificate-{owner.replace(' ', '-')}-{erased.request[8:16]}.json"
         path.write_bytes(raw)

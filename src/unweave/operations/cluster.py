@@ -112,7 +112,7 @@ class Cluster:
         if name not in self.agents:
             raise AgentDown(
                 f"{name} does not run. Fix: run `unweave agent {quote(self.folders[name])}`, or "
-                "use --gone if it will never run again"
+                "use --departed if it will never run again"
             )
         return self.agents[name]
 

@@ -100,7 +100,7 @@ def _trouble(
 ) -> _Trouble | None:
     forget = (
         "or, if it will never run again, "
-        f"`unweave forget {quote(agents.root)} {quote(name)} --gone`"
+        f"`unweave forget {quote(agents.root)} {quote(name)} --departed`"
     )
     unheard = _unheard(name, found)
     if name in found:

@@ -16,7 +16,7 @@ from typing import Any
 
 from unweave.errors import UnweaveError
 from unweave.keys import verifier
-from unweave.node.api.report import GONE
+from unweave.node.api.report import DEPARTED
 from unweave.node.identity import Identity
 from unweave.operations.cluster import LOOK, Cluster, TimedOut, wait_until
 from unweave.operations.diagnose import cut_apart, stall_report
@@ -37,20 +37,20 @@ def erase_and_wait(
     name: str,
     *,
     keys: list[str] | None,
-    gone: bool,
+    departed: bool,
     timeout: float,
     tell: Callable[[str], None],
     repeat: str = "",
     missing_ok: bool = False,
 ) -> tuple[bytes, Erased]:
     """Request an erasure, wait until it is certified, and return the certificate's bytes and its
-    verified content. `gone`: collect votes instead of asking `name`. `repeat`: the command's
+    verified content. `departed`: collect votes instead of asking `name`. `repeat`: the command's
     options, for the advice to repeat it; without them it would forget the whole agent.
     `missing_ok`: also accept keys that are not in the data any more."""
     subject = _subject(name, keys)
     refused: dict[str, str] = {}
     end = time.monotonic() + timeout
-    if gone:
+    if departed:
         request, asker, refused = collect_votes(
             agents, name, timeout, lambda text: tell(f"forgetting {subject}: {text}")
         )
@@ -80,12 +80,12 @@ def erase_and_wait(
             text = json.dumps(last["certificate"], sort_keys=True, separators=(",", ":"))
             return text.encode(), _verified(text.encode(), agents, request)
         status = (agents.again(asker, "status", within=limit) or {"status": status})["status"]
-        apart = _apart(agents, name, status) if gone else ""
+        apart = _apart(agents, name, status) if departed else ""
         if apart and not reported:
             tell(f"forgetting {subject}: {apart}")
             reported = True
         tell(f"forgetting {subject}: {_progress(name, last, status, refused)}")
-    options = repeat or ("--gone" if gone else "")
+    options = repeat or ("--departed" if departed else "")
     if keys is not None and not repeat:
         options = "--records FILE"  # without it the command would forget the whole agent
     again = (
@@ -211,7 +211,7 @@ def audit_and_wait(
         last = answer["status"]
         check([last])
         if agent in last["departed"]:
-            raise UnweaveError(f"{agent}: {GONE}")
+            raise UnweaveError(f"{agent}: {DEPARTED}")
         fresh = last["parked_stamp"] is not None and (
             before is None or last["parked_stamp"] > before
         )

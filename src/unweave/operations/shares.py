@@ -130,7 +130,6 @@ def shares(
 
 
 def _split(path: Path, agents: Sequence[str], columns: Columns, split: str, seed: int) -> Shares:
-
     records = Records(path)
     trial = columns.try_on(records)
     if columns.model.reduction == "sum":  # else it depends on who gets what
@@ -154,7 +153,6 @@ def _split(path: Path, agents: Sequence[str], columns: Columns, split: str, seed
 
 def _labels(values: list[Any], decimal: str) -> Any:
     """The values as numbers if all are numbers, so that 10 follows 9; else as text."""
-
     try:
         if decimal != ".":
             values = [value.replace(decimal, ".") for value in values]

@@ -63,9 +63,9 @@ def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
     name = s.terms.name(target)
     last_heard = s.peers.heard.get(target)
     if s.tomb.departed:
-        turn.do(Refused("this agent was declared gone by a quorum; its vote does not count"))
+        turn.do(Refused("this agent was declared departed by a quorum; its vote does not count"))
     elif target == s.me:
-        turn.do(Refused("an agent cannot vote itself gone. Fix: ask it to erase itself"))
+        turn.do(Refused("an agent cannot vote on itself. Fix: ask it to erase itself"))
     elif (voters := _possible_votes(s, target)) < s.terms.quorum:
         turn.do(
             Refused(
@@ -77,7 +77,7 @@ def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
     elif not s.peers.synced:
         turn.do(Refused(f"{s.terms.name(s.me)} has just started and is in quarantine. Fix: wait"))
     elif last_heard is not None and turn.now - last_heard < s.terms.timeouts.loss:
-        turn.do(Refused(f"{name} was heard {turn.now - last_heard:.0f} s ago: it is not gone"))
+        turn.do(Refused(f"{name} was heard {turn.now - last_heard:.0f} s ago: it has not departed"))
     elif cannot_hear(s, target):
         near = ", ".join(s.terms.name(n) for n in s.terms.topology.adjacency[target])
         turn.do(

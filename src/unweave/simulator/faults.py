@@ -58,7 +58,7 @@ PROFILES: dict[str, Profile] = {
     "partitions": Profile(drop=0.02, partition=0.006, delay=0.1),
     "disks": Profile(drop=0.02, crash=0.012, lose_disk=0.25, restore=0.6),
     "slow": Profile(slow=0.2, skew=0.3),
-    "gone": Profile(drop=0.05, crash=0.004, departs=1.0),
+    "departed": Profile(drop=0.05, crash=0.004, departs=1.0),
     "severe": Profile(
         drop=0.15,
         duplicate=0.1,

@@ -186,7 +186,7 @@ class FaultRun:
             "restored_backups": counts["restores"],
             "partitions": counts["partitions"],
             "power_cuts": counts["power cuts"],
-            "agents_gone": int(self.workload.departed is not None),
+            "agents_departed": int(self.workload.departed is not None),
             "erasures_asked": len(self.owners.asked),
             "erasures_certified": len(self.checker.certified),
             "erasures_without_effect": dict(self._without_effect()),

@@ -25,7 +25,7 @@ from unweave.protocol.terms import Terms
 from unweave.protocol.token import NOTHING, Token, dead, digest, missing
 
 __all__ = [
-    "GONE",
+    "DEPARTED",
     "NO_TOKEN",
     "erasure_report",
     "forgotten_report",
@@ -142,7 +142,7 @@ def served(s: State) -> Token | None:
 def _notice(s: State) -> str | None:
     """Why this agent will never show a sum again; None: it may."""
     if s.tomb.departed:  # its token is old, and it gets no newer one
-        return GONE
+        return DEPARTED
     return (
         halted(s.terms.name(one.author) for one in s.known.mismatches) if s.audit_failed else None
     )
@@ -305,7 +305,7 @@ def erasure_report(node: AgentDriver, request: bytes) -> dict[str, Any]:
     }
 
 
-GONE = "was declared gone by a quorum: it takes part no more"
+DEPARTED = "was declared departed by a quorum: it takes part no more"
 
 
 def halted(found: Iterable[str]) -> str:

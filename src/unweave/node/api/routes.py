@@ -72,7 +72,7 @@ class ErasureQuery(Nothing):
 
 
 class VoteRequest(Nothing):
-    agent: str = Field(description="the name of the agent that is gone")
+    agent: str = Field(description="the name of the departed agent")
     request: RequestId | None = Field(None, description="the id of the votes before this one")
 
 
@@ -343,7 +343,12 @@ ROUTES = {
             ErasureAnswer,
         ),
         Route(
-            "vote", "POST", "/votes", "Vote that another agent is gone.", VoteRequest, VoteAnswer
+            "vote",
+            "POST",
+            "/votes",
+            "Vote that another agent has departed.",
+            VoteRequest,
+            VoteAnswer,
         ),
         Route(
             "wake",

@@ -326,7 +326,7 @@ def _check_vote(statement: Vote, body: Mapping[str, Any], terms: Terms) -> str |
     if requested_of(statement.request) != statement.target:
         return "the request id names another agent"
     if statement.target == statement.author:
-        return "an agent cannot declare itself gone"
+        return "an agent cannot declare itself departed"
     return None
 
 

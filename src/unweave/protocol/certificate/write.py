@@ -5,7 +5,7 @@ quiet cover and signed by every agent: this is the sum, this is what it includes
 tombstones I know (those that were proved before and put away by their number and digest). The
 *closing* is signed by the agent that completes the cover: the audit, and for each erasure how it
 was earned. Beside them travel the owners' signed tombstones with their removal receipts, and the
-votes about agents that are gone. `verify` reads what this file writes.
+votes about departed agents. `verify` reads what this file writes.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def closing(s: State, token: Token, stamp: Stamp, estimate: Mapping[str, Any] | 
 def erasures(s: State, token: Token) -> dict[str, Claim]:
     """Every request that this cover completes: whose it was, how much of it, and by whose word.
 
-    The word is the owner's tombstone; for an agent that is gone, the quorum's votes, whose request
+    The word is the owner's tombstone; for a departed agent, the quorum's votes, whose request
     then stands for everything of that agent.
     """
     names = s.terms.topology.agents
