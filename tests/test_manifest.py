@@ -240,7 +240,7 @@ def test_every_mistake_is_named_with_file_and_key(text: str, message: str) -> No
     [
         (SMALL.replace("bernoulli", "bernouli"), "did you mean 'beta-bernoulli'"),
         (SMALL + "c = 1\n", "its settings are"),
-        (SMALL + 'a = "x"\n', "a = 'x': expected a finite number"),
+        (SMALL + 'a = "x"\n', "a = 'x' cannot be used. Fix: give a finite number"),
         (SMALL + "a = -1.0\n", "[model]"),
         (
             f'name = "n"\n{MODEL}' + agents('name = "x"\ncertificate = "hello"'),

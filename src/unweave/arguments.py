@@ -37,10 +37,10 @@ def whole_number(value: Any, what: str, least: int | None = None) -> int:
     """`value` as an int, at least `least`."""
     expected = "a whole number" + ("" if least is None else f", at least {least}")
     if not is_whole(value):
-        raise ConfigError(f"{what} = {shown(value)}: expected {expected}")
+        raise _wrong(what, shown(value), expected)
     found = operator.index(value)
     if least is not None and found < least:
-        raise ConfigError(f"{what} = {found}: expected {expected}")
+        raise _wrong(what, str(found), expected)
     return found
 
 
@@ -50,10 +50,10 @@ def number(value: Any, what: str, *, least: float | None = None) -> float:
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise ConfigError(f"{what} = {shown(value)}: expected {expected}")
+        raise _wrong(what, shown(value), expected)
     found = float(value)
     if not np.isfinite(found) or (least is not None and found < least):
-        raise ConfigError(f"{what} = {found:g}: expected {expected}")
+        raise _wrong(what, f"{found:g}", expected)
     return found
 
 
@@ -61,7 +61,7 @@ def share(p: Any, what: str) -> float:
     """A probability strictly between 0 and 1."""
     found = number(p, what)
     if not 0.0 < found < 1.0:
-        raise ConfigError(f"{what} = {found:g}: expected a number between 0 and 1")
+        raise _wrong(what, f"{found:g}", "a number between 0 and 1")
     return found
 
 
@@ -70,14 +70,14 @@ def floats(value: Any, what: str) -> NDArray[np.float64]:
     try:
         return np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ConfigError(f"{what} = {shown(value)}: expected numbers") from None
+        raise _wrong(what, shown(value), "numbers") from None
 
 
 def levels(p: Any) -> NDArray[np.float64]:
     """Levels of quantiles, from 0 to 1."""
     found = floats(p, "quantile: p")
     if not ((found >= 0.0) & (found <= 1.0)).all():
-        raise ConfigError("quantile: p: levels lie between 0 and 1")
+        raise ConfigError("quantile: p: a level is outside [0, 1]. Fix: give levels from 0 to 1")
     return found
 
 
@@ -90,11 +90,12 @@ def generator(n: Any, seed: Any) -> np.random.Generator:
 def seed_number(value: Any) -> int:
     """A seed: any whole number."""
     if not is_whole(value):
-        raise ConfigError(
-            f"seed = {shown(value)}: expected a whole number, which makes the run repeatable; "
-            "for another run take another one"
-        )
+        raise _wrong("seed", shown(value), "a whole number, which makes the run repeatable")
     return operator.index(value)
+
+
+def _wrong(what: str, value: str, expected: str) -> ConfigError:
+    return ConfigError(f"{what} = {value} cannot be used. Fix: give {expected}")
 
 
 def shown(value: Any) -> str:

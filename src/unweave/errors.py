@@ -114,5 +114,5 @@ class MissingExtra(UnweaveError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
-            f"{purpose} needs {package}, which is not installed: pip install 'unweave[{extra}]'"
+            f"{purpose} needs {package}: not installed. Fix: pip install 'unweave[{extra}]'"
         )

@@ -54,11 +54,15 @@ class Grid:
 
     def __post_init__(self) -> None:
         if not self.bits or any(not 0 <= b <= 62 for b in self.bits):
-            raise ConfigError(f"grid bits {self.bits}: one number from 0 to 62 per component")
+            raise ConfigError(
+                f"grid bits {self.bits} cannot be used. Fix: give a number from 0 to 62 for each"
+            )
         if not self.names:
             object.__setattr__(self, "names", tuple(f"eta[{j}]" for j in range(len(self.bits))))
         if len(self.names) != len(self.bits):
-            raise ConfigError(f"grid: {len(self.bits)} components but {len(self.names)} names")
+            raise ConfigError(
+                f"grid: {len(self.bits)} components, {len(self.names)} names. Fix: name each one"
+            )
 
     @property
     def dim(self) -> int:
@@ -86,7 +90,9 @@ class Grid:
             j = int(place[-1])
             value = float(np.asarray(values, dtype=np.float64)[tuple(place)])
             if not np.isfinite(value):
-                raise DataError(f"{self.names[j]}: {value} is not a number that can be summed")
+                raise DataError(
+                    f"{self.names[j]}: {value} cannot be summed. Fix: give finite numbers"
+                )
             raise GridOverflow(self._overflow(j, value))
         return scaled.astype(np.int64)
 

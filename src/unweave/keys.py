@@ -52,9 +52,11 @@ def public_key(pem: str) -> PublicKey:
         else:
             key = serialization.load_pem_public_key(raw)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise ConfigError("not a certificate or public key in PEM form") from None
+        raise ConfigError(
+            "not a certificate or public key in PEM form. Fix: copy the text of certificate.pem"
+        ) from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
-        raise ConfigError("not a P-256 key: agents sign with P-256 keys only")
+        raise ConfigError("not a P-256 key. Fix: take the certificate that `unweave init` made")
     return key
 
 

@@ -46,12 +46,17 @@ def partition(
     seed = seed_number(seed)
     n = _length(data)
     if n < len(names):
-        raise DataError(f"{n} records cannot be split among {len(names)} agents: one each at least")
+        raise DataError(
+            f"{n} records cannot be split among {len(names)} agents. Fix: give fewer agents, or "
+            "more records"
+        )
     how = how.replace("-", "_") if isinstance(how, str) else how  # the command line uses hyphens
     if how not in _METHODS:
-        raise ConfigError(f"how = {how!r}: choose from {', '.join(_METHODS)}")
+        raise ConfigError(f"how = {how!r}: no such split. Fix: choose from {', '.join(_METHODS)}")
     if not number(concentration, "concentration") > 0:
-        raise ConfigError(f"concentration = {concentration}: it must be above 0")
+        raise ConfigError(
+            f"concentration = {concentration}: not above 0. Fix: give a number above 0"
+        )
     draws = Stream(derive(seed, Purpose.PARTITION))
     needs_labels = how in ("dirichlet", "by_label", "sorted")
     codes = _codes(_last_column(data) if labels is None else labels, n) if needs_labels else None
@@ -61,16 +66,16 @@ def partition(
 
 
 def _names(agents: int | Sequence[str]) -> list[str]:
-    expected = "give a number of at least 1, or different names"
+    fix = "Fix: give a number of at least 1, or different names"
     names: list[str]
     if is_whole(agents):
         names = [f"a{k + 1}" for k in range(agents)]
     elif isinstance(agents, str | Set) or not isinstance(agents, Iterable):
-        raise ConfigError(f"agents = {shown(agents)}: {expected}")
+        raise ConfigError(f"agents = {shown(agents)} cannot be used. {fix}")
     else:
         names = [str(name) for name in agents]
     if not names or len(set(names)) != len(names):
-        raise ConfigError(f"agents: {expected}")
+        raise ConfigError(f"agents: none, or a name twice. {fix}")
     return names
 
 
@@ -161,21 +166,24 @@ def _fill_empty(owner: Index, k: int) -> None:
 
 
 def _length(data: Any) -> int:
-    expected = "the data must be an array, a list, a tuple of arrays, a mapping or a data frame"
+    fix = "Fix: give an array, a list, a tuple of arrays, a mapping or a data frame"
+    wrong = DataError(f"data = {shown(data)} cannot be split. {fix}")
     if isinstance(data, str | bytes | Set):
-        raise DataError(expected)
+        raise wrong
     if isinstance(data, Mapping) or _is_columns(data):
         single = [str(i) for i, part in _parts(data) if not hasattr(part, "__len__")]
         if single:
-            raise DataError(f"column {single[0]!r} is a single value: {expected}")
+            raise DataError(f"column {single[0]!r} is a single value. Fix: give a list or an array")
         lengths = {str(i): len(part) for i, part in _parts(data)}
         if len(set(lengths.values())) > 1:
-            raise DataError(f"the columns have different lengths {lengths}")
+            raise DataError(
+                f"the columns have different lengths {lengths}. Fix: give one value per record"
+            )
         return next(iter(lengths.values()), 0)
     try:
         return len(data)
     except TypeError:
-        raise DataError(expected) from None
+        raise wrong from None
 
 
 def _is_columns(data: Any) -> bool:
@@ -202,7 +210,9 @@ def _codes(labels: Any, n: int) -> Index:
     """Labels as 0, 1, … in sorted order."""
     array = np.asarray(labels)
     if array.shape != (n,):
-        raise DataError(f"labels: expected one for each of {n} records, found shape {array.shape}")
+        raise DataError(
+            f"labels: shape {array.shape} for {n} records. Fix: give one label for each record"
+        )
     return np.unique(array, return_inverse=True)[1].astype(np.intp)
 
 

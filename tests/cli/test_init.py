@@ -140,7 +140,7 @@ def test_what_is_wrong_leaves_nothing_behind(unweave, tmp_path):
             ("--data", data, *good, "--split", "fair"),
             "--split fair: no such split. Fix: choose from iid",
         ),
-        (("--data", data, *good, "--agents", "99"), "fewer --agents"),
+        (("--data", data, *good, "--agents", "99"), "fewer agents"),
         (("--data", broken, *good), "broken.json, line 2: is not readable JSON there"),
         (("--data", lists, *good), "lists.ndjson, line 1"),
         (("--data", endless, *good), "is the file complete?"),

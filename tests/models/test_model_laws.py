@@ -106,7 +106,7 @@ def test_unknown_names_and_settings_are_explained() -> None:
     ("settings_", "message"),
     [
         ({"alpha": 0}, "temperature must be above 0"),
-        ({"alpha": float("nan")}, "alpha = nan: expected a finite number"),
+        ({"alpha": float("nan")}, "alpha = nan cannot be used. Fix: give a finite number"),
         ({"reduction": "median"}, 'choose "sum" or "mean"'),
         ({"bits": (1, 2, 3)}, "bits has 3 numbers; expected one, or one for each of a, b"),
         ({"bits": 0, "a": 0.3}, "rounding the prior to the grid leaves the domain"),

@@ -30,7 +30,7 @@ def names() -> tuple[str, ...]:
 def load(name: str) -> dict[str, NDArray[Any]]:
     """The columns of a data set by name, in the order of its file."""
     if name not in names():
-        raise ConfigError(f"unknown data set {name!r}: choose from {', '.join(names())}")
+        raise ConfigError(f"unknown data set {name!r}. Fix: choose from {', '.join(names())}")
     text = files(__name__).joinpath(f"{name}.csv").read_text(encoding="utf-8")
     header, *rows = csv.reader(text.splitlines())
     return {

@@ -325,7 +325,10 @@ class Federation:
         """Replace an agent's data; the next visit corrects the token."""
         k = agent_index(self.graph, agent)
         if self._erased(k):
-            raise DataError(f"agent {agent!r} was forgotten: it cannot contribute again")
+            raise DataError(
+                f"agent {agent!r} was forgotten and cannot contribute again. Fix: make a new "
+                "Federation with its data"
+            )
         shard = self.model.shard(data, agent, self.columns)
         others = [
             worker.whole
@@ -359,7 +362,7 @@ class Federation:
             raise ConfigError(f"forget: no agent and no records. Fix: write {_EXAMPLES}")
         for name in (*names, *wanted):
             if self._erased(agent_index(self.graph, name)):
-                raise DataError(f"agent {name!r} was forgotten before")
+                raise DataError(f"agent {name!r} was forgotten before. Fix: leave it out")
         before, first = self.units, len(self.history)
         # Records of an agent that is forgotten as a whole need no request of their own.
         parts = {name: rows for name, rows in wanted.items() if name not in names}

@@ -245,5 +245,8 @@ class Walk:
             seen = recorder.visits
             while recorder.visits == seen:
                 if not step():
-                    raise SolverError("the token was parked before the work was done")
+                    raise SolverError(
+                        "the token was parked before the work was done. Fix: report this as a bug, "
+                        "with the seed"
+                    )
             show()

@@ -54,18 +54,18 @@ def create_network(
     root = Path(folder)
     if (root / "network.toml").exists() or (root / "agents").exists():
         raise ConfigError(
-            f"{root}: there is a network already; choose another folder, or move this one away"
+            f"{root}: there is a network already. Fix: choose another folder, or move this one away"
         )
     if root.exists() and not root.is_dir():
-        raise ConfigError(f"{root}: there is a file of this name: choose another folder")
+        raise ConfigError(f"{root}: there is a file of this name. Fix: choose another folder")
     for agent in agents:
         if agent in (".", ".."):
             raise ConfigError(
-                f"agent {agent!r}: a name must be usable as a folder's: choose another"
+                f"agent {agent!r}: this name cannot name a folder. Fix: choose another name"
             )
         if agent.startswith("-"):
             raise ConfigError(
-                f"agent {agent!r}: commands would take the name for an option: choose another"
+                f"agent {agent!r}: commands would read it as an option. Fix: choose another name"
             )
     entries: list[dict[str, Any]] = [
         {"name": agent, "address": address}
@@ -121,8 +121,8 @@ def _all_or_nothing(root: Path) -> Iterator[Path]:
             shutil.rmtree(place, ignore_errors=True)
     except OSError as error:
         raise ConfigError(
-            f"{root}: the network cannot be written there ({error.strerror or error}): choose "
-            "another folder, or mend its permissions"
+            f"{root}: the network cannot be written there ({error.strerror or error}). Fix: choose "
+            "another folder, or change its permissions"
         ) from None
 
 
@@ -235,5 +235,7 @@ def free_ports(count: int, but: Collection[int] = ()) -> list[int]:
         if port not in ports and port not in but:
             ports[port] = None
         elif (misses := misses + 1) > 1000:
-            raise ConfigError(f"{count} ports are not free on this machine: give addresses")
+            raise ConfigError(
+                f"this machine has not {count} free ports. Fix: give addresses (--hosts)"
+            )
     return list(ports)

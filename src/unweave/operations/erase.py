@@ -93,8 +93,8 @@ def erase_and_wait(
     )
     if apart:
         raise TimedOut(
-            f"{name} is not forgotten in time: {apart}. Then repeat {again}; "
-            f"the request ({request}) stays valid"
+            f"{name} is not forgotten in time: {apart}; then repeat {again}. "
+            f"The request ({request}) stays valid"
         )
     if last.get("state") == "voting":
         raise TimedOut(_missing_votes(name, last, status, refused, again))
@@ -226,7 +226,7 @@ def audit_and_wait(
     raise TimedOut(
         f"the audit was not complete in time: {attested} of {size - len(last.get('departed', ()))} "
         f"agents have attested; waiting for {stall_report(agents) or 'the token'}. "
-        "Or raise --timeout"
+        "Fix: start those agents, or raise --timeout"
     )
 
 

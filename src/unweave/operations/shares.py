@@ -139,9 +139,7 @@ def _split(path: Path, agents: Sequence[str], columns: Columns, split: str, seed
     try:
         rows = partition(np.arange(records.size), list(agents), how=split, seed=seed, labels=labels)
     except DataError as error:
-        raise ConfigError(
-            f"--data {path}: {error}. Fix: give fewer --agents or more records"
-        ) from None
+        raise ConfigError(f"--data {path}: {error}") from None
     name = data_name(path)
     return Shares(
         dict.fromkeys(agents, columns.table(name, records.delimiter)),
@@ -283,5 +281,5 @@ def _near(name: str, columns: Sequence[str]) -> str:
 def _no_column(name: str, why: str, records: Records, fix: str) -> Exception:
     found = listed(map(repr, records.columns), 12)
     return ConfigError(
-        f"{records.path}: there is no column {name!r} ({why}); its columns are {found}: {fix}"
+        f"{records.path}: there is no column {name!r} ({why}); its columns are {found}. Fix: {fix}"
     )

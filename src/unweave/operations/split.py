@@ -51,7 +51,9 @@ class Records:
             with path.open("rb"):
                 pass  # the engine gives no reason for a file that cannot be opened
         except OSError as error:
-            raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+            raise DataError(
+                f"{path}: cannot be read ({error.strerror or error}). Fix: let this user read it"
+            ) from None
         self._engine = connect(Path(tempfile.gettempdir()), 2)
         with _errors_about(path):
             self.delimiter = _delimiter(path)
@@ -71,7 +73,7 @@ class Records:
         self._header = int(part.format == "csv")
         self.size = int(self._rows("SELECT COUNT(*) FROM records")[0][0]) - self._header
         if self.size == 0:
-            raise DataError(f"{path}: there are no records in it: expected at least one")
+            raise DataError(f"{path}: no records. Fix: give at least one record")
 
     def column(self, name: str) -> list[Any]:
         """The values of one column; those of a CSV file are text."""
@@ -156,7 +158,7 @@ def try_records(
         more = f", and {nameless - 1} more" if nameless > 1 else ""
         raise DataError(
             f"{path}, {records.place(first)}{more}: the key {source.key!r} is empty, so this "
-            "record could never be erased alone: give it one, or leave --key away"
+            "record could never be erased alone. Fix: give it a key, or leave --key out"
         )
     return DryRun(size, repeated, sums)
 
@@ -207,7 +209,9 @@ def _read_all(reader: Reader, selection: Selection, chunk: int) -> tuple[int, Su
                 return sum(size or 0 for size in sizes), None
     except GridOverflow:
         pass
-    raise refusal(reader, selection, _ALL, chunk) or DataError("it changes while it is read")
+    raise refusal(reader, selection, _ALL, chunk) or DataError(
+        "the file changes while it is read. Fix: run the command again"
+    )
 
 
 @contextmanager
