@@ -125,5 +125,5 @@ def test_impossible_grids_are_refused(bits: tuple[int, ...]) -> None:
 
 
 def test_names_must_match() -> None:
-    with pytest.raises(ConfigError, match="2 components but 1 names"):
+    with pytest.raises(ConfigError, match="2 components, 1 names"):
         Grid((1, 2), names=("a",))

@@ -118,10 +118,10 @@ def test_shards_keep_the_form_and_the_last_column_is_the_label(data: Any, last: 
         (
             {"agents": 2, "how": "sorted", "labels": [1, 2]},
             DataError,
-            r"6 records, found shape .2,.",
+            r"labels: shape .2,. for 6 records",
         ),
         ({"data": (X, Y[:3]), "agents": 2}, DataError, "different lengths"),
-        ({"data": 3, "agents": 2}, DataError, "must be an array"),
+        ({"data": 3, "agents": 2}, DataError, "give an array"),
         ({"data": (), "agents": 2}, DataError, "0 records"),
         ({"data": {}, "agents": 2}, DataError, "0 records"),
     ],
