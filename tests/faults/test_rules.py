@@ -1000,7 +1000,7 @@ def test_voters_refuse_while_they_hear_the_target() -> None:
     assert "it has not departed" in wire.refused[0]
     assert not any(s.known.votes for s in wire.disks)
     wire.vote([1], 1)
-    assert "vote itself" in wire.refused[-1]
+    assert "vote on itself" in wire.refused[-1]
 
 
 def test_a_quorum_is_a_majority_of_the_original_manifest() -> None:

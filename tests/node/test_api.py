@@ -86,7 +86,7 @@ def test_every_request_is_answered_as_the_table_says(tmp_path):
                         break
                     operator.ask("wait", timeout=1.0)
                 found["wait"] = operator.ask("wait", timeout=0.0)
-                with pytest.raises(UnweaveError, match=r"a1: .*vote itself"):
+                with pytest.raises(UnweaveError, match=r"a1: .*vote on itself"):
                     operator.ask("vote", agent="a1")
                 found["backup"] = operator.ask("backup")
                 found["stop"] = operator.ask("stop")

@@ -21,6 +21,7 @@ class Net:
     def __init__(self, root, heard):
         made = Processes(root / "net", agents=2)
         self.root, self.folders = made.root, {name: made.folder(name) for name in made.names}
+        self.manifest = AgentFolder.read(made.folder("a1")).manifest
         self.heard, self.asked, self.down = heard, 0, []
         self.agents = dict.fromkeys(made.names, self)
         self.name = "a1"
