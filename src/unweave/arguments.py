@@ -51,7 +51,10 @@ def number(value: Any, what: str, *, least: float | None = None) -> float:
         value = value.item()
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
         raise _wrong(what, shown(value), expected)
-    found = float(value)
+    try:
+        found = float(value)
+    except OverflowError:
+        found = np.inf
     if not np.isfinite(found) or (least is not None and found < least):
         raise _wrong(what, f"{found:g}", expected)
     return found

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unweave.bounded import load_json
 from unweave.errors import NotCertified
 from unweave.protocol.certificate import format as f
-from unweave.protocol.certificate.read import load_json, parse
+from unweave.protocol.certificate.read import parse
 
 
 class Empty(f.Strict):
@@ -30,6 +31,9 @@ class Empty(f.Strict):
         (b"[1] 2", "Extra data"),
         (b"\xff", "utf-8"),
         (b"1" * 5000, "digits"),
+        (b"[-1" + b"0" * 64 + b"]", "digits"),
+        (b"1e999", "too large"),
+        (b"[" + b"[]," * 500_000 + b"[]]", "more than 1000000 values"),
         (b'["\\ud83d"]', "surrogate"),
         (b'{"\\uDE00\\uD83D": 1}', "surrogate"),
     ],
@@ -69,7 +73,7 @@ A, B, DIGEST = "0a" * 16, "0b" * 16, "00" * 32
 @pytest.mark.parametrize(
     ("field", "good", "bad"),
     [
-        ("number", [0, 7, 10**30], [-1, True, 1.0, "1", None]),
+        ("number", [0, 7, 2**64 - 1], [-1, True, 1.0, "1", None, 2**64, 10**30]),
         ("flag", [True, False], [0, 1, "true", None]),
         ("text", ["", "x"], [1, None, ["x"]]),
         ("two", [[1, 2]], [[1], [1, 2, 3], [1, -2], [1, True], "12", {"1": 2}]),

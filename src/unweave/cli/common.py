@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ from rich.progress import (
 from rich.status import Status
 from rich.text import Text
 
+from unweave.bounded import load_toml, read_bytes
 from unweave.errors import ConfigError, UnweaveError
 from unweave.json_form import as_json, error_report
 from unweave.text import quote, visible
@@ -211,8 +211,7 @@ def complete_agent(context: typer.Context, incomplete: str) -> list[str]:
     """The agents of the network in DIR (or of the network of AGENT_DIR), read from its manifest."""
     folder: Any = context.params.get("folder")
     try:
-        text = (Path(folder) / "network.toml").read_text(encoding="utf-8")
-        agents = tomllib.loads(text)["agents"]
+        agents = load_toml(read_bytes(Path(folder) / "network.toml", 1 << 20))["agents"]
         names = [str(agent["name"]) for agent in agents]
     except (OSError, ValueError, KeyError, TypeError):
         return []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unweave.bounded import read_bytes
 from unweave.cli.common import (
     Json,
     check_timeout,
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from unweave.protocol.certificate.verify import Erased
 
 __all__ = ["forget", "read_keys"]
+
+_MOST_BYTES = 8 << 20  # of a keys file: an agent takes 100,000 keys at a time
 
 
 def forget(
@@ -234,7 +237,7 @@ def _check_place(out: Path | None, folder: Path) -> None:
 def read_keys(path: Path) -> list[str]:
     """Read one key per line, in UTF-8; a byte order mark is not part of the first key."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_bytes(path, _MOST_BYTES).decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(
             f"--records {path}: cannot be read ({error.strerror}). Fix: give a file with one key "
@@ -242,12 +245,18 @@ def read_keys(path: Path) -> list[str]:
         ) from None
     except UnicodeDecodeError:
         text = "\0"
+    except ValueError as error:
+        raise ConfigError(
+            f"--records {path}: {error}. Fix: give a file with one key per line, and ask for some "
+            "of the keys at a time"
+        ) from None
     if "\0" in text:  # UTF-16 has a zero byte for every ASCII letter
         raise ConfigError(
             f"--records {path}: not text in UTF-8. Fix: save the file as UTF-8 (many editors and "
             "spreadsheets write UTF-16), one key per line"
         )
-    keys = [line.strip() for line in text.split("\n") if line.strip()]
+    lines = text.replace("\r", "\n").split("\n")
+    keys = [line.strip() for line in lines if line.strip()]
     if not keys:
         raise ConfigError(f"--records {path}: no keys. Fix: write one key per line")
     return keys

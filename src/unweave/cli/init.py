@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from unweave.address import Address
+from unweave.bounded import load_json
 from unweave.cli.common import (
     Json,
     command,
@@ -336,7 +336,7 @@ def parse_settings(items: list[str]) -> dict[str, Any]:
     for item in items:
         key, text = pair(item, "--set")
         try:
-            value = jsonlib.loads(text)
+            value = load_json(text.encode())
         except ValueError:
             value = text
         if isinstance(value, str) and "," in value:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from unweave.bounded import read_bytes
 from unweave.cli.common import Json, console, emit_json, fail, quote, say, styled
-from unweave.errors import ConfigError, UnweaveError
+from unweave.errors import ConfigError, NotACertificate, UnweaveError
 from unweave.json_form import error_report
 
 if TYPE_CHECKING:
@@ -171,10 +172,15 @@ def _found(name: str, keys: list[str], lacking: list[str]) -> list[str]:
 
 
 def _verified(file: Path, terms: Terms, signed: Check) -> tuple[bytes, Account]:
+    from unweave.protocol.certificate.format import MOST_BYTES
     from unweave.protocol.certificate.verify import verify as check
 
     try:
-        raw = file.read_bytes()
+        raw = read_bytes(file, MOST_BYTES)
+    except ValueError as error:
+        raise NotACertificate(
+            f"not a certificate: {error}. Fix: give the file that `unweave forget` wrote"
+        ) from None
     except OSError as error:
         raise ConfigError(
             f"cannot be read ({error.strerror or error}). Fix: give a certificate's file"

@@ -15,7 +15,10 @@ __all__ = ["NAME", "AgentEntry", "GraphEntry", "ModelEntry", "StrictTable", "Tim
 
 NAME = r"^[^\x00-\x20\x7f/\\\"](?:[^\x00-\x1f\x7f/\\\"]*[^\x00-\x20\x7f/\\\"])?$"
 _NAME_BYTES = 64  # the limit of a common name in X.509
-_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Seconds = Annotated[float, Field(gt=0, le=1e9)]
+_Size = Annotated[int, Field(ge=0, le=1_000_000)]
+_Name = Annotated[str, Field(max_length=_NAME_BYTES)]
+_Pem = Annotated[str, Field(max_length=1 << 14)]
 _Probability = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -28,10 +31,10 @@ class StrictTable(BaseModel):
 class AgentEntry(StrictTable):
     """One agent. Its identity is a certificate, a public key, or a key id alone."""
 
-    name: Annotated[str, Field(pattern=NAME)]
-    address: Annotated[str, Field(pattern=ADDRESS)] | None = None
-    certificate: str | None = None
-    public_key: str | None = None
+    name: Annotated[str, Field(pattern=NAME, max_length=1 << 10)]
+    address: Annotated[str, Field(pattern=ADDRESS, max_length=300)] | None = None
+    certificate: _Pem | None = None
+    public_key: _Pem | None = None
     keyid: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     data: str | None = None
 
@@ -60,7 +63,7 @@ class ModelEntry(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
-    name: str
+    name: _Name
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -70,10 +73,10 @@ class ModelEntry(BaseModel):
 class GraphEntry(StrictTable):
     """A graph by name; `p`, `k` and `m` are settings of random graphs."""
 
-    name: str
+    name: _Name
     p: _Probability | None = None
-    k: int | None = None
-    m: int | None = None
+    k: _Size | None = None
+    m: _Size | None = None
 
 
 class TimeoutsEntry(StrictTable):

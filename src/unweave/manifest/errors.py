@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from unweave.manifest.entries import AgentEntry, GraphEntry, ModelEntry, TimeoutsEntry
+from unweave.text import clip
 
 __all__ = ["explain"]
 
@@ -34,7 +35,7 @@ def explain(error: ValidationError, values: dict[str, Any], top: type[BaseModel]
     shown = _place(place, values)
     if first["type"] == "extra_forbidden":
         table = _table_of(place, top)
-        near = get_close_matches(str(place[-1]), table, n=1)
+        near = get_close_matches(clip(place[-1], 80), table, n=1)
         hint = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(table)}"
         return f"{shown}: unknown key. Fix: {hint}"
     if first["type"] == "missing":
@@ -44,7 +45,7 @@ def explain(error: ValidationError, values: dict[str, Any], top: type[BaseModel]
     if place and place[0] in _EXPECTED and not (place[0] == "agents" and len(place) > 1):
         return f"{place[0]}: expected {_EXPECTED[str(place[0])]}"
     given = first["input"]
-    value = f" (it is {given!r})" if isinstance(given, str | int | float) else ""
+    value = f" (it is {clip(repr(given), 80)})" if isinstance(given, str | int | float) else ""
     if first["type"] == "string_pattern_mismatch" and place[-1] == "address":
         return f'{shown}: expected "host:port"{value}'
     if first["type"] == "string_pattern_mismatch" and place[-1] == "keyid":
@@ -66,9 +67,11 @@ def _place(place: list[Any], values: dict[str, Any]) -> str:
         entry = values["agents"][place[1]]
         name = entry.get("name") if isinstance(entry, dict) else getattr(entry, "name", None)
         key = ".".join(map(str, place[2:]))
-        agent = f'agent "{name}"' if isinstance(name, str) else f"agent number {place[1] + 1}"
+        agent = (
+            f'agent "{clip(name, 80)}"' if isinstance(name, str) else f"agent number {place[1] + 1}"
+        )
         return f"{agent}: {key}" if key else agent
-    return ".".join(f"[{p}]" if isinstance(p, int) else str(p) for p in place)
+    return ".".join(f"[{p}]" if isinstance(p, int) else clip(p, 80) for p in place)
 
 
 def _table_of(place: list[Any], top: type[BaseModel]) -> list[str]:

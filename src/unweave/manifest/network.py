@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
+from unweave.bounded import load_toml, read_bytes
 from unweave.errors import ConfigError, GraphError, UnweaveError
 from unweave.graph import Topology, graphs
 from unweave.manifest.brief import brief_settings
@@ -43,11 +44,18 @@ from unweave.manifest.entries import (
 )
 from unweave.manifest.errors import explain
 from unweave.protocol.terms import Terms, Timeouts
+from unweave.text import clip
 
 if TYPE_CHECKING:
     from unweave.models import Model
 
 __all__ = ["Manifest", "load"]
+
+
+_MOST_BYTES = 32 << 20  # of a file: a pinned certificate takes 1 kB
+_Edge = Annotated[
+    list[Annotated[str, Field(max_length=64)]], Field(min_length=2, max_length=2, fail_fast=True)
+]
 
 
 class Manifest(StrictTable):
@@ -59,14 +67,15 @@ class Manifest(StrictTable):
     forget: Literal["seek", "walk"] = "seek"
     attest: Literal["sweep", "walk"] = "sweep"
     solve: Literal["pass", "visit"] = "pass"
-    max_passes: Annotated[int, Field(ge=1)] = 50
-    kept: Annotated[int, Field(ge=1)] = 2
-    graph: str | GraphEntry | None = None
-    edges: list[Annotated[list[str], Field(min_length=2, max_length=2)]] | None = None
+    max_passes: Annotated[int, Field(ge=1, lt=2**31)] = 50
+    kept: Annotated[int, Field(ge=1, le=1000)] = 2
+    graph: Annotated[str, Field(max_length=64)] | GraphEntry | None = None
+    edges: Annotated[list[_Edge], Field(fail_fast=True)] | None = None
     model: ModelEntry
     timeouts: TimeoutsEntry = TimeoutsEntry()
     agents: (
-        Annotated[int, Field(ge=1, le=1_000_000)] | Annotated[list[AgentEntry], Field(min_length=1)]
+        Annotated[int, Field(ge=1, le=100_000)]
+        | Annotated[list[AgentEntry], Field(min_length=1, fail_fast=True)]
     )
 
     _raw: bytes | None = PrivateAttr(default=None)
@@ -86,13 +95,11 @@ class Manifest(StrictTable):
     @classmethod
     def parse(cls, raw: bytes, where: str | Path = "network.toml") -> Manifest:
         """The manifest in these bytes; `where` is for error messages and relative data paths."""
-        import tomllib
-
         path = Path(where)
         try:
-            values = tomllib.loads(raw.decode())
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"{path.name}: not TOML: {error}") from None
+            values = load_toml(raw)
+        except ValueError as error:
+            raise ConfigError(f"{path.name}: not TOML: {clip(error, 200)}") from None
         return _validated(values, path, raw)
 
     @model_validator(mode="after")
@@ -259,7 +266,9 @@ def load(path: str | Path) -> Manifest:
     """Read a manifest. Every error names the file, the key, the cause and the fix."""
     path = Path(path)
     try:
-        raw = path.read_bytes()
+        raw = read_bytes(path, _MOST_BYTES)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}. Fix: give the network's manifest") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
     return Manifest.parse(raw, path)

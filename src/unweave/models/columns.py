@@ -8,9 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from unweave.errors import ConfigError
+
 __all__ = [
     "Column",
     "binary",
+    "check_size",
     "column_names",
     "count",
     "label",
@@ -22,6 +25,8 @@ __all__ = [
 
 # float64 represents every whole number up to this limit.
 _WHOLE_LIMIT = 2.0**53
+
+_MOST_COMPONENTS = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,18 @@ class Column:
 def truth(text: str) -> float | None:
     """1 for the text true, 0 for false, in upper or lower case; None for other texts."""
     return {"true": 1.0, "false": 0.0}.get(text.strip(" ").lower())
+
+
+def check_size(model: str, setting: str, columns: int | Sequence[str], squares: bool) -> None:
+    """Refuse a number of columns or classes whose natural parameters would not fit the memory; with
+    `squares`, every pair of columns has one."""
+    count = columns if isinstance(columns, int) else len(columns)
+    components = count * (count + 1) // 2 if squares else count
+    if components > _MOST_COMPONENTS:
+        raise ConfigError(
+            f"{model}: {setting} = {count}: {components} natural parameters, more than the "
+            f"{_MOST_COMPONENTS} that fit. Fix: choose fewer"
+        )
 
 
 def column_names(given: int | Sequence[str]) -> tuple[str, ...]:

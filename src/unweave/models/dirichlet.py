@@ -13,7 +13,7 @@ from unweave.arguments import whole_number
 from unweave.errors import ConfigError
 from unweave.families import Dirichlet, Distribution
 from unweave.models.base import ConjugateModel
-from unweave.models.columns import Column, count, label
+from unweave.models.columns import Column, check_size, count, label
 from unweave.models.predictive_counts import (
     CategoricalPredictive,
     DirichletMultinomialPredictive,
@@ -33,6 +33,7 @@ class _DirichletModel(ConjugateModel):
     def check_settings(self) -> None:
         if self.classes < 2:
             raise ConfigError(f"{self.name}: classes = {self.classes}: at least 2")
+        check_size(self.name, "classes", self.classes, squares=False)
         if isinstance(self.concentration, tuple) and len(self.concentration) != self.classes:
             raise ConfigError(
                 f"{self.name}: concentration has {len(self.concentration)} numbers for "

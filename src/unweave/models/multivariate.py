@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from unweave.errors import ConfigError
 from unweave.families import Distribution, NormalInverseWishart
 from unweave.families.packed import unpack
-from unweave.models.columns import Column, column_names, real
+from unweave.models.columns import Column, check_size, column_names, real
 from unweave.models.gram import Exact, GramModel, upper
 from unweave.models.predictive_reals import MultivariateTPredictive
 from unweave.models.scaling import check_names, stated
@@ -44,6 +44,7 @@ class MultivariateNormalModel(GramModel):
     name: ClassVar[str] = "multivariate-normal"
 
     def check_settings(self) -> None:
+        check_size(self.name, "dim", self.dim, squares=True)
         if not self._names:
             raise ConfigError(f"{self.name}: dim: a number of at least 1, or a list of names")
         d = len(self._names)

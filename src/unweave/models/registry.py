@@ -9,6 +9,7 @@ from typing import Any
 from unweave.arguments import shown
 from unweave.errors import ConfigError
 from unweave.models.base import REGISTRY, Model
+from unweave.text import clip
 
 __all__ = ["as_model", "by_name", "names"]
 
@@ -16,17 +17,17 @@ __all__ = ["as_model", "by_name", "names"]
 def by_name(name: str, **settings: Any) -> Model:
     """The model with this name and these settings."""
     if name not in REGISTRY:
-        close = get_close_matches(str(name), REGISTRY, n=1)
+        close = get_close_matches(clip(name, 80), REGISTRY, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(names())}"
         raise ConfigError(f"unknown model {name!r}. Fix: {hint}")
     cls = REGISTRY[name]
     known = inspect.signature(cls).parameters
     for setting in settings:
         if setting not in known:
-            close = get_close_matches(setting, known, n=1)
+            close = get_close_matches(clip(setting, 80), known, n=1)
             hint = f"did you mean {close[0]}? " if close else ""
             raise ConfigError(
-                f"model {name!r} has no setting {setting!r}. Fix: {hint}its settings are "
+                f"model {name!r} has no setting {shown(setting)}. Fix: {hint}its settings are "
                 f"{', '.join(known)}"
             )
     try:

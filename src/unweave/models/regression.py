@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError, DataError
 from unweave.families import Distribution, MultivariateNormal, NormalInverseGamma
-from unweave.models.columns import Column, column_names, real
+from unweave.models.columns import Column, check_size, column_names, real
 from unweave.models.gram import Exact, GramModel, bordered, upper
 from unweave.models.predictive_reals import NormalPredictive, StudentTPredictive
 from unweave.models.scaling import Prior, check_names, decade, stated, written
@@ -39,6 +39,7 @@ class _Regression(GramModel):
     target: str = "y"
 
     def check_settings(self) -> None:
+        check_size(self.name, "features", self.features, squares=True)
         if not self.feature_names:
             raise ConfigError(f"{self.name}: features: a number of at least 1, or a list of names")
         if len({*self.feature_names, self.target}) != len(self.feature_names) + 1:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from unweave.bounded import load_json
 from unweave.errors import ConfigError, DataError, StoreError
 from unweave.node.agent import open_identity
 from unweave.node.api.client import AgentDown, Operator
@@ -41,6 +42,7 @@ __all__ = ["Backup", "back_up", "restore"]
 
 
 _INDEX = "backup.json"
+_MOST_INDEX = 32 << 20  # bytes: 100 for each file of the folder
 _FORMAT = 1
 _STORE = "store.db"
 _COPYING = 120.0  # seconds for a running agent to copy its store
@@ -259,8 +261,8 @@ def _index(tar: tarfile.TarFile) -> tuple[bytes, dict[str, Any]]:
     stream = tar.extractfile(first) if first is not None and first.name == _INDEX else None
     if stream is None:
         raise KeyError
-    head = stream.read()
-    index = json.loads(head)
+    head = stream.read(_MOST_INDEX)
+    index = load_json(head)
     kinds = {"format": int, "agent": str, "network": str, "data": bool, "files": dict}
     if not all(isinstance(index[key], kind) for key, kind in kinds.items()):
         raise TypeError

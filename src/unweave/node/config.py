@@ -20,7 +20,6 @@ key = "id"
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -28,19 +27,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from unweave.bounded import load_toml, read_bytes
 from unweave.errors import ConfigError
 from unweave.manifest import Manifest, load
 from unweave.node.data.source import DataSource
 from unweave.node.errors import BadSetting
 from unweave.protocol.terms import Terms
-from unweave.text import listed, quote
+from unweave.text import clip, listed, quote
 
 __all__ = ["AGENT_FILE", "SUPERVISOR", "AgentConfig", "AgentFolder", "agent_name", "find_agents"]
 
 
 AGENT_FILE = "agent.toml"
+_MOST_BYTES = 1 << 20  # of agent.toml
 SUPERVISOR = "UNWEAVE_SUPERVISOR"  # environment: the process that restarts this agent
-_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 
 class AgentConfig(BaseModel):
@@ -49,17 +50,17 @@ class AgentConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     network: str = "network.toml"
-    name: str
+    name: Annotated[str, Field(max_length=64)]
     listen: str | None = None
-    min_records: Annotated[int, Field(ge=1)] = 10
+    min_records: Annotated[int, Field(ge=1, lt=2**63)] = 10
     auto_vote: bool = False
     watch: _Seconds = 0.0
-    solve_limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600.0
+    solve_limit: Annotated[float, Field(gt=0, le=1e9)] = 3600.0
     metrics: str = ""
     log: Literal["human", "json"] = "human"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_bytes: Annotated[int, Field(ge=0)] = 10_000_000
-    log_files: Annotated[int, Field(ge=1)] = 3
+    log_bytes: Annotated[int, Field(ge=0, lt=2**63)] = 10_000_000
+    log_files: Annotated[int, Field(ge=1, le=1000)] = 3
     data: DataSource
 
 
@@ -93,11 +94,12 @@ class AgentFolder:
         path = Path(folder)
         file = path / AGENT_FILE
         try:
-            values = tomllib.loads(file.read_text())
+            values = load_toml(read_bytes(file, _MOST_BYTES))
         except OSError as error:
             raise BadSetting(f"{file}: cannot be read ({error.strerror})", _suggest(path)) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise BadSetting(f"{file}: not TOML: {error}", "correct that line", "; ") from None
+        except ValueError as error:
+            problem = f"{file}: not TOML: {clip(error, 200)}"
+            raise BadSetting(problem, "correct that line", "; ") from None
         config = _validated(values, file)
         if not (path / config.network).is_file():
             raise BadSetting(
@@ -119,11 +121,11 @@ def _validated(values: dict[str, Any], file: Path) -> AgentConfig:
         return AgentConfig.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
+        place = ".".join(clip(part, 80) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             table = DataSource if first["loc"][0] == "data" else AgentConfig
             known = list(table.model_fields)
-            near = get_close_matches(str(first["loc"][-1]), known, n=1)
+            near = get_close_matches(clip(first["loc"][-1], 80), known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(known)}"
             raise BadSetting(f"{file}: {place}: unknown key", hint, "; ") from None
         if first["type"] == "missing":
@@ -136,8 +138,8 @@ def agent_name(folder: str | Path) -> str:
     """The name in agent.toml; the folder's name if agent.toml cannot be read."""
     path = Path(folder)
     try:
-        name = tomllib.loads((path / AGENT_FILE).read_text()).get("name")
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        name = load_toml(read_bytes(path / AGENT_FILE, _MOST_BYTES)).get("name")
+    except (OSError, ValueError):
         name = None
     return name if isinstance(name, str) else path.resolve().name
 

@@ -14,12 +14,13 @@ the certificates hold them. So an agent reads its certificates before it sends i
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from unweave.bounded import load_json, read_bytes
 from unweave.node.storage.atomic import write_atomic
+from unweave.protocol.certificate.format import MOST_BYTES
 from unweave.protocol.certificate.write import closing_of, tombstones_of
 from unweave.protocol.ports import Store
 from unweave.protocol.requests import record_intent
@@ -63,7 +64,7 @@ class CertificateStore:
             self._index = {}
             for path in sorted(self._folder.glob("certificate-*.json")):
                 try:
-                    erasures = closing_of(path.read_bytes())["erasures"]
+                    erasures = closing_of(read_bytes(path, MOST_BYTES))["erasures"]
                 except (OSError, ValueError, KeyError, TypeError):
                     continue  # not a certificate of unweave: `unweave verify` says why
                 self._index |= dict.fromkeys(erasures, path)
@@ -124,8 +125,8 @@ def unremembered(folder: Path, s: State, mine: Mine) -> Iterator[Remembered]:
 
 
 def _removals(path: Path, s: State, mine: Mine) -> Iterator[Remembered]:
-    for payload, signatures in tombstones_of(path.read_bytes()):
-        body = json.loads(payload)
+    for payload, signatures in tombstones_of(read_bytes(path, MOST_BYTES)):
+        body = load_json(payload)
         request = bytes.fromhex(body["request"])
         if body["network_id"] != s.terms.network_id.hex() or body["agent"] != s.me:
             continue

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
+from unweave.bounded import load_json
 from unweave.protocol.token import ID_BYTES, Tomb, Tombs, request_id
 
 __all__ = [
@@ -61,7 +62,7 @@ class SignedStatement:
 
     @cached_property
     def body(self) -> dict[str, Any]:
-        value = json.loads(self.raw)
+        value = load_json(self.raw)
         if not isinstance(value, dict):
             raise ValueError(f"{self.kind}: the statement is not a JSON object")
         return value

@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 
 from pydantic import TypeAdapter
 
+from unweave.bounded import load_json
 from unweave.errors import UnweaveError
 from unweave.node.api.routes import ROUTES
 from unweave.node.api.sockets import short
@@ -62,7 +63,7 @@ class Operator:
         route = ROUTES[do]
         request = {key: value for key, value in request.items() if value is not None}
         place = route.place(request)
-        body = json.dumps(request).encode() if route.method == "POST" else None
+        body = json.dumps(request, ensure_ascii=False).encode() if route.method == "POST" else None
         if request and body is None:
             place += "?" + urlencode(request)
         self._socket.settimeout(self._timeout if within is None else min(within, self._timeout))
@@ -82,7 +83,7 @@ class Operator:
             if response.status == 200:
                 # Large integers are sent as strings of digits.
                 return _reader(do).validate_json(answer)
-            failure = json.loads(answer)["error"]
+            failure = load_json(answer)["error"]
             refused = UnweaveError(f"{self.name}: {failure['message']}")
             refused.exit_code = int(failure["exit_code"])
         except (ValueError, KeyError, TypeError):  # pydantic's errors are ValueErrors

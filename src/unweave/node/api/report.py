@@ -6,13 +6,13 @@ audit has rejected (`served`).
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from unweave.bounded import load_json
 from unweave.families.marginals import finite
 from unweave.manifest.brief import brief_settings
 from unweave.models import Model
@@ -296,7 +296,7 @@ def erasure_report(node: AgentDriver, request: bytes) -> dict[str, Any]:
     if certificate is None and parked is not None and parked.certificate:
         certificate = parked.certificate if request in proved_by(parked.certificate) else None
     if certificate is not None:
-        return {"state": "certified", "certificate": json.loads(certificate)}
+        return {"state": "certified", "certificate": load_json(certificate)}
     attested = NOBODY if parked is None or s.token.wake >= parked.stamp else parked.attested
     return {
         "state": "removed",

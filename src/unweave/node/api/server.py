@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import secrets
 import socket
@@ -25,6 +24,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from unweave.address import Address
+from unweave.bounded import load_json
 from unweave.errors import ConfigError, DataError, MissingExtra, UnweaveError
 from unweave.json_form import as_json, error_report
 from unweave.node.api.metrics import Metrics
@@ -51,7 +51,7 @@ from unweave.node.driver import AgentDriver, NotReady
 from unweave.node.erasures import asked_before, erased_before
 from unweave.protocol.events import EraseRequested, Refused, VoteCast, WakeRequested
 from unweave.protocol.token import request_id, requested_of
-from unweave.text import listed
+from unweave.text import clip, listed
 
 __all__ = ["Api", "HttpServer", "Monitoring"]
 
@@ -67,7 +67,7 @@ except ImportError:
     raise MissingExtra("uvicorn and starlette", "node", "the operator's API") from None
 
 
-_BODY = 64 * 1024 * 1024  # bytes of the longest request: a list of keys to erase
+_BODY = 16 << 20  # bytes of the longest request: a list of keys to erase
 _KEPT = 5.0  # seconds that a posterior is cached
 _ROWS = 100_000  # records in one erasure; they travel as one message
 _IDLE = 24 * 3600  # seconds that a command may keep its connection without a request
@@ -204,7 +204,7 @@ class Api:
             asked = ROUTES[name].takes.model_validate(given)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(map(str, first["loc"])) or name
+            place = clip(".".join(map(str, first["loc"])) or name, 80)
             why = first["msg"].removeprefix("Value error, ")
             raise ConfigError(
                 f"{place}: {why[0].lower()}{why[1:]}. Fix: see /openapi.json"
@@ -406,7 +406,7 @@ async def _body(request: Request) -> dict[str, Any]:
         if len(raw) > _BODY:
             raise _TooLong(f"the request is longer than {_BODY} bytes. Fix: ask for fewer keys")
     try:
-        given = json.loads(raw or b"{}")
+        given = load_json(bytes(raw) or b"{}")
     except ValueError as error:
         raise ConfigError(f"the request is not JSON ({error}). Fix: see /openapi.json") from None
     if not isinstance(given, dict):

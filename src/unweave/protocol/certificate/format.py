@@ -23,6 +23,7 @@ __all__ = [
     "CLOSING",
     "FORMAT",
     "FORMS",
+    "MOST_BYTES",
     "PAYLOAD_TYPE",
     "STATEMENT",
     "Attestation",
@@ -54,6 +55,7 @@ __all__ = [
 ]
 
 FORMAT = "unweave certificate 2"
+MOST_BYTES = 32 << 20  # of a file: the evidence of a network is bounded, too (requests.UNPROVED)
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 ATTESTATION = "urn:unweave:attestation:v2"
@@ -82,7 +84,8 @@ FORMS = {
 }
 """What each pattern asks for, in words: for error messages and the schema's descriptions."""
 
-Number = Annotated[int, Field(ge=0)]
+Number = Annotated[int, Field(ge=0, lt=2**64)]
+Name = Annotated[str, Field(max_length=64)]
 Sha256 = Annotated[str, Field(pattern=_SHA256, description=FORMS[_SHA256])]
 Request = Annotated[str, Field(pattern=_REQUEST, description=FORMS[_REQUEST])]
 Commitment = Annotated[str, Field(pattern=_COMMITMENT, description=FORMS[_COMMITMENT])]
@@ -168,16 +171,16 @@ class Attestation(Strict):
 
     epoch: Epoch
     retrain_epoch: Requests
-    included: dict[str, Revision]
+    included: dict[Name, Revision]
     manifest: Sha256
     receipts: Sha256
-    tombstones: dict[str, AttestedErasures]
+    tombstones: dict[Name, AttestedErasures]
 
 
 class Claim(Strict):
     """What the closing agent claims about one erasure."""
 
-    agent: str
+    agent: Name
     by: By
     kind: Kind
     scope: Scope
@@ -188,7 +191,7 @@ class Closing(Strict):
 
     attestation: Sha256
     audit: Annotated[str, _Exactly("equal")]
-    closed_by: str
+    closed_by: Name
     converged: bool
     erasures: Annotated[
         dict[Request, Claim], Field(json_schema_extra={"additionalProperties": False})
@@ -196,7 +199,7 @@ class Closing(Strict):
     estimate: dict[str, Any] | None
     evidence: list[Sha256]
     manifest: Sha256
-    not_attested: list[str]
+    not_attested: list[Name]
     stamp: StampParts
 
 
@@ -252,7 +255,7 @@ class RecordBody(Strict):
     """What a signed record is about: one agent, by its number and name in the manifest `run`."""
 
     agent: Number
-    name: str
+    name: Name
     request: Request
     network_id: Sha256
 
@@ -279,7 +282,7 @@ class VoteBody(RecordBody):
 class Signature(Strict):
     """One signature over DSSE's pre-authentication encoding, by the key of this id."""
 
-    keyid: str
+    keyid: Name
     sig: Base64
 
 
@@ -289,7 +292,7 @@ _One = Annotated[list[Signature], Field(min_length=1, max_length=1)]
 class Envelope(Strict):
     """A DSSE envelope."""
 
-    payloadType: str
+    payloadType: Name
     payload: Base64
     signatures: list[Signature]
 

@@ -12,14 +12,16 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
+from unweave.bounded import load_json
 from unweave.errors import NotACertificate, NotCertified
 from unweave.protocol.certificate.format import (
     FORMAT,
     FORMS,
+    MOST_BYTES,
     Certificate,
     Envelope,
     ReceiptBody,
@@ -33,8 +35,9 @@ from unweave.protocol.certificate.format import (
 )
 from unweave.protocol.statements import Receipt, pae
 from unweave.protocol.terms import Terms
+from unweave.text import clip
 
-__all__ = ["Check", "EnvelopeReader", "Evidence", "Signed", "load_json", "parse", "read_file"]
+__all__ = ["Check", "EnvelopeReader", "Evidence", "Signed", "parse", "read_file"]
 
 Check = Callable[[int, bytes, bytes], bool]
 """`check(agent, payload, signature)`: did this agent's pinned key sign exactly these bytes?"""
@@ -44,33 +47,6 @@ Model = TypeVar("Model", bound=Strict)
 
 
 # ---------------------------------------------------------------------------------------- JSON
-
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-
-
-def load_json(raw: bytes) -> Any:
-    """The value in these bytes; ValueError for anything but one plain JSON document."""
-    text = raw.decode()
-    try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
-        if _SURROGATE.search(text):  # pairs of them are one character; half a pair is no text
-            json.dumps(value, ensure_ascii=False).encode()
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    except UnicodeEncodeError:
-        raise ValueError("a text holds half of a surrogate pair") from None
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key occurs twice in one object")
-    return found
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 def parse(model: type[Model], value: object, place: str) -> Model:
@@ -93,6 +69,7 @@ _EXPECTED = {
     "bool_type": "true or false",
     "int_type": "a whole number",
     "greater_than_equal": "a number from 0 up",
+    "less_than": "a number below 2^64",
 }
 
 
@@ -102,9 +79,11 @@ def _first_error(error: ValidationError, place: str) -> str:
     kind, context, path = first["type"], first.get("ctx", {}), list(first["loc"])
     if kind in ("missing", "extra_forbidden"):
         key = path.pop()
-        why = f"{key} is missing" if kind == "missing" else f"unknown key {key!r}"
+        why = f"{key} is missing" if kind == "missing" else f"unknown key {clip(repr(key), 80)}"
     elif kind in ("too_short", "too_long"):
         why = f"expected a list of {context.get('min_length', context.get('max_length'))}"
+    elif kind == "string_too_long":
+        why = f"expected at most {context['max_length']} characters"
     elif kind == "string_pattern_mismatch":
         why = f"expected {FORMS[context['pattern']]}"
     elif kind == "literal_error":
@@ -120,12 +99,14 @@ def _first_error(error: ValidationError, place: str) -> str:
 
 def _step(step: str | int) -> str:
     plain = isinstance(step, str) and re.fullmatch(r"[\w-]+", step)
-    return f".{step}" if plain else f"[{step!r}]"
+    return clip(f".{step}" if plain else f"[{step!r}]", 80)
 
 
 def read_file(raw: bytes) -> Certificate:
     """The parts of a certificate. A damaged certificate is told from a file that never was one."""
     fix = "Fix: give the file that `unweave forget` wrote"
+    if len(raw) > MOST_BYTES:
+        raise NotACertificate(f"not a certificate: larger than {MOST_BYTES} bytes. {fix}")
     try:
         value = load_json(raw)
     except ValueError as error:

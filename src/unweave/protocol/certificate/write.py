@@ -19,6 +19,7 @@ from functools import lru_cache
 from operator import is_
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from unweave.bounded import load_json
 from unweave.protocol.certificate.format import (
     ATTESTATION,
     CLOSING,
@@ -130,14 +131,14 @@ def _ids_digest(ids: frozenset[bytes]) -> str:
 
 def closing_of(certificate: bytes) -> dict[str, Any]:
     """What the closing agent of a certificate signed; nothing is checked here."""
-    payload = base64.b64decode(json.loads(certificate)["closing"]["payload"])
-    predicate: dict[str, Any] = json.loads(payload)["predicate"]
+    payload = base64.b64decode(load_json(certificate)["closing"]["payload"])
+    predicate: dict[str, Any] = load_json(payload)["predicate"]
     return predicate
 
 
 def tombstones_of(certificate: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
     """The bytes of each tombstone in a certificate, and their signatures; nothing is checked."""
-    for envelope in json.loads(certificate)["tombstones"]:
+    for envelope in load_json(certificate)["tombstones"]:
         signatures = [base64.b64decode(one["sig"]) for one in envelope["signatures"]]
         yield base64.b64decode(envelope["payload"]), signatures
 
