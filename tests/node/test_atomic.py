@@ -36,6 +36,6 @@ def test_file_and_name_reach_the_disk_in_order(tmp_path, monkeypatch):
     for name in ("fsync", "replace"):
         real = getattr(os, name)
         monkeypatch.setattr(os, name, lambda *a, _n=name, _r=real: (calls.append(_n), _r(*a))[1])
-    write_atomic(tmp_path / "key", b"x", 0o600)
+    write_atomic(tmp_path / "key", b"x")
     assert calls == ["fsync", "replace", "fsync"]
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600

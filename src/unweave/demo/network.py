@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from unweave.demo.scenario import Scenario, Stage
 from unweave.errors import ConfigError, UnweaveError
 from unweave.keys import verifier
 from unweave.manifest import Manifest, load
+from unweave.node.storage.atomic import create_private, write_atomic
 from unweave.operations.cluster import Cluster, open_cluster, wait_until
 from unweave.operations.create import create_network, free_ports
 from unweave.operations.erase import audit_and_wait, erase_and_wait
@@ -149,7 +151,7 @@ def lay_out(scenario: Scenario, folder: Path) -> Manifest:
     for name in names:
         columns = scenario.files[name]
         target = folder / "agents" / name / "patients.csv"
-        with target.open("w", newline="", encoding="utf-8") as file:
+        with TextIOWrapper(create_private(target), encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(columns)
             # repr writes the shortest text that reads back as the same number.
@@ -191,7 +193,7 @@ def _erase(reached: Cluster, scenario: Scenario, folder: Path, tick: Tick) -> li
             reached, owner, keys=keys, departed=False, timeout=_LIMIT, tell=_quietly
         )
         path = folder / f"certificate-{owner.replace(' ', '-')}-{erased.request[8:16]}.json"
-        path.write_bytes(raw)
+        write_atomic(path, raw)
         files.append(path)
         what = "everything" if keys is None else f"{len(keys)} patients"
         tick(f"{owner}: {what} forgotten and certified")

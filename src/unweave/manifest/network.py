@@ -150,9 +150,18 @@ class Manifest(StrictTable):
         return self.entries[self.topology.index(name)]
 
     def data_path(self, name: str) -> Path | None:
-        """The path of this agent's data in a simulation, relative to the manifest's folder."""
+        """The path of this agent's data in a simulation, inside the manifest's folder: a manifest
+        may come from somebody else, and must not choose any file of this machine."""
         data = self.agent(name).data
-        return None if data is None else self._where.parent / data
+        if data is None:
+            return None
+        folder = self._where.parent
+        if not (folder / data).resolve().is_relative_to(folder.resolve()):
+            raise ConfigError(
+                f'{self._where.name}: agent "{name}": data leads out of the manifest\'s folder. '
+                "Fix: copy the file there, and name it without .. or links"
+            )
+        return folder / data
 
     def build_model(self) -> Model:
         """The model with its settings."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import time
 from collections.abc import Sequence
@@ -70,6 +71,7 @@ async def serve(
     `supervisor` is a descriptor that becomes readable when the supervisor ends. With it the agent
     ends with the supervisor and logs to agent.log; without it the log goes to standard error.
     """
+    os.umask(0o077)  # whatever this process writes is private, temporary files of engines, too
     folder = AgentFolder.read(path)
     config = folder.config
     handler = None

@@ -31,9 +31,10 @@ from unweave.node.agent import open_identity
 from unweave.node.api.client import AgentDown, Operator
 from unweave.node.config import AGENT_FILE, AgentFolder
 from unweave.node.data.commitments import KEY_FILE as KEY_COLUMN_FILE
-from unweave.node.data.private import SEEN_FILE
+from unweave.node.data.source import SEEN_FILE
+from unweave.node.erasures import certificate_files
 from unweave.node.identity import CERTIFICATE_FILE, KEY_FILE
-from unweave.node.storage.atomic import sync_directory
+from unweave.node.storage.atomic import create_private, sync_directory
 from unweave.node.storage.file import explained, inspect
 from unweave.node.storage.schema import MIGRATIONS
 from unweave.node.storage.sqlite import open_store
@@ -71,7 +72,7 @@ def back_up(folder: str | Path, archive: str | Path, *, data: bool = False) -> B
     # The store first: the erasure of a newer certificate is only requested again.
     files: dict[str, bytes | Path] = {} if store is None else {_STORE: store}
     files |= {name: _read(home.path / name) for name in _fixed(home)}
-    for path in sorted(home.certificates.glob("certificate-*.json")):
+    for path in certificate_files(home.certificates):
         files[f"{home.certificates.name}/{path.name}"] = _read(path)
     seen = home.config.data.fingerprint(home.path, home.config.name) if data else None
     if data:
@@ -157,14 +158,13 @@ def _read(path: Path) -> bytes:
 
 def _write(target: Path, files: Mapping[str, bytes | Path]) -> None:
     try:
-        handle = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+        file = create_private(target)
     except FileExistsError:
         raise ConfigError(f"{target}: exists already. Fix: choose another name") from None
     except OSError as error:
         raise ConfigError(f"{target}: cannot be written ({error.strerror})") from None
     try:
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), 0o600)  # also under another umask
+        with file:
             with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
                 for name, content in files.items():
                     member = tarfile.TarInfo(name)
@@ -272,10 +272,11 @@ def _index(tar: tarfile.TarFile) -> tuple[bytes, dict[str, Any]]:
 def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> str:
     """Write one regular file (mode 0600); its digest."""
     path, found = place / member.name, hashlib.sha256()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for above in list(PurePosixPath(member.name).parents)[-2::-1]:
+        (place / above).mkdir(mode=0o700, exist_ok=True)
     stream = tar.extractfile(member)
     assert stream is not None  # a regular file
-    with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+    with create_private(path) as file:
         while block := stream.read(1 << 20):
             found.update(block)
             file.write(block)

@@ -30,17 +30,29 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from unweave.bounded import load_toml, read_bytes
 from unweave.errors import ConfigError
 from unweave.manifest import Manifest, load
-from unweave.node.data.source import DataSource
+from unweave.node.data.commitments import KEY_FILE
+from unweave.node.data.source import SEEN_FILE, DataSource
 from unweave.node.errors import BadSetting
+from unweave.node.log import LOG_FILE
 from unweave.protocol.terms import Terms
 from unweave.text import clip, listed, quote
 
-__all__ = ["AGENT_FILE", "SUPERVISOR", "AgentConfig", "AgentFolder", "agent_name", "find_agents"]
+__all__ = [
+    "AGENT_FILE",
+    "SUPERVISOR",
+    "AgentConfig",
+    "AgentFolder",
+    "agent_name",
+    "find_agents",
+    "refuse_links",
+]
 
 
 AGENT_FILE = "agent.toml"
 _MOST_BYTES = 1 << 20  # of agent.toml
+STORE_FILE = "store.db"
 SUPERVISOR = "UNWEAVE_SUPERVISOR"  # environment: the process that restarts this agent
+_WRITTEN = (STORE_FILE, SEEN_FILE, KEY_FILE, LOG_FILE, "agent.sock", "certificates")
 _Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 
@@ -79,7 +91,7 @@ class AgentFolder:
 
     @property
     def store(self) -> Path:
-        return self.path / "store.db"
+        return self.path / STORE_FILE
 
     @property
     def socket(self) -> Path:
@@ -92,6 +104,7 @@ class AgentFolder:
     @classmethod
     def read(cls, folder: str | Path) -> AgentFolder:
         path = Path(folder)
+        refuse_links(path)
         file = path / AGENT_FILE
         try:
             values = load_toml(read_bytes(file, _MOST_BYTES))
@@ -114,6 +127,18 @@ class AgentFolder:
                 f"correct the name; the agents are {listed(manifest.topology.agents)}",
             )
         return cls(path, config, manifest, manifest.terms())
+
+
+def refuse_links(folder: Path) -> None:
+    """ConfigError if a file that the agent writes is a link: its content would go elsewhere, and
+    erased data might stay there."""
+    for name in _WRITTEN:
+        if (folder / name).is_symlink():
+            raise BadSetting(
+                f"{folder / name}: a link, but the agent writes there, and what it writes stays "
+                "in its folder",
+                "remove the link, or move what it names into the folder",
+            )
 
 
 def _validated(values: dict[str, Any], file: Path) -> AgentConfig:

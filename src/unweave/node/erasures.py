@@ -32,10 +32,17 @@ __all__ = [
     "CertificateStore",
     "Remembered",
     "asked_before",
+    "certificate_files",
     "erased_before",
     "remember",
     "unremembered",
 ]
+
+
+def certificate_files(folder: Path) -> list[Path]:
+    """The certificates in a folder, in the order of their names. Links are left out: the agent
+    writes none, and they may lead anywhere."""
+    return sorted(p for p in folder.glob("certificate-*.json") if not p.is_symlink())
 
 
 class CertificateStore:
@@ -62,7 +69,7 @@ class CertificateStore:
         """The certificate that proves this request."""
         if self._index is None:
             self._index = {}
-            for path in sorted(self._folder.glob("certificate-*.json")):
+            for path in certificate_files(self._folder):
                 try:
                     erasures = closing_of(read_bytes(path, MOST_BYTES))["erasures"]
                 except (OSError, ValueError, KeyError, TypeError):
@@ -113,7 +120,7 @@ def unremembered(folder: Path, s: State, mine: Mine) -> Iterator[Remembered]:
     if s.tomb.whole or s.tomb.departed:
         return
     known = {*s.tomb.ids, *s.known.intents}
-    for path in sorted(folder.glob("certificate-*.json")):
+    for path in certificate_files(folder):
         try:
             found = list(_removals(path, s, mine))
         except (OSError, ValueError, KeyError, TypeError):

@@ -12,7 +12,7 @@ from typing import NoReturn
 from setproctitle import setproctitle, setthreadtitle
 
 from unweave.node.config import SUPERVISOR
-from unweave.node.log import LOG_FILE
+from unweave.node.log import LOG_FILE, open_log
 from unweave.text import crash, visible
 
 __all__ = ["run"]
@@ -27,7 +27,7 @@ def run(folder: str) -> NoReturn:
     try:
         os.setsid()  # Ctrl-C reaches the supervisor, which stops its agents in order
         nothing = os.open(os.devnull, os.O_RDONLY)
-        log = os.open(Path(folder) / LOG_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        log = open_log(Path(folder) / LOG_FILE)
         for source, standard in ((nothing, 0), (log, 1), (log, 2)):
             os.dup2(source, standard)
         os.close(nothing)

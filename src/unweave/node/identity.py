@@ -27,6 +27,7 @@ from unweave.keys import (
     tls_name,
 )
 from unweave.node.data.commitments import Key, canonical, commitment
+from unweave.node.storage.atomic import create_private, write_atomic
 from unweave.text import quote
 
 __all__ = ["CERTIFICATE_FILE", "KEY_FILE", "Identity"]
@@ -165,20 +166,18 @@ class Identity:
         """Write key and certificate. A key that exists is never overwritten."""
         folder = Path(folder)
         path = folder / KEY_FILE
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         try:
-            handle = os.open(path, flags, 0o600)
+            file = create_private(path)
         except FileExistsError:
             raise ConfigError(
                 f"{path}: there is a key already. Fix: keep it, as it is this agent's identity, or "
                 "move it away first"
             ) from None
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), 0o600)  # also under another umask
+        with file:
             file.write(self.key_pem)
             file.flush()
             os.fsync(file.fileno())
-        (folder / CERTIFICATE_FILE).write_text(self.certificate_pem)
+        write_atomic(folder / CERTIFICATE_FILE, self.certificate_pem.encode())
 
     @classmethod
     def load(cls, folder: str | Path) -> Identity:

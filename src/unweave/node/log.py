@@ -9,6 +9,7 @@ exception of a library without its text, which may quote one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ import sys
 import threading
 from asyncio import AbstractEventLoop
 from collections import Counter
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -25,13 +27,23 @@ from unweave.errors import UnweaveError
 from unweave.node.log_limiter import LineLimiter
 from unweave.text import clip, fault, visible
 
-__all__ = ["LOG_FILE", "Log", "RotatingLog"]
+__all__ = ["LOG_FILE", "Log", "RotatingLog", "open_log"]
 
 LOG_FILE = "agent.log"
 
 _LONGEST = 600  # characters of an event or a field
 _SPACE = re.compile("^ | $|(?<= ) ")
 _THREAD_HOOK = threading.excepthook
+
+
+def open_log(path: str | Path) -> int:
+    """A descriptor that appends to a log which only its owner can read; an older one becomes
+    private, too."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+    handle = os.open(path, flags, 0o600)
+    with contextlib.suppress(PermissionError):  # a file of another user
+        os.fchmod(handle, 0o600)
+    return handle
 
 
 class _Formatter(logging.Formatter):
@@ -95,6 +107,9 @@ class RotatingLog(_Lenient, RotatingFileHandler):
     def __init__(self, folder: Path, size: int, count: int) -> None:
         super().__init__(folder / LOG_FILE, maxBytes=size, backupCount=count, encoding="utf-8")
         self._redirect()
+
+    def _open(self) -> TextIOWrapper:
+        return TextIOWrapper(os.fdopen(open_log(self.baseFilename), "ab"), encoding=self.encoding)
 
     def doRollover(self) -> None:
         super().doRollover()

@@ -22,6 +22,7 @@ from unweave.manifest import Manifest
 from unweave.models import Model
 from unweave.node.config import AGENT_FILE
 from unweave.node.identity import Identity
+from unweave.node.storage.atomic import write_atomic
 
 __all__ = ["addresses_of", "check_number", "create_network", "free_ports", "graph_of"]
 
@@ -87,9 +88,10 @@ def create_network(
     with _all_or_nothing(root) as place:
         for k, identity in enumerate(identities):
             home = place / "agents" / identity.name
-            home.mkdir(parents=True)
+            home.parent.mkdir(exist_ok=True)
+            home.mkdir(mode=0o700)
             identity.save(home)
-            manifest.write(home / "network.toml")
+            write_atomic(home / "network.toml", manifest.raw)
             table = dict(data.get(identity.name, {"path": "data.csv"}))
             _write_agent_file(home, identity.name, table, metrics[k] if metrics else "")
             if fill is not None:
@@ -144,7 +146,7 @@ def _write_agent_file(home: Path, name: str, data: Mapping[str, Any], metrics: s
     if metrics:
         values["metrics"] = metrics
     values["data"] = dict(data)
-    (home / AGENT_FILE).write_text(head + tomli_w.dumps(values))
+    write_atomic(home / AGENT_FILE, (head + tomli_w.dumps(values)).encode())
 
 
 def graph_of(

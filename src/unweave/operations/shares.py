@@ -16,6 +16,7 @@ from unweave.models import ConjugateModel, Model
 from unweave.models.columns import truth
 from unweave.models.resolution import rounding_problem, sum_problem, weighted
 from unweave.node.data.source import DataSource, format_of
+from unweave.node.storage.atomic import create_private
 from unweave.operations.split import (
     DryRun,
     Records,
@@ -182,7 +183,9 @@ def _own_files(folder: Path, agents: Sequence[str], columns: Columns) -> Shares:
     columns.fit(trials, f"all {len(agents)} agents")
 
     def fill(agent: str, home: Path) -> None:
-        shutil.copyfile(files[agent], home / str(tables[agent]["path"]))
+        target = home / str(tables[agent]["path"])
+        with files[agent].open("rb") as source, create_private(target) as copy:
+            shutil.copyfileobj(source, copy)
 
     repeated = sum(trial.repeated for trial in trials.values())
     return Shares(tables, counts, fill, repeated)

@@ -7,7 +7,9 @@ Errors name the line in the user's file, because the user does not know the line
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -30,6 +32,7 @@ from unweave.node.data.duckdb_reader import (
 from unweave.node.data.json_lines import is_array
 from unweave.node.data.reader import Reader, Selection, Sums, checked, mended
 from unweave.node.data.source import DataSource, format_of
+from unweave.node.storage.atomic import create_private
 
 __all__ = ["DryRun", "Records", "data_name", "read_extremes", "scale_for", "try_records"]
 
@@ -54,7 +57,9 @@ class Records:
             raise DataError(
                 f"{path}: cannot be read ({error.strerror or error}). Fix: let this user read it"
             ) from None
-        self._engine = connect(Path(tempfile.gettempdir()), 2)
+        temporary = tempfile.mkdtemp()  # private: the engine may write records there
+        weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
+        self._engine = connect(Path(temporary), 2)
         with _errors_about(path):
             self.delimiter = _delimiter(path)
             source = DataSource(path=path.name, delimiter=self.delimiter)
@@ -106,9 +111,10 @@ class Records:
             form = "FORMAT csv, HEADER false, DELIMITER '', QUOTE '', ESCAPE ''"
             if is_array(self.path):
                 form += ", PREFIX '[\n', NEW_LINE ',\n', SUFFIX '\n]\n'"
+        create_private(path).close()  # the engine would let the umask decide
         self._engine.execute(
             "COPY (SELECT * FROM records WHERE rowid IN (SELECT row FROM mine) ORDER BY rowid) "
-            f"TO {quoted(str(path), chr(39))} ({form})"
+            f"TO {quoted(str(path), chr(39))} ({form}, USE_TMP_FILE false)"
         )
 
     def _rows(self, sql: str) -> list[tuple[Any, ...]]:
@@ -189,7 +195,8 @@ def _opened(
     files = [path.absolute()]
     with (
         _errors_about(path),
-        open_duck(Path(tempfile.gettempdir()), source, files, selection, 2) as reader,
+        tempfile.TemporaryDirectory() as temporary,
+        open_duck(Path(temporary), source, files, selection, 2) as reader,
     ):
         yield reader, selection, chunk
 

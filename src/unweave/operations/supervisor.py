@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol, Self
 
-from unweave.errors import UnweaveError
+from unweave.errors import ConfigError, UnweaveError
 from unweave.node.api.client import AgentDown, Operator
-from unweave.node.config import SUPERVISOR, agent_name
-from unweave.node.log import LOG_FILE
+from unweave.node.config import SUPERVISOR, agent_name, refuse_links
+from unweave.node.log import LOG_FILE, open_log
 from unweave.operations.fork_server import ForkedAgent
 from unweave.text import quote
 
@@ -57,7 +57,8 @@ class Child:
         """Start the process. It stops when this process ends, also by SIGKILL."""
         self.restarts += 1
         self.close()
-        with (self.folder / LOG_FILE).open("ab") as log:
+        refuse_links(self.folder)
+        with os.fdopen(open_log(self.folder / LOG_FILE), "ab") as log:
             if not self.prefix:
                 self.process = ForkedAgent(self.folder)
                 return
@@ -139,7 +140,10 @@ class Supervisor:
             if self.restart and code != 0 and now >= child.not_before:
                 most = _LONG_PAUSE if code == _BAD_INPUT else _PAUSE
                 child.not_before = now + min(most, 0.25 * 2.0 ** min(child.restarts, 8))
-                child.start()
+                try:
+                    child.start()
+                except (ConfigError, OSError) as error:  # the folder was changed meanwhile
+                    child.trouble = f"cannot start: {error}"
 
     def troubles(self, down: Iterable[str]) -> dict[str, str]:
         """Why the agents `down` do not answer, where that is known."""

@@ -24,19 +24,18 @@ from unweave.node.data.commitments import KEY_FILE, Key, canonical, check_key, c
 from unweave.node.data.diagnostics import refusal
 from unweave.node.data.duckdb_reader import open_duck
 from unweave.node.data.reader import Reader, Selection, Sums, checked, mended
-from unweave.node.data.source import DataSource, is_sqlite
+from unweave.node.data.source import SEEN_FILE, DataSource, is_sqlite
 from unweave.node.data.sqlite_reader import open_sqlite
 from unweave.node.errors import BadData, BadSum
 from unweave.text import listed, quote
 
-__all__ = ["MIN_RECORDS", "SEEN_FILE", "DataSource", "PrivateData", "check_records"]
+__all__ = ["MIN_RECORDS", "DataSource", "PrivateData", "check_records"]
 
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
 
 MIN_RECORDS = 10
-SEEN_FILE = "data.seen"  # the data behind the stored factor (`DataWatch`)
 
 _NOTHING: frozenset[bytes] = frozenset()
 _CELLS = 1 << 18  # cells of one batch in memory, for any number of columns

@@ -8,8 +8,11 @@
     columns = { x = "dose" }         # the model's column x is called dose here
     delimiter = ";"                  # CSV: between the fields
     decimal = ","                    # CSV: 1,5 is one and a half
+    links = false                    # true: a file may be a link to a place outside the folder
 
-Paths are relative to the agent's folder and stay inside it.
+Paths are relative to the agent's folder and stay inside it. A link out of the folder is refused
+unless `links` allows it: the folder may come from somebody else, and must not choose which of the
+owner's files is learned from.
 """
 
 from __future__ import annotations
@@ -25,8 +28,10 @@ from unweave.errors import DataError
 from unweave.node.errors import BadData
 from unweave.text import listed
 
-__all__ = ["DataSource", "FileFormat", "format_of", "is_sqlite"]
+__all__ = ["SEEN_FILE", "DataSource", "FileFormat", "format_of", "is_sqlite"]
 
+
+SEEN_FILE = "data.seen"  # the data behind the stored factor (`watch`)
 
 FileFormat = Literal["csv", "parquet", "json"]
 
@@ -56,6 +61,7 @@ class DataSource(BaseModel):
     columns: dict[str, str] = Field(default_factory=dict)
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
     decimal: Literal[".", ","] = "."
+    links: bool = False
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -90,16 +96,25 @@ class DataSource(BaseModel):
                 f"{_nearby(folder / inside.parent)}",
                 "put the file there, or name another one in agent.toml ([data])",
             )
+        for file in () if self.links else (beside for one in found for beside in self._all(one)):
+            if not file.resolve().is_relative_to(folder.resolve()):
+                raise BadData(
+                    f"agent {agent!r}: {file.relative_to(folder)} is a link that leads out of the "
+                    f"agent's folder ({folder})",
+                    "copy the data there, or allow links: links = true in agent.toml ([data])",
+                )
         return found
+
+    def _all(self, file: Path) -> list[Path]:
+        """The file, and its journals if it is a database."""
+        journals = () if self.database is None else _JOURNALS
+        return [file, *(file.with_name(file.name + journal) for journal in journals)]
 
     def fingerprint(self, folder: Path, agent: str) -> str:
         """A digest of the files' names, sizes and times; it changes when a file changes."""
         digest = hashlib.sha256(self.model_dump_json().encode())
         for file in self.files(folder, agent):
-            beside = [file]
-            if self.database is not None:
-                beside += [file.with_name(file.name + journal) for journal in _JOURNALS]
-            for path in beside:
+            for path in self._all(file):
                 try:
                     stat = path.stat()
                 except OSError:

@@ -20,7 +20,8 @@ import numpy as np
 
 from unweave.errors import UnweaveError
 from unweave.models import ConjugateModel
-from unweave.node.data.private import SEEN_FILE, PrivateData
+from unweave.node.data.private import PrivateData
+from unweave.node.data.source import SEEN_FILE
 from unweave.node.driver import AgentDriver, NotReady
 from unweave.node.storage.atomic import write_atomic
 from unweave.protocol.events import DataChanged

@@ -1,21 +1,30 @@
-"""Files that are there as a whole or not at all, also after a crash."""
+"""Private files: nobody but their owner can read them, from the first byte on, whatever the umask;
+and files that are there as a whole or not at all, also after a crash."""
 
 from __future__ import annotations
 
 import os
 import secrets
 from pathlib import Path
+from typing import BinaryIO
 
-__all__ = ["sync_directory", "write_atomic"]
+__all__ = ["create_private", "sync_directory", "write_atomic"]
 
 
-def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write a file, or put another in its place: when this returns, the disk has it. `mode` is
-    limited by the umask."""
+def create_private(path: Path) -> BinaryIO:
+    """A new file of mode 0600, open for writing; FileExistsError if there is one, or a link."""
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+    os.fchmod(handle, 0o600)  # also under a umask that takes more away
+    return os.fdopen(handle, "wb")
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write a private file, or put it in the place of another: when this returns, the disk has
+    it."""
     part = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-    handle = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, mode)
+    file = create_private(part)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
