@@ -228,10 +228,66 @@ def test_a_visit_at_the_tcp_port_has_an_end(monkeypatch):
                         assert await reader.read() == b""
                 writer.close()
             reader, writer = await asyncio.open_connection("127.0.0.1", monitoring.port)
-            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             async with asyncio.timeout(60.0):
                 assert (await reader.read()).endswith(b"\r\n\r\nparked\n")
             writer.close()
+        finally:
+            await monitoring.stop()
+
+    asyncio.run(main())
+
+
+async def _get(port: int, host: str | None, path: str = "/healthz") -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = "HTTP/1.0" if host is None else f"HTTP/1.1\r\nHost: {host}"
+    writer.write(f"GET {path} {head}\r\n\r\n".encode())
+    try:
+        async with asyncio.timeout(60.0):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+def test_metrics_are_not_shown_to_the_pages_of_others():
+    """A page whose name was made to resolve to this address asks under its own name."""
+    node: Any = SimpleNamespace(phase="parked")
+
+    async def main():
+        monitoring = Monitoring(node, "127.0.0.1:0", ["Monitor.example"])
+        await monitoring.start()
+        port = monitoring.port
+        try:
+            served = (
+                *("127.0.0.1", f"127.0.0.1:{port}", "localhost", f"LOCALHOST:{port}", "[::1]:80"),
+                *("10.0.0.7:9400", "monitor.example", "monitor.example:9400", None),
+            )
+            for host in served:
+                answer = await _get(port, host)
+                assert answer.split(b" ", 2)[1] == b"200", host
+                assert answer.endswith(b"parked\n")
+            refused = (
+                *(
+                    "evil.example",
+                    f"evil.example:{port}",
+                    "127.0.0.1.evil.example",
+                    "localhost.evil",
+                ),
+                *(
+                    "evil.example, localhost",
+                    "localhost/",
+                    "[::1",
+                    "xmonitor.example",
+                    "0x7f.1",
+                    "a b",
+                ),
+            )
+            for host in refused:
+                for path in ("/healthz", "/metrics", "/else"):
+                    answer = await _get(port, host, path)
+                    assert answer.split(b" ", 2)[1] in (b"421", b"400"), (host, answer)
+                    assert b"parked" not in answer
+            assert b"metrics_hosts in agent.toml" in await _get(port, "evil.example")
         finally:
             await monitoring.stop()
 

@@ -102,7 +102,7 @@ async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> None:
     node.data_problem = found.problem
     freshness = DataWatch(node, data)
     api = Api(node, data, freshness)
-    monitoring = Monitoring(node, config.metrics) if config.metrics else None
+    monitoring = Monitoring(node, config.metrics, config.metrics_hosts) if config.metrics else None
 
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(log.on_loop_error)

@@ -8,6 +8,7 @@ auto_vote = false                # vote, too, when others vote about an agent th
 watch = 0                        # seconds between readings of the data; 0: only `unweave learn`
 solve_limit = 3600               # seconds for one solve; then the token goes on without it
 metrics = "127.0.0.1:9400"       # /metrics and /healthz; "" or absent: off
+metrics_hosts = ["m.example"]    # names under which they are asked for, beside IP addresses
 log = "human"                    # or "json"
 log_level = "info"               # debug, info, warning or error
 log_bytes = 10000000             # agent.log is rotated when it would be larger; 0: never
@@ -69,6 +70,7 @@ class AgentConfig(BaseModel):
     watch: _Seconds = 0.0
     solve_limit: Annotated[float, Field(gt=0, le=1e9)] = 3600.0
     metrics: str = ""
+    metrics_hosts: Annotated[list[str], Field(max_length=100)] = []
     log: Literal["human", "json"] = "human"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_bytes: Annotated[int, Field(ge=0, lt=2**63)] = 10_000_000

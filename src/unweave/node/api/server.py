@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import os
 import secrets
 import socket
 import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Collection, Generator
 from typing import Any
 
 from pydantic import ValidationError
@@ -59,9 +60,11 @@ __all__ = ["Api", "HttpServer", "Monitoring"]
 try:
     import uvicorn
     from starlette.applications import Starlette
+    from starlette.datastructures import Headers
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import Route
+    from starlette.types import ASGIApp, Receive, Scope, Send
     from uvicorn.protocols.http.h11_impl import H11Protocol
 except ImportError:
     raise MissingExtra("uvicorn and starlette", "node", "the operator's API") from None
@@ -107,7 +110,7 @@ class _ShortConnection(H11Protocol):
 class HttpServer:
     """Serves one app on one listening socket."""
 
-    def __init__(self, app: Starlette, *, untrusted: bool) -> None:
+    def __init__(self, app: ASGIApp, *, untrusted: bool) -> None:
         """`untrusted`: one request per connection, bounded in time."""
         self._config = uvicorn.Config(
             app,
@@ -362,9 +365,13 @@ class Api:
 
 
 class Monitoring:
-    """Serves `/metrics` and `/healthz`, and nothing else, on the TCP address in agent.toml."""
+    """Serves `/metrics` and `/healthz`, and nothing else, on the TCP address in agent.toml.
 
-    def __init__(self, node: AgentDriver, where: str) -> None:
+    A web page can let its own name resolve to this address, and a browser here would show it the
+    answers. So requests under a name are refused unless agent.toml names it (`hosts`).
+    """
+
+    def __init__(self, node: AgentDriver, where: str, hosts: Collection[str] = ()) -> None:
         address = Address.parse(where)
         if address is None:
             raise ConfigError(
@@ -373,7 +380,8 @@ class Monitoring:
             )
         self.host, self.port = address
         app = Starlette(routes=_monitoring(Metrics(node)))
-        self._server = HttpServer(app, untrusted=True)
+        known = _KnownHosts(app, ("localhost", self.host, *hosts))
+        self._server = HttpServer(known, untrusted=True)
 
     async def start(self) -> None:
         try:
@@ -424,6 +432,38 @@ def _failure(code: int, error: UnweaveError) -> Response:
 
 async def _openapi(request: Request) -> Response:
     return _json(openapi())
+
+
+class _KnownHosts:
+    """Refuses requests under a name that is not one of `names`."""
+
+    refusal = Response(
+        "unknown host name. Fix: ask by IP address, or add the name to metrics_hosts in "
+        "agent.toml\n",
+        421,
+        media_type="text/plain",
+    )
+
+    def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
+        self._app = app
+        self._names = frozenset(name.lower() for name in names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        known = scope["type"] != "http" or self._known(Headers(scope=scope).get("host"))
+        await (self._app if known else self.refusal)(scope, receive, send)
+
+    def _known(self, host: str | None) -> bool:
+        """No page can take an IP address for its own name. Browsers always send the header; probes
+        that send none are served."""
+        if host is None:
+            return True
+        where = Address.parse(host) or Address.parse(f"{host}:0")
+        if where is None:
+            return False
+        try:
+            return bool(ipaddress.ip_address(where.host))
+        except ValueError:
+            return where.host.lower() in self._names
 
 
 def _monitoring(metrics: Metrics) -> list[Route]:
