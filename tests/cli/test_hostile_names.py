@@ -7,6 +7,7 @@ import unicodedata
 from itertools import pairwise
 
 import pytest
+import tomli_w
 from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Group
@@ -23,8 +24,13 @@ from unweave.text import in_markdown, quote, visible
 # What the manifest allows in the name of an agent.
 NAMES = (
     "weight [kg]", "[x]", "[bold]b", "[red]c", "[]", "[link=file:etc]l", "[@click=x]", ":smile:",
-    "d\u202ee", "f\u2066g\u2069", "h\u200bi", "j\x9b31mk", "l\x85m", "n\u2028o", "p\ufeffq", "'r'",
-    "$(s)", "`t`", "u;v", "{w}", "%s", "x|y", "*z*", "\U0001f98a", "é" * 32,
+    "'r'", "$(s)", "`t`", "u;v", "{w}", "%s", "x|y", "*z*", "\U0001f98a", "é" * 32, "حسن",
+)  # fmt: skip
+# What it refuses, as nobody sees it, or sees something else.
+UNSEEN = (
+    "d\u202ee", "f\u2066g\u2069", "h\u200bi", "j\x9b31mk", "l\x85m", "n\u2028o", "p\ufeffq",
+    "north\xa0west", "a\u2003b", "a\u200db", "soft\xadhyphen", "\u3164", "x\ufe0f", "y\u2800z",
+    "tag\U000e0061", "\u061cx", "cafe\u0301", "\u212b",
 )  # fmt: skip
 # What a file system allows in the name of a folder.
 FOLDER = "[b] \x1b[31m\u202e'x'\n$(y)"
@@ -127,7 +133,7 @@ def test_manifests_that_somebody_made_up(say, net, tmp_path):
         ("[model]", '"\\u001b[/x]" = 1\n[model]'),
         ('name = "beta-bernoulli"', 'name = "\\u001b[/x]"'),
         ('name = ":smile:"', 'name = "\\u001b[/x]"'),
-        ('name = ":smile:"', 'name = "[/x]\\u202e"'),
+        ('name = ":smile:"', 'name = "[x]\\u202e"'),
         ("[model]", "\x1b[/x]"),
     ):
         assert old in text
@@ -154,17 +160,17 @@ def test_files_whose_columns_are_wrong(say, tmp_path):
 
 
 def test_a_network_that_runs(say, unweave, tmp_path):
-    names = ["[x]", "weight [kg]\u202e", "$(c)"]
+    names = ["[x]", "weight [kg]:smile:", "$(c)"]
     with Processes(tmp_path / "[net]", names, graph="path") as net:
         net.start()
         assert net.settled() == {net.expected()}
         for command in ("status", "posterior", "influence", "learn", "audit"):
             say(command, net.root, code=0)
         assert "[x]" in say("status", net.folder("$(c)"), code=0)
-        assert "weight [kg]\\u202e" in say("influence", net.root, code=0)
+        assert "weight [kg]:smile:" in say("influence", net.root, code=0)
         text = say("vote", net.folder("[x]"), names[1], code=1)
-        assert "weight [kg]\\u202e" in text
-        assert "weight [kg]\\u202e" in say("up", net.root, code=1)
+        assert "weight [kg]:smile:" in text
+        assert "weight [kg]:smile:" in say("up", net.root, code=1)
         keys = tmp_path / "[keys]"
         keys.write_text("[x]-1\n")
         text = say("forget", net.root, "[x]", "--records", keys, code=0)
@@ -173,9 +179,38 @@ def test_a_network_that_runs(say, unweave, tmp_path):
         assert shlex.split(command)[:2] == ["unweave", "verify"]
         done = unweave(*shlex.split(command)[1:], width=4000)
         assert done.code == 0
-        assert "Attested by [x], weight [kg]\\u202e, $(c); closed by" in plain(done.out)
+        assert "Attested by [x], weight [kg]:smile:, $(c); closed by" in plain(done.out)
         for name in names:
             assert visible(name) in plain((net.folder(name) / "agent.log").read_text())
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_a_name_that_is_not_what_it_looks_like(say, tmp_path, name):
+    """Of an agent, and of the network; at `init`, and in a manifest of somebody else."""
+    for words in (("--agents", f"a,{name}"), ("--agents", "a,b", "--name", name)):
+        text = say("init", tmp_path / "net", *words, code=2)
+        assert "Fix:" in text
+        assert not (tmp_path / "net").exists()
+    model = {"name": "beta-bernoulli"}
+    for network, agent in (("n", name), (name, "a")):
+        manifest = {"name": network, "model": model, "agents": [{"name": agent}]}
+        (tmp_path / "network.toml").write_text(tomli_w.dumps(manifest))
+        assert "Fix:" in say("simulate", tmp_path, code=2)
+
+
+@pytest.mark.parametrize(
+    "names", ["north,North", "a b,a  b", "a1,\uff411", "straße,STRASSE", "ﬁn,fin"]
+)
+def test_two_names_that_look_alike(say, tmp_path, names):
+    text = say("init", tmp_path / "net", "--agents", names, code=2)
+    assert "two agents look like" in text
+
+
+def test_the_default_name_of_a_network_is_the_folders_in_one_spelling(unweave, tmp_path):
+    """Some file systems spell names in another normal form."""
+    made = unweave("init", tmp_path / "cafe\u0301", "--agents", "2")
+    assert made.code == 0, made.err
+    assert 'name = "caf\xe9"' in (tmp_path / "cafe\u0301" / "network.toml").read_text()
 
 
 @pytest.mark.parametrize("name", ["é" * 33, "x" * 65])
@@ -187,9 +222,9 @@ def test_an_agent_whose_name_no_certificate_can_hold(unweave, tmp_path, name):
 
 # ------------------------------------------------------------------------------- the one function
 
-TEXT = st.text(max_size=40) | st.lists(st.sampled_from([*NAMES, "\x1b[2J", "\n", "\\"])).map(
-    "".join
-)
+TEXT = st.text(max_size=40) | st.lists(
+    st.sampled_from([*NAMES, *UNSEEN, "\x1b[2J", "\n", "\\"])
+).map("".join)
 
 
 @given(TEXT)
@@ -199,7 +234,7 @@ def test_whatever_is_printed_is_printed_as_it_is(text):
     shown = visible(text)
     assert plain(shown) == shown
     assert not [c for c in shown if unicodedata.bidirectional(c) in _BIDI]
-    if text.isprintable():
+    if text.isascii() and text.isprintable():
         assert shown == text
     table = Table(title=text)
     table.add_column(text, no_wrap=True)

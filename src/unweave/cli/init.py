@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from unicodedata import normalize
 
 import typer
 
@@ -229,7 +230,7 @@ def init(
         task = bar.add_task("making the agents' folders", total=len(names))
         manifest = create_network(
             folder,
-            name=name or folder.resolve().name[:64],
+            name=name or normalize("NFC", folder.resolve().name)[:64],
             model=chosen,
             agents=names,
             addresses=addresses,

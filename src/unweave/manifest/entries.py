@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Self
+from unicodedata import normalize
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from unweave.address import ADDRESS, Address
 from unweave.errors import ConfigError
 from unweave.protocol.terms import Timeouts
+from unweave.text import visible
 
-__all__ = ["NAME", "AgentEntry", "GraphEntry", "ModelEntry", "StrictTable", "TimeoutsEntry"]
+__all__ = [
+    "AgentEntry",
+    "GraphEntry",
+    "ModelEntry",
+    "Name",
+    "StrictTable",
+    "TimeoutsEntry",
+    "look_alike",
+]
 
 
-NAME = r"^[^\x00-\x20\x7f/\\\"](?:[^\x00-\x1f\x7f/\\\"]*[^\x00-\x20\x7f/\\\"])?$"
+def _checked(name: str) -> str:
+    """A name that people see as it is: two names that look the same would be taken for one."""
+    if (shown := visible(name)) != name:
+        raise ConfigError(
+            f'"{shown}": a name holds no character that is invisible, a space of another width, or '
+            "reverses the text. Fix: remove the escaped characters"
+        )
+    if (normal := normalize("NFC", name)) != name:
+        raise ConfigError(f"{name!a}: a name has one spelling (Unicode NFC). Fix: write {normal!a}")
+    return name
+
+
+def look_alike(name: str) -> str:
+    """The same text for names that differ in case, spaces or the width of letters only. Letters of
+    other alphabets that look alike are not found: certificates tell agents apart, not names."""
+    return " ".join(normalize("NFKC", name).casefold().split())
+
+
+_NAME = r"^[^\x00-\x20\x7f/\\\"](?:[^\x00-\x1f\x7f/\\\"]*[^\x00-\x20\x7f/\\\"])?$"
 _NAME_BYTES = 64  # the limit of a common name in X.509
 _Seconds = Annotated[float, Field(gt=0, le=1e9)]
 _Size = Annotated[int, Field(ge=0, le=1_000_000)]
 _Name = Annotated[str, Field(max_length=_NAME_BYTES)]
+Name = Annotated[str, Field(pattern=_NAME, max_length=1 << 10), AfterValidator(_checked)]
 _Pem = Annotated[str, Field(max_length=1 << 14)]
 _Probability = Annotated[float, Field(ge=0, le=1)]
 
@@ -31,7 +60,7 @@ class StrictTable(BaseModel):
 class AgentEntry(StrictTable):
     """One agent. Its identity is a certificate, a public key, or a key id alone."""
 
-    name: Annotated[str, Field(pattern=NAME, max_length=1 << 10)]
+    name: Name
     address: Annotated[str, Field(pattern=ADDRESS, max_length=300)] | None = None
     certificate: _Pem | None = None
     public_key: _Pem | None = None

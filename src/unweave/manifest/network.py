@@ -35,12 +35,13 @@ from unweave.errors import ConfigError, GraphError, UnweaveError
 from unweave.graph import Topology, graphs
 from unweave.manifest.brief import brief_settings
 from unweave.manifest.entries import (
-    NAME,
     AgentEntry,
     GraphEntry,
     ModelEntry,
+    Name,
     StrictTable,
     TimeoutsEntry,
+    look_alike,
 )
 from unweave.manifest.errors import explain
 from unweave.protocol.terms import Terms, Timeouts
@@ -61,7 +62,7 @@ _Edge = Annotated[
 class Manifest(StrictTable):
     """The terms that all agents of a network share. `Manifest.make()`, `load("network.toml")`."""
 
-    name: Annotated[str, Field(pattern=NAME, max_length=64)]
+    name: Annotated[Name, Field(max_length=64)]
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     schedule: Literal["metropolis", "sweep"] = "sweep"
     forget: Literal["seek", "walk"] = "seek"
@@ -105,7 +106,9 @@ class Manifest(StrictTable):
     @model_validator(mode="after")
     def _check(self) -> Self:
         entries = self.entries
-        _check_unique("two agents are named", [e.name for e in entries])
+        if not isinstance(self.agents, int):
+            _check_unique("two agents are named", [e.name for e in entries])
+            _check_unique("two agents look like", [look_alike(e.name) for e in entries])
         _check_unique("two agents have the address", [e.address for e in entries if e.address])
         for what in ("certificate", "public_key", "keyid"):
             shared = [v for e in entries if (v := getattr(e, what))]
