@@ -130,6 +130,8 @@ def test_the_document_describes_what_is_served(tmp_path):
         ("POST", "/erasures", b"[]", 400, "not a JSON object"),
         ("POST", "/erasures", b"{}", 400, 'give either "whole": true or "keys"'),
         ("POST", "/erasures", b'{"whole": true, "keys": []}', 400, "give either"),
+        ("POST", "/erasures", b'{"keys": []}', 400, "names no record. Fix: give at least one key"),
+        ("POST", "/erasures", b'{"keys": [], "missing_ok": true}', 400, "names no record"),
         ("POST", "/erasures", b'{"whole": true, "often": 1}', 400, "often: extra inputs"),
         ("POST", "/erasures", b'{"keys": ["zz"]}', 400, "1 of 1 keys are not in the data"),
         ("POST", "/erasures", b'{"keys": ["' + b"x" * 500 + b'"]}', 413, "longer than 400 bytes"),

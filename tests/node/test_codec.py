@@ -39,8 +39,8 @@ from unweave.protocol.messages import (
     Pass,
     Share,
 )
-from unweave.protocol.statements import Intent, Vote, pae, tombs_in
-from unweave.protocol.token import NEVER, Revision, Stamp, join
+from unweave.protocol.statements import Intent, Tombstone, Vote, pae, tombs_in
+from unweave.protocol.token import NEVER, Revision, Stamp, join, request_id
 from unweave.testing.values import MESSAGES, gossip, same, small_terms, state, token
 
 TERMS = small_terms()
@@ -215,6 +215,28 @@ def test_a_record_that_cannot_be_read_is_not_let_in(name):
     data = encode(Share(Stamp(1, 0, 1, 1, 1), Gossip(NONE, news=news)), TERMS)
     with pytest.raises(WireError, match="intent"):
         decode(data, TERMS)
+
+
+@pytest.mark.parametrize("kind", [Intent, Tombstone])
+@pytest.mark.parametrize(("whole", "rows"), [(True, []), (False, ["00" * 32]), (False, [])])
+def test_an_erasure_of_nothing_is_not_let_in(kind, whole, rows):
+    request = request_id(1, b"r" * 12)
+    more = {"retrain": False} if kind is Tombstone else {}
+    statement = kind.write(
+        1, lambda _: b"", network_id=TERMS.network_id.hex(), request=request.hex(), agent=1,
+        whole=whole, rows=rows, **more,
+    )  # fmt: skip
+    if kind is Intent:
+        gossip = Gossip(NONE, news=News({request: statement}, frozenset(), {}, NEVER))
+    else:
+        gossip = Gossip(NONE, news=News({}, frozenset(), {}, NEVER), erasures=Erasures(
+            {}, frozenset(), {request: statement}, {}))  # fmt: skip
+    data = encode(Share(Stamp(1, 0, 1, 1, 1), gossip), TERMS)
+    if whole or rows:
+        decode(data, TERMS)
+    else:
+        with pytest.raises(WireError, match="names no record"):
+            decode(data, TERMS)
 
 
 def test_a_vote_about_nobody_is_not_let_in():

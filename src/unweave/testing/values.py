@@ -162,14 +162,15 @@ def _erasure(
     draw: Random, terms: Terms, kind: type[Intent | Tombstone], **more: Any
 ) -> Intent | Tombstone:
     agent = draw.randrange(terms.size)
+    rows = [_bytes(draw, 32).hex() for _ in range(draw.randrange(3))]
     return kind.write(
         agent,
         lambda payload: _bytes(draw, 8),
         network_id=terms.network_id.hex(),
         request=request_id(agent, _bytes(draw, 12)).hex(),
         agent=agent,
-        whole=draw.random() < 0.5,
-        rows=[_bytes(draw, 32).hex() for _ in range(draw.randrange(3))],
+        whole=not rows,
+        rows=rows,
         **more,
     )
 

@@ -64,6 +64,8 @@ class EraseRequest(Nothing):
     def _one_scope(self) -> EraseRequest:
         if self.whole == (self.keys is not None):
             raise ValueError('give either "whole": true or "keys"')
+        if self.keys == []:
+            raise ValueError('"keys" names no record. Fix: give at least one key')
         return self
 
 
