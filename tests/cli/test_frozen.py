@@ -70,7 +70,7 @@ def test_a_frozen_agent(unweave, tmp_path, monkeypatch):
         net.wait("to wake", lambda: [] if unweave("status", net.root).code == 0 else ["a2"])
 
 
-def test_who_is_behind_the_door(tmp_path):
+def test_the_process_behind_a_control_socket(tmp_path):
     with Processes(tmp_path / "net", 1) as net:
         net.start()
         with Operator(net.folder("a1")) as agent:

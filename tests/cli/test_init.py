@@ -50,7 +50,7 @@ NAMES = ("visits.csv", "bom.csv", "semicolons.csv", "visits.tsv", "visits.csv.gz
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_file_is_dealt_out(unweave, tmp_path, name):
+def test_one_file_is_split(unweave, tmp_path, name):
     data, net = write(tmp_path, name), tmp_path / "net"
     words = ("--agents", "3", "--data", data, "--key", "id", "--column", "x=ill")
     done = unweave("init", net, *words, "--split", "sorted", "--json")

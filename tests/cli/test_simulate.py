@@ -81,7 +81,7 @@ def test_a_model_that_is_not_conjugate_comes_close(run, network):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_somebody_is_gone_if_that_is_the_weather(run, network, seed):
+def test_the_profile_departed_removes_an_agent(run, network, seed):
     """Also halfway, when it was there at first."""
     model = 'name = "beta-exponential"\na = 3.0\nb = 3.0' if seed % 2 else 'name = "beta-binomial"'
     path = network(model)
@@ -244,7 +244,7 @@ def test_so_few_agents_are_spared_what_nobody_survives(run, network):
         assert json.loads(out)["notes"] == [note]
 
 
-def test_weather_that_ends_early_says_so(run, network, monkeypatch):
+def test_faults_that_end_early_are_reported(run, network, monkeypatch):
     monkeypatch.setattr(fault_run, "_EVENTS_PER_HOP", 3)
     monkeypatch.setattr(fault_run, "_EVENTS_PER_HOP_AND_AGENT", 0)
     path = network()

@@ -64,7 +64,7 @@ def signals():
 
 
 @pytest.mark.usefixtures("signals")
-def test_a_trial_says_that_its_agents_are_stopped(unweave, tmp_path):
+def test_until_ready_says_that_the_agents_are_stopped(unweave, tmp_path):
     table, net = tmp_path / "v.csv", tmp_path / "net"
     table.write_text("id,x\n" + "".join(f"p{k},{k % 2}\n" for k in range(24)))
     made = unweave("init", net, "--agents", "2", "--graph", "path", "--data", table)

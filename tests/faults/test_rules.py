@@ -56,7 +56,7 @@ def rested(size: int, edges, **settings) -> Wire:
 # ------------------------------------------------------------------------- 0, 1: start, quarantine
 
 
-def test_genesis_is_gone() -> None:
+def test_the_genesis_agent_has_departed() -> None:
     """Rule 0: the first agent never starts; the others begin without it, at number 2 or later."""
     wire = Wire(3, COMPLETE, genesis=0, down=[0])
     wire.wait(60.0, until=lambda: any(s.token.last > NEVER for s in wire.disks))
@@ -105,7 +105,7 @@ def test_quarantine_does_nothing_but_greet() -> None:
     assert not wire.find(Ack, sender=other)
 
 
-def test_a_late_hello_of_an_earlier_life_does_not_hide_the_one_that_goes_on() -> None:
+def test_a_late_hello_of_an_earlier_incarnation_does_not_hide_the_present_one() -> None:
     wire = rested(3, COMPLETE)
     other = (wire.holder + 1) % 3
     wire.crash(other)
@@ -123,7 +123,7 @@ def test_a_late_hello_of_an_earlier_life_does_not_hide_the_one_that_goes_on() ->
     at_rest(wire, {holder: {3}})
 
 
-def test_late_words_of_a_dead_life_are_no_acknowledgement() -> None:
+def test_late_messages_of_an_earlier_incarnation_are_no_acknowledgement() -> None:
     """A neighbour acknowledged an erasure and lost its disk. Its Hello and its acknowledgement from
     before arrive after the Hello of its new life: they must not count for it."""
     wire = rested(3, COMPLETE)
@@ -377,7 +377,7 @@ def test_all_rows_erased_is_no_obstacle(conjugate: bool) -> None:
 # ------------------------------------------------------------------------- 6: audit, certificates
 
 
-def test_an_audit_that_fails_is_rebuilt_once_and_then_halts() -> None:
+def test_an_audit_that_fails_is_rebuilt_once_and_then_is_an_audit_failure() -> None:
     wire = rested(3, COMPLETE)
     liar = (wire.holder + 1) % 3
 
@@ -595,7 +595,7 @@ def test_the_same_token_goes_to_the_same_neighbour_again() -> None:
     assert wire.opened == ["genesis"]
 
 
-def test_patience_goes_elsewhere_in_a_new_epoch() -> None:
+def test_after_the_timeout_the_token_goes_elsewhere_in_a_new_epoch() -> None:
     """Rule 9: and the neighbour that got the old token after all is outranked."""
     wire = Wire(3, COMPLETE, genesis=0)
     wire.settle(until=lambda: bool(wire.find(Pass)))
@@ -608,7 +608,7 @@ def test_patience_goes_elsewhere_in_a_new_epoch() -> None:
     at_rest(wire)
 
 
-def test_without_an_alternative_patience_keeps_sending() -> None:
+def test_without_an_alternative_the_token_is_sent_again() -> None:
     wire = Wire(3, PATH, genesis=0)
     wire.settle(until=lambda: bool(wire.find(Pass)))
     wire.crash(1)
@@ -651,7 +651,7 @@ def test_a_lost_token_is_found_missing() -> None:
     at_rest(wire)
 
 
-def test_a_rest_does_not_silence_the_loss_of_its_holder() -> None:
+def test_a_parked_token_does_not_hide_the_loss_of_its_holder() -> None:
     """Rules 10 and 11: the holder was restored and does not know that the token rests with it."""
     wire = Wire(3, COMPLETE)
     wire.settle(until=lambda: wire.inside == {0, 1, 2} and len(wire.token.round.agents) == 2)
@@ -665,7 +665,7 @@ def test_a_rest_does_not_silence_the_loss_of_its_holder() -> None:
     at_rest(wire)
 
 
-def test_a_rest_does_not_silence_the_loss_of_a_holder_that_left() -> None:
+def test_a_parked_token_does_not_hide_the_loss_of_a_departed_holder() -> None:
     wire = rested(3, COMPLETE)
     holder = wire.holder
     wire.crash(holder)
@@ -730,7 +730,7 @@ def test_what_is_lost_is_repeated() -> None:
     assert wire.opened == ["genesis"]
 
 
-def test_a_restored_backup_drops_rows_that_were_put_away() -> None:
+def test_a_restored_backup_drops_rows_of_compacted_erasures() -> None:
     """Nobody has the owner's tombstone any longer; the chapter names the rows."""
     wire = rested(4, RING, compact_after=1)
     backup = wire.disks[1]
@@ -876,7 +876,7 @@ def test_when_somebody_has_left_passes_are_counted_anew() -> None:
     assert (after.passes, after.busy, after.round) == (0, True, NO_ROUND)
 
 
-def test_a_holder_that_was_woken_gives_signs_of_life() -> None:
+def test_a_holder_that_was_woken_sends_heartbeats() -> None:
     """Rule 10: its solver takes long, and nobody may think that the token is lost."""
     wire = rested(3, COMPLETE)
     holder = wire.holder

@@ -111,7 +111,7 @@ def test_every_kind_of_fault_is_there() -> None:
         assert happened.get(name, 1) > 0, name
 
 
-def test_the_storm_cuts_and_heals_links() -> None:
+def test_the_profile_partitions_cuts_and_heals_links() -> None:
     faults = RandomFaults(PROFILES["calm"], 4, seed=1)
     faults.cut(frozenset({0, 1}), until=10.0, one_way=False)
     assert not faults.flights(0, 2, 5.0)

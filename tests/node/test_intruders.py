@@ -131,7 +131,7 @@ def twin(identity):
     ],
     ids=["no certificate", "unknown", "a neighbour's name", "not a neighbour", "itself"],
 )
-def test_a_stranger_fails_in_the_handshake(who):
+def test_an_unknown_peer_fails_in_the_handshake(who):
     async def attack(scene):
         async with scene.channel(who(scene.network)) as channel:
             call = channel.stream_unary(METHOD)(iter([chunk(b"hello", 5)]), timeout=10)
@@ -186,7 +186,7 @@ def test_old_tls_needs_a_certificate_too():
     asyncio.run(Scene().attack(attack))
 
 
-def test_many_strangers_at_once():
+def test_many_unknown_peers_at_once():
     """They cannot fill the disk, and a neighbour is served meanwhile."""
 
     async def main():
@@ -209,7 +209,7 @@ def test_many_strangers_at_once():
     asyncio.run(main())
 
 
-def test_silent_strangers_do_not_take_all_descriptors():
+def test_silent_unknown_peers_do_not_take_all_descriptors():
     """Beyond a number they are hung up on at once; whoever is connected is served meanwhile."""
 
     async def main():
@@ -251,7 +251,7 @@ async def holding(scene, count, **place):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_a_restarted_neighbour_gets_in_while_strangers_hold_everything():
+def test_a_restarted_neighbour_connects_while_unknown_peers_hold_everything():
     async def main():
         scene = Scene(unknown_peers=5)
         attacked = scene.transport(ATTACKED, stream=scene.log)

@@ -173,7 +173,7 @@ asyncio.run(main())
 """
 
 
-def test_a_neighbour_restarts_while_strangers_hold_all_connections(tmp_path):
+def test_a_neighbour_restarts_while_unknown_peers_hold_all_connections(tmp_path):
     """It needs the answer of an agent whose every free connection is taken."""
     with Processes(tmp_path / "net", agents=2) as net:
         net.start()

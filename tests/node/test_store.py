@@ -343,7 +343,7 @@ def sealed(path: Path, secret: bytes = SECRET) -> State:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_rows_sealed_under_another_secret_are_refused(tmp_path, table):
+def test_rows_with_macs_under_another_secret_are_refused(tmp_path, table):
     """As by somebody who changes a row and computes all that he can without the agent's key."""
     path, forged = tmp_path / "a.db", tmp_path / "forged"
     sealed(path)
@@ -359,7 +359,7 @@ def test_rows_sealed_under_another_secret_are_refused(tmp_path, table):
     refused(path, CHANGED)
 
 
-def test_a_file_sealed_under_another_secret_is_refused(tmp_path):
+def test_a_file_with_macs_under_another_secret_is_refused(tmp_path):
     path = tmp_path / "a.db"
     sealed(path, b"another secret")
     refused(path, CHANGED, secret=SECRET)

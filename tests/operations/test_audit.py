@@ -62,11 +62,11 @@ def test_a_mismatch_while_the_audit_waits_is_an_error(tmp_path):
         with pytest.raises(UnweaveError, match=r"audit mismatch.*found at a2.*rebuilds") as caught:
             audited(net)
         assert caught.value.exit_code == 1
-    with pytest.raises(UnweaveError, match=r"found at a1\).*halted"):
+    with pytest.raises(UnweaveError, match=r"found at a1\).*has stopped"):
         audited(Net(tmp_path / "5", lambda name, asked: ["a2", "a1"] if asked > 2 else ["a2"]))
-    halted = Net(tmp_path / "6", lambda name, asked: ["a2", "a2"])
-    with pytest.raises(UnweaveError, match="network has halted"):
-        audited(halted)
+    stopped = Net(tmp_path / "6", lambda name, asked: ["a2", "a2"])
+    with pytest.raises(UnweaveError, match="network has stopped"):
+        audited(stopped)
 
 
 def test_a_mismatch_that_is_not_in_time_is_still_no_timeout(tmp_path):
@@ -163,7 +163,7 @@ def test_a_factor_that_is_not_that_of_the_data_is_learned_anew(tmp_path):
         assert net.log("a2").count("the stored factor is not what these data give") == 1
 
 
-def test_a_network_that_has_halted_serves_no_posterior(tmp_path):
+def test_after_an_audit_failure_there_is_no_posterior(tmp_path):
     """Two audits that did not add up. What the text advises then works: a new network, from data
     without what was forgotten."""
     with Processes(tmp_path / "net", agents=3, metrics=True) as net:
@@ -179,7 +179,7 @@ def test_a_network_that_has_halted_serves_no_posterior(tmp_path):
             if net.statuses()["a1"]["phase"] != "audit_failed":
                 true_sum(net)
         net.wait(
-            "to halt",
+            "to stop",
             lambda: [n for n, s in net.statuses().items() if s["phase"] != "audit_failed"],
         )
         shown = unweave("posterior", net.root, "--json")
@@ -208,7 +208,7 @@ def test_a_network_that_has_halted_serves_no_posterior(tmp_path):
         net.lose("a2")
         net.start()
         net.wait(
-            "to halt",
+            "to stop",
             lambda: [n for n in net.names if net.statuses(n)[n]["phase"] != "audit_failed"],
         )
         net.stop(*net.names)

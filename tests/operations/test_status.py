@@ -19,7 +19,7 @@ def seen(found, down=(), troubles=()):
     return Overview(found, list(down), ("a1", "a2", "a3"), dict(troubles))
 
 
-def test_nobody_waits_for_one_who_is_gone():
+def test_no_agent_waits_for_a_departed_one():
     found = {"a1": known(), "a2": known()}
     assert seen(found, ["a3"]).missing() == ""
     assert seen({**found, "a3": known(parked=None)}).missing() == ""

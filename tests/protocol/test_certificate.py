@@ -130,7 +130,7 @@ def test_records_and_then_the_whole_agent() -> None:
     ]
 
 
-def test_an_agent_that_is_gone() -> None:
+def test_a_departed_agent() -> None:
     bench, raw = gone_agent()
     found = account(bench, raw)
     gone = found.not_attested[0]
@@ -141,7 +141,7 @@ def test_an_agent_that_is_gone() -> None:
     assert len(found.attested) == 4
 
 
-def test_records_erased_by_an_agent_that_is_gone_later() -> None:
+def test_records_erased_by_an_agent_that_departs_later() -> None:
     bench = Bench("abcde")
     bench.erase("b", "records", [1])
     if bench.world.parked == 1:  # the holder must live to let the token go

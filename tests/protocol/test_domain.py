@@ -108,7 +108,7 @@ OPPOSED = [
 
 
 @pytest.mark.parametrize("shards", OPPOSED)
-def test_an_agent_that_is_gone_leaves_a_sum_that_is_no_posterior(shards):
+def test_a_departed_agent_leaves_a_sum_that_is_no_posterior(shards):
     network = Network(*shards)
     assert network.settled()
     assert network.model.family.margin(network.without(0)) < 0.0

@@ -71,7 +71,7 @@ def test_a_crash_before_the_certificate_was_kept_loses_nothing():
     assert asked.hex() in wire.files.get(owner, set())
 
 
-def test_nor_if_another_rest_is_known_when_the_agent_is_back():
+def test_nor_if_another_parked_token_is_known_when_the_agent_is_back():
     wire = rested(Kept)
     owner, asked = dies_before_keep(wire)
     wire.change_data((owner + 2) % 4)
@@ -187,7 +187,7 @@ def test_a_cavity_that_does_not_fit_stops_nothing(signs):
     assert wire.resting
 
 
-def test_a_generation_gets_around_though_its_request_was_put_away():
+def test_a_retrain_epoch_spreads_though_its_request_was_compacted():
     """Two neighbours are restored at once and carry a filed request out again, now retraining."""
     wire = Wire(6, [(k, (k + 1) % 6) for k in range(6)], conjugate=False, compact_after=1)
     wire.checker.after = lambda *args: None  # I5 cannot hold with two restored disks
@@ -214,7 +214,7 @@ def test_a_generation_gets_around_though_its_request_was_put_away():
     assert wire.resting, (len(wire.refused), wire.refused[-1])
 
 
-def test_a_rest_without_its_certificate_does_not_hide_the_one_with_it():
+def test_a_parked_token_without_its_certificate_does_not_hide_the_one_with_it():
     wire = rested()
     owner = next(k for k in wire.disks[wire.holder].neighbours)
     asked = wire.erase(owner, rows=[1])
@@ -240,7 +240,7 @@ class Counted(Wire):
         super()._commit(k, after, effects, live)
 
 
-def test_the_gone_are_told_nothing_but_that_they_left_and_seldom():
+def test_departed_agents_receive_the_votes_alone_and_seldom():
     wire = rested(Counted)
     wire.crash(2)
     wire.wait(15)
@@ -254,7 +254,7 @@ def test_the_gone_are_told_nothing_but_that_they_left_and_seldom():
     assert len(wire.sent) <= near * 60 / wire.terms.timeouts.loss
 
 
-def test_one_more_chapter_is_sent_alone():
+def test_one_more_compaction_is_sent_alone():
     wire = rested(Counted, compact_after=1)
     for row in range(12):
         wire.sent = []

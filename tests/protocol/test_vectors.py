@@ -79,7 +79,7 @@ def test_a_key_id_is_the_digest_of_the_public_key(key: dict[str, str]) -> None:
     assert key["keyid"] == hashlib.sha256(der).hexdigest()
 
 
-def test_a_chapter_is_read_as_the_page_says() -> None:
+def test_a_compaction_is_read_as_the_page_says() -> None:
     vector = json.loads((FOLDER / "compacted.json").read_text())
     raw = bytes.fromhex(vector["payload"])
     assert bytes.fromhex(vector["pae"]) == pae(vector["payloadType"], raw)

@@ -589,7 +589,7 @@ def test_a_tombstone_signed_by_another_agent() -> None:
     refuse(altered, "about agent b, but signed by agent a: only the owner")
 
 
-def test_a_record_of_another_type_is_not_a_tombstone() -> None:
+def test_a_statement_of_another_type_is_not_a_tombstone() -> None:
     altered = file()
     envelope = altered["tombstones"][0]
     envelope["payloadType"] = Vote.kind
@@ -617,7 +617,7 @@ def test_votes_about_somebody_else_or_by_the_target() -> None:
     refuse(altered, "agent e cannot vote about itself")
 
 
-def test_an_agent_that_is_gone_does_not_attest() -> None:
+def test_a_departed_agent_does_not_attest() -> None:
     altered = file()
     envelope = altered["attestation"]
     resign(envelope, body_of(envelope), bench()[0].identities)

@@ -46,7 +46,7 @@ def posterior(
     not conjugate is fitted in passes; until the last pass the posterior is marked "still fitting".
     A sum that holds data which any agent of DIR knows to be erased is never shown; a sum with a
     pending erasure is marked. If no agent runs, the command reads the stores and shows their time.
-    A network that halted after two failed audits has no posterior.
+    After an audit failure (two audit mismatches) there is no posterior.
 
     Examples:
 

@@ -256,10 +256,12 @@ def audit_failure(root: Path, before: Iterable[str], now: Iterable[str]) -> Unwe
         return None
     where = ", ".join(new or found)
     if len(found) >= 2:
-        result = "A second mismatch: the network has halted, and its posterior is not valid"
+        result = (
+            "A second mismatch, an audit failure: the network has stopped, and has no posterior"
+        )
         then = "make a new network (`unweave init`) without the forgotten records"
     else:
-        result = "The network rebuilds the token; a second mismatch halts it"
+        result = "The network rebuilds the token; a second mismatch stops it"
         then = f"repeat `unweave audit {quote(root)}`"
     return UnweaveError(
         f"audit mismatch: the sum of all factors is not the token (found at {where}). {result}. "

@@ -104,7 +104,7 @@ def _written(store: Path) -> str:
 
 def newest(found: Reports) -> dict[str, Any]:
     """Of the whole reports that no known tombstone forbids, that with the largest stamp; without
-    any, the report that is closest to whole. A halted network has none."""
+    any, the report that is closest to whole. After an audit failure there is none."""
     for report in found.values():
         if report["state"] == "audit_failed":
             return _plain(report)

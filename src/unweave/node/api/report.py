@@ -29,7 +29,6 @@ __all__ = [
     "NO_TOKEN",
     "erasure_report",
     "forgotten_report",
-    "halted",
     "posterior_report",
     "status_report",
 ]
@@ -144,7 +143,9 @@ def _notice(s: State) -> str | None:
     if s.tomb.departed:  # its token is old, and it gets no newer one
         return DEPARTED
     return (
-        halted(s.terms.name(one.author) for one in s.known.mismatches) if s.audit_failed else None
+        _audit_failure(s.terms.name(one.author) for one in s.known.mismatches)
+        if s.audit_failed
+        else None
     )
 
 
@@ -308,10 +309,10 @@ def erasure_report(node: AgentDriver, request: bytes) -> dict[str, Any]:
 DEPARTED = "was declared departed by a quorum: it takes part no more"
 
 
-def halted(found: Iterable[str]) -> str:
+def _audit_failure(found: Iterable[str]) -> str:
     """The report of a network with a failed audit, in place of a posterior."""
     return (
-        f"two audits did not add up (found at {', '.join(sorted(found))}): the network has halted "
+        f"two audits did not add up (found at {', '.join(sorted(found))}): the network has stopped "
         "and serves no posterior. Fix: `unweave audit` says what to examine; then make a new "
         "network with `unweave init`, from data without the forgotten records"
     )

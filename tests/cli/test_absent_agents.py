@@ -86,7 +86,7 @@ def test_who_is_out_has_no_influence(run):
     assert alone.json["no_answer"] == []
 
 
-def test_who_is_gone_is_not_down(run):
+def test_a_departed_agent_is_not_down(run):
     answers = {name: {"status": {"status": STATUS}} for name in ("a1", "a2", "a3", "a5")}
     done = run("status", answers)
     assert done.code == 0

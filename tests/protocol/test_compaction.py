@@ -26,7 +26,7 @@ def rested(**settings) -> Wire:
     return wire
 
 
-def test_the_evidence_goes_when_a_chapter_is_full():
+def test_the_evidence_goes_when_enough_erasures_are_compacted():
     wire = rested(compact_after=2)
     first = wire.erase(1, rows=[1])
     wire.settle()
@@ -49,7 +49,7 @@ def test_the_evidence_goes_when_a_chapter_is_full():
     assert wire.checker.certified >= {first, second, third}
 
 
-def test_many_agents_that_erase_little_put_it_away_all_the_same():
+def test_many_agents_that_erase_little_compact_it_all_the_same():
     """None of them ever has a chapter full of its own; the evidence stays short."""
     wire = rested(compact_after=3)
     for row in range(4):
@@ -66,7 +66,7 @@ def test_many_agents_that_erase_little_put_it_away_all_the_same():
         assert len(by_agent) == len(set(by_agent))  # at most one short chapter of each
 
 
-def test_a_short_chapter_is_taken_up_in_the_next():
+def test_a_short_compaction_is_included_in_the_next():
     wire = rested(compact_after=2)
     asked = {0: wire.erase(0, rows=[1]), 1: wire.erase(1, rows=[1])}
     wire.settle()
@@ -87,7 +87,7 @@ def test_a_short_chapter_is_taken_up_in_the_next():
     assert after.known.compacted == wire.disks[0].known.compacted
 
 
-def test_a_rest_without_open_erasures_needs_no_certificate():
+def test_a_parked_token_without_open_erasures_needs_no_certificate():
     wire = rested(compact_after=1)
     wire.erase(1, rows=[1])
     wire.settle()
@@ -98,7 +98,7 @@ def test_a_rest_without_open_erasures_needs_no_certificate():
     assert wire.token.tombs[1].compacted
 
 
-def test_who_did_not_get_the_certificate_gets_the_next_one():
+def test_an_agent_that_missed_the_certificate_gets_the_next_one():
     """Rest and certificate never reach the agent that asked: nothing is put away before they do,
     and the next certificate proves the erasure again."""
     wire = rested(compact_after=1)
@@ -126,7 +126,7 @@ def test_who_did_not_get_the_certificate_gets_the_next_one():
     assert all(s.known.tombs[1].compacted == {asked} for s in wire.disks)
 
 
-def test_a_lost_disk_learns_what_was_put_away():
+def test_an_agent_that_lost_its_disk_learns_the_compacted_erasures():
     wire = rested(compact_after=1)
     asked = wire.erase(1, rows=[2])
     wire.settle()
@@ -170,7 +170,7 @@ def heard(wire: Wire, to: int, gossip: Gossip) -> list[str]:
 NONE = Digests(b"", b"", b"", b"")
 
 
-def test_nobody_else_can_put_an_erasure_away():
+def test_only_the_owner_compacts_an_erasure():
     wire = rested(compact_after=256)
     asked = wire.erase(1, rows=[1])
     wire.settle()
@@ -184,7 +184,7 @@ def test_nobody_else_can_put_an_erasure_away():
     assert any("signed statement" in e.why for e in effects if isinstance(e, Refused))
 
 
-def test_a_chapter_speaks_for_its_author_alone():
+def test_a_compaction_concerns_its_author_alone():
     wire = rested()
     request = request_id(2, b"r" * 12)
     record = tombstone(wire, 2, request)
@@ -216,7 +216,7 @@ def test_a_chapter_speaks_for_its_author_alone():
         lambda raw: raw[:49] + b"\xff\xff\xff\xff" + raw[53:],
     ],
 )
-def test_what_is_no_chapter_is_not_let_in(spoil):
+def test_a_malformed_compaction_is_refused(spoil):
     wire = rested()
     rows = [row_key(1).hex(), row_key(2).hex()]
     record = tombstone(wire, 2, request_id(2, b"r" * 12), rows=rows)

@@ -283,7 +283,7 @@ def _day(net: Path, a1: Path, tmp_path: Path) -> None:
     assert unweave("status", net, "--json").json["agents"]["a1"]["erased"] == ["a2"]
 
 
-def test_gone_for_good(tmp_path):
+def test_a_departed_agent_is_forgotten_by_votes(tmp_path):
     timeouts = {"welcome": 1.0, "resend": 0.5, "ack": 3.0, "alive": 1.0, "loss": 5.0}
     with Processes(tmp_path / "net", 5, timeouts=timeouts, metrics=True) as net:
         for name, more in (("a2", "auto_vote = true"), ("a1", 'log = "json"')):

@@ -59,7 +59,7 @@ def run(world: World) -> None:
         world.step()
 
 
-def test_a_quiet_day():
+def test_the_lines_of_a_run_without_faults():
     diary = Diary()
     world, _ = world_of(diary, RandomFaults(NO_FAULTS, 4, 1))
     for k in range(4):
@@ -93,7 +93,7 @@ def test_a_quiet_day():
     assert not diary.of(1, "replaced the factor: records were erased")
 
 
-def test_bad_weather_is_told():
+def test_the_lines_of_faults():
     told: Counter[str] = Counter()
     for seed in range(1, 5):
         diary = Diary()

@@ -96,7 +96,7 @@ def test_old_words_bring_nothing_back(chapter: int) -> None:
     assert_idle(wire)
 
 
-def test_a_restored_owner_puts_away_again() -> None:
+def test_a_restored_owner_compacts_again() -> None:
     """A chapter is written and reaches one neighbour; then its author has the disk from before, and
     the other neighbour, which does not know the chapter, is the first to answer."""
     wire = rested(compact_after=1)
@@ -138,7 +138,7 @@ def test_a_restored_owner_puts_away_again() -> None:
     assert_idle(wire)
 
 
-def test_an_agent_that_put_itself_away_stays_erased() -> None:
+def test_an_agent_that_compacted_its_own_erasure_stays_erased() -> None:
     """Its own backup brings everything back, and a neighbour has lost its disk."""
     wire = rested(compact_after=1)
     backup = wire.disks[1]
@@ -163,7 +163,7 @@ def test_an_agent_that_put_itself_away_stays_erased() -> None:
     assert_idle(wire)
 
 
-def test_a_retraining_that_was_put_away_still_voids_old_factors() -> None:
+def test_a_compacted_retraining_still_voids_old_factors() -> None:
     """The generation stays with the chapter: an old disk starts from zero."""
     wire = rested(compact_after=1, conjugate=False)
     backup = wire.disks[2]
@@ -208,7 +208,7 @@ def test_requests_of_an_agent_that_left_do_not_hold_up_the_others() -> None:
 # ------------------------------------------------------------------------------------ who knows it
 
 
-def test_what_was_left_out_for_one_life_is_not_acknowledged_by_the_next() -> None:
+def test_what_was_left_out_for_one_incarnation_is_not_acknowledged_by_the_next() -> None:
     """A neighbour knew the erasure, so news for it come without; it loses its disk before they
     arrive, and is back in the network by the word of one that knows nothing yet."""
     wire = rested(genesis=2)
@@ -264,7 +264,7 @@ def two_rests() -> tuple[Wire, ParkNotice, ParkNotice]:
     return wire, first, wire.disks[0].token.parked
 
 
-def test_a_rest_is_believed_with_its_own_certificate(two_rests) -> None:
+def test_a_parked_token_is_accepted_with_its_own_certificate(two_rests) -> None:
     wire, first, second = two_rests
     for rest in (first, second):
         check_parked(arriving(rest), None, wire.terms, check(wire))
@@ -306,7 +306,7 @@ def test_a_known_certificate_is_not_read_again(two_rests) -> None:
     check_parked(arriving(old), wire.disks[0], wire.terms, never)
 
 
-def test_rows_that_were_put_away_are_never_solved_for_again() -> None:
+def test_rows_of_compacted_erasures_are_never_solved_for_again() -> None:
     """A lost disk has the data, and not the list of what was dropped: the chapters have it."""
     wire = rested(compact_after=1)
     wire.erase(1, rows=[2])
