@@ -102,4 +102,5 @@ def _usage(error: Any) -> UnweaveError:
         raise SystemExit(error.exit_code)
     command = error.ctx.info_name + " " if error.ctx is not None and error.ctx.parent else ""
     how = f"see `{program()} {command}--help`"
-    return UsageError(f"{error.format_message().rstrip('.')}. Fix: {how}")
+    problem = error.format_message()
+    return UsageError(f"{problem}{'' if problem.endswith(('.', '?')) else '.'} Fix: {how}")

@@ -34,6 +34,7 @@ from unweave.json_form import as_json, error_report
 from unweave.text import quote, visible
 
 __all__ = [
+    "Edges",
     "Folder",
     "Json",
     "check_timeout",
@@ -57,6 +58,16 @@ __all__ = [
 # Options and arguments of several commands.
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A network's folder, or one agent's.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+Edges = Annotated[
+    Path | None,
+    typer.Option(
+        "--edges",
+        metavar="FILE",
+        help='A graph of your own, instead of --graph: one edge per line, "a,b" or "a b"; # starts '
+        "a comment. Files of networkx.write_edgelist will do.",
+    ),
+]
 
 # A pipe has no width, and a table that is folded at 80 columns is hard to search.
 _PIPE = 160

@@ -13,6 +13,7 @@ import typer
 from unweave.address import Address
 from unweave.bounded import load_json
 from unweave.cli.common import (
+    Edges,
     Json,
     command,
     complete_model,
@@ -55,15 +56,7 @@ def init(
             show_default="ring",
         ),
     ] = None,
-    edges: Annotated[
-        Path | None,
-        typer.Option(
-            "--edges",
-            metavar="FILE",
-            help='A graph of your own, instead of --graph: one edge per line, "a,b" or "a b"; '
-            "files of networkx.write_edgelist will do.",
-        ),
-    ] = None,
+    edges: Edges = None,
     model: Annotated[
         str,
         typer.Option(

@@ -69,7 +69,7 @@ def models(
     if json:
         emit_json(entry)
         return
-    say(entry["summary"] + "\n")
+    say(*entry["summary"].split("\n"), "")
     for title, kind in (("columns of a record", "columns"), ("settings", "settings")):
         table = Table(title, "expects", *(("default",) if kind == "settings" else ()))
         for row in entry[kind]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from unweave.cli.common import Json, console, emit_json, errors
+from unweave.cli.common import Edges, Json, console, emit_json, errors
 from unweave.errors import ConfigError
+from unweave.text import count
 
 if TYPE_CHECKING:
     from unweave.graph import Topology
@@ -37,15 +38,7 @@ def plan(
         int | None,
         typer.Option("--agents", "-k", metavar="K", help="Number of agents, named a1 … aK."),
     ] = None,
-    edges: Annotated[
-        Path | None,
-        typer.Option(
-            "--edges",
-            metavar="FILE",
-            help='A graph of your own, instead of --graph: one edge per line, "a,b" or "a b"; '
-            "# starts a comment. Files of networkx.write_edgelist will do.",
-        ),
-    ] = None,
+    edges: Edges = None,
     agent: Annotated[
         str | None,
         typer.Option("--agent", metavar="NAME", help="The agent to forget; default: the last."),
@@ -167,7 +160,9 @@ def _entry(one: Forecast) -> dict[str, Any]:
 
 
 def _table(report: dict[str, Any]) -> Any:
-    table = Table(title=f"{report['graph']}, {report['agents']} agents: expected iterations")
+    table = Table(
+        title=f"{report['graph']}, {count(report['agents'], 'agent')}: expected iterations"
+    )
     table.add_column("schedule")
     table.add_column("learn from all", justify="right")
     table.add_column(f"reach {report['agent']}", justify="right")

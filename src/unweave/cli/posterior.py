@@ -23,7 +23,7 @@ from unweave.errors import UnweaveError
 from unweave.text import count
 
 if TYPE_CHECKING:
-    from unweave.operations.cluster import Cluster
+    pass
 
 __all__ = ["posterior"]
 
@@ -58,6 +58,7 @@ def posterior(
     """
     from unweave.node.api.report import NO_TOKEN
     from unweave.operations.cluster import LOOK, TimedOut, open_cluster, wait_until
+    from unweave.operations.diagnose import why_no_token
     from unweave.operations.reading import WHOLE, ask_posteriors, newest, read_posteriors
     from unweave.operations.status import staying_out
 
@@ -85,7 +86,7 @@ def posterior(
         if stopped and not found:
             agents.any()  # raises, with the command to start them
         if found and all(report.get("why") == NO_TOKEN for report in found.values()):
-            reason = _why_no_token(agents)
+            reason = why_no_token(agents)
             found = {name: report | reason for name, report in found.items()}
         lacking = any(report["state"] == "incomplete" for report in found.values())
         out = staying_out(agents.statuses()) if lacking and not stopped else []
@@ -124,29 +125,6 @@ def _behind(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]
     return lines + [
         f"{', '.join(names)}: another sum, {digest[:12]}" for digest, names in others.items()
     ]
-
-
-def _why_no_token(agents: Cluster) -> dict[str, Any]:
-    """The missing agents, if no agent has had the token: the genesis agent opens the first one."""
-    terms = agents.manifest.terms()
-    first = terms.name(terms.genesis)
-    if first in agents.down:
-        fix = f"start it with `unweave agent {quote(agents.folders[first])}`"
-        why = f"{first}, which opens the first token, does not run: {fix}"
-        return {"why": f"no token yet: {why}", "missing": [first]}
-    statuses = agents.statuses()
-    unheard = {
-        name
-        for status in statuses.values()
-        for name, other in status.get("others", {}).items()
-        if other["neighbour"] and other["heard_seconds_ago"] is None and name not in statuses
-    }
-    why = f"{first} opens the first one"
-    if first not in agents.folders:
-        why += " (on another machine: ask its operator whether it runs)"
-    if unheard:
-        why += f"; not heard yet: {', '.join(sorted(unheard))}"
-    return {"why": f"no token yet: {why}", "missing": sorted(unheard)}
 
 
 def _known(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from unweave.cli.common import Json, console, emit_json, errors, quote, say
-from unweave.errors import ConfigError, SolverError, UnweaveError
+from unweave.errors import ConfigError, SolverError
 from unweave.text import count
 
 if TYPE_CHECKING:
@@ -111,13 +111,14 @@ def shards_of(
     """Every agent's data; their source: "manifest" (the files that it names), "agents" (the folders
     below `folder`), or "synthetic" and why; and the forgotten data that are left out, if known:
     whole agents, and the number of single records."""
+    from unweave.operations.reading import read_shards
     from unweave.simulator.run import draw_shards, read_csv
 
     paths = {name: manifest.data_path(name) for name in manifest.topology.agents}
     if not any(paths.values()):
         why = "the manifest names no data"
         if folder is not None and (folder / "agents").is_dir():
-            found, forgotten, why = _private(manifest, folder)
+            found, forgotten, why = read_shards(manifest, folder)
             if found:
                 return found, "agents", forgotten
         return draw_shards(model, manifest.topology.agents, seed), f"synthetic: {why}", None
@@ -130,39 +131,6 @@ def shards_of(
             )
         shards.append(model.shard(read_csv(path, model.columns), name))
     return shards, "manifest", None
-
-
-def _private(manifest: Manifest, folder: Path) -> tuple[list[Shard], dict[str, Any], str]:
-    """The records in the agents' folders, without those that the network has forgotten; or why
-    they cannot be used."""
-    from unweave.node.agent import open_data, open_identity
-    from unweave.node.config import AgentFolder
-    from unweave.operations.cluster import LOOK, open_cluster
-    from unweave.operations.reading import ask_forgotten
-
-    shards: list[Shard] = []
-    records = 0
-    try:
-        with open_cluster(folder, LOOK) as agents:
-            homes = agents.folders
-            for name in manifest.topology.agents:
-                if name not in homes:
-                    return [], {}, f"the folder of {name} is not in {folder / 'agents'}"
-            found = ask_forgotten(agents)
-        out = {name for one in found.values() for name in one["out"]}
-        out |= {name for name, one in found.items() if one["erased"]}
-        for name in manifest.topology.agents:
-            agent = AgentFolder.read(homes[name])
-            data = open_data(agent, open_identity(agent))
-            if name in out:
-                shards.append(data.empty())
-                continue
-            dropped = frozenset(bytes.fromhex(row) for row in found[name]["records"])
-            shards.append(data.shard(dropped))
-            records += len(dropped)
-    except UnweaveError as error:
-        return [], {}, str(error)
-    return shards, {"agents": sorted(out), "records": records}, ""
 
 
 _DATA = {

@@ -2,6 +2,7 @@
 
 `stall_report` asks all agents of DIR and names those that the network waits for. `cut_apart` finds
 out whether the remaining agents are still connected without the departed and the stopped ones.
+`why_no_token` names the agents that are missing before the first token.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from unweave.operations.cluster import Cluster
 from unweave.operations.status import departed_agents
 from unweave.text import listed, quote
 
-__all__ = ["cut_apart", "parts_without", "stall_report"]
+__all__ = ["cut_apart", "parts_without", "stall_report", "why_no_token"]
 
 
 def parts_without(topology: Topology, out: Set[str]) -> list[list[str]]:
@@ -57,6 +58,29 @@ def cut_apart(
         f"{text}start {one}{listed(chosen)} again ({how}), or make a new network of the remaining "
         "agents (`unweave init`)"
     )
+
+
+def why_no_token(agents: Cluster) -> dict[str, Any]:
+    """The missing agents, if no agent has had the token: the genesis agent opens the first one."""
+    terms = agents.manifest.terms()
+    first = terms.name(terms.genesis)
+    if first in agents.down:
+        fix = f"start it with `unweave agent {quote(agents.folders[first])}`"
+        why = f"{first}, which opens the first token, does not run: {fix}"
+        return {"why": f"no token yet: {why}", "missing": [first]}
+    statuses = agents.statuses()
+    unheard = {
+        name
+        for status in statuses.values()
+        for name, other in status.get("others", {}).items()
+        if other["neighbour"] and other["heard_seconds_ago"] is None and name not in statuses
+    }
+    why = f"{first} opens the first one"
+    if first not in agents.folders:
+        why += " (on another machine: ask its operator whether it runs)"
+    if unheard:
+        why += f"; not heard yet: {', '.join(sorted(unheard))}"
+    return {"why": f"no token yet: {why}", "missing": sorted(unheard)}
 
 
 _LAST = 1.5  # seconds: timeout of the report's own requests, after the caller's timeout

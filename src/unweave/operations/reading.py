@@ -4,6 +4,8 @@
 A sum is valid only if no agent that was asked knows a tombstone that forbids it. An agent that was
 down does not know the latest erasures: its sum may have the largest stamp and still hold erased
 data.
+
+`read_shards` reads the records of all agents of DIR, for a run in memory.
 """
 
 from __future__ import annotations
@@ -14,19 +16,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unweave.errors import StoreError
-from unweave.models import Model
-from unweave.node.agent import open_identity
+from unweave.errors import StoreError, UnweaveError
+from unweave.manifest import Manifest
+from unweave.models import Model, Shard
+from unweave.node.agent import open_data, open_identity
 from unweave.node.api.client import AgentDown
 from unweave.node.api.report import forgotten_report, posterior_report
 from unweave.node.config import AgentFolder
 from unweave.node.storage.sqlite import look_into_store
-from unweave.operations.cluster import Cluster
+from unweave.operations.cluster import LOOK, Cluster, open_cluster
 from unweave.protocol.state import State
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import Tomb, Tombs, dead
 
-__all__ = ["ask_forgotten", "ask_posteriors", "newest", "read_posteriors"]
+__all__ = ["ask_forgotten", "ask_posteriors", "newest", "read_posteriors", "read_shards"]
 
 
 Reports = Mapping[str, Mapping[str, Any]]  # by agent
@@ -195,3 +198,31 @@ def ask_forgotten(agents: Cluster) -> dict[str, dict[str, Any]]:
             state = _look(agents, home)
             found[name] = forgotten_report(State(home.terms, home.me) if state is None else state)
     return found
+
+
+def read_shards(manifest: Manifest, folder: Path) -> tuple[list[Shard], dict[str, Any], str]:
+    """The records in the agents' folders, without those that the network has forgotten; a count of
+    the forgotten data; or why the records cannot be used."""
+    shards: list[Shard] = []
+    records = 0
+    try:
+        with open_cluster(folder, LOOK) as agents:
+            homes = agents.folders
+            for name in manifest.topology.agents:
+                if name not in homes:
+                    return [], {}, f"the folder of {name} is not in {folder / 'agents'}"
+            found = ask_forgotten(agents)
+        out = {name for one in found.values() for name in one["out"]}
+        out |= {name for name, one in found.items() if one["erased"]}
+        for name in manifest.topology.agents:
+            agent = AgentFolder.read(homes[name])
+            data = open_data(agent, open_identity(agent))
+            if name in out:
+                shards.append(data.empty())
+                continue
+            dropped = frozenset(bytes.fromhex(row) for row in found[name]["records"])
+            shards.append(data.shard(dropped))
+            records += len(dropped)
+    except UnweaveError as error:
+        return [], {}, str(error)
+    return shards, {"agents": sorted(out), "records": records}, ""
