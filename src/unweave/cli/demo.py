@@ -92,10 +92,12 @@ def demo(
 
 
 def _account(scenario: Scenario, run: NetworkRun) -> list[Any]:
+    from unweave.demo.report import posterior_rows
+
     hospitals = Table(title="Five hospitals, 569 patients, no pooling")
     for column in ("hospital", "patients", "malignant", "influence (KL)"):
         hospitals.add_column(column, justify="left" if column == "hospital" else "right")
-    share, regression = scenario.stages
+    share, _ = scenario.stages
     for name, n in scenario.patients.items():
         hospitals.add_row(
             name, str(n), f"{scenario.malignant[name] / n:.0%}", f"{share.influence[name]:.3f}"
@@ -104,18 +106,12 @@ def _account(scenario: Scenario, run: NetworkRun) -> list[Any]:
     table = Table(title="Posteriors (mean ± sd)")
     for column in ("", "learned from all", "after forgetting", "never had it"):
         table.add_column(column, justify="left" if not column else "right")
-    for stage, labels in (
-        (share, ["share of malignant"]),
-        (regression, list(regression.before.model.quantities)),
-    ):
-        columns = (stage.before, stage.after, stage.never)
-        for j, label in enumerate(labels):
-            marginals = [q.distribution.marginals[j] for q in columns]
-            table.add_row(
-                label.replace("_", " "),
-                *(f"{float(m.mean()):.4f} ± {float(m.sd()):.4f}" for m in marginals),
-            )
-        table.add_row("digest", *(q.digest[:12] for q in columns), style="dim")
+    for stage in scenario.stages:
+        *rows, digests = posterior_rows(stage)
+        for label, *cells in rows:
+            name = "share of malignant" if stage is share else label.replace("_", " ")
+            table.add_row(name, *cells)
+        table.add_row(*digests, style="dim")
         table.add_section()
     iterations = ", ".join(
         f"{stage.before.model.name} {' + '.join(str(e.iterations) for e in stage.erasures)}"

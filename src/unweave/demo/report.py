@@ -11,7 +11,7 @@ from unweave.models import Posterior
 from unweave.protocol.certificate.verify import Erased
 from unweave.text import count, in_markdown
 
-__all__ = ["as_dict", "as_markdown"]
+__all__ = ["as_dict", "as_markdown", "posterior_rows"]
 
 
 def as_dict(scenario: Scenario, run: NetworkRun) -> dict[str, Any]:
@@ -141,18 +141,7 @@ def _scope(erased: Erased) -> str:
 
 def _table(stage: Stage) -> list[str]:
     verdict = "equal, bit for bit" if stage.exact else "NOT equal"
-    columns = (stage.before, stage.after, stage.never)
-    labels = stage.before.model.quantities
-    rows = [
-        f"| {in_markdown(label)} | "
-        + " | ".join(
-            f"{float(m.mean()):.4f} ± {float(m.sd()):.4f}"
-            for m in (q.distribution.marginals[j] for q in columns)
-        )
-        + " |"
-        for j, label in enumerate(labels)
-    ]
-    digests = " | ".join(f"`{q.digest[:12]}`" for q in columns)
+    *rows, (_, *digests) = posterior_rows(stage)
     took = " and ".join(str(e.iterations) for e in stage.erasures)
     return [
         f"`{stage.before.model.name}`: the posteriors after forgetting and without the data are "
@@ -161,6 +150,20 @@ def _table(stage: Stage) -> list[str]:
         "",
         "| mean ± sd | learned from all | after forgetting | never had it |",
         "|---|---:|---:|---:|",
-        *rows,
-        f"| digest | {digests} |",
+        *(f"| {in_markdown(label)} | {' | '.join(cells)} |" for label, *cells in rows),
+        f"| digest | {' | '.join(f'`{digest}`' for digest in digests)} |",
+    ]
+
+
+def posterior_rows(stage: Stage) -> list[list[str]]:
+    """A table of the posteriors before, after and without the data: a label and three cells per
+    row; the last row has the digests."""
+    columns = (stage.before, stage.after, stage.never)
+    marginals = zip(*(q.distribution.marginals for q in columns), strict=True)
+    return [
+        *(
+            [label, *(f"{float(m.mean()):.4f} ± {float(m.sd()):.4f}" for m in three)]
+            for label, three in zip(stage.before.model.quantities, marginals, strict=True)
+        ),
+        ["digest", *(q.digest[:12] for q in columns)],
     ]
