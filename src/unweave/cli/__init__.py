@@ -86,7 +86,8 @@ def main() -> None:
         raise SystemExit(0) from None
     except OSError as error:
         place = "" if error.filename is None else f"{error.filename}: "
-        found = UnweaveError(f"{place}{error.strerror or error}")
+        fix = "Fix: check the path, its permissions and the disk's free space"
+        found = UnweaveError(f"{place}{error.strerror or error}. {fix}")
     fail(found, json=json)
     raise SystemExit(found.exit_code)
 

@@ -92,7 +92,10 @@ def posterior(
         out = staying_out(agents.statuses()) if lacking and not stopped else []
         frozen = [f"{name}: {why}" for name, why in agents.frozen().items()]
     if not found:
-        raise TimedOut("; ".join(frozen) or f"{', '.join(agents.down)} of {folder} did not answer")
+        raise TimedOut(
+            "; ".join(frozen)
+            or f"{', '.join(agents.down)} did not answer. Fix: see `unweave status {quote(folder)}`"
+        )
     best = newest(found)
     digests = {report.get("digest") for report in found.values() if report["state"] == "complete"}
     best = best | {"agreed": len(digests) == 1, "known_to": _known(found, best), "stopped": stopped}

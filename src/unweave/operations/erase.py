@@ -211,7 +211,7 @@ def audit_and_wait(
         last = answer["status"]
         check([last])
         if agent in last["departed"]:
-            raise UnweaveError(f"{agent}: {DEPARTED}")
+            raise UnweaveError(f"{agent}: {DEPARTED}. Fix: ask another agent's folder")
         fresh = last["parked_stamp"] is not None and (
             before is None or last["parked_stamp"] > before
         )

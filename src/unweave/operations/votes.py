@@ -87,7 +87,10 @@ def collect_votes(
         tell(f"{when}: asking again in {math.ceil(delay)} s")
         time.sleep(delay)
     if len(refused) == len(voters):
-        raise UnweaveError(f"no votes that {name} has departed: {describe_refusals(refused)}")
+        raise UnweaveError(
+            f"no votes that {name} has departed: {describe_refusals(refused)}. Fix: stop {name}, "
+            "or repeat the command when its neighbours no longer hear it"
+        )
     return VoteCount(request, next(voter for voter in voters if voter not in refused), refused)
 
 
