@@ -484,7 +484,7 @@ def test_names_that_are_numbers(unweave, tmp_path):
     assert set(done.json["agents"]) == {"1", "2", "3"}
     refused = unweave("init", tmp_path / "two", "--agents", "north,-south")
     assert refused.code == 2
-    assert "agent '-south': commands would take the name for an option" in refused.err
+    assert "agent '-south': commands would read it as an option" in refused.err
 
 
 def test_more_agents_than_folders_make_sense_for(unweave, tmp_path, monkeypatch):
