@@ -46,7 +46,7 @@ from tests.support.seeded import read_bug, seeded
 import unweave.node.storage.sqlite as store_module
 from unweave.errors import StoreError
 from unweave.node.storage.sqlite import SqliteStore
-from unweave.protocol.certificate.write import proved_by
+from unweave.protocol.certificate.unchecked import unchecked_requests
 from unweave.protocol.events import (
     DataChanged,
     EraseRequested,
@@ -326,7 +326,7 @@ class Scenario(World):
         if isinstance(effect, Send):
             self.sent.append((k, effect.message))
         elif isinstance(effect, KeepCertificate):
-            self.kept |= {(k, request) for request in proved_by(effect.certificate)}
+            self.kept |= {(k, request) for request in unchecked_requests(effect.certificate)}
         super()._perform(k, effect)
 
     def play(self) -> None:

@@ -6,7 +6,7 @@ import pytest
 from scipy.optimize import minimize
 
 from unweave.manifest import Manifest
-from unweave.protocol.certificate.write import closing_of
+from unweave.protocol.certificate.unchecked import unchecked_closing
 from unweave.protocol.events import EraseRequested, Solve, VoteCast
 from unweave.protocol.token import request_id
 from unweave.simulator.faults import RandomFaults
@@ -119,7 +119,7 @@ def test_a_departed_agent_leaves_a_sum_that_is_no_posterior(shards):
         network.tell(voter, VoteCast(0, request_id(0, REQUEST), clock))
     network.rest()
     assert network.settled(0)
-    closing = closing_of(network.checker.certificates[-1])
+    closing = unchecked_closing(network.checker.certificates[-1])
     assert [entry["kind"] for entry in closing["erasures"].values()] == ["refined"]
     assert closing["converged"]
     assert closing["estimate"]["kl_to_optimum"] < 1e-3
@@ -150,4 +150,4 @@ def test_one_who_is_left_alone_still_goes_on_until_it_is_done(shards):
         network.tell(1, ask)
         network.rest()
         assert network.settled(1)
-        assert closing_of(network.checker.certificates[-1])["converged"]
+        assert unchecked_closing(network.checker.certificates[-1])["converged"]

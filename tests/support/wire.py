@@ -21,7 +21,7 @@ from tests.support.tally import TIMEOUTS, Tally, row_key, tally_checker, tally_s
 from tests.support.tally import tally_terms as terms_of
 from unweave.graph import Topology
 from unweave.persistent import NOBODY, Bitmap
-from unweave.protocol.certificate.write import proved_by
+from unweave.protocol.certificate.unchecked import unchecked_requests
 from unweave.protocol.events import (
     Again,
     Appraise,
@@ -257,7 +257,7 @@ class Wire:
             elif isinstance(effect, Again):
                 self.local.append((k, Continue(self.now)))
             elif isinstance(effect, KeepCertificate):
-                kept = CertificateKept(proved_by(effect.certificate), self.now)
+                kept = CertificateKept(unchecked_requests(effect.certificate), self.now)
                 self.checker.certificate_kept(k, kept.requests)
                 self.local.append((k, kept))
             elif isinstance(effect, Refused):

@@ -37,7 +37,7 @@ from unweave.node.identity import Identity
 from unweave.node.log import Log
 from unweave.node.storage.sqlite import StoreThread
 from unweave.node.wire.channel import SecureChannel
-from unweave.protocol.certificate.write import proved_by
+from unweave.protocol.certificate.unchecked import unchecked_requests
 from unweave.protocol.events import (
     Again,
     CertificateKept,
@@ -364,7 +364,7 @@ class EffectRunner:
                 self._log.error("the certificate cannot be kept", why=str(error), again_in=pause)
                 await asyncio.sleep(pause)
                 pause = min(2.0 * pause, 60.0)
-        await self._step(CertificateKept(proved_by(certificate), time.monotonic()))
+        await self._step(CertificateKept(unchecked_requests(certificate), time.monotonic()))
 
 
 def answers(effects: list[Effect], asker: int) -> tuple[list[Message], list[Effect]]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from unweave.bounded import load_json, read_bytes
 from unweave.node.storage.atomic import write_atomic
 from unweave.protocol.certificate.format import MOST_BYTES
-from unweave.protocol.certificate.write import closing_of, tombstones_of
+from unweave.protocol.certificate.unchecked import unchecked_closing, unchecked_tombstones
 from unweave.protocol.ports import Store
 from unweave.protocol.requests import record_intent
 from unweave.protocol.state import State
@@ -54,7 +54,7 @@ class CertificateStore:
 
     def keep(self, certificate: bytes) -> Path:
         """Write the file, unless it exists. OSError if the disk refuses."""
-        closing = closing_of(certificate)
+        closing = unchecked_closing(certificate)
         epoch, _, _, hop, _ = closing["stamp"]
         name = hashlib.sha256(certificate).hexdigest()[:8]  # stamps repeat after a restore
         path = self._folder / f"certificate-{epoch}-{hop}-{name}.json"
@@ -71,7 +71,7 @@ class CertificateStore:
             self._index = {}
             for path in certificate_files(self._folder):
                 try:
-                    erasures = closing_of(read_bytes(path, MOST_BYTES))["erasures"]
+                    erasures = unchecked_closing(read_bytes(path, MOST_BYTES))["erasures"]
                 except (OSError, ValueError, KeyError, TypeError):
                     continue  # not a certificate of unweave: `unweave verify` says why
                 self._index |= dict.fromkeys(erasures, path)
@@ -132,7 +132,7 @@ def unremembered(folder: Path, s: State, mine: Mine) -> Iterator[Remembered]:
 
 
 def _removals(path: Path, s: State, mine: Mine) -> Iterator[Remembered]:
-    for payload, signatures in tombstones_of(read_bytes(path, MOST_BYTES)):
+    for payload, signatures in unchecked_tombstones(read_bytes(path, MOST_BYTES)):
         body = load_json(payload)
         request = bytes.fromhex(body["request"])
         if body["network_id"] != s.terms.network_id.hex() or body["agent"] != s.me:

@@ -22,8 +22,8 @@ from unweave.operations.cluster import LOOK, Cluster, TimedOut, wait_until
 from unweave.operations.diagnose import cut_apart, stall_report
 from unweave.operations.status import departed_agents
 from unweave.operations.votes import collect_votes, describe_refusals
+from unweave.protocol.certificate.unchecked import unchecked_tombstones
 from unweave.protocol.certificate.verify import Erased, verify
-from unweave.protocol.certificate.write import tombstones_of
 from unweave.text import count, listed, quote
 
 __all__ = ["audit_and_wait", "audit_failure", "erase_and_wait", "erased_keys", "mismatches"]
@@ -273,6 +273,6 @@ def erased_keys(certificate: bytes, owner: Identity, keys: Iterable[str]) -> lis
     """Those of `keys` whose records this verified certificate erases one by one. A tombstone names
     records by commitments, which only the owner can compute."""
     rows: set[str] = set()
-    for payload, _ in tombstones_of(certificate):
+    for payload, _ in unchecked_tombstones(certificate):
         rows.update(json.loads(payload)["rows"])
     return [key for key in keys if owner.commit(key).hex() in rows]

@@ -45,8 +45,9 @@ import numpy as np
 
 from unweave.errors import NotCertified
 from unweave.grid import Ints
+from unweave.protocol.certificate.unchecked import unchecked_closing
 from unweave.protocol.certificate.verify import verify
-from unweave.protocol.certificate.write import attestation, closing_of, sign_statement
+from unweave.protocol.certificate.write import attestation, sign_statement
 from unweave.protocol.events import Certified, Effect, Opened, Send, Work
 from unweave.protocol.messages import Hello, ParkNotice, Pass, Welcome
 from unweave.protocol.recovery import first_hash
@@ -331,7 +332,7 @@ class Checker:
         for k in token.inside:
             if not token.retrain_epoch <= self.factors[k, token.included[k]].retrain_epoch:
                 self._fail("I6", agent, f"{k}'s factor was fitted before the retraining")
-        predicate = closing_of(certificate)
+        predicate = unchecked_closing(certificate)
         for request, entry in predicate["erasures"].items():
             earned = "retrained" if bytes.fromhex(request) in token.retrain_epoch else "refined"
             if entry["kind"] != ("exact" if self.terms.conjugate else earned):

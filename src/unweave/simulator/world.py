@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from unweave.protocol.certificate.write import proved_by
+from unweave.protocol.certificate.unchecked import unchecked_requests
 from unweave.protocol.events import (
     Again,
     Appraise,
@@ -280,7 +280,7 @@ class World:
         elif isinstance(effect, Again):
             self._local(k, Continue(0.0), 0.0)
         elif isinstance(effect, KeepCertificate):
-            kept = CertificateKept(proved_by(effect.certificate), 0.0)
+            kept = CertificateKept(unchecked_requests(effect.certificate), 0.0)
             for observer in self.observers:
                 if isinstance(observer, CertificateKeeper):
                     observer.certificate_kept(k, kept.requests)

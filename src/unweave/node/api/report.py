@@ -19,7 +19,7 @@ from unweave.models import Model
 from unweave.node.config import SUPERVISOR
 from unweave.node.driver import AgentDriver
 from unweave.persistent import NOBODY
-from unweave.protocol.certificate.write import proved_by
+from unweave.protocol.certificate.unchecked import unchecked_requests
 from unweave.protocol.state import State
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import NOTHING, Token, dead, digest, missing
@@ -295,7 +295,9 @@ def erasure_report(node: AgentDriver, request: bytes) -> dict[str, Any]:
     parked = s.token.parked
     certificate = node.certificates.find(request)
     if certificate is None and parked is not None and parked.certificate:
-        certificate = parked.certificate if request in proved_by(parked.certificate) else None
+        certificate = (
+            parked.certificate if request in unchecked_requests(parked.certificate) else None
+        )
     if certificate is not None:
         return {"state": "certified", "certificate": load_json(certificate)}
     attested = NOBODY if parked is None or s.token.wake >= parked.stamp else parked.attested

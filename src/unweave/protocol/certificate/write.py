@@ -14,12 +14,11 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from operator import is_
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from unweave.bounded import load_json
 from unweave.protocol.certificate.format import (
     ATTESTATION,
     CLOSING,
@@ -56,12 +55,9 @@ __all__ = [
     "attestation",
     "certificate",
     "closing",
-    "closing_of",
     "evident",
-    "proved_by",
     "record_envelope",
     "sign_statement",
-    "tombstones_of",
 ]
 
 E = TypeVar("E", bound=Envelope)
@@ -127,25 +123,6 @@ def _attestation(terms: Terms, token: Token) -> bytes:
 def _ids_digest(ids: frozenset[bytes]) -> str:
     """The name of a set of requests: SHA-256 of their bytes in order."""
     return hashlib.sha256(b"".join(sorted(ids))).hexdigest()
-
-
-def closing_of(certificate: bytes) -> dict[str, Any]:
-    """What the closing agent of a certificate signed; nothing is checked here."""
-    payload = base64.b64decode(load_json(certificate)["closing"]["payload"])
-    predicate: dict[str, Any] = load_json(payload)["predicate"]
-    return predicate
-
-
-def tombstones_of(certificate: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
-    """The bytes of each tombstone in a certificate, and their signatures; nothing is checked."""
-    for envelope in load_json(certificate)["tombstones"]:
-        signatures = [base64.b64decode(one["sig"]) for one in envelope["signatures"]]
-        yield base64.b64decode(envelope["payload"]), signatures
-
-
-def proved_by(certificate: bytes) -> frozenset[bytes]:
-    """The requests that a certificate proves."""
-    return frozenset(bytes.fromhex(request) for request in closing_of(certificate)["erasures"])
 
 
 def sign_statement(statement: bytes, sign: Sign) -> bytes:
