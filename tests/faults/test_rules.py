@@ -16,7 +16,7 @@ from unweave.protocol.events import Continue, Done, Received, Solve, SolveResult
 from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
 from unweave.protocol.state import Hold, Idle, Out, Parked
 from unweave.protocol.terms import Timeouts
-from unweave.protocol.token import NEVER, NO_ROUND, Stamp, Tomb, request_id
+from unweave.protocol.token import NEVER, NO_ROUND, Stamp, Tomb, digest, request_id
 from unweave.protocol.visit import merge_tombs
 
 PATH = [(0, 1), (1, 2)]
@@ -323,6 +323,28 @@ def test_a_calm_network_says_converged() -> None:
     at_rest(wire, {0: {1}})
     assert b'"converged":true' in _closing(wire)
     assert b'"kind":"refined"' in _closing(wire)
+
+
+def test_who_has_not_solved_for_this_cavity_does_not_attest() -> None:
+    """Rule 6. On its way back to the root the token comes by a second time in the same pass, with
+    another cavity: the agent does not solve again, so it cannot say that its factor stays."""
+    wire = Wire(3, PATH, conjugate=False)
+    unsolved = set()  # agents that had the token with a cavity that they have not solved for
+
+    def look() -> bool:
+        for k, s in enumerate(wire.disks):
+            token = s.token.held
+            if token is None or k not in token.inside:
+                continue
+            cavity = token.eta - s.own.factor(token.included[k]).units
+            if s.own.solved_for != digest(cavity):
+                unsolved.add(k)
+                assert k not in token.round.agents, f"{k} attests without having solved"
+        return False
+
+    wire.settle(until=look)
+    assert unsolved >= {0, 1}  # 2 is the end of the way, and is visited once per pass
+    at_rest(wire)
 
 
 def test_a_network_without_one_agent_is_idle_until_it_comes() -> None:
