@@ -151,7 +151,7 @@ def test_general_code_makes_the_same_draws() -> None:
 def test_divergence_is_an_error_that_says_so(kernels: bool) -> None:
     settings = {"iterations": 200, "replicas": 3, "estimator": "reinforce", "rho": 1.0}
     settings |= {"schedule": "metropolis", "solve": "visit"}
-    with pytest.raises(SolverError, match=r"diverged and left the grid; use a smaller rho"):
+    with pytest.raises(SolverError, match=r"diverged and left the grid. Fix: a smaller rho"):
         simulate(
             BetaExponential(a=3, b=3), TIMES, NETWORKS["complete"], kernels=kernels, **settings
         )
@@ -367,7 +367,7 @@ def test_errors_say_what_to_do() -> None:
         simulate(BERNOULLI, COINS[:5], graph)
     with pytest.raises(ConfigError, match="no shard for a2, a3"):
         simulate(BERNOULLI, {"a1": COINS[0]}, graph)
-    with pytest.raises(DataError, match=r"expected \(7, 6, records, 1\)"):
+    with pytest.raises(DataError, match=r"give \(7, 6, records, 1\)"):
         simulate(BERNOULLI, PerReplica(np.zeros((4, 6, 20))), graph, replicas=7)
     with pytest.raises(ConfigError, match="'metropolis' or 'sweep'"):
         simulate(BERNOULLI, COINS, graph, "seek")

@@ -105,11 +105,11 @@ def test_unknown_names_and_settings_are_explained() -> None:
 @pytest.mark.parametrize(
     ("settings_", "message"),
     [
-        ({"alpha": 0}, "temperature must be above 0"),
-        ({"alpha": float("nan")}, "alpha = nan cannot be used. Fix: give a finite number"),
+        ({"alpha": 0}, "Fix: a temperature above 0"),
+        ({"alpha": float("nan")}, "alpha = nan.* Fix: give a finite number"),
         ({"reduction": "median"}, 'choose "sum" or "mean"'),
-        ({"bits": (1, 2, 3)}, "bits has 3 numbers; expected one, or one for each of a, b"),
-        ({"bits": 0, "a": 0.3}, "rounding the prior to the grid leaves the domain"),
+        ({"bits": (1, 2, 3)}, "bits has 3 numbers. Fix: give one, or one for each of a, b"),
+        ({"bits": 0, "a": 0.3}, "prior rounded to the grid is outside the domain"),
         ({"bits": 0, "a": 2.4}, r"would move the prior \(a from 2.4 to 2.*more bits"),
     ],
 )

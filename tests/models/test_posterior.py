@@ -55,7 +55,7 @@ def test_a_posterior_is_frozen_and_checked() -> None:
     assert posterior == model.posterior(model.eta0)
     with pytest.raises(DomainError, match="posterior of beta-bernoulli"):
         model.posterior(np.array([0, 5]))
-    with pytest.raises(ConfigError, match="needs 2 components"):
+    with pytest.raises(ConfigError, match="give 2 components"):
         model.posterior(np.array([1, 2, 3]))
 
 
@@ -93,7 +93,7 @@ def test_a_model_without_a_predictive_says_what_to_do() -> None:
             return LossModel.predictive(self, eta, *args, **kwargs)
 
     model = Silent()
-    with pytest.raises(ConfigError, match=r"no posterior predictive: .* posterior.sample"):
+    with pytest.raises(ConfigError, match=r"no posterior predictive. Fix: .* posterior.sample"):
         model.posterior(model.eta0).predict()
 
 

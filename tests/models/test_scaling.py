@@ -120,11 +120,11 @@ def test_what_is_not_stated_is_standard_in_scaled_units():
     [
         (lambda: NormalUnknown(scale={"y": 1}), "scale names 'y', which is no column"),
         (lambda: NormalUnknown(scale={"x": 0}), "from 1e-100 to 1e100"),
-        (lambda: NormalUnknown(scale=3), "expected numbers by name"),
+        (lambda: NormalUnknown(scale=3), "give numbers by name"),
         (lambda: NormalUnknown(center={"x": "a"}), r"center\[x\] = 'a'"),
         (lambda: GammaExponential(center={"x": 1}), "cannot have a center"),
         (lambda: LinearRegression(1, center={"y": 1}), "intercept = true"),
-        (lambda: LinearRegression(1, sd={"z": 1}), "sd names 'z'"),
+        (lambda: LinearRegression(1, sd={"z": 1}), "sd has no 'z'"),
         (lambda: BetaBernoulli(scale={"x": 1}), "unexpected keyword"),
     ],
 )

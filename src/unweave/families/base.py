@@ -70,7 +70,7 @@ class Family(ABC):
     def _at_least(self, least: int, what: str, given: int) -> int:
         """A size of this family, for its constructor."""
         if not is_whole(given) or given < least:
-            raise ConfigError(f"{self.name} needs at least {least} {what}, got {shown(given)}")
+            raise ConfigError(f"{self.name} of {shown(given)}. Fix: at least {least} {what}")
         return int(given)
 
     # The methods that a family implements
@@ -196,8 +196,8 @@ class Family(ABC):
         point = np.asarray(eta, dtype=np.float64)
         if point.ndim == 0 or point.shape[-1] != self.dim:
             raise DomainError(
-                f"{what}: {self.name} needs {self.dim} natural parameters "
-                f"{self._shown_names()}, got shape {point.shape}"
+                f"{what}: a natural parameter of {self.name} has shape {point.shape}. Fix: give "
+                f"{self.dim} numbers {self._shown_names()}"
             )
         finite = np.isfinite(point)
         if not finite.all():
@@ -205,19 +205,19 @@ class Family(ABC):
             name, where = self.component_names[place[-1]], _at(place[:-1])
             problem = f"{name} = {point[place]} is not finite"
             if stated:
-                raise DomainError(f"{what}{where}: {problem}; give finite numbers")
+                raise DomainError(f"{what}{where}: {problem}. Fix: give finite numbers")
             raise DomainError(
-                f"{what}{where} is outside the domain of {self.name}: {problem}; look for NaN or "
-                f"overflow in the data or the last step"
+                f"{what}{where} is outside the domain of {self.name}: {problem}. Fix: look for NaN "
+                "or overflow in the data or the last step"
             )
         inside = self.margin(point) > 0.0
         if not inside.all():
             index = tuple(int(i) for i in np.argwhere(~inside)[0])
             problem = self.violation(point[index])
             if stated:
-                raise DomainError(f"{what}{_at(index)}: {problem}")
+                raise DomainError(f"{what}{_at(index)}: {problem}. Fix: change the parameters")
             raise DomainError(
-                f"{what}{_at(index)} is outside the domain of {self.name}: {problem}; use a "
+                f"{what}{_at(index)} is outside the domain of {self.name}: {problem}. Fix: use a "
                 f"stronger prior, remove a smaller factor, or take a shorter step"
             )
         return point

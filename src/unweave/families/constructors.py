@@ -117,7 +117,7 @@ def _distribution(family: Family, **params: ArrayLike) -> Distribution:
         if isinstance(error, UnweaveError):
             raise
         shapes = ", ".join(f"{key} {value.shape}" for key, value in read.items())
-        raise ConfigError(f"{family.name}: shapes that do not fit together: {shapes}") from None
+        raise ConfigError(f"{family.name}: shapes {shapes}. Fix: shapes that broadcast") from None
 
 
 def _given(**params: ArrayLike | None) -> dict[str, ArrayLike]:

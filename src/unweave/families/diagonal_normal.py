@@ -49,7 +49,7 @@ class DiagonalNormalFamily(Family):
         if not (variance > 0.0).all():
             raise DomainError(
                 f"mu of {self.name}: the variance E[θ²] − E[θ]² = {float(np.min(variance)):.6g} "
-                f"must be above 0; these mean parameters belong to no distribution"
+                "must be above 0. Fix: mean parameters of a distribution"
             )
         return np.concatenate([m / variance, 1.0 / variance], axis=-1)
 
@@ -128,7 +128,8 @@ class DiagonalNormalFamily(Family):
         sd = self._columns(np.asarray(params["sd"], dtype=np.float64))
         if not (sd > 0.0).all():
             raise DomainError(
-                f"{self.name}(mean, sd): sd = {float(np.min(sd)):.6g} must be above 0"
+                f"{self.name}(mean, sd): sd = {float(np.min(sd)):.6g} must be above 0. Fix: change "
+                "it"
             )
         precision = 1.0 / sd**2
         pair = np.broadcast_arrays(m * precision, precision)

@@ -62,7 +62,7 @@ class DirichletFamily(Positive, Family):
         if not (slack > 0.0).all():
             raise DomainError(
                 f"mu of {self.name}: Σ exp(mu_i) = {float(np.max(1.0 - slack)):.6g} must be "
-                f"below 1 (Jensen); these are not means of log-probabilities"
+                "below 1 (Jensen). Fix: means of log-probabilities"
             )
 
         def value_and_slope(total: Floats) -> tuple[Floats, Floats]:

@@ -75,7 +75,7 @@ class Distribution:
         points, event = floats(theta, "log_prob: theta"), self.family.event_shape
         if event and points.shape[-len(event) :] != event:
             raise ConfigError(
-                f"log_prob: theta has shape {points.shape}: expected {event[0]} numbers, "
+                f"log_prob: theta has shape {points.shape}. Fix: give {event[0]} numbers, "
                 f"{self.family.name}'s theta, along the last axis"
             )
         return self.family.log_prob(self.eta, points)
@@ -87,7 +87,7 @@ class Distribution:
         """KL(self‖other)."""
         if other.family != self.family:
             raise ConfigError(
-                f"kl compares members of one family, got {self.family!r} and {other.family!r}"
+                f"kl of {self.family!r} and {other.family!r}. Fix: give members of one family"
             )
         return self.family.kl(self.eta, other.eta)
 

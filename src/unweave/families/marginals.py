@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unweave.arguments import shown
 from unweave.errors import ConfigError
 from unweave.lazy import special
 
@@ -68,7 +69,7 @@ class Marginal(ABC):
         level = np.asarray(p, dtype=np.float64)
         if not ((level >= 0.0) & (level <= 1.0)).all():
             raise ConfigError(
-                f"quantile of {self.name}: levels must lie between 0 and 1, got {p!r}"
+                f"quantile of {self.name}: p = {shown(p)}. Fix: levels between 0 and 1"
             )
         return self._quantile(level.reshape(level.shape + (1,) * len(self.batch_shape)))
 

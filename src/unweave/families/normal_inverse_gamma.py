@@ -106,7 +106,10 @@ class NormalInverseGammaFamily(Family):
     def natural(self, mu: Floats) -> Floats:
         first, second, t, log_variance = self._unjoin(mu)
         if not (t > 0.0).all():
-            raise DomainError("mu of NormalInverseGamma: E[1/σ²] must be above 0")
+            raise DomainError(
+                "mu of NormalInverseGamma: E[1/σ²] is not above 0. Fix: mean parameters of a "
+                "distribution"
+            )
         m = first / t[..., None]
         covariance = second - t[..., None, None] * m[..., :, None] * m[..., None, :]
         precision = inverse(cholesky(covariance, "mu of NormalInverseGamma: the covariance"))

@@ -132,7 +132,10 @@ class NormalInverseWishartFamily(Family):
         m = solve_vector(w, first)
         spread = square - (m * first).sum(-1)
         if not (spread > 0.0).all():
-            raise DomainError("mu of NormalInverseWishart: E[x̄ᵀΣ⁻¹x̄] is too small for E[Σ⁻¹x̄]")
+            raise DomainError(
+                "mu of NormalInverseWishart: E[x̄ᵀΣ⁻¹x̄] is too small for E[Σ⁻¹x̄]. Fix: mean "
+                "parameters of a distribution"
+            )
         df = inverse_degrees(log_volume + log_det(factor), self.d, "mu of NormalInverseWishart")
         return self._eta(m, self.d / spread, df[..., None, None] * inverse(factor), df)
 

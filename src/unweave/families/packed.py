@@ -99,7 +99,7 @@ def cholesky(matrix: Floats, what: str, fix: str = _SHRINK) -> Floats:
     except np.linalg.LinAlgError:
         least = float(np.min(smallest_eigenvalue(matrix)))
         raise DomainError(
-            f"{what} is not positive definite (smallest eigenvalue {least:.3g}): {fix}"
+            f"{what} is not positive definite (smallest eigenvalue {least:.3g}). Fix: {fix}"
         ) from None
 
 
@@ -193,10 +193,10 @@ def precision_matrix(params: Mapping[str, ArrayLike], inverted: str, d: int, wha
     """The precision [..., d, d] from params["precision"] or from its inverse, params[inverted]."""
     given = [name for name in (inverted, "precision") if params.get(name) is not None]
     if len(given) != 1:
-        raise ConfigError(f"{what}: give either {inverted} or precision, got {given or 'neither'}")
+        raise ConfigError(f"{what}: got {given or 'neither'}. Fix: give {inverted} or precision")
     name = given[0]
     matrix = square_matrix(params[name], d, f"{what}: {name}")
-    factor = cholesky(matrix, f"{what}: {name}", "all its eigenvalues must be above 0")
+    factor = cholesky(matrix, f"{what}: {name}", "eigenvalues above 0")
     return inverse(factor) if name == inverted else matrix
 
 
@@ -204,14 +204,14 @@ def square_matrix(value: ArrayLike, d: int, what: str) -> Floats:
     """A symmetric [..., d, d]; a number becomes that multiple of the identity."""
     matrix = np.asarray(value, dtype=np.float64)
     if not np.isfinite(matrix).all():
-        raise DomainError(f"{what} holds NaN or infinity: give finite numbers")
+        raise DomainError(f"{what} holds NaN or infinity. Fix: give finite numbers")
     if matrix.ndim == 0:
         return matrix * np.eye(d)
     if d == 1 and matrix.shape[-2:] != (1, 1):
         return matrix[..., None, None]
     if matrix.shape[-2:] != (d, d):
-        raise ConfigError(f"{what} must be a number or a {d}×{d} matrix, got shape {matrix.shape}")
+        raise ConfigError(f"{what} has shape {matrix.shape}. Fix: a number or a {d}×{d} matrix")
     scale = np.abs(matrix).max(axis=(-2, -1), keepdims=True)
     if not (np.abs(matrix - np.swapaxes(matrix, -1, -2)) <= 1e-8 * scale).all():
-        raise DomainError(f"{what} must be symmetric: M[i,j] and M[j,i] differ")
+        raise DomainError(f"{what}: M[i,j] and M[j,i] differ. Fix: a symmetric matrix")
     return symmetric(matrix)

@@ -222,8 +222,8 @@ def solve_positive(
         if done.all():
             return t
     raise DomainError(
-        f"{what}: no natural parameters have these mean parameters; they lie outside the range of "
-        f"the mean map or too close to its boundary for float64"
+        f"{what}: no natural parameters have these mean parameters, or they are too close to the "
+        "boundary for float64. Fix: mean parameters of a distribution"
     )
 
 
@@ -231,8 +231,8 @@ def inverse_log_minus_digamma(c: Floats, what: str) -> Floats:
     """Shape a with log a − ψ(a) = c > 0, by Newton in t = 1/a, where it is nearly linear."""
     if not (c > 0.0).all():
         raise DomainError(
-            f"{what}: log E[x] − E[log x] = {float(np.min(c)):.6g} must be above 0 (Jensen); "
-            f"these mean parameters belong to no distribution"
+            f"{what}: log E[x] − E[log x] = {float(np.min(c)):.6g} must be above 0 (Jensen). "
+            "Fix: mean parameters of a distribution"
         )
 
     def value_and_slope(t: Floats) -> tuple[Floats, Floats]:

@@ -47,7 +47,7 @@ def inverse_degrees(c: Floats, d: int, what: str) -> Floats:
     if not (c > 0.0).all():
         raise DomainError(
             f"{what}: E[log det Σ] + log det E[Σ⁻¹] = {float(np.min(c)):.6g} must be above 0 "
-            f"(Jensen); these mean parameters belong to no distribution"
+            "(Jensen). Fix: mean parameters of a distribution"
         )
     j = np.arange(d)
 

@@ -65,7 +65,7 @@ def complete(agents: int | Sequence[str]) -> Topology:
     if edges > _MOST_EDGES:
         raise GraphError(
             f"a complete graph of {len(names)} agents has {edges} edges, more than the "
-            f"{_MOST_EDGES} that fit: choose a sparse graph"
+            f"{_MOST_EDGES} that fit. Fix: choose a sparse graph"
         )
     return Topology(names, np.stack(np.triu_indices(len(names), k=1), axis=1))
 
@@ -84,7 +84,8 @@ def grid(agents: int | Sequence[str], columns: int | None = None) -> Topology:
     columns = whole_number(columns, "grid: columns")
     if columns < 1 or count % columns:
         raise GraphError(
-            f"a grid of {count} agents cannot have {columns} columns: choose a divisor of {count}"
+            f"a grid of {count} agents cannot have {columns} columns. Fix: choose a divisor of "
+            f"{count}"
         )
     cell = np.arange(count).reshape(-1, columns)
     across = np.stack([cell[:, :-1].ravel(), cell[:, 1:].ravel()], axis=1)
@@ -118,7 +119,7 @@ def by_name(
     Barabási–Albert m = 2 (k and m are smaller if K is too small).
     """
     if not isinstance(name, str):
-        raise GraphError(f"graph = {shown(name)}: expected one of {', '.join(NAMES)}")
+        raise GraphError(f"graph = {shown(name)}. Fix: give one of {', '.join(NAMES)}")
     plain = name.strip().lower().replace("_", "-").replace(" ", "-").replace("ő", "o")
     plain = plain.replace("é", "e").replace("á", "a").replace("–", "-")
     plain = _ALIASES.get(plain, plain)
@@ -126,7 +127,7 @@ def by_name(
     for option, value in (("p", p), ("k", k), ("m", m)):
         if value is not None and plain in NAMES and option not in used:
             raise GraphError(
-                f"the graph {plain!r} has no setting {option}: remove {option}={value}"
+                f"the graph {plain!r} has no setting {option}. Fix: remove {option}={value}"
             )
     if plain in _FIXED:
         return _FIXED[plain](agents)
@@ -140,6 +141,6 @@ def by_name(
         return barabasi_albert(agents, max(1, min(2, count - 1)) if m is None else m, seed)
     near = get_close_matches(plain, NAMES, n=1)
     raise GraphError(
-        f"no graph is called {name!r}{f'; did you mean {near[0]!r}?' if near else ''} "
-        f"(graphs: {', '.join(NAMES)}; or give an edge list)"
+        f"no graph is called {name!r}. Fix: {f'did you mean {near[0]!r}? ' if near else ''}choose "
+        f"from {', '.join(NAMES)}, or give an edge list"
     )

@@ -100,7 +100,7 @@ def cover_exact(topology: Topology) -> float:
     """
     K = len(topology)
     if K > 20:
-        raise GraphError(f"exact cover times need 2^{K} subsets: simulate beyond 20 agents")
+        raise GraphError(f"exact cover times need 2^{K} subsets. Fix: simulate beyond 20 agents")
     P = transition_matrix(topology)
     subsets = np.arange(1 << K)
     member = (subsets[:, None] >> np.arange(K)) & 1 == 1
@@ -128,7 +128,7 @@ def cover_monte_carlo(
     cost does not grow for agents that nearly always keep the token.
     """
     if replicas < 2:
-        raise GraphError(f"replicas = {replicas}: a confidence interval needs at least 2")
+        raise GraphError(f"replicas = {replicas}. Fix: at least 2 for a confidence interval")
     K = len(topology)
     if K == 1:
         return Expected.of_samples(np.ones(replicas))
@@ -180,7 +180,7 @@ def _cover_batch(
         if max_moves is not None and made > max_moves and active.size:
             raise GraphError(
                 f"{active.size} of {replicas} simulated walks had not scheduled all {K} agents "
-                f"after {made} moves: the random walk is too slow on this graph; sweep visits all "
-                f"in {2 * (K - 1)} hops"
+                f"after {made} moves. Fix: the schedule sweep, which visits all in "
+                f"{2 * (K - 1)} hops"
             )
     return result

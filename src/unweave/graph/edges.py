@@ -34,13 +34,13 @@ def from_edges(
         where = f"{source}: "
     else:
         if not isinstance(source, Iterable):
-            raise GraphError(f"edges = {shown(source)}: expected pairs of agents, or a file")
+            raise GraphError(f"edges = {shown(source)}. Fix: give pairs of agents, or a file")
         pairs = [_pair(edge) for edge in source]
         where = ""
     if agents is None:
         names = tuple(sorted({name for pair in pairs for name in pair}, key=_natural))
         if not names:
-            raise GraphError(f"{where}there is no edge: give at least one pair of agents")
+            raise GraphError(f"{where}there is no edge. Fix: give at least one pair of agents")
     else:
         names = agent_names(agents)
     try:
@@ -52,7 +52,7 @@ def from_edges(
 def _pair(edge: object) -> tuple[str, str]:
     if isinstance(edge, (tuple, list)) and len(edge) == 2:
         return str(edge[0]), str(edge[1])
-    raise GraphError(f"edge {edge!r} is not a pair of agents")
+    raise GraphError(f"edge {edge!r} is not a pair. Fix: give two agents")
 
 
 def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
@@ -65,9 +65,13 @@ def _read(file: Path) -> list[tuple[str, str]]:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise GraphError(f"{file}: cannot read the edge list: {error.strerror}") from None
+        raise GraphError(
+            f"{file}: cannot read the edge list ({error.strerror}). Fix: name a readable file"
+        ) from None
     except UnicodeDecodeError:
-        raise GraphError(f"{file}: the edge list is not UTF-8 text") from None
+        raise GraphError(
+            f"{file}: the edge list is not UTF-8 text. Fix: save it as UTF-8"
+        ) from None
     pairs: list[tuple[str, str]] = []
     first = True
     for number, line in enumerate(text.split("\n"), start=1):
@@ -81,7 +85,7 @@ def _read(file: Path) -> list[tuple[str, str]]:
             fields = content.split()
         if len(fields) != 2 or not all(fields):
             raise GraphError(
-                f'{file}:{number}: expected two agents, "a,b" or "a b", not {content!r}'
+                f'{file}:{number}: {content!r} is not an edge. Fix: two agents, "a,b" or "a b"'
             )
         a, b = fields
         if not (first and (a.lower(), b.lower()) in _HEADERS):

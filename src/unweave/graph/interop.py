@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from unweave.arguments import shown
 from unweave.errors import GraphError, MissingExtra
 from unweave.graph.topology import Topology
 
@@ -25,10 +26,10 @@ def from_networkx(graph: Any) -> Topology:
     """
     networkx = _networkx()
     if not isinstance(graph, networkx.Graph):
-        raise GraphError(f"expected a networkx graph, not {type(graph).__name__}")
+        raise GraphError(f"graph = {shown(graph)}. Fix: give a networkx graph")
     if graph.is_directed():
         raise GraphError(
-            "the graph is directed, but neighbours talk both ways: use to_undirected()"
+            "the graph is directed, but neighbours talk both ways. Fix: use to_undirected()"
         )
     nodes = list(graph.nodes)
     position = {node: k for k, node in enumerate(nodes)}

@@ -45,17 +45,17 @@ def erdos_renyi(agents: int | Sequence[str], p: float, seed: int = 0) -> Topolog
     names = agent_names(agents)
     count = len(names)
     if not 0.0 <= number(p, "erdos_renyi: p") <= 1.0:
-        raise GraphError(f"erdos_renyi: p = {p} is not a probability: choose 0 ≤ p ≤ 1")
+        raise GraphError(f"erdos_renyi: p = {p} is not a probability. Fix: choose 0 ≤ p ≤ 1")
     if p * count * (count - 1) / 2 > _MOST_EDGES:
         raise GraphError(
             f"erdos_renyi: p = {p} gives {count} agents about {p * count * (count - 1) / 2:.0f} "
-            f"edges, more than the {_MOST_EDGES} that fit: {connecting_p(count):g} is enough"
+            f"edges, more than the {_MOST_EDGES} that fit. Fix: p = {connecting_p(count):g}"
         )
     remedy = f"p = {connecting_p(count):g} would do for {count} agents"
     # The number of isolated agents is nearly Poisson: if more than 30 are expected, all
     # attempts fail.
     if count > 1 and count * (1.0 - p) ** (count - 1) > 30.0:
-        raise GraphError(f"erdos_renyi: p = {p} leaves agents without an edge: {remedy}")
+        raise GraphError(f"erdos_renyi: p = {p} leaves agents without an edge. Fix: {remedy}")
     return _until_connected(
         names, seed, "erdos_renyi", remedy, lambda key: _bernoulli_pairs(count, p, key)
     )
@@ -98,12 +98,12 @@ def watts_strogatz(agents: int | Sequence[str], k: int, p: float, seed: int = 0)
     names = agent_names(agents)
     count = len(names)
     if not 0.0 <= number(p, "watts_strogatz: p") <= 1.0:
-        raise GraphError(f"watts_strogatz: p = {p} is not a probability: choose 0 ≤ p ≤ 1")
+        raise GraphError(f"watts_strogatz: p = {p} is not a probability. Fix: choose 0 ≤ p ≤ 1")
     k = whole_number(k, "watts_strogatz: k")
     if k < 0 or k % 2 or (k >= count and count > 1) or (k < 2 and count > 2):
         raise GraphError(
-            f"watts_strogatz: k = {k} neighbours for {count} agents: "
-            f"choose an even number from 2 to {max(2, (count - 1) // 2 * 2)}"
+            f"watts_strogatz: k = {k} neighbours for {count} agents. "
+            f"Fix: choose an even number from 2 to {max(2, (count - 1) // 2 * 2)}"
         )
     if count < 3:  # no even k ≥ 2 is below the number of agents: a path
         return Topology(names, np.asarray([[0, 1]] if count == 2 else [], dtype=np.int64))
@@ -149,8 +149,8 @@ def barabasi_albert(agents: int | Sequence[str], m: int, seed: int = 0) -> Topol
     m, seed = whole_number(m, "barabasi_albert: m"), seed_number(seed)
     if m < 1 or (m >= count and count > 1):
         raise GraphError(
-            f"barabasi_albert: m = {m} edges per newcomer for {count} agents: "
-            f"choose 1 ≤ m ≤ {max(1, count - 1)}"
+            f"barabasi_albert: m = {m} edges per newcomer for {count} agents. "
+            f"Fix: choose 1 ≤ m ≤ {max(1, count - 1)}"
         )
     key = derive(seed, Purpose.GRAPH)
     edges = [(0, leaf) for leaf in range(1, min(m + 1, count))]
@@ -180,4 +180,4 @@ def _until_connected(
             return Topology(names, draw(derive(seed, Purpose.GRAPH, attempt)))
         except Disconnected:
             continue
-    raise GraphError(f"{what}: {_ATTEMPTS} graphs in a row came out disconnected: {remedy}")
+    raise GraphError(f"{what}: {_ATTEMPTS} graphs in a row were disconnected. Fix: {remedy}")

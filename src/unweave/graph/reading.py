@@ -14,6 +14,7 @@ from unweave.graph.builders import by_name
 from unweave.graph.edges import from_edges
 from unweave.graph.interop import from_networkx
 from unweave.graph.topology import Topology, agent_names
+from unweave.text import listed
 
 __all__ = ["as_topology", "match"]
 
@@ -30,24 +31,25 @@ def match(graph: Any, shards: Any) -> tuple[Topology, list[Any]]:
     if isinstance(shards, Mapping):
         named = {str(name): part for name, part in shards.items()}
         if len(named) != len(shards):
-            raise ConfigError("two agents have the same name, written as a number and as text")
+            raise ConfigError(
+                "two agents have the same name, written as a number and as text. Fix: rename one"
+            )
         topology = as_topology(graph, list(named))
         extra = sorted(set(named) - set(topology.agents))
         absent = [name for name in topology.agents if name not in named]
         if extra or absent:
             raise ConfigError(
                 "the shards and the graph name different agents: "
-                + "; ".join(
-                    [f"no shard for {', '.join(absent)}"] * bool(absent)
-                    + [f"not in the graph: {', '.join(extra)}"] * bool(extra)
-                )
+                f"no shard for {listed(absent)}; not in the graph: {listed(extra)}. Fix: use the "
+                "same names in both"
             )
         return topology, [named[name] for name in topology.agents]
     parts = _parts(shards)
     topology = as_topology(graph, len(parts))
     if len(parts) != len(topology.agents):
         raise ConfigError(
-            f"{len(parts)} shards for {len(topology.agents)} agents: give one data set per agent"
+            f"{len(parts)} shards for {len(topology.agents)} agents. Fix: give one data set per "
+            "agent"
         )
     return topology, parts
 
@@ -57,17 +59,17 @@ def _parts(shards: Any) -> list[Any]:
     expected = "one data set per agent: a list of them, or a mapping by name"
     if hasattr(shards, "columns"):
         raise DataError(
-            f"the shards are one table: expected {expected}; partition(table, 5) makes one"
+            f"the shards are one table. Fix: give {expected}; partition(table, 5) makes one"
         )
     if isinstance(shards, str | bytes) or not isinstance(shards, Iterable):
-        raise DataError(f"the shards are {shown(shards)}: expected {expected}")
+        raise DataError(f"the shards are {shown(shards)}. Fix: give {expected}")
     try:
         parts = list(shards)
     except TypeError:  # an array without dimensions
-        raise DataError(f"the shards are a single value: expected {expected}") from None
+        raise DataError(f"the shards are a single value. Fix: give {expected}") from None
     if parts and all(isinstance(part, Number | np.generic | str | bytes) for part in parts):
         raise DataError(
-            f"the shards are single values: expected {expected}; partition(values, 5) makes one"
+            f"the shards are single values. Fix: give {expected}; partition(values, 5) makes one"
         )
     return parts
 
@@ -84,8 +86,8 @@ def as_topology(graph: Any, agents: int | Sequence[str]) -> Topology:
         return from_networkx(graph)
     if isinstance(graph, np.ndarray) and (graph.ndim != 2 or graph.shape[1] != 2):
         raise GraphError(
-            f"graph: an array of shape {graph.shape} is no list of edges, which has shape "
-            "(edges, 2); np.argwhere(matrix) makes one of an adjacency matrix"
+            f"graph: an array of shape {graph.shape} is no list of edges. Fix: shape (edges, 2); "
+            "np.argwhere(matrix) makes one of an adjacency matrix"
         )
     if isinstance(graph, Mapping):
         pairs = [(a, b) for a, others in graph.items() for b in _listed(others)]
@@ -93,7 +95,7 @@ def as_topology(graph: Any, agents: int | Sequence[str]) -> Topology:
     if callable(graph) or isinstance(graph, str | bytes) or not isinstance(graph, Iterable):
         name = getattr(graph, "__name__", "")
         what = f"the function {name}: write graphs.{name}(…)" if callable(graph) else shown(graph)
-        raise GraphError(f"graph = {what}; {_FORMS}")
+        raise GraphError(f"graph = {what}. Fix: {_FORMS}")
     return _from_pairs(_listed(graph), agents)
 
 

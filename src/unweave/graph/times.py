@@ -40,7 +40,7 @@ def transition_matrix(topology: Topology) -> Floats:
     count = len(topology)
     if count > 4 * _DENSE:
         raise GraphError(
-            f"a {count} × {count} transition matrix is too large: use move_probabilities"
+            f"a {count} × {count} transition matrix is too large. Fix: use move_probabilities"
         )
     moves, stay = move_probabilities(topology)
     heads = np.repeat(np.arange(count), topology.degrees)

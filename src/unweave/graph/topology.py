@@ -34,10 +34,12 @@ def agent_names(agents: int | Sequence[str]) -> tuple[str, ...]:
     """Names as given, or a1, a2, …, aK for a number."""
     if is_whole(agents):
         if agents < 1:
-            raise GraphError(f"a graph needs at least one agent, not {agents}")
+            raise GraphError(f"agents = {agents}. Fix: at least one")
         return tuple(f"a{k}" for k in range(1, int(agents) + 1))
     if isinstance(agents, str | Set) or not isinstance(agents, Iterable):
-        raise GraphError(f"agents = {shown(agents)}: give a number of agents or a list of names")
+        raise GraphError(
+            f"agents = {shown(agents)}. Fix: give a number of agents or a list of names"
+        )
     return tuple(agents)
 
 
@@ -80,7 +82,7 @@ class Topology:
     _nearest: dict[frozenset[int], NDArray[np.int32]]
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a Topology cannot be changed: build a new one ({name})")
+        raise AttributeError(f"a Topology cannot be changed ({name}). Fix: build a new one")
 
     def __len__(self) -> int:
         return len(self.agents)
@@ -114,9 +116,11 @@ class Topology:
             except KeyError:
                 raise GraphError(unknown_agent(agent, self.agents)) from None
         if not is_whole(agent):
-            raise GraphError(f"agent {shown(agent)}: give its name, or its index as a whole number")
+            raise GraphError(
+                f"agent {shown(agent)}. Fix: give its name, or its index as a whole number"
+            )
         if not 0 <= agent < len(self):
-            raise GraphError(f"agent index {agent} is outside 0 … {len(self) - 1}")
+            raise GraphError(f"no agent has index {agent}. Fix: choose from 0 to {len(self) - 1}")
         return int(agent)
 
     @cached_property

@@ -72,10 +72,10 @@ class Model(ABC):
     def __post_init__(self) -> None:
         read_settings(self)
         if not self.alpha > 0:
-            raise ConfigError(f"{self.name}: alpha = {self.alpha}: the temperature must be above 0")
+            raise ConfigError(f"{self.name}: alpha = {self.alpha}. Fix: a temperature above 0")
         if self.reduction not in ("sum", "mean"):
             raise ConfigError(
-                f'{self.name}: reduction = {self.reduction!r}: choose "sum" or "mean"'
+                f'{self.name}: reduction = {self.reduction!r}. Fix: choose "sum" or "mean"'
             )
         self.check_settings()
         # The resolved resolution is a setting too: a network's manifest must fix it.
@@ -110,8 +110,8 @@ class Model(ABC):
     def predictive(self, eta: ArrayLike, *args: Any, **kwargs: Any) -> Any:
         """The distribution of one new record."""
         raise ConfigError(
-            f"{self.name} has no posterior predictive: draw theta with posterior.sample(n), and "
-            "records given theta"
+            f"{self.name} has no posterior predictive. Fix: draw theta with posterior.sample(n), "
+            "and records given theta"
         )
 
     @property
@@ -149,7 +149,7 @@ class Model(ABC):
         try:
             return self.prior
         except DomainError as error:
-            raise DomainError(f"{self.name}: the prior is impossible: {error}") from None
+            raise DomainError(f"{self.name}: impossible prior: {error}") from None
 
     @cached_property
     def grid(self) -> Grid:
@@ -158,7 +158,7 @@ class Model(ABC):
             bits = (bits,) * self.family.dim
         if len(bits) != self.family.dim:
             raise ConfigError(
-                f"{self.name}: bits has {len(bits)} numbers; expected one, or one for each of "
+                f"{self.name}: bits has {len(bits)} numbers. Fix: give one, or one for each of "
                 f"{', '.join(self.family.component_names)}"
             )
         return Grid(tuple(int(b) for b in bits), self.family.component_names)
@@ -227,18 +227,12 @@ class Model(ABC):
         rounded = self.grid.decode(self.eta0)
         if np.array_equal(rounded, stated.eta):
             return
-        try:
-            self.family.check(rounded, what="rounded prior")
-            moved = float(self.family.kl(stated.eta, rounded))
-        except DomainError as error:
-            why = str(error).partition(";")[
-                0
-            ]  # the fix in this text applies to learning, not to the prior
+        if not self.family.margin(rounded) > 0.0:
             raise ConfigError(
-                f"{self.name}: rounding the prior to the grid leaves the domain ({why}). Fix: "
-                f"{self._prior_fix}"
-            ) from None
-        if not moved <= _PRIOR_MOVED:
+                f"{self.name}: the prior rounded to the grid is outside the domain: "
+                f"{self.family.violation(rounded)}. Fix: {self._prior_fix}"
+            )
+        if not float(self.family.kl(stated.eta, rounded)) <= _PRIOR_MOVED:
             before, after = stated.params, self.family.to_params(rounded)
             changes = "; ".join(
                 f"{key} from {np.array2string(np.asarray(before[key]), precision=6)} to "

@@ -72,7 +72,7 @@ class BetaBinomial(_BetaModel):
 
     def check_settings(self) -> None:
         if self.trials is not None and self.trials < 1:
-            raise ConfigError(f"{self.name}: trials = {self.trials}: at least 1")
+            raise ConfigError(f"{self.name}: trials = {self.trials}. Fix: at least 1")
 
     @property
     def schema(self) -> tuple[Column, ...]:
@@ -129,7 +129,7 @@ class BetaNegativeBinomial(_BetaModel):
 
     def check_settings(self) -> None:
         if self.successes < 1:
-            raise ConfigError(f"{self.name}: successes = {self.successes}: at least 1")
+            raise ConfigError(f"{self.name}: successes = {self.successes}. Fix: at least 1")
 
     @property
     def schema(self) -> tuple[Column, ...]:

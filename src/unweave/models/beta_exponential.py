@@ -58,8 +58,8 @@ class BetaExponential(LossModel):
     def check_settings(self) -> None:
         if 0.0 < self.a <= 1.0:
             raise ConfigError(
-                f"{self.name}: a = {self.a:g}: the expected loss needs E[1/θ], which a Beta prior "
-                f"has only for a > 1 (and gradients from samples need a > 2)"
+                f"{self.name}: a = {self.a:g}: the expected loss needs E[1/θ]. Fix: a > 1, or a "
+                "> 2 for gradients from samples"
             )
 
     @property
@@ -174,8 +174,8 @@ class BetaExponential(LossModel):
         q = np.asarray(eta, dtype=np.float64)
         if not self.margin(q) > 0.0:
             raise DomainError(
-                f"{self.name}: a predictive needs {self.needs(1)}, but a = {q[0]:.6g}; use a "
-                "stronger prior"
+                f"{self.name}: a predictive needs {self.needs(1)}, but a = {q[0]:.6g}. Fix: use "
+                "a stronger prior"
             )
         theta, _, weights = self.nodes(q)
         return BetaExponentialPredictive(float(q[0]), float(q[1]), theta, weights)
@@ -209,8 +209,8 @@ class ExactPosterior:
         big_b = np.broadcast_to(eta0[1], big_a.shape)
         if not np.all((big_w > 0.0) | (big_a > 0.0)):
             raise ConfigError(
-                f"{model.name}: all records are 0, and the posterior of a mean has no density "
-                f"there; check the data"
+                f"{model.name}: all records are 0, where the posterior has no density. Fix: "
+                "check the data"
             )
 
         log_z, theta, weights = tilted_beta(big_a, big_b, big_w)

@@ -32,12 +32,12 @@ class _DirichletModel(ConjugateModel):
 
     def check_settings(self) -> None:
         if self.classes < 2:
-            raise ConfigError(f"{self.name}: classes = {self.classes}: at least 2")
+            raise ConfigError(f"{self.name}: classes = {self.classes}. Fix: at least 2")
         check_size(self.name, "classes", self.classes, squares=False)
         if isinstance(self.concentration, tuple) and len(self.concentration) != self.classes:
             raise ConfigError(
-                f"{self.name}: concentration has {len(self.concentration)} numbers for "
-                f"{self.classes} classes"
+                f"{self.name}: concentration has {len(self.concentration)} numbers. Fix: give one, "
+                f"or one for each of {self.classes} classes"
             )
 
     @property

@@ -97,8 +97,8 @@ class GramModel(Scaled, ConjugateModel):
         if not least > needed:
             raise ConfigError(
                 f"{self.name}: the smallest eigenvalue of the prior's precision is {least:.3g}, "
-                f"but rounding {agents} factors may take {needed:.3g} from it; use a stronger "
-                f"prior or more bits than {min(self.grid.bits)}"
+                f"but rounding {agents} factors may take {needed:.3g} from it. Fix: a stronger "
+                f"prior, or more bits than {min(self.grid.bits)}"
             )
 
 

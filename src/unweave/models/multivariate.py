@@ -46,17 +46,23 @@ class MultivariateNormalModel(GramModel):
     def check_settings(self) -> None:
         check_size(self.name, "dim", self.dim, squares=True)
         if not self._names:
-            raise ConfigError(f"{self.name}: dim: a number of at least 1, or a list of names")
+            raise ConfigError(
+                f"{self.name}: dim has no column. Fix: a number of at least 1, or a list of names"
+            )
         d = len(self._names)
         if len(set(self._names)) != d:
-            raise ConfigError(f"{self.name}: the columns need different names")
+            raise ConfigError(f"{self.name}: two columns have the same name. Fix: rename one")
         if self.df is None:
             object.__setattr__(self, "df", float(d + 2))
         super().check_settings()
         if isinstance(self.mean, tuple) and len(self.mean) != d:
-            raise ConfigError(f"{self.name}: mean has {len(self.mean)} numbers for {d} columns")
+            raise ConfigError(
+                f"{self.name}: mean has {len(self.mean)} numbers. Fix: give {d}, or one"
+            )
         if isinstance(self.psi, tuple) and [len(row) for row in self.psi] != [d] * d:
-            raise ConfigError(f"{self.name}: psi must be a number or a {d}×{d} matrix")
+            raise ConfigError(
+                f"{self.name}: psi has the wrong shape. Fix: a number or a {d}×{d} matrix"
+            )
         for setting in ("mean", "psi"):
             check_names(self.name, setting, getattr(self, setting), self._names)
 

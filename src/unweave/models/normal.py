@@ -44,7 +44,7 @@ class NormalKnownVariance(Scaled, ConjugateModel):
     def check_settings(self) -> None:
         super().check_settings()
         if not self._noise > 0:
-            raise ConfigError(f"{self.name}: noise = {self.noise}: must be above 0")
+            raise ConfigError(f"{self.name}: noise = {self.noise}. Fix: a number above 0")
         if not abs(self.used_noise / self._noise - 1) < 1e-4:
             size = decade(self._noise * self.scale_of("x"))
             raise ConfigError(

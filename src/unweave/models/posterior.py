@@ -67,14 +67,14 @@ class Posterior:
         units = np.asarray(self.units)
         if units.dtype.kind not in "iu":
             raise ConfigError(
-                f"a posterior of {self.model.name} is made of whole numbers, its natural parameter "
-                f"on the grid: model.grid.encode(eta) makes them"
+                f"a posterior of {self.model.name} consists of whole numbers, its natural "
+                "parameter on the grid. Fix: model.grid.encode(eta)"
             )
         units = np.array(units, dtype=np.int64)
         if units.shape != (self.model.grid.dim,):
             raise ConfigError(
-                f"a posterior of {self.model.name} needs {self.model.grid.dim} components, "
-                f"not shape {units.shape}"
+                f"a posterior of {self.model.name} has shape {units.shape}. Fix: give "
+                f"{self.model.grid.dim} components"
             )
         units.setflags(write=False)
         object.__setattr__(self, "units", units)
@@ -157,7 +157,7 @@ class Posterior:
             )
         q = other.distribution if isinstance(other, Posterior) else other
         if not isinstance(q, Distribution):
-            raise ConfigError(f"kl: expected another posterior or distribution, not {shown(other)}")
+            raise ConfigError(f"kl of {shown(other)}. Fix: give a posterior or a distribution")
         return float(self.distribution.kl(q))
 
     @property
@@ -171,7 +171,7 @@ class Posterior:
             signature.bind(self.eta, *args, **kwargs)
         except TypeError as error:
             takes = ", ".join(list(signature.parameters)[1:]) or "nothing"
-            raise ConfigError(f"predict of {self.model.name}: {error}; it takes {takes}") from None
+            raise ConfigError(f"predict of {self.model.name}: {error}. Fix: give {takes}") from None
         return self.model.predictive(self.eta, *args, **kwargs)
 
     def plot(self, p: float = 0.95) -> Any:

@@ -33,7 +33,7 @@ def by_name(name: str, **settings: Any) -> Model:
     try:
         inspect.signature(cls).bind(**settings)
     except TypeError as error:
-        raise ConfigError(f"model {name!r}: {error}; its settings are {', '.join(known)}") from None
+        raise ConfigError(f"model {name!r}: {error}. Fix: choose from {', '.join(known)}") from None
     return cls(**settings)
 
 

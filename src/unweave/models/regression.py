@@ -41,13 +41,17 @@ class _Regression(GramModel):
     def check_settings(self) -> None:
         check_size(self.name, "features", self.features, squares=True)
         if not self.feature_names:
-            raise ConfigError(f"{self.name}: features: a number of at least 1, or a list of names")
+            raise ConfigError(
+                f"{self.name}: no features. Fix: a number of at least 1, or a list of names"
+            )
         if len({*self.feature_names, self.target}) != len(self.feature_names) + 1:
-            raise ConfigError(f"{self.name}: features and target need different names")
+            raise ConfigError(
+                f"{self.name}: two columns have the same name. Fix: rename a feature or the target"
+            )
         if len(set(self.quantities)) != len(self.quantities):
             raise ConfigError(
-                f"{self.name}: a feature may not be called 'intercept' beside an intercept, nor "
-                "'sigma2' where the noise is learned: rename it"
+                f"{self.name}: a feature has the name of the intercept or of 'sigma2'. Fix: "
+                "rename it"
             )
         super().check_settings()
         for key in ("mean", "sd"):
@@ -55,11 +59,11 @@ class _Regression(GramModel):
             check_names(self.name, key, value, self.coefficients)
             if isinstance(value, tuple) and len(value) != self.size:
                 raise ConfigError(
-                    f"{self.name}: {key} has {len(value)} numbers for {self.size} coefficients "
-                    f"({', '.join(self.coefficients)})"
+                    f"{self.name}: {key} has {len(value)} numbers. Fix: give one for each of "
+                    f"{', '.join(self.coefficients)}"
                 )
         if not np.all(stated(self.sd, self.coefficients, np.ones(self.size)) > 0):
-            raise ConfigError(f"{self.name}: sd must be above 0")
+            raise ConfigError(f"{self.name}: an sd is not above 0. Fix: numbers above 0")
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -103,25 +107,27 @@ class _Regression(GramModel):
         ):  # columns by name, as in the training data
             absent = [name for name in self.feature_names if name not in x]
             if absent:
-                raise DataError(f"{self.name}: rows to predict lack the column {absent[0]!r}")
+                raise DataError(
+                    f"{self.name}: rows to predict lack a column. Fix: add {absent[0]!r}"
+                )
             x = np.column_stack([np.atleast_1d(x[name]) for name in self.feature_names])
         try:
             rows = np.atleast_2d(np.asarray(x, dtype=np.float64))
         except (TypeError, ValueError):
             raise DataError(
-                f"{self.name}: rows to predict must be numbers, {len(self.feature_names)} in each "
-                f"row ({', '.join(self.feature_names)})"
+                f"{self.name}: rows to predict are not numbers. Fix: give "
+                f"{len(self.feature_names)} in each row ({', '.join(self.feature_names)})"
             ) from None
         if rows.ndim != 2 or rows.shape[1] != len(self.feature_names):
             raise DataError(
-                f"{self.name}: rows to predict have shape {np.shape(x)}; expected "
+                f"{self.name}: rows to predict have shape {np.shape(x)}. Fix: give "
                 f"{len(self.feature_names)} columns ({', '.join(self.feature_names)})"
             )
         if not np.isfinite(rows).all():
             row, j = (int(i) for i in np.argwhere(~np.isfinite(rows))[0])
             raise DataError(
                 f"{self.name}: rows to predict, column {self.feature_names[j]!r}, row {row}: the "
-                "value is missing (NaN) or infinite"
+                "value is missing (NaN) or infinite. Fix: a finite number"
             )
         rows = (rows - self.centers[:-1]) / self.scales[:-1]
         return np.insert(rows, 0, 1.0, axis=1) if self.intercept else rows
@@ -174,7 +180,7 @@ class LinearRegression(_Regression):
     def check_settings(self) -> None:
         super().check_settings()
         if not self._noise > 0:
-            raise ConfigError(f"{self.name}: noise = {self.noise}: must be above 0")
+            raise ConfigError(f"{self.name}: noise = {self.noise}. Fix: a number above 0")
         if self.multiplier < 2**10:
             y = self.scale_of(self.target)
             raise ConfigError(

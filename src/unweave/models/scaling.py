@@ -56,7 +56,9 @@ def check_names(model: str, setting: str, prior: Prior, names: Sequence[str]) ->
     """ConfigError if the prior has a name that is not in `names`."""
     for name in prior if isinstance(prior, Mapping) else ():
         if name not in names:
-            raise ConfigError(f"{model}: {setting} names {name!r}; it has {', '.join(names)}")
+            raise ConfigError(
+                f"{model}: {setting} has no {name!r}. Fix: choose from {', '.join(names)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Scaled(Model):
     def _check_column(self, setting: str, name: str, value: float) -> None:
         if name not in self.columns:
             raise ConfigError(
-                f"{self.name}: {setting} names {name!r}, which is no column; its columns are "
+                f"{self.name}: {setting} names {name!r}, which is no column. Fix: choose from "
                 f"{', '.join(self.columns)}"
             )
         if setting == "scale" and not 1e-100 <= value <= 1e100:  # products of scales stay finite
@@ -143,7 +145,7 @@ class Scaled(Model):
 
     @property
     def _prior_fix(self) -> str:
-        return "a scale nearer to the units in which the prior is of size 1, or a tighter prior"
+        return "a scale near the size of the prior, or a tighter prior"
 
     @property
     def affine(self) -> Affine | None:

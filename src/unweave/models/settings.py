@@ -88,7 +88,7 @@ def _read(value: Any, hint: Any, what: str) -> Any:
         return tuple(_read(v, inner, f"{what}[{i}]") for i, v in enumerate(value))
     if several is not None and not _fits(value, single):
         one = "" if single is None else f"{_SINGLE_NAMES[single]} or "
-        raise ConfigError(f"{what} = {shown(value)}: expected {one}{_listed(several)}")
+        raise ConfigError(f"{what} = {shown(value)}. Fix: give {one}{_listed(several)}")
     if single in _SINGLE:
         return _SINGLE[single](value, what)
     return value  # a Literal: the model checks the choice
@@ -113,7 +113,7 @@ def _words(hint: Any) -> str:
 def _table(value: Any, what: str) -> NumberTable:
     if not isinstance(value, Mapping):
         raise ConfigError(
-            f"{what} = {shown(value)}: expected numbers by name, e.g. {{dose = 1e-5}}"
+            f"{what} = {shown(value)}. Fix: give numbers by name, e.g. {{dose = 1e-5}}"
         )
     return NumberTable(tuple((str(key), _float(v, f"{what}[{key}]")) for key, v in value.items()))
 
@@ -143,14 +143,14 @@ def _bool(value: Any, what: str) -> bool:
     if parsed is not None:
         return bool(parsed)  # text from a command line
     if not isinstance(value, bool | np.bool_):
-        raise ConfigError(f"{what} = {shown(value)}: expected True or False")
+        raise ConfigError(f"{what} = {shown(value)}. Fix: True or False")
     return bool(value)
 
 
 def _str(value: Any, what: str) -> str:
     # Data frames may have numbers as names of columns.
     if not (isinstance(value, str) or is_whole(value)) or not str(value).strip():
-        raise ConfigError(f"{what} = {shown(value)}: expected a name")
+        raise ConfigError(f"{what} = {shown(value)}. Fix: give a name")
     return str(value)
 
 

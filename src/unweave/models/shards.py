@@ -52,22 +52,23 @@ class Shard:
         if chosen.dtype == bool:
             if chosen.shape != (self.n,):
                 raise DataError(
-                    f"agent {self.agent!r}: a mask of records needs one entry per record "
-                    f"({self.n}), but has shape {chosen.shape}"
+                    f"agent {self.agent!r}: a mask of records has shape {chosen.shape}. Fix: one "
+                    f"entry for each of {self.n} records"
                 )
             return Shard(self.agent, self.rows[~chosen].copy())
         if chosen.size == 0:
             return self
         if chosen.ndim > 1 or chosen.dtype.kind not in "iu":
             raise DataError(
-                f"agent {self.agent!r}: records are named by a boolean mask or by row indices"
+                f"agent {self.agent!r}: records have no such names. Fix: a boolean mask, or row "
+                "indices"
             )
         chosen = np.atleast_1d(chosen)
         outside = (chosen < 0) | (chosen >= self.n)
         if outside.any():
             raise DataError(
-                f"agent {self.agent!r}: record {int(chosen[np.argmax(outside)])} does not exist; "
-                f"this agent holds records 0 to {self.n - 1}"
+                f"agent {self.agent!r}: record {int(chosen[np.argmax(outside)])} does not exist. "
+                f"Fix: choose from 0 to {self.n - 1}"
             )
         keep = np.ones(self.n, dtype=bool)
         keep[chosen] = False
@@ -89,13 +90,13 @@ def read(
     called = {} if called is None else called
     if unknown := [name for name in called if name not in {c.name for c in schema}]:
         raise ConfigError(
-            f"columns names {unknown[0]!r}, which the model does not have; its columns are "
+            f"columns names {unknown[0]!r}, which the model does not have. Fix: choose from "
             f"{listed([c.name for c in schema])}"
         )
     rows = _table(data, schema, agent, called)
     if rows.shape[0] == 0:
         raise DataError(
-            f"agent {agent!r} has no records: give it at least one, or leave it out of the network"
+            f"agent {agent!r} has no records. Fix: at least one, or leave it out of the network"
         )
     for j, column in enumerate(schema):
         found = column.problem(rows[:, j])
@@ -110,7 +111,7 @@ def read(
 
 
 def _at(agent: str, column: str, row: int, problem: str, expects: str) -> str:
-    return f"agent {agent!r}, column {column!r}, row {row}: the value {problem}; expected {expects}"
+    return f"agent {agent!r}, column {column!r}, row {row}: the value {problem}. Fix: {expects}"
 
 
 def _table(data: Any, schema: Sequence[Column], agent: str, called: Mapping[str, str]) -> Rows:
@@ -118,8 +119,8 @@ def _table(data: Any, schema: Sequence[Column], agent: str, called: Mapping[str,
         return _from_named(data, schema, agent, called)
     if called:
         raise DataError(
-            f"agent {agent!r}: columns={{…}} needs data whose columns have names: give a mapping "
-            "or a data frame"
+            f"agent {agent!r}: columns={{…}} needs data whose columns have names. Fix: give a "
+            "mapping or a data frame"
         )
     names = [column.name for column in schema]
     if isinstance(data, tuple) and any(np.ndim(part) > 0 for part in data):
@@ -129,13 +130,16 @@ def _table(data: Any, schema: Sequence[Column], agent: str, called: Mapping[str,
             parts.append(_block(part, agent, f"part {i}", schema[done:]))
         lengths = [len(part) for part in parts]
         if len(set(lengths)) > 1:
-            raise DataError(f"agent {agent!r}: the columns have different lengths {lengths}")
+            raise DataError(
+                f"agent {agent!r}: the columns have different lengths {lengths}. Fix: one value "
+                "per record in each"
+            )
         rows = np.hstack(parts)
     else:
         rows = _block(data, agent, "", schema)
     if rows.shape[1] != len(names):
         raise DataError(
-            f"agent {agent!r}: the data has {rows.shape[1]} columns, expected {len(names)} "
+            f"agent {agent!r}: the data has {rows.shape[1]} columns. Fix: give {len(names)} "
             f"({listed(names)})"
         )
     return np.array(rows, dtype=np.float64, order="C")
@@ -148,18 +152,23 @@ def _from_named(data: Any, schema: Sequence[Column], agent: str, called: Mapping
     for expected, name in zip(schema, names, strict=True):
         if name not in given:
             raise DataError(
-                f"agent {agent!r}: column {name!r} is missing; expected {listed(names)}, "
-                f"found {listed([*given])}: rename it, or say columns={{{expected.name!r}: …}}"
+                f"agent {agent!r}: column {name!r} is missing; found {listed([*given])}. "
+                f"Fix: rename one, or say columns={{{expected.name!r}: …}}"
             )
     columns = []
     for expected, name in zip(schema, names, strict=True):
         column = _block(data[given[name]], agent, name, [expected])
         if column.shape[1] != 1:
-            raise DataError(f"agent {agent!r}: column {name!r} must be one-dimensional")
+            raise DataError(
+                f"agent {agent!r}: column {name!r} has several dimensions. Fix: give one"
+            )
         columns.append(column)
     lengths = {name: len(column) for name, column in zip(names, columns, strict=True)}
     if len(set(lengths.values())) > 1:
-        raise DataError(f"agent {agent!r}: the columns have different lengths {lengths}")
+        raise DataError(
+            f"agent {agent!r}: the columns have different lengths {lengths}. Fix: one value per "
+            "record in each"
+        )
     return np.ascontiguousarray(np.hstack(columns))
 
 
@@ -176,7 +185,7 @@ def _block(data: Any, agent: str, place: str, schema: Sequence[Column]) -> Rows:
             array = np.asarray(data, dtype=object)
     except (ValueError, TypeError):
         raise DataError(
-            f"{where}: the rows have different lengths; expected {len(names)} columns "
+            f"{where}: the rows have different lengths. Fix: give {len(names)} columns "
             f"({listed(names)})"
         ) from None
     if array.ndim == 0:
@@ -184,19 +193,21 @@ def _block(data: Any, agent: str, place: str, schema: Sequence[Column]) -> Rows:
             return _block(list(data), agent, place, schema)  # for example, a generator
         what = "None" if data is None else f"of type {type(data).__name__}"
         raise DataError(
-            f"{where}: the data is {what}; expected an array, a list, a mapping or a data frame "
+            f"{where}: the data is {what}. Fix: an array, a list, a mapping or a data frame "
             f"with {len(names)} columns ({listed(names)})"
         )
     if array.ndim > 2:
         raise DataError(
-            f"{where}: the data has {array.ndim} dimensions; expected rows of "
+            f"{where}: the data has {array.ndim} dimensions. Fix: rows of "
             f"{len(names)} columns ({listed(names)})"
         )
     if array.ndim == 1:
         array = array[:, None]
     if array.dtype.kind in "iu" and array.size and max(-int(array.min()), int(array.max())) > 2**53:
         row = int(np.argwhere((array > 2**53) | (array < -(2**53)))[0][0])
-        raise DataError(f"{where}, row {row}: a whole number above 2^53 cannot be represented")
+        raise DataError(
+            f"{where}, row {row}: a whole number above 2^53 cannot be represented. Fix: scale it"
+        )
     if array.dtype.kind in "biuf":
         return array.astype(np.float64, copy=False)  # the caller makes the only copy
     return _from_objects(array, where, schema)
@@ -217,7 +228,7 @@ def _from_objects(array: NDArray[Any], where: str, schema: Sequence[Column]) -> 
             whole = array.shape[1] == len(schema) > 1
             column = f", column {schema[j].name!r}" if whole else ""
             kind = "text" if isinstance(cell, str | bytes) else f"of type {type(cell).__name__}"
-            raise DataError(f"{where}{column}, row {i}: the value is {kind}; expected a number")
+            raise DataError(f"{where}{column}, row {i}: the value is {kind}. Fix: a number")
     return cast(Rows, rows)
 
 

@@ -48,7 +48,7 @@ def as_solver(solver: Any, model: Model) -> Solver:
         solver = Exact() if exact else NaturalGradient(solver)
     if not isinstance(solver, Solver):
         example = "Exact()" if model.conjugate else 'NaturalGradient("factor_cv")'
-        raise ConfigError(f"solver = {shown(solver)}: expected a solver, such as {example}")
+        raise ConfigError(f"solver = {shown(solver)}. Fix: give a solver, such as {example}")
     solver.check(model)
     return solver
 

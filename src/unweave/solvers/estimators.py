@@ -130,7 +130,9 @@ ESTIMATORS: dict[str, Estimator] = {
 def named(name: str) -> Estimator:
     """The estimator named `name`."""
     if name not in ESTIMATORS:
-        raise ConfigError(f"unknown estimator {shown(name)}: choose from {', '.join(ESTIMATORS)}")
+        raise ConfigError(
+            f"unknown estimator {shown(name)}. Fix: choose from {', '.join(ESTIMATORS)}"
+        )
     return ESTIMATORS[name]
 
 
@@ -142,6 +144,6 @@ def choose(name: str | None, model: LossModel) -> Estimator:
     if not estimator.offered_by(model):
         offered = ", ".join(e.name for e in ESTIMATORS.values() if e.offered_by(model))
         raise ConfigError(
-            f"{model.name} does not offer the estimator {name!r}: choose from {offered}"
+            f"{model.name} does not offer the estimator {name!r}. Fix: choose from {offered}"
         )
     return estimator

@@ -24,7 +24,9 @@ class Exact(Solver):
 
     def check(self, model: Model) -> None:
         if not isinstance(model, ConjugateModel):
-            raise ConfigError(f"{model.name} has no exact factor: use solver=NaturalGradient()")
+            raise ConfigError(
+                f"{model.name} has no exact factor. Fix: use solver=NaturalGradient()"
+            )
 
     def solve(
         self,

@@ -31,7 +31,7 @@ __all__ = ["DIVERGED", "NaturalGradient", "outside"]
 
 Floats = NDArray[np.float64]
 
-DIVERGED = "its steps diverged and left the grid; use a smaller rho or a gradient with less noise"
+DIVERGED = "steps diverged and left the grid. Fix: a smaller rho or a gradient with less noise"
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,17 @@ class NaturalGradient(Solver):
         if self.estimator is not None:
             named(self.estimator)
         if self.rho is not None and not 0.0 < number(self.rho, "rho") <= 1.0:
-            raise ConfigError(f"rho = {self.rho}: a step size is above 0 and at most 1, or None")
+            raise ConfigError(f"rho = {self.rho}. Fix: a number above 0 and at most 1, or None")
         if whole_number(self.steps, "steps") < 1:
-            raise ConfigError(f"steps = {self.steps}: at least one local step per visit")
+            raise ConfigError(f"steps = {self.steps}. Fix: at least one local step per visit")
         number(self.c, "c")
         if self.estimator == "reinforce" and self.rho is None:
             raise ConfigError(
-                "estimator 'reinforce' has too much noise for step control: give rho (the paper "
-                "uses 0.005), or choose 'factor_cv'"
+                "estimator 'reinforce' has too much noise for step control. Fix: give rho (the "
+                "paper uses 0.005), or choose 'factor_cv'"
             )
         if whole_number(self.samples, "samples") < 2:
-            raise ConfigError(f"samples = {self.samples}: a gradient needs at least 2 samples")
+            raise ConfigError(f"samples = {self.samples}. Fix: at least 2 for a gradient")
 
     def check(self, model: Model) -> None:
         choose(self.estimator, _with_loss(model))
@@ -146,7 +146,7 @@ class NaturalGradient(Solver):
 
 def _with_loss(model: Model) -> LossModel:
     if not isinstance(model, LossModel):
-        raise ConfigError(f"{model.name} is conjugate: use solver=Exact()")
+        raise ConfigError(f"{model.name} is conjugate. Fix: use solver=Exact()")
     return model
 
 
@@ -159,12 +159,10 @@ def outside(model: LossModel, estimator: Estimator, eta: Floats, margin: Floats)
         for name, value in zip(model.family.component_names[:6], values[:6], strict=False)
     )
     if estimator.noisy:
-        fix = (
-            "use a stronger prior, or a gradient without noise (estimator='exact' or 'quadrature')"
-        )
+        fix = "a stronger prior, or a gradient without noise ('exact' or 'quadrature')"
     else:
-        fix = "use a stronger prior"
+        fix = "a stronger prior"
     return (
         f"{model.name} with estimator {estimator.name!r} needs "
-        f"{model.needs(2 if estimator.noisy else 1)}, but {shown}; {fix}"
+        f"{model.needs(2 if estimator.noisy else 1)}, but {shown}. Fix: {fix}"
     )

@@ -38,7 +38,9 @@ def choose(name: str) -> list[str]:
         return [name]
     near = get_close_matches(name, [*FIGURES, "all"], n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise ConfigError(f"no figure is called {name!r}: {hint}Choose {', '.join(FIGURES)} or all")
+    raise ConfigError(
+        f"no figure is called {name!r}. Fix: {hint}choose {', '.join(FIGURES)} or all"
+    )
 
 
 def run(
@@ -54,7 +56,7 @@ def run(
     `replicas` overrides the default of every figure. `tick` is called after each step.
     """
     if replicas is not None and replicas < 2:
-        raise ConfigError(f"replicas = {replicas}: a mean with a band needs at least 2")
+        raise ConfigError(f"replicas = {replicas}. Fix: at least 2 for a mean with a band")
     style.need()
     folder = _folder(Path(out))
     parts: list[tuple[Figure, Report]] = []
@@ -88,7 +90,7 @@ def _folder(path: Path) -> Path:
         probe.unlink()
     except OSError as error:
         raise ConfigError(
-            f"{path}: cannot write there ({error.strerror or error}): choose another folder with "
-            "--out"
+            f"{path}: cannot write there ({error.strerror or error}). Fix: choose another folder "
+            "with --out"
         ) from None
     return path

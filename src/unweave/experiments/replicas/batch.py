@@ -68,7 +68,7 @@ def simulate(
         solver = NaturalGradient(estimator, rho=rho, steps=steps, samples=samples, c=c)
     elif estimator is not None or rho is not None:
         raise ConfigError(
-            f"estimator and rho belong to the default solver of a model that is not conjugate: "
+            "estimator and rho belong to the default solver of a model that is not conjugate. Fix: "
             f"leave them out for {'a solver of your own' if solver else model.name}"
         )
     solver = as_solver(solver, model)

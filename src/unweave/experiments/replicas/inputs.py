@@ -53,19 +53,21 @@ class Forget:
             try:
                 return cls(**value)
             except TypeError as error:
-                raise ConfigError(f"forget: {error}; it has agents, how and iterations") from None
+                raise ConfigError(
+                    f"forget: {error}. Fix: give agents, how and iterations"
+                ) from None
         return cls(value)
 
     def __post_init__(self) -> None:
         names = [self.agents] if isinstance(self.agents, str) else self.agents
         if not isinstance(names, Iterable) or any(not isinstance(name, str) for name in names):
             raise ConfigError(
-                f"forget: agents = {shown(self.agents)}: give the name of an agent, or a list of "
-                "names"
+                f"forget: agents = {shown(self.agents)}. Fix: give the name of an agent, or a "
+                "list of names"
             )
         if self.how not in ("subtract", "refine", "retrain"):
             raise ConfigError(
-                f"forget: how = {self.how!r}: choose 'subtract', 'refine' or 'retrain'"
+                f"forget: how = {self.how!r}. Fix: choose 'subtract', 'refine' or 'retrain'"
             )
         whole_number(self.iterations, "forget: iterations", 1)
 
@@ -75,7 +77,9 @@ class Forget:
         for name in names:
             chosen[topology.index(name)] = True
         if not chosen.any() or chosen.all():
-            raise ConfigError("forget: name at least one agent, and leave at least one")
+            raise ConfigError(
+                "forget names no agent, or all. Fix: name at least one, and leave at least one"
+            )
         return chosen
 
 
@@ -85,7 +89,9 @@ def read_shards(model: Model, shards: Any, graph: Any, replicas: int) -> tuple[T
         try:
             data = np.asarray(shards.data, dtype=np.float64)
         except (TypeError, ValueError):
-            raise DataError("data of every replica: expected an array of numbers") from None
+            raise DataError(
+                "data of every replica: not numbers. Fix: give an array of numbers"
+            ) from None
         topology = as_topology(graph, data.shape[1] if data.ndim > 1 else 1)
         return topology, _per_replica(model, data, topology, replicas)
     topology, parts = match(graph, shards)
@@ -102,7 +108,7 @@ def _per_replica(model: Model, data: Floats, topology: Topology, replicas: int) 
     rows = data[..., None] if data.ndim == 3 else data
     if rows.ndim != 4 or rows.shape[:2] != (replicas, len(topology)) or rows.shape[3] != columns:
         raise DataError(
-            f"data of every replica has shape {data.shape}: expected "
+            f"data of every replica has shape {data.shape}. Fix: give "
             f"({replicas}, {len(topology)}, records, {columns})"
         )
     # One validation for all replicas: errors count rows over all replicas together.

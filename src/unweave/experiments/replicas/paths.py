@@ -57,7 +57,7 @@ def paths(
                 row[:] = [k for k, _ in islice(walk, iterations)]
         else:
             raise ConfigError(
-                f"schedule {schedule!r} cannot run replicas: choose 'metropolis' or 'sweep'"
+                f"schedule {schedule!r} cannot run replicas. Fix: choose 'metropolis' or 'sweep'"
             )
     return path
 
@@ -73,5 +73,5 @@ def solving(path: Paths, agents: int, schedule: str, solve: str) -> Bools:
     if solve == "pass":
         kernels.first_in_pass(path, agents, schedule == "sweep", mask)
     elif solve != "visit":
-        raise ConfigError(f'solve = {solve!r}: choose "pass" or "visit"')
+        raise ConfigError(f'solve = {solve!r}. Fix: choose "pass" or "visit"')
     return mask

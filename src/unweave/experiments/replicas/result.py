@@ -103,7 +103,7 @@ class Replicas:
             (iteration, iterations, "column"),
         ):
             if not -count <= whole_number(value, what) < count:
-                raise ConfigError(f"{what} = {value}: there are {count}, from 0 to {count - 1}")
+                raise ConfigError(f"{what} = {value}. Fix: choose from 0 to {count - 1}")
         return self.model.posterior(self.units[replica, iteration])
 
     @cached_property
@@ -134,7 +134,7 @@ class Replicas:
             point = np.asarray(target, dtype=np.float64)
         except (TypeError, ValueError):
             raise ConfigError(
-                f"kl: target = {shown(target)}: expected a posterior, a distribution, natural "
+                f"kl: target = {shown(target)}. Fix: give a posterior, a distribution, natural "
                 "parameters, or anything with kl_from(eta)"
             ) from None
         return Curves(self._kl(point, at))
@@ -153,7 +153,7 @@ class Replicas:
     def _exact(self) -> Target | Floats:
         if self.target is None:
             raise ConfigError(
-                f"{self.model.name} has no exact posterior to compare with: give kl(target=…)"
+                f"{self.model.name} has no exact posterior to compare with. Fix: give kl(target=…)"
             )
         if isinstance(self.target, np.ndarray):
             return self.model.grid.decode(self.target)
