@@ -53,9 +53,9 @@ def test_a_pipe_has_no_width():
 
 WRONG = {
     ("forget", "{net}"): "no agent given. Fix: unweave forget {net} AGENT, with one of a1, a2, a3",
-    ("forget", "{net}", "b1"): "near: a1",
+    ("forget", "{net}", "b1"): "did you mean a1",
     ("frget", "{net}"): "Did you mean 'forget', 'agent'? Fix: see",
-    ("forget", "{net}", "b1", "--departed"): "near: a1",
+    ("forget", "{net}", "b1", "--departed"): "did you mean a1",
     ("forget", "{net}", "a1", "--records", "{net}/none"): "give a file with one key per line",
     (
         "forget",

@@ -337,7 +337,7 @@ def test_small_mistakes(unweave, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for words, said in (
         (("",), "DIR is empty"),
-        (("net", "--set", "a=-1"), "--set: beta-bernoulli: the prior is impossible"),
+        (("net", "--set", "a=-1"), "--set: beta-bernoulli: impossible prior"),
     ):
         done = unweave("init", *words)
         assert (done.code, said in done.err) == (2, True), done.err

@@ -134,9 +134,9 @@ def test_help_has_examples(run):
     ("arguments", "message"),
     [
         (["--graph", "ring"], "--agents K"),
-        (["--graph", "ring", "--agents", "0"], "at least one agent"),
+        (["--graph", "ring", "--agents", "0"], "agents = 0. Fix: at least one"),
         (["--graph", "rign", "--agents", "5"], "did you mean 'ring'"),
-        (["--graph", "ring", "--agents", "5", "--agent", "a55"], "near: a5"),
+        (["--graph", "ring", "--agents", "5", "--agent", "a55"], "Fix: did you mean a5?"),
         (["--graph", "ring", "--agents", "5", "--p", "0.5"], "no setting p"),
         (["--graph", "erdos-renyi", "--agents", "50", "--p", "0.001"], "would do"),
         (["--graph", "ring", "--agents", "5", "--replicas", "1"], "at least 2"),

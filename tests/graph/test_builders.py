@@ -143,7 +143,7 @@ def test_by_name_is_lenient_and_says_what_it_knows():
         graphs.by_name("rnig", 5)
     with pytest.raises(GraphError, match="'ring' has no setting p"):
         graphs.by_name("ring", 5, p=0.5)
-    with pytest.raises(GraphError, match="agents = 0. Fix: at least one"):
+    with pytest.raises(GraphError, match=r"agents = 0\. Fix: at least one"):
         graphs.by_name("ring", 0)
     with pytest.raises(GraphError, match="choose a sparse graph"):
         graphs.complete(10_000)

@@ -68,6 +68,6 @@ def test_it_runs_in_replicas() -> None:
 def test_what_it_does_not_offer_is_refused_by_name() -> None:
     model = PoissonByLoss()
     with pytest.raises(
-        ConfigError, match="does not offer the estimator 'exact'. Fix: choose from fac"
+        ConfigError, match=r"does not offer the estimator 'exact'\. Fix: choose from fac"
     ):
         NaturalGradient("exact").solve(model, model.shard([1], "a1"), model.eta0, None, Stream(0))
