@@ -22,7 +22,6 @@ __all__ = ["integers", "processes_below", "reals", "scan", "unreadable"]
 
 
 _HEAD = 6  # bytes at the start of a pattern that the tables below compare
-_SMALL = 1 << 40  # integers below this one occur by chance
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _CHUNK = 4096  # pages in one block
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ (\d+) *(.*)")
@@ -38,19 +37,23 @@ def unreadable() -> str:
 
 def integers(values: Iterable[int]) -> list[bytes]:
     """Patterns for integers: int64 as in NumPy, SQLite, DuckDB and on the wire; the mantissa of the
-    float64 (of any power of two times the integer); digits as in JSON; CPython's own digits. Small
-    integers are left out: they occur everywhere."""
+    float64 (of any power of two times the integer); digits as in JSON; CPython's own digits."""
     found = []
     for value in values:
-        if abs(value) >= _SMALL:
-            found += [struct.pack("<q", value), *reals([value / _SMALL]), str(value).encode()]
-            found.append(_python_digits(abs(value)))
-    return found
+        found += [struct.pack("<q", value), *reals([value]), str(value).encode()]
+        found.append(_python_digits(abs(value)))
+    return [pattern for pattern in found if _is_rare(pattern)]
 
 
 def reals(values: Iterable[float]) -> list[bytes]:
     """Patterns for float64: the bytes of the mantissa, which do not depend on sign and scale."""
-    return [struct.pack("<d", value)[:_HEAD] for value in values]
+    found = [struct.pack("<d", value)[:_HEAD] for value in values]
+    return [pattern for pattern in found if _is_rare(pattern)]
+
+
+def _is_rare(pattern: bytes) -> bool:
+    """Whether the pattern is long enough not to occur by chance."""
+    return len(pattern) >= _HEAD and sum(byte not in (0, 255) for byte in pattern) >= 5
 
 
 def _python_digits(value: int) -> bytes:

@@ -58,9 +58,12 @@ class Processes:
         metrics: bool = False,
         timeouts: Mapping[str, float] = TIMEOUTS,
         draw: Callable[[Any, int], Any] | None = None,
+        restart_interval: float | None = None,
+        key_suffix: str = "",
         **settings: Any,
     ) -> None:
         self.root = root
+        self.key_suffix = key_suffix
         self.model = BetaBernoulli(a=1.0, b=1.0) if model is None else model
         count = agents if isinstance(agents, int) else len(agents)
         self.names = [f"a{k + 1}" for k in range(count)] if isinstance(agents, int) else [*agents]
@@ -78,6 +81,10 @@ class Processes:
             timeouts=dict(timeouts),
             **settings,
         )
+        if restart_interval is not None:
+            for name in self.names:
+                file = self.folder(name) / "agent.toml"
+                file.write_text(f"restart_interval = {restart_interval}\n{file.read_text()}")
         self.metrics = ports[count:]
         self.children = {name: Child(self.folder(name)) for name in self.names}
         self.rows: dict[str, dict[str, float]] = {name: {} for name in self.names}
@@ -97,7 +104,7 @@ class Processes:
         rows = self.rows[name]
         keys = []
         for value in values:
-            key = f"{name}-{len(rows)}"
+            key = f"{name}-{len(rows)}{self.key_suffix}"
             rows[key] = value
             keys.append(key)
         # The erased keys stay in the file: reading them again must not bring them back.
@@ -133,13 +140,22 @@ class Processes:
     def ready(self, *names: str) -> None:
         def missing() -> list[str]:
             for name in names:
-                code = self.children[name].exit_code
+                code = self.children[name].poll()
                 if code is not None:
                     raise UnweaveError(f"{name} exited with {code}: {self.log(name)[-600:]}")
             found = self.statuses(*names)
             return [n for n in names if found.get(n, {}).get("phase", "starting") == "starting"]
 
         self.wait("to start", missing)
+
+    def clean(self, *names: str) -> None:
+        """Wait until the agents have replaced the processes that may hold erased values."""
+
+        def missing() -> list[str]:
+            found = self.statuses(*names)
+            return [n for n in names or self.names if n not in found or not _is_clean(found[n])]
+
+        self.wait("to replace its process", missing)
 
     def process(self, name: str) -> Process:
         process = self.children[name].process
@@ -150,7 +166,7 @@ class Processes:
         return [
             n
             for n, child in self.children.items()
-            if child.process and child.pid and child.exit_code is None
+            if child.process and child.pid and child.poll() is None
         ]
 
     def kill(self, *names: str) -> None:
@@ -236,6 +252,7 @@ class Processes:
     def wait(self, what: str, missing: Callable[[], list[str]], timeout: float = _LIMIT) -> None:
         end = time.monotonic() + timeout
         while waiting := missing():
+            self.running()  # an agent whose process ended to be replaced gets a new one
             if time.monotonic() > end:
                 logs = "".join(f"\n--- {n}\n{self.log(n)[-1500:]}" for n in waiting[:3])
                 seen = {n: s.get("phase") for n, s in self.statuses().items()}
@@ -250,7 +267,7 @@ class Processes:
 
     def close(self) -> None:
         for child in self.children.values():
-            if child.process is not None and child.exit_code is None:
+            if child.process is not None and child.poll() is None:
                 child.process.kill()
                 child.process.wait()
             child.close()
@@ -260,6 +277,10 @@ class Processes:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _is_clean(status: Mapping[str, Any]) -> bool:
+    return bool(status["replaced"]) and status["memory_holds_erased"] is None
 
 
 def erase(net: Processes, name: str, keys: list[str] | None = None) -> dict[str, Any]:

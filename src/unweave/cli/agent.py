@@ -28,6 +28,9 @@ def agent(
     `listen` in agent.toml). Its operator uses the control socket agent.sock in its folder
     (docs/api.md). The log goes to standard error.
 
+    After an erasure the agent replaces its process, so that nothing erased stays in its memory; the
+    process id stays the same (`restart_interval` in agent.toml).
+
     Example:
 
         unweave agent clinics/agents/a1
@@ -35,9 +38,12 @@ def agent(
     import asyncio
 
     from unweave.node.agent import serve
+    from unweave.node.process import protect_memory, replace
 
     if log_level not in (None, "debug", "info", "warning", "error"):
         raise ConfigError(
             f"--log-level {log_level}: no such level. Fix: choose debug, info, warning or error"
         )
-    asyncio.run(serve(folder, level=log_level))
+    protect_memory()
+    if asyncio.run(serve(folder, level=log_level)):
+        replace()

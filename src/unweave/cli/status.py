@@ -31,7 +31,13 @@ def status(
         unweave status clinics/agents/a1 --json
     """
     from unweave.operations.cluster import LOOK, open_cluster
-    from unweave.operations.status import data_problems, departed_agents, notices, staying_out
+    from unweave.operations.status import (
+        data_problems,
+        departed_agents,
+        notices,
+        restarts_due,
+        staying_out,
+    )
 
     with open_cluster(folder, LOOK) as agents, errors.status("asking …"):
         found = agents.statuses()
@@ -53,7 +59,13 @@ def status(
             start = "agent" if folder in agents.folders.values() else "up"
             console.print("No agent answers. Start with")
             command(f"unweave {start} {quote(folder)}")
-        say(*notices(found), *staying_out(found), *data_problems(found), style="yellow")
+        say(
+            *notices(found),
+            *staying_out(found),
+            *data_problems(found),
+            *restarts_due(found),
+            style="yellow",
+        )
         if len(agents.folders) == 1 and found:
             console.print(_others_table(next(iter(found.values()))))
     if down:

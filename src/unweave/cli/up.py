@@ -160,9 +160,10 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
             live = stack.enter_context(Live(console=console, auto_refresh=False))
         while end is None or time.monotonic() < end:
             agents.look()
-            with open_cluster(folder, timeout=2.0) as reached:
+            # Agents that replace their process wait for the next look: do not wait for them.
+            with open_cluster(folder, timeout=2.0, patient=False) as reached:
                 found, down = reached.statuses(), reached.down
-                posterior = _posterior(reached)
+                posterior = {} if live is None else _posterior(reached)
             look = Overview(found, down, everybody, agents.troubles(down) | reached.frozen())
             sent = sum(s["counts"].get("tokens sent", 0) for s in found.values())
             now = time.monotonic()
@@ -195,12 +196,12 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
 def _posterior(reached: Cluster) -> dict[str, Any]:
     from unweave.operations.reading import ask_posteriors, newest
 
-    return newest(ask_posteriors(reached, 2.0))
+    return newest(ask_posteriors(reached, 2.0, brief=True))
 
 
 def _view(look: Overview, posterior: dict[str, Any], speed: float) -> Group:
     from unweave.cli.status import status_table
-    from unweave.operations.status import data_problems, notices, staying_out
+    from unweave.operations.status import data_problems, notices, restarts_due, staying_out
 
     lines = [styled((f"{speed:.0f} hops/s · Ctrl-C stops all agents", "dim"))]
     lines += [
@@ -209,6 +210,7 @@ def _view(look: Overview, posterior: dict[str, Any], speed: float) -> Group:
             *notices(look.found),
             *staying_out(look.found),
             *data_problems(look.found),
+            *restarts_due(look.found),
             *look.absent(),
         )
     ]

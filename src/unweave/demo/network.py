@@ -88,8 +88,9 @@ def run_network(scenario: Scenario, folder: Path, tick: Tick) -> NetworkRun:
         learned = _wait_parked(folder, agents, set(scenario.graph.agents))
         tick(f"learned, although {killed} was killed (kill -9) and restarted")
         with open_cluster(folder) as reached:
-            certificates = _erase(reached, scenario, folder, tick)
-            status = audit_and_wait(reached, _LIMIT, tell=_quietly)
+            # The demonstration reports its own steps only.
+            certificates = _erase(reached, scenario, folder, tick, lambda _: agents.look())
+            status = audit_and_wait(reached, _LIMIT, tell=lambda _: agents.look())
             hops = sum(s["counts"].get("tokens sent", 0) for s in reached.statuses().values())
         tick("all agents have attested the sum")
     check = verifier(manifest.pems())
@@ -183,14 +184,16 @@ def _wait_parked(folder: Path, agents: Supervisor, wanted: set[str]) -> str:
     )
 
 
-def _erase(reached: Cluster, scenario: Scenario, folder: Path, tick: Tick) -> list[Path]:
+def _erase(
+    reached: Cluster, scenario: Scenario, folder: Path, tick: Tick, tell: Callable[[str], None]
+) -> list[Path]:
     """Request the erasures from their owners; return the certificates' files."""
     files = []
     requests: list[tuple[str, list[str] | None]] = [(scenario.forgotten, None)]
     requests += [(owner, [str(i) for i in ids]) for owner, ids in scenario.withdrawn.items()]
     for owner, keys in requests:
         raw, erased = erase_and_wait(
-            reached, owner, keys=keys, departed=False, timeout=_LIMIT, tell=_quietly
+            reached, owner, keys=keys, departed=False, timeout=_LIMIT, tell=tell
         )
         path = folder / f"certificate-{owner.replace(' ', '-')}-{erased.request[8:16]}.json"
         write_atomic(path, raw)
@@ -198,7 +201,3 @@ def _erase(reached: Cluster, scenario: Scenario, folder: Path, tick: Tick) -> li
         what = "everything" if keys is None else f"{len(keys)} patients"
         tick(f"{owner}: {what} forgotten and certified")
     return files
-
-
-def _quietly(text: str) -> None:
-    """The demonstration reports its own steps only."""

@@ -10,15 +10,17 @@ import sys
 
 from unweave.errors import UnweaveError
 from unweave.node.agent import serve
+from unweave.node.process import RESTART, protect_memory, replace
 from unweave.text import crash, visible
 
 __all__ = ["main"]
 
 
 def main(folder: str, supervisor: int | None = None) -> int:
-    """Run one agent; an error is one readable line."""
+    """Run one agent and return the exit code; an error is one readable line."""
     try:
-        asyncio.run(serve(folder, supervisor=supervisor))
+        if asyncio.run(serve(folder, supervisor=supervisor)):
+            return RESTART
     except UnweaveError as error:
         sys.stderr.write(f"unweave: {visible(error)}\n")
         return error.exit_code
@@ -31,4 +33,8 @@ def main(folder: str, supervisor: int | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[-1], 0 if sys.argv[1] == "-" else None))
+    protect_memory()
+    code = main(sys.argv[-1], 0 if sys.argv[1] == "-" else None)
+    if code == RESTART:
+        replace()
+    raise SystemExit(code)

@@ -22,12 +22,14 @@ from unweave.node.api.server import Api, Monitoring
 from unweave.node.compute import DataWorker
 from unweave.node.config import AgentFolder
 from unweave.node.data.private import PrivateData
-from unweave.node.data.watch import DataWatch, admit
+from unweave.node.data.watch import DataWatch, admit, is_seen
 from unweave.node.driver import AgentDriver, NotReady
 from unweave.node.erasures import Remembered, remember
 from unweave.node.errors import BadSetting
 from unweave.node.identity import Identity
 from unweave.node.log import Log, RotatingLog
+from unweave.node.memory import ErasedInMemory, keep_clean
+from unweave.node.process import REPLACED, restart_file
 from unweave.node.storage.sqlite import open_store
 from unweave.node.transport.server import GrpcTransport
 from unweave.protocol.events import VoteCast
@@ -65,8 +67,9 @@ def open_data(folder: AgentFolder, identity: Identity) -> PrivateData:
 
 async def serve(
     path: str | Path, *, level: str | None = None, supervisor: int | None = None
-) -> None:
-    """Run the agent in this folder; returns after SIGTERM, SIGINT or `stop`.
+) -> bool:
+    """Run the agent in this folder; returns after SIGTERM, SIGINT or `stop`. True: the process must
+    be replaced by a new one, because erased values may be in its memory (`memory`).
 
     `supervisor` is a descriptor that becomes readable when the supervisor ends. With it the agent
     ends with the supervisor and logs to agent.log; without it the log goes to standard error.
@@ -80,17 +83,23 @@ async def serve(
     log = Log(config.name, config.log, level or config.log_level, handler=handler)
     log.take_over()
     try:
-        await _serve(folder, log, supervisor)
+        return await _serve(folder, log, supervisor)
     finally:
         log.close()
 
 
-async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> None:
+async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> bool:
     config = folder.config
+    replaced = bool(os.environ.pop(REPLACED, ""))
     identity = open_identity(folder)
     model = folder.manifest.build_model()
     data = open_data(folder, identity)
-    found = _check_data(folder, data, identity)
+    memory = ErasedInMemory(config.restart_interval)
+    loop = asyncio.get_running_loop()
+    data.erased_read = lambda: loop.call_soon_threadsafe(memory.erased_records_read)
+    found = _check_data(folder, data, identity, replaced)
+    if replaced:
+        log.info("this process replaces one that may have held erased values")
     for one in found.again:
         why = "a certificate proves it, but the store does not hold it"
         log.warning("erasure requested again", why=why, file=one.file, request=one.request.hex())
@@ -98,38 +107,57 @@ async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> None:
         log.error("the data cannot be used; the current factor stays", why=found.problem)
     worker = DataWorker(model, default_solver(model), data, folder.terms)
     transport = GrpcTransport(folder.manifest, folder.me, identity, listen=config.listen, log=log)
-    node = AgentDriver(folder, identity, transport, worker, model, log)
+    node = AgentDriver(folder, identity, transport, worker, model, log, memory)
     node.data_problem = found.problem
+    node.replaced = replaced
     freshness = DataWatch(node, data)
     api = Api(node, data, freshness)
     monitoring = Monitoring(node, config.metrics, config.metrics_hosts) if config.metrics else None
 
-    loop = asyncio.get_running_loop()
     loop.set_exception_handler(log.on_loop_error)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, node.stop)
     if supervisor is not None:
         loop.add_reader(supervisor, node.stop)
     running = asyncio.create_task(node.run())
-    helpers = [asyncio.create_task(keep_votes(node))]
+    helpers = [
+        asyncio.create_task(keep_votes(node)),
+        asyncio.create_task(_restart(node, api, freshness)),
+    ]
     if config.watch:
         helpers.append(asyncio.create_task(_watch(freshness, config.watch, log)))
     try:
         await _until_open(node, running)
         with contextlib.suppress(NotReady):  # the disk failed; the data watch sees the change
-            if found.problem is None and await freshness.begin():
+            if found.read and found.problem is None and await freshness.begin():
                 log.info("the data have changed since this agent last ran")
         await api.start()
         if monitoring is not None:
             await _monitor(monitoring, log)
         await running
     finally:
-        node.stop()
+        if not node.restarting:
+            node.stop()
         for task in helpers:
             task.cancel()
         await asyncio.gather(running, *helpers, return_exceptions=True)
         await asyncio.gather(api.stop(), *([] if monitoring is None else [monitoring.stop()]))
         log.info("stopped")
+    return bool(node.restarting)
+
+
+async def _restart(node: AgentDriver, api: Api, freshness: DataWatch) -> None:
+    """End the process for a new one when erased values may be in its memory."""
+    why = await keep_clean(
+        node.memory,
+        lambda: node.state,
+        lambda: api.busy or freshness.busy,
+        lambda: node.memory.delay(node.terms.topology, node.me),
+    )
+    with contextlib.suppress(OSError):  # without the file, a command finds no agent for a moment
+        restart_file(node.folder.path).touch()
+    node.log.info("restarts, to remove erased values from its memory", why=why)
+    node.restart(why)
 
 
 async def _monitor(monitoring: Monitoring, log: Log) -> None:
@@ -144,15 +172,20 @@ async def _monitor(monitoring: Monitoring, log: Log) -> None:
 
 
 class _Findings(NamedTuple):
-    """Why the data cannot be used, if so, and the erasures that were requested again."""
+    """Why the data cannot be used, if so; the erasures that were requested again; and whether the
+    data were read."""
 
     problem: str | None = None
     again: Sequence[Remembered] = ()
+    read: bool = True
 
 
-def _check_data(folder: AgentFolder, data: PrivateData, identity: Identity) -> _Findings:
+def _check_data(
+    folder: AgentFolder, data: PrivateData, identity: Identity, replaced: bool
+) -> _Findings:
     """Refuse unusable data before the agent starts. An agent that has contributed starts without
-    them: it still relays, attests and erases."""
+    them: it still relays, attests and erases. A process that replaces one with erased values in its
+    memory does not read unchanged data: they may still hold the erased records."""
     state: State | None = None
     again: list[Remembered] = []
     if folder.store.exists() or folder.certificates.is_dir():
@@ -165,6 +198,8 @@ def _check_data(folder: AgentFolder, data: PrivateData, identity: Identity) -> _
         return _Findings(again=again)
     dropped = frozenset[bytes]() if state is None else state.own.dropped
     try:
+        if replaced and state is not None and is_seen(folder.path, data, state):
+            return _Findings(again=again, read=False)
         admit(data, folder.config.min_records, state)
         return _Findings(again=again)
     except (DataError, GridOverflow) as error:

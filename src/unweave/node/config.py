@@ -7,6 +7,7 @@ min_records = 10                 # a first contribution from fewer is refused
 auto_vote = false                # vote, too, when others vote about an agent that is not heard
 watch = 0                        # seconds between readings of the data; 0: only `unweave learn`
 solve_limit = 3600               # seconds for one solve; then the token goes on without it
+restart_interval = 60            # least seconds between restarts after erasures; 0: no restarts
 metrics = "127.0.0.1:9400"       # /metrics and /healthz; "" or absent: off
 metrics_hosts = ["m.example"]    # names under which they are asked for, beside IP addresses
 log = "human"                    # or "json"
@@ -69,6 +70,7 @@ class AgentConfig(BaseModel):
     auto_vote: bool = False
     watch: _Seconds = 0.0
     solve_limit: Annotated[float, Field(gt=0, le=1e9)] = 3600.0
+    restart_interval: _Seconds = 60.0
     metrics: str = ""
     metrics_hosts: Annotated[list[str], Field(max_length=100)] = []
     log: Literal["human", "json"] = "human"

@@ -35,6 +35,7 @@ from unweave.node.config import AgentFolder
 from unweave.node.erasures import CertificateStore
 from unweave.node.identity import Identity
 from unweave.node.log import Log
+from unweave.node.memory import ErasedInMemory
 from unweave.node.storage.sqlite import StoreThread
 from unweave.node.wire.channel import SecureChannel
 from unweave.protocol.certificate.unchecked import unchecked_requests
@@ -81,6 +82,7 @@ class AgentDriver:
         worker: Worker,
         model: Model,
         log: Log,
+        memory: ErasedInMemory | None = None,
     ) -> None:
         self.folder = folder
         self.model = model
@@ -92,6 +94,9 @@ class AgentDriver:
         self.counts = log.counts
         self.data_problem: str | None = None  # why the data could not be used when last read
         self.started = time.time()
+        self.memory = ErasedInMemory(folder.config.restart_interval) if memory is None else memory
+        self.replaced = False  # this process has replaced one with erased values in its memory
+        self.restarting = ""  # why this process ends and must be replaced
         self.certificates = CertificateStore(folder.certificates)
         self._stopping = asyncio.Event()
         self._sooner = asyncio.Event()  # the deadline is now earlier than `_due`
@@ -141,7 +146,14 @@ class AgentDriver:
             self._queue.end()
 
     def stop(self) -> None:
+        self.restarting = ""  # who stops an agent that restarts wants it stopped
         self._stopping.set()
+
+    def restart(self, why: str) -> None:
+        """Stop; a new process takes the place of this one."""
+        if not self._stopping.is_set():
+            self.stop()
+            self.restarting = why
 
     async def _run_incarnation(self) -> None:
         """From the state on the disk until the agent is stopped, or StoreError."""
@@ -188,6 +200,7 @@ class AgentDriver:
         parcel = [data]
         del data
         event = await self._channel.receive(sender, parcel, self.state)
+        self.memory.watch_message(self.state, event.message)
         back, other = answers(await self._commits.take(event) or [], sender)
         self._effects.perform(other, event)
         # A token is sent in the next two turns of the loop, before the answer: the next agent waits
@@ -197,6 +210,7 @@ class AgentDriver:
         return [self._channel.signed(message) for message in back]
 
     def _moved(self, after: State) -> None:
+        self.memory.watch_state(after)
         if self._logged is not None:
             log_activity(self.log, self._logged, after)
         self._logged = after

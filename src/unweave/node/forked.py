@@ -13,14 +13,16 @@ from setproctitle import setproctitle, setthreadtitle
 
 from unweave.node.config import SUPERVISOR
 from unweave.node.log import LOG_FILE, open_log
+from unweave.node.process import REPLACED, protect_memory
 from unweave.text import crash, visible
 
 __all__ = ["run"]
 
 
-def run(folder: str) -> NoReturn:
+def run(folder: str, replaces: bool) -> NoReturn:
     """Run the agent of `folder` in its own session, with agent.log as standard output and error.
-    The agent ends when the supervisor ends, for any reason."""
+    The agent ends when the supervisor ends, for any reason. `replaces`: the agent's last process
+    ended to be replaced (`process.RESTART`)."""
     from unweave.node.__main__ import main  # not in the supervisor, which imports this module
 
     code = 1
@@ -37,6 +39,9 @@ def run(folder: str) -> NoReturn:
         supervisor = multiprocessing.parent_process()
         assert supervisor is not None
         os.environ[SUPERVISOR] = str(supervisor.pid)
+        if replaces:
+            os.environ[REPLACED] = "1"
+        protect_memory()
         code = main(folder, supervisor.sentinel)
     except BaseException as error:
         sys.stderr.write(f"unweave: {visible(crash(error))}\n")

@@ -30,13 +30,21 @@ class TimedOut(UnweaveError):
 class Cluster:
     """The agents whose folders are in DIR: those that answer, and those that do not."""
 
-    def __init__(self, root: Path, folders: list[Path], stack: ExitStack, timeout: float) -> None:
+    def __init__(
+        self,
+        root: Path,
+        folders: list[Path],
+        stack: ExitStack,
+        timeout: float,
+        patient: bool = True,
+    ) -> None:
         self.root = root
         self.folders = {agent_name(folder): folder for folder in folders}
         self.agents: dict[str, Operator] = {}
         self.silent: dict[str, int | None] = {}  # agent that accepted a call, no answer → its pid
         self._stack = stack
         self._timeout = timeout
+        self._patient = patient
         for name in self.folders:
             with suppress(AgentDown):
                 self._connect(name)
@@ -48,7 +56,9 @@ class Cluster:
                 f"{socket}: this user may not use the control socket of {name}. "
                 f"Fix: run the command as {socket.owner()}"
             )
-        operator = self._stack.enter_context(Operator(self.folders[name], self._timeout))
+        operator = self._stack.enter_context(
+            Operator(self.folders[name], self._timeout, patient=self._patient)
+        )
         self.agents[name] = operator
         return operator
 
@@ -153,11 +163,14 @@ class Cluster:
 
 
 @contextmanager
-def open_cluster(folder: str | Path, timeout: float = 10.0) -> Iterator[Cluster]:
-    """Connect to every agent of DIR (or to the one of AGENT_DIR) that answers."""
+def open_cluster(
+    folder: str | Path, timeout: float = 10.0, *, patient: bool = True
+) -> Iterator[Cluster]:
+    """Connect to every agent of DIR (or to the one of AGENT_DIR) that answers. `patient`: wait for
+    agents that replace their process; their supervisor must not."""
     folders = find_agents(folder)
     with ExitStack() as stack:
-        yield Cluster(Path(folder), folders, stack, timeout)
+        yield Cluster(Path(folder), folders, stack, timeout, patient)
 
 
 def wait_until(limit: float, every: float = 0.1) -> Iterator[float]:

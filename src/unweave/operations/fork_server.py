@@ -26,12 +26,12 @@ _LOST = 255  # multiprocessing's exit code of a process whose fork server has en
 class ForkedAgent:
     """An agent's process with the interface of `subprocess.Popen`. It ends with this process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, replaces: bool = False) -> None:
         from unweave.node.forked import run
 
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["unweave.node.preload"])
-        self._process = context.Process(target=run, args=(str(folder),), daemon=True)
+        self._process = context.Process(target=run, args=(str(folder), replaces), daemon=True)
         try:
             with _no_main():
                 self._process.start()

@@ -39,14 +39,16 @@ WHOLE = ("unconfirmed", "complete")
 FORBIDDEN = "its sum holds data that another agent knows to be erased"
 
 
-def ask_posteriors(agents: Cluster, within: float | None = None) -> dict[str, dict[str, Any]]:
+def ask_posteriors(
+    agents: Cluster, within: float | None = None, *, brief: bool = False
+) -> dict[str, dict[str, Any]]:
     """The reports of all running agents; with the erasures that they know, if the sums differ or an
-    erasure was requested."""
-    found = _reports(agents, within)
+    erasure was requested. `brief`: what a display shows, without the sum."""
+    found = _reports(agents, within, brief=brief)
     if len({report.get("digest") for report in found.values()}) > 1 or any(
         report.get("asked") for report in found.values()
     ):
-        found = _reports(agents, within, erasures=True)
+        found = _reports(agents, within, brief=brief, erasures=True)
     return found
 
 

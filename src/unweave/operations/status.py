@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 
 from unweave.text import count
 
-__all__ = ["Overview", "data_problems", "departed_agents", "notices", "staying_out"]
+__all__ = [
+    "Overview",
+    "data_problems",
+    "departed_agents",
+    "notices",
+    "restarts_due",
+    "staying_out",
+]
 
 Statuses = Mapping[str, Mapping[str, Any]]  # by agent
 
@@ -40,6 +47,15 @@ def data_problems(found: Statuses) -> list[str]:
         f"{name} keeps its earlier data: {status['data_problem']}"
         for name, status in found.items()
         if status.get("data_problem")
+    ]
+
+
+def restarts_due(found: Statuses) -> list[str]:
+    """The agents that will replace their process, by reason."""
+    return [
+        f"{', '.join(names)} {'restart' if len(names) > 1 else 'restarts'} soon, to remove erased "
+        f"values from memory ({why})"
+        for why, names in _by_reason(found, "memory_holds_erased")
     ]
 
 

@@ -16,6 +16,7 @@ from unweave.errors import ConfigError, UnweaveError
 from unweave.node.api.client import AgentDown, Operator
 from unweave.node.config import SUPERVISOR, agent_name, refuse_links
 from unweave.node.log import LOG_FILE, open_log
+from unweave.node.process import RESTART
 from unweave.operations.fork_server import ForkedAgent
 from unweave.text import quote
 
@@ -49,18 +50,21 @@ class Child:
         self.prefix = prefix
         self.name = agent_name(folder)
         self.process: Process | None = None
-        self.restarts = -1
+        self.restarts = -1  # after crashes
+        self.replacements = 0  # new processes because of erasures
         self.not_before = 0.0
         self.trouble = ""  # why the process last ended, or why it cannot start
 
-    def start(self) -> None:
-        """Start the process. It stops when this process ends, also by SIGKILL."""
-        self.restarts += 1
+    def start(self, *, replaces: bool = False) -> None:
+        """Start the process. It stops when this process ends, also by SIGKILL. `replaces`: the
+        last process ended to be replaced."""
+        self.restarts += not replaces
+        self.replacements += replaces
         self.close()
         refuse_links(self.folder)
         with os.fdopen(open_log(self.folder / LOG_FILE), "ab") as log:
             if not self.prefix:
-                self.process = ForkedAgent(self.folder)
+                self.process = ForkedAgent(self.folder, replaces=replaces)
                 return
             self.process = subprocess.Popen(
                 [*self.prefix, sys.executable, "-m", "unweave.node", "-", str(self.folder)],
@@ -82,9 +86,14 @@ class Child:
     def pid(self) -> int | None:
         return None if self.process is None else self.process.pid
 
-    @property
-    def exit_code(self) -> int | None:
-        return None if self.process is None else self.process.poll()
+    def poll(self) -> int | None:
+        """The exit code; None while the agent runs. An agent whose process ended to be replaced
+        gets its new process here: that is no crash."""
+        code = None if self.process is None else self.process.poll()
+        if code == RESTART:
+            self.start(replaces=True)
+            return None
+        return code
 
     def last_log_line(self) -> str:
         try:
@@ -94,6 +103,10 @@ class Child:
         except OSError:
             return ""
         return lines[-1].removeprefix("unweave: ") if lines else ""
+
+
+def _operator(child: Child) -> Operator:
+    return Operator(child.folder, 2.0, patient=False)
 
 
 def _trouble(child: Child, code: int) -> str:
@@ -127,10 +140,13 @@ class Supervisor:
         self.stop()
 
     def look(self) -> None:
-        """Restart ended processes, with growing pauses. Until all agents were ready once, a wrong
-        folder is an error; later it is that agent's `trouble`, and the others continue."""
+        """Restart ended processes, with growing pauses; those that ended to be replaced, at once
+        and also without `restart`. So the caller repeats this every second or so.
+
+        Until all agents were ready once, a wrong folder is an error; later it is that agent's
+        `trouble`, and the others continue."""
         for child in self.children.values():
-            code = child.exit_code
+            code = child.poll()
             if code is None:
                 continue
             child.trouble = _trouble(child, code)
@@ -157,12 +173,12 @@ class Supervisor:
         while waiting and time.monotonic() < end:
             self.look()
             for name in sorted(waiting):
-                with contextlib.suppress(AgentDown), Operator(self.children[name].folder, 2.0) as a:
+                with contextlib.suppress(AgentDown), _operator(self.children[name]) as a:
                     if a.ask("status")["status"]["phase"] != "starting":
                         waiting.discard(name)
             for name in sorted(waiting):
                 child = self.children[name]
-                if child.restarts >= _STARTS and child.exit_code is not None:
+                if child.restarts >= _STARTS and child.poll() is not None:
                     raise UnweaveError(
                         f"{name} does not start, after {_STARTS + 1} attempts: "
                         f"{child.last_log_line()}. Fix: run `unweave check {quote(child.folder)}`"

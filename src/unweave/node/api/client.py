@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import struct
+import time
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
@@ -22,6 +23,7 @@ from unweave.errors import UnweaveError
 from unweave.node.api.routes import ROUTES
 from unweave.node.api.sockets import short
 from unweave.node.config import AGENT_FILE, agent_name
+from unweave.node.process import is_restarting
 from unweave.text import quote
 
 __all__ = ["AgentDown", "Operator", "asleep", "lives"]
@@ -34,45 +36,75 @@ class AgentDown(UnweaveError):
     """No process answers in this agent's folder."""
 
 
-class Operator:
-    """`with Operator(folder) as agent: agent.ask("status")`."""
+class _Interrupted(AgentDown):
+    """The process ended before it answered."""
 
-    def __init__(self, folder: str | Path, timeout: float = 10.0) -> None:
+
+class Operator:
+    """`with Operator(folder) as agent: agent.ask("status")`.
+
+    An agent that replaces its process after an erasure is away for a moment: a call waits for the
+    new process, within its timeout, unless it is not `patient`.
+    """
+
+    def __init__(self, folder: str | Path, timeout: float = 10.0, *, patient: bool = True) -> None:
         self.folder = Path(folder)
         self.name = agent_name(self.folder)
-        path = self.folder / "agent.sock"
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(min(timeout, _CONNECT))
         self._timeout = timeout
-        try:
-            with short(path) as where:
-                self._socket.connect(where)
-        except OSError:
-            self._socket.close()
-            raise AgentDown(
-                f"{self.name}: no agent runs in {self.folder}. Fix: start it with "
-                f"`unweave agent {quote(self.folder)}` (its settings are in {AGENT_FILE})"
-            ) from None
+        self._patient = patient
+        self._connect(timeout)
+
+    def _connect(self, timeout: float) -> None:
+        end = time.monotonic() + timeout
+        path = self.folder / "agent.sock"
+        while True:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._socket.settimeout(min(timeout, _CONNECT))
+            try:
+                with short(path) as where:
+                    self._socket.connect(where)
+                break
+            except OSError:
+                self._socket.close()
+            if not self._patient or not is_restarting(self.folder) or time.monotonic() >= end:
+                raise AgentDown(
+                    f"{self.name}: no agent runs in {self.folder}. Fix: start it with "
+                    f"`unweave agent {quote(self.folder)}` (its settings are in {AGENT_FILE})"
+                )
+            time.sleep(0.05)
         self.pid = _listener(self._socket)
         self._connection = http.client.HTTPConnection("agent")
         self._connection.sock = self._socket
         self._connection.auto_open = 0  # else it would open TCP to a host of that name
 
     def ask(self, do: str, *, within: float | None = None, **request: Any) -> dict[str, Any]:
-        """The answer to one request; an error of the agent is raised here, with its exit code."""
+        """The answer to one request; an error of the agent is raised here, with its exit code. A
+        request that a restart interrupts is repeated: all requests may be."""
+        limit = self._timeout if within is None else min(within, self._timeout)
+        began = time.monotonic()
+        try:
+            return self._ask(do, limit, request)
+        except _Interrupted:
+            if do == "stop" or not self._patient or not is_restarting(self.folder):
+                raise
+        self.close()
+        self._connect(limit)
+        return self._ask(do, max(0.1, limit - (time.monotonic() - began)), request)
+
+    def _ask(self, do: str, limit: float, request: dict[str, Any]) -> dict[str, Any]:
         route = ROUTES[do]
         request = {key: value for key, value in request.items() if value is not None}
         place = route.place(request)
         body = json.dumps(request, ensure_ascii=False).encode() if route.method == "POST" else None
         if request and body is None:
             place += "?" + urlencode(request)
-        self._socket.settimeout(self._timeout if within is None else min(within, self._timeout))
+        self._socket.settimeout(limit)
         try:
             self._connection.request(route.method, place, body)
             response = self._connection.getresponse()
             answer = response.read()
-        except (http.client.RemoteDisconnected, http.client.IncompleteRead):
-            raise AgentDown(
+        except (ConnectionError, http.client.IncompleteRead):
+            raise _Interrupted(
                 f"{self.name}: stopped before it answered. Fix: start it again"
             ) from None
         except (OSError, http.client.HTTPException) as error:

@@ -30,6 +30,8 @@ _GAUGES = {
     "complete": "1: every agent is in the newest token",
     "confirmed": "1: every neighbour has answered since the start",
     "up_seconds": "seconds since the start of the process",
+    "replaced": "1: this process replaced one with erased values in its memory",
+    "memory_clean": "0: erased values may be in the memory; the agent will restart itself",
 }
 
 
@@ -73,6 +75,7 @@ class Metrics(Collector):
             **status,
             "included_agents": len(status.get("included", [])),
             "mismatches": len(status.get("mismatches", [])),
+            "memory_clean": status["memory_holds_erased"] is None,
         }
         for gauge, meaning in _GAUGES.items():
             family = GaugeMetricFamily(f"unweave_{gauge}", meaning, labels=["agent"])

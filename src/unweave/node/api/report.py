@@ -27,6 +27,7 @@ from unweave.protocol.token import NOTHING, Token, dead, digest, missing
 __all__ = [
     "DEPARTED",
     "NO_TOKEN",
+    "brief_report",
     "erasure_report",
     "forgotten_report",
     "posterior_report",
@@ -37,6 +38,7 @@ __all__ = [
 NO_TOKEN = "no token has been here yet"
 
 _SHOWN = 10_000  # numbers of a posterior in a report, unless everything is wanted
+_BRIEF = 6  # marginals in a report for a display
 
 
 def status_report(node: AgentDriver) -> dict[str, Any]:
@@ -50,6 +52,8 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
         "supervisor": int(os.environ.get(SUPERVISOR, 0)) or None,
         "phase": node.phase,
         "up_seconds": round(time.time() - node.started, 1),
+        "replaced": node.replaced,
+        "memory_holds_erased": node.memory.why or None,
         "counts": dict(node.counts),
         "refused": {
             f"{sender}: {reason}": count
@@ -196,6 +200,18 @@ def posterior_report(
         why = "its sum holds erased data, and the next one has not arrived" if stale else NO_TOKEN
         return {"state": "unknown", "why": why, **more}
     return _sum_report(node, s, token, everything, before) | more
+
+
+def brief_report(report: Mapping[str, Any]) -> dict[str, Any]:
+    """A report of the posterior as a display shows it. A process that shows it for a long time, as
+    `unweave up` does, then holds no sum, from which data may be erased later."""
+    brief = {key: value for key, value in report.items() if key not in ("units", "marginals")}
+    if "marginals" in report:
+        brief["marginals"] = [
+            {key: float(f"{v:.5g}") if isinstance(v, float) else v for key, v in row.items()}
+            for row in report["marginals"][:_BRIEF]
+        ]
+    return brief
 
 
 def _knowledge(s: State) -> dict[str, Any]:

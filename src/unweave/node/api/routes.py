@@ -48,6 +48,7 @@ class PosteriorQuery(Nothing):
         False, description="all marginals and units, also of a posterior with more than 10,000"
     )
     erasures: bool = Field(False, description="also what the agent knows to be erased")
+    brief: bool = Field(False, description="for a display: some marginals, rounded; no units")
 
 
 class EraseRequest(Nothing):
@@ -115,6 +116,8 @@ class Status(Answer):
     supervisor: int | None
     phase: str
     up_seconds: float
+    replaced: bool
+    memory_holds_erased: str | None
     counts: dict[str, int]
     refused: dict[str, int]
     notice: NotRequired[str | None]

@@ -30,6 +30,7 @@ from unweave.errors import ConfigError, DataError, MissingExtra, UnweaveError
 from unweave.json_form import as_json, error_report
 from unweave.node.api.metrics import Metrics
 from unweave.node.api.report import (
+    brief_report,
     erasure_report,
     forgotten_report,
     posterior_report,
@@ -50,6 +51,7 @@ from unweave.node.data.private import PrivateData
 from unweave.node.data.watch import DataWatch
 from unweave.node.driver import AgentDriver, NotReady
 from unweave.node.erasures import asked_before, erased_before
+from unweave.node.process import restart_file
 from unweave.protocol.events import EraseRequested, Refused, VoteCast, WakeRequested
 from unweave.protocol.token import request_id, requested_of
 from unweave.text import clip, listed
@@ -153,6 +155,7 @@ class Api:
         self.metrics = Metrics(node)
         self._inode = 0
         self._cached: dict[str, Any] | None = None  # the last report of the posterior
+        self._under_way = 0  # requests that are answered now
         self._commands: dict[str, Callable[[Any], Awaitable[dict[str, Any]]]] = {
             "status": self._status,
             "posterior": self._posterior,
@@ -193,6 +196,7 @@ class Api:
         finally:
             os.umask(previous)
         await self._server.start(listener)
+        restart_file(self.node.folder.path).unlink(missing_ok=True)
 
     async def stop(self) -> None:
         await self._server.stop()
@@ -212,7 +216,16 @@ class Api:
             raise ConfigError(
                 f"{place}: {why[0].lower()}{why[1:]}. Fix: see /openapi.json"
             ) from None
-        return await self._commands[name](asked)
+        self._under_way += name != "wait"
+        try:
+            return await self._commands[name](asked)
+        finally:
+            self._under_way -= name != "wait"
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered, other than one that waits for news."""
+        return self._under_way > 0
 
     def _endpoint(self, name: str) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
@@ -247,7 +260,7 @@ class Api:
         if not everything:
             self._cached = report
             asyncio.get_running_loop().call_later(_KEPT, self._drop, report)
-        return {"posterior": report}
+        return {"posterior": brief_report(report) if asked.brief else report}
 
     def _drop(self, report: dict[str, Any]) -> None:
         """An old report may include records that have been erased since."""

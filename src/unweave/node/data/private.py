@@ -81,6 +81,9 @@ class PrivateData:
         self._resolved: tuple[str, frozenset[bytes], frozenset[str]] | None = None
         self._seen: str | None = None
         self._ready: tuple[str, frozenset[bytes], int, Ints] | None = None
+        self.erased_read: Callable[[], object] = (
+            _ignore  # called when a reader meets erased records
+        )
 
     def check(self, dropped: frozenset[bytes] = _NOTHING) -> int:
         """The number of records, all valid; DataError for the first invalid record, or if rounding
@@ -218,6 +221,8 @@ class PrivateData:
         if known is None or known[:2] != (fingerprint, dropped):
             known = (fingerprint, dropped, reader.committed(dropped, self._secret))
             self._resolved = known
+        if known[2]:
+            self.erased_read()
         return known[2]
 
     def _need_key(self) -> str:
@@ -299,6 +304,10 @@ def check_records(agent: str, n: int, least: int = MIN_RECORDS) -> None:
             "add records, or set min_records in agent.toml if that is acceptable",
             "; ",
         )
+
+
+def _ignore() -> None:
+    pass
 
 
 def _plain(text: str) -> bool:
