@@ -29,6 +29,7 @@ from unweave.errors import UnweaveError
 from unweave.grid import digest
 from unweave.models import BetaBernoulli, ConjugateModel, Model
 from unweave.node.api.client import AgentDown, Operator
+from unweave.node.process import is_restarting
 from unweave.operations.create import create_network
 from unweave.operations.supervisor import Child, Process
 from unweave.protocol.token import request_id
@@ -214,14 +215,26 @@ class Processes:
     # ----------------------------------------------------------------------------------- asking
 
     def ask(self, name: str, do: str, **request: Any) -> dict[str, Any]:
-        with Operator(self.folder(name), 30.0) as operator:
-            return operator.ask(do, **request)
+        """As a patient operator, who starts replaced processes meanwhile."""
+        while True:
+            self.running()
+            restarting = is_restarting(self.folder(name))
+            try:
+                with Operator(self.folder(name), 30.0, patient=False) as operator:
+                    return operator.ask(do, **request)
+            except AgentDown:
+                if not restarting and not is_restarting(self.folder(name)):
+                    raise
+            time.sleep(0.1)
 
     def statuses(self, *names: str) -> dict[str, dict[str, Any]]:
         """Of those who answer within a moment."""
         found = {}
         for name in names or tuple(self.names):
-            with contextlib.suppress(AgentDown), Operator(self.folder(name), 5.0) as operator:
+            with (
+                contextlib.suppress(AgentDown),
+                Operator(self.folder(name), 5.0, patient=False) as operator,
+            ):
                 found[name] = operator.ask("status")["status"]
         return found
 

@@ -22,7 +22,7 @@ from unweave.node.api.server import Api, Monitoring
 from unweave.node.compute import DataWorker
 from unweave.node.config import AgentFolder
 from unweave.node.data.private import PrivateData
-from unweave.node.data.watch import DataWatch, admit, is_seen
+from unweave.node.data.watch import DataWatch, admit
 from unweave.node.driver import AgentDriver, NotReady
 from unweave.node.erasures import Remembered, remember
 from unweave.node.errors import BadSetting
@@ -96,7 +96,7 @@ async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> bool:
     data = open_data(folder, identity)
     memory = ErasedInMemory(config.restart_interval)
     loop = asyncio.get_running_loop()
-    data.erased_read = lambda: loop.call_soon_threadsafe(memory.erased_records_read)
+    data.watch_reading = lambda *read: loop.call_soon_threadsafe(memory.watch_reading, *read)
     found = _check_data(folder, data, identity, replaced)
     if replaced:
         log.info("this process replaces one that may have held erased values")
@@ -123,6 +123,7 @@ async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> bool:
     helpers = [
         asyncio.create_task(keep_votes(node)),
         asyncio.create_task(_restart(node, api, freshness)),
+        asyncio.create_task(_watch_source(memory, data, config.restart_interval)),
     ]
     if config.watch:
         helpers.append(asyncio.create_task(_watch(freshness, config.watch, log)))
@@ -144,6 +145,14 @@ async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> bool:
         await asyncio.gather(api.stop(), *([] if monitoring is None else [monitoring.stop()]))
         log.info("stopped")
     return bool(node.restarting)
+
+
+async def _watch_source(memory: ErasedInMemory, data: PrivateData, every: float) -> None:
+    """Notice that erased records were deleted from the data, also if nobody asks to learn."""
+    while every:
+        await asyncio.sleep(every)
+        with contextlib.suppress(UnweaveError):  # unreadable now: the records may come back
+            memory.watch_source(data.fingerprint)
 
 
 async def _restart(node: AgentDriver, api: Api, freshness: DataWatch) -> None:
@@ -184,8 +193,8 @@ def _check_data(
     folder: AgentFolder, data: PrivateData, identity: Identity, replaced: bool
 ) -> _Findings:
     """Refuse unusable data before the agent starts. An agent that has contributed starts without
-    them: it still relays, attests and erases. A process that replaces one with erased values in its
-    memory does not read unchanged data: they may still hold the erased records."""
+    them: it still relays, attests and erases. A process that replaces another does not read the
+    data: they may still hold the erased records."""
     state: State | None = None
     again: list[Remembered] = []
     if folder.store.exists() or folder.certificates.is_dir():
@@ -198,7 +207,7 @@ def _check_data(
         return _Findings(again=again)
     dropped = frozenset[bytes]() if state is None else state.own.dropped
     try:
-        if replaced and state is not None and is_seen(folder.path, data, state):
+        if replaced and state is not None and (state.own.counter or dropped):
             return _Findings(again=again, read=False)
         admit(data, folder.config.min_records, state)
         return _Findings(again=again)

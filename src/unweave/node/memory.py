@@ -8,7 +8,11 @@ Erased values may be in the memory after
     a tombstone was learned      the process held sums, or the factor, from before the erasure
     dead state was loaded        the store had been closed before the erasure was complete
     a dead token was received    a neighbour did not know the tombstone yet
-    erased records were read     the source still holds them, and the reader skipped them
+    erased records were read     the source still held them; it has changed since
+
+While the source holds erased records, a reader meets them and skips them. A restart would be of no
+use then: the next reading brings them back. It is due when the source has lost them, or has changed
+and was not read since.
 
 The process is replaced when the token is parked, so that erasures in a row cause one restart, and
 not before it has run for `restart_interval` seconds. If the token is not parked for as long, the
@@ -46,7 +50,9 @@ class ErasedInMemory:
         self._interval = interval
         self._started = time.monotonic()
         self._since = 0.0  # when `why` was set
-        self._read = 0.0  # when erased records were last read
+        self._met: frozenset[str] = frozenset()  # keys of erased records that were read
+        self._source = ""  # fingerprint of the files at the last reading
+        self._read = 0.0  # when that was
         self._tombs: Tombs | None = None  # of the last state; None: there was no state yet
 
     def watch_state(self, after: State) -> None:
@@ -64,11 +70,18 @@ class ErasedInMemory:
         if isinstance(message, Pass) and state is not None and _is_dead(state, message.token):
             self._note("a neighbour's token with erased data")
 
-    def erased_records_read(self) -> None:
-        """A reader met erased records. While they are in the source, and it is read again and
-        again, a restart would remove nothing: it waits until reading has paused."""
+    def watch_reading(self, fingerprint: str, met: frozenset[str]) -> None:
+        """A reader has met these erased records."""
+        if self._met - met:
+            self._note("erased records were deleted from the data")
+        self._met |= met
+        self._source = fingerprint
         self._read = time.monotonic()
-        self._note("the data hold erased records")
+
+    def watch_source(self, fingerprint: Callable[[], str]) -> None:
+        """Called from time to time with the present files."""
+        if self._met and not self.why and fingerprint() != self._source:
+            self._note("the data have changed since erased records were read")
 
     def _note(self, why: str) -> None:
         if not self.why and self._interval:

@@ -75,7 +75,7 @@ class Metrics(Collector):
             **status,
             "included_agents": len(status.get("included", [])),
             "mismatches": len(status.get("mismatches", [])),
-            "memory_clean": status["memory_holds_erased"] is None,
+            "memory_clean": status.get("memory_holds_erased") is None,
         }
         for gauge, meaning in _GAUGES.items():
             family = GaugeMetricFamily(f"unweave_{gauge}", meaning, labels=["agent"])

@@ -34,6 +34,8 @@ __all__ = ["MIN_RECORDS", "DataSource", "PrivateData", "check_records"]
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
+WatchReading = Callable[[str, frozenset[str]], object]
+"""Called with the fingerprint of the files and the erased keys that a reader met and skipped."""
 
 MIN_RECORDS = 10
 
@@ -81,9 +83,7 @@ class PrivateData:
         self._resolved: tuple[str, frozenset[bytes], frozenset[str]] | None = None
         self._seen: str | None = None
         self._ready: tuple[str, frozenset[bytes], int, Ints] | None = None
-        self.erased_read: Callable[[], object] = (
-            _ignore  # called when a reader meets erased records
-        )
+        self.watch_reading: WatchReading | None = None
 
     def check(self, dropped: frozenset[bytes] = _NOTHING) -> int:
         """The number of records, all valid; DataError for the first invalid record, or if rounding
@@ -221,8 +221,8 @@ class PrivateData:
         if known is None or known[:2] != (fingerprint, dropped):
             known = (fingerprint, dropped, reader.committed(dropped, self._secret))
             self._resolved = known
-        if known[2]:
-            self.erased_read()
+        if self.watch_reading is not None:
+            self.watch_reading(fingerprint, known[2])
         return known[2]
 
     def _need_key(self) -> str:
@@ -304,10 +304,6 @@ def check_records(agent: str, n: int, least: int = MIN_RECORDS) -> None:
             "add records, or set min_records in agent.toml if that is acceptable",
             "; ",
         )
-
-
-def _ignore() -> None:
-    pass
 
 
 def _plain(text: str) -> bool:

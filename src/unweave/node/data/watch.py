@@ -27,7 +27,7 @@ from unweave.node.storage.atomic import write_atomic
 from unweave.protocol.events import DataChanged
 from unweave.protocol.state import State
 
-__all__ = ["DataWatch", "admit", "is_seen"]
+__all__ = ["DataWatch", "admit"]
 
 
 T = TypeVar("T")
@@ -43,11 +43,6 @@ def admit(data: PrivateData, least: int, state: State | None) -> int:
     if state is None or not (state.own.counter or state.own.dropped):
         return data.admit(least)
     return data.check(state.own.dropped)
-
-
-def is_seen(folder: Path, data: PrivateData, state: State) -> bool:
-    """Whether the data files are those that the stored state was computed from."""
-    return _read(folder / SEEN_FILE) == f"{data.fingerprint()} {state.own.data}"
 
 
 class DataWatch:
@@ -100,7 +95,7 @@ class DataWatch:
                 fingerprint = await loop.run_in_executor(None, self.data.fingerprint)
                 if (
                     np.array_equal(units, current.units)
-                    or _read(self._path) != f"{fingerprint} {state.own.data}"
+                    or self._read() != f"{fingerprint} {state.own.data}"
                 ):
                     return
                 self.node.log.error(
@@ -125,7 +120,7 @@ class DataWatch:
             # Data that were unreadable and came back unchanged still need a new revision: a
             # computation in the meantime found no data.
             unavailable = self.node.data_problem is not None or (anew and state.own.current is None)
-            if _read(self._path) == f"{fingerprint} {state.own.data}" and not unavailable:
+            if self._read() == f"{fingerprint} {state.own.data}" and not unavailable:
                 return False
             attempt = f"{fingerprint} {state.own.data} {len(state.own.dropped)}"
             if attempt == self._refused and not anew:
@@ -147,12 +142,11 @@ class DataWatch:
             self.node.data_problem = str(error)
             raise
 
+    def _read(self) -> str:
+        try:
+            return self._path.read_text()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
     def _write(self, fingerprint: str, version: int) -> None:
         write_atomic(self._path, f"{fingerprint} {version}".encode())
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError):
-        return ""
