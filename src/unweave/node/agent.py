@@ -29,7 +29,7 @@ from unweave.node.errors import BadSetting
 from unweave.node.identity import Identity
 from unweave.node.log import Log, RotatingLog
 from unweave.node.memory import ErasedInMemory, keep_clean
-from unweave.node.process import REPLACED, restart_file
+from unweave.node.process import REPLACED, RESTART_FILE
 from unweave.node.storage.sqlite import open_store
 from unweave.node.transport.server import GrpcTransport
 from unweave.protocol.events import VoteCast
@@ -164,7 +164,7 @@ async def _restart(node: AgentDriver, api: Api, freshness: DataWatch) -> None:
         lambda: node.memory.delay(node.terms.topology, node.me),
     )
     with contextlib.suppress(OSError):  # without the file, a command finds no agent for a moment
-        restart_file(node.folder.path).touch()
+        (node.folder.path / RESTART_FILE).touch()
     node.log.info("restarts, to remove erased values from its memory", why=why)
     node.restart(why)
 

@@ -36,6 +36,7 @@ from unweave.node.data.commitments import KEY_FILE
 from unweave.node.data.source import SEEN_FILE, DataSource
 from unweave.node.errors import BadSetting
 from unweave.node.log import LOG_FILE
+from unweave.node.process import RESTART_FILE
 from unweave.protocol.terms import Terms
 from unweave.text import clip, listed, quote
 
@@ -54,7 +55,15 @@ AGENT_FILE = "agent.toml"
 _MOST_BYTES = 1 << 20  # of agent.toml
 STORE_FILE = "store.db"
 SUPERVISOR = "UNWEAVE_SUPERVISOR"  # environment: the process that restarts this agent
-_WRITTEN = (STORE_FILE, SEEN_FILE, KEY_FILE, LOG_FILE, "agent.sock", "certificates")
+_WRITTEN = (
+    STORE_FILE,
+    SEEN_FILE,
+    KEY_FILE,
+    LOG_FILE,
+    RESTART_FILE,
+    "agent.sock",
+    "certificates",
+)
 _Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 

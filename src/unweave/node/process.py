@@ -13,11 +13,12 @@ from typing import NoReturn
 
 from unweave.errors import UnweaveError
 
-__all__ = ["REPLACED", "RESTART", "is_restarting", "protect_memory", "replace", "restart_file"]
+__all__ = ["REPLACED", "RESTART", "RESTART_FILE", "is_restarting", "protect_memory", "replace"]
 
 
 RESTART = 75  # exit code of an agent that its supervisor must start again at once
 REPLACED = "UNWEAVE_REPLACED"  # environment: this process replaces one that ended for an erasure
+RESTART_FILE = "agent.restarting"  # exists while an agent replaces its process: commands wait
 _DUMPABLE = 4  # Linux: PR_SET_DUMPABLE
 _LONGEST = 30.0  # seconds; an agent that has not started again by then does not run
 
@@ -50,15 +51,10 @@ def replace() -> NoReturn:
         ) from None
 
 
-def restart_file(folder: Path) -> Path:
-    """It exists while the agent of this folder replaces its process, so that commands wait."""
-    return folder / "agent.restarting"
-
-
 def is_restarting(folder: Path) -> bool:
     """Whether the agent replaces its process now."""
     try:
-        age = time.time() - restart_file(folder).stat().st_mtime
+        age = time.time() - (folder / RESTART_FILE).stat().st_mtime
     except OSError:
         return False
     return abs(age) < _LONGEST

@@ -51,7 +51,7 @@ from unweave.node.data.private import PrivateData
 from unweave.node.data.watch import DataWatch
 from unweave.node.driver import AgentDriver, NotReady
 from unweave.node.erasures import asked_before, erased_before
-from unweave.node.process import restart_file
+from unweave.node.process import RESTART_FILE
 from unweave.protocol.events import EraseRequested, Refused, VoteCast, WakeRequested
 from unweave.protocol.token import request_id, requested_of
 from unweave.text import clip, listed
@@ -196,7 +196,7 @@ class Api:
         finally:
             os.umask(previous)
         await self._server.start(listener)
-        restart_file(self.node.folder.path).unlink(missing_ok=True)
+        (path.parent / RESTART_FILE).unlink(missing_ok=True)
 
     async def stop(self) -> None:
         await self._server.stop()
