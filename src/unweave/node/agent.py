@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from unweave.address import Address
-from unweave.errors import ConfigError, DataError, GridOverflow, UnweaveError
+from unweave.errors import ConfigError, DataError, GridOverflow, StoreError, UnweaveError
 from unweave.keys import keyid_of, public_key
 from unweave.node.api.server import Api, Monitoring
 from unweave.node.compute import DataWorker
@@ -129,7 +129,8 @@ async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> bool:
         helpers.append(asyncio.create_task(_watch(freshness, config.watch, log)))
     try:
         await _until_open(node, running)
-        with contextlib.suppress(NotReady):  # the disk failed; the data watch sees the change
+        # If the disk failed, the data watch sees the change later.
+        with contextlib.suppress(NotReady, StoreError):
             if found.read and found.problem is None and await freshness.begin():
                 log.info("the data have changed since this agent last ran")
         await api.start()

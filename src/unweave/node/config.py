@@ -33,7 +33,7 @@ from unweave.bounded import load_toml, read_bytes
 from unweave.errors import ConfigError
 from unweave.manifest import Manifest, load
 from unweave.node.data.commitments import KEY_FILE
-from unweave.node.data.source import SEEN_FILE, DataSource
+from unweave.node.data.source import SEEN_FILE, DataSource, is_file
 from unweave.node.errors import BadSetting
 from unweave.node.log import LOG_FILE
 from unweave.node.process import RESTART_FILE
@@ -127,9 +127,9 @@ class AgentFolder:
             problem = f"{file}: not TOML: {clip(error, 200)}"
             raise BadSetting(problem, "correct that line", "; ") from None
         config = _validated(values, file)
-        if not (path / config.network).is_file():
+        if not is_file(path / config.network):
             raise BadSetting(
-                f"{path / config.network}: no such file",
+                f"{path / clip(config.network, 200)}: no such file",
                 "copy the network's manifest there (every agent has the same one), or name it in "
                 f"{file} (network = …)",
             )

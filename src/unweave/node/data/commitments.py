@@ -13,13 +13,12 @@ record would match the commitments, and every erased record would return.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 from pathlib import Path
 
 from unweave.node.errors import BadData
-from unweave.node.storage.atomic import write_atomic
+from unweave.node.storage.atomic import unwritable, write_atomic
 from unweave.protocol.statements import COMMITMENT_BYTES
 
 __all__ = ["KEY_FILE", "Key", "canonical", "check_key", "commitment", "pads"]
@@ -63,8 +62,12 @@ def check_key(folder: Path, key: str, agent: str) -> None:
     try:
         known = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        with contextlib.suppress(PermissionError):  # a read-only command of another user
+        try:
             write_atomic(path, key.encode())
+        except PermissionError:
+            pass  # a read-only command of another user
+        except OSError as error:
+            raise unwritable(path, error) from None
         return
     if known != key:
         raise BadData(

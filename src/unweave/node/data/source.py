@@ -28,7 +28,7 @@ from unweave.errors import DataError
 from unweave.node.errors import BadData
 from unweave.text import listed
 
-__all__ = ["SEEN_FILE", "DataSource", "FileFormat", "format_of", "is_sqlite"]
+__all__ = ["SEEN_FILE", "DataSource", "FileFormat", "format_of", "is_file", "is_sqlite"]
 
 
 SEEN_FILE = "data.seen"  # the data behind the stored factor (`watch`)
@@ -89,7 +89,7 @@ class DataSource(BaseModel):
         if self.path is not None and _WILD & set(place):
             found = tuple(sorted(f for f in folder.glob(str(inside)) if f.is_file()))
         else:
-            found = (folder / inside,) if (folder / inside).is_file() else ()
+            found = (folder / inside,) if is_file(folder / inside) else ()
         if not found:
             raise BadData(
                 f"agent {agent!r}: no file {place!r} in the agent's folder ({folder}); "
@@ -122,6 +122,14 @@ class DataSource(BaseModel):
                 about = (path.name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
                 digest.update(repr((str(file.parent), *about)).encode())
         return digest.hexdigest()
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; a name that no file can have is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def format_of(file: Path, agent: str) -> FileFormat:

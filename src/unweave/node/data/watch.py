@@ -23,7 +23,7 @@ from unweave.models import ConjugateModel
 from unweave.node.data.private import PrivateData
 from unweave.node.data.source import SEEN_FILE
 from unweave.node.driver import AgentDriver, NotReady
-from unweave.node.storage.atomic import write_atomic
+from unweave.node.storage.atomic import unwritable, write_atomic
 from unweave.protocol.events import DataChanged
 from unweave.protocol.state import State
 
@@ -149,4 +149,7 @@ class DataWatch:
             return ""
 
     def _write(self, fingerprint: str, version: int) -> None:
-        write_atomic(self._path, f"{fingerprint} {version}".encode())
+        try:
+            write_atomic(self._path, f"{fingerprint} {version}".encode())
+        except OSError as error:
+            raise unwritable(self._path, error) from None

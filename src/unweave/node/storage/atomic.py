@@ -8,7 +8,9 @@ import secrets
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["create_private", "sync_directory", "write_atomic"]
+from unweave.errors import StoreError
+
+__all__ = ["create_private", "sync_directory", "unwritable", "write_atomic"]
 
 
 def create_private(path: Path) -> BinaryIO:
@@ -33,6 +35,14 @@ def write_atomic(path: Path, content: bytes) -> None:
         part.unlink(missing_ok=True)
         raise
     sync_directory(path)
+
+
+def unwritable(path: Path, error: OSError) -> StoreError:
+    """The error of a write that the disk refused; nothing was changed."""
+    return StoreError(
+        f"{path}: cannot be written ({error.strerror or error}). Fix: check the free space and the "
+        "permissions, then ask again"
+    )
 
 
 def sync_directory(path: Path) -> None:

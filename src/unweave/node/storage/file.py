@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import struct
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from unweave.errors import StoreError, WireError
+from unweave.errors import StoreError
 from unweave.node.storage.atomic import sync_directory
 from unweave.node.storage.integrity import BadMac
 from unweave.node.storage.rows import read_state
@@ -60,6 +61,8 @@ _FOREIGN = (
     "the file while the other agents run"
 )
 _SIDES = ("", "-wal", "-shm", "-journal")  # the files that SQLite opens
+# What reading rows raises: a WireError, or another error for a column of another type or range.
+_NO_STATE = (ValueError, TypeError, AttributeError, OverflowError, struct.error)
 _LOG_LIMIT = 4 * 2**20  # bytes that the write-ahead log keeps after a checkpoint
 
 
@@ -75,7 +78,12 @@ def explained(path: Path) -> Iterator[None]:
         elif name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             problem = f"damaged ({error}). {_RESTORE}"
         elif name.startswith("SQLITE_FULL"):
-            problem = "the disk is full. Fix: free some space and start the agent again"
+            problem = "the disk is full. Fix: free some space; a running agent tries again"
+        elif name.startswith("SQLITE_IOERR"):
+            problem = (
+                f"the disk refuses ({error}). Fix: check its free space, its health and the "
+                "process's limits; a running agent tries again"
+            )
         else:
             problem = f"cannot be used ({error}). Fix: make the file and its directory writable"
         raise StoreError(f"{path}: {problem}") from error
@@ -153,7 +161,7 @@ def inspect(
                 return None if read is None else read[0]
             except BadMac as error:
                 raise StoreError(f"{path}: {error} {_CHANGED}. {_RESTORE}") from None
-            except (WireError, TypeError, AttributeError) as error:  # a column of another type
+            except _NO_STATE as error:
                 raise StoreError(f"{path}: damaged ({error}). {_RESTORE}") from None
     return None
 
@@ -212,8 +220,9 @@ def _check_owner(db: sqlite3.Connection, path: Path, terms: Terms, me: int) -> N
         raise StoreError(f"{path}: damaged (it has no owner). {_RESTORE}")
     run, agent, name = owner
     if run != terms.network_id:
+        other = run.hex()[:12] if isinstance(run, bytes) else "unknown "
         raise StoreError(
-            f"{path}: belongs to the network {bytes(run).hex()[:12]}…, not to "
+            f"{path}: belongs to the network {other}…, not to "
             f"{terms.network_id.hex()[:12]}…. Fix: restore the manifest, or correct the path"
         )
     if (agent, name) != (me, terms.name(me)):
