@@ -1,4 +1,4 @@
-"""Which of many sums to believe; and what the stores of a stopped network tell."""
+"""The valid sum among many reports, and the posterior in the stores of a stopped network."""
 
 import random
 from types import SimpleNamespace
@@ -28,7 +28,8 @@ def moments(seed):
     wire.up[gone] = False
     wire.drop(sender=gone)
     for k in rng.sample([k for k in range(4) if k != gone], 2):
-        wire.erase(k, rows=[0], whole=rng.random() < 0.3)
+        whole = rng.random() < 0.3
+        wire.erase(k, rows=[] if whole else [0], whole=whole)
         wire.wait(30.0)
         seen.append(list(wire.disks))
     wire.vote([k for k in range(4) if k != gone], gone)
