@@ -3,13 +3,15 @@
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.commands import run_command
 
 import unweave.demo
-from unweave.cli import common, main
+from unweave.cli import common
 from unweave.datasets import load, names
 from unweave.demo import run_scenario
 from unweave.demo.pictures import CAPTION
@@ -18,18 +20,11 @@ from unweave.models import BetaBernoulli
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    def go(*arguments):
-        monkeypatch.setattr(sys, "argv", ["unweave", "demo", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return go
+def run():
+    return partial(run_command, "demo")
 
 
-def test_json_reports_the_whole_scenario(run, tmp_path, monkeypatch):
+def test_json_reports_the_whole_scenario(run, tmp_path):
     code, out, err = run("--out", tmp_path / "new" / "place", "--json")
     assert (code, err) == (0, "")
     report = json.loads(out)
@@ -68,18 +63,7 @@ def test_json_reports_the_whole_scenario(run, tmp_path, monkeypatch):
     for pid in network["agents"].values():
         assert not Path(f"/proc/{pid}").exists()  # no process remains
     for name in certificates:
-        monkeypatch.setattr(
-            sys,
-            "argv",
-            ["unweave", "verify", str(place / name), "--network", str(place / "network.toml")],
-        )
-        main_exits_with(0)
-
-
-def main_exits_with(code):
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert (stop.value.code or 0) == code
+        assert run_command("verify", place / name, "--network", place).code == 0
 
 
 def test_a_difference_is_a_failure_and_people_are_told(run, tmp_path, monkeypatch):

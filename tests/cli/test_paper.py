@@ -1,26 +1,17 @@
 """`unweave paper`: files and numbers, and what bad input gets."""
 
 import json
-import sys
+from functools import partial
 
 import pytest
-
-from unweave.cli import main
+from tests.support.commands import run_command
 
 
 @pytest.fixture
-def run(capsys, monkeypatch, tmp_path):
-    """Run `unweave paper …` in this process, in a folder of its own."""
+def run(monkeypatch, tmp_path):
+    """`unweave paper …` in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-
-    def go(*arguments):
-        monkeypatch.setattr(sys, "argv", ["unweave", "paper", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return go
+    return partial(run_command, "paper")
 
 
 def test_json_has_the_key_numbers(run, tmp_path):

@@ -1,28 +1,19 @@
 """`unweave plan`: the numbers, the table, and what bad input gets."""
 
 import json
-import sys
+from functools import partial
 
 import pytest
+from tests.support.commands import run_command
 
-from unweave.cli import main
 from unweave.graph import graphs
 from unweave.graph.cover import cover_exact
 from unweave.graph.times import first_visit
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    """Run `unweave plan …` in this process: exit code, standard output, standard error."""
-
-    def go(*arguments):
-        monkeypatch.setattr(sys, "argv", ["unweave", "plan", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return go
+def run():
+    return partial(run_command, "plan")
 
 
 def plan_json(run, *arguments):

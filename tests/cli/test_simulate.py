@@ -1,15 +1,15 @@
 """`unweave simulate`: a fault run of a manifest, and what a broken rule looks like."""
 
 import json
-import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.commands import run_command
 from tests.support.processes import Processes, erase
 from tests.support.seeded import read_bug, seeded
 
-from unweave.cli import main
 from unweave.cli.simulate import shards_of, verdict
 from unweave.manifest import load
 from unweave.models import names
@@ -22,18 +22,8 @@ MUTANTS = Path(__file__).parents[1] / "faults" / "mutants"
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    def go(*arguments):
-        monkeypatch.setattr(sys, "argv", ["unweave", "simulate", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return go
+def run():
+    return partial(run_command, "simulate")
 
 
 @pytest.fixture
