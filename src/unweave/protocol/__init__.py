@@ -13,7 +13,7 @@ Rules. Code, tests and pages cite them by number; docs/protocol.md gives the rea
         epoch; every other agent's first epoch has a number of at least 2.
      1. Start. A new process draws a new incarnation and is quarantined: it accepts, sends and
         solves nothing, but says and answers Hello. Quarantine ends when every neighbour has
-        answered, or after a timeout when at least one has.
+        answered, after a timeout when two have, and after five timeouts when one has.
      2. Stamps first. A stamp raises the fence before anything else in a message is learned; a
         role token with a smaller stamp is dropped without a rebuild.
      3. Learn. Tombstones and retrain epochs are joined by union. What a new one forbids is wiped
@@ -25,7 +25,8 @@ Rules. Code, tests and pages cite them by number; docs/protocol.md gives the rea
      6. Attest and park. In an attestation round nothing changes: each agent adds its factor to a
         second sum and signs one statement. When all have signed, the second sum must equal eta
         bit for bit; then the token is parked and certified. A mismatch is recorded and answered
-        by a rebuild; a second one is an audit failure that stops the network.
+        by a rebuild. Mismatches of two agents, neither of which has departed, are an audit
+        failure: the network stops until another agent is declared departed.
      7. Route. The manifest's schedule names the next agent; while an erasure is pending, `seek`
         takes the shortest path to it. A pass ends at its root: the token is parked if the pass
         changed nothing.
@@ -39,7 +40,7 @@ Rules. Code, tests and pages cite them by number; docs/protocol.md gives the rea
     12. Erase. A request is a durable intent. The owner writes the tombstone in the transaction of
         the visit that removes the data, not before.
     13. Depart. A majority of the original manifest declares an agent departed; voters refuse
-        while they hear it. Votes never delete the departed agent's own data, and every
+        while they hear it, unless it has lied (rule 19). Votes never delete the departed agent's own data, and every
         message of a departed agent is answered with the votes.
     14. Rebuild. A new epoch starts from eta_0 with no agent included; each agent adds its current
         factor when visited, without solving.
@@ -48,6 +49,14 @@ Rules. Code, tests and pages cite them by number; docs/protocol.md gives the rea
     16. Retrain. If the sum without a factor is outside the domain, or too far away to refine, the
         removing agent adds the request to the retrain epoch: every older factor is void, and
         every agent starts from zero.
+    17. Openings. An epoch exists only with its opener's signed opening, and its number is at most
+        1 + the sum of the openings of all agents. Every other stamp is ignored. Hops and passes
+        have limits far below what a store can hold.
+    18. Steps. The sender of a token signs a header with digests of its parts, and shows the header
+        that its giver signed and the factors that it exchanged. The receiver undoes the step and
+        compares. It refuses, and does not acknowledge, a step that is wrong.
+    19. Lies. A wrong step under its sender's signature is a proof, which spreads and which every
+        agent checks again. An agent that has lied can be voted out while it is heard.
 
 The driver's duties, in this order, for every event:
 

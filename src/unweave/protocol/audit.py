@@ -18,7 +18,7 @@ from unweave.persistent import NOBODY, Stack
 from unweave.protocol.certificate.write import attestation, certificate, sign_statement
 from unweave.protocol.events import UNKNOWN, Appraise, Freeze, Unknown
 from unweave.protocol.gossip import attest_ready
-from unweave.protocol.merge import has_unknown_rows
+from unweave.protocol.merge import add_mismatches, has_unknown_rows
 from unweave.protocol.state import State, Turn, ask
 from unweave.protocol.statements import AuditMismatch
 from unweave.protocol.token import NO_ROUND, AttestationRound, Token, digest, lacking
@@ -163,7 +163,7 @@ def has_open_erasures(token: Token) -> bool:
 
 
 def record_mismatch(s: State, turn: Turn, token: Token) -> None:
-    """Keep a signed statement of the audit mismatch for ever."""
+    """Keep a signed statement of the audit mismatch."""
     mismatch = AuditMismatch.write(
         s.me,
         turn.sign,
@@ -171,9 +171,10 @@ def record_mismatch(s: State, turn: Turn, token: Token) -> None:
         stamp=list(token.stamp),
         eta=digest(token.eta).hex(),
         audit="" if token.round.audit is None else digest(token.round.audit).hex(),
+        agent=s.me,
+        departed=sorted(s.departed),
     )
-    s.known.mismatches |= {mismatch}
-    s.known.gossip = None
+    add_mismatches(s, [mismatch])
 
 
 class SharedSignatures(Mapping[int, bytes]):

@@ -30,6 +30,7 @@ __all__ = [
     "Judge",
     "KeepCertificate",
     "Key",
+    "LieProved",
     "Opened",
     "Received",
     "Refused",
@@ -95,6 +96,7 @@ class VoteCast(NamedTuple):
     target: int
     request: bytes
     now: float
+    lying: bool = False  # the target has lied: it may be heard, and the voter be no neighbour
 
 
 class DataChanged(NamedTuple):
@@ -153,6 +155,13 @@ class Again(NamedTuple):
 class Refused(NamedTuple):
     """A request or a message was refused; `why` is for the operator."""
 
+    why: str
+
+
+class LieProved(NamedTuple):
+    """An agent has signed a wrong step, and the proof is known: the driver may vote (rule 19)."""
+
+    agent: int
     why: str
 
 
@@ -245,6 +254,7 @@ Effect = (
     Send
     | Again
     | Refused
+    | LieProved
     | StaysOut
     | Detach
     | Certified

@@ -1,7 +1,7 @@
 """Gossip: how knowledge spreads, and which incarnation of a neighbour acknowledges it (rule 1).
 
 Agents spread state, not events. Each agent keeps the join of everything it has heard, and sends it
-to every neighbour until the neighbour acknowledges it. The state has four parts with a digest each;
+to every neighbour until the neighbour acknowledges it. The state has five parts with a digest each;
 only parts whose digest was not acknowledged are sent.
 
 A restarted neighbour may have lost its disk or have an old one: its new incarnation has
@@ -32,6 +32,7 @@ from unweave.protocol.messages import (
 )
 from unweave.protocol.state import State, Turn
 from unweave.protocol.statements import CompactedErasures
+from unweave.protocol.steps import START, make_step, write_header
 from unweave.protocol.token import NEVER, NOTHING, Stamp, Token, Tombs, open_tombs, requested_of
 
 __all__ = [
@@ -56,14 +57,23 @@ def current_gossip(s: State) -> Gossip:
             s.known.tombstones,
             s.known.votes,
         )
-        news = News(s.known.intents, s.known.mismatches, s.known.influences, s.token.wake)
+        news = News(
+            s.known.intents,
+            s.known.mismatches,
+            s.known.influences,
+            s.token.wake,
+            s.known.proofs,
+        )
         digests = Digests(
             _hash(sorted(s.known.compacted)),
             _erasures_digest(erasures),
             _park_digest(s.token.parked),
             _news_digest(news),
+            _hash(opening.raw for _, opening in sorted(s.known.openings.items())),
         )
-        s.known.gossip = Gossip(digests, s.known.compacted, erasures, s.token.parked, news)
+        s.known.gossip = Gossip(
+            digests, s.known.compacted, erasures, s.token.parked, news, s.known.openings
+        )
     return s.known.gossip
 
 
@@ -82,6 +92,8 @@ def silent(s: State) -> bool:
         or s.known.votes
         or s.known.mismatches
         or s.known.influences
+        or s.known.openings
+        or s.known.proofs
         or s.token.parked
         or s.token.wake > NEVER
     )
@@ -102,6 +114,7 @@ def news_for(s: State, neighbour: int) -> Gossip | None:
         None if known[1] else gossip.erasures,
         None if known[2] else gossip.parked,
         None if known[3] else gossip.news,
+        None if known[4] else gossip.openings,
     )
 
 
@@ -128,8 +141,9 @@ def attest_ready(s: State) -> bool:
 
 
 def share(s: State, turn: Turn) -> None:
-    """Send every neighbour the gossip that it has not acknowledged."""
-    if silent(s):
+    """Send every neighbour the gossip that it has not acknowledged. No agent believes a departed
+    one, so a departed agent sends none."""
+    if silent(s) or s.tomb.departed:
         return
     unacknowledged, departed = False, s.departed
     for n in s.neighbours:
@@ -145,11 +159,17 @@ def share(s: State, turn: Turn) -> None:
         s.timers = {**s.timers, "gossip": turn.now + s.terms.timeouts.resend}
 
 
-def handover(s: State, token: Token, to: int) -> Pass:
-    """The token for a neighbour, with the signed evidence of its tombstones if not acknowledged."""
-    if not token.tombs and not token.retrain_epoch:
-        return Pass(token)
-    return Pass(token, news_for(s, to))
+def handover(s: State, turn: Turn, token: Token, to: int) -> Pass:
+    """The token for a neighbour: with the step that made it (rule 18), and with the signed evidence
+    of its tombstones and its epoch if the neighbour has not acknowledged that."""
+    if not s.terms.checked:
+        evidence = bool(token.tombs or token.retrain_epoch)
+        return Pass(token, news_for(s, to) if evidence else None)
+    factor = s.own.factor(token.included[s.me])
+    origin = s.token.origin or START
+    step = make_step(origin, token, s.me, None if factor is None else factor.revealed)
+    header = write_header(s.terms.network_id, s.me, turn.sign, token, step)
+    return Pass(token, news_for(s, to), header, step)
 
 
 def _hash(parts: Iterable[bytes]) -> bytes:
@@ -199,6 +219,8 @@ def _news_digest(part: News) -> bytes:
         h.update(raw)
     for agent in sorted(part.influences):
         h.update(part.influences[agent].raw)
+    for agent in sorted(part.proofs):
+        h.update(b"p%d" % agent)  # one proof is as good as another
     return h.digest()
 
 

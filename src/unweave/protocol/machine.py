@@ -58,19 +58,26 @@ from unweave.protocol.merge import (
     raise_fence,
     raise_fence_by,
     recheck,
+    take_openings,
     unsupported_claim,
 )
 from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Welcome
+from unweave.protocol.openings import is_backed
+from unweave.protocol.proofs import step_problem
 from unweave.protocol.recovery import drop_role, open_epoch
 from unweave.protocol.requests import on_data, on_erase, on_influence_measured, on_wake_requested
 from unweave.protocol.routing import check_pending_work, watch_heartbeat
 from unweave.protocol.state import Hold, Out, State, Turn, unsigned
 from unweave.protocol.statements import Sign
+from unweave.protocol.steps import received_from
 from unweave.protocol.timers import deadline, note_heartbeat, set_loss_timer, tick
-from unweave.protocol.token import FAR, NEVER, dead
+from unweave.protocol.token import NEVER, dead
 from unweave.protocol.visit import visit
 
 __all__ = ["deadline", "handle", "resume", "start"]
+
+
+_ONE_ANSWER = 5  # waits for all neighbours, after which one answer ends quarantine
 
 
 def start(
@@ -108,9 +115,9 @@ def handle(state: State, event: Event, sign: Sign = unsigned) -> tuple[State, li
     return s, turn.effects
 
 
-def resume(state: State) -> list[Effect]:
+def resume(state: State, sign: Sign = unsigned) -> list[Effect]:
     """Every effect that is outstanding in this durable state."""
-    turn = Turn(0.0, unsigned)
+    turn = Turn(0.0, sign)
     _resume(state.fork(), turn)
     return turn.effects
 
@@ -121,7 +128,7 @@ def _resume(s: State, turn: Turn) -> None:
     keep_certificate(s, turn)
     if isinstance(s.token.role, Out):
         timeouts = s.terms.timeouts
-        turn.send(s.token.role.to, handover(s, s.token.role.token, s.token.role.to))
+        turn.send(s.token.role.to, handover(s, turn, s.token.role.token, s.token.role.to))
         s.timers = {
             **s.timers,
             "resend": turn.now + timeouts.resend,
@@ -148,9 +155,13 @@ def leave_quarantine(s: State, turn: Turn) -> None:
 def on_tick(s: State, turn: Turn, event: Tick) -> None:
     welcome = s.timers.get("welcome")
     if not s.peers.synced and welcome is not None and welcome <= turn.now:
-        # Start with the neighbours that answered, if there is at least one.
+        # Start with the neighbours that answered. One answer could be a lie: wait for a second one,
+        # but not for ever.
         s.timers = {**s.timers, "welcome": turn.now + s.terms.timeouts.welcome}
-        if s.peers.welcomed:
+        s.peers.waited += 1
+        others = sum(n not in s.departed for n in s.neighbours)
+        enough = 1 if s.peers.waited >= _ONE_ANSWER else min(2, others)
+        if len(s.peers.welcomed) >= max(enough, 1):
             leave_quarantine(s, turn)
     tick(s, turn)
 
@@ -167,10 +178,13 @@ def on_pass(s: State, turn: Turn, sender: int, message: Pass) -> None:
     token = message.token
     if token.network_id != s.terms.network_id or s.tomb.departed or s.audit_failed:
         return
-    if token.stamp.epoch - s.token.fence.epoch >= FAR:
-        turn.do(Refused(f"{s.terms.name(sender)} sent a token from an impossible epoch"))
-        return
     gossip = message.gossip
+    problem = step_problem(s, turn, sender, message) if s.terms.checked else None
+    if problem is None and not is_backed(s, token.stamp):
+        problem = "a token of an epoch that no agent has opened"
+    if problem is not None:
+        turn.do(Refused(f"{s.terms.name(sender)} sent {problem}"))
+        return
     if gossip is not None:
         raise_fence_by(s, gossip)
     stale = token.stamp <= s.token.last or token.stamp < s.token.fence
@@ -187,6 +201,7 @@ def on_pass(s: State, turn: Turn, sender: int, message: Pass) -> None:
             open_epoch(s, turn, None, "the token included what a tombstone forbids")
         else:
             s.token.role = Hold(token)
+            s.token.origin = received_from(message.header, token, s.me)
     turn.send(sender, Ack(s.token.fence, token.stamp))
     if not stale and isinstance(s.token.role, Hold) and s.token.role.token is token:
         visit(s, turn)
@@ -242,6 +257,8 @@ def on_received(s: State, turn: Turn, event: Received) -> None:
         return
     # Hello is answered in quarantine too: after a power cut all agents are in quarantine.
     if s.peers.synced or isinstance(message, Hello | Welcome):
+        if not isinstance(message, Ack | Alive | Heard) and message.gossip is not None:
+            take_openings(s, turn, message.gossip)
         _MESSAGES[type(message)](s, turn, sender, message)
 
 

@@ -76,9 +76,11 @@ def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
         )
     elif not s.peers.synced:
         turn.do(Refused(f"{s.terms.name(s.me)} has just started and is in quarantine. Fix: wait"))
-    elif last_heard is not None and turn.now - last_heard < s.terms.timeouts.loss:
+    elif (
+        not event.lying and last_heard is not None and turn.now - last_heard < s.terms.timeouts.loss
+    ):
         turn.do(Refused(f"{name} was heard {turn.now - last_heard:.0f} s ago: it has not departed"))
-    elif cannot_hear(s, target):
+    elif not event.lying and cannot_hear(s, target):
         near = ", ".join(s.terms.name(n) for n in s.terms.topology.adjacency[target])
         turn.do(
             Refused(

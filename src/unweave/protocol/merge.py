@@ -23,9 +23,12 @@ from unweave.protocol.messages import (
     ParkNotice,
     Pass,
 )
-from unweave.protocol.recovery import drop_role, rebuild
+from unweave.protocol.openings import is_backed, is_opened, join_openings
+from unweave.protocol.proofs import drop_proofs, take_proof
+from unweave.protocol.recovery import drop_role, open_epoch, rebuild
 from unweave.protocol.state import State, Turn
 from unweave.protocol.statements import (
+    AuditMismatch,
     CompactedErasures,
     InfluenceReport,
     Intent,
@@ -33,9 +36,10 @@ from unweave.protocol.statements import (
     Vote,
     tombs_in,
 )
-from unweave.protocol.token import FAR, NOTHING, Stamp, Tomb, Tombs, dead, join, requested_of
+from unweave.protocol.token import NOTHING, Stamp, Tomb, Tombs, dead, join, requested_of
 
 __all__ = [
+    "add_mismatches",
     "count_votes",
     "has_unknown_rows",
     "is_carried_out",
@@ -44,13 +48,15 @@ __all__ = [
     "raise_fence",
     "raise_fence_by",
     "recheck",
+    "take_openings",
     "unsupported_claim",
 ]
 
 
 def raise_fence(s: State, stamp: Stamp) -> None:
-    """Rule 2: raise the fence; a token with a smaller stamp has been superseded."""
-    if stamp > s.token.fence and stamp.epoch - s.token.fence.epoch < FAR:
+    """Rule 2: raise the fence; a token with a smaller stamp has been superseded. A stamp of an
+    epoch that no agent has opened is not believed (rule 17)."""
+    if stamp > s.token.fence and is_backed(s, stamp):
         s.token.fence = stamp
         token = s.token.held
         if s.peers.synced and token is not None and token.stamp < stamp:
@@ -83,7 +89,8 @@ def learn(s: State, turn: Turn, tombs: Tombs, retrain_epoch: frozenset[bytes]) -
     if s.token.copy is not None and (
         s.tomb.departed or dead(s.token.copy, s.known.tombs, s.known.retrain_epoch)
     ):
-        s.token.copy = None
+        s.token.copy = s.token.copy_origin = None
+    drop_proofs(s)
     if s.peers.synced:
         recheck(s, turn)
 
@@ -116,6 +123,9 @@ def recheck(s: State, turn: Turn) -> None:
         return
     if token.stamp < s.token.fence:
         drop_role(s)
+    elif not is_opened(s, token.stamp):
+        # The initiator lost its disk and has opened later epochs: no agent believes this one.
+        open_epoch(s, turn, token, "the token's epoch is no longer known", s.token.origin)
     elif dead(token, s.known.tombs, s.known.retrain_epoch):
         rebuild(s, turn, "the token included what a tombstone forbids")
 
@@ -124,6 +134,17 @@ def has_unknown_rows(s: State) -> bool:
     """Whether an erasure of this agent is known by id only: its rows have not arrived yet."""
     tomb = s.tomb
     return not tomb.out and bool(tomb.ids) and not tomb.open <= s.known.tombstones.keys()
+
+
+def take_openings(s: State, turn: Turn, heard: Gossip) -> None:
+    """Rule 17: the openings come before every stamp, and raise the fence to their epochs."""
+    if not heard.openings:
+        return
+    new = join_openings(s, heard.openings)
+    for opening in new:
+        raise_fence(s, Stamp(*opening.epoch, 0, 0))
+    if new and s.peers.synced:
+        recheck(s, turn)
 
 
 def raise_fence_by(s: State, heard: Gossip) -> None:
@@ -145,12 +166,16 @@ def join_gossip(s: State, turn: Turn, heard: Gossip) -> None:
         _take_erasures(s, turn, heard.erasures)
     if heard.news is not None:
         _take_intents(s, heard.news.intents.values())
-    if heard.parked is not None and _supersedes_notice(heard.parked, s.token.parked):
+    if (
+        heard.parked is not None
+        and heard.parked.stamp <= s.token.fence  # otherwise no agent has opened its epoch
+        and _supersedes_notice(heard.parked, s.token.parked)
+    ):
         s.token.parked = heard.parked
         s.known.gossip = None
         keep_certificate(s, turn)
     if heard.news is not None:
-        _take_news(s, heard.news)
+        _take_news(s, turn, heard.news)
 
 
 def _supersedes_notice(notice: ParkNotice, known: ParkNotice | None) -> bool:
@@ -267,18 +292,28 @@ def _take_intents(s: State, intents: Iterable[Intent]) -> None:
             s.own.rows += 1
 
 
-def _take_news(s: State, heard: News) -> None:
-    if not heard.mismatches <= s.known.mismatches:
-        s.known.mismatches |= heard.mismatches
-        s.known.gossip = None
+def _take_news(s: State, turn: Turn, heard: News) -> None:
+    add_mismatches(s, heard.mismatches)
+    for proof in heard.proofs.values():
+        take_proof(s, turn, proof)
     known = s.known.influences
     newer = {k: report for k, report in heard.influences.items() if _is_newer(report, known.get(k))}
     if newer:
         s.known.influences = {**known, **newer}
         s.known.gossip = None
-    if heard.wake > s.token.wake:
+    if s.token.wake < heard.wake <= s.token.fence:
         s.token.wake = heard.wake
         s.known.gossip = None
+
+
+def add_mismatches(s: State, mismatches: Iterable[AuditMismatch]) -> None:
+    """Keep two mismatches of each author for each set of departed agents: more say nothing new."""
+    for mismatch in sorted(mismatches, key=lambda one: one.raw):
+        if mismatch not in s.known.mismatches:
+            by = (mismatch.author, mismatch.departed)
+            if sum((one.author, one.departed) == by for one in s.known.mismatches) < 2:
+                s.known.mismatches |= {mismatch}
+                s.known.gossip = None
 
 
 def _is_newer(report: InfluenceReport, known: InfluenceReport | None) -> bool:

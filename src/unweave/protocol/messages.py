@@ -11,9 +11,11 @@ from unweave.protocol.statements import (
     CompactedErasures,
     InfluenceReport,
     Intent,
+    Opening,
     Tombstone,
     Vote,
 )
+from unweave.protocol.steps import Step, TokenHeader
 from unweave.protocol.token import Revision, Stamp, Token, Tombs
 
 __all__ = [
@@ -60,15 +62,17 @@ class News(NamedTuple):
     mismatches: frozenset[AuditMismatch]
     influences: Mapping[int, InfluenceReport]
     wake: Stamp
+    proofs: Mapping[int, Pass] = {}  # wrong steps, by the agent that signed them
 
 
 class Digests(NamedTuple):
-    """The digests of the four parts of a gossip."""
+    """The digests of the five parts of a gossip."""
 
     compacted: bytes
     erasures: bytes
     parked: bytes
     news: bytes
+    openings: bytes
 
 
 class Gossip(NamedTuple):
@@ -80,6 +84,7 @@ class Gossip(NamedTuple):
     erasures: Erasures | None = None
     parked: ParkNotice | None = None
     news: News | None = None
+    openings: Mapping[int, Opening] | None = None  # the latest of each agent
 
 
 class Hello(NamedTuple):
@@ -103,11 +108,13 @@ class Welcome(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """The token, with the evidence of its erasures unless the neighbour has acknowledged that: an
-    id that outlives its evidence could never be proved."""
+    """The token, how its sender made it, and the knowledge that the neighbour has not acknowledged:
+    an erasure or an epoch without its signed evidence would be refused."""
 
     token: Token
     gossip: Gossip | None = None
+    header: TokenHeader | None = None  # None: the agents run in one memory (`Terms.checked`)
+    step: Step | None = None
 
 
 class Ack(NamedTuple):

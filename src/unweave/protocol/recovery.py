@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 
 from unweave.persistent import NOBODY, Stack, Vector
-from unweave.protocol.events import Again, Opened
+from unweave.protocol.events import Again, Opened, Refused
+from unweave.protocol.openings import sign_opening
 from unweave.protocol.state import IDLE, Hold, State, Turn
+from unweave.protocol.steps import START, Origin
 from unweave.protocol.token import NO_ROUND, OUT, Stamp, Token
 
 __all__ = ["drop_role", "empty_token", "first_hash", "hold", "open_epoch", "rebuild"]
@@ -19,16 +21,17 @@ __all__ = ["drop_role", "empty_token", "first_hash", "hold", "open_epoch", "rebu
 def drop_role(s: State) -> None:
     """Stop being responsible for a token; running work is no longer awaited."""
     s.token.role = IDLE
+    s.token.origin = None
     s.token.pending = None
     s.token.memo = {}
     if "ack" in s.timers or "resend" in s.timers:
         s.timers = {name: at for name, at in s.timers.items() if name not in ("resend", "ack")}
 
 
-def hold(s: State, turn: Turn, token: Token) -> None:
+def hold(s: State, turn: Turn, token: Token, origin: Origin | None) -> None:
     """Become responsible for `token` and visit it in the next turn."""
     drop_role(s)
-    s.token.role = Hold(token)
+    s.token.role, s.token.origin = Hold(token), origin
     turn.do(Again())
 
 
@@ -64,19 +67,25 @@ def next_epoch(s: State) -> Stamp:
     return Stamp(number, s.me, s.incarnation, 1, s.incarnation)
 
 
-def open_epoch(s: State, turn: Turn, base: Token | None, why: str) -> None:
-    """Open an epoch from `base`, or from eta_0: each agent then adds its factor when visited."""
+def open_epoch(
+    s: State, turn: Turn, base: Token | None, why: str, origin: Origin | None = None
+) -> None:
+    """Open an epoch from `base`, or from eta_0: each agent then adds its factor when visited. A
+    base whose origin cannot be shown would be refused: the epoch then starts from eta_0."""
     drop_role(s)
     if s.audit_failed or s.tomb.departed:
         return
     stamp = next_epoch(s)
-    if base is None:
-        token = empty_token(s, stamp)
+    if s.terms.checked and not sign_opening(s, turn, stamp):
+        turn.do(Refused("this agent has opened as many epochs as it may: another one must"))
+        return
+    if base is None or (s.terms.checked and origin is None):
+        token, origin = empty_token(s, stamp), START
     else:
         token = base._replace(stamp=stamp, seen=NOBODY, stack=Stack(), busy=True, round=NO_ROUND)
     s.token.last = s.token.fence = stamp
     turn.do(Opened(why))
-    hold(s, turn, token)
+    hold(s, turn, token, origin)
 
 
 def rebuild(s: State, turn: Turn, why: str) -> None:

@@ -28,15 +28,17 @@ from unweave.protocol.audit import (
     record_mismatch,
 )
 from unweave.protocol.compaction import keep_certificate
-from unweave.protocol.events import Certified
+from unweave.protocol.events import Certified, Refused
 from unweave.protocol.gossip import attest_ready, handover
 from unweave.protocol.messages import ParkNotice
 from unweave.protocol.recovery import drop_role, hold, rebuild
 from unweave.protocol.state import Hold, Idle, Out, Parked, State, Turn
+from unweave.protocol.steps import wrong_step
 from unweave.protocol.timers import is_parked, set_loss_timer
 from unweave.protocol.token import (
     NO_ROUND,
     NOTHING,
+    PASSES,
     Token,
     includes,
     is_missing,
@@ -156,10 +158,19 @@ def send(s: State, turn: Turn, token: Token, to: int) -> None:
     """Send the token, in the transaction of the visit; a self-loop is one more hop."""
     token = token._replace(stamp=token.stamp.next(s.incarnation))
     s.token.last = s.token.fence = max(s.token.fence, token.stamp)
-    s.token.copy = token
+    keep_copy(s, token)
     if to == s.me:
-        hold(s, turn, token)
+        hold(s, turn, token, s.token.origin)
         return
+    message = handover(s, turn, token, to)
+    if message.step is not None:
+        problem = wrong_step(s.terms, s.me, token, message.step)
+        if problem is not None:
+            # Faulty memory, or a bug: signed, it would be a proof against this agent.
+            turn.do(Refused(f"this agent would have sent {problem}; it drops the token"))
+            drop_role(s)
+            s.token.copy = s.token.copy_origin = None
+            return
     s.token.role = Out(token, to)
     s.token.pending, s.token.memo = None, {}
     timeouts = s.terms.timeouts
@@ -168,7 +179,15 @@ def send(s: State, turn: Turn, token: Token, to: int) -> None:
         "resend": turn.now + timeouts.resend,
         "ack": turn.now + timeouts.ack,
     }
-    turn.send(to, handover(s, token, to))
+    turn.send(to, message)
+
+
+def keep_copy(s: State, token: Token) -> None:
+    """Keep the token for readers, and as a base for a new epoch. If the agent has taken a factor
+    out, the origin would keep that factor: the copy is then no base."""
+    origin = s.token.origin
+    s.token.copy = token
+    s.token.copy_origin = None if origin is None or origin.removed is not None else origin
 
 
 def next_pass(s: State, token: Token, skip: frozenset[int]) -> int | None:
@@ -179,7 +198,7 @@ def next_pass(s: State, token: Token, skip: frozenset[int]) -> int | None:
     attests the token as it is, not converged.
     """
     if token.busy or not s.terms.parks:
-        return token.passes + 1
+        return min(token.passes + 1, PASSES)
     last = s.terms.max_passes
     if s.terms.conjugate or s.terms.solve != "pass" or token.passes >= last or not lacking(token):
         return None
@@ -190,8 +209,8 @@ def park(s: State, turn: Turn, token: Token, certificate: bytes) -> None:
     """Park the token here. Without a complete attestation round it stays pending."""
     token = token._replace(stamp=token.stamp.next(s.incarnation))
     s.token.last = s.token.fence = max(s.token.fence, token.stamp)
-    s.token.copy = token
-    s.token.role = Parked(token)
+    keep_copy(s, token)
+    s.token.role, s.token.origin = Parked(token), s.token.copy_origin
     s.token.pending, s.token.memo = None, {}
     tombs = open_tombs(token.tombs)
     s.token.parked = ParkNotice(
@@ -220,7 +239,10 @@ def unpark(s: State, turn: Turn) -> None:
         passes=token.passes if pending else 0,
     )
     s.token.last = s.token.fence = max(s.token.fence, token.stamp)
-    hold(s, turn, token)
+    if s.token.origin is None and s.terms.checked:
+        rebuild(s, turn, "the parked token's origin was not kept")
+    else:
+        hold(s, turn, token, s.token.origin)
 
 
 def check_pending_work(s: State, turn: Turn) -> None:

@@ -12,17 +12,19 @@ from typing import Any, NamedTuple, Self
 from unweave.grid import Ints
 from unweave.persistent import Vector
 from unweave.protocol.events import Effect, Key, Send, Work
-from unweave.protocol.messages import Digests, Gossip, Message, ParkNotice
+from unweave.protocol.messages import Digests, Gossip, Message, ParkNotice, Pass
 from unweave.protocol.statements import (
     AuditMismatch,
     CompactedErasures,
     InfluenceReport,
     Intent,
+    Opening,
     Sign,
     SignedStatement,
     Tombstone,
     Vote,
 )
+from unweave.protocol.steps import Origin, Revealed
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import NEVER, NOTHING, Revision, Stamp, Token, Tomb, Tombs
 
@@ -54,6 +56,11 @@ class Factor(NamedTuple):
     retrain_epoch: frozenset[bytes]
     rows: int  # version of the row set
     data: int  # version of the data
+    salt: bytes  # of the revision's commitment
+
+    @property
+    def revealed(self) -> Revealed:
+        return Revealed(self.salt, self.units)
 
 
 class Idle(NamedTuple):
@@ -107,7 +114,9 @@ class TokenState(_Group):
     last: Stamp = NEVER  # highest accepted stamp; a token with this stamp was seen
     fence: Stamp = NEVER  # highest stamp heard of; a token with a smaller one is superseded
     role: Role = IDLE
+    origin: Origin | None = None  # of the role token; None: it cannot be shown, so it is no base
     copy: Token | None = None  # the last token sent from here, for reading and for recovery
+    copy_origin: Origin | None = None
     parked: ParkNotice | None = None  # the newest known parked token
     wake: Stamp = NEVER  # the newest parked token for which an agent has pending work
 
@@ -165,6 +174,8 @@ class Knowledge(_Group):
     intents: Mapping[bytes, Intent] = _NONE
     votes: Mapping[tuple[int, int], Vote] = _NONE  # (target, voter)
     mismatches: frozenset[AuditMismatch] = frozenset()
+    openings: Mapping[int, Opening] = _NONE  # the latest of each agent
+    proofs: Mapping[int, Pass] = _NONE  # wrong steps, by the agent that signed them
 
     # volatile
     influences: Mapping[int, InfluenceReport] = _NONE
@@ -182,6 +193,7 @@ class Peers(_Group):
     acked: Mapping[int, Digests] = _NONE  # neighbour → the digests it has acknowledged
     told: Mapping[int, Mapping[bytes, CompactedErasures]] = _NONE  # … the compacted erasures
     welcomed: frozenset[int] = frozenset()  # the neighbours that answered
+    waited: int = 0  # how often the wait for all of them has ended
     suspects: frozenset[int] = frozenset()
     heard: Mapping[int, float] = _NONE  # neighbour → when it was last heard
     reminded: Mapping[int, float] = _NONE  # departed neighbour → when it was last sent the votes
@@ -190,11 +202,13 @@ class Peers(_Group):
 
 # The fields that survive a crash, and their group. `start` and `resume` restore everything else.
 DURABLE = {
-    **dict.fromkeys(("last", "fence", "role", "copy", "parked", "wake"), "token"),
+    **dict.fromkeys(("last", "fence", "role", "origin"), "token"),
+    **dict.fromkeys(("copy", "copy_origin", "parked", "wake"), "token"),
     **dict.fromkeys(("factors", "counter", "solved_for", "rows"), "own"),
     **dict.fromkeys(("data", "dropped", "detached", "receipts"), "own"),
     **dict.fromkeys(("tombs", "retrain_epoch", "tombstones", "compacted"), "known"),
     **dict.fromkeys(("proved", "intents", "votes", "mismatches"), "known"),
+    **dict.fromkeys(("openings", "proofs"), "known"),
 }
 
 
@@ -267,8 +281,14 @@ class State:
 
     @property
     def audit_failed(self) -> bool:
-        """After two audit mismatches no token is accepted, sent or served."""
-        return len(self.known.mismatches) >= 2
+        """Whether two agents, which have not departed, found an audit mismatch since the last
+        departure: then no token is accepted, sent or served. One agent alone cannot stop the
+        network, and the departure of the agent that caused the mismatches starts it again."""
+        if len(self.known.mismatches) < 2:
+            return False
+        departed = self.departed
+        found = (m for m in self.known.mismatches if m.departed == departed)
+        return len({m.author for m in found} - departed) >= 2
 
     def own_intents(self) -> list[Intent]:
         """The requests about this agent that are not carried out yet."""

@@ -24,6 +24,7 @@ __all__ = [
     "CompactedErasures",
     "InfluenceReport",
     "Intent",
+    "Opening",
     "Receipt",
     "Sign",
     "SignedStatement",
@@ -152,9 +153,34 @@ class Vote(SignedStatement):
 
 
 class AuditMismatch(SignedStatement):
-    """An audit mismatch (rule 6)."""
+    """An audit mismatch (rule 6), and the agents that had departed when it was found."""
 
     kind = "application/vnd.unweave.audit-mismatch+json"
+
+    @cached_property
+    def departed(self) -> frozenset[int]:
+        return frozenset(int(agent) for agent in self.body["departed"])
+
+
+class Opening(SignedStatement):
+    """An agent has opened an epoch; `count` is the number of epochs that it has opened so far. No
+    epoch has a larger number than 1 + the sum of all agents' counts (rule 17)."""
+
+    kind = "application/vnd.unweave.opening+json"
+
+    @cached_property
+    def order(self) -> tuple[int, int, int]:
+        """Of two openings of one agent, the larger is the later one."""
+        return int(self.body["count"]), int(self.body["epoch"]), int(self.body["incarnation"])
+
+    @property
+    def count(self) -> int:
+        return self.order[0]
+
+    @property
+    def epoch(self) -> tuple[int, int, int]:
+        """The first parts of every stamp of this epoch: number, initiator, incarnation."""
+        return self.order[1], self.author, self.order[2]
 
 
 class InfluenceReport(SignedStatement):

@@ -47,6 +47,7 @@ class Terms:
     parks: bool = True  # False: the walk never ends, for studies of the walk
     kept: int = 2  # older revisions that an agent keeps beside the current one
     compact_after: int = 32  # open erasures from which agents compact certified ones
+    checked: bool = True  # False: all agents run in one memory, so none can lie (rules 17 and 18)
     timeouts: Timeouts = field(default_factory=Timeouts)
     keyids: tuple[str, ...] = ()  # name of each agent's pinned key; default: the agent's name
 

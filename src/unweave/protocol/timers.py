@@ -40,7 +40,7 @@ def _set_timer(s: State, name: str, at: float) -> None:
 def _resend(s: State, turn: Turn) -> None:
     """Rule 8: the same token to the same neighbour, until acknowledged or superseded."""
     if isinstance(s.token.role, Out):
-        turn.send(s.token.role.to, handover(s, s.token.role.token, s.token.role.to))
+        turn.send(s.token.role.to, handover(s, turn, s.token.role.token, s.token.role.to))
         _set_timer(s, "resend", turn.now + s.terms.timeouts.resend)
 
 
@@ -52,15 +52,15 @@ def _ack(s: State, turn: Turn) -> None:
     blocked = s.peers.suspects | {s.token.role.to}
     if any(n not in blocked and n not in departed for n in s.neighbours):
         s.peers.suspects = frozenset(blocked)
-        open_epoch(s, turn, s.token.role.token, f"{s.terms.name(s.token.role.to)} does not answer")
+        why = f"{s.terms.name(s.token.role.to)} does not answer"
+        open_epoch(s, turn, s.token.role.token, why, s.token.origin)
     else:
         _set_timer(s, "ack", turn.now + s.terms.timeouts.ack)
 
 
 def _gossip(s: State, turn: Turn) -> None:
-    """Rule 3: repeat the gossip. A departed agent does not: no agent acknowledges its gossip."""
-    if not s.tomb.departed:
-        share(s, turn)
+    """Rule 3: repeat the gossip."""
+    share(s, turn)
 
 
 def _hello(s: State, turn: Turn) -> None:
@@ -128,7 +128,7 @@ def _loss(s: State, turn: Turn) -> None:
     copy = s.token.copy
     if copy is not None and dead(copy, s.known.tombs, s.known.retrain_epoch):
         copy = None
-    open_epoch(s, turn, copy, "no heartbeat of the token")
+    open_epoch(s, turn, copy, "no heartbeat of the token", s.token.copy_origin)
 
 
 _TIMERS = {

@@ -22,12 +22,14 @@ from unweave.grid import Ints, digest
 from unweave.persistent import NOBODY, Bitmap, Stack, Vector
 
 __all__ = [
-    "FAR",
+    "HOPS",
     "ID_BYTES",
     "NEVER",
     "NOTHING",
     "NO_ROUND",
+    "OPENINGS",
     "OUT",
+    "PASSES",
     "AttestationRound",
     "Revision",
     "Stamp",
@@ -71,14 +73,17 @@ class Revision(NamedTuple):
 
     counter: int
     incarnation: int
+    commitment: bytes = bytes(32)  # to the factor: SHA-256(salt ‖ units)
 
 
 NEVER = Stamp(0, 0, 0, 0, 0)  # before every token
 OUT = Revision(0, 0)  # not included
 
 
-# An epoch this far ahead of the fence is refused: it would use up the epoch numbers.
-FAR = 2**32
+# Bounds of everything that is counted: no agent can use up the numbers of the others (rule 17).
+HOPS = 2**40  # of one epoch; a token that comes near opens the next epoch
+PASSES = 2**32  # the count of passes stays there
+OPENINGS = 2**48  # of epochs, by one agent
 
 
 ID_BYTES = 16  # of a request

@@ -16,11 +16,13 @@ from unweave.errors import GridOverflow
 from unweave.grid import Ints
 from unweave.protocol.events import Detach, Judge, Solve, SolveResult, StaysOut
 from unweave.protocol.merge import has_unknown_rows
-from unweave.protocol.recovery import rebuild
+from unweave.protocol.recovery import open_epoch, rebuild
 from unweave.protocol.routing import after_visit
 from unweave.protocol.state import Factor, Hold, State, Turn, ask
 from unweave.protocol.statements import Intent, Receipt, Sign, Tombstone
+from unweave.protocol.steps import Revealed, new_salt
 from unweave.protocol.token import (
+    HOPS,
     NO_ROUND,
     OUT,
     Revision,
@@ -36,6 +38,9 @@ from unweave.protocol.token import (
 __all__ = ["chain", "visit"]
 
 
+_MARGIN = 8  # hops: more than one visit adds
+
+
 class Wanted(NamedTuple):
     """The factor that the agent wants in the token."""
 
@@ -48,6 +53,10 @@ class Wanted(NamedTuple):
 def visit(s: State, turn: Turn) -> None:
     """Rule 5. On return the token was sent or parked, or the visit awaits an answer."""
     assert isinstance(s.token.role, Hold)
+    if s.token.role.token.stamp.hop >= HOPS - _MARGIN:
+        why = "the hops of this epoch are used up"
+        open_epoch(s, turn, s.token.role.token, why, s.token.origin)
+        return
     token = merge_tombs(s, s.token.role.token)
     before = token.included[s.me]
     held = s.own.factor(before)
@@ -131,7 +140,7 @@ def choose(s: State, turn: Turn, token: Token, cavity: Ints) -> Wanted | None:
     if answer is None:
         return None
     if answer.units is not None:
-        return Wanted(new_factor(s, answer.units), fresh=True, solved=True)
+        return Wanted(new_factor(s, turn, answer.units), fresh=True, solved=True)
     usable = current if current is not None and current.rows == s.own.rows else None
     if answer.keep:
         return Wanted(usable, solved=True)
@@ -140,17 +149,17 @@ def choose(s: State, turn: Turn, token: Token, cavity: Ints) -> Wanted | None:
         and not answer.failed
         and (not usable or usable.units.any())
     ):
-        return withdraw(s)
+        return withdraw(s, turn)
     s.own.infeasible_at = token.included
     # The cavity is outside the domain: try again in a later pass, after another agent has changed.
     return Wanted(usable)
 
 
-def withdraw(s: State) -> Wanted:
+def withdraw(s: State, turn: Turn) -> Wanted:
     """The cavity is outside the domain, and the token has not changed since its last visit here, so
     no solver can start. The agent withdraws its factor: eta_k = 0 is always a factor. If all agents
     withdraw, the prior remains and all learn anew."""
-    return Wanted(new_factor(s, s.terms.grid.zeros()), fresh=True, withdrawn=True)
+    return Wanted(new_factor(s, turn, s.terms.grid.zeros()), fresh=True, withdrawn=True)
 
 
 def must_solve(s: State, token: Token, cavity: Ints, stale: bool) -> bool:
@@ -185,7 +194,7 @@ def solve_conjugate(s: State, turn: Turn) -> Wanted | None:
         if answer.failed and current is not None and current.rows == s.own.rows:
             return Wanted(current)  # the data cannot be read: the factor stays
         return Wanted(None)  # no rows remain
-    return Wanted(new_factor(s, answer.units), fresh=True)
+    return Wanted(new_factor(s, turn, answer.units), fresh=True)
 
 
 def ask_solver(
@@ -201,14 +210,17 @@ def ask_solver(
     return answer
 
 
-def new_factor(s: State, units: Ints) -> Factor:
+def new_factor(s: State, turn: Turn, units: Ints) -> Factor:
     """A revision that was never used before: it names this incarnation."""
+    counter = s.own.counter + 1
+    salt = new_salt(turn.sign, s.terms.network_id, counter, s.incarnation)
     return Factor(
-        Revision(s.own.counter + 1, s.incarnation),
+        Revision(counter, s.incarnation, Revealed(salt, units).commitment),
         units,
         s.known.retrain_epoch,
         s.own.rows,
         s.own.data,
+        salt,
     )
 
 
@@ -223,6 +235,7 @@ def commit(
 ) -> None:
     """One transaction: factor, eta, tombstones for intents, wipe, receipt and route."""
     before = token.included[s.me]
+    held = s.own.factor(before)
     external = (
         bool(intents) or wanted.withdrawn or (wanted.factor is not None and not before.counter)
     )
@@ -239,6 +252,9 @@ def commit(
         s.own.solved_for = b"" if wanted.fresh else digest(cavity)
     elif wanted.withdrawn:
         s.own.solved_for = b""
+    origin = s.token.origin
+    if before != after and held is not None and origin is not None and before == origin.revision:
+        s.token.origin = origin._replace(removed=held.revealed)
     if before != after or intents:
         inside = token.inside.plus(s.me) if after.counter else token.inside.minus(s.me)
         receipt = write_receipt(s, turn.sign, token, before, after, eta, intents)
@@ -293,7 +309,7 @@ def carry_out(
     keep = s.own.current if s.own.current is not None and s.own.current.rows == s.own.rows else None
     s.own.factors = (keep,) if keep is not None and not whole and not retrain else ()
     s.own.detached = s.own.detached or whole
-    s.token.copy = None
+    s.token.copy = s.token.copy_origin = None
     s.known.gossip = None
     turn.do(Detach(whole))
     return token._replace(tombs=join(token.tombs, s.known.tombs))
@@ -325,8 +341,8 @@ def write_receipt(
         network_id=s.terms.network_id.hex(),
         agent=s.me,
         stamp=list(token.stamp),
-        before=list(before),
-        after=list(after),
+        before=list(before[:2]),
+        after=list(after[:2]),
         eta_before=digest(token.eta).hex(),
         eta_after=digest(eta).hex(),
         requests=sorted(intent.request.hex() for intent in intents),

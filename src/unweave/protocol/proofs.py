@@ -1,0 +1,75 @@
+"""Proofs of wrong steps: an agent that has signed one can be voted out while it is heard (rule 19).
+
+A proof is the token with its header and step, as the lying agent signed them, without the gossip.
+Every agent checks it again. It holds a sum, so it is dropped when the sum includes what a tombstone
+forbids, and when the agent has departed.
+"""
+
+from __future__ import annotations
+
+from unweave.protocol.events import LieProved
+from unweave.protocol.messages import Pass
+from unweave.protocol.state import State, Turn
+from unweave.protocol.steps import header_problem, wrong_step
+from unweave.protocol.token import dead
+
+__all__ = ["drop_proofs", "step_problem", "take_proof"]
+
+
+# Bytes of the vectors of a proof. A larger one is not passed on: its receiver alone knows the lie.
+LARGEST = 8 << 20
+
+
+def step_problem(s: State, turn: Turn, sender: int, message: Pass) -> str | None:
+    """Rule 18: why the sender's step is refused. A wrong step under its signature is kept as a
+    proof."""
+    header, step = message.header, message.step
+    if header is None or step is None:
+        return "a token without its header"
+    problem = header_problem(header, sender, message.token, step)
+    if problem is not None:
+        return problem
+    problem = wrong_step(s.terms, sender, message.token, step)
+    if problem is not None:
+        take_proof(s, turn, message._replace(gossip=None))
+    return problem
+
+
+def take_proof(s: State, turn: Turn, proof: Pass) -> None:
+    """Keep a proof if it holds, and no other one against the same agent is known."""
+    header, step = proof.header, proof.step
+    if header is None or step is None:
+        return
+    liar = header.author
+    if liar == s.me or liar in s.known.proofs or liar in s.departed:
+        return
+    if dead(proof.token, s.known.tombs, s.known.retrain_epoch) or _size(proof) > LARGEST:
+        return
+    if header_problem(header, liar, proof.token, step) is not None:
+        return
+    why = wrong_step(s.terms, liar, proof.token, step)
+    if why is not None:
+        s.known.proofs = {**s.known.proofs, liar: proof}
+        s.known.gossip = None
+        turn.do(LieProved(liar, why))
+
+
+def drop_proofs(s: State) -> None:
+    """Drop the proofs against departed agents, and those whose sum became forbidden."""
+    departed = s.departed
+    kept = {
+        liar: proof
+        for liar, proof in s.known.proofs.items()
+        if liar not in departed and not dead(proof.token, s.known.tombs, s.known.retrain_epoch)
+    }
+    if len(kept) != len(s.known.proofs):
+        s.known.proofs = kept
+        s.known.gossip = None
+
+
+def _size(proof: Pass) -> int:
+    so_far, step = proof.token.round, proof.step
+    vectors = [proof.token.eta, so_far.audit, so_far.frozen]
+    if step is not None:
+        vectors += [shown.units for shown in (step.removed, step.factor) if shown is not None]
+    return sum(vector.nbytes for vector in vectors if vector is not None)
