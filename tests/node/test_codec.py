@@ -27,7 +27,7 @@ from unweave.node.storage.rows import (
 from unweave.node.wire.codec import decode, encode
 from unweave.node.wire.envelope import PAYLOAD_TYPE, open_message, sign_message
 from unweave.node.wire.primitives import pb
-from unweave.persistent import Bitmap, Vector
+from unweave.persistent import Bitmap, Stack, Vector
 from unweave.protocol.messages import (
     Ack,
     Alive,
@@ -44,7 +44,7 @@ from unweave.protocol.token import NEVER, Revision, Stamp, join, request_id
 from unweave.testing.values import MESSAGES, gossip, same, small_terms, state, token
 
 TERMS = small_terms()
-NONE = Digests(b"", b"", b"", b"")
+NONE = Digests(b"", b"", b"", b"", b"")
 randoms = st.randoms(use_true_random=False)
 
 
@@ -143,7 +143,7 @@ def test_truncated_and_flipped_bytes_never_raise_anything_else(kind):
 def _pass(**changes) -> bytes:
     """A token with some of its wire fields replaced."""
     message = pb.Message()
-    message.ParseFromString(encode(Pass(token(Random(1), TERMS)), TERMS))
+    message.ParseFromString(encode(Pass(token(Random(1), TERMS)._replace(stack=Stack())), TERMS))
     for name, value in changes.items():
         place = message if name == "eta" else message.token.token
         if hasattr(getattr(place, name), "extend"):
@@ -312,7 +312,7 @@ def test_large_networks_and_vectors_are_read_whole():
         round=token(Random(1), small_terms()).round._replace(audit=None, frozen=None),
     )
     data = encode(Pass(big), terms)
-    assert len(data) < 8 * dim + 16 * agents + 5_000
+    assert len(data) < 8 * dim + 48 * agents + 5_000
     assert same(decode(data, terms), Pass(big))
 
 

@@ -189,6 +189,7 @@ def test_no_row_is_left_behind(tmp_path):
                 at.known.intents,
                 at.known.votes,
                 at.known.mismatches,
+                at.known.openings,
                 at.own.receipts,
             )
             wanted = {

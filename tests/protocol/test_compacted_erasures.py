@@ -249,7 +249,7 @@ def test_what_was_left_out_for_one_incarnation_is_not_acknowledged_by_the_next()
 
 
 def arriving(rest: ParkNotice) -> Share:
-    return Share(rest.stamp, Gossip(Digests(b"", b"", b"", b""), parked=rest))
+    return Share(rest.stamp, Gossip(Digests(b"", b"", b"", b"", b""), parked=rest))
 
 
 @pytest.fixture(scope="module")

@@ -167,7 +167,7 @@ def heard(wire: Wire, to: int, gossip: Gossip) -> list[str]:
     return [effect.why for effect in effects if isinstance(effect, Refused)]
 
 
-NONE = Digests(b"", b"", b"", b"")
+NONE = Digests(b"", b"", b"", b"", b"")
 
 
 def test_only_the_owner_compacts_an_erasure():

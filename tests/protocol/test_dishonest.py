@@ -83,7 +83,7 @@ def test_a_request_id_belongs_to_its_agent():
             news = news._replace(intents={key: record})
         else:
             said = said._replace(votes={key: record})
-        digests = Digests(b"", b"", b"", b"")
+        digests = Digests(b"", b"", b"", b"", b"")
         return Share(Stamp(1, 0, 1, 1, 1), Gossip(digests, erasures=said, news=news))
 
     def intent(author, request):

@@ -89,7 +89,7 @@ def hears(wire: Wire, state: State, record: Tombstone, generation: frozenset[byt
     """`state` hears from a neighbour that keeps `record`; an honest message is not refused."""
     tombs = {1: Tomb(frozenset({record.request}), whole=record.whole)}
     said = Erasures(tombs, generation, {record.request: record}, {})
-    share = Share(state.token.fence, Gossip(Digests(b"c", b"e", b"r", b"n"), erasures=said))
+    share = Share(state.token.fence, Gossip(Digests(b"c", b"e", b"r", b"n", b"o"), erasures=said))
     after, effects = handle(state, Received(1, share, wire.now), wire.signers[state.me])
     assert not [e.why for e in effects if isinstance(e, Refused)]
     return after

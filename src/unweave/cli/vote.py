@@ -1,4 +1,4 @@
-"""`unweave vote`: an operator's word that another agent has departed."""
+"""`unweave vote`: an operator's vote that another agent has departed, or has lied."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def vote(
         str,
         typer.Argument(
             metavar="NAME",
-            help="The agent that will never run again.",
+            help="The agent that will never run again, or that has lied.",
             autocompletion=complete_agent,
         ),
     ],
@@ -31,11 +31,19 @@ def vote(
         str | None,
         typer.Option("--request", help="The request's id; default: the one already voted on."),
     ] = None,
+    lying: Annotated[
+        bool,
+        typer.Option(
+            "--lying", help="NAME runs, but has lied (see `unweave status`): vote it out at once."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Vote that NAME has departed. A majority of all agents removes its contribution for good.
 
-    An agent refuses to vote while it hears NAME. A vote does not change NAME's own data.
+    An agent refuses to vote while it hears NAME, unless NAME has lied (`--lying`): your agent's
+    status and log show a proof, or you have other reasons. A departure cannot be undone. A vote
+    does not change NAME's own data.
 
     Example:
 
@@ -56,7 +64,7 @@ def vote(
             )
         agent = agents.any()
         known = agent.ask("status")["status"].get("departed_requests", {}).get(name)
-        answer = agent.ask("vote", agent=name, request=request or known)
+        answer = agent.ask("vote", agent=name, request=request or known, lying=lying)
     if json:
         emit_json(answer)
     else:

@@ -69,6 +69,7 @@ def terms_of(
         solve=solve,
         max_passes=sys.maxsize,  # the caller decides when to stop
         parks=False,
+        checked=False,
     )
 
 

@@ -33,6 +33,7 @@ from unweave.node.process import REPLACED, RESTART_FILE
 from unweave.node.storage.sqlite import open_store
 from unweave.node.transport.server import GrpcTransport
 from unweave.protocol.events import VoteCast
+from unweave.protocol.proofs import expulsion_request
 from unweave.protocol.state import State
 from unweave.solvers import default_solver
 
@@ -247,7 +248,8 @@ _LOOK = 30.0  # seconds between looks at the votes, if no news comes
 
 async def keep_votes(node: AgentDriver) -> None:
     """With `auto_vote`: vote, too, about an agent that others vote about and this one does not
-    hear. An agent that is no neighbour of it waits until most of its neighbours have voted."""
+    hear, and vote out an agent that has lied, by a proof that this one has checked. An agent that
+    is no neighbour of a silent agent waits until most of its neighbours have voted."""
     while True:
         await node.changed(_LOOK)
         try:
@@ -260,8 +262,16 @@ async def _second(node: AgentDriver) -> None:
     state = node.state
     if state is None or not node.folder.config.auto_vote:
         return
+    for liar in state.known.proofs:
+        if (liar, node.me) not in state.known.votes:
+            request = expulsion_request(state, liar)
+            await node.tell(VoteCast(liar, request, time.monotonic(), lying=True))
     for (target, _), vote in list(state.known.votes.items()):
-        open_vote = target != node.me and (target, node.me) not in state.known.votes
+        open_vote = (
+            target != node.me
+            and (target, node.me) not in state.known.votes
+            and target not in state.known.proofs
+        )
         if open_vote and _may_second(node, target):
             await node.probe(target)
             await node.tell(VoteCast(target, vote.request, time.monotonic()))

@@ -49,6 +49,7 @@ from unweave.protocol.events import (
     Event,
     InfluenceMeasured,
     KeepCertificate,
+    LieProved,
     Opened,
     Received,
     Refused,
@@ -326,6 +327,8 @@ class EffectRunner:
                 self._log.info("new epoch", why=effect.why)
             elif isinstance(effect, Refused):
                 self._refused(effect, cause)
+            elif isinstance(effect, LieProved):
+                self._log.error("an agent has signed a lie", why=effect.why)
             elif isinstance(effect, StaysOut):
                 if effect.why != self.stays_out:
                     self._log.warning("stays out", why=effect.why)

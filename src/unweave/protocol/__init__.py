@@ -40,8 +40,8 @@ Rules. Code, tests and pages cite them by number; docs/protocol.md gives the rea
     12. Erase. A request is a durable intent. The owner writes the tombstone in the transaction of
         the visit that removes the data, not before.
     13. Depart. A majority of the original manifest declares an agent departed; voters refuse
-        while they hear it, unless it has lied (rule 19). Votes never delete the departed agent's own data, and every
-        message of a departed agent is answered with the votes.
+        while they hear it, unless it has lied (rule 19). Votes never delete the departed agent's
+        own data, and every message of a departed agent is answered with the votes.
     14. Rebuild. A new epoch starts from eta_0 with no agent included; each agent adds its current
         factor when visited, without solving.
     15. Responsibility. The agent that holds, parks or has sent a token without an acknowledgement

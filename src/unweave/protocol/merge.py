@@ -8,10 +8,11 @@ that before a message is joined; everything that the agent knows was checked whe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from unweave.protocol.compaction import compact, keep_certificate
-from unweave.protocol.events import Detach
+from unweave.protocol.events import Detach, Refused
 from unweave.protocol.messages import (
     Ack,
     Alive,
@@ -26,6 +27,7 @@ from unweave.protocol.messages import (
 from unweave.protocol.openings import is_backed, is_opened, join_openings
 from unweave.protocol.proofs import drop_proofs, take_proof
 from unweave.protocol.recovery import drop_role, open_epoch, rebuild
+from unweave.protocol.requests import OPEN_REQUESTS, UNPROVED
 from unweave.protocol.state import State, Turn
 from unweave.protocol.statements import (
     AuditMismatch,
@@ -165,7 +167,7 @@ def join_gossip(s: State, turn: Turn, heard: Gossip) -> None:
     if heard.erasures is not None:
         _take_erasures(s, turn, heard.erasures)
     if heard.news is not None:
-        _take_intents(s, heard.news.intents.values())
+        _take_intents(s, turn, heard.news.intents.values())
     if (
         heard.parked is not None
         and heard.parked.stamp <= s.token.fence  # otherwise no agent has opened its epoch
@@ -281,15 +283,30 @@ def _count_past(s: State, own: Iterable[Tombstone]) -> None:
         s.token.pending, s.token.memo = None, {}
 
 
-def _take_intents(s: State, intents: Iterable[Intent]) -> None:
+def _take_intents(s: State, turn: Turn, intents: Iterable[Intent]) -> None:
+    """Keep the open requests of others, up to a number and a size for each agent: its own process
+    makes no more, so the rest cannot be honest."""
+    number, size = Counter[int](), Counter[int]()
+    for known in s.known.intents.values():
+        number[known.agent] += 1
+        size[known.agent] += len(known.raw)
+    refused = set()
     for intent in intents:
         if intent.request in s.known.intents or is_carried_out(s, intent.agent, intent.request):
             continue
+        agent, length = intent.agent, len(intent.raw)
+        if number[agent] >= OPEN_REQUESTS or size[agent] + length > UNPROVED:
+            refused.add(agent)
+            continue
+        number[agent] += 1
+        size[agent] += length
         s.known.intents = {**s.known.intents, intent.request: intent}
         s.known.gossip = None
         if intent.agent == s.me and not intent.rows <= s.own.dropped:
             s.own.dropped |= intent.rows
             s.own.rows += 1
+    for agent in sorted(refused):
+        turn.do(Refused(f"{s.terms.name(agent)} has more open requests than an agent may have"))
 
 
 def _take_news(s: State, turn: Turn, heard: News) -> None:

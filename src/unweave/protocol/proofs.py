@@ -1,19 +1,21 @@
 """Proofs of wrong steps: an agent that has signed one can be voted out while it is heard (rule 19).
 
 A proof is the token with its header and step, as the lying agent signed them, without the gossip.
-Every agent checks it again. It holds a sum, so it is dropped when the sum includes what a tombstone
-forbids, and when the agent has departed.
+Every agent checks it again. It holds a sum, so it is kept in memory only, and is dropped when the
+sum includes what a tombstone forbids and when the agent has departed. Votes are durable.
 """
 
 from __future__ import annotations
+
+import hashlib
 
 from unweave.protocol.events import LieProved
 from unweave.protocol.messages import Pass
 from unweave.protocol.state import State, Turn
 from unweave.protocol.steps import header_problem, wrong_step
-from unweave.protocol.token import dead
+from unweave.protocol.token import dead, request_id
 
-__all__ = ["drop_proofs", "step_problem", "take_proof"]
+__all__ = ["drop_proofs", "expulsion_request", "step_problem", "take_proof"]
 
 
 # Bytes of the vectors of a proof. A larger one is not passed on: its receiver alone knows the lie.
@@ -51,7 +53,7 @@ def take_proof(s: State, turn: Turn, proof: Pass) -> None:
     if why is not None:
         s.known.proofs = {**s.known.proofs, liar: proof}
         s.known.gossip = None
-        turn.do(LieProved(liar, why))
+        turn.do(LieProved(liar, f"{s.terms.name(liar)} sent {why}"))
 
 
 def drop_proofs(s: State) -> None:
@@ -65,6 +67,15 @@ def drop_proofs(s: State) -> None:
     if len(kept) != len(s.known.proofs):
         s.known.proofs = kept
         s.known.gossip = None
+
+
+def expulsion_request(s: State, liar: int) -> bytes:
+    """The id of the request to vote `liar` out: that of the votes cast so far, or one that every
+    agent computes alike."""
+    for (target, _), vote in sorted(s.known.votes.items()):
+        if target == liar:
+            return vote.request
+    return request_id(liar, hashlib.sha256(b"lying" + s.terms.network_id).digest())
 
 
 def _size(proof: Pass) -> int:

@@ -14,6 +14,7 @@ from unweave.protocol.state import Hold, State, Turn
 from unweave.protocol.statements import InfluenceReport, Intent, Sign
 
 __all__ = [
+    "OPEN_REQUESTS",
     "UNPROVED",
     "on_data",
     "on_erase",
@@ -22,6 +23,9 @@ __all__ = [
     "record_intent",
 ]
 
+
+# Requests of one agent that were not carried out yet; an agent keeps no more of any other agent.
+OPEN_REQUESTS = 256
 
 # Bytes of evidence without a certificate, above which further requests are refused.
 UNPROVED = 8 << 20
@@ -38,6 +42,13 @@ def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
         turn.do(Refused("it has erased itself already; the certificate of that request covers it"))
     elif not event.whole and not event.rows:
         turn.do(Refused("the request names no record. Fix: name at least one key"))
+    elif len(s.own_intents()) >= OPEN_REQUESTS:
+        turn.do(
+            Refused(
+                f"{OPEN_REQUESTS} requests of this agent wait to be carried out. Fix: ask again "
+                "when they are, or name all keys in one request"
+            )
+        )
     elif unproved_bytes(s) + 40 * len(event.rows) > UNPROVED:
         turn.do(
             Refused(

@@ -175,9 +175,9 @@ class Knowledge(_Group):
     votes: Mapping[tuple[int, int], Vote] = _NONE  # (target, voter)
     mismatches: frozenset[AuditMismatch] = frozenset()
     openings: Mapping[int, Opening] = _NONE  # the latest of each agent
-    proofs: Mapping[int, Pass] = _NONE  # wrong steps, by the agent that signed them
 
     # volatile
+    proofs: Mapping[int, Pass] = _NONE  # wrong steps, by the agent that signed them
     influences: Mapping[int, InfluenceReport] = _NONE
     gossip: Gossip | None = None  # all of it as gossip, cached until it grows
 
@@ -207,8 +207,7 @@ DURABLE = {
     **dict.fromkeys(("factors", "counter", "solved_for", "rows"), "own"),
     **dict.fromkeys(("data", "dropped", "detached", "receipts"), "own"),
     **dict.fromkeys(("tombs", "retrain_epoch", "tombstones", "compacted"), "known"),
-    **dict.fromkeys(("proved", "intents", "votes", "mismatches"), "known"),
-    **dict.fromkeys(("openings", "proofs"), "known"),
+    **dict.fromkeys(("proved", "intents", "votes", "mismatches", "openings"), "known"),
 }
 
 

@@ -37,15 +37,20 @@ from unweave.protocol.statements import (
     CompactedErasures,
     InfluenceReport,
     Intent,
+    Opening,
     Receipt,
     SignedStatement,
     Tombstone,
     Vote,
     tombs_in,
 )
+from unweave.protocol.steps import Origin, Revealed, Step, TokenHeader, write_header
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import (
+    HOPS,
+    OPENINGS,
     OUT,
+    PASSES,
     AttestationRound,
     Revision,
     Stamp,
@@ -87,10 +92,10 @@ def _ids(draw: Random) -> frozenset[bytes]:
 
 def _stamp(draw: Random, terms: Terms) -> Stamp:
     return Stamp(
-        draw.choice((0, 1, 7, 2**40)),
+        draw.choice((0, 1, 7, 2**62 - 1)),
         draw.randrange(terms.size),
         _nonce(draw),
-        draw.choice((0, 1, 2**33)),
+        draw.choice((0, 1, HOPS - 1)),
         _nonce(draw),
     )
 
@@ -101,10 +106,13 @@ def _vector(draw: Random, terms: Terms) -> Ints:
 
 
 def _included(draw: Random, terms: Terms) -> Vector[Revision]:
-    def revision() -> Revision:
-        return OUT if draw.random() < 0.4 else Revision(draw.randrange(1, 9), _nonce(draw))
+    return Vector(_revision(draw) for _ in range(terms.size))
 
-    return Vector(revision() for _ in range(terms.size))
+
+def _revision(draw: Random) -> Revision:
+    if draw.random() < 0.4:
+        return OUT
+    return Revision(draw.randrange(1, 9), _nonce(draw), _bytes(draw, 32))
 
 
 def _bitmap(draw: Random, terms: Terms) -> Bitmap:
@@ -132,7 +140,7 @@ def token(draw: Random, terms: Terms) -> Token:
         inside=Bitmap(k for k, revision in enumerate(included) if revision.counter),
         tombs=_tombs(draw, terms, with_compacted=True),
         retrain_epoch=_ids(draw),
-        passes=draw.choice((0, 3, 2**32)),
+        passes=draw.choice((0, 3, PASSES)),
         seen=_bitmap(draw, terms),
         stack=Stack.of(draw.sample(range(terms.size), draw.randrange(terms.size + 1))),
         busy=draw.random() < 0.5,
@@ -153,6 +161,60 @@ def _round(draw: Random, terms: Terms) -> AttestationRound:
         converged=draw.random() < 0.5,
         unknown=draw.random() < 0.2,
     )
+
+
+# ---------------------------------------------------------------------------------------- steps
+
+
+def _maybe(draw: Random, value: Any) -> Any:
+    return value if draw.random() < 0.5 else None
+
+
+def _revealed(draw: Random, terms: Terms) -> Revealed:
+    return Revealed(_bytes(draw, 16), _vector(draw, terms))
+
+
+def _header(draw: Random, terms: Terms, step: Step | None = None) -> TokenHeader:
+    step = step or Step(None, _revision(draw))
+    author = draw.randrange(terms.size)
+    return write_header(terms.network_id, author, lambda _: b"head", token(draw, terms), step)
+
+
+def _step(draw: Random, terms: Terms) -> Step:
+    return Step(
+        _maybe(draw, _header(draw, terms)),
+        _revision(draw),
+        _maybe(draw, _revealed(draw, terms)),
+        _maybe(draw, _revealed(draw, terms)),
+    )
+
+
+def _origin(draw: Random, terms: Terms) -> Origin:
+    return Origin(*_step(draw, terms)[:3])
+
+
+def _proofs(draw: Random, terms: Terms) -> dict[int, Pass]:
+    def proof() -> Pass:
+        step = _step(draw, terms)
+        return Pass(token(draw, terms), None, _header(draw, terms, step), step)
+
+    return {one.header.author: one for one in _some(draw, proof) if one.header is not None}
+
+
+def _openings(draw: Random, terms: Terms) -> dict[int, Opening]:
+    def opening() -> Opening:
+        author = draw.randrange(terms.size)
+        return Opening.write(
+            author,
+            lambda _: b"o",
+            network_id=terms.network_id.hex(),
+            agent=author,
+            count=draw.choice((1, OPENINGS - 1)),
+            epoch=draw.choice((1, 2**62 - 1)),
+            incarnation=_nonce(draw),
+        )
+
+    return {one.author: one for one in _some(draw, opening)}
 
 
 # ------------------------------------------------------------------------- statements and gossip
@@ -198,9 +260,14 @@ def _votes(draw: Random, terms: Terms) -> dict[tuple[int, int], Vote]:
 
 
 def _statement(draw: Random, terms: Terms, kind: type[SignedStatement]) -> Any:
-    eta = _bytes(draw, 8).hex()
+    author = draw.randrange(terms.size)
     return kind.write(
-        draw.randrange(terms.size), lambda _: b"s", network_id=terms.network_id.hex(), eta=eta
+        author,
+        lambda _: b"s",
+        network_id=terms.network_id.hex(),
+        agent=author,
+        eta=_bytes(draw, 8).hex(),
+        departed=sorted(_bitmap(draw, terms)),
     )
 
 
@@ -270,8 +337,10 @@ def gossip(draw: Random, terms: Terms) -> Gossip:
                 mismatches=frozenset(_some(draw, lambda: _statement(draw, terms, AuditMismatch))),
                 influences=_influences(draw, terms),
                 wake=_stamp(draw, terms),
+                proofs=_proofs(draw, terms),
             )
         ),
+        openings=maybe(_openings(draw, terms)),
     )
 
 
@@ -284,7 +353,10 @@ MESSAGES: Mapping[type, Callable[[Random, Terms], Message]] = {
     ),
     Share: lambda draw, terms: Share(_stamp(draw, terms), gossip(draw, terms)),
     Pass: lambda draw, terms: Pass(
-        token(draw, terms), gossip(draw, terms) if draw.random() < 0.5 else None
+        token(draw, terms),
+        _maybe(draw, gossip(draw, terms)),
+        _maybe(draw, _header(draw, terms)),
+        _maybe(draw, _step(draw, terms)),
     ),
     Ack: lambda draw, terms: Ack(_stamp(draw, terms), _stamp(draw, terms)),
     Alive: lambda draw, terms: Alive(_stamp(draw, terms), draw.random() * 1e9),
@@ -301,8 +373,9 @@ def _role(draw: Random, terms: Terms, shared: Token) -> Role:
 
 
 def _factor(draw: Random, terms: Terms) -> Factor:
-    revision = Revision(draw.randrange(1, 2**40), _nonce(draw))
-    return Factor(revision, _vector(draw, terms), _ids(draw), draw.randrange(9), draw.randrange(9))
+    revision = Revision(draw.randrange(1, 2**40), _nonce(draw), _bytes(draw, 32))
+    versions = draw.randrange(9), draw.randrange(9)
+    return Factor(revision, _vector(draw, terms), _ids(draw), *versions, _bytes(draw, 16))
 
 
 def state(draw: Random, terms: Terms, me: int, before: State | None = None) -> State:
@@ -317,6 +390,8 @@ def state(draw: Random, terms: Terms, me: int, before: State | None = None) -> S
         "fence": _stamp(draw, terms),
         "role": _role(draw, terms, shared),
         "copy": draw.choice((None, shared, token(draw, terms))),
+        "origin": _maybe(draw, _origin(draw, terms)),
+        "copy_origin": _maybe(draw, _origin(draw, terms)),
         "tombs": _tombs(draw, terms),
         "retrain_epoch": _ids(draw),
         "tombstones": _statements(draw, terms, Tombstone),
@@ -325,6 +400,7 @@ def state(draw: Random, terms: Terms, me: int, before: State | None = None) -> S
         "intents": _statements(draw, terms, Intent),
         "votes": _votes(draw, terms),
         "mismatches": frozenset(_some(draw, lambda: _statement(draw, terms, AuditMismatch))),
+        "openings": _openings(draw, terms),
         "parked": draw.choice((None, _park_notice(draw, terms))),
         "wake": _stamp(draw, terms),
         "rows": draw.randrange(9),

@@ -20,7 +20,9 @@ from unweave.node.config import SUPERVISOR
 from unweave.node.driver import AgentDriver
 from unweave.persistent import NOBODY
 from unweave.protocol.certificate.unchecked import unchecked_requests
+from unweave.protocol.messages import Pass
 from unweave.protocol.state import State
+from unweave.protocol.steps import wrong_step
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import NOTHING, Token, dead, digest, missing
 
@@ -89,7 +91,8 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
         "attested": 0 if s.token.parked is None else len(s.token.parked.attested),
         "parked_stamp": None if s.token.parked is None else list(s.token.parked.stamp),
         "suspects": sorted(name(k) for k in s.peers.suspects),
-        "mismatches": sorted(name(one.author) for one in s.known.mismatches),
+        "mismatches": sorted({name(one.author) for one in s.known.mismatches}),
+        "lies": {name(k): _lie(s, proof) for k, proof in sorted(s.known.proofs.items())},
         "others": {name(k): _other(node, s, token, k) for k in range(node.terms.size) if k != s.me},
         "votes": {
             name(t): sorted(name(v) for u, v in s.known.votes if u == t)
@@ -100,6 +103,12 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
             for t, v in sorted(s.known.votes, reverse=True)
         },
     }
+
+
+def _lie(s: State, proof: Pass) -> str:
+    assert proof.header is not None
+    assert proof.step is not None
+    return str(wrong_step(s.terms, proof.header.author, proof.token, proof.step))
 
 
 def _stays_out(node: AgentDriver, s: State, token: Token | None) -> str | None:

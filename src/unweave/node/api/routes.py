@@ -75,8 +75,9 @@ class ErasureQuery(Nothing):
 
 
 class VoteRequest(Nothing):
-    agent: str = Field(description="the name of the departed agent")
+    agent: str = Field(description="the name of the agent that has departed, or has lied")
     request: RequestId | None = Field(None, description="the id of the votes before this one")
+    lying: bool = Field(False, description="the agent has lied: vote it out although it is heard")
 
 
 class WaitQuery(Nothing):
@@ -141,6 +142,7 @@ class Status(Answer):
     parked_stamp: NotRequired[list[Integer] | None]
     suspects: NotRequired[list[str]]
     mismatches: NotRequired[list[str]]
+    lies: NotRequired[dict[str, str]]
     others: NotRequired[dict[str, Other]]
     votes: NotRequired[dict[str, list[str]]]
     departed_requests: NotRequired[dict[str, str]]

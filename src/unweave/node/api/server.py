@@ -329,8 +329,10 @@ class Api:
     async def _vote(self, asked: VoteRequest) -> dict[str, Any]:
         target = self.node.terms.topology.index(asked.agent)
         ident = self._ident(asked.request, target)
-        await self.node.probe(target)
-        self._raise_refusal(await self.node.tell(VoteCast(target, ident, time.monotonic())))
+        if not asked.lying:
+            await self.node.probe(target)
+        vote = VoteCast(target, ident, time.monotonic(), asked.lying)
+        self._raise_refusal(await self.node.tell(vote))
         state = self.node.state
         votes = 0 if state is None else sum(1 for t, _ in state.known.votes if t == target)
         return {"request": ident.hex(), "votes": votes, "quorum": self.node.terms.quorum}

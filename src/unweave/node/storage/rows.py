@@ -21,6 +21,8 @@ from unweave.node.wire.primitives import (
     parsed,
     pb,
     read_ids,
+    read_revealed,
+    read_revision,
     read_stamp,
     read_statement,
     read_tombs,
@@ -29,6 +31,7 @@ from unweave.node.wire.primitives import (
     unwritable,
     write_ids,
     write_revisions,
+    write_statement,
     write_tombs,
     write_vector,
     writing,
@@ -39,14 +42,16 @@ from unweave.protocol.statements import (
     AuditMismatch,
     CompactedErasures,
     Intent,
+    Opening,
     Receipt,
     SignedStatement,
     Tombstone,
     Vote,
     tombs_in,
 )
+from unweave.protocol.steps import Origin, TokenHeader
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import Revision, Stamp, Token, Tombs, join, open_tombs
+from unweave.protocol.token import Stamp, Token, Tombs, join, open_tombs
 
 __all__ = [
     "FIELDS",
@@ -112,6 +117,33 @@ def decode_set(data: bytes, terms: Terms) -> frozenset[bytes]:
     return frozenset(parsed(pb.Set(), data, "set").members)
 
 
+def encode_origin(origin: Origin | None) -> bytes:
+    """None is no bytes: an origin always has a revision, so it is never empty."""
+    if origin is None:
+        return b""
+    with writing("origin"):
+        removed = origin.removed
+        return to_bytes(
+            pb.Origin(
+                header=None if origin.header is None else write_statement(origin.header),
+                revision=write_revisions((origin.revision,)),
+                salt=b"" if removed is None else removed.salt,
+                removed=None if removed is None else bytes(write_vector(removed.units)),
+            )
+        )
+
+
+def decode_origin(data: bytes, terms: Terms) -> Origin | None:
+    if not data:
+        return None
+    stored = parsed(pb.Origin(), data, "origin")
+    return Origin(
+        read_statement(TokenHeader, stored.header, terms) if stored.HasField("header") else None,
+        read_revision(stored.revision),
+        read_revealed(stored.salt, stored.removed, terms) if stored.HasField("removed") else None,
+    )
+
+
 class Rows(NamedTuple):
     """Which object is in which row of the file, and the MACs of all rows."""
 
@@ -132,6 +164,8 @@ PARTS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes, Terms], Any]]] =
     "parked": (encode_parked, decode_parked),
     "dropped": (encode_set, decode_set),
     "proved": (encode_set, decode_set),
+    "origin": (encode_origin, decode_origin),
+    "copy_origin": (encode_origin, decode_origin),
 }
 
 STATEMENTS: dict[str, type[SignedStatement]] = {
@@ -140,6 +174,7 @@ STATEMENTS: dict[str, type[SignedStatement]] = {
     "intents": Intent,
     "votes": Vote,
     "mismatches": AuditMismatch,
+    "openings": Opening,
     "receipts": Receipt,
 }
 
@@ -174,12 +209,12 @@ def write_state(
         columns = _factor_columns(factor)
         sql = (
             "UPDATE factor SET mac = ?, revision = ?, rows = ?, data = ?, retrain_epoch = ?, "
-            "units = ? WHERE id = ?"
+            "salt = ?, units = ? WHERE id = ?"
         )
         if not exists:
             sql = (
-                "INSERT INTO factor (mac, revision, rows, data, retrain_epoch, units, id) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)"
+                "INSERT INTO factor (mac, revision, rows, data, retrain_epoch, salt, units, id) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
             )
         db.execute(sql, (macs.write("factor", at, *columns), *columns, at))
     for name, (write, _) in PARTS.items():
@@ -239,12 +274,13 @@ def _place(
     return kept, written, free
 
 
-def _factor_columns(factor: Factor) -> tuple[bytes, int, int, bytes, memoryview]:
+def _factor_columns(factor: Factor) -> tuple[bytes, int, int, bytes, bytes, memoryview]:
     return (
         write_revisions((factor.revision,)),
         factor.rows,
         factor.data,
         write_ids(factor.retrain_epoch),
+        factor.salt,
         write_vector(factor.units),
     )
 
@@ -286,7 +322,9 @@ def _keyed(value: Any) -> dict[bytes, SignedStatement]:
         return {b"%04d" % place: one for place, one in enumerate(value)}
     if isinstance(value, frozenset):
         return {hashlib.sha256(one.raw).digest(): one for one in value}
-    return {key if isinstance(key, bytes) else b"%d,%d" % key: one for key, one in value.items()}
+    return {
+        key if isinstance(key, bytes) else repr(key).encode(): one for key, one in value.items()
+    }
 
 
 def _write_statements(db: sqlite3.Connection, macs: RowMacs, name: str, old: Any, new: Any) -> None:
@@ -303,9 +341,6 @@ def _write_statements(db: sqlite3.Connection, macs: RowMacs, name: str, old: Any
 
 
 # ------------------------------------------------------------------------------------- reading
-
-
-_REVISION = struct.Struct("<QQ")
 
 
 def read_state(
@@ -371,13 +406,14 @@ def _read_tokens(db: sqlite3.Connection, macs: RowMacs, terms: Terms) -> dict[in
 def _read_factors(db: sqlite3.Connection, macs: RowMacs, terms: Terms) -> dict[int, Factor]:
     factors = {}
     for at, mac, *columns in db.execute(
-        "SELECT id, mac, revision, rows, data, retrain_epoch, units FROM factor"
+        "SELECT id, mac, revision, rows, data, retrain_epoch, salt, units FROM factor"
     ):
         macs.read(mac, "factor", at, *columns)
-        revision, rows, data, retrain_epoch, units = columns
+        revision, rows, data, retrain_epoch, salt, units = columns
         vector = read_vector(units, terms)
-        name = Revision(*_REVISION.unpack(revision))
-        factors[at] = Factor(name, vector, read_ids(retrain_epoch), rows, data)
+        factors[at] = Factor(
+            read_revision(revision), vector, read_ids(retrain_epoch), rows, data, salt
+        )
     return factors
 
 
@@ -402,6 +438,8 @@ def _read_statements(
         return tuple(read)
     if name == "mismatches":
         return frozenset(read)
+    if name == "openings":
+        return {opening.author: opening for opening in read}
     if name == "votes":
         return {(vote.target, vote.author): vote for vote in read}
     if name == "compacted":

@@ -48,7 +48,7 @@ _FIRST = (
         name TEXT NOT NULL
     )""",
     # A token as it is sent; at most two: the one that the agent is responsible for, and its copy.
-    # `room` is zeros, so that the row keeps its length while the message varies by a few bytes.
+    # `padding` is zeros, so that the row keeps its length while the message varies by a few bytes.
     """CREATE TABLE token (
         id INTEGER PRIMARY KEY,
         mac BLOB NOT NULL,
@@ -62,6 +62,7 @@ _FIRST = (
         rows INTEGER NOT NULL,
         data INTEGER NOT NULL,
         retrain_epoch BLOB NOT NULL,
+        salt BLOB NOT NULL,
         units BLOB NOT NULL
     )""",
     # The state's small fields. `factors` lists ids, the current one first.
@@ -104,8 +105,8 @@ _FIRST = (
 MIGRATIONS: tuple[Migration, ...] = (_FIRST,)
 
 # Version 1 had request ids that did not name their agent, version 2 rows of varying length,
-# version 3 names from before the vocabulary.
-OLDEST = 4
+# version 3 names from before the vocabulary, version 4 revisions without commitments.
+OLDEST = 5
 
 
 def latest(migrations: Sequence[Migration]) -> int:

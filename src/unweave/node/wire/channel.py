@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from unweave.errors import NotACertificate, NotCertified, UnweaveError, WireError
@@ -115,10 +115,14 @@ async def _aside(size: int, do: Callable[..., Any], *args: Any) -> Any:
 
 
 def check_statements(message: Message, state: State | None, terms: Terms, check: Verify) -> None:
-    """Every statement in `message` that `state` does not hold must be signed by its author."""
-    if not isinstance(message, Hello | Welcome | Share | Pass) or message.gossip is None:
+    """Every statement in `message` that `state` does not hold must be signed by its author; so must
+    the headers of the token and of the proofs."""
+    if not isinstance(message, Hello | Welcome | Share | Pass):
         return
-    for statement in _news(message.gossip, state):
+    statements = list(_headers(message)) if isinstance(message, Pass) else []
+    if message.gossip is not None:
+        statements += _news(message.gossip, state)
+    for statement in statements:
         author = terms.name(statement.author)
         if statement.body.get("network_id") != terms.network_id.hex():
             raise WireError(f"a statement of {author} belongs to another network")
@@ -202,6 +206,13 @@ def check_attestations(
         known[agent, content] = signature
 
 
+def _headers(message: Pass) -> Iterator[SignedStatement]:
+    if message.header is not None:
+        yield message.header
+    if message.step is not None and message.step.before is not None:
+        yield message.step.before
+
+
 def _news(gossip: Gossip, state: State | None) -> Iterable[SignedStatement]:
     """The statements that `state` does not hold, byte for byte."""
     known = Knowledge() if state is None else state.known
@@ -216,5 +227,10 @@ def _news(gossip: Gossip, state: State | None) -> Iterable[SignedStatement]:
         pairs.append((news.intents, known.intents))
         pairs.append((news.influences, known.influences))
         yield from news.mismatches - known.mismatches
+        for liar, proof in news.proofs.items():
+            if liar not in known.proofs:
+                yield from _headers(proof)
+    if gossip.openings is not None:
+        pairs.append((gossip.openings, known.openings))
     for theirs, mine in pairs:
         yield from (one for key, one in theirs.items() if mine.get(key) != one)

@@ -15,7 +15,7 @@ from typing import Any
 
 from unweave.errors import WireError
 from unweave.node.wire.primitives import (
-    COUNT,
+    EPOCHS,
     UNWRITABLE,
     AnyStatement,
     agent_of,
@@ -24,6 +24,8 @@ from unweave.node.wire.primitives import (
     pb,
     read_bitmap,
     read_ids,
+    read_revealed,
+    read_revision,
     read_revisions,
     read_stamp,
     read_statement,
@@ -60,12 +62,14 @@ from unweave.protocol.statements import (
     CompactedErasures,
     InfluenceReport,
     Intent,
+    Opening,
     SignedStatement,
     Tombstone,
     Vote,
 )
+from unweave.protocol.steps import Step, TokenHeader
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import NO_ROUND, AttestationRound, Stamp, Token
+from unweave.protocol.token import HOPS, NO_ROUND, PASSES, AttestationRound, Stamp, Token
 
 __all__ = ["decode", "encode", "read_parked", "write_parked"]
 
@@ -77,8 +81,8 @@ def encode(message: Message, terms: Terms) -> bytes:
         if isinstance(message, Pass):
             written = pb.Message(network_id=terms.network_id)
             _write_pass(written.token, message, terms)
-            return b"".join((to_bytes(written), *_vectors(message.token)))
-        return to_bytes(pb.Message(network_id=terms.network_id, **{name: write(message)}))
+            return b"".join((to_bytes(written), *_vectors(message)))
+        return to_bytes(pb.Message(network_id=terms.network_id, **{name: write(message, terms)}))
     except UNWRITABLE as error:
         raise unwritable(name, error) from None
 
@@ -124,7 +128,32 @@ def _write_pass(written: pb.Pass, message: Pass, terms: Terms) -> None:
     if token.round is not NO_ROUND:
         _write_round(place.round, token.round)
     if message.gossip is not None:
-        written.gossip.CopyFrom(_write_gossip(message.gossip))
+        written.gossip.CopyFrom(_write_gossip(message.gossip, terms))
+    if message.header is not None:
+        written.header.CopyFrom(write_statement(message.header))
+    if message.step is not None:
+        _write_step(written.step, message.step)
+
+
+def _write_step(place: pb.Step, step: Step) -> None:
+    if step.before is not None:
+        place.before.CopyFrom(write_statement(step.before))
+    place.revision = write_revisions((step.revision,))
+    if step.removed is not None:
+        place.removed_salt = step.removed.salt
+    if step.factor is not None:
+        place.factor_salt = step.factor.salt
+
+
+def _read_step(message: pb.Message, terms: Terms) -> Step:
+    sent = message.token.step
+    removed, factor = message.HasField("removed"), message.HasField("factor")
+    return Step(
+        read_statement(TokenHeader, sent.before, terms) if sent.HasField("before") else None,
+        read_revision(sent.revision),
+        read_revealed(sent.removed_salt, message.removed, terms) if removed else None,
+        read_revealed(sent.factor_salt, message.factor, terms) if factor else None,
+    )
 
 
 def _write_round(place: pb.AttestationRound, attested: AttestationRound) -> None:
@@ -155,14 +184,19 @@ def _read_round(message: pb.Message, terms: Terms) -> AttestationRound:
     )
 
 
-def _vectors(token: Token) -> Iterator[bytes | memoryview]:
+def _vectors(message: Pass) -> Iterator[bytes | memoryview]:
     """The large fields, each copied once, into the message's bytes."""
-    attested = token.round
-    yield from large_field(pb.Message.ETA_FIELD_NUMBER, write_vector(token.eta))
-    if attested.audit is not None:
-        yield from large_field(pb.Message.AUDIT_FIELD_NUMBER, write_vector(attested.audit))
-    if attested.frozen is not None:
-        yield from large_field(pb.Message.FROZEN_FIELD_NUMBER, write_vector(attested.frozen))
+    attested, step = message.token.round, message.step
+    removed, factor = (None, None) if step is None else (step.removed, step.factor)
+    for number, units in (
+        (pb.Message.ETA_FIELD_NUMBER, message.token.eta),
+        (pb.Message.AUDIT_FIELD_NUMBER, attested.audit),
+        (pb.Message.FROZEN_FIELD_NUMBER, attested.frozen),
+        (pb.Message.REMOVED_FIELD_NUMBER, None if removed is None else removed.units),
+        (pb.Message.FACTOR_FIELD_NUMBER, None if factor is None else factor.units),
+    ):
+        if units is not None:
+            yield from large_field(number, write_vector(units))
 
 
 def _read_pass(message: pb.Message, terms: Terms) -> Pass:
@@ -174,8 +208,8 @@ def _read_pass(message: pb.Message, terms: Terms) -> Pass:
         raise WireError(f"a token's head of {len(token.head)} bytes") from None
     stamp = Stamp(*numbers)
     agent_of(stamp.initiator, terms)
-    if max(stamp.epoch, stamp.hop, passes) >= COUNT:
-        raise WireError(f"a stamp or a number of passes of {COUNT} or more")
+    if stamp.epoch >= EPOCHS or stamp.hop >= HOPS or passes > PASSES:
+        raise WireError(f"a token at {stamp}, pass {passes}: beyond the limits")
     stack = token.stack
     if stack:
         if len(stack) > terms.size:
@@ -201,6 +235,8 @@ def _read_pass(message: pb.Message, terms: Terms) -> Pass:
             token.receipts,
         ),
         _read_gossip(read.gossip, terms) if read.HasField("gossip") else None,
+        read_statement(TokenHeader, read.header, terms) if read.HasField("header") else None,
+        _read_step(message, terms) if read.HasField("step") else None,
     )
 
 
@@ -229,14 +265,16 @@ def read_parked(sent: pb.ParkNotice, terms: Terms) -> ParkNotice:
     )
 
 
-def _write_gossip(gossip: Gossip) -> pb.Gossip:
+def _write_gossip(gossip: Gossip, terms: Terms) -> pb.Gossip:
     compacted, erasures, news = gossip.compacted, gossip.erasures, gossip.news
+    openings = gossip.openings
     return pb.Gossip(
         digests=pb.Digests(**gossip.digests._asdict()),
         compacted=None if compacted is None else pb.Compacted(compacted=_in_order(compacted)),
         erasures=None if erasures is None else _write_erasures(erasures),
         parked=None if gossip.parked is None else write_parked(gossip.parked),
-        news=None if news is None else _write_news(news),
+        news=None if news is None else _write_news(news, terms),
+        openings=None if openings is None else pb.Openings(openings=_in_order(openings)),
     )
 
 
@@ -253,7 +291,7 @@ def _write_erasures(part: Erasures) -> pb.Erasures:
     )
 
 
-def _write_news(part: News) -> pb.News:
+def _write_news(part: News, terms: Terms) -> pb.News:
     return pb.News(
         intents=_in_order(part.intents),
         mismatches=[
@@ -261,6 +299,7 @@ def _write_news(part: News) -> pb.News:
         ],
         influences=_in_order(part.influences),
         wake=write_stamp(part.wake),
+        proofs=[encode(part.proofs[liar], terms) for liar in sorted(part.proofs)],
     )
 
 
@@ -276,11 +315,16 @@ def _read_gossip(gossip: pb.Gossip, terms: Terms) -> Gossip:
         erasures=_read_erasures(gossip.erasures, terms) if gossip.HasField("erasures") else None,
         parked=read_parked(gossip.parked, terms) if gossip.HasField("parked") else None,
         news=_read_news(gossip.news, terms) if gossip.HasField("news") else None,
+        openings=(
+            {o.author: o for o in _statements(Opening, gossip.openings.openings, terms)}
+            if gossip.HasField("openings")
+            else None
+        ),
     )
 
 
 def _read_digests(digests: pb.Digests) -> Digests:
-    return Digests(digests.compacted, digests.erasures, digests.parked, digests.news)
+    return Digests(*(getattr(digests, name) for name in Digests._fields))
 
 
 def _statements(
@@ -304,7 +348,19 @@ def _read_news(part: pb.News, terms: Terms) -> News:
         mismatches=frozenset(_statements(AuditMismatch, part.mismatches, terms)),
         influences={f.author: f for f in _statements(InfluenceReport, part.influences, terms)},
         wake=read_stamp(part.wake, terms),
+        proofs=dict(_read_proof(proof, terms) for proof in part.proofs[: terms.size]),
     )
+
+
+def _read_proof(data: bytes, terms: Terms) -> tuple[int, Pass]:
+    """A proof carries no gossip: otherwise a message could hold a message in a message …"""
+    message = parsed(pb.Message(), data, "proof")
+    if message.WhichOneof("body") != "token" or message.token.HasField("gossip"):
+        raise WireError("a proof that is no token, or with gossip")
+    proof = decode(data, terms)
+    if not isinstance(proof, Pass) or proof.header is None or proof.step is None:
+        raise WireError("a proof without a header or a step")
+    return proof.header.author, proof
 
 
 # ------------------------------------------------------------------------------------ messages
@@ -325,8 +381,8 @@ def _read_heard(message: pb.Heard, terms: Terms) -> Heard:
     return Heard(fence, _read_digests(message.digests), message.incarnation)
 
 
-def _write_hello(m: Hello) -> pb.Hello:
-    fence, gossip = write_stamp(m.fence), _write_gossip(m.gossip)
+def _write_hello(m: Hello, terms: Terms) -> pb.Hello:
+    fence, gossip = write_stamp(m.fence), _write_gossip(m.gossip, terms)
     return pb.Hello(fence=fence, gossip=gossip, incarnation=m.incarnation, question=m.question)
 
 
@@ -336,10 +392,10 @@ def _read_hello(m: pb.Hello, terms: Terms) -> Hello:
     )
 
 
-def _write_welcome(m: Welcome) -> pb.Welcome:
+def _write_welcome(m: Welcome, terms: Terms) -> pb.Welcome:
     return pb.Welcome(
         fence=write_stamp(m.fence),
-        gossip=_write_gossip(m.gossip),
+        gossip=_write_gossip(m.gossip, terms),
         incarnation=m.incarnation,
         asker=m.asker,
         question=m.question,
@@ -351,24 +407,24 @@ def _read_welcome(m: pb.Welcome, terms: Terms) -> Welcome:
     return Welcome(fence, gossip, m.incarnation, m.asker, m.question)
 
 
-def _write_share(m: Share) -> pb.Share:
-    return pb.Share(fence=write_stamp(m.fence), gossip=_write_gossip(m.gossip))
+def _write_share(m: Share, terms: Terms) -> pb.Share:
+    return pb.Share(fence=write_stamp(m.fence), gossip=_write_gossip(m.gossip, terms))
 
 
 def _read_share(m: pb.Share, terms: Terms) -> Share:
     return Share(read_stamp(m.fence, terms), _read_gossip(m.gossip, terms))
 
 
-_WRITERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
+_WRITERS: dict[type, tuple[str, Callable[[Any, Terms], Any]]] = {
     Hello: ("hello", _write_hello),
     Welcome: ("welcome", _write_welcome),
-    Pass: ("token", lambda m: None),  # written in place
-    Ack: ("ack", lambda m: pb.Ack(fence=write_stamp(m.fence), stamp=write_stamp(m.stamp))),
-    Alive: ("alive", lambda m: pb.Alive(stamp=write_stamp(m.stamp), clock=m.clock)),
+    Pass: ("token", lambda m, terms: None),  # written in place
+    Ack: ("ack", lambda m, terms: pb.Ack(fence=write_stamp(m.fence), stamp=write_stamp(m.stamp))),
+    Alive: ("alive", lambda m, terms: pb.Alive(stamp=write_stamp(m.stamp), clock=m.clock)),
     Share: ("share", _write_share),
     Heard: (
         "heard",
-        lambda m: pb.Heard(
+        lambda m, terms: pb.Heard(
             fence=write_stamp(m.fence),
             digests=pb.Digests(**m.digests._asdict()),
             incarnation=m.incarnation,

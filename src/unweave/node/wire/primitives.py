@@ -28,15 +28,26 @@ from unweave.protocol.statements import (
     CompactedErasures,
     InfluenceReport,
     Intent,
+    Opening,
     SignedStatement,
     Tombstone,
     Vote,
 )
+from unweave.protocol.steps import Revealed, TokenHeader
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import ID_BYTES, Revision, Stamp, Tomb, Tombs, requested_of
+from unweave.protocol.token import (
+    HOPS,
+    ID_BYTES,
+    OPENINGS,
+    Revision,
+    Stamp,
+    Tomb,
+    Tombs,
+    requested_of,
+)
 
 __all__ = [
-    "COUNT",
+    "EPOCHS",
     "UNWRITABLE",
     "AnyStatement",
     "agent_of",
@@ -46,6 +57,8 @@ __all__ = [
     "pb",
     "read_bitmap",
     "read_ids",
+    "read_revealed",
+    "read_revision",
     "read_revisions",
     "read_stamp",
     "read_statement",
@@ -73,8 +86,9 @@ except ImportError:
     raise MissingExtra("protobuf", "node", "the wire format") from None
 
 
-_REVISION_BYTES = 16
-COUNT = 2**62  # above every epoch, hop and pass; an incremented one must still fit 64 bits
+_REVISION = struct.Struct("<QQ32s")
+_SALT_BYTES = 16
+EPOCHS = 2**62  # above every epoch: the sum of the openings of 2^14 agents
 
 AnyProto = TypeVar("AnyProto", bound=Proto)
 AnyStatement = TypeVar("AnyStatement", bound=SignedStatement)
@@ -178,23 +192,38 @@ def read_vector(data: bytes, terms: Terms) -> Ints:
     return np.frombuffer(data, dtype="<i8").astype(np.int64, copy=False)
 
 
+def read_revealed(salt: bytes, units: bytes, terms: Terms) -> Revealed:
+    if len(salt) != _SALT_BYTES:
+        raise WireError(f"a salt of {len(salt)} bytes: expected {_SALT_BYTES}")
+    return Revealed(salt, read_vector(units, terms))
+
+
 def write_revisions(included: Sequence[Revision]) -> bytes:
-    return struct.pack(f"<{2 * len(included)}Q", *chain.from_iterable(included))
+    for revision in included:
+        if len(revision.commitment) != 32:  # struct would pad or cut it
+            raise WireError(f"a commitment of {len(revision.commitment)} bytes: expected 32")
+    return struct.pack("<" + "QQ32s" * len(included), *chain.from_iterable(included))
+
+
+def read_revision(data: bytes) -> Revision:
+    if len(data) != _REVISION.size:
+        raise WireError(f"a revision of {len(data)} bytes: expected {_REVISION.size}")
+    return Revision(*_REVISION.unpack(data))
 
 
 def read_revisions(data: bytes, terms: Terms) -> tuple[Vector[Revision], Bitmap]:
     """One revision per agent, and the bitmap of the included agents, which is derived from the
     revisions, so that the two cannot disagree."""
-    if len(data) != _REVISION_BYTES * terms.size:
-        raise WireError(f"{len(data)} bytes of revisions: expected {_REVISION_BYTES * terms.size}")
+    if len(data) != _REVISION.size * terms.size:
+        raise WireError(f"{len(data)} bytes of revisions: expected {_REVISION.size * terms.size}")
     return _revisions(data)
 
 
 @lru_cache(maxsize=2)  # most hops change no revision
 def _revisions(data: bytes) -> tuple[Vector[Revision], Bitmap]:
     # tuple.__new__ instead of Revision: 10⁴ revisions are made in C.
-    revisions = map(tuple.__new__, repeat(Revision), struct.iter_unpack("<QQ", data))
-    counters = np.frombuffer(data, dtype="<u8")[::2]
+    revisions = map(tuple.__new__, repeat(Revision), _REVISION.iter_unpack(data))
+    counters = np.frombuffer(data, dtype="<u8")[:: _REVISION.size // 8]
     inside = np.packbits(counters != 0, bitorder="little").tobytes()
     return Vector(revisions), Bitmap.of(int.from_bytes(inside, "little"))
 
@@ -242,8 +271,8 @@ def write_stamp(stamp: Stamp) -> pb.Stamp:
 
 def read_stamp(stamp: pb.Stamp | Stamp, terms: Terms) -> Stamp:
     initiator = agent_of(stamp.initiator, terms)
-    if max(stamp.epoch, stamp.hop) >= COUNT:
-        raise WireError(f"a stamp with a count of {COUNT} or more")
+    if stamp.epoch >= EPOCHS or stamp.hop >= HOPS:
+        raise WireError(f"a stamp with epoch {stamp.epoch}, hop {stamp.hop}: beyond the limits")
     return Stamp(stamp.epoch, initiator, stamp.incarnation, stamp.hop, stamp.sender)
 
 
@@ -330,7 +359,49 @@ def _check_vote(statement: Vote, body: Mapping[str, Any], terms: Terms) -> str |
 
 
 def _check_mismatch(statement: AuditMismatch, body: Mapping[str, Any], terms: Terms) -> str | None:
+    if body["agent"] != statement.author:
+        return _NOT_THE_AUTHOR
+    if not all(type(agent) is int and 0 <= agent < terms.size for agent in body["departed"]):
+        return "names a departed agent that is not in this network"
     return None if isinstance(body["eta"], str) else "does not name the sum"
+
+
+def _check_opening(statement: Opening, body: Mapping[str, Any], terms: Terms) -> str | None:
+    if type(body["agent"]) is not int or body["agent"] != statement.author:
+        return _NOT_THE_AUTHOR
+    limits = {"count": OPENINGS, "epoch": EPOCHS, "incarnation": 2**64}
+    for name, limit in limits.items():
+        if not _is_number(body[name], limit):
+            return f"{name} is not a number below {limit}"
+    return None
+
+
+_DIGESTS = ("agents", "statement", "audit", "frozen")
+_FLAGS = ("converged", "unknown")
+
+
+def _check_header(statement: TokenHeader, body: Mapping[str, Any], terms: Terms) -> str | None:
+    if type(body["agent"]) is not int or body["agent"] != statement.author:
+        return _NOT_THE_AUTHOR
+    limits = (EPOCHS, terms.size, 2**64, HOPS, 2**64)
+    stamp, attested = body["stamp"], body["round"]
+    if len(stamp) != len(limits) or not all(map(_is_number, stamp, limits)):
+        return "has no stamp"
+    if not all(isinstance(body[name], str) for name in ("eta", "included", "step")):
+        return "does not name the parts of a token"
+    if (
+        attested.keys() != {*_DIGESTS, *_FLAGS}
+        or not all(isinstance(attested[name], str) for name in _DIGESTS)
+        or not all(type(attested[name]) is bool for name in _FLAGS)
+    ):
+        return "does not name an attestation round"
+    if int(attested["agents"], 16) >> terms.size:
+        return f"names agents beyond number {terms.size - 1}"
+    return None
+
+
+def _is_number(value: Any, limit: int) -> bool:
+    return type(value) is int and 0 <= value < limit
 
 
 def _check_influence(
@@ -357,4 +428,6 @@ _CHECKS: dict[type[SignedStatement], Callable[[Any, Mapping[str, Any], Terms], s
     AuditMismatch: _check_mismatch,
     InfluenceReport: _check_influence,
     CompactedErasures: _check_compacted,
+    Opening: _check_opening,
+    TokenHeader: _check_header,
 }

@@ -127,42 +127,66 @@ class Erasures(_message.Message):
     def __init__(self, tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., retrain_epoch: _Optional[bytes] = ..., tombstones: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., votes: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ...) -> None: ...
 
 class News(_message.Message):
-    __slots__ = ("intents", "mismatches", "influences", "wake")
+    __slots__ = ("intents", "mismatches", "influences", "wake", "proofs")
     INTENTS_FIELD_NUMBER: _ClassVar[int]
     MISMATCHES_FIELD_NUMBER: _ClassVar[int]
     INFLUENCES_FIELD_NUMBER: _ClassVar[int]
     WAKE_FIELD_NUMBER: _ClassVar[int]
+    PROOFS_FIELD_NUMBER: _ClassVar[int]
     intents: _containers.RepeatedCompositeFieldContainer[Statement]
     mismatches: _containers.RepeatedCompositeFieldContainer[Statement]
     influences: _containers.RepeatedCompositeFieldContainer[Statement]
     wake: Stamp
-    def __init__(self, intents: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., mismatches: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., influences: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., wake: _Optional[_Union[Stamp, _Mapping]] = ...) -> None: ...
+    proofs: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, intents: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., mismatches: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., influences: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., wake: _Optional[_Union[Stamp, _Mapping]] = ..., proofs: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class Openings(_message.Message):
+    __slots__ = ("openings",)
+    OPENINGS_FIELD_NUMBER: _ClassVar[int]
+    openings: _containers.RepeatedCompositeFieldContainer[Statement]
+    def __init__(self, openings: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ...) -> None: ...
 
 class Digests(_message.Message):
-    __slots__ = ("compacted", "erasures", "parked", "news")
+    __slots__ = ("compacted", "erasures", "parked", "news", "openings")
     COMPACTED_FIELD_NUMBER: _ClassVar[int]
     ERASURES_FIELD_NUMBER: _ClassVar[int]
     PARKED_FIELD_NUMBER: _ClassVar[int]
     NEWS_FIELD_NUMBER: _ClassVar[int]
+    OPENINGS_FIELD_NUMBER: _ClassVar[int]
     compacted: bytes
     erasures: bytes
     parked: bytes
     news: bytes
-    def __init__(self, compacted: _Optional[bytes] = ..., erasures: _Optional[bytes] = ..., parked: _Optional[bytes] = ..., news: _Optional[bytes] = ...) -> None: ...
+    openings: bytes
+    def __init__(self, compacted: _Optional[bytes] = ..., erasures: _Optional[bytes] = ..., parked: _Optional[bytes] = ..., news: _Optional[bytes] = ..., openings: _Optional[bytes] = ...) -> None: ...
 
 class Gossip(_message.Message):
-    __slots__ = ("digests", "compacted", "erasures", "parked", "news")
+    __slots__ = ("digests", "compacted", "erasures", "parked", "news", "openings")
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
     COMPACTED_FIELD_NUMBER: _ClassVar[int]
     ERASURES_FIELD_NUMBER: _ClassVar[int]
     PARKED_FIELD_NUMBER: _ClassVar[int]
     NEWS_FIELD_NUMBER: _ClassVar[int]
+    OPENINGS_FIELD_NUMBER: _ClassVar[int]
     digests: Digests
     compacted: Compacted
     erasures: Erasures
     parked: ParkNotice
     news: News
-    def __init__(self, digests: _Optional[_Union[Digests, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., erasures: _Optional[_Union[Erasures, _Mapping]] = ..., parked: _Optional[_Union[ParkNotice, _Mapping]] = ..., news: _Optional[_Union[News, _Mapping]] = ...) -> None: ...
+    openings: Openings
+    def __init__(self, digests: _Optional[_Union[Digests, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., erasures: _Optional[_Union[Erasures, _Mapping]] = ..., parked: _Optional[_Union[ParkNotice, _Mapping]] = ..., news: _Optional[_Union[News, _Mapping]] = ..., openings: _Optional[_Union[Openings, _Mapping]] = ...) -> None: ...
+
+class Step(_message.Message):
+    __slots__ = ("before", "revision", "removed_salt", "factor_salt")
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_SALT_FIELD_NUMBER: _ClassVar[int]
+    FACTOR_SALT_FIELD_NUMBER: _ClassVar[int]
+    before: Statement
+    revision: bytes
+    removed_salt: bytes
+    factor_salt: bytes
+    def __init__(self, before: _Optional[_Union[Statement, _Mapping]] = ..., revision: _Optional[bytes] = ..., removed_salt: _Optional[bytes] = ..., factor_salt: _Optional[bytes] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("fence", "gossip", "incarnation", "question")
@@ -191,12 +215,16 @@ class Welcome(_message.Message):
     def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ..., incarnation: _Optional[int] = ..., asker: _Optional[int] = ..., question: _Optional[int] = ...) -> None: ...
 
 class Pass(_message.Message):
-    __slots__ = ("token", "gossip")
+    __slots__ = ("token", "gossip", "header", "step")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     GOSSIP_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     token: Token
     gossip: Gossip
-    def __init__(self, token: _Optional[_Union[Token, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ...) -> None: ...
+    header: Statement
+    step: Step
+    def __init__(self, token: _Optional[_Union[Token, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ..., header: _Optional[_Union[Statement, _Mapping]] = ..., step: _Optional[_Union[Step, _Mapping]] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ("fence", "stamp")
@@ -233,7 +261,7 @@ class Heard(_message.Message):
     def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., digests: _Optional[_Union[Digests, _Mapping]] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("network_id", "hello", "welcome", "token", "ack", "alive", "share", "heard", "eta", "audit", "frozen")
+    __slots__ = ("network_id", "hello", "welcome", "token", "ack", "alive", "share", "heard", "removed", "factor", "eta", "audit", "frozen")
     NETWORK_ID_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
@@ -242,6 +270,8 @@ class Message(_message.Message):
     ALIVE_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     HEARD_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    FACTOR_FIELD_NUMBER: _ClassVar[int]
     ETA_FIELD_NUMBER: _ClassVar[int]
     AUDIT_FIELD_NUMBER: _ClassVar[int]
     FROZEN_FIELD_NUMBER: _ClassVar[int]
@@ -253,10 +283,12 @@ class Message(_message.Message):
     alive: Alive
     share: Share
     heard: Heard
+    removed: bytes
+    factor: bytes
     eta: bytes
     audit: bytes
     frozen: bytes
-    def __init__(self, network_id: _Optional[bytes] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., token: _Optional[_Union[Pass, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., heard: _Optional[_Union[Heard, _Mapping]] = ..., eta: _Optional[bytes] = ..., audit: _Optional[bytes] = ..., frozen: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, network_id: _Optional[bytes] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., token: _Optional[_Union[Pass, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., heard: _Optional[_Union[Heard, _Mapping]] = ..., removed: _Optional[bytes] = ..., factor: _Optional[bytes] = ..., eta: _Optional[bytes] = ..., audit: _Optional[bytes] = ..., frozen: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
     __slots__ = ("sender", "signature", "payload")
@@ -287,3 +319,15 @@ class Set(_message.Message):
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, members: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class Origin(_message.Message):
+    __slots__ = ("header", "revision", "salt", "removed")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    header: Statement
+    revision: bytes
+    salt: bytes
+    removed: bytes
+    def __init__(self, header: _Optional[_Union[Statement, _Mapping]] = ..., revision: _Optional[bytes] = ..., salt: _Optional[bytes] = ..., removed: _Optional[bytes] = ...) -> None: ...
