@@ -100,7 +100,7 @@ def test_a_disk_that_fails_does_not_end_the_seconding_of_votes():
         me = 0
         terms = SimpleNamespace(topology=SimpleNamespace(adjacency={1: (0, 2)}))
         folder = SimpleNamespace(config=SimpleNamespace(auto_vote=True))
-        state = SimpleNamespace(known=SimpleNamespace(votes={(1, 2): vote}))
+        state = SimpleNamespace(known=SimpleNamespace(votes={(1, 2): vote}, proofs={}))
         log = Log("a1", stream=said)
 
         async def changed(self, timeout):
@@ -114,7 +114,7 @@ def test_a_disk_that_fails_does_not_end_the_seconding_of_votes():
                 raise errors.pop(0)
             told.append(event)
             votes = {(1, 2): vote, (1, 0): vote}
-            self.state = SimpleNamespace(known=SimpleNamespace(votes=votes))
+            self.state = SimpleNamespace(known=SimpleNamespace(votes=votes, proofs={}))
 
     async def play():
         node = Node()

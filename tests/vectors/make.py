@@ -17,12 +17,13 @@ from unweave.node.identity import Identity
 from unweave.node.wire.codec import encode
 from unweave.node.wire.envelope import PAYLOAD_TYPE as MESSAGE_TYPE
 from unweave.node.wire.envelope import sign_message
-from unweave.persistent import Bitmap
+from unweave.persistent import Bitmap, Vector
 from unweave.protocol.certificate.format import PAYLOAD_TYPE
 from unweave.protocol.certificate.write import attestation, certificate, closing, sign_statement
 from unweave.protocol.events import EraseRequested, VoteCast
 from unweave.protocol.machine import handle
 from unweave.protocol.messages import Ack
+from unweave.protocol.openings import sign_opening
 from unweave.protocol.recovery import empty_token
 from unweave.protocol.state import State, Turn
 from unweave.protocol.statements import (
@@ -32,6 +33,7 @@ from unweave.protocol.statements import (
     SignedStatement,
     pae,
 )
+from unweave.protocol.steps import Step, write_header
 from unweave.protocol.token import (
     OUT,
     AttestationRound,
@@ -143,6 +145,8 @@ def build() -> dict[str, bytes]:
         stamp=list(token.stamp),
         eta=digest(token.eta).hex(),
         audit=digest(terms.eta0).hex(),
+        agent=NORTH,
+        departed=[WEST],
     )
     keep("north reports an audit that does not add up", mismatch)
 
@@ -155,6 +159,12 @@ def build() -> dict[str, bytes]:
         influence=0.25,
     )
     keep("north publishes its influence", influence)
+
+    sign_opening(s, Turn(0.0, sign), token.stamp)
+    keep("north opens an epoch", s.known.openings[NORTH])
+    given = token._replace(included=Vector(token.included))
+    step = Step(None, given.included[NORTH])
+    keep("north sends the token", write_header(terms.network_id, NORTH, sign, given, step))
 
     # Binary payloads are written in hex.
     own = [one for one in s.known.tombstones.values() if one.agent == EAST]

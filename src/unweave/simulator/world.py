@@ -138,14 +138,18 @@ class World:
             self.start_agent(k)
 
     def start_agent(self, k: int) -> None:
-        """Start agent k's process on its disk."""
+        """Start agent k's process on its disk. A restarted one asks its neighbours first."""
         agent = self.agents[k]
         agent.starts += 1
         agent.incarnation += 1
         nonce = derive(self.seed, Purpose.NONCE, k, agent.starts)
         before = agent.disk
         state, effects = start(
-            before, nonce, self._clock(k), self._sign(k), alone=self.faults is None
+            before,
+            nonce,
+            self._clock(k),
+            self._sign(k),
+            alone=self.faults is None and agent.starts == 1,
         )
         self._commit(k, before, state, effects)
 
