@@ -10,8 +10,11 @@ from unweave.node.wire.channel import check_attestations
 from unweave.node.wire.codec import decode, encode
 from unweave.persistent import NOBODY, Bitmap, Stack
 from unweave.protocol.events import Opened, Received, Refused, SolveResult, StaysOut
+from unweave.protocol.gossip import current_gossip, handover
 from unweave.protocol.machine import handle
 from unweave.protocol.messages import Alive, Digests, Erasures, Gossip, Hello, News, Pass, Share
+from unweave.protocol.recovery import open_epoch
+from unweave.protocol.state import Turn, unsigned
 from unweave.protocol.statements import Intent, Vote
 from unweave.protocol.token import NEVER, AttestationRound, Stamp, request_id, requested_of
 from unweave.simulator.world import World
@@ -28,8 +31,8 @@ class Quietly(Tally):
         return SolveResult(self.units)
 
 
-def settled(workers=None):
-    terms = tally_terms(graphs.ring(3), seed=1)
+def settled(workers=None, *, checked=True):
+    terms = tally_terms(graphs.ring(3), seed=1, checked=checked)
     world = World(terms, workers or [Tally(k, True) for k in range(3)])
     world.start()
     assert world.run(lambda: world.parked is not None, 500)
@@ -40,16 +43,22 @@ def test_an_impossible_epoch_is_not_believed():
     """It would use up the numbers: no later epoch could be written."""
     world = settled()
     state = world.state(0)
-    far = Stamp(2**61, 1, 1, 1, 1)
-    after, _ = handle(state, Received(1, Alive(far, 0.0), 0.0))
-    assert after.token.fence == state.token.fence
-    near = far._replace(epoch=state.token.fence.epoch + 5)
-    after, _ = handle(state, Received(1, Alive(near, 0.0), 0.0))
-    assert after.token.fence == near
-    token = world.state(world.parked).token.copy._replace(stamp=far)
-    after, effects = handle(state, Received(1, Pass(token), 0.0))
-    assert after.token.last == state.token.last
-    assert any(isinstance(e, Refused) and "impossible epoch" in e.why for e in effects)
+    for ahead in (1, 5, 2**32 - 1, 2**61):
+        stamp = Stamp(state.token.fence.epoch + ahead, 1, 1, 1, 1)
+        after, _ = handle(state, Received(1, Alive(stamp, 0.0), 0.0))
+        assert after.token.fence == state.token.fence
+    before = world.state(1)
+    opened = before.fork()
+    open_epoch(opened, Turn(0.0, unsigned), None, "a test")
+    stamp, news = opened.token.fence, Share(opened.token.fence, current_gossip(opened))
+    after, _ = handle(state, Received(1, news, 0.0))
+    assert after.token.fence == stamp
+    sent = handover(opened, Turn(0.0, unsigned), opened.token.held, 0)
+    _, effects = handle(state, Received(1, sent._replace(gossip=None), 0.0))
+    assert any(isinstance(e, Refused) and "no agent has opened" in e.why for e in effects)
+    after, effects = handle(state, Received(1, sent, 0.0))
+    assert after.token.last >= stamp
+    assert not any(isinstance(e, Refused) for e in effects)
 
 
 def test_a_factor_that_does_not_fit_stays_out_and_the_walk_goes_on():
@@ -129,8 +138,8 @@ def test_a_false_attestation_is_refused_where_it_arrives():
 
 def test_an_audit_that_nothing_can_be_added_to_is_found_in_the_end():
     """A lying neighbour writes a second sum at the edge of the grid: it wraps around, and the one
-    who closes the cover sees that it is not the sum."""
-    world = settled()
+    who closes the cover sees that it is not the sum, also where no step is checked."""
+    world = settled(checked=False)
     holder = world.parked
     to = world.state(holder).neighbours[0]
     token = world.state(holder).token.held
