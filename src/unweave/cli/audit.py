@@ -70,7 +70,7 @@ def audit(
         if result["mismatches"]:
             out.append(
                 f"An earlier audit found a mismatch (at {', '.join(result['mismatches'])}), and "
-                "the network rebuilt its token. A second one, an audit failure, stops the network. "
+                "the network rebuilt its token. A mismatch at another agent stops the network. "
                 "Fix: look for the cause in the agents' logs"
             )
         say(*out, style="yellow")

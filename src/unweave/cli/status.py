@@ -34,6 +34,7 @@ def status(
     from unweave.operations.status import (
         data_problems,
         departed_agents,
+        lies,
         notices,
         restarts_due,
         staying_out,
@@ -59,13 +60,8 @@ def status(
             start = "agent" if folder in agents.folders.values() else "up"
             console.print("No agent answers. Start with")
             command(f"unweave {start} {quote(folder)}")
-        say(
-            *notices(found),
-            *staying_out(found),
-            *data_problems(found),
-            *restarts_due(found),
-            style="yellow",
-        )
+        say(*notices(found), *lies(found), style="red")
+        say(*staying_out(found), *data_problems(found), *restarts_due(found), style="yellow")
         if len(agents.folders) == 1 and found:
             console.print(_others_table(next(iter(found.values()))))
     if down:

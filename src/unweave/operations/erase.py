@@ -16,7 +16,7 @@ from typing import Any
 
 from unweave.errors import UnweaveError
 from unweave.keys import verifier
-from unweave.node.api.report import DEPARTED
+from unweave.node.api.report import DEPARTED, EXPEL
 from unweave.node.identity import Identity
 from unweave.operations.cluster import LOOK, Cluster, TimedOut, wait_until
 from unweave.operations.diagnose import cut_apart, stall_report
@@ -80,6 +80,10 @@ def erase_and_wait(
             text = json.dumps(last["certificate"], sort_keys=True, separators=(",", ":"))
             return text.encode(), _verified(text.encode(), agents, request)
         status = (agents.again(asker, "status", within=limit) or {"status": status})["status"]
+        if status.get("phase") == "audit_failed":
+            raise UnweaveError(
+                f"{subject}: the request ({request}) stays valid, but waits: {status['notice']}"
+            )
         apart = _apart(agents, name, status) if departed else ""
         if apart and not reported:
             tell(f"forgetting {subject}: {apart}")
@@ -197,7 +201,10 @@ def audit_and_wait(
     known = mismatches(statuses)
 
     def check(statuses: Iterable[dict[str, Any]]) -> None:
-        if (error := audit_failure(agents.root, known, mismatches(statuses))) is not None:
+        statuses = list(statuses)
+        stopped = any(status.get("phase") == "audit_failed" for status in statuses)
+        error = audit_failure(agents.root, known, mismatches(statuses), stopped=stopped)
+        if error is not None:
             raise error
 
     check(statuses)
@@ -247,25 +254,25 @@ def mismatches(statuses: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted(known.elements())
 
 
-def audit_failure(root: Path, before: Iterable[str], now: Iterable[str]) -> UnweaveError | None:
+def audit_failure(
+    root: Path, before: Iterable[str], now: Iterable[str], *, stopped: bool
+) -> UnweaveError | None:
     """The error for an audit with a mismatch that is not in `before`, or for a network that has
-    stopped because of two mismatches; else None."""
+    stopped because two agents found one; else None."""
     found = sorted(now)
     new = sorted((Counter(found) - Counter(before)).elements())
-    if not new and len(found) < 2:
+    if not new and not stopped:
         return None
-    where = ", ".join(new or found)
-    if len(found) >= 2:
-        result = (
-            "A second mismatch, an audit failure: the network has stopped, and has no posterior"
-        )
-        then = "make a new network (`unweave init`) without the forgotten records"
+    where = ", ".join(dict.fromkeys(new or found))
+    if stopped:
+        result = "Two agents found one: the network has stopped, and serves no posterior"
+        then = EXPEL
     else:
-        result = "The network rebuilds the token; a second mismatch stops it"
-        then = f"repeat `unweave audit {quote(root)}`"
+        result = "The network rebuilds the token; a mismatch at another agent stops it"
+        then = f"examine all logs and disks, then repeat `unweave audit {quote(root)}`"
     return UnweaveError(
         f"audit mismatch: the sum of all factors is not the token (found at {where}). {result}. "
-        f"Fix: check every agent's log, disk, memory, folder permissions and version; then {then}"
+        f"Fix: {then}"
     )
 
 

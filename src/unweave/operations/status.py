@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from unweave.text import count
+from unweave.text import count, quote
 
 __all__ = [
     "Overview",
     "data_problems",
     "departed_agents",
+    "lies",
     "notices",
     "restarts_due",
     "staying_out",
@@ -23,6 +24,18 @@ Statuses = Mapping[str, Mapping[str, Any]]  # by agent
 def notices(found: Statuses) -> list[str]:
     """Why agents show no sum; agents with the same reason in one line."""
     return [f"{', '.join(names)}: {why}" for why, names in _by_reason(found, "notice")]
+
+
+def lies(found: Statuses) -> list[str]:
+    """The agents that have signed a wrong step, as any other agent can prove."""
+    departed = departed_agents(found)
+    proved = {name: why for s in found.values() for name, why in s.get("lies", {}).items()}
+    return [
+        f"{name} has lied: it sent {why}. Fix: vote it out with "
+        f"`unweave vote AGENT_DIR {quote(name)} --lying`"
+        for name, why in sorted(proved.items())
+        if name not in departed
+    ]
 
 
 def staying_out(found: Statuses) -> list[str]:
@@ -127,7 +140,8 @@ class Overview(NamedTuple):
             parts = [f"{answer}, {included} included, {_state(remaining)}"]
         else:
             parts = ["no agent answers"]
-        parts += [*notices(remaining), *staying_out(self.found), *data_problems(self.found)]
+        parts += [*notices(remaining), *lies(self.found)]
+        parts += [*staying_out(self.found), *data_problems(self.found)]
         if down := [name for name in self.down if name not in departed]:
             parts.append(f"down: {', '.join(down)}")
         parts += self.absent()

@@ -166,10 +166,7 @@ def send(s: State, turn: Turn, token: Token, to: int) -> None:
     if message.step is not None:
         problem = wrong_step(s.terms, s.me, token, message.step)
         if problem is not None:
-            # Faulty memory, or a bug: signed, it would be a proof against this agent.
-            turn.do(Refused(f"this agent would have sent {problem}; it drops the token"))
-            drop_role(s)
-            s.token.copy = s.token.copy_origin = None
+            start_again(s, turn, problem)
             return
     s.token.role = Out(token, to)
     s.token.pending, s.token.memo = None, {}
@@ -180,6 +177,19 @@ def send(s: State, turn: Turn, token: Token, to: int) -> None:
         "ack": turn.now + timeouts.ack,
     }
     turn.send(to, message)
+
+
+def start_again(s: State, turn: Turn, problem: str) -> None:
+    """This agent's own step is wrong: its memory or its disk is faulty. Signed, the step would be a
+    proof against it. It solves again, from eta_0; if that fails too, it drops the token."""
+    turn.do(Refused(f"this agent would have sent {problem}: its memory or its disk is faulty"))
+    from_nothing = s.token.origin is not None and s.token.origin.header is None
+    drop_role(s)
+    s.token.copy = s.token.copy_origin = None
+    s.own.factors = ()
+    s.own.solved_for = b""
+    if not from_nothing:
+        rebuild(s, turn, "this agent's own step was wrong")
 
 
 def keep_copy(s: State, token: Token) -> None:

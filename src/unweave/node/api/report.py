@@ -25,6 +25,7 @@ from unweave.protocol.state import State
 from unweave.protocol.steps import wrong_step
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import NOTHING, Token, dead, digest, missing
+from unweave.text import listed
 
 __all__ = [
     "DEPARTED",
@@ -91,7 +92,7 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
         "attested": 0 if s.token.parked is None else len(s.token.parked.attested),
         "parked_stamp": None if s.token.parked is None else list(s.token.parked.stamp),
         "suspects": sorted(name(k) for k in s.peers.suspects),
-        "mismatches": sorted({name(one.author) for one in s.known.mismatches}),
+        "mismatches": sorted(name(one.author) for one in s.known.mismatches),
         "lies": {name(k): _lie(s, proof) for k, proof in sorted(s.known.proofs.items())},
         "others": {name(k): _other(node, s, token, k) for k in range(node.terms.size) if k != s.me},
         "votes": {
@@ -333,13 +334,16 @@ def erasure_report(node: AgentDriver, request: bytes) -> dict[str, Any]:
     }
 
 
+EXPEL = (
+    "examine all logs and disks; when a majority has voted the faulty agent out (`unweave vote "
+    "AGENT_DIR NAME --lying`), the network goes on"
+)
 DEPARTED = "was declared departed by a quorum: it takes part no more"
 
 
 def _audit_failure(found: Iterable[str]) -> str:
     """The report of a network with a failed audit, in place of a posterior."""
     return (
-        f"two audits did not add up (found at {', '.join(sorted(found))}): the network has stopped "
-        "and serves no posterior. Fix: `unweave audit` says what to examine; then make a new "
-        "network with `unweave init`, from data without the forgotten records"
+        f"two audits did not add up (found at {listed(sorted(set(found)))}): the network has "
+        f"stopped and serves no posterior. Fix: {EXPEL}"
     )
