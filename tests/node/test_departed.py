@@ -1,4 +1,8 @@
-"""An agent that is voted out while its process is stopped is told when it goes on."""
+"""An agent whose process is stopped does not know what happens meanwhile: it may be voted out. When
+it goes on, it says so, and is told."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 from tests.support.commands import run_command as unweave
 from tests.support.processes import Processes
@@ -54,3 +58,36 @@ def test_an_agent_that_was_voted_out_while_it_was_stopped_is_told(tmp_path):
             lambda: [] if net.statuses("a2").get("a2", {}).get("digest", 1) is None else ["a2"],
         )
         assert unweave("posterior", net.root, "--json").json["digest"] == expected
+
+
+def test_who_stood_still_vouches_for_nothing_until_it_is_answered(tmp_path):
+    """Asked alone, by a request that was waiting for it, while nobody can tell it anything."""
+    with Processes(tmp_path / "net", 3, timeouts={**TIMEOUTS, "loss": 3.0}) as net:
+        net.start()
+        assert net.settled() == {net.expected()}
+        net.wait(
+            "to be confirmed",
+            lambda: [n for n, s in net.statuses().items() if not s["confirmed"]],
+        )
+        assert net.ask("a2", "posterior")["posterior"]["state"] == "complete"
+        net.freeze("a2")
+        net.kill("a1", "a3")
+        time.sleep(4.0)  # longer than the loss timeout: that is the point
+        with ThreadPoolExecutor(2) as asking:
+            answers = [asking.submit(net.ask, "a2", what) for what in ("posterior", "status")]
+            time.sleep(0.5)
+            net.thaw("a2")
+            posterior, status = (answer.result(60) for answer in answers)
+        assert posterior["posterior"]["state"] == "unconfirmed"
+        assert posterior["posterior"]["digest"] == net.expected()
+        assert status["status"]["confirmed"] is False
+        assert "the process stood still" in net.log("a2")
+        shown = unweave("posterior", net.folder("a2"), "--json")
+        assert shown.json["state"] == "unconfirmed"
+        net.start("a1", "a3")
+        net.wait(
+            "to be answered",
+            lambda: [n for n, s in net.statuses().items() if not s["confirmed"]],
+        )
+        assert net.settled() == {net.expected()}
+        assert net.ask("a2", "posterior")["posterior"]["state"] == "complete"

@@ -68,12 +68,25 @@ from unweave.solvers.worker import influence
 __all__ = ["AgentDriver", "NotReady"]
 
 
+_STALL = 3.0  # seconds for which a busy machine may stop any process
+
+
+def _clock() -> float:
+    """Seconds, also those in which the machine was suspended, where the system counts them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 class NotReady(UnweaveError):
     """The agent has no state to change: its store is not open yet, or the disk fails."""
 
 
 class AgentDriver:
-    """A running agent. `await node.run()` returns after `node.stop()`."""
+    """A running agent. `await node.run()` returns after `node.stop()`.
+
+    A process that stood still (a signal, a suspended machine) for longer than the loss timeout does
+    not know what its network decided meanwhile: it may have been voted out, and its sum may hold
+    erased data. It starts a new incarnation, in quarantine, like a process that was ended.
+    """
 
     def __init__(
         self,
@@ -100,6 +113,11 @@ class AgentDriver:
         self.restarting = ""  # why this process ends and must be replaced
         self.certificates = CertificateStore(folder.certificates)
         self._stopping = asyncio.Event()
+        self._current = asyncio.Event()  # the process has not stood still in this incarnation
+        self._current.set()
+        self._stood_still = asyncio.Event()
+        self._longest = max(folder.terms.timeouts.loss, _STALL)
+        self._looked = _clock()
         self._sooner = asyncio.Event()  # the deadline is now earlier than `_due`
         self._due = math.inf  # what the timer waits for
         self._logged: State | None = None  # the state up to which the activity is logged
@@ -159,11 +177,16 @@ class AgentDriver:
     async def _run_incarnation(self) -> None:
         """From the state on the disk until the agent is stopped, or StoreError."""
         await self._disk.open()
+        self._looked = _clock()
+        self._stood_still.clear()
         self._effects.perform(await self._commits.begin(secrets.randbits(63) | 1))
+        self._current.set()
         self.log.info("started", agent=self.folder.config.name, phase=self.phase)
         broken = self._commits.broken
         timer = asyncio.create_task(self._timer())
-        waits = [asyncio.create_task(event.wait()) for event in (self._stopping, broken)]
+        looks = asyncio.create_task(self._keep_looking())
+        ends = (self._stopping, self._stood_still, broken)
+        waits = [looks, *(asyncio.create_task(event.wait()) for event in ends)]
         try:
             await asyncio.wait([timer, *waits], return_when=asyncio.FIRST_COMPLETED)
             if timer.done():
@@ -236,6 +259,32 @@ class AgentDriver:
     @property
     def pid(self) -> int:
         return os.getpid()
+
+    def _look(self) -> None:
+        """Notice that the process stood still since the last look."""
+        now, before = _clock(), self._looked
+        self._looked = now
+        if now - before > self._longest:
+            self.log.warning(
+                "the process stood still; it starts again", seconds=round(now - before)
+            )
+            self._current.clear()
+            self._stood_still.set()
+
+    async def _keep_looking(self) -> None:
+        while True:
+            self._look()
+            await asyncio.sleep(self._longest / 3.0)
+
+    async def awake(self) -> None:
+        """Return when `state` is that of an incarnation in which the process has not stood still. A
+        request may be the first thing that a process sees when it goes on."""
+        self._look()
+        if not await within(self.terms.timeouts.ack, self._current.wait):
+            raise NotReady(
+                f"{self.folder.config.name}: the process stood still and has not started again. "
+                "Fix: try again; if it stays so, read agent.log"
+            )
 
     async def probe(self, neighbour: int) -> None:
         """Say Hello to a neighbour, so that `peers.heard` is current: while the token is parked, no

@@ -249,9 +249,11 @@ class Api:
     # --------------------------------------------------------------------------------- requests
 
     async def _status(self, asked: Nothing) -> dict[str, Any]:
+        await self.node.awake()
         return {"status": status_report(self.node)}
 
     async def _posterior(self, asked: PosteriorQuery) -> dict[str, Any]:
+        await self.node.awake()
         everything = asked.everything
         before = None if everything else self._cached
         report = await asyncio.to_thread(
@@ -268,6 +270,7 @@ class Api:
             self._cached = None
 
     async def _forgotten(self, asked: Nothing) -> dict[str, Any]:
+        await self.node.awake()
         state = self.node.state
         if state is None:
             raise NotReady(
@@ -483,6 +486,7 @@ class _KnownHosts:
 
 def _monitoring(metrics: Metrics) -> list[Route]:
     async def expose(request: Request) -> Response:
+        await metrics.node.awake()
         return Response(metrics.text(), headers={"content-type": metrics.content_type})
 
     async def health(request: Request) -> Response:
