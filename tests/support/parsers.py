@@ -30,6 +30,7 @@ from unittest.mock import patch
 from unweave.cli.forget import read_keys
 from unweave.errors import (
     ConfigError,
+    DataError,
     NotACertificate,
     NotCertified,
     StoreError,
@@ -70,6 +71,7 @@ _TOKENS = (
     *(b"null", b"true", b"NaN", b"-Infinity", b"1e999", b"-1", b"9" * 70, b"1" + b"0" * 5000),
     *(b"9223372036854775808", b"18446744073709551616", b"2000000000", b"0x" + b"f" * 80, b"1.5"),
     *(b"inf", b"nan", b'"\\ud800"', b"\xed\xa0\x80", b"\xef\xbb\xbf", b"1979-05-27T07:32:00Z"),
+    *(b"**", b"*/" * 300, b"../"),
     *(b'""', b"[]", b"{}", b'"""', b"'''", b"[[a]]\n", b"[a.b]\n", b"a.b = 1\n"),
     b"\xff" * 9 + b"\x7f",
 )  # fmt: skip
@@ -235,11 +237,14 @@ def agent_toml() -> Target:
     (folder / "network.toml").write_text(
         'name = "n"\nagents = 1\n[model]\nname = "beta-bernoulli"\n'
     )
+    for name in ("north.csv", "d.db"):
+        (folder / name).write_text("x\n")
     seeds = [
         b'network = "network.toml"\nname = "a1"\nlisten = "0.0.0.0:7400"\nmin_records = 10\n'
         b'auto_vote = false\nwatch = 0\nsolve_limit = 3600\nmetrics = "127.0.0.1:9400"\n'
         b'log = "human"\nlog_level = "info"\nlog_bytes = 10000000\nlog_files = 3\n\n[data]\n'
         b'path = "north.csv"\nkey = "id"\n',
+        b'name = "a1"\n[data]\npath = "*.c[a-t]v"\n',
         b'name = "a1"\n[data]\ndatabase = "d.db"\nsql = "SELECT * FROM t"\ncolumns = {x = "y"}\n'
         b'delimiter = ";"\ndecimal = ","\n',
     ]
@@ -247,8 +252,9 @@ def agent_toml() -> Target:
     def accepts(data: bytes) -> bool:
         (folder / "agent.toml").write_bytes(data)
         try:
-            AgentFolder.read(folder)
-        except ConfigError:
+            found = AgentFolder.read(folder)
+            found.config.data.files(folder, found.config.name)
+        except (ConfigError, DataError):
             return False
         return True
 

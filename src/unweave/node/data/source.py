@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from unweave.errors import DataError
 from unweave.node.errors import BadData
-from unweave.text import listed
+from unweave.text import clip, listed
 
 __all__ = ["SEEN_FILE", "DataSource", "FileFormat", "format_of", "is_file", "is_sqlite"]
 
@@ -87,12 +87,13 @@ class DataSource(BaseModel):
                 "move the data there, and name them in agent.toml ([data])",
             )
         if self.path is not None and _WILD & set(place):
-            found = tuple(sorted(f for f in folder.glob(str(inside)) if f.is_file()))
+            found = _matching(folder, inside)
         else:
             found = (folder / inside,) if is_file(folder / inside) else ()
         if not found:
             raise BadData(
-                f"agent {agent!r}: no file {place!r} in the agent's folder ({folder}); "
+                f"agent {agent!r}: no file {clip(repr(place), 200)} in the agent's folder "
+                f"({folder}); "
                 f"{_nearby(folder / inside.parent)}",
                 "put the file there, or name another one in agent.toml ([data])",
             )
@@ -122,6 +123,19 @@ class DataSource(BaseModel):
                 about = (path.name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
                 digest.update(repr((str(file.parent), *about)).encode())
         return digest.hexdigest()
+
+
+_DEEPEST = 32  # folders in a pattern
+
+
+def _matching(folder: Path, pattern: Path) -> tuple[Path, ...]:
+    """The files of a pattern; none, if it is no pattern."""
+    if len(pattern.parts) > _DEEPEST:
+        return ()
+    try:
+        return tuple(sorted(file for file in folder.glob(str(pattern)) if is_file(file)))
+    except ValueError:  # for example, ** as a part of a name
+        return ()
 
 
 def is_file(path: Path) -> bool:
