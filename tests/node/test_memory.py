@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import pty
+import select
+import signal
 import subprocess
 import sys
 import time
@@ -11,11 +15,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.memory import integers, processes_below, reals, scan, unreadable
 from tests.support.processes import Processes, erase
 
+from unweave.graph import Topology
 from unweave.models import NormalUnknown
 from unweave.node.api.client import Operator
+from unweave.node.memory import ErasedInMemory, place_in_turn
+from unweave.node.process import RESTART_FILE
+from unweave.persistent import NOBODY
+from unweave.protocol.messages import ParkNotice, Pass
+from unweave.protocol.recovery import empty_token
+from unweave.protocol.state import Hold, Out, Parked, State
+from unweave.protocol.token import NEVER, Tomb
+from unweave.testing.values import small_terms
 
 needs_root = pytest.mark.skipif(bool(unreadable()), reason=unreadable() or "-")
 
@@ -213,3 +228,184 @@ def test_a_lone_agent_replaces_its_process_and_keeps_its_id(tmp_path):
         finally:
             lone.kill()
             lone.wait()
+
+
+@needs_root
+@pytest.mark.slow
+def test_the_supervisor_never_holds_a_sum_and_starts_new_processes(tmp_path):
+    """`unweave up` in a terminal, where its live view shows the posterior."""
+    net = network(tmp_path / "net")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-m", "unweave", "up", str(net.root)])
+    screen = bytearray()
+
+    def look() -> None:
+        while select.select([terminal], [], [], 0.1)[0]:
+            screen.extend(os.read(terminal, 1 << 16))
+
+    def agents(condition) -> None:
+        end = time.monotonic() + 180.0
+        while not (len(found := net.statuses()) == 3 and all(map(condition, found.values()))):
+            look()
+            assert time.monotonic() < end, (found, bytes(screen[-2000:]))
+
+    try:
+        agents(lambda s: s.get("parked") and s["attested"] == 3)
+        patterns = erased_values(net, "a2")
+        before = {
+            status["pid"]: scan(status["pid"], patterns) for status in net.statuses().values()
+        }
+        assert all(before.values())
+        while b"theta" not in screen:
+            look()
+        with Operator(net.folder("a2")) as operator:
+            operator.ask("erase", whole=True)
+        agents(lambda s: s["replaced"] and s["erased"] == ["a2"])
+        assert not before.keys() & {status["pid"] for status in net.statuses().values()}
+        below = processes_below(pid)
+        assert len(below) >= 4, "the agents and their fork server"
+        assert [p for p in (pid, *below) if scan(p, patterns)] == []
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        end = time.monotonic() + 60.0
+        while os.waitpid(pid, os.WNOHANG) == (0, 0):
+            look_safely(terminal)
+            if time.monotonic() > end:
+                os.kill(pid, signal.SIGKILL)
+        os.close(terminal)
+
+
+def look_safely(terminal: int) -> None:
+    """Read on, so that the last output does not block; a closed terminal is an error in Linux."""
+    with contextlib.suppress(OSError):
+        if select.select([terminal], [], [], 0.1)[0]:
+            os.read(terminal, 1 << 16)
+
+
+@given(st.integers(1, 40), st.floats(0.0, 1.0), st.integers(0, 2**32))
+def test_neighbours_restart_at_different_moments(count, p, seed):
+    edges = [(k - 1, k) for k in range(1, count)]
+    rng = np.random.default_rng(seed)
+    edges += [e for e in itertools.combinations(range(count), 2) if rng.random() < p]
+    topology = Topology([f"a{k}" for k in range(count)], edges)
+    places = [place_in_turn(topology, k) for k in range(len(topology.agents))]
+    memory = ErasedInMemory(60.0)
+    for k, neighbours in enumerate(topology.adjacency):
+        assert all(places[k] != places[n] for n in neighbours)
+        assert 0.0 < memory.delay(topology, k) <= 10.0
+
+
+def state_with(*tombs: Tomb, **token: object) -> State:
+    state = State(small_terms(), 0)
+    state.peers.synced = True
+    state.known.tombs = dict(enumerate(tombs))
+    for name, value in token.items():
+        setattr(state.token, name, value)
+    return state
+
+
+def test_what_makes_a_process_end():
+    one, two = Tomb(ids=frozenset({bytes(16)})), Tomb(ids=frozenset({bytes(16), bytes(15) + b"1"}))
+
+    def after(*states: State, interval: float = 60.0) -> str:
+        memory = ErasedInMemory(interval)
+        for state in states:
+            memory.watch_state(state)
+        return memory.why
+
+    assert not after(state_with(), state_with())
+    assert not after(state_with(one), state_with(one)), "erased before this process began"
+    assert after(state_with(), state_with(one)) == "an erasure"
+    assert after(state_with(one), state_with(two)) == "an erasure"
+    assert after(state_with(one), state_with(one._replace(departed=True))) == "an erasure"
+    assert not after(state_with(one), state_with(one._replace(compacted=one.ids)))
+    assert not after(state_with(), state_with(one), interval=0.0)
+
+    # Dead state in the store, and a dead token of a neighbour.
+    old = empty_token(state_with(), NEVER)._replace(inside=NOBODY | {0})
+    assert "store" in after(state_with(one, copy=old))
+    memory = ErasedInMemory(60.0)
+    memory.watch_message(state_with(), Pass(old))
+    assert not memory.why
+    memory.watch_message(state_with(one), Pass(old))
+    assert "neighbour" in memory.why
+
+    # Erased records that the source has lost.
+    memory = ErasedInMemory(60.0)
+    memory.watch_reading("1", frozenset({"k1", "k2"}))
+    memory.watch_reading("2", frozenset({"k1", "k2"}))
+    memory.watch_source(lambda: "2")
+    assert not memory.why
+    memory.watch_reading("3", frozenset({"k2"}))
+    assert "deleted" in memory.why
+    memory = ErasedInMemory(60.0)
+    memory.watch_reading("1", frozenset({"k1"}))
+    memory.watch_source(lambda: "2")
+    assert "changed" in memory.why
+
+
+def test_when_a_process_ends():
+    def due(state: State | None, age: float, since: float = 0.0) -> bool:
+        memory = ErasedInMemory(60.0)
+        now = time.monotonic()
+        memory.watch_state(state_with())
+        memory.watch_state(state_with(Tomb(ids=frozenset({bytes(16)}))))
+        memory._started, memory._since = now - age, now - since
+        return memory.due(state, now)
+
+    token = empty_token(state_with(), NEVER)
+    notice = ParkNotice(NEVER._replace(epoch=1), 1, token.included, NOBODY, {})
+    parked = state_with(parked=notice)
+    assert due(parked, 61.0)
+    assert not due(parked, 59.0), "not more often than the interval"
+    assert not due(None, 61.0)
+    assert not due(state_with(), 61.0), "the token is not parked: wait"
+    assert due(state_with(), 61.0, since=61.0), "but not for ever"
+    for role in (Hold(token), Out(token, 1)):
+        assert not due(state_with(role=role), 1e6, since=1e6), "a token is under way"
+    assert due(state_with(role=Parked(token), parked=notice), 61.0)
+
+
+def test_a_stopped_agent_does_not_restart(tmp_path):
+    """SIGTERM counts also while a process is being replaced."""
+    with network(tmp_path / "net", agents=2, interval=1.0) as net:
+        net.children["a1"].prefix = ("env",)  # a new interpreter, which executes itself
+        net.start()
+        net.rest()
+        erase(net, "a2")
+        end = time.monotonic() + 60.0
+        while not (net.folder("a1") / RESTART_FILE).exists():
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        net.process("a1").terminate()
+        assert net.process("a1").wait(60) in (0, -signal.SIGTERM)
+
+
+def test_an_agent_writes_no_core_and_cannot_be_traced():
+    """In a process of its own: both settings last."""
+    script = """
+import ctypes, resource
+from unweave.node.process import protect_memory
+protect_memory()
+print(resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.split() == ["(0,", "0)", "0"], done.stderr
+
+
+def test_a_command_waits_for_an_agent_that_replaces_its_process(tmp_path):
+    """The requests of one connection are all answered, by the old process and by the new one."""
+    with network(tmp_path / "net", agents=2, interval=1.0) as net:
+        net.children["a1"].prefix = ("env",)  # a new interpreter, which executes itself
+        net.start()
+        net.rest()
+        seen = []
+        with Operator(net.folder("a1"), 60.0) as operator:
+            erase(net, "a2")
+            while not seen or not seen[-1]["replaced"]:
+                seen.append(operator.ask("status")["status"])
+                net.running()
+        assert len({status["pid"] for status in seen}) == 1
+        assert not (net.folder("a1") / RESTART_FILE).exists()
+        assert net.children["a1"].replacements == 0, "the supervisor has nothing to do"
