@@ -66,16 +66,16 @@ def partition(
 
 
 def _names(agents: int | Sequence[str]) -> list[str]:
-    fix = "Fix: give a number of at least 1, or different names"
+    fix = "give a number of at least 1, or different names"
     names: list[str]
     if is_whole(agents):
         names = [f"a{k + 1}" for k in range(agents)]
     elif isinstance(agents, str | Set) or not isinstance(agents, Iterable):
-        raise ConfigError(f"agents = {shown(agents)} cannot be used. {fix}")
+        raise ConfigError(f"agents = {shown(agents)} cannot be used. Fix: {fix}")
     else:
         names = [str(name) for name in agents]
     if not names or len(set(names)) != len(names):
-        raise ConfigError(f"agents: none, or a name twice. {fix}")
+        raise ConfigError(f"agents: none, or a name twice. Fix: {fix}")
     return names
 
 
@@ -166,8 +166,8 @@ def _fill_empty(owner: Index, k: int) -> None:
 
 
 def _length(data: Any) -> int:
-    fix = "Fix: give an array, a list, a tuple of arrays, a mapping or a data frame"
-    wrong = DataError(f"data = {shown(data)} cannot be split. {fix}")
+    fix = "give an array, a list, a tuple of arrays, a mapping or a data frame"
+    wrong = DataError(f"data = {shown(data)} cannot be split. Fix: {fix}")
     if isinstance(data, str | bytes | Set):
         raise wrong
     if isinstance(data, Mapping) or _is_columns(data):

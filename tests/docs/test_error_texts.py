@@ -12,10 +12,17 @@ import unweave
 from unweave import errors
 
 ROOT = Path(unweave.__file__).parent
-ROOMS = ("arguments.py", "errors.py", "models", "families", "solvers", "graph", "experiments")
+ROOMS = (
+    *("arguments.py", "errors.py", "grid.py", "keys.py", "sharding.py"),
+    *("models", "families", "solvers", "graph", "experiments"),
+    *("cli", "operations", "federation", "demo", "datasets"),
+)
 
 # Texts that another function wrote, behind a place: `f"agent {name}: {error}"`.
-_WRAPS = ("{error}", "{DIVERGED}", "{unknown_agent(end, names)}")
+_WRAPS = (
+    *("{error}", "{DIVERGED}", "{unknown_agent(end, names)}"),
+    *("{best['why']}", "{next(iter(why.values()))}", "{child.trouble}"),
+)
 
 
 def files() -> list[Path]:
