@@ -113,7 +113,8 @@ def test_the_lines_of_faults():
 
 
 def erasure(rng, agent):
-    return rng.random() < 0.15, frozenset({record_key(rng.randrange(100))})
+    whole = rng.random() < 0.15
+    return whole, frozenset() if whole else frozenset({record_key(rng.randrange(100))})
 
 
 def test_an_audit_that_failed_is_an_error_that_names_who_found_it():
@@ -121,7 +122,8 @@ def test_an_audit_that_failed_is_an_error_that_names_who_found_it():
     world, _ = world_of(diary, RandomFaults(NO_FAULTS, 4, 1))
     first = world.state(0)
     halts = [
-        AuditMismatch.write(author, lambda raw: b"", run="", stamp=[author]) for author in (2, 1)
+        AuditMismatch.write(author, lambda raw: b"", stamp=[author], departed=[])
+        for author in (2, 1)
     ]
     before = first
     for number, halt in enumerate(halts, 1):
