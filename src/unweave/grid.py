@@ -93,7 +93,7 @@ class Grid:
                 raise DataError(
                     f"{self.names[j]}: {value} cannot be summed. Fix: give finite numbers"
                 )
-            raise GridOverflow(self._overflow(j, value))
+            raise GridOverflow(self._overflow(j))
         return scaled.astype(np.int64)
 
     def decode(self, units: Ints) -> NDArray[np.float64]:
@@ -141,11 +141,10 @@ class Grid:
             return np.asarray(units, dtype=np.int64)
         return self.units([round(int(v) * factor) for v in units])
 
-    def _overflow(self, j: int, value: float | None = None) -> str:
-        what = f"component {self.names[j]}" + ("" if value is None else f" = {value:.6g}")
+    def _overflow(self, j: int) -> str:
         largest = 2.0 ** (63 - self.bits[j])
         return (
-            f"{what} leaves the grid: with {self.bits[j]} fractional bits this component holds at "
-            f"most ±{largest:.3g} over the whole network. Fix: a larger scale for the columns "
-            "(scale=…), or for counts fewer bits (bits=…)"
+            f"component {self.names[j]} leaves the grid: with {self.bits[j]} fractional bits it "
+            f"holds at most ±{largest:.3g} over the whole network. Fix: a larger scale for the "
+            "columns (scale=…), or for counts fewer bits (bits=…)"
         )

@@ -167,19 +167,18 @@ def _fill_empty(owner: Index, k: int) -> None:
 
 def _length(data: Any) -> int:
     fix = "give an array, a list, a tuple of arrays, a mapping or a data frame"
-    wrong = DataError(f"data = {shown(data)} cannot be split. Fix: {fix}")
+    wrong = DataError(f"data of type {type(data).__name__} cannot be split. Fix: {fix}")
     if isinstance(data, str | bytes | Set):
         raise wrong
     if isinstance(data, Mapping) or _is_columns(data):
-        single = [str(i) for i, part in _parts(data) if not hasattr(part, "__len__")]
-        if single:
-            raise DataError(f"column {single[0]!r} is a single value. Fix: give a list or an array")
-        lengths = {str(i): len(part) for i, part in _parts(data)}
-        if len(set(lengths.values())) > 1:
+        if not all(hasattr(part, "__len__") for _, part in _parts(data)):
+            raise DataError("a column is a single value. Fix: give a list or an array")
+        lengths = [len(part) for _, part in _parts(data)]
+        if len(set(lengths)) > 1:
             raise DataError(
                 f"the columns have different lengths {lengths}. Fix: give one value per record"
             )
-        return next(iter(lengths.values()), 0)
+        return lengths[0] if lengths else 0
     try:
         return len(data)
     except TypeError:

@@ -133,9 +133,12 @@ def test_what_is_wrong_leaves_nothing_behind(unweave, tmp_path):
     good = ("--column", "x=ill")
     before = sorted(tmp_path.iterdir())
     for words, said in (
-        (("--data", data), "no column 'x' (beta-bernoulli needs it); its columns are 'id', 'ill'"),
+        (
+            ("--data", data),
+            "no column 'x' (beta-bernoulli needs it); the names of its 2 columns are not shown",
+        ),
         (("--data", data, "--column", "x=sick"), "no column 'sick'"),
-        (("--data", data, *good, "--key", "idd"), "--key id"),
+        (("--data", data, *good, "--key", "ID "), "--key id"),
         (
             ("--data", data, *good, "--split", "fair"),
             "--split fair: no such split. Fix: choose from iid",

@@ -33,8 +33,8 @@ def test_the_owner_finds_its_records(unweave, tmp_path):
         assert "Erased: all 2 keys, as records of a1." in done.out
         done = find(["a1-3", "a1-4", "a2-1"], files["a1-0"])
         assert done.code == 1
-        assert "2 of 3 keys not found among the erased records of a1: a1-4, a2-1" in done.out
-        asked = {"agent": "a1", "erased": ["a1-3"], "not_erased": ["a1-4"]}
+        assert "2 of 3 keys not found among the erased records of a1: key number 2, 3" in done.out
+        asked = {"agent": "a1", "erased": [1], "not_erased": [2]}
         done = find(["a1-3", "a1-4"], files["a1-0"], how=("--json",))
         assert (done.code, done.json["valid"], done.json["records"]) == (1, True, asked)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -106,11 +106,13 @@ def verify(
             continue
         report = about | {"valid": True, **account.to_dict()}
         if owner is not None:
-            here = _erased(raw, account, owner, keys)
-            found = set(here)
+            found = set(_erased(raw, account, owner, keys))
             sought -= found
-            lacking = [key for key in keys if key not in found]
-            report["records"] = {"agent": owner.name, "erased": here, "not_erased": lacking}
+            report["records"] = {
+                "agent": owner.name,
+                "erased": sorted(keys[key] for key in found),
+                "not_erased": sorted(keys[key] for key in keys if key not in found),
+            }
         reports.append(report)
         if not json:
             if about:
@@ -120,7 +122,7 @@ def verify(
     if json:
         emit_json(reports if len(reports) > 1 else reports[0])
     elif owner is not None:
-        say(*_found(owner.name, keys, [key for key in keys if key in sought]))
+        say(*_found(owner.name, len(keys), [keys[key] for key in keys if key in sought]))
     worst = max(worst, int(bool(sought)))
     if worst:
         raise typer.Exit(worst)
@@ -128,14 +130,15 @@ def verify(
 
 def _owner(
     manifest: Manifest, agent: Path | None, records: Path | None
-) -> tuple[Identity | None, list[str]]:
-    """The owner and the keys of the records to look for."""
+) -> tuple[Identity | None, dict[str, int]]:
+    """The owner, and the keys of the records to look for with their numbers in the file: a report
+    names a key by its number, because it is a part of a record."""
     from unweave.cli.forget import read_keys
     from unweave.keys import keyid_of, public_key
     from unweave.node.identity import Identity
 
     if agent is None and records is None:
-        return None, []
+        return None, {}
     if agent is None or records is None:
         raise ConfigError(
             "only one of --records and --agent is given; the owner's key is needed to find records "
@@ -148,25 +151,26 @@ def _owner(
             f"--agent {agent}: the manifest does not pin its key. Fix: give the folder of an agent "
             "of this network"
         )
-    return owner, list(dict.fromkeys(read_keys(records)))
+    numbered = list(enumerate(read_keys(records), 1))
+    return owner, {key: number for number, key in reversed(numbered)}
 
 
-def _erased(raw: bytes, account: Account, owner: Identity, keys: list[str]) -> list[str]:
+def _erased(raw: bytes, account: Account, owner: Identity, keys: Iterable[str]) -> list[str]:
     """The keys that the certificate erases: all, if it erases their owner."""
     from unweave.operations.erase import erased_keys
 
     if any(one.agent == owner.name and one.scope == "agent" for one in account.erasures):
-        return keys
+        return list(keys)
     return erased_keys(raw, owner, keys)
 
 
-def _found(name: str, keys: list[str], lacking: list[str]) -> list[str]:
-    number = count(len(keys), "key")
+def _found(name: str, keys: int, lacking: list[int]) -> list[str]:
+    number = count(keys, "key")
     if not lacking:
         return [f"Erased: all {number}, as records of {name}."]
     return [
-        f"{len(lacking)} of {number} not found among the erased records of {name}: "
-        f"{listed(lacking, 10)}",
+        f"{len(lacking)} of {number} not found among the erased records of {name}: key number "
+        f"{listed(sorted(lacking), 10)}",
         "An earlier certificate may have them (give all of them), or they were never erased.",
     ]
 

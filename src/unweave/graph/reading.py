@@ -62,7 +62,8 @@ def _parts(shards: Any) -> list[Any]:
             f"the shards are one table. Fix: give {expected}; partition(table, 5) makes one"
         )
     if isinstance(shards, str | bytes) or not isinstance(shards, Iterable):
-        raise DataError(f"the shards are {shown(shards)}. Fix: give {expected}")
+        what = "None" if shards is None else f"of type {type(shards).__name__}"
+        raise DataError(f"the shards are {what}. Fix: give {expected}")
     try:
         parts = list(shards)
     except TypeError:  # an array without dimensions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,9 @@ __all__ = [
     "nonnegative",
     "positive",
     "real",
+    "same_name",
     "truth",
+    "unseen",
 ]
 
 # float64 represents every whole number up to this limit.
@@ -87,6 +89,26 @@ def check_size(model: str, setting: str, columns: int | Sequence[str], squares: 
 def column_names(given: int | Sequence[str]) -> tuple[str, ...]:
     """Names as given, or x1, x2, … for a number of columns."""
     return tuple(f"x{j + 1}" for j in range(given)) if isinstance(given, int) else tuple(given)
+
+
+def same_name(wanted: str, found: Iterable[str]) -> str | None:
+    """The name that differs from `wanted` in case, spaces or punctuation only."""
+
+    def plain(name: str) -> str:
+        return "".join(c for c in name.casefold() if c.isalnum())
+
+    return next((name for name in found if plain(name) == plain(wanted)), None)
+
+
+def unseen(wanted: str, found: Sequence[str]) -> str:
+    """What an error says of the names in a file that lacks the column `wanted`. It shows none of
+    them, unless it is nearly `wanted`: the first line of a file without a header is a record, and
+    the keys of a JSON object may be the names of people."""
+    near = same_name(wanted, found)
+    if near is not None:
+        return f"it has {near!r}"
+    number = f"{len(found)} column{'s' * (len(found) != 1)}"
+    return f"the names of its {number} are not shown: without a header they are a record"
 
 
 def real(name: str) -> Column:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError, DataError
-from unweave.models.columns import Column, truth
+from unweave.models.columns import Column, truth, unseen
 from unweave.text import listed
 
 __all__ = ["Shard", "read"]
@@ -152,7 +152,7 @@ def _from_named(data: Any, schema: Sequence[Column], agent: str, called: Mapping
     for expected, name in zip(schema, names, strict=True):
         if name not in given:
             raise DataError(
-                f"agent {agent!r}: column {name!r} is missing; found {listed([*given])}. "
+                f"agent {agent!r}: column {name!r} is missing; {unseen(name, [*given])}. "
                 f"Fix: rename one, or say columns={{{expected.name!r}: …}}"
             )
     columns = []

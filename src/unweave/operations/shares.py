@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from unweave.errors import ConfigError, DataError, UnweaveError
 from unweave.models import ConjugateModel, Model
-from unweave.models.columns import truth
+from unweave.models.columns import same_name, truth
 from unweave.models.resolution import rounding_problem, sum_problem, weighted
 from unweave.node.data.source import DataSource, format_of
 from unweave.node.storage.atomic import create_private
@@ -26,7 +25,7 @@ from unweave.operations.split import (
     try_records,
 )
 from unweave.sharding import partition
-from unweave.text import listed, quote
+from unweave.text import quote
 
 __all__ = ["SPLITS", "Columns", "Shares", "agents_of", "data_ranges", "shares"]
 
@@ -277,12 +276,9 @@ def _file_of(folder: Path, agent: str) -> Path:
 
 
 def _near(name: str, columns: Sequence[str]) -> str:
-    close = get_close_matches(name, columns, n=1)
-    return close[0] if close else "NAME"
+    return same_name(name, columns) or "NAME"
 
 
 def _no_column(name: str, why: str, records: Records, fix: str) -> Exception:
-    found = listed(map(repr, records.columns), 12)
-    return ConfigError(
-        f"{records.path}: there is no column {name!r} ({why}); its columns are {found}. Fix: {fix}"
-    )
+    found = records.described(name)
+    return ConfigError(f"{records.path}: there is no column {name!r} ({why}); {found}. Fix: {fix}")

@@ -95,6 +95,10 @@ class Records:
         """The place of a record for error messages: its first line, or its number."""
         return self._part.where(row + 1)
 
+    def described(self, wanted: str) -> str:
+        """What an error may say of the names of the columns, which lack `wanted`."""
+        return self._part.described(wanted)
+
     def write(self, path: Path, rows: Iterable[int]) -> None:
         """Write some records to another file of the same format, in their present order."""
         chosen = [*range(self._header), *(int(row) + self._header for row in rows)]

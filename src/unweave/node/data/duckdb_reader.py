@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from unweave.errors import DataError, MissingExtra
 from unweave.models import ConjugateModel
+from unweave.models.columns import unseen
 from unweave.models.resolution import Extremes
 from unweave.node.data.commitments import pads
 from unweave.node.data.csv_lines import (
@@ -48,6 +49,7 @@ from unweave.node.data.reader import (
     Sums,
     batched_sums,
     missing_column,
+    schema_names,
 )
 from unweave.node.data.source import DataSource, FileFormat, format_of
 from unweave.node.errors import BadData
@@ -105,6 +107,11 @@ class Part:
             pass  # the file changed meanwhile; the record number is still correct
         return f"record {number} (counted from 1)"
 
+    def described(self, wanted: str) -> str:
+        """What an error may say of the names of the columns, which lack `wanted`."""
+        names = [name for name, _ in self.types]
+        return unseen(wanted, names) if self.format in ("csv", "json") else schema_names(names)
+
 
 def quoted(name: str, mark: str = '"') -> str:
     return mark + name.replace(mark, mark * 2) + mark
@@ -133,7 +140,7 @@ def parts_of(
                 mark = None
                 if part.format == "csv":
                     mark = likely_delimiter(names, name, part.delimiter)
-                raise missing_column(selection, name, part.place, names, mark)
+                raise missing_column(selection, name, part.place, part.described(name), mark)
             if names.count(name) > 1:
                 raise DataError(
                     f"agent {selection.agent!r}, {part.place}: {names.count(name)} columns are "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -31,6 +31,7 @@ __all__ = [
     "checked",
     "mended",
     "missing_column",
+    "schema_names",
 ]
 
 
@@ -150,20 +151,23 @@ def checked(model: Model, rows: Floats) -> bool:
     return model.row_problem(rows) is None
 
 
+def schema_names(found: Iterable[str]) -> str:
+    """The names in a schema, which is no record."""
+    return f"its columns are {listed(map(repr, found), 12)}"
+
+
 def missing_column(
-    selection: Selection, name: str, place: str, found: Sequence[str], mark: str | None = None
+    selection: Selection, name: str, place: str, names: str, mark: str | None = None
 ) -> DataError:
-    """The error for a column that is not in the source; `mark` is the probable delimiter."""
+    """The error for a column that is not in the source. `names` says what the source has, `mark` is
+    the probable delimiter."""
     for column, source in zip(selection.model.schema, selection.names, strict=True):
         if source == name:
             role = f"the model's {column.name!r}, {column.expects}"
             break
     else:
         role = "the key of its records"
-    problem = (
-        f"agent {selection.agent!r}, {place}: column {name!r} ({role}) is missing; its columns are "
-        f"{listed(map(repr, found), 12)}"
-    )
+    problem = f"agent {selection.agent!r}, {place}: column {name!r} ({role}) is missing; {names}"
     if mark is not None:
         fix = f'write delimiter = "{mark}" in agent.toml ([data]): that seems to separate them'
         return BadData(problem, fix, "; ")

@@ -28,6 +28,7 @@ from unweave.node.data.reader import (
     Selection,
     batched_sums,
     missing_column,
+    schema_names,
 )
 from unweave.text import listed
 
@@ -97,7 +98,7 @@ class SqliteReader:
             ) from None
         for name in (*selection.names, *([selection.key] if selection.key else [])):
             if name not in names:
-                raise missing_column(selection, name, _PLACE, names)
+                raise missing_column(selection, name, _PLACE, schema_names(names))
         self._cells = list(zip(map(names.index, selection.names), selection.binary, strict=True))
         self._key = names.index(selection.key) if selection.key else None
 
