@@ -19,8 +19,11 @@ SAFE = 2**53 - 1
 
 
 def as_json(value: object, indent: int | None = None) -> str:
-    """`value` as JSON. Integers that a reader could round are written as strings."""
-    return json.dumps(_plain(value), indent=indent, allow_nan=False)
+    """`value` as JSON in printable ASCII. Integers that a reader could round are written as
+    strings."""
+    # JSON permits the character DEL in a text, a terminal obeys it.
+    text = json.dumps(_plain(value), indent=indent, allow_nan=False)
+    return text.replace("\x7f", "\\u007f")
 
 
 def _plain(value: Any) -> Any:

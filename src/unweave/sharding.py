@@ -171,7 +171,7 @@ def _length(data: Any) -> int:
     if isinstance(data, str | bytes | Set):
         raise wrong
     if isinstance(data, Mapping) or _is_columns(data):
-        if not all(hasattr(part, "__len__") for _, part in _parts(data)):
+        if not all(_is_column(part) for _, part in _parts(data)):
             raise DataError("a column is a single value. Fix: give a list or an array")
         lengths = [len(part) for _, part in _parts(data)]
         if len(set(lengths)) > 1:
@@ -183,6 +183,10 @@ def _length(data: Any) -> int:
         return len(data)
     except TypeError:
         raise wrong from None
+
+
+def _is_column(part: Any) -> bool:
+    return hasattr(part, "__len__") and not isinstance(part, str | bytes | Mapping | Set)
 
 
 def _is_columns(data: Any) -> bool:

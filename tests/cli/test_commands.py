@@ -329,8 +329,9 @@ def test_several_certificates(unweave, net, monkeypatch, tmp_path):
         both = unweave("verify", *files[:2], *words)
         assert both.code == 0, both.err
         assert both.out.count("The certificate is valid.") == 2
-        assert "Estimated KL to the retrained optimum: 1.4e-07 (half the squared Fisher norm)." in (
-            both.out
+        assert (
+            'Estimated KL to the retrained optimum: 1.4e-07 ("half the squared Fisher norm").'
+            in (both.out)
         )
         for count, code in ((2, 0), (3, 1), (4, 2)):
             done = unweave("verify", *files[:count], *words, "--json")

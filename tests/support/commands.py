@@ -38,6 +38,6 @@ def run_command(*words: object, width: int = 200) -> Result:
         code = done.code or 0
     finally:
         sys.argv, common.console._width = argv, before
-    if "Traceback" in err.getvalue():
-        raise AssertionError(err.getvalue())
+    if "Traceback" in err.getvalue() or "an error in unweave: " in out.getvalue() + err.getvalue():
+        raise AssertionError(out.getvalue() + err.getvalue())
     return Result(code, out.getvalue(), err.getvalue())

@@ -28,6 +28,7 @@ from unweave.cli.up import up
 from unweave.cli.verify import verify
 from unweave.cli.vote import vote
 from unweave.errors import UnweaveError, UsageError
+from unweave.text import crash
 
 __all__ = ["app", "main"]
 
@@ -88,6 +89,8 @@ def main() -> None:
         place = "" if error.filename is None else f"{error.filename}: "
         fix = "Fix: check the path, its permissions and the disk's free space"
         found = UnweaveError(f"{place}{error.strerror or error}. {fix}")
+    except Exception as error:  # its text may quote a record, or come from another
+        found = UnweaveError(crash(error))
     fail(found, json=json)
     raise SystemExit(found.exit_code)
 

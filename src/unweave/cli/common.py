@@ -1,7 +1,8 @@
 """What commands share: consoles, JSON, errors, progress, shell completion, common options.
 
 The consoles do not interpret markup: `[kg]` in a name is text, and styles are given to `styled`.
-All text passes through `visible` before it is printed.
+All text passes through `visible` before it is printed, whatever is printed: a string, a table, or a
+text that was made elsewhere.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -25,13 +26,14 @@ from rich.progress import (
     Task,
     TimeElapsedColumn,
 )
+from rich.segment import Segment
 from rich.status import Status
 from rich.text import Text
 
 from unweave.bounded import load_toml, read_bytes
 from unweave.errors import ConfigError, UnweaveError
 from unweave.json_form import as_json, error_report
-from unweave.text import quote, visible
+from unweave.text import clip, quote, visible
 
 __all__ = [
     "Edges",
@@ -71,6 +73,7 @@ Edges = Annotated[
 
 # A pipe has no width, and a table that is folded at 80 columns is hard to search.
 _PIPE = 160
+_LONGEST = 4000  # characters of an error: it may quote a text of another's choice
 
 
 class _Plain(Console):
@@ -82,8 +85,25 @@ class _Plain(Console):
     def render_str(self, text: str, **how: Any) -> Text:
         return super().render_str(visible(text), **how)
 
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                lines = segment.text.split("\n")
+                yield Segment("\n".join(map(visible, lines)), segment.style)
+
     def status(self, status: RenderableType, **how: Any) -> Status:
-        return super().status(styled(status) if isinstance(status, str) else status, **how)
+        return _Status(styled(status) if isinstance(status, str) else status, console=self, **how)
+
+
+class _Status(Status):
+    """A spinner with a text, which is not markup."""
+
+    def update(self, status: RenderableType | None = None, **how: Any) -> None:
+        super().update(styled(status) if isinstance(status, str) else status, **how)
 
 
 class _Description(ProgressColumn):
@@ -167,7 +187,7 @@ def fail(error: UnweaveError, *, json: bool = False) -> None:
     if json:
         emit_json(error_report(error))
         return
-    first, *more = error.lines
+    first, *more = (clip(line, _LONGEST) for line in error.lines)
     errors.print(styled(("unweave:", "red"), f" {first}"), soft_wrap=True)
     for line in more:
         errors.print(line, soft_wrap=True)
@@ -226,7 +246,8 @@ def complete_agent(context: typer.Context, incomplete: str) -> list[str]:
         names = [str(agent["name"]) for agent in agents]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    return [name for name in names if name.startswith(incomplete)]
+    # The shell prints them; a name that cannot be seen as it is can be typed only as an escape.
+    return [name for name in names if name.startswith(incomplete) and visible(name) == name]
 
 
 def complete_model(incomplete: str) -> list[str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from unweave.protocol.certificate.verify import Account, Erased
     from unweave.protocol.terms import Terms
 
-from unweave.text import count, listed
+from unweave.text import clip, count, listed
 
 __all__ = ["verify"]
 
@@ -237,10 +237,10 @@ def _account(account: Account, network: str) -> list[Any]:
 
 def _estimate(found: Mapping[str, Any]) -> str:
     """The closing agent's own estimate, which is not verified."""
-    kl, how = found.get("kl_to_optimum"), str(found.get("method", ""))
-    if not isinstance(kl, int | float):
-        return f"KL to the retrained optimum: not estimated ({how.removeprefix('none: ')})."
-    return f"Estimated KL to the retrained optimum: {kl:.2g} ({how})."
+    kl, how = found.get("kl_to_optimum"), clip(found.get("method", ""), 100)
+    if not isinstance(kl, float):
+        return f'KL to the retrained optimum: not estimated ("{how.removeprefix("none: ")}").'
+    return f'Estimated KL to the retrained optimum: {kl:.2g} ("{how}").'
 
 
 def _what(one: Erased) -> str:

@@ -71,6 +71,13 @@ class Columns:
         records = Records(path)
         self.check(records)
         found = read_extremes(path, self._source(records), self.model, self.names)
+        for name, range_ in zip(self.model.columns, found, strict=bool(found)):
+            if not np.isfinite(range_).all():
+                raise DataError(
+                    f"{path}: a value of column {self.names.get(name, name)!r} is not a finite "
+                    "number, so the column has no range. Fix: correct it, or give --scale "
+                    f"{name}=NUMBER"
+                )
         return dict(zip(self.model.columns, found, strict=bool(found)))
 
     def _source(self, records: Records) -> DataSource:
