@@ -71,7 +71,13 @@ def test_the_console_escapes_whatever_it_prints(text):
     table = Table(title=Text(text), caption=text)
     table.add_column(Text(text), footer=text)
     table.add_row(Text(text))
-    for what in (text, Text(text), table, Group(text, Text(text)), Panel(Text(text), title=text)):
+    for what in (
+        text,
+        Text(text),
+        table,
+        Group(text, Text(text)),
+        Panel(Text(text), title=Text(text)),
+    ):
         console.print(what)
     with console.status(text) as bar:
         bar.update(text)

@@ -77,7 +77,7 @@ REGRESSION = LinearRegression(features=["age", "dose"], target="effect")
         (
             REGRESSION,
             {"age": [1], "effect": [2]},
-            "column 'dose' is missing; found .* Fix: rename one",
+            "column 'dose' is missing; the names .* Fix: rename one",
         ),
         (
             REGRESSION,
