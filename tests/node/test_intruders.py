@@ -8,7 +8,10 @@ belongs to the network and is not a neighbour of a2.
 import asyncio
 import contextlib
 import io
+import os
+import socket
 import ssl
+import tempfile
 from pathlib import Path
 from random import Random
 
@@ -22,6 +25,7 @@ from unweave.node.identity import Identity
 from unweave.node.log import Log
 from unweave.node.transport.client import DELIVER, SERVICE
 from unweave.node.transport.framing import Limits
+from unweave.node.transport.gate import Gate
 from unweave.node.transport.pinning import Pins
 from unweave.node.transport.server import GrpcTransport
 from unweave.node.wire.codec import decode, encode
@@ -313,6 +317,28 @@ def test_a_stopped_transport_leaves_nothing():
         assert not folder.exists()
 
     asyncio.run(main())
+
+
+def test_folders_of_killed_processes_are_removed(tmp_path, monkeypatch):
+    """Not those of running ones, nor those that are being made."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    kept, left, young = Gate(1), Gate(1), Gate(1)
+    with contextlib.ExitStack() as listening:
+        for gate in (kept, left, young):
+            one = listening.enter_context(socket.socket(socket.AF_UNIX))
+            one.bind(gate.inner)
+            one.listen()
+            if gate is not kept:
+                one.close()
+            if gate is not young:
+                os.utime(Path(gate.inner).parent, (0, 0))
+        last = Gate(1)
+        assert {p.name for p in tmp_path.iterdir()} == {
+            Path(gate.inner).parent.name for gate in (kept, young, last)
+        }
+        for gate in (kept, young, last):
+            gate.close()
+        left._folder.cleanup()
 
 
 # -------------------------------------------------------------------------- bad neighbours' calls

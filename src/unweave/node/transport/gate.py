@@ -19,8 +19,10 @@ import errno
 import ipaddress
 import itertools
 import os
+import shutil
 import socket
 import tempfile
+import time
 from pathlib import Path
 
 from unweave.address import Address
@@ -29,6 +31,8 @@ from unweave.errors import TransportError
 __all__ = ["Gate", "listen"]
 
 
+_PREFIX, _SOCKET = "unweave-gate-", "grpc"
+_YOUNG = 60.0  # seconds in which a socket may not be listening yet
 _PER_NEIGHBOUR = 2  # a broken connection may stay open beside the new one
 
 
@@ -37,14 +41,15 @@ class Gate:
 
     def __init__(self, unknown_peers: int) -> None:
         self._most = unknown_peers
-        self._folder = tempfile.TemporaryDirectory(prefix="unweave-")  # mode 0700
+        _remove_left_behind()
+        self._folder = tempfile.TemporaryDirectory(prefix=_PREFIX)  # mode 0700
         self._numbers = itertools.count(1)
         self._open: dict[str, _Outer] = {}  # by number, the oldest first
         self._servers: list[asyncio.Server] = []
 
     @property
     def inner(self) -> str:
-        return str(Path(self._folder.name) / "grpc")
+        return str(Path(self._folder.name) / _SOCKET)
 
     async def start(self, sockets: list[socket.socket]) -> None:
         loop = asyncio.get_running_loop()
@@ -90,6 +95,20 @@ class Gate:
 
     def closed(self, name: Path) -> None:
         self._open.pop(name.name, None)
+
+
+def _remove_left_behind() -> None:
+    """Remove the folders of processes that were killed: their sockets refuse connections."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as trial:
+            found = folder.lstat()
+            if found.st_uid != os.getuid() or time.time() - found.st_mtime < _YOUNG:
+                continue
+            try:
+                trial.setblocking(False)
+                trial.connect(str(folder / _SOCKET))
+            except ConnectionRefusedError:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Side(asyncio.Protocol):
@@ -175,7 +194,7 @@ class _Outer(_Side):
 
 
 def _number(peer: str) -> str:
-    """The number in gRPC's name of a peer: unix:/tmp/unweave-x/17"""
+    """The number in gRPC's name of a peer: unix:/tmp/unweave-gate-x/17"""
     return peer.rpartition("/")[2]
 
 
