@@ -18,7 +18,7 @@ import typer
 from unweave.cli import app
 from unweave.json_form import SAFE
 from unweave.models import ConjugateModel, Model, by_name, names
-from unweave.models.describe import predictive_words, resolution_words
+from unweave.models.registry import predictive_words, resolution_words
 from unweave.models.scaling import Scaled
 from unweave.node.api.routes import openapi
 from unweave.protocol.certificate.format import json_schema

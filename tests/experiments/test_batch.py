@@ -148,7 +148,7 @@ def test_general_code_makes_the_same_draws() -> None:
 
 
 @pytest.mark.parametrize("kernels", [True, False])
-def test_divergence_is_an_error_that_says_so(kernels: bool) -> None:
+def test_divergence_is_an_error(kernels: bool) -> None:
     settings = {"iterations": 200, "replicas": 3, "estimator": "reinforce", "rho": 1.0}
     settings |= {"schedule": "metropolis", "solve": "visit"}
     with pytest.raises(SolverError, match=r"diverged and left the grid. Fix: a smaller rho"):

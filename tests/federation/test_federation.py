@@ -109,7 +109,7 @@ def test_forgetting_a_record_twice_is_forgetting_it_once():
     assert federation.forget(records={"a3": [1, 2]}).posterior != once
 
 
-def test_learning_stops_where_it_is_told_to():
+def test_learning_stops_at_the_given_limit():
     federation = coins().learn(iterations=0)
     assert len(federation.history) == 0
     assert len(federation.learn(iterations=7).history) == 7
@@ -119,7 +119,7 @@ def test_learning_stops_where_it_is_told_to():
         coins(graphs.path(4)).learn(max_iterations=2)
 
 
-def test_noise_that_never_settles_is_said():
+def test_noise_that_never_settles_is_reported():
     solver = NaturalGradient("reinforce", rho=0.05)
     shards = [np.random.default_rng(k).exponential(0.4, 20) for k in range(3)]
     federation = Federation(BetaExponential(a=6, b=4), shards, "ring", solver=solver)
@@ -343,7 +343,7 @@ def test_records_are_refined_too():
     assert float(federation.model.family.kl(federation.posterior.eta, target)) < 1e-7
 
 
-def test_an_agent_without_any_record_left_is_not_waited_for():
+def test_an_agent_without_remaining_records_is_not_waited_for():
     for model, rows in ((MODEL, [[1, 0], [1]]), (BetaExponential(), [[0.3, 0.2], [0.4]])):
         federation = Federation(model, rows, "ring").learn().forget(records={"a2": [0]})
         federation.learn().refine(tol=1e-12)

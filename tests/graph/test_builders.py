@@ -106,7 +106,7 @@ def test_watts_strogatz():
             graphs.watts_strogatz(10, k, 0.1)
 
 
-def test_watts_strogatz_says_what_helps_when_it_falls_apart(monkeypatch):
+def test_a_disconnected_watts_strogatz_is_an_error_with_a_fix(monkeypatch):
     monkeypatch.setattr("unweave.graph.random_graphs._ATTEMPTS", 1)
     with pytest.raises(GraphError, match="choose k ≥ 4"):
         for seed in range(20):  # about one in four comes out connected
@@ -135,7 +135,7 @@ def test_every_name_works_for_every_small_number(name, count):
     assert len(graphs.by_name(name, count)) == count
 
 
-def test_by_name_is_lenient_and_says_what_it_knows():
+def test_by_name_accepts_spellings_and_names_the_graphs():
     assert graphs.by_name("Erdős–Rényi", 9, p=0.8) == graphs.erdos_renyi(9, 0.8)
     assert graphs.by_name("cycle", 5) == graphs.ring(5)
     assert graphs.by_name("barabasi_albert", 9, m=3) == graphs.barabasi_albert(9, 3)

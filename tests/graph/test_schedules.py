@@ -93,7 +93,7 @@ def test_metropolis_uses_the_agreed_draws():
     assert stayed > 20
 
 
-def test_metropolis_stays_when_nobody_is_left():
+def test_metropolis_stays_without_remaining_neighbours():
     assert metropolis_next(graphs.star(1), 0, 5) == 0
     assert metropolis_next(graphs.star(4), 1, 5, frozenset({0})) == 1
     assert metropolis_next(graphs.star(4), 0, 5, frozenset({1, 2})) == 3
@@ -150,7 +150,7 @@ def step(t, k, stack, visited, order, skip=frozenset()):
     return found.next, list(found.stack), set(found.visited), found.done
 
 
-def test_nobody_takes_the_direct_way_while_somebody_is_missing():
+def test_a_sweep_returns_directly_only_after_all_agents_were_visited():
     """Agent 2 suspects agent 3. Others may reach it, so the pass goes back depth first; once 3 was
     visited, or is gone for good, agent 2 goes straight to the root."""
     t, order, skip = graphs.complete(4), (3, 0, 1), frozenset({3})

@@ -227,7 +227,7 @@ def test_monte_carlo_does_not_depend_on_batches(monkeypatch):
     assert cover_monte_carlo(t, replicas=3000, seed=5) == parts
 
 
-def test_simulation_limits_are_said():
+def test_limits_of_the_simulation_are_errors_with_a_fix():
     with pytest.raises(GraphError, match="at least 2"):
         cover_monte_carlo(graphs.grid(6), replicas=1)
     with pytest.raises(GraphError, match="simulate beyond 20"):
@@ -328,7 +328,7 @@ def test_retraining_is_learning_on_the_graph_without_the_agent(t):
     assert not found["metropolis"].note
 
 
-def test_without_an_agent_that_holds_the_graph_together_nobody_retrains():
+def test_a_graph_that_is_disconnected_without_the_agent_has_no_retraining_time():
     for t, why in (
         (graphs.star(5), "the others are not connected"),
         (graphs.path(1), "no agent remains"),

@@ -51,7 +51,7 @@ def test_parts_and_whole(case: Case, n: int, seed: int, data: st.DataObject) -> 
 def test_dropping_records(case: Case, n: int, seed: int, data: st.DataObject) -> None:
     dropped = data.draw(st.lists(st.integers(0, n - 1), max_size=n), label="dropped")
     for model in (case.model, replace(case.model, reduction="mean", alpha=0.7)):
-        laws.dropping_is_never_having_had(model, case.rows(n, seed), dropped)
+        laws.dropped_records_leave_no_trace(model, case.rows(n, seed), dropped)
 
 
 @all_cases
@@ -86,7 +86,7 @@ def test_a_sum_that_does_not_fit_names_its_component_and_the_remedy(case: Case) 
 
 
 @all_cases
-def test_an_empty_shard_after_dropping_says_nothing(case: Case) -> None:
+def test_a_shard_without_records_has_a_zero_factor(case: Case) -> None:
     for reduction in ("sum", "mean"):
         model = replace(case.model, reduction=reduction)
         shard = model.shard(case.rows(3, 1)).drop([0, 1, 2])

@@ -86,7 +86,7 @@ def test_kl_to_a_plain_distribution() -> None:
     assert {k: float(v) for k, v in model.posterior(model.eta0).params.items()} == {"a": 2, "b": 2}
 
 
-def test_a_model_without_a_predictive_says_what_to_do() -> None:
+def test_a_missing_predictive_is_an_error_with_a_fix() -> None:
     @dataclass(frozen=True)
     class Silent(BetaExponential):
         def predictive(self, eta, *args, **kwargs):
@@ -141,7 +141,7 @@ def test_arviz_names_coefficients() -> None:
     assert set(data.posterior.data_vars) == {"intercept", "age", "sigma2"}
 
 
-def test_without_arviz_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_arviz_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "arviz", None)
     with pytest.raises(MissingExtra, match=r"pip install 'unweave\[arviz\]'"):
         BetaBernoulli().posterior(BetaBernoulli().eta0).to_arviz()
@@ -211,7 +211,7 @@ def test_a_plot_of_many_quantities_or_without_moments() -> None:
         prior.posterior(prior.eta0).plot(2)
 
 
-def test_without_matplotlib_the_error_says_what_to_install(monkeypatch) -> None:
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtra, match=r"pip install 'unweave\[plot\]'"):
         BetaBernoulli().posterior(BetaBernoulli().eta0).plot()

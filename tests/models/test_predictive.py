@@ -343,7 +343,7 @@ def test_beta_exponential_at_the_ends() -> None:
     assert never == -np.inf
 
 
-def test_a_learned_beta_exponential_predicts_and_says_when_it_cannot() -> None:
+def test_a_beta_exponential_predicts_inside_the_domain_only() -> None:
     model = BetaExponential()
     predicted = Federation(model, [[0.2, 0.4], [0.3]], "path").learn().posterior.predict()
     assert predicted.interval(0.5)[0] < predicted.mean()

@@ -93,7 +93,7 @@ def test_constants_are_settings_and_the_laws_of_models_hold(model, rows, center,
     assert scaled != model
     assert hash(scaled) == hash(replace(scaled))
     laws.parts_sum_to_the_whole(scaled, rows, 70)
-    laws.dropping_is_never_having_had(scaled, rows, [0, 3, 199])
+    laws.dropped_records_leave_no_trace(scaled, rows, [0, 3, 199])
     laws.order_and_chunks_do_not_matter(scaled, rows, np.random.default_rng(1).permutation(200), 7)
     network = Federation(scaled, partition(rows, 3, seed=1), "ring").learn()
     network.forget("a2").forget(records={"a1": [0, 4]})

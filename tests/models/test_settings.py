@@ -94,7 +94,7 @@ def test_settings_of_the_wrong_kind_are_named(build, message):
         (lambda: MultivariateNormalModel(2, df=0), "df = 0 must be above 1"),
     ],
 )
-def test_an_impossible_prior_speaks_of_the_prior(build, message):
+def test_the_error_of_an_impossible_prior_names_the_prior(build, message):
     with pytest.raises(DomainError, match=message) as caught:
         build()
     for advice in ("data", "factor", "step", "stronger"):

@@ -44,7 +44,7 @@ def test_forget_formulas_for_any_size(name, K):
     assert forget_formula(name, K) == pytest.approx(first_visit(graphs.by_name(name, K), K - 1))
 
 
-def test_retraining_happens_on_the_graph_that_is_left():
+def test_retraining_uses_the_graph_of_the_remaining_agents():
     for name in ("star", "ring", "complete"):
         whole, left = graphs.by_name(name, 6), without_last(name, 6)
         kept = {edge for edge in whole.edges if "a6" not in edge}

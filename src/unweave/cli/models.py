@@ -88,7 +88,7 @@ def _entry(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """A model's JSON description; columns and prior depend on the given settings."""
     import inspect
 
-    from unweave.models.describe import example, predictive_words, resolution_words, settings_of
+    from unweave.models.registry import example, predictive_words, resolution_words, settings_of
 
     model = example(name, **given)
     cls = type(model)

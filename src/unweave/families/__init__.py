@@ -19,14 +19,13 @@ from unweave.families.constructors import (
     NormalInverseGamma,
     NormalInverseWishart,
 )
-from unweave.families.diagonal_normal import DiagonalNormalFamily
+from unweave.families.diagonal_normal import DiagonalNormalFamily, NormalFamily
 from unweave.families.dirichlet import DirichletFamily
 from unweave.families.distribution import Distribution
 from unweave.families.gamma import GammaFamily
 from unweave.families.inverse_gamma import InverseGammaFamily
 from unweave.families.marginals import Marginal
 from unweave.families.multivariate_normal import MultivariateNormalFamily
-from unweave.families.normal import NormalFamily
 from unweave.families.normal_inverse_gamma import NormalInverseGammaFamily
 from unweave.families.normal_inverse_wishart import NormalInverseWishartFamily
 

@@ -25,7 +25,7 @@ from unweave.errors import ConfigError, DomainError
 from unweave.families.marginals import Marginal
 from unweave.rng import Rng
 
-__all__ = ["Family", "Floats", "Params"]
+__all__ = ["Family", "Floats", "Params", "Positive"]
 
 
 Floats = NDArray[np.float64]
@@ -247,6 +247,20 @@ class Family(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
+
+
+class Positive:
+    """The domain is eta > 0 in each component. List this class before `Family` among the bases."""
+
+    component_names: tuple[str, ...]
+
+    def margin(self, eta: Floats) -> Floats:
+        result: Floats = eta.min(-1)
+        return result
+
+    def violation(self, eta: Floats) -> str:
+        j = int(np.argmin(eta))
+        return f"{self.component_names[j]} = {eta[j]:.6g} must be above 0"
 
 
 def _at(index: tuple[int, ...]) -> str:

@@ -12,7 +12,7 @@ from unweave.families.marginals import Marginal, NormalMarginal
 from unweave.families.special import HALF_LOG_2PI, log_excess
 from unweave.rng import Rng
 
-__all__ = ["DiagonalNormalFamily"]
+__all__ = ["DiagonalNormalFamily", "NormalFamily"]
 
 
 class DiagonalNormalFamily(Family):
@@ -137,3 +137,19 @@ class DiagonalNormalFamily(Family):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(dim={self.d})"
+
+
+class NormalFamily(DiagonalNormalFamily):
+    """A location; a record x with noise variance v adds (x/v, 1/v)."""
+
+    name = "Normal"
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self._set(("h", "P"), ("theta",), (), self.base_constant, self.base_weights)
+
+    def _columns(self, theta: Floats) -> Floats:
+        return theta[..., None]
+
+    def __repr__(self) -> str:
+        return "NormalFamily()"

@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import DomainError
-from unweave.families.base import Family, Floats, Params
+from unweave.families.base import Family, Floats, Params, Positive
 from unweave.families.marginals import BetaMarginal, Marginal
-from unweave.families.positive import Positive
 from unweave.families.special import (
     binet_bregman,
     gamma_entropy_part,

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unweave.arguments import floats, share, whole_number
+from unweave.arguments import floats, whole_number
 from unweave.errors import ConfigError
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import Marginal
@@ -58,7 +58,6 @@ class Distribution:
 
     def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
         """Central interval of probability p of each quantity: (lower, upper)."""
-        p = share(p, "interval: p")
         ends = [m.interval(p) for m in self.marginals]
         return self._stack([low for low, _ in ends]), self._stack([high for _, high in ends])
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unweave.families.base import Family, Floats, Params
+from unweave.families.base import Family, Floats, Params, Positive
 from unweave.families.marginals import GammaMarginal, Marginal
-from unweave.families.positive import Positive
 from unweave.families.special import (
     binet2,
     gamma_entropy_part,

@@ -14,8 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unweave.arguments import shown
-from unweave.errors import ConfigError
+from unweave.arguments import floats, levels, share
 from unweave.lazy import special
 
 __all__ = [
@@ -66,15 +65,12 @@ class Marginal(ABC):
 
     def quantile(self, p: ArrayLike) -> Floats:
         """The x with P(X ≤ x) = p, shape p.shape + batch."""
-        level = np.asarray(p, dtype=np.float64)
-        if not ((level >= 0.0) & (level <= 1.0)).all():
-            raise ConfigError(
-                f"quantile of {self.name}: p = {shown(p)}. Fix: levels between 0 and 1"
-            )
+        level = levels(p)
         return self._quantile(level.reshape(level.shape + (1,) * len(self.batch_shape)))
 
     def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
         """The central interval that holds probability p."""
+        p = share(p, "interval: p")
         low, high = self.quantile([0.5 * (1.0 - p), 0.5 * (1.0 + p)])
         return low, high
 
@@ -97,7 +93,7 @@ class _Supported(Marginal):
         """At x inside the support."""
 
     def log_pdf(self, x: ArrayLike) -> Floats:
-        y = np.asarray(x, dtype=np.float64)
+        y = floats(x, "x")
         inside = self._inside(y)
         # ½ lies in every support here; its value is not used.
         return np.where(inside, self._log_pdf(np.where(inside, y, 0.5)), -np.inf)
@@ -180,7 +176,7 @@ class InverseGammaMarginal(_Supported):
         return np.where(self.a > 1.0, value, np.nan)[()]
 
     def cdf(self, x: ArrayLike) -> Floats:
-        y = np.asarray(x, dtype=np.float64)
+        y = floats(x, "x")
         inside = y > 0.0
         value = special.gammaincc(self.a, self.b / np.where(inside, y, 1.0))
         return np.where(inside, value, 0.0)
@@ -212,11 +208,11 @@ class NormalMarginal(Marginal):
         return self.scale
 
     def cdf(self, x: ArrayLike) -> Floats:
-        result: Floats = special.ndtr((np.asarray(x) - self.loc) / self.scale)
+        result: Floats = special.ndtr((floats(x, "x") - self.loc) / self.scale)
         return result
 
     def log_pdf(self, x: ArrayLike) -> Floats:
-        z = (np.asarray(x) - self.loc) / self.scale
+        z = (floats(x, "x") - self.loc) / self.scale
         result: Floats = -0.5 * z * z - np.log(self.scale) - _HALF_LOG_2PI
         return result
 
@@ -243,11 +239,11 @@ class StudentTMarginal(Marginal):
         return np.where(self.df > 1.0, value, np.nan)[()]
 
     def cdf(self, x: ArrayLike) -> Floats:
-        result: Floats = special.stdtr(self.df, (np.asarray(x) - self.loc) / self.scale)
+        result: Floats = special.stdtr(self.df, (floats(x, "x") - self.loc) / self.scale)
         return result
 
     def log_pdf(self, x: ArrayLike) -> Floats:
-        z = (np.asarray(x) - self.loc) / self.scale
+        z = (floats(x, "x") - self.loc) / self.scale
         half = 0.5 * self.df
         # log Γ(h+½) − log Γ(h) as the log of Pochhammer's symbol: no cancellation for large df.
         norm = np.log(special.poch(half, 0.5)) - 0.5 * np.log(np.pi * self.df) - np.log(self.scale)

@@ -13,8 +13,7 @@ import numpy as np
 
 from unweave.arguments import shown, whole_number
 from unweave.errors import GraphError
-from unweave.graph.edges import from_edges
-from unweave.graph.interop import from_networkx, to_networkx
+from unweave.graph.edges import from_edges, from_networkx, to_networkx
 from unweave.graph.random_graphs import barabasi_albert, connecting_p, erdos_renyi, watts_strogatz
 from unweave.graph.topology import Topology, agent_names
 

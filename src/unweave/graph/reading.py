@@ -11,8 +11,7 @@ import numpy as np
 from unweave.arguments import is_whole, shown
 from unweave.errors import ConfigError, DataError, GraphError
 from unweave.graph.builders import by_name
-from unweave.graph.edges import from_edges
-from unweave.graph.interop import from_networkx
+from unweave.graph.edges import from_edges, from_networkx
 from unweave.graph.topology import Topology, agent_names
 from unweave.text import listed
 

@@ -252,13 +252,13 @@ class Topology:
     @classmethod
     def from_networkx(cls, graph: Any) -> Topology:
         """A networkx graph whose nodes become the agents, named by `str(node)`."""
-        from unweave.graph.interop import from_networkx
+        from unweave.graph.edges import from_networkx
 
         return from_networkx(graph)
 
     def to_networkx(self) -> Any:
         """The same graph as a `networkx.Graph` of names."""
-        from unweave.graph.interop import to_networkx
+        from unweave.graph.edges import to_networkx
 
         return to_networkx(self)
 

@@ -7,8 +7,7 @@ from unweave.models.beta import BetaBernoulli, BetaBinomial, BetaGeometric, Beta
 from unweave.models.beta_exponential import BetaExponential
 from unweave.models.dirichlet import DirichletCategorical, DirichletMultinomial
 from unweave.models.gamma import GammaExponential, GammaPoisson
-from unweave.models.multivariate import MultivariateNormalModel
-from unweave.models.normal import NormalKnownVariance, NormalUnknown
+from unweave.models.normal import MultivariateNormalModel, NormalKnownVariance, NormalUnknown
 from unweave.models.posterior import Posterior
 from unweave.models.registry import as_model, by_name, names
 from unweave.models.regression import LinearRegression, LinearRegressionUnknownNoise

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.arguments import floats, share, shown, whole_number
+from unweave.arguments import floats, shown, whole_number
 from unweave.errors import ConfigError, MissingExtra
 from unweave.families import Distribution
 from unweave.families.marginals import Marginal
@@ -122,7 +122,7 @@ class Posterior:
 
     def interval(self, p: float = 0.95) -> Any:
         """The central credible interval that holds probability `p`, per marginal."""
-        ends = [law.interval(share(p, "interval: p")) for law in self.marginals]
+        ends = [law.interval(p) for law in self.marginals]
         return self._stacked([low for low, _ in ends]), self._stacked([high for _, high in ends])
 
     def _stacked(self, values: list[Floats]) -> Floats:

@@ -1,24 +1,19 @@
-"""Posterior predictives of real numbers: the distribution of a new record, without theta.
-
-Theta is integrated out in closed form, or by quadrature for `BetaExponentialPredictive`.
-"""
+"""Posterior predictives of real numbers: the distribution of a new record, with theta integrated
+out in closed form."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unweave.arguments import floats, generator, levels, share
-from unweave.families import BetaFamily
+from unweave.families.marginals import NormalMarginal, StudentTMarginal
 from unweave.lazy import special
-from unweave.models.beta_integrals import tilted_beta
 
 __all__ = [
-    "BetaExponentialPredictive",
     "LomaxPredictive",
     "MultivariateTPredictive",
     "NormalPredictive",
@@ -27,22 +22,20 @@ __all__ = [
 ]
 
 
+Floats = NDArray[np.float64]
+
+
 class ScalarPredictive(ABC):
     """The law of one new number."""
 
     @abstractmethod
-    def quantile(self, p: ArrayLike) -> NDArray[np.float64]: ...
+    def quantile(self, p: ArrayLike) -> Floats: ...
 
     def interval(self, p: float = 0.95) -> tuple[float, float]:
         """The central interval that holds probability p."""
         p = share(p, "interval: p")
         low, high = self.quantile([(1 - p) / 2, (1 + p) / 2])
         return float(low), float(high)
-
-
-Floats = NDArray[np.float64]
-
-_LOG_2PI = float(np.log(2 * np.pi))
 
 
 @dataclass(frozen=True)
@@ -82,82 +75,26 @@ class LomaxPredictive(ScalarPredictive):
 
 
 @dataclass(frozen=True, eq=False)
-class NormalPredictive:
+class NormalPredictive(NormalMarginal):
     """Normal(loc, scale²), for one record or for each row of a design."""
 
-    loc: Floats
-    scale: Floats
-
-    def mean(self) -> Floats:
-        return self.loc
-
-    def sd(self) -> Floats:
-        return self.scale
-
-    def log_prob(self, x: ArrayLike) -> Floats:
-        z = (floats(x, "x") - self.loc) / self.scale
-        value: Floats = -0.5 * (z * z + _LOG_2PI) - np.log(self.scale)
-        return value
-
-    def cdf(self, x: ArrayLike) -> Floats:
-        value: Floats = special.ndtr((floats(x, "x") - self.loc) / self.scale)
-        return value
-
-    def quantile(self, p: float) -> Floats:
-        value: Floats = self.loc + self.scale * special.ndtri(levels(p))
-        return value
-
-    def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
-        p = share(p, "interval: p")
-        return self.quantile((1 - p) / 2), self.quantile((1 + p) / 2)
+    log_prob = NormalMarginal.log_pdf
 
     def sample(self, n: int, seed: int = 0) -> Floats:
         """[n, ...]; the rows of a design are drawn independently, each from its marginal."""
-        z = generator(n, seed).standard_normal((n, *np.shape(self.loc)))
-        return self.loc + self.scale * z
+        return self.loc + self.scale * generator(n, seed).standard_normal((n, *self.batch_shape))
 
 
 @dataclass(frozen=True, eq=False)
-class StudentTPredictive:
+class StudentTPredictive(StudentTMarginal):
     """Student's t with `df` degrees of freedom, for one record or for each row of a design."""
 
-    df: float
-    loc: Floats
-    scale: Floats
-
-    def mean(self) -> Floats:
-        """Undefined (NaN) for df ≤ 1."""
-        return self.loc if self.df > 1 else np.full_like(self.loc, np.nan)
-
-    def sd(self) -> Floats:
-        """Infinite for df ≤ 2."""
-        if self.df <= 2:
-            return np.full_like(self.scale, np.inf)
-        return self.scale * float(np.sqrt(self.df / (self.df - 2)))
-
-    def log_prob(self, x: ArrayLike) -> Floats:
-        v = self.df
-        z = (floats(x, "x") - self.loc) / self.scale
-        norm = special.gammaln((v + 1) / 2) - special.gammaln(v / 2) - 0.5 * np.log(v * np.pi)
-        value: Floats = norm - np.log(self.scale) - 0.5 * (v + 1) * np.log1p(z * z / v)
-        return value
-
-    def cdf(self, x: ArrayLike) -> Floats:
-        value: Floats = special.stdtr(self.df, (floats(x, "x") - self.loc) / self.scale)
-        return value
-
-    def quantile(self, p: float) -> Floats:
-        value: Floats = self.loc + self.scale * special.stdtrit(self.df, levels(p))
-        return value
-
-    def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
-        p = share(p, "interval: p")
-        return self.quantile((1 - p) / 2), self.quantile((1 + p) / 2)
+    log_prob = StudentTMarginal.log_pdf
 
     def sample(self, n: int, seed: int = 0) -> Floats:
         """[n, ...]; the rows of a design are drawn independently, each from its marginal."""
-        z = generator(n, seed).standard_t(self.df, (n, *np.shape(self.loc)))
-        return self.loc + self.scale * z
+        draws = generator(n, seed).standard_t(self.df, (n, *self.batch_shape))
+        return self.loc + self.scale * draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +120,9 @@ class MultivariateTPredictive:
 
     def interval(self, p: float = 0.95) -> tuple[Floats, Floats]:
         """The central interval of each column, whose marginal is a Student t."""
-        return StudentTPredictive(self.df, self.loc, np.sqrt(np.diag(self.shape))).interval(p)
+        return StudentTMarginal(
+            "x", np.asarray(self.df), self.loc, np.sqrt(np.diag(self.shape))
+        ).interval(p)
 
     def log_prob(self, x: ArrayLike) -> Floats:
         d, v = len(self.loc), self.df
@@ -200,61 +139,3 @@ class MultivariateTPredictive:
         z = rng.standard_normal((n, len(self.loc))) @ np.linalg.cholesky(self.shape).T
         draws: Floats = self.loc + z * np.sqrt(self.df / rng.chisquare(self.df, size=(n, 1)))
         return draws
-
-
-_HALVINGS = 80  # of the bracket of a quantile: more than float64 can resolve
-
-
-@dataclass(frozen=True, eq=False)
-class BetaExponentialPredictive(ScalarPredictive):
-    """An exponential time when its mean θ ~ Beta(a, b): p(z) = E[exp(−z/θ)/θ].
-
-    Densities come from a quadrature of their own at every z, so their relative accuracy is
-    1e-9 also in the tail. Probabilities are a sum over the nodes of q. Samples are exact.
-    """
-
-    how: ClassVar[str] = "by quadrature over theta, to a relative 1e-9"
-
-    a: float
-    b: float
-    theta: Floats = field(repr=False)  # nodes [n]
-    weights: Floats = field(repr=False)  # their probabilities [n]
-
-    def mean(self) -> float:
-        """E[z] = E[θ]."""
-        return self.a / (self.a + self.b)
-
-    def sd(self) -> float:
-        """E[z²] = 2 E[θ²]."""
-        mean, total = self.mean(), self.a + self.b
-        return float(np.sqrt(2.0 * mean * (self.a + 1.0) / (total + 1.0) - mean * mean))
-
-    def log_prob(self, x: ArrayLike) -> Floats:
-        x = floats(x, "x")
-        inside = (x > 0) & np.isfinite(x)
-        a, b = np.asarray(self.a - 1.0), np.asarray(self.b)
-        log_z, _, _ = tilted_beta(a, b, np.where(inside, x, 1.0))
-        value = log_z - BetaFamily().log_partition(np.array([self.a, self.b]))
-        at_zero = np.log((self.a + self.b - 1.0) / (self.a - 1.0))  # E[1/θ]
-        return np.where(inside, value, np.where(x == 0, at_zero, -np.inf))
-
-    def cdf(self, x: ArrayLike) -> Floats:
-        x = np.maximum(floats(x, "x"), 0.0)
-        value: Floats = -(self.weights * np.expm1(-x[..., None] / self.theta)).sum(axis=-1)
-        return value
-
-    def quantile(self, p: ArrayLike) -> Floats:
-        p = levels(p)
-        low = np.zeros(p.shape)
-        # θ < 1, so the quantile of an exponential with mean 1 bounds this one.
-        with np.errstate(divide="ignore"):  # p = 1 is infinitely far out
-            high: Floats = -np.log1p(-p)
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (low + high)
-            below = self.cdf(middle) < p
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        return high
-
-    def sample(self, n: int, seed: int = 0) -> Floats:
-        rng = generator(n, seed)
-        return rng.beta(self.a, self.b, n) * rng.standard_exponential(n)

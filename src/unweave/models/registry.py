@@ -1,17 +1,30 @@
-"""Models by the names that files and command lines use."""
+"""Models by the names that files and command lines use, and their descriptions."""
 
 from __future__ import annotations
 
 import inspect
+import math
+import re
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_type_hints
 
 from unweave.arguments import shown
 from unweave.errors import ConfigError
 from unweave.models.base import REGISTRY, Model
+from unweave.models.settings import expected_words
 from unweave.text import clip
 
-__all__ = ["as_model", "by_name", "names"]
+__all__ = [
+    "ModelSetting",
+    "as_model",
+    "by_name",
+    "example",
+    "names",
+    "predictive_words",
+    "resolution_words",
+    "settings_of",
+]
 
 
 def by_name(name: str, **settings: Any) -> Model:
@@ -62,3 +75,60 @@ def as_model(model: Any) -> Model:
 def names() -> tuple[str, ...]:
     """The names of all models."""
     return tuple(sorted(REGISTRY))
+
+
+@dataclass(frozen=True)
+class ModelSetting:
+    """One setting: its expected value and its default."""
+
+    name: str
+    expects: str
+    default: Any
+    required: bool
+
+
+def settings_of(name: str) -> tuple[ModelSetting, ...]:
+    """The settings of a model, in the order of its class."""
+    cls = REGISTRY[name]
+    words = expected_words(cls)
+    return tuple(
+        ModelSetting(p.name, words[p.name], None if empty else p.default, empty)
+        for p in inspect.signature(cls).parameters.values()
+        for empty in (p.default is inspect.Parameter.empty,)
+    )
+
+
+def example(name: str, **given: Any) -> Model:
+    """A model to describe; required settings (classes, features, …) not in `given` are 2."""
+    known = settings_of(name) if name in REGISTRY else ()
+    return by_name(name, **{**{s.name: 2 for s in known if s.required}, **given})
+
+
+def resolution_words(model: Model) -> str:
+    """The columns that are rounded before the sum, and their steps, in words."""
+    steps: dict[float, list[str]] = {}
+    for column, step in zip(model.columns, model.resolution, strict=True):
+        steps.setdefault(step, []).append(f"`{column}`")
+    if set(steps) == {0.0}:
+        if all(column.whole for column in model.schema):
+            return "records are whole numbers: nothing is rounded"
+        return f"records are used as they are; the factor is rounded to 2^-{min(model.grid.bits)}"
+    return "; ".join(
+        f"{', '.join(names)} rounded to {step:.3g} ({_power(step)})"
+        for step, names in steps.items()
+    )
+
+
+def _power(step: float) -> str:
+    exponent = math.log2(step)
+    return f"2^{exponent:.0f}" if exponent.is_integer() else f"about 2^{exponent:.1f}"
+
+
+def predictive_words(cls: type[Model]) -> str:
+    """The predictive distribution of a new record, and how it is computed."""
+    answer = get_type_hints(cls.predictive).get("return", Any)
+    name = getattr(answer, "__name__", "")
+    if not name.endswith("Predictive"):
+        return "none: draw theta, then records"
+    words = " ".join(re.findall(r"[A-Z][a-z]*", name.removesuffix("Predictive")))
+    return f"{words}, {getattr(answer, 'how', 'in closed form')}"

@@ -238,7 +238,7 @@ class LinearRegression(_Regression):
         spread = ((rows @ params["cov"]) * rows).sum(axis=1)
         y, zero = self.scale_of(self.target), self.center_of(self.target)
         scale = np.sqrt(self.used_noise**2 + spread)
-        return NormalPredictive(zero + y * (rows @ params["mean"]), y * scale)
+        return NormalPredictive(self.target, zero + y * (rows @ params["mean"]), y * scale)
 
 
 @dataclass(frozen=True)
@@ -288,9 +288,8 @@ class LinearRegressionUnknownNoise(_Regression):
         spread = (rows * np.linalg.solve(q["precision"], rows.T).T).sum(axis=1)
         a, b = float(q["a"]), float(q["b"])
         y, zero = self.scale_of(self.target), self.center_of(self.target)
-        return StudentTPredictive(
-            2 * a, zero + y * (rows @ q["m"]), y * np.sqrt(b / a * (1 + spread))
-        )
+        where, scale = zero + y * (rows @ q["m"]), y * np.sqrt(b / a * (1 + spread))
+        return StudentTPredictive(self.target, np.asarray(2 * a), where, scale)
 
 
 def _names(prior: Prior) -> bool:

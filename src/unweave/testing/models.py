@@ -36,7 +36,7 @@ from unweave.models import (
 __all__ = [
     "CASES",
     "Case",
-    "dropping_is_never_having_had",
+    "dropped_records_leave_no_trace",
     "order_and_chunks_do_not_matter",
     "parts_sum_to_the_whole",
     "settings_round_trip",
@@ -140,7 +140,7 @@ def parts_sum_to_the_whole(model: ConjugateModel, rows: Floats, cut: int) -> Non
     assert np.array_equal(back, prior)
 
 
-def dropping_is_never_having_had(
+def dropped_records_leave_no_trace(
     model: ConjugateModel, rows: Floats, dropped: Sequence[int]
 ) -> None:
     """Dropping records gives the bits of a shard that never held them."""

@@ -143,7 +143,7 @@ async def a_refused_message_fails_and_the_next_one_arrives(make: Make) -> None:
         assert await sender.send(1, b"good") == [b"good"]
 
 
-async def a_receiver_that_breaks_tells_no_details(make: Make) -> None:
+async def an_error_of_the_receiver_reaches_the_sender_without_details(make: Make) -> None:
     async def broken(sender: int, data: bytes) -> list[bytes]:
         if data == b"bad":
             raise RuntimeError("secret")
@@ -154,7 +154,7 @@ async def a_receiver_that_breaks_tells_no_details(make: Make) -> None:
         assert await sender.send(1, b"good") == [b"good"]
 
 
-async def nobody_sends_beyond_its_neighbours(make: Make) -> None:
+async def an_agent_sends_to_its_neighbours_only(make: Make) -> None:
     async with running(make(0)) as sender, running(make(1)), running(make(2)):
         await _fails(sender.send(2, b"hello"))
 
@@ -168,7 +168,7 @@ async def a_neighbour_may_go_and_come_back(make: Make) -> None:
             await _fails(sender.send(1, b"gone"))
 
 
-async def whoever_calls_is_reached_at_once(make: Make) -> None:
+async def a_neighbour_that_calls_is_reached_at_once(make: Make) -> None:
     """A neighbour that was out of reach for long gets its answer at once when it connects."""
     async with running(make(0)) as sender:
         for _ in range(20):
@@ -197,7 +197,7 @@ async def a_slow_receiver_is_given_up_but_not_interrupted(make: Make) -> None:
         assert await eventually(lambda: sender.send(1, b"fast")) == [b"fast"]
 
 
-async def hanging_up_does_not_interrupt_the_receiver(make: Make) -> None:
+async def a_cancelled_call_does_not_interrupt_the_receiver(make: Make) -> None:
     begun, go, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def slow(sender: int, data: bytes) -> list[bytes]:
@@ -220,7 +220,7 @@ async def hanging_up_does_not_interrupt_the_receiver(make: Make) -> None:
         assert await eventually(lambda: sender.send(1, b"next")) == [b"next"]
 
 
-async def stopping_ends_what_is_under_way(make: Make) -> None:
+async def stopping_ends_pending_calls(make: Make) -> None:
     begun = asyncio.Event()
 
     async def never(sender: int, data: bytes) -> list[bytes]:
@@ -250,11 +250,11 @@ LAWS: tuple[Law, ...] = (
     messages_of_any_size_arrive_unchanged,
     many_at_once_do_not_mix,
     a_refused_message_fails_and_the_next_one_arrives,
-    a_receiver_that_breaks_tells_no_details,
-    nobody_sends_beyond_its_neighbours,
+    an_error_of_the_receiver_reaches_the_sender_without_details,
+    an_agent_sends_to_its_neighbours_only,
     a_neighbour_may_go_and_come_back,
-    whoever_calls_is_reached_at_once,
+    a_neighbour_that_calls_is_reached_at_once,
     a_slow_receiver_is_given_up_but_not_interrupted,
-    hanging_up_does_not_interrupt_the_receiver,
-    stopping_ends_what_is_under_way,
+    a_cancelled_call_does_not_interrupt_the_receiver,
+    stopping_ends_pending_calls,
 )

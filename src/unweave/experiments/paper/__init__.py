@@ -20,8 +20,7 @@ from unweave.experiments.paper import overview, style
 from unweave.experiments.paper.fig3 import FIG3
 from unweave.experiments.paper.fig4 import FIG4
 from unweave.experiments.paper.fig5 import FIG5
-from unweave.experiments.paper.report import Figure, Report, Tick
-from unweave.experiments.paper.summary import as_json, as_markdown
+from unweave.experiments.paper.report import Figure, Report, Tick, as_json, as_markdown
 from unweave.experiments.paper.theory import THEORY
 
 __all__ = ["FIGURES", "choose", "run"]

@@ -1,22 +1,31 @@
 """The parts of a figure: a tidy table, settings with their reasons, and the results to quote.
 
 A figure is drawn from its `Report`, and the report's `ResultTable` is also written as CSV. So the
-figure and the CSV file show the same data.
-"""
+figure and the CSV file show the same data. A run is summed up as JSON and as Markdown."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Figure", "Report", "ResultTable", "Setting", "Tick", "ours", "paper"]
-
+__all__ = [
+    "Figure",
+    "Report",
+    "ResultTable",
+    "Setting",
+    "Tick",
+    "as_json",
+    "as_markdown",
+    "ours",
+    "paper",
+]
 
 Tick = Callable[[str], None]  # called after each step, with a description of the step
 Cell = str | int | float | None
@@ -112,3 +121,58 @@ class Figure:
         yield from report.settings
         yield ours("replicas", report.replicas, "enough for smooth means; --replicas changes it")
         yield ours("seed", seed, "every draw follows from it; --seed changes it")
+
+
+_PAPER = (
+    "J. Gong, O. Simeone, J. Kang: Bayesian Variational Federated Learning and Unlearning in "
+    "Decentralized Networks (2021)"
+)
+
+
+def as_json(
+    seed: int, parts: list[tuple[Figure, Report]], files: dict[str, list[str]]
+) -> dict[str, Any]:
+    """The summary as one JSON value; nothing in it depends on when or where it was made."""
+    return {
+        "paper": _PAPER,
+        "versions": {name: version(name) for name in ("unweave", "numpy", "scipy", "matplotlib")},
+        "seed": seed,
+        "figures": {
+            figure.name: {
+                "title": figure.title,
+                "replicas": report.replicas,
+                "files": files[figure.name],
+                "settings": [asdict(s) for s in figure.settings_of(seed, report)],
+                "results": report.results,
+                "notes": list(report.notes),
+            }
+            for figure, report in parts
+        },
+    }
+
+
+def as_markdown(seed: int, parts: list[tuple[Figure, Report]], files: dict[str, list[str]]) -> str:
+    lines = [
+        "# The paper's experiments",
+        "",
+        f"{_PAPER}. Settings marked “paper” are stated there; those marked “ours” are not, and the "
+        "last column says why they are what they are. Numbers are in `summary.json`, curves in the "
+        "CSV files; the figures are drawn from those.",
+    ]
+    for figure, report in parts:
+        lines += ["", f"## {figure.name}: {figure.title}", ""]
+        pictures = [name for name in files[figure.name] if name.endswith(".png")]
+        lines += [f"![{figure.title}]({name})" for name in pictures]
+        lines += ["", *(f"- {note}" for note in report.notes)]
+        if report.markdown:
+            lines += ["", report.markdown]
+        lines += ["", "| Setting | Value | Source | Why |", "|---|---|---|---|"]
+        for s in figure.settings_of(seed, report):
+            lines.append(f"| {_cell(s.name)} | {_cell(s.value)} | {s.source} | {_cell(s.why)} |")
+        lines += ["", "Files: " + ", ".join(f"`{name}`" for name in files[figure.name])]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: Any) -> str:
+    shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return shown.replace("|", "\\|")
