@@ -92,7 +92,7 @@ def test_impossible_parameters(make: object, words: str) -> None:
         (lambda: MultivariateNormalFamily(0), "at least 1"),
         (lambda: Beta(1, 1).kl(Gamma(1, 1)), "one family"),
         (lambda: Beta(1, 1).interval(95), "between 0 and 1"),
-        (lambda: Beta(1, 1).marginals[0].quantile(1.5), "between 0 and 1"),
+        (lambda: Beta(1, 1).marginals[0].quantile(1.5), "from 0 to 1"),
     ],
 )
 def test_impossible_requests(make: object, words: str) -> None:

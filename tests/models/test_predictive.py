@@ -191,7 +191,10 @@ def test_normal_unknown_is_students_t() -> None:
 def test_students_t_without_moments() -> None:
     ours = NormalUnknown().predictive(np.array([0.0, 1.0, 1.0, 0.8]))
     assert np.isnan(ours.mean())
-    assert np.isinf(ours.sd())
+    assert np.isnan(ours.sd())  # without a mean it is undefined, as for a marginal
+    heavy = NormalUnknown().predictive(np.array([0.0, 1.0, 1.0, 1.8]))
+    assert heavy.mean() == 0.0
+    assert np.isinf(heavy.sd())
 
 
 def test_multivariate_t() -> None:
