@@ -35,7 +35,7 @@ from unweave.operations.supervisor import Child, Process
 from unweave.protocol.token import request_id
 from unweave.testing.transport import free_ports
 
-__all__ = ["TIMEOUTS", "Processes", "erase"]
+__all__ = ["TIMEOUTS", "Processes", "erase", "is_clean"]
 
 
 # Shorter than the defaults, so that healing takes seconds; long enough for a busy machine.
@@ -154,7 +154,7 @@ class Processes:
 
         def missing() -> list[str]:
             found = self.statuses(*names)
-            return [n for n in names or self.names if n not in found or not _is_clean(found[n])]
+            return [n for n in names or self.names if n not in found or not is_clean(found[n])]
 
         self.wait("to replace its process", missing)
 
@@ -292,7 +292,8 @@ class Processes:
         self.close()
 
 
-def _is_clean(status: Mapping[str, Any]) -> bool:
+def is_clean(status: Mapping[str, Any]) -> bool:
+    """Whether the agent has replaced its process and need not do so again."""
     return bool(status["replaced"]) and status["memory_holds_erased"] is None
 
 
