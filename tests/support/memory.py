@@ -37,12 +37,14 @@ def unreadable() -> str:
 
 def integers(values: Iterable[int]) -> list[bytes]:
     """Patterns for integers: int64 as in NumPy, SQLite, DuckDB and on the wire; the mantissa of the
-    float64 (of any power of two times the integer); digits as in JSON; CPython's own digits."""
+    float64 (of any power of two times the integer); digits as in JSON; CPython's own digits. Round
+    integers, such as the counts of records in a sum, are left out: other sums have them, too."""
     found = []
     for value in values:
-        found += [struct.pack("<q", value), *reals([value]), str(value).encode()]
-        found.append(_python_digits(abs(value)))
-    return [pattern for pattern in found if _is_rare(pattern)]
+        if _is_rare(struct.pack("<q", value)):
+            found += [struct.pack("<q", value), *reals([value]), str(value).encode()]
+            found.append(_python_digits(abs(value)))
+    return found
 
 
 def reals(values: Iterable[float]) -> list[bytes]:
