@@ -405,6 +405,7 @@ def test_a_command_waits_for_an_agent_that_replaces_its_process(tmp_path):
         with Operator(net.folder("a1"), 60.0) as operator:
             erase(net, "a2")
             while not seen or not seen[-1]["replaced"]:
+                operator.ask("wake")  # refused without a state
                 seen.append(operator.ask("status")["status"])
                 net.running()
         assert len({status["pid"] for status in seen}) == 1

@@ -168,6 +168,7 @@ async def _restart(node: AgentDriver, api: Api, freshness: DataWatch) -> None:
     with contextlib.suppress(OSError):  # without the file, a command finds no agent for a moment
         (node.folder.path / RESTART_FILE).touch()
     node.log.info("restarts, to remove erased values from its memory", why=why)
+    await api.stop()  # first: a request without a state behind it would be refused, not repeated
     node.restart(why)
 
 

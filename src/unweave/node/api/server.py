@@ -142,7 +142,8 @@ class HttpServer:
     async def stop(self) -> None:
         if self._server is not None and self._task is not None:
             self._server.ended.set()
-            await self._task
+            await asyncio.wait({self._task})  # a cancelled caller does not cancel the server's end
+            self._task.result()
 
 
 class Api:
