@@ -148,7 +148,7 @@ def gossip(intents: list[Intent]) -> Share:
     requests = {n.to_bytes(16, "big"): intent for n, intent in enumerate(intents)}
     with contextlib.suppress(ValueError):
         requests = {intent.request: intent for intent in intents}
-    digests = Digests(*(bytes(32),) * 4)
+    digests = Digests(*(bytes(32),) * len(Digests._fields))
     return Share(NEVER, Gossip(digests, news=News(requests, frozenset(), {}, NEVER)))
 
 
