@@ -255,7 +255,7 @@ def _rejected(connection: duckdb.DuckDBPyConnection, part: Part) -> tuple[int, s
     finally:
         connection.execute("DROP TABLE IF EXISTS reject_errors")
         connection.execute("DROP TABLE IF EXISTS reject_scans")
-    kind, fields = str(found[1]), int(found[2])
+    kind, fields = str(found[1]), int(found[2] or 0)  # a line that is too long has no field
     has = f"has {fields} field{'s' * (fields != 1)}, but the header has {len(part.types)}"
     problems = {
         "MISSING COLUMNS": (has, "complete the line, or take it out"),
