@@ -182,6 +182,11 @@ class SqliteStore:
             return True
         if len(after.own.factors) < len(stored["factors"]):
             return True
+        # The token that lacks the erased factor was acknowledged: the factor need not be shown.
+        origin = stored["origin"]
+        if after.tomb.ids and origin is not None and origin.removed is not None:
+            if after.token.origin is None or after.token.origin.removed is None:
+                return True
         # In quarantine an agent learns a tombstone before it drops the dead token.
         return any(
             dead(token, after.known.tombs, after.known.retrain_epoch)
