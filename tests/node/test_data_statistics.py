@@ -39,6 +39,7 @@ from unweave.models import (
     NormalKnownVariance,
     NormalUnknown,
 )
+from unweave.models.resolution import check_shards
 from unweave.node.data.commitments import canonical, commitment, pads
 from unweave.node.data.duckdb_sql import form
 from unweave.node.data.private import PrivateData
@@ -158,8 +159,14 @@ def agrees(model: ConjugateModel, kind: str, folder: Path, data: st.DataObject) 
     threads, chunk = data.draw(st.sampled_from([1, 2, 4])), data.draw(st.integers(1, 9))
     here = private(folder, source, model, threads=threads, chunk=chunk)
 
-    assert here.check() == len(rows)
     whole = model.shard(rows, "north")
+    try:
+        check_shards(model, [whole])
+    except DataError:  # rounding moves the result: an agent alone refuses what `Federation` does
+        with pytest.raises(DataError, match="rounding"):
+            here.check()
+    else:
+        assert here.check() == len(rows)
     np.testing.assert_array_equal(here.statistics(), model.statistics(whole.rows))
     dropped, unknown = here.commit_keys([*drop, "no such key"])
     assert unknown == ("no such key",)
