@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import random
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,18 @@ from unweave.graph import Topology
 from unweave.graph.random_graphs import erdos_renyi
 from unweave.grid import Grid, Ints
 from unweave.protocol.events import Appraise, Effect, Freeze, Judge, Send, Solve, SolveResult
-from unweave.protocol.statements import Sign
 from unweave.protocol.terms import Terms, Timeouts
 from unweave.protocol.token import NOTHING
 from unweave.simulator.faults import Profile, RandomFaults
-from unweave.simulator.invariants import Checker, Violation, known_departed
-from unweave.simulator.workload import Workload, check_one_epoch, run_workload
+from unweave.simulator.insider import InsiderWorld, keyed_signers
+from unweave.simulator.invariants import (
+    Checker,
+    InsiderChecker,
+    Violation,
+    known_departed,
+    parked_token,
+)
+from unweave.simulator.workload import Workload, check_one_epoch, dispensable_agents, run_workload
 from unweave.simulator.world import World
 
 __all__ = [
@@ -132,20 +139,13 @@ def tally_terms(topology: Topology, seed: int, *, conjugate: bool = True, **sett
     )
 
 
-def tally_signers(terms: Terms) -> list[Sign]:
-    """Deterministic signatures that differ between agents; not secret."""
-
-    def signer(k: int) -> Sign:
-        return lambda payload: hashlib.sha256(b"%d " % k + payload).digest()[:8]
-
-    return [signer(k) for k in range(terms.size)]
+tally_signers = keyed_signers
 
 
-def tally_checker(terms: Terms) -> Checker:
+def tally_checker(terms: Terms, liar: int | None = None) -> Checker:
     """A checker that can look into tally factors and signatures."""
-    return Checker(
-        terms, contains, frozen=frozen, stationary=stationary, signers=tally_signers(terms)
-    )
+    kind = Checker if liar is None else partial(InsiderChecker, liar=liar)
+    return kind(terms, contains, frozen=frozen, stationary=stationary, signers=tally_signers(terms))
 
 
 def draw_erasure(rng: random.Random, agent: int) -> tuple[bool, frozenset[bytes]]:
@@ -163,6 +163,10 @@ class WireWorld(World):
         if isinstance(effect, Send):
             effect = Send(effect.to, decode(encode(effect.message, self.terms), self.terms))
         super()._perform(k, effect)
+
+
+class WireInsiderWorld(InsiderWorld, WireWorld):
+    """An insider's world in which every message is encoded and decoded."""
 
 
 def expected_eta(world: World, checker: Checker) -> list[int]:
@@ -205,7 +209,7 @@ def run_faults(
 ) -> Outcome:
     """One fault run on a small random network; raises `Violation` if an invariant is broken."""
     rng = random.Random(seed)
-    size = size or rng.randrange(3, 7)
+    size = size or rng.randrange(3, 7) + bool(profile.lies)  # a liar and a quorum of others
     topology = erdos_renyi(size, 0.6, seed=seed)
     chosen: dict[str, Any] = {
         "conjugate": rng.random() < 0.5,
@@ -219,9 +223,12 @@ def run_faults(
     } | settings
     terms = tally_terms(topology, seed, **chosen)
     faults = RandomFaults(profile, size, seed)
-    checker = tally_checker(terms)
     workers = [Tally(k, terms.conjugate) for k in range(size)]
-    kind = WireWorld if wire else World
+    kind: Any = WireWorld if wire else World
+    liar = rng.choice(dispensable_agents(topology)) if profile.lies else None
+    checker = tally_checker(terms, liar)
+    if liar is not None:
+        kind = partial(WireInsiderWorld if wire else InsiderWorld, liar=liar, made=checker.made)
     world = kind(
         terms,
         workers,
@@ -251,9 +258,7 @@ def run_faults(
 
 def check_sum(world: World, checker: Checker) -> None:
     """The parked token holds exactly the expected sum."""
-    assert world.parked is not None
-    token = world.state(world.parked).token.held
-    assert token is not None
+    token = parked_token(world)
     found, expected = [int(v) for v in token.eta[:2]], expected_eta(world, checker)
     if found != expected:
         raise Violation(f"liveness: the network learned {found}, not {expected}")

@@ -3,7 +3,8 @@
 `RandomFaults` drops, delays, repeats and reorders messages; cuts and heals links, in one direction
 or both; crashes processes before or after a commit or between two effects, more often at critical
 transitions; slows solvers down and skews clocks. `workload.run_workload` runs a network with it.
-The same seed gives the same run.
+In a profile with `lies` one agent lies as well (module `insider`). The same seed gives the same
+run.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ class Profile:
     departs: float = 0.0  # one agent stops for good and is voted out
     never_starts: float = 0.3  # of the departing agents: the genesis agent, before its first start
     frozen: float = 0.5  # of the departing agents: the process is stopped, and goes on afterwards
+    lies: float = 0.0  # per event: one agent, which has a valid key, lies (module `insider`)
+    automatic: float = 0.5  # of the runs with lies: a proof of a lie is answered by votes
+    voted_out: float = 0.5  # of the runs with lies: the liar never stops and is voted out
     noise: float = 0.0  # per event: a spurious Tick
     erase: float = 0.012  # per event: an owner asks for an erasure
     data: float = 0.006  # per event: an owner's data change
@@ -48,7 +52,8 @@ class Profile:
     @property
     def harmless(self) -> bool:
         """Whether no fault here justifies a second epoch."""
-        return not (self.drop or self.crash or self.power_cut or self.partition or self.departs)
+        faults = (self.drop, self.crash, self.power_cut, self.partition, self.departs, self.lies)
+        return not any(faults)
 
 
 PROFILES: dict[str, Profile] = {
@@ -71,6 +76,17 @@ PROFILES: dict[str, Profile] = {
         slow=0.1,
         skew=0.2,
         noise=0.02,
+    ),
+    "insider": Profile(
+        drop=0.03,
+        duplicate=0.03,
+        delay=0.1,
+        crash=0.003,
+        lose_disk=0.1,
+        restore=0.2,
+        partition=0.001,
+        noise=0.01,
+        lies=0.1,
     ),
 }
 

@@ -9,7 +9,7 @@ I4  nothing that a tombstone forbids exists where the tombstone is known: no dea
     copy, no factor computed from erased rows, no factor of an older retrain epoch; an agent that
     knows a tombstone that asked for retraining has it in its retrain epoch
 I5  after certification every synced agent that no agent knows as departed knows the erasure and
-    holds nothing of it, at every later time
+    holds nothing of it, in its factors or in a sum, at every later time
 I6  a certificate that says `retrained` covers no factor that was fitted before the request, and an
     erasure that asked for retraining is never certified as anything less
 I7  receipts form one hash chain: each names the hash it continues, and the token carries the end
@@ -28,6 +28,19 @@ I13 in quarantine an agent sends nothing but Hello and Welcome and asks for no w
 I14 a synced agent holds the signed evidence of every open erasure it knows; an erasure is compacted
     only after certification, by the agent that asked, which holds the certificate
 
+If one agent lies (`InsiderChecker`), I1 to I14 hold for the honest agents, except what only the
+liar could have kept: the chain of receipts (I7), its frozen vector and its solver (I9), the token
+that it swallowed (I10), the pass that it started (I12), its own erasures (I6, I14). And:
+
+J1  every token of an honest agent is eta_0 + the honest factors that it includes + the vector that
+    the liar has committed to in its own revision
+J2  no honest agent is declared departed, is accused by a proof that an agent keeps, or stops for an
+    audit failure
+J3  no number comes near what a store can hold
+J4  at the end no agent holds a proof against an agent that has not departed, if agents answer
+    proofs with votes
+J5  no honest agent ever finds an audit mismatch: a wrong sum is refused where it first arrives
+
 The checks use none of the protocol's own predicates (`dead`, `departed`, `join`): a bug there must
 not hide itself.
 
@@ -39,7 +52,7 @@ agent that runs knows the votes; every erasure that a disk remembers was carried
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -56,9 +69,19 @@ from unweave.protocol.statements import Receipt, Sign
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import NEVER, NOTHING, Revision, Stamp, Token, Tomb, Tombs
 from unweave.protocol.visit import chain
+from unweave.simulator.insider import InsiderWorld
 from unweave.simulator.world import World
 
-__all__ = ["Checker", "Violation", "check_liveness", "departed", "known_departed"]
+__all__ = [
+    "Checker",
+    "InsiderChecker",
+    "Violation",
+    "check_liveness",
+    "check_proofs",
+    "departed",
+    "known_departed",
+    "parked_token",
+]
 
 
 # Knowledge of the model, without which a checker checks the sums alone.
@@ -73,6 +96,8 @@ class Violation(AssertionError):
 
 class Checker:
     """Observes a world; raises `Violation` in the step that breaks an invariant."""
+
+    liar: int | None = None
 
     def __init__(
         self,
@@ -167,8 +192,10 @@ class Checker:
             self._fail("I1", agent, f"token {token.stamp}: eta {token.eta} but the sum is {total}")
         if inside != token.inside:
             self._fail("I1", agent, f"token {token.stamp}: {token.inside} of {inside}")
-        if token.receipts not in self.hashes:
+        if self.liar is None and token.receipts not in self.hashes:
             self._fail("I7", agent, f"token {token.stamp}: its chain of receipts is unknown")
+        if agent not in self.departed:
+            self._sums_nothing_certified(agent, token)
 
     def _outbox(self, agent: int, before: State, s: State) -> None:
         role = s.token.role
@@ -280,9 +307,20 @@ class Checker:
             if request not in tomb.ids and not tomb.whole and not tomb.departed:
                 self._fail("I5", agent, f"does not know the certified erasure of {owner}")
             if owner == agent and self.contains is not None:
-                for factor in s.own.factors:
-                    if self.contains(agent, factor.units, rows):
-                        self._fail("I5", agent, "holds a factor with certified-erased rows")
+                kept = [factor.units for factor in s.own.factors]
+                for origin in (s.token.origin, s.token.copy_origin):
+                    if origin is not None and origin.removed is not None:
+                        kept.append(origin.removed.units)
+                if any(self.contains(agent, units, rows) for units in kept):
+                    self._fail("I5", agent, "holds a factor with certified-erased rows")
+
+    def _sums_nothing_certified(self, agent: int, token: Token) -> None:
+        for request in self.certified if self.contains is not None else ():
+            owner, rows = self.erased[request]
+            if owner in token.inside and owner != self.liar:
+                units = self.factors[owner, token.included[owner]].units
+                if self.contains is not None and self.contains(owner, units, rows):
+                    self._fail("I5", agent, f"token {token.stamp} has certified-erased rows")
 
     def _parked(self, agent: int, s: State, notice: ParkNotice) -> None:
         """Check the copy of the parked token: the same transition may have woken the token."""
@@ -308,8 +346,14 @@ class Checker:
             for k, signature in so_far.signatures.items():
                 if signature != sign_statement(so_far.statement, self.signers[k]):
                     self._fail("I9", agent, f"{k} has signed another statement")
-        factors = {k: self.factors[k, token.included[k]].units for k in token.inside}
-        if self.frozen is not None and not self.terms.conjugate and not so_far.unknown:
+        honest = (k for k in token.inside if k != self.liar)
+        factors = {k: self.factors[k, token.included[k]].units for k in honest}
+        if (
+            self.liar is None
+            and self.frozen is not None
+            and not self.terms.conjugate
+            and not so_far.unknown
+        ):
             total = self.terms.grid.zeros()
             for k, units in factors.items():
                 total = total + self.frozen(k, token.eta, units)
@@ -330,6 +374,8 @@ class Checker:
             if s.known.tombstones[request].retrain and request not in token.retrain_epoch:
                 self._fail("I6", agent, "an erasure that asked for retraining is called refined")
         for k in token.inside:
+            if k == self.liar:
+                continue
             if not token.retrain_epoch <= self.factors[k, token.included[k]].retrain_epoch:
                 self._fail("I6", agent, f"{k}'s factor was fitted before the retraining")
         predicate = unchecked_closing(certificate)
@@ -344,8 +390,13 @@ class Checker:
         if not requests <= {bytes.fromhex(request) for request in predicate["erasures"]}:
             self._fail("I9", agent, "the certificate leaves out an erasure")
         for k, state in self.latest.items():
-            if state.peers.synced and k not in departed(token.tombs) and k not in self.departed:
+            if k == self.liar or not state.peers.synced:
+                continue
+            if k not in departed(token.tombs) and k not in self.departed:
                 self._holds_nothing_certified(k, state)
+                for held in (state.token.held, state.token.copy):
+                    if held is not None:
+                        self._sums_nothing_certified(k, held)
 
     def _signed(self, agent: int, payload: bytes, signature: bytes) -> bool:
         return self.signers is None or signature == self.signers[agent](payload)
@@ -377,6 +428,8 @@ class Checker:
     def _evidence(self, agent: int, s: State) -> None:
         for k, tomb in s.known.tombs.items():
             self.compacted |= tomb.compacted
+            if k == self.liar:
+                continue
             if not tomb.compacted <= self.certified & tomb.ids:
                 self._fail("I14", agent, f"an erasure of {k} was compacted and never certified")
             if (
@@ -386,6 +439,8 @@ class Checker:
             ):
                 self._fail("I14", agent, f"an erasure of {k} is known without its evidence")
         for compacted in s.known.compacted.values():
+            if compacted.agent == self.liar:
+                continue
             if not compacted.ids <= self.kept.get(compacted.agent, set()):
                 self._fail("I14", agent, f"{compacted.agent} compacted without a certificate")
 
@@ -398,6 +453,87 @@ class Checker:
         raise Violation(f"{invariant} at {self.terms.name(agent)}: {what}")
 
 
+_EPOCHS, _HOPS, _PASSES = 2**62, 2**40, 2**32
+
+
+class InsiderChecker(Checker):
+    """Checks the honest agents of a network in which the agent `liar` lies."""
+
+    liar: int
+
+    def __init__(self, terms: Terms, *args: Any, liar: int, **kwargs: Any) -> None:
+        super().__init__(terms, *args, **kwargs)
+        self.liar = liar
+        self.made: dict[bytes, Ints] = {}  # what the liar has committed to
+
+    def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None:
+        if agent == self.liar:
+            self._note(before, after, effects)
+            return
+        super().after(agent, before, after, effects)
+        if set(after.known.proofs) - {self.liar}:
+            self._fail("J2", agent, f"keeps proofs against {set(after.known.proofs)}")
+        if departed(after.known.tombs) - {self.liar}:
+            self._fail("J2", agent, f"knows {departed(after.known.tombs)} as departed")
+        if after.audit_failed:
+            self._fail("J2", agent, "has stopped for an audit failure")
+        if any(mismatch.author != self.liar for mismatch in after.known.mismatches):
+            self._fail("J5", agent, "knows an audit mismatch of an honest agent")
+        self._numbers(agent, after)
+
+    def _note(self, before: State, after: State, effects: Sequence[Effect]) -> None:
+        """What the liar does is not checked, but what it has made is needed to check others."""
+        known = self.latest.get(self.liar)
+        if known is not None and known is not before:
+            self._spoiled(self.liar)
+        self.latest[self.liar] = after
+        self.starts += before.incarnation != after.incarnation
+        for factor in after.own.factors:
+            self.made.setdefault(factor.revision.commitment, factor.units)
+        for request, tombstone in after.known.tombstones.items():
+            self.erased.setdefault(request, (tombstone.agent, tombstone.rows))
+        own = {r for r, intent in after.known.intents.items() if intent.agent == self.liar}
+        self.requests.setdefault(self.liar, set()).update(own)
+        for effect in effects:
+            if isinstance(effect, Certified):
+                self._certificate(self.liar, after, effect.certificate)
+            elif isinstance(effect, Opened):
+                self.opened.append(effect.why)
+
+    def _token(self, agent: int, token: Token) -> None:
+        revision = token.included[self.liar]
+        if revision.counter:
+            units = self.made.get(revision.commitment)
+            if units is None:
+                self._fail("J1", agent, f"token {token.stamp}: the liar committed to nothing")
+            self.factors[self.liar, revision] = Factor(revision, units, frozenset(), 0, 0, b"")
+        try:
+            super()._token(agent, token)
+        except Violation as violation:
+            raise Violation(str(violation).replace("I1 at", "J1 at")) from None
+
+    def _numbers(self, agent: int, s: State) -> None:
+        stamps = [s.token.last, s.token.fence, s.token.wake]
+        tokens = [token for token in (s.token.held, s.token.copy) if token is not None]
+        stamps += [token.stamp for token in tokens]
+        stamps += [] if s.token.parked is None else [s.token.parked.stamp]
+        if any(stamp.epoch >= _EPOCHS or stamp.hop >= _HOPS for stamp in stamps):
+            self._fail("J3", agent, f"a stamp that no store holds: {max(stamps)}")
+        if any(token.passes > _PASSES for token in tokens):
+            self._fail("J3", agent, f"passes that no store holds: {tokens}")
+
+    def _new_pass(self, agent: int, before: State, s: State) -> None:
+        token = s.token.held
+        if token is None or token.stamp.initiator != self.liar:
+            super()._new_pass(agent, before, s)
+
+    def _receipt(self, agent: int, s: State) -> None:
+        """The liar may break the chain."""
+
+    def _responsible(self, agent: int, before: State, s: State) -> None:
+        """The liar may swallow a token."""
+
+
 def departed(tombs: Tombs) -> frozenset[int]:
     """The agents that a quorum declared departed."""
     return frozenset(k for k, tomb in tombs.items() if tomb.departed)
@@ -407,6 +543,17 @@ def known_departed(world: World) -> frozenset[int]:
     """The agents that any running agent knows as departed."""
     running = (agent.state for agent in world.agents if agent.state is not None)
     return frozenset().union(*(departed(state.known.tombs) for state in running))
+
+
+def parked_token(world: World) -> Token:
+    """The parked token at the end of a run. A departed agent that lies may say that it has one."""
+    absent = known_departed(world)
+    roles = (
+        agent.state.token.role
+        for k, agent in enumerate(world.agents)
+        if k not in absent and agent.state is not None
+    )
+    return next(role.token for role in roles if isinstance(role, Parked))
 
 
 def forbidden(token: Token, s: State) -> bool:
@@ -484,9 +631,18 @@ def check_liveness(world: World, checker: Checker) -> None:
             _fail(f"agent {k} is included at {token.included[k]}, not at {wanted}")
     if token.inside & absent:
         _fail("a departed agent is included")
+    lying = {world.liar} if isinstance(world, InsiderWorld) and world.lying else set()
     for k, agent in enumerate(world.agents):
-        if k in absent and agent.state is not None and agent.backlog is None:
+        if k in absent - lying and agent.state is not None and agent.backlog is None:
             _check_departed(k, agent.state, list(states.values()))
+
+
+def check_proofs(world: World) -> None:
+    """J4, where agents answer proofs with votes."""
+    for k, agent in enumerate(world.agents):
+        if agent.state is not None:
+            for liar in agent.state.known.proofs:
+                raise Violation(f"J4 at {world.terms.name(k)}: a proof against {liar}, which stays")
 
 
 def _check_departed(k: int, s: State, others: list[State]) -> None:

@@ -15,11 +15,19 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from unweave.graph import Topology
 from unweave.protocol.events import DataChanged, EraseRequested, Tick, VoteCast
 from unweave.protocol.state import State
 from unweave.protocol.token import request_id
 from unweave.simulator.faults import Profile, RandomFaults
-from unweave.simulator.invariants import Checker, Violation, check_liveness
+from unweave.simulator.insider import InsiderWorld
+from unweave.simulator.invariants import (
+    Checker,
+    Violation,
+    check_liveness,
+    check_proofs,
+    departed,
+)
 from unweave.simulator.world import World
 from unweave.solvers.worker import record_key
 
@@ -29,6 +37,7 @@ __all__ = [
     "OwnerRequests",
     "Workload",
     "check_one_epoch",
+    "dispensable_agents",
     "run_workload",
     "spared",
 ]
@@ -72,6 +81,11 @@ class Workload:
         self.counts = dict.fromkeys(
             ("requests", "votes", "lost disks", "restores", "partitions", "power cuts", "frozen"), 0
         )
+        p = faults.profile
+        self.insider = world if isinstance(world, InsiderWorld) else None
+        self.automatic = bool(p.lies) and self.rng.random() < p.automatic
+        self.voted_out = bool(p.lies) and self.rng.random() < p.voted_out
+        self.delay = 0.0  # simulated seconds from the end of the faults and lies to rest
 
     def between_events(self) -> None:
         world, rng, p = self.world, self.rng, self.faults.profile
@@ -88,6 +102,10 @@ class Workload:
         if rng.random() < p.noise:
             k = rng.randrange(self.size)
             world.tell(k, Tick(world.clock(k)))
+        if p.lies and self.insider is not None:
+            self.answer_proofs()
+            if rng.random() < p.lies:
+                self.insider.lie()
         if rng.random() < p.erase:
             self.erase(rng.randrange(self.size))
         if rng.random() < p.data:
@@ -180,12 +198,23 @@ class Workload:
         if self.departed in checker.departed and (parked or not self.thaws_late):
             self.world.thaw(self.departed, lost=self.rng.random() < 0.5)
 
-    def vote_out(self, k: int) -> None:
+    def vote_out(self, k: int, *, lying: bool = False) -> None:
         request = request_id(k, self.rng.randbytes(12))
         self.counts["votes"] += 1
         for voter in range(self.size):
             if voter != k:
-                self.world.tell(voter, VoteCast(k, request, self.world.clock(voter)))
+                self.world.tell(voter, VoteCast(k, request, self.world.clock(voter), lying))
+
+    def answer_proofs(self) -> None:
+        """Every agent that holds a proof of a lie votes. A vote can be refused in quarantine, or
+        lost in a crash: so look at the proofs, again and again."""
+        if not self.automatic:
+            return
+        for voter, agent in enumerate(self.world.agents):
+            for liar in () if agent.state is None else agent.state.known.proofs:
+                if agent.state is not None and (liar, voter) not in agent.state.known.votes:
+                    request, now = request_id(liar, b"its own step"), self.world.clock(voter)
+                    self.world.tell(voter, VoteCast(liar, request, now, lying=True))
 
 
 def run_workload(
@@ -205,7 +234,7 @@ def run_workload(
     parked; check liveness. An agent that departs does so `halfway`: default, at half of the
     events."""
     workload = Workload(world, faults, draw_erasure, new_data)
-    dispensable = _dispensable(world)
+    dispensable = dispensable_agents(world.terms.topology)
     due = halfway or (lambda: world.events > events // 2)
     if faults.profile.departs and workload.rng.random() < faults.profile.never_starts:
         if world.terms.genesis in dispensable:
@@ -222,22 +251,63 @@ def run_workload(
             world.now += 1.0
     faults.stop()
     workload.restart_all()
+    ending = _Ending(workload)
     stopped, limit = world.now, world.events + settle_events
     voted_at = stopped
     while world.now < stopped + settle_seconds and world.events < limit:
         workload.restart_all()
+        ending.between_events()
         if workload.departed is not None and world.now >= voted_at:
             workload.vote_out(workload.departed)
             voted_at = world.now + 12.0
-        parked = world.events % 16 == 0 and _is_live(world, checker)
+        parked = world.events % 16 == 0 and _is_live(world, checker, workload)
         if workload.frozen:
             workload.thaw_departed(checker, parked=parked)
         elif parked:
             break
         if not world.step():
             break
-    check_liveness(world, checker)
+    _check_end(world, checker, workload)
+    workload.delay = world.now - ending.since
     return workload
+
+
+_LIES_PER_SECOND = 3.0
+
+
+class _Ending:
+    """The end of a run with lies: the liar stops, or goes on and is voted out by hand."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self.since = workload.world.now  # when the last reason for a delay ended
+        self.lie_at = self.vote_at = self.since
+        insider = workload.insider
+        if insider is not None and not workload.voted_out:
+            insider.lying = False
+
+    def between_events(self) -> None:
+        workload, insider = self.workload, self.workload.insider
+        if insider is None:
+            return
+        workload.answer_proofs()
+        if not insider.lying:
+            return
+        now, liar = insider.now, insider.liar
+        if not _all_know(insider, liar):
+            self.since = now
+            if now >= self.vote_at:
+                workload.vote_out(liar, lying=True)
+                self.vote_at = now + 12.0
+        if now >= self.lie_at:
+            insider.lie()
+            self.lie_at = now + 1.0 / _LIES_PER_SECOND
+
+
+def _all_know(world: World, gone: int) -> bool:
+    """Whether every other agent knows that this one was declared departed."""
+    states = (world.state(k) for k in range(len(world.agents)) if k != gone)
+    return all(gone in departed(s.known.tombs) for s in states)
 
 
 def check_one_epoch(checker: Checker) -> None:
@@ -248,10 +318,9 @@ def check_one_epoch(checker: Checker) -> None:
         raise Violation(f"liveness: epochs were opened without need: {checker.opened}")
 
 
-def _dispensable(world: World) -> list[int]:
+def dispensable_agents(topology: Topology) -> list[int]:
     """The agents without which the others stay connected: liveness needs a connected graph."""
-    topology = world.terms.topology
-    agents = range(len(world.agents))
+    agents = range(len(topology.agents))
     return [
         k
         for k in agents
@@ -264,9 +333,15 @@ def _dispensable(world: World) -> list[int]:
     ]
 
 
-def _is_live(world: World, checker: Checker) -> bool:
+def _check_end(world: World, checker: Checker, workload: Workload) -> None:
+    check_liveness(world, checker)
+    if workload.automatic:
+        check_proofs(world)
+
+
+def _is_live(world: World, checker: Checker, workload: Workload) -> bool:
     try:
-        check_liveness(world, checker)
+        _check_end(world, checker, workload)
     except Violation:
         return False
     return True
