@@ -94,6 +94,10 @@ class InsiderWorld(World):
         self.rng = random.Random(f"lies {self.seed}")
         self.swallows = self.rng.choice([0.05, 0.15, 0.4, 1.0])  # of its tokens
         self.twists = self.rng.choice([0.0, 0.1, 0.3])  # of its tokens; 0: nothing can be proved
+        # Some lies stop every token for a while: a run with all of them would try few others. Without
+        # twists nothing can be proved: only votes by hand end such a liar.
+        kinds = _LIES if self.twists else _UNPROVABLE
+        self.kinds = self.rng.sample(kinds, self.rng.choice([1, 2, 4, 8, len(kinds)]))
         self.given: deque[tuple[int, Pass]] = deque(maxlen=60)  # tokens that the liar was sent
         self.said: deque[Message] = deque(maxlen=30)  # what it sent, to repeat
         self.told: Counter[str] = Counter()  # the lies, by kind
@@ -167,8 +171,7 @@ class InsiderWorld(World):
         if not self.lying or self.agents[self.liar].state is None:
             return
         s, rng = self.state(self.liar), self.rng
-        # Without twists nothing can be proved: only votes by hand end such a liar.
-        what, lie = rng.choice(_LIES if self.twists else _UNPROVABLE)
+        what, lie = rng.choice(self.kinds)
         to = list(s.neighbours) if rng.random() < 0.3 else [rng.choice(s.neighbours)]
         for message in lie(self, s):
             for n in to:
@@ -381,7 +384,7 @@ class InsiderWorld(World):
         in the same epoch or in a new one. The liar leaves its own part as it is."""
         rng, before = self.rng, None
         if self.given and rng.random() < 0.9:
-            _, before = rng.choice([*self.given, *list(self.given)[-3:] * 5])
+            _, before = self.given[-1] if rng.random() < 0.6 else rng.choice(self.given)
         openings = s.known.openings
         if before is None:
             token, header = empty_token(s, NEVER), None
