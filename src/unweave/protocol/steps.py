@@ -1,8 +1,9 @@
 """What one agent may do to a token, checked by the agent that receives it (rule 18).
 
-The sender of a token signs a header: digests of the sum, of the included revisions and of the
-attestation round. It also sends the header of the token that it received, signed by its giver, and
-what it changed: its own factor. So the receiver undoes the change and compares the digests:
+The sender of a token signs a header: digests of the sum, of the included revisions, of the erasures
+that they have carried out and of the attestation round. It also sends the header of the token that
+it received, signed by its giver, and what it changed: its own factor. So the receiver undoes the
+change and compares the digests:
 
     digest(eta − factor_k[now] + factor_k[before]) = the digest of eta that the giver signed
 
@@ -17,7 +18,7 @@ from guessing a factor; the receiver of a changed token sees both (docs/security
 from __future__ import annotations
 
 import hashlib
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -167,7 +168,23 @@ def wrong_step(terms: Terms, who: int, token: Token, step: Step) -> str | None:
             given = given + step.removed.units
     if digest(given).hex() != eta:
         return "a sum that does not follow from the one that it received"
-    return _wrong_round(terms, who, token, step)
+    return _wrong_erasures(who, token, step) or _wrong_round(terms, who, token, step)
+
+
+def _wrong_erasures(who: int, token: Token, step: Step) -> str | None:
+    """An erasure joins a token only when its agent takes the factor out, or while the agent is not
+    included; a retrain epoch only while the token is empty. Otherwise an old sum, with a new claim
+    that the erased data are not in it, would pass."""
+    if step.before is None:
+        return None
+    before, own = step.before.body, str(who)
+    erased = {agent: ids for agent, ids in before["erased"].items() if agent != own}
+    if {agent: ids for agent, ids in _erased(token).items() if agent != own} != erased:
+        return "an erasure of data that are in the sum"
+    includes = step.revision.counter or token.inside.minus(who)
+    if includes and _ids_digest(token.retrain_epoch) != before["retrain_epoch"]:
+        return "a retrain epoch of a sum that is older"
+    return None
 
 
 def _wrong_round(terms: Terms, who: int, token: Token, step: Step) -> str | None:
@@ -212,6 +229,8 @@ def _digests(token: Token) -> dict[str, Any]:
         "stamp": list(token.stamp),
         "eta": digest(token.eta).hex(),
         "included": _included_digest(token.included),
+        "erased": _erased(token),
+        "retrain_epoch": _ids_digest(token.retrain_epoch),
         "round": _round_digests(token.round),
     }
 
@@ -225,6 +244,20 @@ def _round_digests(so_far: AttestationRound) -> dict[str, Any]:
         "converged": so_far.converged,
         "unknown": so_far.unknown,
     }
+
+
+def _erased(token: Token) -> dict[str, str]:
+    """The erasures that each included agent has carried out in the sum."""
+    return {
+        str(agent): _ids_digest(tomb.ids)
+        for agent, tomb in token.tombs.items()
+        if tomb.ids and agent in token.inside
+    }
+
+
+@lru_cache(maxsize=64)  # ids are kept for ever, and change seldom
+def _ids_digest(ids: frozenset[bytes]) -> str:
+    return _hash(b"".join(sorted(ids)))
 
 
 def _included_digest(included: Vector[Revision]) -> str:

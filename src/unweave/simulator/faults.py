@@ -42,7 +42,7 @@ class Profile:
     departs: float = 0.0  # one agent stops for good and is voted out
     never_starts: float = 0.3  # of the departing agents: the genesis agent, before its first start
     frozen: float = 0.5  # of the departing agents: the process is stopped, and goes on afterwards
-    lies: float = 0.0  # per event: one agent, which has a valid key, lies (module `insider`)
+    lies: float = 0.0  # per simulated second, by one agent with a valid key (module `insider`)
     automatic: float = 0.5  # of the runs with lies: a proof of a lie is answered by votes
     voted_out: float = 0.5  # of the runs with lies: the liar never stops and is voted out
     noise: float = 0.0  # per event: a spurious Tick
@@ -86,7 +86,7 @@ PROFILES: dict[str, Profile] = {
         restore=0.2,
         partition=0.001,
         noise=0.01,
-        lies=0.1,
+        lies=1.0,
     ),
 }
 

@@ -93,9 +93,10 @@ class InsiderWorld(World):
         self.lying = True
         self.rng = random.Random(f"lies {self.seed}")
         self.swallows = self.rng.choice([0.05, 0.15, 0.4, 1.0])  # of its tokens
-        self.twists = self.rng.choice([0.0, 0.1, 0.3])  # of its tokens; 0: nothing can be proved
-        # Some lies stop every token for a while: a run with all of them would try few others. Without
-        # twists nothing can be proved: only votes by hand end such a liar.
+        self.twists = self.rng.choice([0.0, 0.1, 0.5])  # of its tokens
+        self.pace = self.rng.choice([0.3, 1.0, 3.0])
+        # Some lies stop every token for a while: a run with all of them would try few others.
+        # Without twists nothing can be proved: only votes by hand end such a liar.
         kinds = _LIES if self.twists else _UNPROVABLE
         self.kinds = self.rng.sample(kinds, self.rng.choice([1, 2, 4, 8, len(kinds)]))
         self.given: deque[tuple[int, Pass]] = deque(maxlen=60)  # tokens that the liar was sent

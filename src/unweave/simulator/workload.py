@@ -85,6 +85,7 @@ class Workload:
         self.insider = world if isinstance(world, InsiderWorld) else None
         self.automatic = bool(p.lies) and self.rng.random() < p.automatic
         self.voted_out = bool(p.lies) and self.rng.random() < p.voted_out
+        self.lie_at = 0.0
         self.delay = 0.0  # simulated seconds from the end of the faults and lies to rest
 
     def between_events(self) -> None:
@@ -102,10 +103,9 @@ class Workload:
         if rng.random() < p.noise:
             k = rng.randrange(self.size)
             world.tell(k, Tick(world.clock(k)))
-        if p.lies and self.insider is not None:
+        if self.insider is not None:
             self.answer_proofs()
-            if rng.random() < p.lies:
-                self.insider.lie()
+            self.lie_when_due()
         if rng.random() < p.erase:
             self.erase(rng.randrange(self.size))
         if rng.random() < p.data:
@@ -205,6 +205,13 @@ class Workload:
             if voter != k:
                 self.world.tell(voter, VoteCast(k, request, self.world.clock(voter), lying))
 
+    def lie_when_due(self) -> None:
+        assert self.insider is not None
+        if self.insider.lying and self.world.now >= self.lie_at:
+            self.insider.lie()
+            rate = self.faults.profile.lies * self.insider.pace
+            self.lie_at = self.world.now + self.rng.expovariate(rate)
+
     def answer_proofs(self) -> None:
         """Every agent that holds a proof of a lie votes. A vote can be refused in quarantine, or
         lost in a crash: so look at the proofs, again and again."""
@@ -272,16 +279,13 @@ def run_workload(
     return workload
 
 
-_LIES_PER_SECOND = 3.0
-
-
 class _Ending:
     """The end of a run with lies: the liar stops, or goes on and is voted out by hand."""
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
         self.since = workload.world.now  # when the last reason for a delay ended
-        self.lie_at = self.vote_at = self.since
+        self.vote_at = self.since
         insider = workload.insider
         if insider is not None and not workload.voted_out:
             insider.lying = False
@@ -293,15 +297,12 @@ class _Ending:
         workload.answer_proofs()
         if not insider.lying:
             return
-        now, liar = insider.now, insider.liar
-        if not _all_know(insider, liar):
-            self.since = now
-            if now >= self.vote_at:
-                workload.vote_out(liar, lying=True)
-                self.vote_at = now + 12.0
-        if now >= self.lie_at:
-            insider.lie()
-            self.lie_at = now + 1.0 / _LIES_PER_SECOND
+        if not _all_know(insider, insider.liar):
+            self.since = insider.now
+            if insider.now >= self.vote_at:
+                workload.vote_out(insider.liar, lying=True)
+                self.vote_at = insider.now + 12.0
+        workload.lie_when_due()
 
 
 def _all_know(world: World, gone: int) -> bool:
