@@ -27,7 +27,7 @@ from unweave.grid import Ints
 from unweave.persistent import Bitmap, Vector
 from unweave.protocol.statements import Sign, SignedStatement, pae
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import OUT, AttestationRound, Revision, Stamp, Token, digest
+from unweave.protocol.token import NO_ROUND, OUT, AttestationRound, Revision, Stamp, Token, digest
 
 __all__ = [
     "START",
@@ -190,12 +190,13 @@ def _wrong_erasures(who: int, token: Token, step: Step) -> str | None:
 def _wrong_round(terms: Terms, who: int, token: Token, step: Step) -> str | None:
     """The round is empty, or was started here, or is the round as received with at most the
     sender's own attestation more."""
-    new = token.round
+    new, digests = token.round, _round_digests(token.round)
     if not new.agents:
-        return None if new.audit is None and new.frozen is None else "an audit of no agent"
-    if new.audit is None or (new.frozen is not None and new.unknown):
+        return None if digests == _round_digests(NO_ROUND) else "an attestation round of no agent"
+    if new.audit is None or (new.frozen is None) != (terms.conjugate or new.unknown):
         return "an attestation round without its sums"
-    digests = _round_digests(new)
+    if terms.conjugate and new.unknown:
+        return "an attestation round that estimates an exact sum"
     old = None if step.before is None else step.before.body["round"]
     unchanged = step.revision == token.included[who]
     if old is not None and unchanged and old == digests:

@@ -86,7 +86,9 @@ PROFILES: dict[str, Profile] = {
         restore=0.2,
         partition=0.001,
         noise=0.01,
-        lies=1.0,
+        lies=2.0,
+        erase=0.006,
+        data=0.004,
     ),
 }
 

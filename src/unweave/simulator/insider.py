@@ -92,13 +92,19 @@ class InsiderWorld(World):
         self.liar = liar
         self.lying = True
         self.rng = random.Random(f"lies {self.seed}")
-        self.swallows = self.rng.choice([0.05, 0.15, 0.4, 1.0])  # of its tokens
-        self.twists = self.rng.choice([0.0, 0.1, 0.5])  # of its tokens
+        # Some lies stop every token for a while: a run with all of them would try few others. One
+        # liar forges tokens, which can be proved. Another one disturbs: only votes by hand end it.
+        if self.rng.random() < 0.6:
+            self.withholds = 0.02  # of its other messages
+            self.swallows, self.twists = 0.02, self.rng.choice([0.1, 0.3, 0.6])  # of its tokens
+            self.kinds = [*_FORGERIES, *self.rng.sample(_DISTURBANCES, 2)]
+            self.favourites = self.rng.sample([*_TWISTS, *_ROUND_TWISTS], 4)
+        else:
+            self.withholds = 0.1
+            self.swallows, self.twists = self.rng.choice([0.05, 0.2, 1.0]), 0.0
+            number = self.rng.choice([1, 2, 4, 8, len(_DISTURBANCES)])
+            self.kinds, self.favourites = self.rng.sample(_DISTURBANCES, number), []
         self.pace = self.rng.choice([0.3, 1.0, 3.0])
-        # Some lies stop every token for a while: a run with all of them would try few others.
-        # Without twists nothing can be proved: only votes by hand end such a liar.
-        kinds = _LIES if self.twists else _UNPROVABLE
-        self.kinds = self.rng.sample(kinds, self.rng.choice([1, 2, 4, 8, len(kinds)]))
         self.given: deque[tuple[int, Pass]] = deque(maxlen=60)  # tokens that the liar was sent
         self.said: deque[Message] = deque(maxlen=30)  # what it sent, to repeat
         self.told: Counter[str] = Counter()  # the lies, by kind
@@ -151,7 +157,7 @@ class InsiderWorld(World):
                     self.say(n, message, "fork")
             else:
                 yield message
-        elif draw < 0.1 or (
+        elif draw < self.withholds or (
             self.swallows == 1.0 and not isinstance(message, Ack | Heard | Welcome)
         ):
             self.told["withheld"] += 1
@@ -418,10 +424,9 @@ class InsiderWorld(World):
 
     def twisted(self, message: Pass) -> Pass:
         """The token with one thing wrong; sometimes it is unusual and allowed."""
-        twists = list(_TWISTS)
-        if message.token.round.audit is not None:
-            twists += _ROUND_TWISTS * 3
-        what, twist = self.rng.choice(twists)
+        attested = message.token.round.audit is not None
+        usable = [one for one in self.favourites if attested or one not in _ROUND_TWISTS]
+        what, twist = self.rng.choice(usable or _TWISTS)
         self.told["token: " + what] += 1
         assert message.step is not None
         found = twist(self, message.token, message.step)
@@ -618,7 +623,7 @@ def _with(token: Token, agent: int, revision: Revision) -> Token:
 
 
 Lie = Callable[[InsiderWorld, State], list[Message]]
-_UNPROVABLE: list[tuple[str, Lie]] = [
+_DISTURBANCES: list[tuple[str, Lie]] = [
     (name.replace("_", " "), getattr(InsiderWorld, name))
     for name in (
         "alive_far",
@@ -641,9 +646,8 @@ _UNPROVABLE: list[tuple[str, Lie]] = [
         "fork",
     )
 ]
-_LIES: list[tuple[str, Lie]] = [
-    *_UNPROVABLE,
-    *[(what, getattr(InsiderWorld, what)) for what in ("token", "token", "token", "revived")],
+_FORGERIES: list[tuple[str, Lie]] = [
+    (name, getattr(InsiderWorld, name)) for name in ("token", "token", "revived", "fork")
 ]
 _ROUND = ("audit", "frozen", "said", "attested")
 _TWISTS: list[tuple[str, Callable[..., Any]]] = [

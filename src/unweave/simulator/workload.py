@@ -338,6 +338,8 @@ def _check_end(world: World, checker: Checker, workload: Workload) -> None:
     check_liveness(world, checker)
     if workload.automatic:
         check_proofs(world)
+    if workload.voted_out and isinstance(world, InsiderWorld) and not _all_know(world, world.liar):
+        raise Violation(f"liveness: {world.terms.name(world.liar)} lies and was not voted out")
 
 
 def _is_live(world: World, checker: Checker, workload: Workload) -> bool:
