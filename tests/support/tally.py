@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from unweave.errors import WireError
 from unweave.graph import Topology
 from unweave.graph.random_graphs import erdos_renyi
 from unweave.grid import Grid, Ints
@@ -161,7 +162,12 @@ class WireWorld(World):
         from unweave.node.wire.codec import decode, encode
 
         if isinstance(effect, Send):
-            effect = Send(effect.to, decode(encode(effect.message, self.terms), self.terms))
+            try:
+                effect = Send(effect.to, decode(encode(effect.message, self.terms), self.terms))
+            except WireError:
+                if k != getattr(self, "liar", None):
+                    raise
+                return  # only a liar writes what no agent can read
         super()._perform(k, effect)
 
 

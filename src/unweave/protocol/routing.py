@@ -100,7 +100,10 @@ def scheduled_step(s: State, token: Token, skip: frozenset[int]) -> SweepStep:
     if sweeping(s, token):
         # No agent waits for a departed one. A suspect may answer another agent: it stays unseen.
         visited = token.seen | s.departed
-        return sweep_next(topology, s.me, token.stack, visited, sweep_order_of(s), skip)
+        # A path that a liar has written may repeat agents. One as long as the network would grow
+        # beyond what the next agent reads.
+        stack = token.stack if len(token.stack) < s.terms.size else Stack()
+        return sweep_next(topology, s.me, stack, visited, sweep_order_of(s), skip)
     key = route_key(s.terms.seed, token.stamp.epoch, token.stamp.hop)
     to = metropolis_next(topology, s.me, key, skip)
     # A pass does not wait for suspects: the token is parked, and a suspect that is back wakes it.

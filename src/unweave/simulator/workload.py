@@ -17,6 +17,7 @@ import numpy as np
 
 from unweave.graph import Topology
 from unweave.protocol.events import DataChanged, EraseRequested, Tick, VoteCast
+from unweave.protocol.proofs import expulsion_request
 from unweave.protocol.state import State
 from unweave.protocol.token import request_id
 from unweave.simulator.faults import Profile, RandomFaults
@@ -220,8 +221,9 @@ class Workload:
         for voter, agent in enumerate(self.world.agents):
             for liar in () if agent.state is None else agent.state.known.proofs:
                 if agent.state is not None and (liar, voter) not in agent.state.known.votes:
-                    request, now = request_id(liar, b"its own step"), self.world.clock(voter)
-                    self.world.tell(voter, VoteCast(liar, request, now, lying=True))
+                    request = expulsion_request(agent.state, liar)
+                    vote = VoteCast(liar, request, self.world.clock(voter), lying=True)
+                    self.world.tell(voter, vote)
 
 
 def run_workload(

@@ -387,8 +387,13 @@ def _check_header(statement: TokenHeader, body: Mapping[str, Any], terms: Terms)
     stamp, attested = body["stamp"], body["round"]
     if len(stamp) != len(limits) or not all(map(_is_number, stamp, limits)):
         return "has no stamp"
-    if not all(isinstance(body[name], str) for name in ("eta", "included", "step")):
+    if not all(
+        isinstance(body[name], str) for name in ("eta", "included", "retrain_epoch", "step")
+    ):
         return "does not name the parts of a token"
+    erased = body["erased"]
+    if not isinstance(erased, dict) or not all(isinstance(ids, str) for ids in erased.values()):
+        return "does not name the erasures of a token"
     if (
         attested.keys() != {*_DIGESTS, *_FLAGS}
         or not all(isinstance(attested[name], str) for name in _DIGESTS)
