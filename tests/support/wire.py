@@ -70,13 +70,14 @@ class Wire:
         *,
         genesis: int = 0,
         down: Iterable[int] = (),
+        liar: int | None = None,
         **settings: Any,
     ) -> None:
         topology = Topology([f"a{k + 1}" for k in range(size)], list(edges))
         settings = {"timeouts": TIMEOUTS} | settings
         made = (terms_of(topology, seed, **settings) for seed in count())
         self.terms = next(terms for terms in made if terms.genesis == genesis)
-        self.checker = tally_checker(self.terms)
+        self.checker = tally_checker(self.terms, liar)
         self.signers = tally_signers(self.terms)
         self.workers = [Tally(k, self.terms.conjugate) for k in range(size)]
         self.disks = [State(self.terms, k) for k in range(size)]
@@ -158,14 +159,14 @@ class Wire:
         self.workers[k].version += 1
         self.tell(k, DataChanged(self.now))
 
-    def vote(self, voters: Iterable[int], target: int) -> None:
+    def vote(self, voters: Iterable[int], target: int, *, lying: bool = False) -> None:
         self.requests += 1
         request = request_id(target, bytes([self.requests]) * 12)
         near = self.terms.topology.adjacency[target]
         for k in sorted(voters, key=lambda k: k not in near):
             if k not in near:  # a neighbour's vote has to arrive first
                 self.settle(hold=lambda flight: not isinstance(flight.message, Share))
-            self.tell(k, VoteCast(target, request, self.now))
+            self.tell(k, VoteCast(target, request, self.now, lying))
 
     def find(
         self, kind: type | None = None, *, sender: int | None = None, to: int | None = None

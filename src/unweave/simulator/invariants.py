@@ -153,6 +153,8 @@ class Checker:
             self.requests.setdefault(agent, set()).update(own)
         for token in _tokens(before, after, effects):
             self._token(agent, token)
+        if set(after.known.proofs) - {self.liar}:
+            self._fail("J2", agent, f"keeps proofs against {set(after.known.proofs)}")
         self._agent(agent, after)
         self._growth(agent, before, after)
         self._quarantine(agent, before, after, effects)
@@ -471,8 +473,6 @@ class InsiderChecker(Checker):
             self._note(before, after, effects)
             return
         super().after(agent, before, after, effects)
-        if set(after.known.proofs) - {self.liar}:
-            self._fail("J2", agent, f"keeps proofs against {set(after.known.proofs)}")
         if departed(after.known.tombs) - {self.liar}:
             self._fail("J2", agent, f"knows {departed(after.known.tombs)} as departed")
         if after.audit_failed:
