@@ -2,13 +2,15 @@
 
 Each file in `mutants/` breaks one rule. A fault run catches it (the checker or the liveness check,
 in the run of the named seed, else within the first SEEDS of its profile). Where the network heals
-the damage, a test in test_rules that shows its price catches it. The unbroken protocol passes all.
+the damage, a test that shows its price catches it (in test_rules, or in the file that the bug
+names). The unbroken protocol passes all.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import re
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 
@@ -24,8 +26,9 @@ BUGS = sorted((HERE / "mutants").glob("*.toml"))
 SEEDS = 60
 
 
-def _rules() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("rules_for_mutants", HERE / "test_rules.py")
+@lru_cache
+def _tests(file: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tests_for_mutants", HERE.parent / file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -55,7 +58,8 @@ def test_a_seeded_bug_is_caught(path: Path) -> None:
         assert seed is not None, f"{bug['bug']}: survives {SEEDS} runs"
         run_faults(seed, PROFILES[bug["caught"]["profile"]])
     else:
-        test = getattr(_rules(), bug["caught"]["test"])
+        file = bug["caught"].get("file", "faults/test_rules.py")
+        test = getattr(_tests(file), bug["caught"]["test"])
         test()
         with seeded(bug), pytest.raises(AssertionError):
             test()

@@ -40,6 +40,7 @@ from unweave.protocol.token import (
     NO_ROUND,
     OUT,
     PASSES,
+    AttestationRound,
     Revision,
     Stamp,
     Token,
@@ -110,14 +111,14 @@ def test_the_largest_jump_that_an_agent_can_sign_is_believed_by_all() -> None:
     assert all(s.token.fence.epoch > opening.epoch[0] for s in wire.disks)
 
 
-@pytest.mark.parametrize("beyond", [1, 2**32, 2**60])
-def test_an_epoch_above_the_sum_of_the_openings_is_not_believed(beyond: int) -> None:
+def test_an_epoch_above_the_sum_of_the_openings_is_not_believed() -> None:
     wire, liar = rested()
     known = wire.disks[2].known.openings
     most = 1 + 1 + sum(o.count for k, o in known.items() if k != LIAR)
-    opening = liar.opening(count=1, epoch=most + beyond)
-    liar.say(2, Share(Stamp(*opening.epoch, 1, 7), liar.opened(opening)))
-    assert wire.disks[2].known.openings == known
+    for beyond in (1, 2**32, 2**60):
+        opening = liar.opening(count=1, epoch=most + beyond)
+        liar.say(2, Share(Stamp(*opening.epoch, 1, 7), liar.opened(opening)))
+        assert wire.disks[2].known.openings == known
     stays_live(wire)
 
 
@@ -176,18 +177,17 @@ def test_every_order_of_gossip_ends_with_the_same_openings(seed: int) -> None:
     assert all(o.epoch[0] <= total for o in found[0].values())
 
 
-@pytest.mark.parametrize("part", ["parked", "wake"])
-def test_a_notice_of_an_epoch_that_nobody_opened_is_not_kept(part: str) -> None:
+def test_a_notice_of_an_epoch_that_nobody_opened_is_not_kept() -> None:
     """Kept, it would silence the loss timer, or wake every token, for ever."""
     wire, liar = rested()
     s = wire.disks[2]
     far = s.token.fence._replace(epoch=s.token.fence.epoch + 5)
     assert s.token.parked is not None
-    gossip = Gossip(SILENT, news=News({}, frozenset(), {}, far))
-    if part == "parked":
-        gossip = Gossip(SILENT, parked=s.token.parked._replace(stamp=far))
-    liar.say(2, Share(s.token.fence, gossip))
-    assert (wire.disks[2].token.parked, wire.disks[2].token.wake) == (s.token.parked, s.token.wake)
+    notice = s.token.parked._replace(stamp=far)
+    for said in ({"parked": notice}, {"news": News({}, frozenset(), {}, far)}):
+        liar.say(2, Share(s.token.fence, Gossip(SILENT, **said)))
+        now = wire.disks[2].token
+        assert (now.parked, now.wake) == (s.token.parked, s.token.wake)
 
 
 # ------------------------------------------------------------------------------ 18, 19: wrong steps
@@ -243,7 +243,7 @@ def test_an_old_sum_cannot_claim_later_erasures() -> None:
 
 
 def test_an_old_sum_cannot_claim_a_later_retrain_epoch() -> None:
-    wire, liar, old = woken(conjugate=False)
+    wire, _, old = woken(conjugate=False)
     request = request_id(2, b"r" * 12)
     token = old.token._replace(retrain_epoch=old.token.retrain_epoch | {request})
     step = Step(old.header, token.included[LIAR])
@@ -257,6 +257,120 @@ def test_an_old_token_that_is_still_right_may_be_opened_again() -> None:
     liar.say(1, liar.reopened(old))
     assert not wire.refused
     stays_live(wire)
+
+
+def test_every_wrong_step_is_named() -> None:
+    """One lie for each thing that `wrong_step` looks at."""
+    wire, liar, _ = woken()
+    wire.settle()
+    wire.change_data(LIAR)
+    _, exchange = liar.handed_on()  # its new factor for the old one
+    found = list(_lies(wire, exchange))
+    for reason, token, step in found:
+        assert wrong_step(wire.terms, LIAR, token, step) == reason
+    assert {reason for reason, _, _ in found} == REASONS
+
+
+REASONS = {
+    "a token from nothing in another agent's epoch",
+    "a token that no neighbour gave it",
+    "a token that was moved to another agent's epoch",
+    "a hop that does not follow",
+    "a change of another agent's revision",
+    "a new revision without its factor",
+    "a commitment to no factor",
+    "a sum without the factor that was in it",
+    "a sum that does not follow from the one that it received",
+    "an erasure of data that are in the sum",
+    "a retrain epoch of a sum that is older",
+    "an attestation round of no agent",
+    "an attestation round without its sums",
+    "an attestation round that estimates an exact sum",
+    "a change of an attestation round of others",
+    "an audit without the factor that was added to it",
+    "another factor in the audit than in the sum",
+    "attestations of another token",
+    "attestations that others have not given",
+    "an attestation round that says more than its agents did",
+}
+
+
+def _lies(wire: Wire, exchange: Pass) -> Iterator[tuple[str, Token, Step]]:
+    """Each with the reason for which it must be refused."""
+    token, step = exchange.token, exchange.step
+    assert step is not None
+    assert step.factor is not None
+    assert step.removed is not None
+    assert step.before is not None
+    assert wrong_step(wire.terms, LIAR, token, step) is None
+    other = Revealed(bytes(16), step.factor.units + 1)
+    stamp, mine = token.stamp, token.included[LIAR]
+    assert stamp.initiator != LIAR
+    yield "a token from nothing in another agent's epoch", token, step._replace(before=None)
+    yield "a token that no neighbour gave it", token, step._replace(before=exchange.header)
+    moved = stamp._replace(epoch=stamp.epoch + 1)
+    yield "a token that was moved to another agent's epoch", token._replace(stamp=moved), step
+    hop = token._replace(stamp=stamp._replace(hop=step.before.stamp.hop))
+    yield "a hop that does not follow", hop, step
+    included = token.included.set(1, token.included[1]._replace(counter=9))
+    yield "a change of another agent's revision", token._replace(included=included), step
+    wrong = token._replace(eta=token.eta + 1)
+    yield "a new revision without its factor", token, step._replace(factor=None)
+    yield "a new revision without its factor", wrong, step._replace(factor=other)
+    nothing = token._replace(included=token.included.set(LIAR, mine._replace(counter=0)))
+    yield "a commitment to no factor", nothing, step
+    removed = Revealed(bytes(16), step.removed.units - 1)
+    yield "a sum without the factor that was in it", token, step._replace(removed=None)
+    yield "a sum without the factor that was in it", wrong, step._replace(removed=removed)
+    yield "a sum that does not follow from the one that it received", wrong, step
+    claimed = {2: Tomb(frozenset({request_id(2, b"c" * 12)}))}
+    yield "an erasure of data that are in the sum", token._replace(tombs=claimed), step
+    retrained = token._replace(retrain_epoch=frozenset(claimed[2].ids))
+    yield "a retrain epoch of a sum that is older", retrained, step
+
+    # The rest is about rounds. Agent 1 has attested a token, and gives it to the liar.
+    unchanged, shown = Step(None, mine), step.factor
+
+    def attested(agents: list[int], audit: Ints, **changes: Any) -> Token:
+        so_far = AttestationRound(Bitmap(agents), audit, None, b"{}", dict.fromkeys(agents, b""))
+        return token._replace(round=so_far._replace(**changes), stamp=stamp.next(7))
+
+    giver = Liar(wire, 1)
+    factor = wire.disks[1].own.current
+    assert factor is not None
+    audit = wire.terms.eta0 + factor.units
+    before = giver.signed(attested([1], audit), Step(None, OUT)).header
+    unchanged = Step(before, mine, None, shown)
+
+    def later(agents: list[int], audit: Ints | None, **changes: Any) -> Token:
+        sent = attested(agents, audit, **changes)  # type: ignore[arg-type]
+        return sent._replace(stamp=sent.stamp.next(8))
+
+    both = audit + shown.units
+    for right in (
+        later([1], audit),
+        later([0, 1], both),
+        later([0], wire.terms.eta0 + shown.units),
+    ):
+        assert wrong_step(wire.terms, LIAR, right, unchanged) is None
+    yield "an attestation round of no agent", later([], None, unknown=True), unchanged
+    yield "an attestation round of no agent", later([], audit), unchanged
+    yield "an attestation round without its sums", later([0, 1], None), unchanged
+    yield "an attestation round without its sums", later([0, 1], both, frozen=both), unchanged
+    exact = "an attestation round that estimates an exact sum"
+    yield exact, later([0, 1], both, unknown=True), unchanged
+    yield "a change of an attestation round of others", later([1], audit + 1), unchanged
+    yield "a change of an attestation round of others", later([1, 2], audit), unchanged
+    hidden = unchanged._replace(factor=None)
+    yield "an audit without the factor that was added to it", later([0, 1], both), hidden
+    yield "another factor in the audit than in the sum", later([0, 1], both + 1), unchanged
+    yield "another factor in the audit than in the sum", later([0], shown.units), unchanged
+    junk = later([0, 1], both, statement=b"[]")
+    yield "attestations of another token", junk, unchanged
+    yield "attestations that others have not given", later([0, 1, 2], both), unchanged
+    sad = giver.signed(attested([1], audit, converged=False), Step(None, OUT)).header
+    more = "an attestation round that says more than its agents did"
+    yield more, later([0, 1], both), unchanged._replace(before=sad)
 
 
 def test_an_accusation_of_an_honest_agent_convicts_nobody() -> None:
@@ -293,7 +407,7 @@ def test_one_author_cannot_stop_a_network() -> None:
 def test_two_authors_stop_a_network_and_an_expulsion_starts_it_again() -> None:
     wire, liar = rested(size=5, edges=COMPLETE)
     other = Liar(wire, 1)
-    found = (liar.mismatch(1), other.mismatch(1))
+    found = [one.mismatch(1) for one in (liar, other, Liar(wire, 3))]
     after, _ = handle(wire.disks[2], Received(LIAR, mismatches(*found), wire.now))
     assert after.audit_failed
     votes = {}
