@@ -14,7 +14,7 @@ from unweave.simulator.faults import PROFILES, RandomFaults, profile
 from unweave.simulator.invariants import Violation
 
 CHUNKS = 16
-PER_CHUNK = 64  # 1,024 runs; eight profiles in turn, so each chunk has eight of each
+PER_CHUNK = 72  # 1,152 runs; nine profiles in turn, so each chunk has eight of each
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -34,6 +34,8 @@ def test_fault_runs(chunk: int) -> None:
         "erasures certified",
         "erasures compacted",
         "frozen",
+        "liars voted out",
+        "lies",
         "losses",
         "lost disks",
         "messages lost",

@@ -12,9 +12,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from tests.support.tally import Outcome, run_faults
+from tests.support.tally import Outcome, WireWorld, run_faults
 from unweave.simulator.faults import PROFILES
-from unweave.simulator.invariants import Violation
+from unweave.simulator.insider import InsiderWorld
+from unweave.simulator.invariants import Violation, known_departed
 
 __all__ = ["main", "run_seed", "swarm"]
 
@@ -48,7 +49,11 @@ def counts(outcome: Outcome) -> Counter[str]:
     found["erasures certified"] = len(checker.certified)
     found["erasures compacted"] = len(checker.compacted)
     found["agents departed"] = len(outcome.world.state(outcome.world.parked or 0).departed)
-    found["as bytes"] = type(outcome.world).__name__ == "WireWorld"
+    found["as bytes"] = isinstance(outcome.world, WireWorld)
+    if isinstance(outcome.world, InsiderWorld):
+        found["lies"] = outcome.world.told.total()
+        found["lies that no agent reads"] = outcome.world.refused.total()
+        found["liars voted out"] = outcome.world.liar in known_departed(outcome.world)
     found["mixed versions"] = any(outcome.workload.versions)
     return found
 

@@ -29,7 +29,7 @@ def simulate(
             "--faults",
             metavar="PROFILE",
             help="calm (erasures and new data, but nothing breaks), lossy, crashes, partitions, "
-            "disks, slow, departed or severe.",
+            "disks, slow, departed, severe or insider (one agent lies).",
             show_default="none",
         ),
     ] = None,
@@ -50,11 +50,12 @@ def simulate(
     """Run the network of a manifest in memory, on the protocol of real agents.
 
     Messages are lost, delayed and repeated, processes die at any point, disks are lost or replaced
-    by old backups, owners request erasures. After every event the invariants are checked; after the
-    faults have ended, the token must be parked with no pending work and every erasure certified.
-    Exit code 1 if not, with the command that repeats the run exactly. Erasures never take all data:
-    a majority of the agents keep records (of two, one), and their posterior is compared with that
-    of a run without faults.
+    by old backups, owners request erasures. With insider, one agent with a valid key lies, until it
+    stops or is voted out. After every event the invariants are checked; after the faults have
+    ended, the token must be parked with no pending work and every erasure certified. Exit code 1 if
+    not, with the command that repeats the run exactly. Erasures never take all data: a majority of
+    the agents keep records (of two, one), and their posterior is compared with that of a run
+    without faults.
 
     The data are the CSV files that the manifest names, with all records; else those in the agents'
     folders beside the manifest, if all folders are there, without the records that the network has
@@ -170,6 +171,7 @@ def _show(console: Any, report: dict[str, Any]) -> None:
         "partitions",
         "power_cuts",
         "agents_departed",
+        "lies",
         "erasures_asked",
         "erasures_certified",
         "certificates",

@@ -463,10 +463,17 @@ class InsiderChecker(Checker):
 
     liar: int
 
-    def __init__(self, terms: Terms, *args: Any, liar: int, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        terms: Terms,
+        *args: Any,
+        liar: int,
+        made: dict[bytes, Ints] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(terms, *args, **kwargs)
         self.liar = liar
-        self.made: dict[bytes, Ints] = {}  # what the liar has committed to
+        self.made = {} if made is None else made  # what the liar has committed to
 
     def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None:
         if agent == self.liar:

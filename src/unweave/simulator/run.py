@@ -32,8 +32,20 @@ from unweave.protocol.terms import Terms
 from unweave.protocol.token import NOTHING, Stamp
 from unweave.rng import Purpose, derive
 from unweave.simulator.faults import Profile, RandomFaults, profile
-from unweave.simulator.invariants import Checker, Violation, known_departed
-from unweave.simulator.workload import OwnerRequests, Workload, run_workload
+from unweave.simulator.insider import InsiderWorld, keyed_signers
+from unweave.simulator.invariants import (
+    Checker,
+    InsiderChecker,
+    Violation,
+    known_departed,
+    parked_token,
+)
+from unweave.simulator.workload import (
+    OwnerRequests,
+    Workload,
+    dispensable_agents,
+    run_workload,
+)
 from unweave.simulator.world import World
 from unweave.solvers import default_solver
 from unweave.solvers.worker import ModelWorker, record_key
@@ -104,6 +116,7 @@ NEAR = 1e-3  # KL between two fits of the same records, some tolerances apart
 # A hop costs 10 to 60 events, more in larger networks. A run with more than this is stopped.
 _EVENTS_PER_HOP = 400
 _EVENTS_PER_HOP_AND_AGENT = 40
+_WITH_LIAR = 4  # agents: two honest answers outweigh the liar's
 
 
 class _Hops:
@@ -139,10 +152,7 @@ class FaultRun:
 
     @property
     def units(self) -> Ints:
-        assert self.world.parked is not None
-        token = self.world.state(self.world.parked).token.held
-        assert token is not None
-        return token.eta
+        return parked_token(self.world).eta
 
     @property
     def posterior(self) -> Posterior:
@@ -186,7 +196,8 @@ class FaultRun:
             "restored_backups": counts["restores"],
             "partitions": counts["partitions"],
             "power_cuts": counts["power cuts"],
-            "agents_departed": int(self.workload.departed is not None),
+            "agents_departed": len(known_departed(self.world)),
+            "lies": self.world.told.total() if isinstance(self.world, InsiderWorld) else 0,
             "erasures_asked": len(self.owners.asked),
             "erasures_certified": len(self.checker.certified),
             "erasures_without_effect": dict(self._without_effect()),
@@ -223,14 +234,26 @@ def run_with_faults(
     counter = _Hops()
     tolerance = TOLERANCE / terms.size**2 if terms.solve == "pass" else None
 
-    def network(data: Sequence[Shard], drawn: RandomFaults, *observers: Any) -> World:
-        workers = [
+    def workers(data: Sequence[Shard]) -> list[ModelWorker]:
+        return [
             ModelWorker(model, default_solver(model), shard, terms.seed, tolerance=tolerance)
             for shard in data
         ]
-        return World(terms, workers, seed=seed, faults=drawn, observers=observers)
 
-    world = network(shards, drawn, counter)
+    if chosen.lies:
+        liar = random.Random(f"liar {seed}").choice(dispensable_agents(terms.topology))
+        world: World = InsiderWorld(
+            terms,
+            workers(shards),
+            seed=seed,
+            faults=drawn,
+            signers=keyed_signers(terms),
+            observers=[counter],
+            liar=liar,
+            made={},
+        )
+    else:
+        world = World(terms, workers(shards), seed=seed, faults=drawn, observers=[counter])
     checker = _checker(world, tolerance is not None)
     world.observers.append(checker)
     owners = OwnerRequests(world, chosen, [shard.n for shard in shards], most, seed)
@@ -264,7 +287,11 @@ def run_with_faults(
         reference = _fault_free(model, remaining)
     else:
         calm = RandomFaults(NO_FAULTS, terms.size, seed)
-        reference = _settled(network(remaining, calm), calm)
+        rerun = World(terms, workers(remaining), seed=seed, faults=calm)
+        reference = _settled(rerun, calm)
+    if isinstance(world, InsiderWorld):
+        end = "was voted out" if world.liar in known_departed(world) else "stopped"
+        notes.append(f"{terms.name(world.liar)} lied {world.told.total():,} times and {end}.")
     done = FaultRun(
         model=model,
         profile=faults,
@@ -296,9 +323,7 @@ def _compare(done: FaultRun) -> None:
     eta = model.grid.decode(done.units)
     if not model.family.margin(eta) > 0.0:
         raise Violation("the parked sum is no posterior")
-    assert world.parked is not None
-    token = world.state(world.parked).token.held
-    assert token is not None
+    token = parked_token(world)
     far = float(model.family.kl(eta, model.grid.decode(done.reference)))
     if token.round.converged and far > NEAR:
         raise Violation(f"the sum is at KL = {far:.3g} from that of a run without faults")
@@ -316,7 +341,13 @@ def _checker(world: World, solves: bool) -> Checker:
         return bool(world.agents[k].worker.solve(work).keep)
 
     exact = world.terms.conjugate or not solves
-    return Checker(world.terms, stationary=None if exact else stationary)
+    known = None if exact else stationary
+    if isinstance(world, InsiderWorld):
+        liar, made = world.liar, world.made
+        return InsiderChecker(
+            world.terms, stationary=known, signers=world.signers, liar=liar, made=made
+        )
+    return Checker(world.terms, stationary=known)
 
 
 def _survivable(terms: Terms, chosen: Profile) -> tuple[Profile, list[str]]:
@@ -326,6 +357,9 @@ def _survivable(terms: Terms, chosen: Profile) -> tuple[Profile, list[str]]:
     if chosen.departs and size - 1 < terms.quorum:
         notes.append(f"No agent of {size} is lost for good: the rest would be no quorum.")
         chosen = replace(chosen, departs=0.0)
+    if chosen.lies and (size < _WITH_LIAR or not dispensable_agents(terms.topology)):
+        notes.append(f"No agent of {size} lies: the others must be a quorum, and connected.")
+        chosen = replace(chosen, lies=0.0)
     if size == 1 and (chosen.lose_disk or chosen.restore):
         notes.append("One agent alone: its disk is never lost, for nobody else would remember.")
         chosen = replace(chosen, lose_disk=0.0, restore=0.0)

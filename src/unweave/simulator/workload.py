@@ -387,7 +387,7 @@ class OwnerRequests:
         self.rows: list[set[int]] = [set() for _ in records]
         self.full = {k for k, n in enumerate(records) if n}
         # The records of an agent that is voted out do not remain.
-        self.spared = spared(len(self.full)) + (profile.departs > 0)
+        self.spared = spared(len(self.full)) + (profile.departs > 0 or profile.lies > 0)
         self.asked: list[bytes] = []  # the ids of all requests, in order
         self.reasons: list[str] = []  # why each would have no effect, if it has none
         self.last: tuple[int, EraseRequested] | None = None
