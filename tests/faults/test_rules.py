@@ -477,6 +477,21 @@ def test_no_certificate_while_a_neighbour_has_not_acknowledged() -> None:
     at_rest(wire, {owner: {5}})
 
 
+def test_no_certificate_while_the_owner_keeps_the_erased_factor() -> None:
+    """Until its token is acknowledged, the owner shows the factor that it took out (rule 18)."""
+    wire = rested(4, RING)
+    owner = wire.holder
+    wire.erase(owner, rows=[5])
+    wire.wait(3.5, hold=lambda f: f.sender == owner and isinstance(f.message, Pass))
+    wire.drop(Pass, sender=owner)
+    assert "does not answer" in wire.opened[-1]  # the next token has the same origin
+    # The others go on while the acknowledgement is under way: the checker looks.
+    wire.wait(2.5, hold=lambda f: f.to == owner and isinstance(f.message, Ack))
+    wire.wait(60.0)
+    at_rest(wire, {owner: {5}})
+    assert wire.checker.certificates
+
+
 def test_a_certificate_waits_for_an_agent_that_is_down() -> None:
     wire = rested(3, COMPLETE)
     down = (wire.holder + 1) % 3

@@ -59,13 +59,22 @@ def may_attest(s: State, token: Token, cavity: Ints) -> bool:
     tombstones, and (unless the model is conjugate) the factor was solved for this cavity."""
     if s.me in token.round.agents or (not token.passes and lacking(token)):
         return False  # in the first pass every visit changes the token, which voids signatures
-    if s.own_intents() or has_unknown_rows(s) or not attest_ready(s):
+    if s.own_intents() or has_unknown_rows(s) or not attest_ready(s) or holds_erased(s):
         return False
     if s.terms.conjugate or s.tomb.out or s.own.detached:
         return True
     if s.terms.solve == "visit":
         return False
     return token.passes >= s.terms.max_passes or is_solved(s, token, cavity)
+
+
+def holds_erased(s: State) -> bool:
+    """Whether this agent keeps a factor that an erasure has taken out: it shows the factor to the
+    next agent (rule 18), until that agent has acknowledged the token. The round closes later."""
+    origin = s.token.origin
+    if not s.terms.checked or origin is None or origin.removed is None or not s.tomb.open:
+        return False
+    return any(n not in s.departed for n in s.neighbours)
 
 
 def is_solved(s: State, token: Token, cavity: Ints) -> bool:
