@@ -233,8 +233,10 @@ def run_faults(
     kind: Any = WireWorld if wire else World
     liar = rng.choice(dispensable_agents(topology)) if profile.lies else None
     checker = tally_checker(terms, liar)
-    if liar is not None:
-        kind = partial(WireInsiderWorld if wire else InsiderWorld, liar=liar, made=checker.made)
+    if isinstance(checker, InsiderChecker):
+        kind = partial(
+            WireInsiderWorld if wire else InsiderWorld, liar=checker.liar, made=checker.made
+        )
     world = kind(
         terms,
         workers,
