@@ -21,7 +21,7 @@ ROOMS = (
 # Texts that another function wrote, behind a place: `f"agent {name}: {error}"`.
 _WRAPS = (
     *("{error}", "{DIVERGED}", "{unknown_agent(end, names)}"),
-    *("{best['why']}", "{next(iter(why.values()))}", "{child.trouble}"),
+    *("{status['notice']}", "{best['why']}", "{next(iter(why.values()))}", "{child.trouble}"),
 )
 
 
