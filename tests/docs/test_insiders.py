@@ -1,0 +1,44 @@
+"""Every row of the table of what an insider can do names tests that exist."""
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+SECTION = PAGE.partition("## What an insider can do\n")[2].partition("\n## ")[0]
+ROWS = [line.strip("|").split(" | ") for line in SECTION.splitlines() if line.startswith("| ")][1:]
+TEST = re.compile(r"`(tests/[a-z_/]+\.py)::(test_[a-z_]+)(?:\[([^\]]+)\])?`")
+
+
+def cases(function):
+    """The values of the one parameter of a test."""
+    (mark,) = [m for m in function.pytestmark if m.name == "parametrize"]
+    return set(mark.args[1])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0].strip()[:40] for row in ROWS])
+def test_each_row_names_tests_that_exist(row):
+    attack, result, tests = row
+    assert attack.strip()
+    assert result.strip()
+    found = TEST.findall(tests)
+    assert len(found) == tests.count("::"), tests
+    assert found, row
+    for path, name, case in found:
+        module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
+        function = getattr(module, name)
+        assert inspect.isfunction(function)
+        assert not case or case in cases(function), (path, name, case)
+
+
+def test_every_kind_of_lie_has_a_row():
+    """A new kind of lie is a new thing that an insider can do."""
+    from tests.faults.test_lies import LIES, TOKENS
+
+    named = {case for _, _, case in TEST.findall(SECTION)}
+    same = {"factor", "removed", "renamed", "revision"}  # other forms of a wrong sum
+    assert (LIES.keys() | TOKENS.keys()) - same <= named
