@@ -296,7 +296,7 @@ def test_a_frozen_agent_is_not_called_down_without_a_word(unweave, net):
         assert done.code == 1
         assert time.monotonic() - began < 9.0, "not the limit of a socket"
         with pytest.MonkeyPatch.context() as quick:
-            quick.setattr(cluster, "Operator", lambda folder, limit: Operator(folder, 0.2))
+            quick.setattr(cluster, "Operator", lambda folder, limit, **how: Operator(folder, 0.2))
             shown = unweave("status", net)
     door.unlink()
     assert shown.code == 1

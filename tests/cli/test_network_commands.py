@@ -366,7 +366,7 @@ def _watched(net: Processes) -> None:
     for path in ("/status", "/posterior", "/openapi.json", "/stop"):
         assert get(path)[0] == 404
     with socket.create_connection(("127.0.0.1", port)) as rude:
-        rude.sendall(b"POST /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        rude.sendall(b"POST /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"405" in rude.recv(100)
     lines = [json.loads(line) for line in net.log("a1").splitlines()]
     assert {"time", "level", "agent", "event"} <= set(lines[0])

@@ -44,7 +44,7 @@ def test_help_has_examples(run):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fig6"], "Choose fig3, fig4, fig5, theory or all"),
+        (["fig6"], "choose fig3, fig4, fig5, theory or all"),
         (["figure"], "no figure is called 'figure'"),
         (["fig3", "--replicas", "1"], "at least 2"),
         (["fig3", "--out", "a-file"], "a-file: cannot write there"),
