@@ -115,6 +115,7 @@ class Checker:
         self.stationary = stationary
         self.latest: dict[int, State] = {}  # agent → its last committed state
         self.factors: dict[tuple[int, Revision], Factor] = {}
+        self.names: dict[tuple[int, int, int], Factor] = {}  # agent, counter, incarnation
         self.hashes = {first_hash(terms.network_id)}
         self.erased: dict[bytes, tuple[int, frozenset[bytes]]] = {}  # request → agent, rows
         self.requests: dict[int, set[bytes]] = {}  # agent → its durable intents
@@ -405,7 +406,9 @@ class Checker:
 
     def _factors(self, agent: int, s: State) -> None:
         for factor in s.own.factors:
-            first = self.factors.setdefault((agent, factor.revision), factor)
+            self.factors.setdefault((agent, factor.revision), factor)
+            # A certificate names a factor by its revision's first two parts.
+            first = self.names.setdefault((agent, *factor.revision[:2]), factor)
             if first is not factor and not np.array_equal(first.units, factor.units):
                 self._fail("I2", agent, f"revision {factor.revision} names two factors")
 
