@@ -29,7 +29,7 @@ from unweave.protocol.messages import (
     Welcome,
 )
 from unweave.protocol.state import Hold, Idle, Out, Parked
-from unweave.protocol.steps import Step, received_from
+from unweave.protocol.steps import TokenStep, received_from
 from unweave.protocol.terms import Timeouts
 from unweave.protocol.token import NEVER, NO_ROUND, OUT, Stamp, Tomb, digest, request_id
 from unweave.protocol.visit import merge_tombs
@@ -588,7 +588,7 @@ def test_a_parent_that_left_ends_the_pass() -> None:
     )
     state.known.tombs = {**state.known.tombs, 0: Tomb(state.known.tombs[0].ids, True, True)}
     state.token.role, state.token.last, state.token.fence = Hold(token), token.stamp, token.stamp
-    given = Liar(wire, 0).signed(token, Step(None, OUT))
+    given = Liar(wire, 0).signed(token, TokenStep(None, OUT))
     state.token.origin = received_from(given.header, token, 1)
     state.known.gossip = None
     wire.disks[1] = state

@@ -33,7 +33,7 @@ from unweave.protocol.messages import Alive, Digests, Erasures, Gossip, News, Pa
 from unweave.protocol.openings import join_openings
 from unweave.protocol.state import State
 from unweave.protocol.statements import Opening
-from unweave.protocol.steps import Revealed, Step, header_problem, write_header, wrong_step
+from unweave.protocol.steps import Revealed, TokenStep, header_problem, write_header, wrong_step
 from unweave.protocol.token import (
     HOPS,
     NEVER,
@@ -246,7 +246,7 @@ def test_an_old_sum_cannot_claim_a_later_retrain_epoch() -> None:
     wire, _, old = woken(conjugate=False)
     request = request_id(2, b"r" * 12)
     token = old.token._replace(retrain_epoch=old.token.retrain_epoch | {request})
-    step = Step(old.header, token.included[LIAR])
+    step = TokenStep(old.header, token.included[LIAR])
     token = token._replace(stamp=old.token.stamp.next(7), round=NO_ROUND)
     assert wrong_step(wire.terms, LIAR, token, step) == "a retrain epoch of a sum that is older"
 
@@ -295,7 +295,7 @@ REASONS = {
 }
 
 
-def _lies(wire: Wire, exchange: Pass) -> Iterator[tuple[str, Token, Step]]:
+def _lies(wire: Wire, exchange: Pass) -> Iterator[tuple[str, Token, TokenStep]]:
     """Each with the reason for which it must be refused."""
     token, step = exchange.token, exchange.step
     assert step is not None
@@ -329,7 +329,7 @@ def _lies(wire: Wire, exchange: Pass) -> Iterator[tuple[str, Token, Step]]:
     yield "a retrain epoch of a sum that is older", retrained, step
 
     # The rest is about rounds. Agent 1 has attested a token, and gives it to the liar.
-    unchanged, shown = Step(None, mine), step.factor
+    unchanged, shown = TokenStep(None, mine), step.factor
 
     def attested(agents: list[int], audit: Ints, **changes: Any) -> Token:
         so_far = AttestationRound(Bitmap(agents), audit, None, b"{}", dict.fromkeys(agents, b""))
@@ -339,8 +339,8 @@ def _lies(wire: Wire, exchange: Pass) -> Iterator[tuple[str, Token, Step]]:
     factor = wire.disks[1].own.current
     assert factor is not None
     audit = wire.terms.eta0 + factor.units
-    before = giver.signed(attested([1], audit), Step(None, OUT)).header
-    unchanged = Step(before, mine, None, shown)
+    before = giver.signed(attested([1], audit), TokenStep(None, OUT)).header
+    unchanged = TokenStep(before, mine, None, shown)
 
     def later(agents: list[int], audit: Ints | None, **changes: Any) -> Token:
         sent = attested(agents, audit, **changes)  # type: ignore[arg-type]
@@ -368,7 +368,7 @@ def _lies(wire: Wire, exchange: Pass) -> Iterator[tuple[str, Token, Step]]:
     junk = later([0, 1], both, statement=b"[]")
     yield "attestations of another token", junk, unchanged
     yield "attestations that others have not given", later([0, 1, 2], both), unchanged
-    sad = giver.signed(attested([1], audit, converged=False), Step(None, OUT)).header
+    sad = giver.signed(attested([1], audit, converged=False), TokenStep(None, OUT)).header
     more = "an attestation round that says more than its agents did"
     yield more, later([0, 1], both), unchanged._replace(before=sad)
 
@@ -383,7 +383,7 @@ def test_an_accusation_of_an_honest_agent_convicts_nobody() -> None:
         news = News({}, frozenset(), {}, NEVER, {accused.header.author: accused})
         liar.say(2, Share(NEVER, Gossip(SILENT, news=news)))
         assert not wire.disks[2].known.proofs
-    swapped = liar.signed(swapped.token, Step(None, OUT))._replace(header=given.header)
+    swapped = liar.signed(swapped.token, TokenStep(None, OUT))._replace(header=given.header)
     liar.say(2, swapped)
     assert not wire.disks[2].known.proofs
 
@@ -488,7 +488,7 @@ def test_an_honest_step_is_never_wrong(seed: int, name: str) -> None:
     assert not any(world.state(k).known.proofs for k in range(world.terms.size))
 
 
-def corruptions(rng: random.Random, who: int, message: Pass) -> Iterator[tuple[Token, Step]]:
+def corruptions(rng: random.Random, who: int, message: Pass) -> Iterator[tuple[Token, TokenStep]]:
     """The token or the step with one thing changed."""
     token, step = message.token, message.step
     assert step is not None
@@ -542,7 +542,7 @@ def corruptions(rng: random.Random, who: int, message: Pass) -> Iterator[tuple[T
 
 
 def legal(
-    who: int, terms: Any, checker: Checker, sent: dict[bytes, Pass], token: Token, step: Step
+    who: int, terms: Any, checker: Checker, sent: dict[bytes, Pass], token: Token, step: TokenStep
 ) -> bool:
     """Whether the sum, the audit and the erasures of the token are those of its agents. The factors
     are those that the checker saw on disks, or that this step shows. The erasures of `who` are its

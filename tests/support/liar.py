@@ -10,7 +10,7 @@ from unweave.protocol.events import Received
 from unweave.protocol.gossip import current_gossip
 from unweave.protocol.messages import Gossip, Message, Pass
 from unweave.protocol.statements import AuditMismatch, Opening
-from unweave.protocol.steps import Step, write_header
+from unweave.protocol.steps import TokenStep, write_header
 from unweave.protocol.token import NO_ROUND, Stamp, Token
 
 __all__ = ["Liar"]
@@ -66,7 +66,7 @@ class Liar:
         known = self.wire.disks[self.me].known.openings
         return self.gossip(openings={**known, self.me: opening})
 
-    def signed(self, token: Token, step: Step, gossip: Gossip | None = None) -> Pass:
+    def signed(self, token: Token, step: TokenStep, gossip: Gossip | None = None) -> Pass:
         header = write_header(self.wire.terms.network_id, self.me, self.sign, token, step)
         return Pass(token, gossip, header, step)
 
@@ -81,7 +81,7 @@ class Liar:
             round=NO_ROUND,
             **changes,
         )
-        step = Step(given.header, token.included[self.me])
+        step = TokenStep(given.header, token.included[self.me])
         return self.signed(token, step, self.opened(opening))
 
     def mismatch(self, number: int) -> AuditMismatch:

@@ -33,7 +33,7 @@ from unweave.protocol.statements import (
     SignedStatement,
     pae,
 )
-from unweave.protocol.steps import Step, write_header
+from unweave.protocol.steps import TokenStep, write_header
 from unweave.protocol.token import (
     OUT,
     AttestationRound,
@@ -163,7 +163,7 @@ def build() -> dict[str, bytes]:
     sign_opening(s, Turn(0.0, sign), token.stamp)
     keep("north opens an epoch", s.known.openings[NORTH])
     given = token._replace(included=Vector(token.included))
-    step = Step(None, given.included[NORTH])
+    step = TokenStep(None, given.included[NORTH])
     keep("north sends the token", write_header(terms.network_id, NORTH, sign, given, step))
 
     # Binary payloads are written in hex.

@@ -15,7 +15,7 @@ from unweave.protocol.statements import (
     Tombstone,
     Vote,
 )
-from unweave.protocol.steps import Step, TokenHeader
+from unweave.protocol.steps import TokenHeader, TokenStep
 from unweave.protocol.token import Revision, Stamp, Token, Tombs
 
 __all__ = [
@@ -114,7 +114,7 @@ class Pass(NamedTuple):
     token: Token
     gossip: Gossip | None = None
     header: TokenHeader | None = None  # None: the agents run in one memory (`Terms.checked`)
-    step: Step | None = None
+    step: TokenStep | None = None
 
 
 class Ack(NamedTuple):

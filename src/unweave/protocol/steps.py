@@ -33,8 +33,8 @@ __all__ = [
     "START",
     "Origin",
     "Revealed",
-    "Step",
     "TokenHeader",
+    "TokenStep",
     "header_problem",
     "make_step",
     "new_salt",
@@ -76,7 +76,7 @@ class Origin(NamedTuple):
 START = Origin(None, OUT)
 
 
-class Step(NamedTuple):
+class TokenStep(NamedTuple):
     """How the sender made the token that it sends."""
 
     before: TokenHeader | None  # the token that it received, as its giver signed it; None: eta_0
@@ -98,7 +98,7 @@ def received_from(header: TokenHeader | None, token: Token, me: int) -> Origin:
     return Origin(header, token.included[me])
 
 
-def make_step(origin: Origin, token: Token, me: int, factor: Revealed | None) -> Step:
+def make_step(origin: Origin, token: Token, me: int, factor: Revealed | None) -> TokenStep:
     """The step from `origin` to `token`. The agent's `factor` is shown only if the receiver needs
     it: the factor is new, or it was added to the audit."""
     revision = token.included[me]
@@ -107,7 +107,7 @@ def make_step(origin: Origin, token: Token, me: int, factor: Revealed | None) ->
     audited = me in token.round.agents and (
         header is None or header.body["round"] != _round_digests(token.round)
     )
-    return Step(
+    return TokenStep(
         header,
         origin.revision,
         origin.removed if changed else None,
@@ -115,13 +115,15 @@ def make_step(origin: Origin, token: Token, me: int, factor: Revealed | None) ->
     )
 
 
-def write_header(network_id: bytes, me: int, sign: Sign, token: Token, step: Step) -> TokenHeader:
+def write_header(
+    network_id: bytes, me: int, sign: Sign, token: Token, step: TokenStep
+) -> TokenHeader:
     return TokenHeader.write(
         me, sign, network_id=network_id.hex(), agent=me, **_digests(token), step=_step_digest(step)
     )
 
 
-def header_problem(header: TokenHeader, sender: int, token: Token, step: Step) -> str | None:
+def header_problem(header: TokenHeader, sender: int, token: Token, step: TokenStep) -> str | None:
     """Why the header is not that of this token and step, sent by `sender`. No proof: everybody can
     put a wrong token below a header."""
     body = header.body
@@ -134,7 +136,7 @@ def header_problem(header: TokenHeader, sender: int, token: Token, step: Step) -
     return None
 
 
-def wrong_step(terms: Terms, who: int, token: Token, step: Step) -> str | None:
+def wrong_step(terms: Terms, who: int, token: Token, step: TokenStep) -> str | None:
     """Why `who` cannot honestly have made this token in this step. The header binds `who` to both;
     its signature, and that of `step.before`, were verified."""
     before, own = step.before, token.stamp.initiator == who
@@ -171,7 +173,7 @@ def wrong_step(terms: Terms, who: int, token: Token, step: Step) -> str | None:
     return _wrong_erasures(who, token, step) or _wrong_round(terms, who, token, step)
 
 
-def _wrong_erasures(who: int, token: Token, step: Step) -> str | None:
+def _wrong_erasures(who: int, token: Token, step: TokenStep) -> str | None:
     """An erasure joins a token only when its agent takes the factor out, or while the agent is not
     included; a retrain epoch only while the token is empty. Otherwise an old sum, with a new claim
     that the erased data are not in it, would pass."""
@@ -187,7 +189,7 @@ def _wrong_erasures(who: int, token: Token, step: Step) -> str | None:
     return None
 
 
-def _wrong_round(terms: Terms, who: int, token: Token, step: Step) -> str | None:
+def _wrong_round(terms: Terms, who: int, token: Token, step: TokenStep) -> str | None:
     """The round is empty, or was started here, or is the round as received with at most the
     sender's own attestation more."""
     new, digests = token.round, _round_digests(token.round)
@@ -269,7 +271,7 @@ def _included_digest(included: Vector[Revision]) -> str:
     return h.hexdigest()
 
 
-def _step_digest(step: Step) -> str:
+def _step_digest(step: TokenStep) -> str:
     h = hashlib.sha256(b"" if step.before is None else step.before.name)
     h.update(b"%d %d " % step.revision[:2] + step.revision.commitment)
     for shown in (step.removed, step.factor):

@@ -48,7 +48,7 @@ from unweave.protocol.statements import (
     Vote,
     pae,
 )
-from unweave.protocol.steps import Revealed, Step, TokenHeader, write_header
+from unweave.protocol.steps import Revealed, TokenHeader, TokenStep, write_header
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import (
     HOPS,
@@ -414,11 +414,11 @@ class InsiderWorld(World):
         )
         if stamp.epoch > s.token.fence.epoch + 2**60:
             return None
-        step = Step(header, token.included[self.liar])
+        step = TokenStep(header, token.included[self.liar])
         message = Pass(token, self._saying(s, openings=openings), None, step)
         return self._signed(message, token, step)
 
-    def _signed(self, message: Pass, token: Token, step: Step) -> Pass:
+    def _signed(self, message: Pass, token: Token, step: TokenStep) -> Pass:
         header = write_header(self.terms.network_id, self.liar, self.sign, token, step)
         return message._replace(token=token, header=header, step=step)
 
@@ -455,24 +455,24 @@ class InsiderWorld(World):
         other = self.rng.choice([k for k in range(len(token.included)) if k != self.liar])
         return _with(token, other, revision)
 
-    def twist_eta(self, token: Token, step: Step) -> Token:
+    def twist_eta(self, token: Token, step: TokenStep) -> Token:
         return token._replace(eta=self._moved(token.eta))
 
-    def twist_edge(self, token: Token, step: Step) -> Token:
+    def twist_edge(self, token: Token, step: TokenStep) -> Token:
         edge = self.rng.choice([2**63 - 1, -(2**63)])
         return token._replace(eta=np.full_like(token.eta, edge))
 
-    def twist_included(self, token: Token, step: Step) -> Token:
+    def twist_included(self, token: Token, step: TokenStep) -> Token:
         return self._of_another(token, self._revision())
 
-    def twist_dropped(self, token: Token, step: Step) -> Token:
+    def twist_dropped(self, token: Token, step: TokenStep) -> Token:
         return self._of_another(token, OUT)
 
-    def twist_unshown(self, token: Token, step: Step) -> Token:
+    def twist_unshown(self, token: Token, step: TokenStep) -> Token:
         """A new factor of the liar that it does not show."""
         return _with(token._replace(eta=self._moved(token.eta)), self.liar, self._revision())
 
-    def twist_own(self, token: Token, step: Step) -> tuple[Token, Step]:
+    def twist_own(self, token: Token, step: TokenStep) -> tuple[Token, TokenStep]:
         """Any factor of its own is the liar's right, if nothing of it was in the sum."""
         if step.revision.counter or token.included[self.liar].counter:
             return self.twist_exchanged(token, step)
@@ -484,7 +484,7 @@ class InsiderWorld(World):
         )
         return token, step._replace(factor=shown)
 
-    def twist_exchanged(self, token: Token, step: Step) -> tuple[Token, Step]:
+    def twist_exchanged(self, token: Token, step: TokenStep) -> tuple[Token, TokenStep]:
         """The factor in the sum is replaced, and another one is said to have been there."""
         removed, shown = self._reveal(len(token.eta)), self._reveal(len(token.eta))
         revision = Revision(8, self.rng.getrandbits(60), shown.commitment)
@@ -492,29 +492,29 @@ class InsiderWorld(World):
         token = _with(token, self.liar, revision)._replace(eta=eta, round=NO_ROUND)
         return token, step._replace(removed=removed, factor=shown)
 
-    def twist_renamed(self, token: Token, step: Step) -> Token:
+    def twist_renamed(self, token: Token, step: TokenStep) -> Token:
         return _with(token, self.liar, self._revision())
 
-    def twist_removed(self, token: Token, step: Step) -> tuple[Token, Step]:
+    def twist_removed(self, token: Token, step: TokenStep) -> tuple[Token, TokenStep]:
         return token, step._replace(removed=self._reveal(len(token.eta)))
 
-    def twist_factor(self, token: Token, step: Step) -> tuple[Token, Step]:
+    def twist_factor(self, token: Token, step: TokenStep) -> tuple[Token, TokenStep]:
         return token, step._replace(factor=self._reveal(len(token.eta)))
 
-    def twist_revision(self, token: Token, step: Step) -> tuple[Token, Step]:
+    def twist_revision(self, token: Token, step: TokenStep) -> tuple[Token, TokenStep]:
         return token, step._replace(revision=self.rng.choice([OUT, self._revision()]))
 
-    def twist_self_given(self, token: Token, step: Step) -> tuple[Token, Step]:
+    def twist_self_given(self, token: Token, step: TokenStep) -> tuple[Token, TokenStep]:
         """The token before was signed by the liar itself."""
         eta = self._moved(token.eta)
-        nothing = Step(None, step.revision)
+        nothing = TokenStep(None, step.revision)
         earlier = token._replace(stamp=token.stamp._replace(hop=max(token.stamp.hop - 1, 1)))
         mine = write_header(
             self.terms.network_id, self.liar, self.sign, earlier._replace(eta=eta), nothing
         )
         return token._replace(eta=eta), step._replace(before=mine)
 
-    def twist_given_by_another(self, token: Token, step: Step) -> Pass:
+    def twist_given_by_another(self, token: Token, step: TokenStep) -> Pass:
         """The token before is below the name of an agent that has not signed it."""
         _, step = self.twist_self_given(token, step)
         assert step.before is not None
@@ -523,43 +523,43 @@ class InsiderWorld(World):
         )
         return self._signed(Pass(token), token, step._replace(before=forged))
 
-    def twist_before(self, token: Token, step: Step) -> tuple[Token, Step]:
+    def twist_before(self, token: Token, step: TokenStep) -> tuple[Token, TokenStep]:
         """Another token before: an old one, or none."""
         headers = [given.header for _, given in self.given]
         return token, step._replace(before=self.rng.choice([None, *headers]))
 
-    def twist_no_step(self, token: Token, step: Step) -> Pass:
+    def twist_no_step(self, token: Token, step: TokenStep) -> Pass:
         signed = self._signed(Pass(token), token, step)
         without = signed._replace(step=None), signed._replace(header=None)
         return self.rng.choice(without)
 
-    def twist_header(self, token: Token, step: Step) -> Pass:
+    def twist_header(self, token: Token, step: TokenStep) -> Pass:
         """A token below the header of another one."""
         signed = self._signed(Pass(token), token, step)
         return signed._replace(token=token._replace(eta=self._moved(token.eta)))
 
-    def twist_hop(self, token: Token, step: Step) -> Token:
+    def twist_hop(self, token: Token, step: TokenStep) -> Token:
         hop = self.rng.choice([1, HOPS - 2, HOPS - 9, HOPS, 2**61])
         return token._replace(stamp=token.stamp._replace(hop=hop))
 
-    def twist_passes(self, token: Token, step: Step) -> Token:
+    def twist_passes(self, token: Token, step: TokenStep) -> Token:
         passes = self.rng.choice([2**31, PASSES, PASSES + 1, 2**62 - 1])
         return token._replace(passes=passes, seen=self.terms.everybody)
 
-    def twist_epoch(self, token: Token, step: Step) -> Token:
+    def twist_epoch(self, token: Token, step: TokenStep) -> Token:
         epoch = token.stamp.epoch + self.rng.choice([1, 2**32 - 1])
         return token._replace(stamp=token.stamp._replace(epoch=epoch))
 
-    def twist_initiator(self, token: Token, step: Step) -> Token:
+    def twist_initiator(self, token: Token, step: TokenStep) -> Token:
         other = self._other(self.state(self.liar))
         return token._replace(stamp=token.stamp._replace(initiator=other))
 
-    def twist_way(self, token: Token, step: Step) -> Token:
+    def twist_way(self, token: Token, step: TokenStep) -> Token:
         size = self.terms.size
         stack = Stack.of(self.rng.randrange(size) for _ in range(min(size, 5)))
         return token._replace(stack=stack, seen=Bitmap.of(self.rng.getrandbits(size)))
 
-    def twist_tombs(self, token: Token, step: Step) -> Token:
+    def twist_tombs(self, token: Token, step: TokenStep) -> Token:
         """Without an erasure, or with one that no agent has asked for."""
         tombs = dict(token.tombs)
         if tombs and self.rng.random() < 0.7:
@@ -569,10 +569,10 @@ class InsiderWorld(World):
         tombs[other] = Tomb(frozenset({request_id(other, b"z" * 12)}))
         return token._replace(tombs=tombs)
 
-    def twist_receipts(self, token: Token, step: Step) -> Token:
+    def twist_receipts(self, token: Token, step: TokenStep) -> Token:
         return token._replace(receipts=self.rng.randbytes(32))
 
-    def twist_all_attested(self, token: Token, step: Step) -> Token:
+    def twist_all_attested(self, token: Token, step: TokenStep) -> Token:
         """Every agent has attested; the signatures are the liar's."""
         agents = self.terms.everybody
         mine = sign_statement(b"{}", self.sign)
@@ -581,16 +581,16 @@ class InsiderWorld(World):
             round=AttestationRound(agents, token.eta, None, b"{}", signatures, True, False)
         )
 
-    def twist_audit(self, token: Token, step: Step) -> Token:
+    def twist_audit(self, token: Token, step: TokenStep) -> Token:
         so_far = token.round
         audit = token.eta if so_far.audit is None else so_far.audit
         return token._replace(round=so_far._replace(audit=self._moved(audit)))
 
-    def twist_frozen(self, token: Token, step: Step) -> Token:
+    def twist_frozen(self, token: Token, step: TokenStep) -> Token:
         frozen = None if token.round.frozen is None else self._moved(token.round.frozen)
         return token._replace(round=token.round._replace(frozen=frozen))
 
-    def twist_said(self, token: Token, step: Step) -> Token:
+    def twist_said(self, token: Token, step: TokenStep) -> Token:
         """The round says that it converged, or that a vector does not exist."""
         so_far = token.round
         return token._replace(
@@ -599,7 +599,7 @@ class InsiderWorld(World):
             else so_far._replace(unknown=not so_far.unknown, frozen=None)
         )
 
-    def twist_attested(self, token: Token, step: Step) -> Token:
+    def twist_attested(self, token: Token, step: TokenStep) -> Token:
         """One agent's attestation is taken out, or the liar's own is added without its factor."""
         so_far = token.round
         if self.liar not in so_far.agents and self.rng.random() < 0.5:

@@ -44,7 +44,7 @@ from unweave.protocol.statements import (
     Vote,
     tombs_in,
 )
-from unweave.protocol.steps import Origin, Revealed, Step, TokenHeader, write_header
+from unweave.protocol.steps import Origin, Revealed, TokenHeader, TokenStep, write_header
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import (
     HOPS,
@@ -174,14 +174,14 @@ def _revealed(draw: Random, terms: Terms) -> Revealed:
     return Revealed(_bytes(draw, 16), _vector(draw, terms))
 
 
-def _header(draw: Random, terms: Terms, step: Step | None = None) -> TokenHeader:
-    step = step or Step(None, _revision(draw))
+def _header(draw: Random, terms: Terms, step: TokenStep | None = None) -> TokenHeader:
+    step = step or TokenStep(None, _revision(draw))
     author = draw.randrange(terms.size)
     return write_header(terms.network_id, author, lambda _: b"head", token(draw, terms), step)
 
 
-def _step(draw: Random, terms: Terms) -> Step:
-    return Step(
+def _step(draw: Random, terms: Terms) -> TokenStep:
+    return TokenStep(
         _maybe(draw, _header(draw, terms)),
         _revision(draw),
         _maybe(draw, _revealed(draw, terms)),

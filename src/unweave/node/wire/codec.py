@@ -67,7 +67,7 @@ from unweave.protocol.statements import (
     Tombstone,
     Vote,
 )
-from unweave.protocol.steps import Step, TokenHeader
+from unweave.protocol.steps import TokenHeader, TokenStep
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import HOPS, NO_ROUND, PASSES, AttestationRound, Stamp, Token
 
@@ -135,7 +135,7 @@ def _write_pass(written: pb.Pass, message: Pass, terms: Terms) -> None:
         _write_step(written.step, message.step)
 
 
-def _write_step(place: pb.Step, step: Step) -> None:
+def _write_step(place: pb.Step, step: TokenStep) -> None:
     if step.before is not None:
         place.before.CopyFrom(write_statement(step.before))
     place.revision = write_revisions((step.revision,))
@@ -145,10 +145,10 @@ def _write_step(place: pb.Step, step: Step) -> None:
         place.factor_salt = step.factor.salt
 
 
-def _read_step(message: pb.Message, terms: Terms) -> Step:
+def _read_step(message: pb.Message, terms: Terms) -> TokenStep:
     sent = message.token.step
     removed, factor = message.HasField("removed"), message.HasField("factor")
-    return Step(
+    return TokenStep(
         read_statement(TokenHeader, sent.before, terms) if sent.HasField("before") else None,
         read_revision(sent.revision),
         read_revealed(sent.removed_salt, message.removed, terms) if removed else None,
