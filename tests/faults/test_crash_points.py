@@ -18,7 +18,8 @@ of them, and from the files that are left
         was told of erasures, votes and chapters, is stored
     P4  a role token is not older than the fence nor newer than what was accepted
     P5  nothing that a stored tombstone forbids: no factor with erased rows or of an old generation,
-        no dead token or copy, and once the store is open again, none of their bytes in its files
+        no dead token or copy, and once the store is open again, none of their bytes in its files,
+        except the factor that an unacknowledged token must show (rule 18)
     P6  started again, everybody comes to rest with the right sum, no request left, and each with
         its certificate; a vote without a quorum harms nobody, one with a quorum is carried out
     P7  only what has its certificate on the disk is called proved, or put away
@@ -472,6 +473,10 @@ def check_bytes(s: State, run: Scenario, content: bytes) -> None:
     forbidden = {vector.tobytes() for vector, _ in vectors} - alive
     if s.tomb.ids:
         forbidden.add(Rows(s.me).factor(frozenset()).tobytes())
+    origin = s.token.origin
+    if origin is not None and origin.removed is not None:
+        # Rule 18: it is shown to the receiver until the token is acknowledged.
+        forbidden.discard(origin.removed.units.tobytes())
     assert not any(vector in content for vector in forbidden), "P5: bytes"
 
 

@@ -135,13 +135,13 @@ def test_the_data_are_opened_once_at_the_start(tmp_path, monkeypatch):
     identity = serve.open_identity(folder)
     records = serve.open_data(folder, identity)
     worker = DataWorker(net.model, default_solver(net.model), records, folder.terms)
-    serve._check_data(folder, records, identity)
+    serve._check_data(folder, records, identity, replaced=False)
     work = Solve(("s",), 1, 1, None, None, frozenset())
     first = worker.solve(work)
     assert len(opened) == 1
     assert (first.units == worker.solve(work).units).all()  # and read anew from then on
     assert len(opened) == 2
-    serve._check_data(folder, records, identity)
+    serve._check_data(folder, records, identity, replaced=False)
     with (net.folder("a1") / "data.csv").open("a", newline="") as file:
         csv.writer(file).writerow(("new", 1))
     assert (first.units != worker.solve(work).units).any()

@@ -442,7 +442,7 @@ def test_whoever_opens_an_agents_store_knows_its_secret(tmp_path):
             await disk.open()
             await disk.close()
 
-        yield lambda: serve._check_data(folder, records, identity)
+        yield lambda: serve._check_data(folder, records, identity, replaced=False)
         yield lambda: preflight._state(folder)
         yield lambda: asyncio.run(on_its_thread())
 
