@@ -183,8 +183,9 @@ STORIES = {
         Rows,
         (Phase(), Phase(erase_a_row), Phase(lambda world: erase(world, 1, b"w"))),
     ),
-    # The second chapter of an agent takes up the first, and a disk that is lost in between learns
-    # from a chapter alone which rows must not come back.
+    # The second chapter of an agent takes up the first. Two disks are lost in between: the token
+    # includes a revision that one of them no longer keeps, and the other learns from a chapter
+    # alone which rows must not come back.
     "archive": Story(
         small_terms(agents=2, dim=2, compact_after=2),
         Rows,
@@ -192,6 +193,7 @@ STORIES = {
             LEARN,
             Phase(erase_a_row_each, kinds=frozenset({"proved", "put away", "chapter taken"})),
             Phase(lost=1, faults=Calm(), kinds=frozenset({"rebuilt", "dropped", "learned"})),
+            Phase(lost=0, faults=Calm(), kinds=frozenset({"dropped", "learned"})),
             Phase(erase_one_and_a_row, kinds=frozenset({"taken up"})),
         ),
     ),
@@ -750,7 +752,8 @@ def test_killed_at_every_point_of_the_other_stories(story, disk):
         ("retrain", "generation-kept-back", "P5"),
         ("vote", "forgetful", "P6"),
         pytest.param("learn", "forgetful", "P6", marks=pytest.mark.slow),
-        pytest.param("archive", "missing-revision", "P2", marks=pytest.mark.slow),
+        # With this bug the token is never rebuilt, and the program misses that step.
+        pytest.param("archive", "missing-revision", "'rebuilt'", marks=pytest.mark.slow),
         pytest.param("archive", "two transactions", "P1", marks=pytest.mark.slow),
         pytest.param("archive", "put-away-unproved", "P6", marks=pytest.mark.slow),
         pytest.param("retrain", "effects first", "P3", marks=pytest.mark.slow),
@@ -761,7 +764,7 @@ def test_killed_at_every_point_of_the_other_stories(story, disk):
 )
 def test_the_points_notice_a_bug(story, bug, shows, disk):
     ended = run(disk, story, "all" if story == "learn" else "some", bug)
-    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert ended.returncode == (2 if bug == "missing-revision" else 1), ended.stdout + ended.stderr
     assert shows in ended.stdout
 
 
