@@ -20,6 +20,7 @@ def test_a_vector_is_a_list_whose_old_versions_stay(size, data):
     places = st.integers(0, max(size - 1, 0))
     for place in data.draw(st.lists(places, max_size=8)) if size else ():
         versions.append((vector, tuple(plain)))
+        assert vector.set(place, plain[place]) is vector
         vector, plain[place] = vector.set(place, -place), -place
         assert vector[place] == -place
         assert vector[place - size] == -place

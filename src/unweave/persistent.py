@@ -24,11 +24,14 @@ _WORD = 1024  # bits per word of a bitmap: a small network needs one word
 class Vector(Sequence[T]):
     """A sequence of fixed length, as a tree of tuples: reading and replacing cost O(log n)."""
 
-    __slots__ = ("_root", "_shift", "_size")
+    __slots__ = ("_root", "_shift", "_size", "digest")
+
+    digest: str | None  # a hash of the values, kept by the one that computes it
 
     def __init__(self, values: Iterable[T] = ()) -> None:
         level: tuple[Any, ...] = tuple(values)
         self._size = len(level)
+        self.digest = None
         self._shift = 0  # bits to shift an index by to find its place in the root
         while len(level) > 1 << _BITS:
             level = tuple(level[i : i + (1 << _BITS)] for i in range(0, len(level), 1 << _BITS))
@@ -36,11 +39,13 @@ class Vector(Sequence[T]):
         self._root = level
 
     def set(self, index: int, value: T) -> Vector[T]:
-        """A copy with `value` at `index`."""
+        """A copy with `value` at `index`; itself, if the value is there already."""
         if not 0 <= index < self._size:
             raise IndexError(f"index {index}, length {self._size}")
+        if self[index] == value:
+            return self
         new: Vector[T] = object.__new__(Vector)
-        new._size, new._shift = self._size, self._shift
+        new._size, new._shift, new.digest = self._size, self._shift, None
         new._root = _replaced(self._root, self._shift, index, value)
         return new
 

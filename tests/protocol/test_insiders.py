@@ -33,7 +33,14 @@ from unweave.protocol.messages import Alive, Digests, Erasures, Gossip, News, Pa
 from unweave.protocol.openings import join_openings
 from unweave.protocol.state import State
 from unweave.protocol.statements import Opening
-from unweave.protocol.steps import Revealed, TokenStep, header_problem, write_header, wrong_step
+from unweave.protocol.steps import (
+    Revealed,
+    TokenHeader,
+    TokenStep,
+    header_problem,
+    write_header,
+    wrong_step,
+)
 from unweave.protocol.token import (
     HOPS,
     NEVER,
@@ -597,6 +604,8 @@ def test_a_header_binds_its_sender_to_token_and_step() -> None:
     assert given.step is not None
     giver = given.header.author
     assert header_problem(given.header, giver, given.token, given.step) is None
+    parsed = TokenHeader(given.header.raw, giver, given.header.signature)
+    assert parsed.body == given.header.body  # the writer keeps the body that a reader parses
     rng = random.Random(1)
     for token, step in corruptions(rng, giver, given):
         same = (

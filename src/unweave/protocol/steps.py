@@ -76,6 +76,10 @@ class Origin(NamedTuple):
 START = Origin(None, OUT)
 
 
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
 class TokenStep(NamedTuple):
     """How the sender made the token that it sends."""
 
@@ -118,9 +122,11 @@ def make_step(origin: Origin, token: Token, me: int, factor: Revealed | None) ->
 def write_header(
     network_id: bytes, me: int, sign: Sign, token: Token, step: TokenStep
 ) -> TokenHeader:
-    return TokenHeader.write(
-        me, sign, network_id=network_id.hex(), agent=me, **_digests(token), step=_step_digest(step)
-    )
+    body = {"network_id": network_id.hex(), "agent": me, **_digests(token)}
+    body["step"] = _step_digest(step)
+    header = TokenHeader.write(me, sign, **body)
+    vars(header)["body"] = body  # what a reader of the bytes finds: in one memory nobody parses it
+    return header
 
 
 def header_problem(header: TokenHeader, sender: int, token: Token, step: TokenStep) -> str | None:
@@ -140,10 +146,10 @@ def wrong_step(terms: Terms, who: int, token: Token, step: TokenStep) -> str | N
     """Why `who` cannot honestly have made this token in this step. The header binds `who` to both;
     its signature, and that of `step.before`, were verified."""
     before, own = step.before, token.stamp.initiator == who
-    eta, included = digest(terms.eta0).hex(), _included_digest(Vector((OUT,) * terms.size))
     if before is None:
         if not own:
             return "a token from nothing in another agent's epoch"
+        eta, included = digest(terms.eta0).hex(), _included_digest(Vector((OUT,) * terms.size))
     else:
         if before.author not in terms.topology.adjacency[who]:
             return "a token that no neighbour gave it"
@@ -239,6 +245,10 @@ def _digests(token: Token) -> dict[str, Any]:
 
 
 def _round_digests(so_far: AttestationRound) -> dict[str, Any]:
+    return _NO_ROUND if so_far is NO_ROUND else _digests_of_round(so_far)
+
+
+def _digests_of_round(so_far: AttestationRound) -> dict[str, Any]:
     return {
         "agents": f"{int(so_far.agents):x}",
         "statement": _hash(so_far.statement),
@@ -247,6 +257,9 @@ def _round_digests(so_far: AttestationRound) -> dict[str, Any]:
         "converged": so_far.converged,
         "unknown": so_far.unknown,
     }
+
+
+_NO_ROUND = _digests_of_round(NO_ROUND)
 
 
 def _erased(token: Token) -> dict[str, str]:
@@ -264,11 +277,11 @@ def _ids_digest(ids: frozenset[bytes]) -> str:
 
 
 def _included_digest(included: Vector[Revision]) -> str:
-    h = hashlib.sha256()
-    for counter, incarnation, commitment in included:
-        h.update(b"%d %d " % (counter, incarnation))
-        h.update(commitment)
-    return h.hexdigest()
+    """Computed once for a vector: most visits change no revision."""
+    if included.digest is None:
+        parts = [b"%d %d %b" % revision for revision in included]
+        included.digest = _hash(b"".join(parts))
+    return included.digest
 
 
 def _step_digest(step: TokenStep) -> str:
@@ -277,7 +290,3 @@ def _step_digest(step: TokenStep) -> str:
     for shown in (step.removed, step.factor):
         h.update(b"-" if shown is None else b"+" + shown.commitment)
     return h.hexdigest()
-
-
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
