@@ -417,7 +417,7 @@ class Federation:
         return self._walk.started and self._walk.world.state(k).tomb.out
 
     def _moved(self, before: Ints) -> float:
-        family, decode = self.model.family, self.model.grid.decode
+        family, decode = self.model.family, self.model.decode
         old, new = decode(before), decode(self.units)
         if not (family.margin(old) > 0.0 and family.margin(new) > 0.0):
             return float("nan")

@@ -58,7 +58,7 @@ class History(Sequence[Step]):
         for step in self._steps:
             for key, value in zip(table, step[:5], strict=False):
                 table[key].append(value)
-            eta = self._model.grid.decode(step.units)
+            eta = self._model.decode(step.units)
             proper = bool(self._model.family.margin(eta) > 0.0)
             marginals = self._model.marginals(eta) if proper else ()
             table["digest"].append(self._model.posterior(step.units).digest if proper else None)

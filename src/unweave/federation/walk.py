@@ -212,7 +212,7 @@ class Walk:
     def converge(self, tol: float, what: str, progress: bool | None, limit: int | None) -> None:
         """Run passes until one of them moves q by at most tol: KL(after ‖ before) ≤ tol."""
         end = len(self.history) + (limit if limit is not None else 10_000 * len(self.workers))
-        decode, family = self.model.grid.decode, self.model.family
+        decode, family = self.model.decode, self.model.family
         self.until(self.complete, what, progress, limit)
         while True:
             start, before = len(self.history), decode(self.current_token().eta)

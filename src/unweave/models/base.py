@@ -6,6 +6,10 @@ subclass defines its name, its prior, its columns, and
 
 * a `ConjugateModel`: the exact sum of its record statistics on the grid (`sums`),
 * a `LossModel`: its loss; a solver computes the factor from the loss and the cavity.
+
+Factors are added on the token in the *carrier*: a vector of integers on `grid`. It is eta itself,
+unless a model names other components (`carrier_names`, `carrier_prior`) and maps their sum to the
+eta of q (`decode`). A sum of curvatures or of log-likelihoods at fixed points are such carriers.
 """
 
 from __future__ import annotations
@@ -91,17 +95,33 @@ class Model(ABC):
     @property
     @abstractmethod
     def prior(self) -> Distribution:
-        """The prior that the settings state, in the units of the grid; `eta0` is its nearest grid
-        point."""
+        """The prior that the settings state, in the units of the grid."""
 
     @property
     @abstractmethod
     def schema(self) -> tuple[Column, ...]:
         """The columns of a record."""
 
+    @property
+    def carrier_names(self) -> tuple[str, ...]:
+        """The components of the carrier; by default, those of eta."""
+        return self.family.component_names
+
+    @property
+    def carrier_prior(self) -> Floats:
+        """The prior in the carrier; `eta0` is its nearest grid point."""
+        return self._stated_prior.eta
+
+    def decode(self, units: Ints) -> Floats:
+        """The eta [..., D] of q at points [..., C] of the carrier.
+
+        A sum that stands for no q has an eta outside the domain (`inside` is False), not an error.
+        """
+        return self.grid.decode(units)
+
     def default_bits(self) -> Sequence[int]:
         """Fractional bits per component: 24 leaves room for 5e11 records."""
-        return (24,) * self.family.dim
+        return (24,) * len(self.carrier_names)
 
     def row_problem(self, rows: Floats) -> tuple[int, str, str, str] | None:
         """The first row that breaks a rule between columns: (row, column, problem, expected)."""
@@ -153,20 +173,22 @@ class Model(ABC):
 
     @cached_property
     def grid(self) -> Grid:
+        """The grid of the carrier."""
+        names = self.carrier_names
         bits = self.default_bits() if self.bits is None else self.bits
         if isinstance(bits, int):
-            bits = (bits,) * self.family.dim
-        if len(bits) != self.family.dim:
+            bits = (bits,) * len(names)
+        if len(bits) != len(names):
             raise ConfigError(
                 f"{self.name}: bits has {len(bits)} numbers. Fix: give one, or one for each of "
-                f"{', '.join(self.family.component_names)}"
+                f"{', '.join(names)}"
             )
-        return Grid(tuple(int(b) for b in bits), self.family.component_names)
+        return Grid(tuple(int(b) for b in bits), names)
 
     @cached_property
     def eta0(self) -> Ints:
-        """The prior on the grid."""
-        units = self.grid.encode(self._stated_prior.eta)
+        """The prior in the carrier, on the grid."""
+        units = self.grid.encode(self.carrier_prior)
         units.setflags(write=False)
         return units
 
@@ -198,8 +220,8 @@ class Model(ABC):
         return None
 
     def inside(self, units: Ints) -> NDArray[np.bool_]:
-        """Whether q exists at units [..., D] and the loss has an expectation under q; [...]."""
-        result: NDArray[np.bool_] = self.family.margin(self.grid.decode(units)) > 0.0
+        """Whether q exists at units [..., C] and the loss has an expectation under q; [...]."""
+        result: NDArray[np.bool_] = self.family.margin(self.decode(units)) > 0.0
         return result
 
     def marginals(self, eta: Floats) -> tuple[Marginal, ...]:
@@ -224,7 +246,7 @@ class Model(ABC):
     def _check_prior(self) -> None:
         """The rounded prior must be inside the domain and close to the stated prior."""
         stated = self._stated_prior
-        rounded = self.grid.decode(self.eta0)
+        rounded = self.decode(self.eta0)
         if np.array_equal(rounded, stated.eta):
             return
         if not self.family.margin(rounded) > 0.0:
@@ -302,7 +324,7 @@ class LossModel(Model):
         return self.family.margin(eta)
 
     def inside(self, units: Ints) -> NDArray[np.bool_]:
-        eta = self.grid.decode(units)
+        eta = self.decode(units)
         result: NDArray[np.bool_] = (self.family.margin(eta) > 0.0) & (self.margin(eta) > 0.0)
         return result
 

@@ -203,7 +203,7 @@ class ExactPosterior:
 
     @classmethod
     def of(cls, model: BetaExponential, data: Floats) -> ExactPosterior:
-        eta0 = model.grid.decode(model.eta0)
+        eta0 = model.decode(model.eta0)
         big_a = eta0[0] - data[..., 0] / model.alpha
         big_w = data[..., 1] / model.alpha
         big_b = np.broadcast_to(eta0[1], big_a.shape)

@@ -83,7 +83,7 @@ class Posterior:
     @cached_property
     def eta(self) -> Floats:
         """The natural parameter as float64."""
-        return self.model.grid.decode(self.units)
+        return self.model.decode(self.units)
 
     @cached_property
     def distribution(self) -> Distribution:

@@ -133,7 +133,7 @@ def rounding_problem(model: Model, found: Measured, share: float = 1.0) -> str |
         return None
     if not _fits(model, found):
         return f"{model.name}: the sum leaves the grid"
-    rounded = model.grid.decode(model.eta0 + np.array(found.units, dtype=np.int64))
+    rounded = model.decode(model.eta0 + np.array(found.units, dtype=np.int64))
     exact = rounded - found.added
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (_PROBES, len(exact)))
     points = np.stack([rounded, *(exact * (1.0 + signs * np.finfo(np.float64).eps))])

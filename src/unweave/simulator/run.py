@@ -175,7 +175,7 @@ class FaultRun:
 
     def report(self) -> dict[str, Any]:
         """The run as JSON values."""
-        decode, kl = self.model.grid.decode, self.model.family.kl
+        decode, kl = self.model.decode, self.model.family.kl
         counts, records = self.workload.counts, self.records_remaining
         far = finite(kl(decode(self.units), decode(self.reference))) if records else None
         return {
@@ -320,11 +320,11 @@ def _compare(done: FaultRun) -> None:
         if not done.equal:
             raise Violation("the sum is not that of the remaining records")
         return
-    eta = model.grid.decode(done.units)
+    eta = model.decode(done.units)
     if not model.family.margin(eta) > 0.0:
         raise Violation("the parked sum is no posterior")
     token = parked_token(world)
-    far = float(model.family.kl(eta, model.grid.decode(done.reference)))
+    far = float(model.family.kl(eta, model.decode(done.reference)))
     if token.round.converged and far > NEAR:
         raise Violation(f"the sum is at KL = {far:.3g} from that of a run without faults")
 

@@ -23,7 +23,7 @@ def optimum(model: LossModel, data: Floats, rounds: int = 200) -> Floats:
     This is the local problem of an agent that holds all data, with the prior as the cavity. It
     minimises KL(q ‖ exact posterior) over the family.
     """
-    eta0 = np.broadcast_to(model.grid.decode(model.eta0), (*data.shape[:-1], model.family.dim))
+    eta0 = np.broadcast_to(model.decode(model.eta0), (*data.shape[:-1], model.family.dim))
     solver = NaturalGradient(steps=rounds)
     factor, info = solver.update(model, data, eta0, np.zeros(eta0.shape), Stream(0))
     if not info.get("residual", np.inf) < 1e4 * CONVERGED:

@@ -91,8 +91,8 @@ class ModelWorker:
             start = None
         units = self.solver.solve(model, shard, cavity, start, stream).factor
         if work.cavity is not None and start is not None and self.tolerance is not None:
-            before = model.grid.decode(cavity + start)
-            after = model.grid.decode(cavity + units)
+            before = model.decode(cavity + start)
+            after = model.decode(cavity + units)
             if float(model.family.kl(after, before)) <= self.tolerance:
                 return SolveResult(None, keep=True)
         return SolveResult(units)
@@ -109,7 +109,7 @@ class ModelWorker:
         """False: `after` is outside the domain, or KL(before ‖ after) exceeds `retrain_above`."""
         if not self.model.inside(work.after):
             return False
-        decode = self.model.grid.decode
+        decode = self.model.decode
         moved = float(self.model.family.kl(decode(work.before), decode(work.after)))
         return moved <= self.retrain_above
 
@@ -124,7 +124,7 @@ class ModelWorker:
             return grid.zeros()
         if not self.model.inside(work.eta):
             return UNKNOWN
-        gradient = exact(grid.decode(work.eta), model.summary(self.shard(work.dropped)))
+        gradient = exact(model.decode(work.eta), model.summary(self.shard(work.dropped)))
         try:
             return grid.encode(grid.decode(work.factor) + gradient / model.alpha)
         except (DataError, GridOverflow):
@@ -137,14 +137,14 @@ class ModelWorker:
             return {"kl_to_optimum": None, "method": "none: this model has no exact gradient"}
         if not self.model.inside(work.eta):
             return {"kl_to_optimum": None, "method": "none: the sum is not a proper posterior"}
-        eta, total = model.grid.decode(work.eta), model.grid.decode(work.frozen)
+        eta, total = model.decode(work.eta), model.grid.decode(work.frozen)
         kl = 0.5 * float(total @ model.family.fisher_dot(eta, total))
         return {"kl_to_optimum": kl, "method": "half the squared Fisher norm of Σ r_k"}
 
 
 def influence(model: Model, eta: Ints, factor: Ints) -> float:
     """KL(q ‖ q without the factor); infinite if q without the factor is improper."""
-    without = model.grid.decode(model.grid.subtract(eta, factor))
+    without = model.decode(model.grid.subtract(eta, factor))
     if not model.family.margin(without) > 0.0:
         return float("inf")
-    return float(model.family.kl(model.grid.decode(eta), without))
+    return float(model.family.kl(model.decode(eta), without))

@@ -133,7 +133,7 @@ def _after(
     kl = found.kl(at=learn + at)
     if how == "retrain":
         # Iteration 0 of retraining is the prior, not the learned posterior.
-        prior = found.model.grid.decode(found.model.eta0)
+        prior = found.model.decode(found.model.eta0)
         kl.values[:, :1] = exact_posterior(found).kl_from(prior)
         return kl, [None] * len(at)
     reached = found.path[:, learn:] == AGENTS - 1

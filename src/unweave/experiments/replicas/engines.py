@@ -186,7 +186,7 @@ class _BetaExponential(Engine):
 
     def _why(self, graph: Topology, phase: Phase, run: EngineRun, r: int, i: int) -> str:
         """Why iteration i of replica r could not be solved."""
-        eta = self.model.grid.decode(run.units[r, i])
+        eta = self.model.decode(run.units[r, i])
         margin = self.model.margin(eta, 2 if self.estimator.noisy else 1)
         why = DIVERGED if margin > 0.0 else outside(self.model, self.estimator, eta, margin)
         agent = graph.agents[phase.path[r, i]]

@@ -93,7 +93,7 @@ class Replicas:
     @property
     def eta(self) -> Floats:
         """Natural parameters [R, I, D]."""
-        return self.model.grid.decode(self.units)
+        return self.model.decode(self.units)
 
     def posterior(self, replica: int, iteration: int = -1) -> Posterior:
         """The state of one replica after the column `iteration` (default: the last)."""
@@ -156,7 +156,7 @@ class Replicas:
                 f"{self.model.name} has no exact posterior to compare with. Fix: give kl(target=…)"
             )
         if isinstance(self.target, np.ndarray):
-            return self.model.grid.decode(self.target)
+            return self.model.decode(self.target)
         return self.target
 
     def _kl(self, target: Target | Floats, at: NDArray[np.int64] | None = None) -> Floats:
@@ -166,14 +166,14 @@ class Replicas:
             # KL formulas hold inside the domain only: evaluate the prior there, then set infinity.
             units = np.where(outside[..., None], self.model.eta0, units)
         if not isinstance(target, np.ndarray):
-            values = target.kl_from(self.model.grid.decode(units))
+            values = target.kl_from(self.model.decode(units))
         else:
             # Most visits of a conjugate model do not change eta: evaluate only where eta changes
             # and repeat the value until the next change.
             fresh = self.changed.copy() if at is None else np.ones(outside.shape, dtype=bool)
             fresh[:, 0] = True
             goal = np.broadcast_to(target, units.shape)[fresh]
-            found = self.model.family.kl(self.model.grid.decode(units[fresh]), goal)
+            found = self.model.family.kl(self.model.decode(units[fresh]), goal)
             values = found[np.cumsum(fresh.ravel()) - 1].reshape(fresh.shape)
         return np.where(outside, np.inf, values) if outside.any() else values
 

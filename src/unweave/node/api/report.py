@@ -258,7 +258,7 @@ def _sum_report(
     name = node.terms.name
     absent = [name(k) for k in missing(token)]
     model = node.model
-    eta = model.grid.decode(token.eta)
+    eta = model.decode(token.eta)
     report: dict[str, Any] = {
         "state": "incomplete" if absent else "complete" if _confirmed(s) else "unconfirmed",
         "missing": absent,
