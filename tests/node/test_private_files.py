@@ -17,10 +17,10 @@ from unweave.demo.scenario import run_scenario
 from unweave.errors import ConfigError, DataError
 from unweave.manifest import load
 from unweave.node.agent import open_data, open_identity
-from unweave.node.backup import back_up, restore
 from unweave.node.config import AgentFolder
 from unweave.node.data.source import DataSource
 from unweave.node.log import RotatingLog, open_log
+from unweave.operations.backup import back_up, restore
 from unweave.operations.create import create_network
 from unweave.operations.supervisor import Child
 

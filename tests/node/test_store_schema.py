@@ -13,11 +13,11 @@ from tests.node.test_store import SECRET, edit, refused, sealed
 
 from unweave.errors import ConfigError, StoreError
 from unweave.node.agent import open_identity
-from unweave.node.backup import back_up, restore
 from unweave.node.config import AgentFolder
 from unweave.node.storage.file import connect
 from unweave.node.storage.schema import MIGRATIONS
 from unweave.node.storage.sqlite import SqliteStore, look_into_store, open_store
+from unweave.operations.backup import back_up, restore
 from unweave.protocol.state import State
 from unweave.testing.store import ME, TERMS
 from unweave.testing.values import same_durable, state

@@ -33,9 +33,9 @@ from unweave.keys import verifier
 from unweave.manifest import load
 from unweave.node.agent import open_identity
 from unweave.node.api.client import AgentDown
-from unweave.node.backup import back_up, restore
 from unweave.node.config import AgentFolder
 from unweave.node.storage.sqlite import open_store
+from unweave.operations.backup import back_up, restore
 from unweave.protocol.certificate.verify import verify
 from unweave.protocol.state import Parked
 from unweave.protocol.token import request_id

@@ -10,7 +10,7 @@ import typer
 from unweave.cli.common import Json, command, emit_json, quote, say
 
 if TYPE_CHECKING:
-    from unweave.node.backup import Backup
+    from unweave.operations.backup import Backup
 
 __all__ = ["backup", "restore"]
 
@@ -36,7 +36,7 @@ def backup(
 
         unweave backup clinics/agents/a1 a1.tar
     """
-    from unweave.node.backup import back_up
+    from unweave.operations.backup import back_up
 
     made = back_up(folder, archive, data=data)
     if json:
@@ -78,7 +78,7 @@ def restore(
 
         unweave restore a1.tar clinics/agents/a1
     """
-    from unweave.node.backup import restore as unpack
+    from unweave.operations.backup import restore as unpack
 
     made = unpack(archive, folder, digest=digest)
     if json:

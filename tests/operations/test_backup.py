@@ -14,9 +14,9 @@ from tests.support.processes import Processes, erase
 
 from unweave.errors import ConfigError
 from unweave.node.agent import open_identity
-from unweave.node.backup import back_up, restore
 from unweave.node.config import AgentFolder
 from unweave.node.storage.sqlite import open_store
+from unweave.operations.backup import back_up, restore
 from unweave.protocol.state import State
 
 
