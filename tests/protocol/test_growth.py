@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.support.tally import Tally, tally_checker, tally_signers, tally_terms
@@ -9,6 +10,7 @@ from tests.support.tally import Tally, tally_checker, tally_signers, tally_terms
 from unweave.graph import graphs
 from unweave.node.storage.sqlite import SqliteStore
 from unweave.node.wire.codec import encode
+from unweave.protocol.certificate.unchecked import unchecked_tombstones
 from unweave.protocol.events import EraseRequested
 from unweave.protocol.gossip import current_gossip
 from unweave.protocol.messages import Pass, Welcome
@@ -78,3 +80,24 @@ def test_an_erasure_leaves_an_id_and_its_rows(tmp_path: Path) -> None:
     assert abs(grown["statement"]) < 0.1
     assert abs(grown["certificate"]) < 2.0  # counters get longer
     assert grown["disk"] <= 2 * ID + ID + ROW + 48  # in the token, its copy and a chapter; in pages
+
+
+def test_erasures_of_one_visit_do_not_repeat_each_other() -> None:
+    """The evidence of n erasures of one visit has n parts of one size."""
+    sizes = []
+    for count in (1, 4, 64):
+        network = Measured()
+        for n in range(count):
+            name = n.to_bytes(12, "big")
+            event = EraseRequested(request_id(1, name), False, frozenset({b"row " + name}), 0.0)
+            network.world.tell(1, event)
+        network.world.run(lambda: False, 10_000)
+        assert len(network.checker.certified) == count
+        parked = network.world.state(1).token.parked
+        assert parked is not None
+        tombstones = [raw for raw, _ in unchecked_tombstones(parked.certificate)]
+        receipts = [json.loads(json.loads(raw)["receipt"]) for raw in tombstones]
+        assert len({str(receipt["stamp"]) for receipt in receipts}) == 1
+        sizes.append({len(raw) for raw in tombstones})
+    assert len(sizes[2]) == 1
+    assert sizes[0] == sizes[1] == sizes[2]

@@ -497,7 +497,7 @@ def with_receipt(who: str, **changes: Json) -> Callable[[Json], None]:
         ("b", with_receipt("b", agent=0), "about another agent"),
         ("b", with_receipt("b", network_id=OTHER_DIGEST), "another network"),
         ("b", with_receipt("b", after=[3, 3]), "did not take the agent out"),
-        ("b", with_receipt("b", requests=[]), "is not among them"),
+        ("b", with_receipt("b", request="00" * 16), "not the tombstone's request"),
         ("b", with_receipt("b", stamp=[1]), "stamp: expected a list of 5"),
         ("b", with_receipt("b", note="x"), "unknown key"),
     ],

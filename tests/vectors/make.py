@@ -45,7 +45,7 @@ from unweave.protocol.token import (
     join,
     request_id,
 )
-from unweave.protocol.visit import carry_out, chain, write_receipt
+from unweave.protocol.visit import carry_out, chain, write_receipts
 
 NAMES = ("north", "east", "south", "west")
 NORTH, EAST, SOUTH, WEST = range(4)
@@ -96,16 +96,17 @@ def build() -> dict[str, bytes]:
         owner, _ = handle(owner, request, people[k].sign)
         intents = owner.own_intents()
         sign = people[k].sign
-        receipt = write_receipt(owner, sign, token, token.included[k], after, eta, intents)
-        token = carry_out(owner, Turn(0.0, sign), token, intents, receipt, retrain=False)
+        receipts = write_receipts(owner, sign, token, token.included[k], after, eta, intents)
+        token = carry_out(owner, Turn(0.0, sign), token, intents, receipts, retrain=False)
         for one in intents:
             keep(f"{NAMES[k]} asks for an erasure", one)
-        keep(f"{NAMES[k]} changes the token", receipt)
+        for receipt in receipts:
+            keep(f"{NAMES[k]} changes the token", receipt)
         for one in owner.known.tombstones.values():
             keep(f"{NAMES[k]} has carried the erasure out", one)
         s.known.tombstones = {**s.known.tombstones, **owner.known.tombstones}
         included = (*token.included[:k], after, *token.included[k + 1 :])
-        hash_ = chain(token.receipts, receipt)
+        hash_ = chain(token.receipts, *receipts)
         return token._replace(eta=eta, included=included, receipts=hash_)
 
     token = erase(SOUTH, token, "south", OUT, token.eta - units(2, 3), True)

@@ -257,9 +257,9 @@ def commit(
         s.token.origin = origin._replace(removed=held.revealed)
     if before != after or intents:
         inside = token.inside.plus(s.me) if after.counter else token.inside.minus(s.me)
-        receipt = write_receipt(s, turn.sign, token, before, after, eta, intents)
+        receipts = write_receipts(s, turn.sign, token, before, after, eta, intents)
         if intents:
-            token = carry_out(s, turn, token, intents, receipt, retrain=False)
+            token = carry_out(s, turn, token, intents, receipts, retrain=False)
         token = token._replace(
             eta=eta,
             included=token.included.set(s.me, after),
@@ -267,9 +267,9 @@ def commit(
             round=NO_ROUND,
             busy=True,
             passes=0 if external else token.passes,
-            receipts=chain(token.receipts, receipt),
+            receipts=chain(token.receipts, *receipts),
         )
-        s.own.receipts = (receipt, *s.own.receipts[: s.terms.kept])
+        s.own.receipts = (*receipts[::-1], *s.own.receipts[: s.terms.kept])
     elif wanted.solved:
         token = token._replace(busy=True)
     if s.me not in token.seen:
@@ -278,13 +278,19 @@ def commit(
 
 
 def carry_out(
-    s: State, turn: Turn, token: Token, intents: list[Intent], receipt: Receipt, retrain: bool
+    s: State,
+    turn: Turn,
+    token: Token,
+    intents: list[Intent],
+    receipts: list[Receipt],
+    retrain: bool,
 ) -> Token:
-    """Turn intents into signed tombstones and wipe the data they forbid, in this transaction."""
+    """Turn intents into signed tombstones, each with its receipt, and wipe the data they forbid, in
+    this transaction."""
     whole = any(intent.whole for intent in intents)
     requests = frozenset(intent.request for intent in intents)
     tombstones = dict(s.known.tombstones)
-    for intent in intents:
+    for intent, receipt in zip(intents, receipts, strict=True):
         tombstones[intent.request] = Tombstone.write(
             s.me,
             turn.sign,
@@ -319,14 +325,14 @@ def retrain(s: State, turn: Turn, token: Token, intents: list[Intent]) -> None:
     """Rule 16: the token without this agent is outside the domain, or too far away. The requests
     join the retrain epoch: the factors of all agents are void, and the next solves start from
     zero."""
-    receipt = write_receipt(s, turn.sign, token, token.included[s.me], OUT, s.terms.eta0, intents)
-    carry_out(s, turn, token, intents, receipt, retrain=True)
+    receipts = write_receipts(s, turn.sign, token, token.included[s.me], OUT, s.terms.eta0, intents)
+    carry_out(s, turn, token, intents, receipts, retrain=True)
     s.own.solved_for = b""
-    s.own.receipts = (receipt, *s.own.receipts[: s.terms.kept])
+    s.own.receipts = (*receipts[::-1], *s.own.receipts[: s.terms.kept])
     rebuild(s, turn, "an erasure asked all agents to start from zero")
 
 
-def write_receipt(
+def write_receipts(
     s: State,
     sign: Sign,
     token: Token,
@@ -334,22 +340,34 @@ def write_receipt(
     after: Revision,
     eta: Ints,
     intents: list[Intent],
-) -> Receipt:
-    return Receipt.write(
-        s.me,
-        sign,
-        network_id=s.terms.network_id.hex(),
-        agent=s.me,
-        stamp=list(token.stamp),
-        before=list(before[:2]),
-        after=list(after[:2]),
-        eta_before=digest(token.eta).hex(),
-        eta_after=digest(eta).hex(),
-        requests=sorted(intent.request.hex() for intent in intents),
-        previous=token.receipts.hex(),
-    )
+) -> list[Receipt]:
+    """The receipts of one change of the token: one for each request that it carries out, or one
+    without a request. A tombstone holds its own receipt, so a receipt that named all requests would
+    make the evidence grow with the square of their number."""
+    found: list[Receipt] = []
+    previous = token.receipts
+    requests: list[str | None] = [intent.request.hex() for intent in intents]
+    for request in requests or [None]:
+        receipt = Receipt.write(
+            s.me,
+            sign,
+            network_id=s.terms.network_id.hex(),
+            agent=s.me,
+            stamp=list(token.stamp),
+            before=list(before[:2]),
+            after=list(after[:2]),
+            eta_before=digest(token.eta).hex(),
+            eta_after=digest(eta).hex(),
+            request=request,
+            previous=previous.hex(),
+        )
+        previous = chain(previous, receipt)
+        found.append(receipt)
+    return found
 
 
-def chain(previous: bytes, receipt: Receipt) -> bytes:
-    """hash ← SHA-256(hash ‖ SHA-256(receipt))."""
-    return hashlib.sha256(previous + hashlib.sha256(receipt.raw).digest()).digest()
+def chain(previous: bytes, *receipts: Receipt) -> bytes:
+    """For each receipt: hash ← SHA-256(hash ‖ SHA-256(receipt))."""
+    for receipt in receipts:
+        previous = hashlib.sha256(previous + receipt.name).digest()
+    return previous

@@ -145,8 +145,8 @@ class Checker:
         self.starts += before.incarnation != after.incarnation
         if after.own.factors is not before.own.factors:
             self._factors(agent, after)
-        if after.own.receipts is not before.own.receipts and after.own.receipts:
-            self._receipt(agent, after)
+        if after.own.receipts is not before.own.receipts:
+            self._receipts(agent, after)
         if after.known.tombstones is not before.known.tombstones or known is not before:
             self._tombstones(agent, after)
         if after.known.intents is not before.known.intents:
@@ -412,13 +412,13 @@ class Checker:
             if first is not factor and not np.array_equal(first.units, factor.units):
                 self._fail("I2", agent, f"revision {factor.revision} names two factors")
 
-    def _receipt(self, agent: int, s: State) -> None:
-        receipt = s.own.receipts[0]
-        previous = bytes.fromhex(receipt.body["previous"])
-        if previous not in self.hashes:
-            self._fail("I7", agent, "a receipt continues an unknown chain")
-        assert isinstance(receipt, Receipt)
-        self.hashes.add(chain(previous, receipt))
+    def _receipts(self, agent: int, s: State) -> None:
+        for receipt in reversed(s.own.receipts):  # the oldest first
+            previous = bytes.fromhex(receipt.body["previous"])
+            if previous not in self.hashes:
+                self._fail("I7", agent, "a receipt continues an unknown chain")
+            assert isinstance(receipt, Receipt)
+            self.hashes.add(chain(previous, receipt))
 
     def _tombstones(self, agent: int, s: State) -> None:
         for request, tombstone in s.known.tombstones.items():
@@ -537,7 +537,7 @@ class InsiderChecker(Checker):
         if token is None or token.stamp.initiator != self.liar:
             super()._new_pass(agent, before, s)
 
-    def _receipt(self, agent: int, s: State) -> None:
+    def _receipts(self, agent: int, s: State) -> None:
         """The liar may break the chain."""
 
     def _responsible(self, agent: int, before: State, s: State) -> None:

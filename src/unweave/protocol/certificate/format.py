@@ -238,7 +238,8 @@ class ClosingStatement(Statement):
 
 
 class ReceiptBody(Strict):
-    """The visit that removed what was asked; `before` and `after` are revisions (0, 0: none)."""
+    """The visit that removed what was asked; `before` and `after` are revisions (0, 0: none). A
+    visit writes one receipt for each request that it carries out."""
 
     after: RevisionParts
     agent: Number
@@ -246,7 +247,7 @@ class ReceiptBody(Strict):
     eta_after: Sha256
     eta_before: Sha256
     previous: Sha256
-    requests: Requests
+    request: Request
     network_id: Sha256
     stamp: StampParts
 

@@ -215,8 +215,8 @@ class EnvelopeReader:
         receipt = parse(ReceiptBody, raw, where)
         if receipt.network_id != body.network_id or receipt.agent != author:
             raise NotCertified(f"{where}: about another agent or another network")
-        if body.request not in receipt.requests:
-            raise NotCertified(f"{where}.requests: the request {body.request} is not among them")
+        if receipt.request != body.request:
+            raise NotCertified(f"{where}.request: not the tombstone's request, {body.request}")
         if (body.whole or body.retrain) and any(receipt.after):
             raise NotCertified(f"{where}: the visit did not take the agent out of the token")
         return found, receipt
