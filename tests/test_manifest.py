@@ -79,7 +79,7 @@ def test_keys_are_named_by_their_digests() -> None:
             name="n", graph="ring", model={"name": "beta-bernoulli"}, agents=agents
         )
         assert other.keyids() == manifest.keyids()
-    with pytest.raises(ConfigError, match=r'agent "a" has no certificate: signatures can only'):
+    with pytest.raises(ConfigError, match=r'agent "a" has no certificate, and signatures'):
         other.pems()
 
 
@@ -164,8 +164,11 @@ PEM = f'certificate = """\n{NORTH.certificate_pem}"""'
             "shedule: unknown key. Fix: did you mean",
         ),
         (f'name = "n"\nagents = 3\n{MODEL}', "who may talk to whom"),
-        (f'name = "n"\nagents = 0\n{MODEL}', "agents: expected a number of agents"),
-        (f'name = "n"\nagents = "3"\n{MODEL}', "agents: expected a number of agents"),
+        (f'name = "n"\nagents = 0\n{MODEL}', "agents cannot be read. Fix: give a number of agents"),
+        (
+            f'name = "n"\nagents = "3"\n{MODEL}',
+            "agents cannot be read. Fix: give a number of agents",
+        ),
         (f'name = "n"\ngraph = "rng"\nagents = 3\n{MODEL}', "did you mean 'ring'"),
         (f'name = "n"\ngraph = {{ name = "ring", p = 0.5 }}\nagents = 3\n{MODEL}', "no setting p"),
         (
@@ -178,12 +181,12 @@ PEM = f'certificate = """\n{NORTH.certificate_pem}"""'
         ),
         (f'name = "n"\nseed = -1\ngraph = "ring"\nagents = 3\n{MODEL}', "seed: input should"),
         (f'name = "n"\nseed = true\ngraph = "ring"\nagents = 3\n{MODEL}', "seed: input should"),
-        (f'name = "n/m"\ngraph = "ring"\nagents = 3\n{MODEL}', "name: a name has no slash"),
+        (f'name = "n/m"\ngraph = "ring"\nagents = 3\n{MODEL}', "use no slash"),
         (f'name = "n"\ngraph = "ring"\nagents = 3\n[timeouts]\nack = 0\n{MODEL}', "timeouts.ack"),
         (
             f'name = "n"\nedges = [["x", "y"]]\n{MODEL}'
             + agents('name = "x"', 'name = "y"', 'name = "b7"'),
-            'agent "b7" has no edge: the graph must be connected; add it to an edge or remove it',
+            'agent "b7" has no edge, and the graph must be connected. Fix: add it to',
         ),
         (
             f'name = "n"\nedges = [["w", "x"], ["y", "z"]]\n{MODEL}'
@@ -194,7 +197,10 @@ PEM = f'certificate = """\n{NORTH.certificate_pem}"""'
             f'name = "n"\nedges = [["x", "q"]]\n{MODEL}' + agents('name = "x"'),
             "no agent is named 'q'",
         ),
-        (f'name = "n"\nedges = [["x"]]\n{MODEL}' + agents('name = "x"'), "edges: expected pairs"),
+        (
+            f'name = "n"\nedges = [["x"]]\n{MODEL}' + agents('name = "x"'),
+            "edges cannot be read. Fix: give pairs",
+        ),
         (f'name = "n"\ngraph = "ring"\nedges = []\n{MODEL}' + agents('name = "x"'), "two graphs"),
         (f'name = "n"\n{MODEL}' + agents('name = "x"', 'name = "x"'), 'two agents are named "x"'),
         (
@@ -203,9 +209,9 @@ PEM = f'certificate = """\n{NORTH.certificate_pem}"""'
         ),
         (
             f'name = "n"\n{MODEL}' + agents('name = "x"\naddress = "h"'),
-            'agent "x": address: expected',
+            'agent "x": address: no address',
         ),
-        (f'name = "n"\n{MODEL}' + agents('name = "x"\naddress = "h:99999"'), "port must be"),
+        (f'name = "n"\n{MODEL}' + agents('name = "x"\naddress = "h:99999"'), "a port from"),
         (f'name = "n"\n{MODEL}' + agents('address = "h:1"'), "agent number 1: name is missing"),
         (f'name = "n"\n{MODEL}' + agents('name = "x"\nkeyid = "ab"'), "64 hex digits"),
         (
@@ -224,7 +230,7 @@ PEM = f'certificate = """\n{NORTH.certificate_pem}"""'
         ),
         (
             f'name = "n"\n{MODEL}' + agents(f'name = "x"\n{PEM}\npublic_key = "x"'),
-            "the certificate holds the key",
+            "keep the certificate, it holds the key",
         ),
     ],
 )

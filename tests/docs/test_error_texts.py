@@ -15,13 +15,15 @@ ROOT = Path(unweave.__file__).parent
 ROOMS = (
     *("arguments.py", "errors.py", "grid.py", "keys.py", "sharding.py"),
     *("models", "families", "solvers", "graph", "experiments"),
-    *("cli", "operations", "federation", "demo", "datasets"),
+    *("cli", "operations", "federation", "demo", "datasets", "manifest", "simulator"),
+    "node/identity.py",
 )
 
 # Texts that another function wrote, behind a place: `f"agent {name}: {error}"`.
 _WRAPS = (
     *("{error}", "{DIVERGED}", "{unknown_agent(end, names)}"),
     *("{status['notice']}", "{best['why']}", "{next(iter(why.values()))}", "{child.trouble}"),
+    "{explain(error, values, Manifest)}",
 )
 
 

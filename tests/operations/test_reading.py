@@ -55,7 +55,7 @@ def show_mixed(seen, rng):
         for s in states:
             family = SimpleNamespace(margin=lambda eta: 1.0)
             model = SimpleNamespace(
-                grid=s.terms.grid, family=family, name="", marginals=lambda eta: []
+                decode=s.terms.grid.decode, family=family, name="", marginals=lambda eta: []
             )
             source = SimpleNamespace(state=s, terms=s.terms, model=model)
             found[s.terms.name(s.me)] = posterior_report(source, erasures=True)

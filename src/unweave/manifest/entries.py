@@ -80,10 +80,12 @@ class AgentEntry(StrictTable):
                 f"{_NAME_BYTES}. Fix: choose a shorter name"
             )
         if self.certificate and self.public_key:
-            raise ConfigError("has a certificate and a public_key: the certificate holds the key")
+            raise ConfigError(
+                "has a certificate and a public_key. Fix: keep the certificate, it holds the key"
+            )
         found = None if self.address is None else Address.parse(self.address)
         if self.address is not None and (found is None or not found.port):
-            raise ConfigError(f"address {self.address!r}: the port must be from 1 to 65535")
+            raise ConfigError(f"address {self.address!r} has no port. Fix: a port from 1 to 65535")
         return self
 
 

@@ -43,16 +43,16 @@ def explain(error: ValidationError, values: dict[str, Any], top: type[BaseModel]
     if first["type"] == "value_error":
         return (f"{shown}: " if place else "") + str(first["ctx"]["error"])
     if place and place[0] in _EXPECTED and not (place[0] == "agents" and len(place) > 1):
-        return f"{place[0]}: expected {_EXPECTED[str(place[0])]}"
+        return f"{place[0]} cannot be read. Fix: give {_EXPECTED[str(place[0])]}"
     given = first["input"]
     value = f" (it is {clip(repr(given), 80)})" if isinstance(given, str | int | float) else ""
     if first["type"] == "string_pattern_mismatch" and place[-1] == "address":
-        return f'{shown}: expected "host:port"{value}'
+        return f'{shown}: no address{value}. Fix: give "host:port"'
     if first["type"] == "string_pattern_mismatch" and place[-1] == "keyid":
-        return f"{shown}: expected the 64 hex digits of a SHA-256{value}"
+        return f"{shown}: no key id{value}. Fix: give the 64 hex digits of a SHA-256"
     if first["type"] == "string_pattern_mismatch":
-        return f"{shown}: a name has no slash, quote or control character{value}"
-    return f"{shown}: {first['msg'][0].lower()}{first['msg'][1:]}{value}"
+        return f"{shown}: not a name{value}. Fix: use no slash, quote or control character"
+    return f"{shown}: {first['msg'][0].lower()}{first['msg'][1:]}{value}. Fix: correct the value"
 
 
 _EXPECTED = {

@@ -100,7 +100,9 @@ class Manifest(StrictTable):
         try:
             values = load_toml(raw)
         except ValueError as error:
-            raise ConfigError(f"{path.name}: not TOML: {clip(error, 200)}") from None
+            raise ConfigError(
+                f"{path.name}: not TOML: {clip(error, 200)}. Fix: correct it there"
+            ) from None
         return _validated(values, path, raw)
 
     @model_validator(mode="after")
@@ -116,7 +118,7 @@ class Manifest(StrictTable):
         keyless = [e.name for e in entries if not (e.pem or e.keyid)]
         if keyless and len(keyless) < len(entries):
             raise ConfigError(
-                f'agent "{keyless[0]}" has no certificate, but others have: add it '
+                f'agent "{keyless[0]}" has no certificate, but others have. Fix: add it '
                 "(every agent of a real network is pinned), or remove all of them (simulation)"
             )
         self._topology = self._build_topology()
@@ -181,8 +183,8 @@ class Manifest(StrictTable):
         for entry in self.entries:
             if entry.pem is None:
                 raise ConfigError(
-                    f'{self._where.name}: agent "{entry.name}" has no certificate: signatures '
-                    "can only be checked against pinned keys; add certificate or public_key"
+                    f'{self._where.name}: agent "{entry.name}" has no certificate, and signatures '
+                    "are checked against pinned keys. Fix: add certificate or public_key"
                 )
             pems.append(entry.pem)
         return tuple(pems)
@@ -204,7 +206,7 @@ class Manifest(StrictTable):
         if entry.keyid not in (None, found):
             raise ConfigError(
                 f'{self._where.name}: agent "{entry.name}": keyid is {entry.keyid}, but its key '
-                f"has the id {found}: remove keyid, or pin the right key"
+                f"has the id {found}. Fix: remove keyid, or pin the right key"
             )
         return found
 
@@ -253,21 +255,21 @@ class Manifest(StrictTable):
     def _build_topology(self) -> Topology:
         names = [entry.name for entry in self.entries]
         if self.edges is not None and self.graph is not None:
-            raise ConfigError("graph and edges name two graphs: keep one of them")
+            raise ConfigError("graph and edges name two graphs. Fix: keep one of them")
         if self.edges is not None:
             ends = {end for edge in self.edges for end in edge}
             alone = [name for name in names if name not in ends]
             if alone and len(names) > 1:
                 raise ConfigError(
-                    f'agent "{alone[0]}" has no edge: the graph must be connected; '
-                    "add it to an edge or remove it"
+                    f'agent "{alone[0]}" has no edge, and the graph must be connected. '
+                    "Fix: add it to an edge, or remove it"
                 )
             return Topology(names, [(a, b) for a, b in self.edges])
         if self.graph is None:
             if len(names) > 1:
                 raise ConfigError(
-                    "who may talk to whom? Add edges = [[…, …], …], or a graph by name, "
-                    'for example graph = "ring"'
+                    "no graph says who may talk to whom. Fix: add edges = [[…, …], …], or a graph "
+                    'by name, for example graph = "ring"'
                 )
             return Topology(names, [])
         entry = GraphEntry(name=self.graph) if isinstance(self.graph, str) else self.graph
@@ -282,7 +284,9 @@ def load(path: str | Path) -> Manifest:
     except ValueError as error:
         raise ConfigError(f"{path}: {error}. Fix: give the network's manifest") from None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise ConfigError(
+            f"{path}: cannot be read: {error.strerror or error}. Fix: give the path of network.toml"
+        ) from None
     return Manifest.parse(raw, path)
 
 
@@ -303,5 +307,5 @@ def _check_unique(what: str, values: Any) -> None:
     for value in values:
         if value in seen:
             shown = f'"{value}"' if len(value) <= 64 else ""
-            raise ConfigError(f"{what} {shown}".rstrip() + ": each needs its own")
+            raise ConfigError(f"{what} {shown}".rstrip() + ". Fix: each needs its own")
         seen.add(value)

@@ -47,6 +47,8 @@ except ImportError:
 KEY_FILE = "key.pem"
 CERTIFICATE_FILE = "certificate.pem"
 
+_RESTORE = "restore this agent's key and certificate from its backup"
+
 
 _SINCE = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)  # where a clock without a battery starts
 _EVER = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)  # RFC 5280: no expiry
@@ -83,7 +85,9 @@ class Identity:
         """A commitment to one record, by its key: only this agent can compute it."""
         text = canonical(row_key)
         if text is None:
-            raise ConfigError("a record has no key, so it cannot be named")
+            raise ConfigError(
+                "a record has no key, so it cannot be named. Fix: fill in the key column"
+            )
         return commitment(self.row_secret, text)
 
     @cached_property
@@ -190,7 +194,7 @@ class Identity:
                 raw = file.read()
         except OSError as error:
             raise ConfigError(
-                f"{path}: cannot be read ({error.strerror}). Fix: restore this agent's key"
+                f"{path}: cannot be read ({error.strerror}). Fix: {_RESTORE}"
             ) from None
         if mode & 0o077:
             raise ConfigError(
@@ -200,13 +204,17 @@ class Identity:
         try:
             key = serialization.load_pem_private_key(raw, None)
         except (ValueError, TypeError, UnsupportedAlgorithm):
-            raise ConfigError(f"{path}: not an unencrypted private key in PEM form") from None
+            raise ConfigError(
+                f"{path}: not an unencrypted private key in PEM form. Fix: {_RESTORE}"
+            ) from None
         if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
-            raise ConfigError(f"{path}: not a P-256 key")
+            raise ConfigError(f"{path}: not a P-256 key. Fix: {_RESTORE}")
         issued = _certificate_of(folder / CERTIFICATE_FILE, key.public_key())
         names = issued.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         if not names:
-            raise ConfigError(f"{folder / CERTIFICATE_FILE}: this certificate names no agent")
+            raise ConfigError(
+                f"{folder / CERTIFICATE_FILE}: this certificate names no agent. Fix: {_RESTORE}"
+            )
         return cls(str(names[0].value), key, issued)
 
 
@@ -215,12 +223,14 @@ def _certificate_of(path: Path, public: PublicKey) -> x509.Certificate:
     try:
         pem = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error})") from None
+        raise ConfigError(f"{path}: cannot be read ({error}). Fix: {_RESTORE}") from None
     try:
         found = public_key(pem)
         certificate = x509.load_pem_x509_certificate(pem.encode())
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
     if found != public:
-        raise ConfigError(f"{path}: this certificate belongs to another key than {KEY_FILE}")
+        raise ConfigError(
+            f"{path}: this certificate belongs to another key than {KEY_FILE}. Fix: {_RESTORE}"
+        )
     return certificate

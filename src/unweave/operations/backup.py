@@ -45,6 +45,8 @@ __all__ = ["Backup", "back_up", "restore"]
 _INDEX = "backup.json"
 _MOST_INDEX = 32 << 20  # bytes: 100 for each file of the folder
 _FORMAT = 1
+_WRITABLE = "check the permissions and the space on the disk"
+_OTHER = "take another backup file, with the digest that `unweave backup` printed"
 _STORE = "store.db"
 _COPYING = 120.0  # seconds for a running agent to copy its store
 
@@ -153,7 +155,9 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+        raise ConfigError(
+            f"{path}: cannot be read ({error.strerror}). Fix: make it readable"
+        ) from None
 
 
 def _write(target: Path, files: Mapping[str, bytes | Path]) -> None:
@@ -162,7 +166,9 @@ def _write(target: Path, files: Mapping[str, bytes | Path]) -> None:
     except FileExistsError:
         raise ConfigError(f"{target}: exists already. Fix: choose another name") from None
     except OSError as error:
-        raise ConfigError(f"{target}: cannot be written ({error.strerror})") from None
+        raise ConfigError(
+            f"{target}: cannot be written ({error.strerror}). Fix: {_WRITABLE}"
+        ) from None
     try:
         with file:
             with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -180,7 +186,9 @@ def _write(target: Path, files: Mapping[str, bytes | Path]) -> None:
         with suppress(OSError):
             target.unlink()
         if isinstance(error, OSError):
-            raise ConfigError(f"{target}: cannot be written ({error.strerror})") from None
+            raise ConfigError(
+                f"{target}: cannot be written ({error.strerror}). Fix: {_WRITABLE}"
+            ) from None
         raise
 
 
@@ -210,7 +218,9 @@ def restore(archive: str | Path, folder: str | Path, *, digest: str | None = Non
         os.rename(place, target)
         sync_directory(target)
     except OSError as error:
-        raise ConfigError(f"{target}: cannot be written ({error.strerror or error})") from None
+        raise ConfigError(
+            f"{target}: cannot be written ({error.strerror or error}). Fix: {_WRITABLE}"
+        ) from None
     finally:
         if place is not None:
             shutil.rmtree(place, ignore_errors=True)
@@ -224,7 +234,7 @@ def _empty(folder: Path) -> bool:
 def _unpack(source: Path, place: Path, digest: str | None) -> Backup:
     """Write the archive's files into `place`; ConfigError unless they are those of its index."""
     if not source.is_file():
-        raise ConfigError(f"{source}: no such file")
+        raise ConfigError(f"{source}: no such file. Fix: give the file that `unweave backup` wrote")
     digests: dict[str, str] = {}
     try:
         with tarfile.open(source, "r:") as tar:
@@ -236,22 +246,24 @@ def _unpack(source: Path, place: Path, digest: str | None) -> Backup:
                 )
             found = _described(index, head)
             if digest is not None and digest.strip().lower() != found.digest:
-                raise ConfigError(f"{source}: its digest is {found.digest}, not the given one")
+                raise ConfigError(
+                    f"{source}: its digest is {found.digest}, not the given one. Fix: {_OTHER}"
+                )
             for member in tar:
                 if member.name == _INDEX and not digests:
                     continue  # `_index` has read it
                 if not member.isreg() or not _safe(member.name) or member.name in digests:
                     raise ConfigError(
                         f"{source}: a member is a link, a special file, a duplicate, or outside "
-                        "the folder: not a backup of unweave"
+                        f"the folder: not a backup of unweave. Fix: {_OTHER}"
                     )
                 digests[member.name] = _take(tar, member, place)
     except ConfigError:  # a ValueError
         raise
     except (tarfile.TarError, KeyError, ValueError, TypeError, EOFError):
-        raise ConfigError(f"{source}: damaged, or not a backup of unweave") from None
+        raise ConfigError(f"{source}: damaged, or not a backup of unweave. Fix: {_OTHER}") from None
     if digests != index["files"]:
-        raise ConfigError(f"{source}: its files are not those that it names: damaged, or changed")
+        raise ConfigError(f"{source}: its files are not those that it names. Fix: {_OTHER}")
     return found
 
 
@@ -298,7 +310,9 @@ def _check(source: Path, place: Path, found: Backup) -> None:
         home = AgentFolder.read(place)
         identity = open_identity(home)
         if (identity.name, home.terms.network_id.hex()) != (found.agent, found.network):
-            raise ConfigError(f"{source}: its index names another agent than its key")
+            raise ConfigError(
+                f"{source}: its index names another agent than its key. Fix: {_OTHER}"
+            )
         if home.store.exists():
             with explained(home.store):
                 inspect(home.store, home.terms, home.me, identity.store_secret, MIGRATIONS)

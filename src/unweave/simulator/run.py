@@ -67,18 +67,22 @@ def read_csv(path: Path, columns: Sequence[str]) -> dict[str, list[float | str]]
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise ConfigError(
+            f"{path}: cannot be read: {error.strerror or error}. Fix: name a readable file"
+        ) from None
     found = set(rows[0]) if rows else set(columns)
     absent = [column for column in columns if column not in found]
     if absent:
-        raise DataError(f"{path}: no column {absent[0]!r}: the model needs {', '.join(columns)}")
+        raise DataError(
+            f"{path}: no column {absent[0]!r}. Fix: the model needs {', '.join(columns)}"
+        )
     try:
         return {
             c: [text if truth(text := row[c]) is not None else float(text) for row in rows]
             for c in columns
         }
     except (AttributeError, TypeError, ValueError):
-        raise DataError(f"{path}: a value is not a number: every field must be one") from None
+        raise DataError(f"{path}: a value is not a number. Fix: every field must be one") from None
 
 
 def _draw(model: Model, agent: str, key: int) -> Shard:
@@ -92,7 +96,8 @@ def _draw(model: Model, agent: str, key: int) -> Shard:
         if len(rows) == _ROWS:
             return model.shard({c: rows[:, j] for j, c in enumerate(model.columns)}, agent)
     raise ConfigError(
-        f'no synthetic data for {model.name}: give every agent data = "file.csv" in the manifest'
+        f"no synthetic data for {model.name}. Fix: give every agent "
+        'data = "file.csv" in the manifest'
     )
 
 
