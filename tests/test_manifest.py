@@ -311,3 +311,33 @@ def test_a_certificate_is_written_in_lines() -> None:
     windows = {"name": "a", "certificate": pem.replace("\n", "\r\n")}
     other = Manifest.make(name="n", agents=[windows], model=BetaBernoulli())
     assert Manifest.parse(other.raw).entries == other.entries
+
+
+def test_the_solver_is_part_of_the_manifest() -> None:
+    text = 'name = "n"\ngraph = "ring"\nagents = 3\n[model]\nname = "beta-exponential"\n'
+    plain = Manifest.parse(text.encode())
+    assert repr(plain.build_solver(plain.build_model())).startswith(
+        "NaturalGradient(estimator=None"
+    )
+    table = '[solver]\nname = "loo"\nsteps = 9\nsamples = 50\ntol = 1e-6\nretrain_above = inf\n'
+    manifest = Manifest.parse((text + table).encode())
+    solver = manifest.build_solver(manifest.build_model())
+    assert (solver.estimator, solver.steps, solver.samples) == ("loo", 9, 50)  # type: ignore[attr-defined]
+    assert (manifest.solver.tol, manifest.solver.retrain_above) == (1e-6, float("inf"))
+    written = Manifest.parse(manifest.to_toml().encode())
+    assert written.solver == manifest.solver
+    for wrong, message in (
+        ('name = "no"', r"\[solver\]: unknown estimator 'no'"),
+        ('name = "exact"\nsteps = 0', "solver.steps: "),
+        ("speed = 3", "solver.speed: unknown key"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Manifest.parse(f"{text}[solver]\n{wrong}\n".encode()).terms()
+
+
+def test_small_shards_are_allowed_in_so_many_words() -> None:
+    assert Manifest.parse(SMALL.encode()).small_shards == "refuse"
+    words = 'small_shards = "neighbours can reconstruct records"\n'
+    assert Manifest.parse((words + SMALL).encode()).small_shards != "refuse"
+    with pytest.raises(ConfigError, match="small_shards"):
+        Manifest.parse(("small_shards = true\n" + SMALL).encode())

@@ -23,7 +23,7 @@ from unweave.models import Model, by_name
 from unweave.models.beta_exponential import BetaExponential
 from unweave.persistent import NOBODY, Stack
 from unweave.rng import Purpose, Stream, derive
-from unweave.solvers import ESTIMATORS, Exact, NaturalGradient, Solver
+from unweave.solvers import ESTIMATORS, Context, Exact, NaturalGradient, Solver
 
 BERNOULLI = by_name("beta-bernoulli")
 RNG = np.random.default_rng(1)
@@ -72,7 +72,7 @@ def reference_run(
         seen.add(k)
         cavity = eta - held.get(k, 0)
         stream = Stream(derive(seed, 1, hop, Purpose.SOLVE))
-        held[k] = solver.solve(model, shards[k], cavity, held.get(k), stream).factor
+        held[k] = solver.solve(model, shards[k], cavity, held.get(k), Context(stream)).factor
         eta = cavity + held[k]
         states.append(eta)
     return np.array(states)

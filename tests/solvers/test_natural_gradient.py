@@ -12,7 +12,7 @@ from unweave.errors import ConfigError, SolverError
 from unweave.models import by_name
 from unweave.models.beta_exponential import BetaExponential
 from unweave.rng import Stream
-from unweave.solvers import Exact, NaturalGradient, default_solver, optimum
+from unweave.solvers import Context, Exact, NaturalGradient, default_solver, optimum
 from unweave.solvers.estimators import Point
 from unweave.solvers.steps import Move
 
@@ -28,7 +28,7 @@ def federate(solver: NaturalGradient, visits: int, model: BetaExponential = MODE
     for i in range(visits):
         k = i % len(SHARDS)
         cavity = eta - held.get(k, 0)
-        solution = solver.solve(model, SHARDS[k], cavity, held.get(k), Stream(i))
+        solution = solver.solve(model, SHARDS[k], cavity, held.get(k), Context(Stream(i)))
         held[k] = solution.factor
         eta = cavity + solution.factor
     return eta
@@ -45,8 +45,8 @@ def test_reaches_the_best_beta() -> None:
 
 def test_nothing_new_changes_nothing() -> None:
     solver = NaturalGradient(steps=50)
-    first = solver.solve(MODEL, SHARDS[0], MODEL.eta0, None, Stream(0))
-    again = solver.solve(MODEL, SHARDS[0], MODEL.eta0, first.factor, Stream(1))
+    first = solver.solve(MODEL, SHARDS[0], MODEL.eta0, None, Context(Stream(0)))
+    again = solver.solve(MODEL, SHARDS[0], MODEL.eta0, first.factor, Context(Stream(1)))
     assert first.changed
     assert not again.changed
     assert np.array_equal(first.factor, again.factor)
@@ -123,7 +123,9 @@ def test_temperature_and_reduction_only_scale_the_loss() -> None:
     solver = NaturalGradient(steps=20)
 
     def factor(model: BetaExponential, shard: object) -> np.ndarray:
-        return model.grid.decode(solver.solve(model, shard, model.eta0, None, Stream(0)).factor)  # type: ignore[arg-type]
+        return model.grid.decode(
+            solver.solve(model, shard, model.eta0, None, Context(Stream(0))).factor
+        )  # type: ignore[arg-type]
 
     np.testing.assert_allclose(factor(cold, SHARDS[0]), factor(MODEL, twice[0]), rtol=1e-9)
     np.testing.assert_allclose(factor(mean, SHARDS[0]), factor(warm, SHARDS[0]), rtol=1e-6)
@@ -136,7 +138,7 @@ def test_row_order_cannot_matter() -> None:
 
 def test_an_empty_shard_contributes_nothing() -> None:
     empty = SHARDS[0].drop(np.ones(100, dtype=bool))
-    solution = NaturalGradient().solve(MODEL, empty, MODEL.eta0, None, Stream(0))
+    solution = NaturalGradient().solve(MODEL, empty, MODEL.eta0, None, Context(Stream(0)))
     assert not solution.factor.any()
 
 
@@ -145,9 +147,11 @@ def test_moments_that_do_not_exist_are_refused() -> None:
         BetaExponential(a=1.0, b=2.0)
     narrow = BetaExponential(a=1.5, b=2.0)
     shard = narrow.shard([0.2, 0.4], "clinic")
-    assert NaturalGradient("exact").solve(narrow, shard, narrow.eta0, None, Stream(0)).changed
+    assert (
+        NaturalGradient("exact").solve(narrow, shard, narrow.eta0, None, Context(Stream(0))).changed
+    )
     with pytest.raises(SolverError, match=r"agent 'clinic'.*'loo' needs .* a > 2 .* a = 1.5"):
-        NaturalGradient("loo").solve(narrow, shard, narrow.eta0, None, Stream(0))
+        NaturalGradient("loo").solve(narrow, shard, narrow.eta0, None, Context(Stream(0)))
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
@@ -166,14 +170,14 @@ def test_conjugate_models_take_exact_factors() -> None:
     shard = model.shard([1, 1, 0], "a1")
     solver = default_solver(model)
     assert isinstance(solver, Exact)
-    solution = solver.solve(model, shard, model.eta0, None, Stream(0))
+    solution = solver.solve(model, shard, model.eta0, None, Context(Stream(0)))
     assert model.grid.decode(solution.factor).tolist() == [2.0, 1.0]
     assert solution.changed
-    assert not solver.solve(model, shard, model.eta0, solution.factor, Stream(0)).changed
+    assert not solver.solve(model, shard, model.eta0, solution.factor, Context(Stream(0))).changed
     with pytest.raises(ConfigError, match="use solver=NaturalGradient"):
-        solver.solve(MODEL, SHARDS[0], MODEL.eta0, None, Stream(0))
+        solver.solve(MODEL, SHARDS[0], MODEL.eta0, None, Context(Stream(0)))
     with pytest.raises(ConfigError, match="use solver=Exact"):
-        NaturalGradient().solve(model, shard, model.eta0, None, Stream(0))
+        NaturalGradient().solve(model, shard, model.eta0, None, Context(Stream(0)))
 
 
 @pytest.mark.parametrize("rho", [None, 0.3])
@@ -190,7 +194,9 @@ def test_a_gradient_that_is_not_finite_is_an_error_not_an_endless_search(rho: fl
     signal.alarm(20)
     try:
         with pytest.raises(SolverError, match="agent 'a1': steps diverged"):
-            NaturalGradient(rho=rho).solve(Broken(), SHARDS[0], MODEL.eta0, None, Stream(1))
+            NaturalGradient(rho=rho).solve(
+                Broken(), SHARDS[0], MODEL.eta0, None, Context(Stream(1))
+            )
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)

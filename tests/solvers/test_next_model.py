@@ -14,7 +14,7 @@ from unweave.models import LossModel, by_name
 from unweave.models.base import REGISTRY
 from unweave.models.columns import Column, count
 from unweave.rng import Stream
-from unweave.solvers import NaturalGradient
+from unweave.solvers import Context, NaturalGradient
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ def test_a_factor_from_samples_finds_the_conjugate_one() -> None:
     model, conjugate = PoissonByLoss(), by_name("gamma-poisson", a=3.0, b=2.0)
     for rows in COUNTS:
         shard = model.shard(rows, "a1")
-        solution = NaturalGradient(steps=60).solve(model, shard, model.eta0, None, Stream(1))
+        solution = NaturalGradient(steps=60).solve(
+            model, shard, model.eta0, None, Context(Stream(1))
+        )
         assert solution.info["estimator"] == "factor_cv"
         exact = conjugate.grid.decode(conjugate.factor(conjugate.shard(rows, "a1")))
         np.testing.assert_allclose(model.grid.decode(solution.factor), exact, atol=1e-6)
@@ -70,4 +72,6 @@ def test_what_it_does_not_offer_is_refused_by_name() -> None:
     with pytest.raises(
         ConfigError, match=r"does not offer the estimator 'exact'\. Fix: choose from fac"
     ):
-        NaturalGradient("exact").solve(model, model.shard([1], "a1"), model.eta0, None, Stream(0))
+        NaturalGradient("exact").solve(
+            model, model.shard([1], "a1"), model.eta0, None, Context(Stream(0))
+        )

@@ -69,9 +69,19 @@ def init(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="A setting of the model, e.g. --set a=1 --set b=1 (repeatable)."
+            "--set",
+            help="A setting of the model, e.g. --set a=1 --set b=1, or of its solver, e.g. --set "
+            "solver.name=ep --set solver.tol=1e-6 (repeatable).",
         ),
     ] = None,
+    small_shards: Annotated[
+        bool,
+        typer.Option(
+            "--small-shards",
+            help="Allow agents with fewer records than the model requires, although neighbours can "
+            "then reconstruct records from its factors.",
+        ),
+    ] = False,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -194,6 +204,7 @@ def init(
         names, own_edges = graph_of(agents, graph, edges)
     check_number(len(names))
     stated = parse_settings(settings or [])
+    solver = {key: stated.pop(f"solver.{key}") for key in _of_solver(stated)}
     scaling = bool(scale or center or ranges)
     chosen = _model(model, without_units(model, stated) if scaling else stated)
     columns = dict(pair(item, "--column") for item in column or [])
@@ -236,6 +247,8 @@ def init(
             schedule=schedule,
             forget=forget,
             seed=seed,
+            **({"solver": solver} if solver else {}),
+            **({"small_shards": "neighbours can reconstruct records"} if small_shards else {}),
         )
     homes = {agent: folder / "agents" / agent for agent in names}
     if json:
@@ -270,10 +283,12 @@ def init(
     if data is None:
         wanted = ", ".join([*([key] if key else []), *(columns.get(c, c) for c in chosen.columns)])
         lines.append(f"Next: put each agent's data.csv (columns {wanted}) into its folder, then")
-    if few := [agent for agent, n in given.counts.items() if n < MIN_RECORDS]:
+    needed = 1 if small_shards else chosen.min_records()
+    if few := [agent for agent, n in given.counts.items() if n < max(MIN_RECORDS, needed)]:
+        lower = "lower min_records in agent.toml" if needed <= MIN_RECORDS else "--small-shards"
         why = (
-            f" will refuse to start with fewer than {MIN_RECORDS} records: give more, or lower "
-            "min_records in agent.toml."
+            f" will refuse to start with fewer than {max(MIN_RECORDS, needed)} records: give more, "
+            f"or {lower}."
         )
         lines.append(styled((listed(few, 5), "yellow"), why))
     if given.repeated:
@@ -322,6 +337,11 @@ def _number(item: str, option: str) -> tuple[str, float]:
     if not math.isfinite(value):
         raise ConfigError(f"{option} {item}: not a number. Fix: give a finite number")
     return name, value
+
+
+def _of_solver(stated: dict[str, Any]) -> list[str]:
+    """The settings of the solver among those that are given."""
+    return [key.removeprefix("solver.") for key in stated if key.startswith("solver.")]
 
 
 def parse_settings(items: list[str]) -> dict[str, Any]:

@@ -60,6 +60,7 @@ def terms_of(
         network_id=_network_id(model, graph, schedule, seed),
         topology=graph,
         grid=model.grid,
+        frozen=model.frozen_grid,
         eta0=model.eta0,
         seed=seed,
         conjugate=model.conjugate,
@@ -184,7 +185,7 @@ class Federation:
     erasure: "seek" takes the shortest path, "walk" follows the schedule (the paper). For models
     that are not conjugate, `solve` is "pass" (an agent solves once per pass) or "visit" (at every
     visit, as in the paper), and a removal that moves the posterior by more than `retrain_above` in
-    KL makes all agents start from zero (refining may fail there).
+    KL (by default 3·max(1, D/31) for D quantities) makes all agents start from zero.
     """
 
     def __init__(
@@ -198,7 +199,7 @@ class Federation:
         solver: Solver | str | None = None,
         forget: Forgetting = "seek",
         solve: Solving = "pass",
-        retrain_above: float = 3.0,
+        retrain_above: float | None = None,
         columns: Mapping[str, str] | None = None,
     ) -> None:
         self.model = as_model(model)
@@ -428,6 +429,8 @@ def _limit(max_iterations: int | None) -> int | None:
     return None if max_iterations is None else whole_number(max_iterations, "max_iterations", 1)
 
 
-def _threshold(retrain_above: float) -> float:
-    """KL ≥ 0; infinity never retrains."""
+def _threshold(retrain_above: float | None) -> float | None:
+    """KL ≥ 0; infinity never retrains, None is the model's threshold."""
+    if retrain_above is None:
+        return None
     return np.inf if retrain_above == np.inf else number(retrain_above, "retrain_above", least=0.0)

@@ -17,6 +17,7 @@ __all__ = [
     "GraphEntry",
     "ModelEntry",
     "Name",
+    "SolverEntry",
     "StrictTable",
     "TimeoutsEntry",
     "look_alike",
@@ -99,6 +100,24 @@ class ModelEntry(BaseModel):
     @property
     def settings(self) -> dict[str, Any]:
         return dict(self.__pydantic_extra__ or {})
+
+
+class SolverEntry(StrictTable):
+    """How agents compute their factors, for a model that is not conjugate: the solver's name and
+    settings (unless given, the model's default), and when to stop and to retrain."""
+
+    name: _Name | None = None
+    estimator: _Name | None = None
+    steps: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    rho: Annotated[float, Field(gt=0, le=1)] | None = None
+    samples: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
+    tol: Annotated[float, Field(gt=0, le=1)] = 1e-4
+    retrain_above: Annotated[float, Field(ge=0)] | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the solver itself."""
+        return self.model_dump(exclude_none=True, exclude={"name", "tol", "retrain_above"})
 
 
 class GraphEntry(StrictTable):

@@ -7,7 +7,13 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from unweave.manifest.entries import AgentEntry, GraphEntry, ModelEntry, TimeoutsEntry
+from unweave.manifest.entries import (
+    AgentEntry,
+    GraphEntry,
+    ModelEntry,
+    SolverEntry,
+    TimeoutsEntry,
+)
 from unweave.text import clip
 
 __all__ = ["explain"]
@@ -17,6 +23,7 @@ _TABLES: dict[str, type[BaseModel]] = {
     "agents": AgentEntry,
     "graph": GraphEntry,
     "model": ModelEntry,
+    "solver": SolverEntry,
     "timeouts": TimeoutsEntry,
 }
 

@@ -13,6 +13,10 @@ issued.
     a = 2.0
     b = 2.0
 
+    [solver]                             # unless the model is conjugate
+    name = "ep"
+    tol = 1e-6
+
     [[agents]]
     name = "north"
     address = "10.0.0.1:7400"            # real agents
@@ -39,6 +43,7 @@ from unweave.manifest.entries import (
     GraphEntry,
     ModelEntry,
     Name,
+    SolverEntry,
     StrictTable,
     TimeoutsEntry,
     look_alike,
@@ -49,6 +54,7 @@ from unweave.text import clip
 
 if TYPE_CHECKING:
     from unweave.models import Model
+    from unweave.solvers import Solver
 
 __all__ = ["Manifest", "load"]
 
@@ -73,6 +79,9 @@ class Manifest(StrictTable):
     graph: Annotated[str, Field(max_length=64)] | GraphEntry | None = None
     edges: Annotated[list[_Edge], Field(fail_fast=True)] | None = None
     model: ModelEntry
+    solver: SolverEntry = SolverEntry()
+    # "refuse", or the consent of all agents to factors of fewer records than the model requires.
+    small_shards: Literal["refuse", "neighbours can reconstruct records"] = "refuse"
     timeouts: TimeoutsEntry = TimeoutsEntry()
     agents: (
         Annotated[int, Field(ge=1, le=100_000)]
@@ -177,6 +186,15 @@ class Manifest(StrictTable):
         except UnweaveError as error:
             raise ConfigError(f"{self._where.name}: [model]: {error}") from None
 
+    def build_solver(self, model: Model) -> Solver:
+        """The solver of the `[solver]` table, checked against the model."""
+        from unweave.solvers import as_solver, by_name
+
+        try:
+            return as_solver(by_name(self.solver.name, model, **self.solver.settings), model)
+        except UnweaveError as error:
+            raise ConfigError(f"{self._where.name}: [solver]: {error}") from None
+
     def pems(self) -> tuple[str, ...]:
         """Every agent's certificate or public key, in order; verification needs all of them."""
         pems = []
@@ -213,6 +231,8 @@ class Manifest(StrictTable):
     def terms(self) -> Terms:
         """The protocol's terms."""
         model = self.build_model()
+        if not model.conjugate:
+            self.build_solver(model)
         keyids = self.keyids()
         try:
             _check_unique("two agents have the same key:", keyids)
@@ -223,6 +243,7 @@ class Manifest(StrictTable):
             network_id=self.digest,
             topology=self.topology,
             grid=model.grid,
+            frozen=model.frozen_grid,
             eta0=model.eta0,
             seed=self.seed,
             conjugate=model.conjugate,

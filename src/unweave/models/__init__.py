@@ -5,6 +5,7 @@ from __future__ import annotations
 from unweave.models.base import ConjugateModel, LossModel, Model
 from unweave.models.beta import BetaBernoulli, BetaBinomial, BetaGeometric, BetaNegativeBinomial
 from unweave.models.beta_exponential import BetaExponential
+from unweave.models.data import Data
 from unweave.models.dirichlet import DirichletCategorical, DirichletMultinomial
 from unweave.models.gamma import GammaExponential, GammaPoisson
 from unweave.models.normal import MultivariateNormalModel, NormalKnownVariance, NormalUnknown
@@ -20,6 +21,7 @@ __all__ = [
     "BetaGeometric",
     "BetaNegativeBinomial",
     "ConjugateModel",
+    "Data",
     "DirichletCategorical",
     "DirichletMultinomial",
     "GammaExponential",

@@ -15,7 +15,7 @@ eta of q (`decode`). A sum of curvatures or of log-likelihoods at fixed points a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
@@ -29,12 +29,13 @@ from unweave.families import Distribution, Family
 from unweave.families.marginals import Marginal
 from unweave.grid import Grid, Ints
 from unweave.models.columns import Column
+from unweave.models.data import Data, chunks
 from unweave.models.posterior import Posterior
 from unweave.models.settings import read_settings
 from unweave.models.shards import Shard, read
 from unweave.models.units import Affine
 
-__all__ = ["REGISTRY", "ConjugateModel", "LossModel", "Model", "Reduction", "chunks"]
+__all__ = ["REGISTRY", "ConjugateModel", "LossModel", "Model", "Reduction"]
 
 
 Floats = NDArray[np.float64]
@@ -42,9 +43,6 @@ Reduction = Literal["sum", "mean"]
 
 # All defined models, by name.
 REGISTRY: dict[str, type[Model]] = {}
-
-# Cells per chunk of a sum, so that temporary arrays stay in the cache. It changes no result.
-_CELLS = 1 << 17
 
 # A prior that rounding to the grid moves by more than this (in KL) is refused.
 _PRIOR_MOVED = 1e-4
@@ -185,6 +183,12 @@ class Model(ABC):
             )
         return Grid(tuple(int(b) for b in bits), names)
 
+    @property
+    def frozen_grid(self) -> Grid:
+        """The grid of the vectors that the agents of a model with a solver add up for the estimate
+        in a certificate (`LossModel.freeze`)."""
+        return self.grid
+
     @cached_property
     def eta0(self) -> Ints:
         """The prior in the carrier, on the grid."""
@@ -218,6 +222,20 @@ class Model(ABC):
         away from the boundary of the domain.
         """
         return None
+
+    def min_records(self) -> int:
+        """The fewest records of an agent whose factor may be seen by others; see `exposure`."""
+        return 1
+
+    def exposure(self) -> str:
+        """What neighbours can learn from the factor of an agent with fewer than `min_records`."""
+        return "its neighbours can see the sum of its statistics, which tells much about so few"
+
+    @property
+    def retrain_above(self) -> float:
+        """A removal that moves q by more (in KL) makes all agents start from zero: from there,
+        refining takes as many passes as learning. In many dimensions every removal moves q more."""
+        return 3.0 * max(1.0, len(self.quantities) / 31)
 
     def inside(self, units: Ints) -> NDArray[np.bool_]:
         """Whether q exists at units [..., C] and the loss has an expectation under q; [...]."""
@@ -296,24 +314,25 @@ class ConjugateModel(Model):
             totals = [t + int(s) for t, s in zip(totals, self.sums(part), strict=True)]
         return self.grid.units(totals)
 
-    def factor(self, shard: Shard) -> Ints:
-        """The agent's factor; zero for an empty shard."""
-        return self.grid.rescale(self.statistics(shard.rows), self.weight(shard.n))
+    def factor(self, data: Data) -> Ints:
+        """The agent's factor; zero without records."""
+        return self.grid.rescale(self.statistics(data.rows), self.weight(data.n))
 
 
 class LossModel(Model):
     """A model with a loss, whose factor a solver finds from the cavity.
 
-    A solver sees a shard only through `summary`, computed once, and q only where `margin` is above
-    0. A model may also offer closed-form gradients, quadrature nodes and more; the protocols in
-    `unweave.solvers.base` define these options.
+    A solver sees the data through `summary`, computed once, or in batches, and q only where
+    `margin` is above 0. A model may also offer closed-form gradients, quadrature nodes and more;
+    the protocols in `unweave.solvers.base` define these options. `solver_name` is its default.
     """
 
     conjugate: ClassVar[bool] = False
+    solver_name: ClassVar[str] = "natural-gradient"
 
-    def summary(self, shard: Shard) -> Floats:
-        """The statistics of a shard that determine the loss; by default, all its records."""
-        return shard.rows
+    def summary(self, data: Data) -> Floats:
+        """The statistics of the data that determine the loss; by default, all records."""
+        return data.rows
 
     @abstractmethod
     def loss(self, theta: Floats, data: Floats) -> Floats:
@@ -332,12 +351,37 @@ class LossModel(Model):
         """The condition behind `margin`, for error messages."""
         return f"natural parameters inside the domain of {self.family.name}"
 
+    # -- the certificate's estimate ---------------------------------------------------------------
 
-def chunks(rows: Floats, size: int | None = None) -> Iterator[Floats]:
-    """Chunks of `size` rows; by default, of as many rows as fit into the cache."""
-    size = size or max(1, _CELLS // max(1, rows.shape[1]))
-    for start in range(0, len(rows), size):
-        yield rows[start : start + size]
+    def freeze(self, units: Ints, factor: Ints, data: Data) -> Floats | None:
+        """The agent's term of the estimate, at a sum inside the domain: zero at a fixed point,
+
+            r_k = eta_k + (1/alpha) ∇_mu E_q[L_k]
+
+        None if the model has no closed gradient, and so no estimate.
+        """
+        exact = getattr(self, "exact_gradient", None)
+        if exact is None:
+            return None
+        gradient: Floats = exact(self.decode(units), self.summary(data))
+        return self.grid.decode(factor) + gradient / self.alpha
+
+    def appraise(self, units: Ints, frozen: Floats) -> dict[str, Any]:
+        """The estimate from Σ_k r_k: KL to the optimum ≈ ½ ‖Σ_k r_k‖² in the Fisher metric."""
+        if getattr(self, "exact_gradient", None) is None:
+            return {"kl_to_optimum": None, "method": "none: this model has no exact gradient"}
+        kl = 0.5 * float(frozen @ self.family.fisher_dot(self.decode(units), frozen))
+        return self.estimate(kl)
+
+    def estimate(self, kl: float) -> dict[str, Any]:
+        """What a certificate says of an estimated KL."""
+        return {
+            "kl_to_optimum": kl,
+            "method": "half the squared Fisher norm of Σ r_k",
+            "accuracy": "typically within 3×",
+            "optimum": f"the best {self.family.name} for the remaining data",
+            "bound": "no bound",
+        }
 
 
 def _plain(value: Any) -> Any:

@@ -25,8 +25,8 @@ from unweave.families.special import binet2
 from unweave.lazy import special
 from unweave.models.base import LossModel
 from unweave.models.columns import Column
+from unweave.models.data import Data
 from unweave.models.predictive_reals import ScalarPredictive
-from unweave.models.shards import Shard
 
 __all__ = ["FARTHEST", "BetaExponential", "BetaExponentialPredictive", "ExactPosterior"]
 
@@ -84,12 +84,12 @@ class BetaExponential(LossModel):
 
     # -- the loss ---------------------------------------------------------------------------------
 
-    def summary(self, shard: Shard) -> Floats:
+    def summary(self, data: Data) -> Floats:
         """(w0, w1), correctly rounded, so that it does not depend on the order of the records."""
-        total = math.fsum(shard.rows[:, 0])
+        total = math.fsum(value for rows in data.batches() for value in rows[:, 0])
         if self.reduction == "mean":
-            return np.array([1.0, total / shard.n] if shard.n else [0.0, 0.0])
-        return np.array([float(shard.n), total])
+            return np.array([1.0, total / data.n] if data.n else [0.0, 0.0])
+        return np.array([float(data.n), total])
 
     def combine(self, data: Floats) -> Floats:
         """The summary of all agents' losses together, [..., K, 2] → [..., 2]."""

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from unweave.errors import DataError, DomainError, GridOverflow, UnweaveError
 from unweave.grid import LIMIT
-from unweave.models.base import ConjugateModel, Model, chunks
+from unweave.models.base import ConjugateModel, Model
+from unweave.models.data import chunks
 from unweave.models.scaling import Scaled, finer, proposed, written
 from unweave.models.shards import Shard
 

@@ -7,7 +7,7 @@ never quotes a value, because the data is private and errors appear in logs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, cast
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError, DataError
 from unweave.models.columns import Column, truth, unseen
+from unweave.models.data import Data, chunks
 from unweave.text import listed
 
 __all__ = ["Shard", "read"]
@@ -30,7 +31,7 @@ def _nothing(rows: Rows) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Shard:
+class Shard(Data):
     """The records of one agent: `rows` is a read-only float64 array [N, C], already validated."""
 
     agent: str
@@ -42,6 +43,9 @@ class Shard:
     @property
     def n(self) -> int:
         return int(self.rows.shape[0])
+
+    def batches(self) -> Iterator[Rows]:
+        return chunks(self.rows)
 
     def drop(self, records: ArrayLike) -> Shard:
         """The shard without `records` (a boolean mask of length N, or row indices).

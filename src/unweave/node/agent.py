@@ -35,7 +35,6 @@ from unweave.node.transport.server import GrpcTransport
 from unweave.protocol.events import VoteCast
 from unweave.protocol.proofs import expulsion_request
 from unweave.protocol.state import State
-from unweave.solvers import default_solver
 
 __all__ = ["open_data", "open_identity", "serve"]
 
@@ -63,6 +62,7 @@ def open_data(folder: AgentFolder, identity: Identity) -> PrivateData:
         config.name,
         identity.row_secret,
         agents=len(folder.manifest.topology.agents),
+        small_shards=folder.manifest.small_shards != "refuse",
     )
 
 
@@ -106,7 +106,15 @@ async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> bool:
         log.warning("erasure requested again", why=why, file=one.file, request=one.request.hex())
     if found.problem is not None:
         log.error("the data cannot be used; the current factor stays", why=found.problem)
-    worker = DataWorker(model, default_solver(model), data, folder.terms)
+    solver = folder.manifest.solver
+    worker = DataWorker(
+        model,
+        folder.manifest.build_solver(model),
+        data,
+        folder.terms,
+        solver.tol,
+        solver.retrain_above,
+    )
     transport = GrpcTransport(folder.manifest, folder.me, identity, listen=config.listen, log=log)
     node = AgentDriver(folder, identity, transport, worker, model, log, memory)
     node.data_problem = found.problem

@@ -18,8 +18,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from unweave.errors import SolverError, UnweaveError
-from unweave.grid import Ints
-from unweave.models import ConjugateModel, Model, Shard
+from unweave.grid import Grid, Ints
+from unweave.models import ConjugateModel, Data, Model
 from unweave.node.data.private import PrivateData
 from unweave.node.log import Log
 from unweave.protocol.events import UNKNOWN, Done, Freeze, Judge, Solve, SolveResult, Unknown, Work
@@ -118,21 +118,17 @@ def _sound(work: Work, result: Any, terms: Terms) -> bool:
     """Whether the result has the right type and shape: solvers are written by others."""
     if isinstance(work, Solve):
         return isinstance(result, SolveResult) and (
-            result.units is None or _is_vector(result.units, terms)
+            result.units is None or _is_vector(result.units, terms.grid)
         )
     if isinstance(work, Judge):
         return isinstance(result, bool)
     if isinstance(work, Freeze):
-        return isinstance(result, Unknown) or _is_vector(result, terms)
+        return isinstance(result, Unknown) or _is_vector(result, terms.frozen_grid)
     return isinstance(result, dict) and _is_estimate(result.get("kl_to_optimum", ...))
 
 
-def _is_vector(units: Ints, terms: Terms) -> bool:
-    return (
-        isinstance(units, np.ndarray)
-        and units.dtype == np.int64
-        and units.shape == (terms.grid.dim,)
-    )
+def _is_vector(units: Ints, grid: Grid) -> bool:
+    return isinstance(units, np.ndarray) and units.dtype == np.int64 and units.shape == (grid.dim,)
 
 
 def _is_estimate(kl: object) -> bool:
@@ -149,16 +145,28 @@ class DataWorker(ModelWorker):
     """Sums conjugate factors in the data engine; other models read the remaining rows."""
 
     def __init__(
-        self, model: Model, solver: Solver, data: PrivateData, terms: Terms, tol: float = 1e-4
+        self,
+        model: Model,
+        solver: Solver,
+        data: PrivateData,
+        terms: Terms,
+        tol: float = 1e-4,
+        retrain_above: float | None = None,
     ) -> None:
-        tolerance = tol / terms.size**2 if terms.solve == "pass" else None
-        super().__init__(model, solver, data.empty(), terms.seed, tolerance=tolerance)
+        super().__init__(
+            model,
+            solver,
+            data.empty(),
+            terms.seed,
+            tolerance=tol / terms.size**2 if terms.solve == "pass" else None,
+            retrain_above=retrain_above,
+        )
         self.data = data
 
     def let_go(self, *, whole: bool) -> None:
         self.data.let_go(whole=whole)
 
-    def shard(self, dropped: frozenset[bytes]) -> Shard:
+    def shard(self, dropped: frozenset[bytes]) -> Data:
         return self.data.shard(dropped)
 
     def solve(self, work: Solve) -> SolveResult:

@@ -223,7 +223,7 @@ def read_shards(manifest: Manifest, folder: Path) -> tuple[list[Shard], dict[str
                 shards.append(data.empty())
                 continue
             dropped = frozenset(bytes.fromhex(row) for row in found[name]["records"])
-            shards.append(data.shard(dropped))
+            shards.append(Shard(name, data.shard(dropped).rows))
             records += len(dropped)
     except UnweaveError as error:
         return [], {}, str(error)

@@ -87,7 +87,7 @@ def frozen_vector(s: State, turn: Turn, token: Token) -> Ints | Unknown | None:
         return None
     factor = s.own.factor(token.included[s.me])
     if factor is None:
-        return s.terms.grid.zeros()
+        return s.terms.frozen_grid.zeros()
     key = ("freeze", digest(token.eta), factor.revision)
     answer: Ints | Unknown | None = ask(
         s, turn, Freeze(key, token.eta, factor.units, s.own.dropped)
@@ -141,7 +141,7 @@ def frozen_sum(
     if frozen is None or so_far.frozen is None:
         return frozen
     try:
-        return s.terms.grid.add(so_far.frozen, frozen)
+        return s.terms.frozen_grid.add(so_far.frozen, frozen)
     except GridOverflow:
         return UNKNOWN
 

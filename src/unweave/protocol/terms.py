@@ -49,11 +49,16 @@ class Terms:
     compact_after: int = 32  # open erasures from which agents compact certified ones
     checked: bool = True  # False: all agents run in one memory, so none can lie (rules 17 and 18)
     timeouts: Timeouts = field(default_factory=Timeouts)
+    frozen: Grid | None = None  # of the frozen vectors, if it is not the grid of eta
     keyids: tuple[str, ...] = ()  # name of each agent's pinned key; default: the agent's name
 
     @cached_property
     def size(self) -> int:
         return len(self.topology.agents)
+
+    @property
+    def frozen_grid(self) -> Grid:
+        return self.grid if self.frozen is None else self.frozen
 
     @cached_property
     def everybody(self) -> Bitmap:

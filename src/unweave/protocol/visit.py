@@ -205,7 +205,7 @@ def ask_solver(
     # A factor that was fitted to erased rows must not be a starting point.
     units = None if current is None or current.rows != s.own.rows else current.units
     answer: SolveResult | None = ask(
-        s, turn, Solve(key, stamp.epoch, stamp.hop, cavity, units, s.own.dropped)
+        s, turn, Solve(key, stamp.epoch, stamp.hop, cavity, units, s.own.dropped, token.passes)
     )
     return answer
 

@@ -357,7 +357,7 @@ class Checker:
             and not self.terms.conjugate
             and not so_far.unknown
         ):
-            total = self.terms.grid.zeros()
+            total = self.terms.frozen_grid.zeros()
             for k, units in factors.items():
                 total = total + self.frozen(k, token.eta, units)
             if so_far.frozen is None or not np.array_equal(so_far.frozen, total):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from unweave.arguments import shown
 from unweave.errors import ConfigError
-from unweave.models import Model
+from unweave.models import LossModel, Model
 from unweave.solvers.base import (
+    Context,
     HasExactGradient,
     HasExpectedLoss,
     HasNodes,
@@ -22,6 +24,7 @@ from unweave.solvers.optimum import optimum
 
 __all__ = [
     "ESTIMATORS",
+    "Context",
     "Exact",
     "HasExactGradient",
     "HasExpectedLoss",
@@ -31,21 +34,23 @@ __all__ = [
     "Solution",
     "Solver",
     "as_solver",
+    "by_name",
     "default_solver",
     "optimum",
 ]
 
+# Solvers by name; any other name is an estimator of `NaturalGradient`.
+_SOLVERS: dict[str, type[Solver]] = {"exact": Exact, "natural-gradient": NaturalGradient}
+
 
 def as_solver(solver: Any, model: Model) -> Solver:
-    """`solver` as a Solver: a Solver, an estimator's name, or None for the model's default.
+    """`solver` as a Solver: a Solver, the name of a solver or of an estimator, or None for the
+    model's default.
 
     Raises ConfigError if the solver does not work on the model.
     """
-    if solver is None:
-        solver = default_solver(model)
-    elif isinstance(solver, str):
-        exact = model.conjugate and solver == "exact"
-        solver = Exact() if exact else NaturalGradient(solver)
+    if solver is None or isinstance(solver, str):
+        solver = by_name(solver, model)
     if not isinstance(solver, Solver):
         example = "Exact()" if model.conjugate else 'NaturalGradient("factor_cv")'
         raise ConfigError(f"solver = {shown(solver)}. Fix: give a solver, such as {example}")
@@ -53,6 +58,23 @@ def as_solver(solver: Any, model: Model) -> Solver:
     return solver
 
 
+def by_name(name: str | None, model: Model, **settings: Any) -> Solver:
+    """The solver or estimator of this name (None: the model's default) with these settings."""
+    if name is None:
+        name = model.solver_name if isinstance(model, LossModel) else "exact"
+    if name == "exact" and not model.conjugate:
+        kind: type[Solver] = NaturalGradient  # "exact" is an estimator as well
+    else:
+        kind = _SOLVERS.get(name, NaturalGradient)
+    if kind is NaturalGradient and name != "natural-gradient":
+        settings["estimator"] = name
+    takes = inspect.signature(kind).parameters
+    for wrong in settings.keys() - takes:
+        known = ", ".join(takes) or "none"
+        raise ConfigError(f"solver {name!r} has no setting {wrong!r}. Fix: it has {known}")
+    return kind(**settings)
+
+
 def default_solver(model: Model) -> Solver:
-    """`Exact` for a conjugate model, `NaturalGradient` with step control for any other model."""
-    return Exact() if model.conjugate else NaturalGradient()
+    """The model's own solver with its default settings."""
+    return by_name(None, model)

@@ -15,10 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.grid import Ints
-from unweave.models import Model, Shard
+from unweave.models import Data, Model
 from unweave.rng import Stream
 
-__all__ = ["HasExactGradient", "HasExpectedLoss", "HasNodes", "HasPath", "Solution", "Solver"]
+__all__ = [
+    "Context",
+    "HasExactGradient",
+    "HasExpectedLoss",
+    "HasNodes",
+    "HasPath",
+    "Solution",
+    "Solver",
+]
 
 
 Floats = NDArray[np.float64]
@@ -54,6 +62,14 @@ class HasPath(Protocol):
 
 
 @dataclass(frozen=True)
+class Context:
+    """Where a solve takes place: its random stream, and the complete passes before it."""
+
+    stream: Stream
+    passes: int = 0
+
+
+@dataclass(frozen=True)
 class Solution:
     """The factor on the grid, in the form that is stored and later subtracted.
 
@@ -66,7 +82,10 @@ class Solution:
 
 
 class Solver(ABC):
-    """Computes an agent's wanted factor from the agent's shard and the cavity eta − eta_k."""
+    """Computes an agent's wanted factor from the agent's data and the cavity eta − eta_k.
+
+    Cavity and factors are points of the model's carrier.
+    """
 
     def check(self, model: Model) -> None:
         """Raise ConfigError if this solver does not work on the model."""
@@ -76,9 +95,9 @@ class Solver(ABC):
     def solve(
         self,
         model: Model,
-        shard: Shard,
+        data: Data,
         cavity: Ints,
         current: Ints | None,
-        stream: Stream,
+        context: Context,
     ) -> Solution:
         """The wanted factor; `current` is the agent's factor in the token (None: no factor)."""

@@ -9,9 +9,8 @@ import numpy as np
 
 from unweave.errors import ConfigError
 from unweave.grid import Ints
-from unweave.models import ConjugateModel, Model, Shard
-from unweave.rng import Stream
-from unweave.solvers.base import Solution, Solver
+from unweave.models import ConjugateModel, Data, Model
+from unweave.solvers.base import Context, Solution, Solver
 
 __all__ = ["Exact"]
 
@@ -20,7 +19,7 @@ class Exact(Solver):
     """eta_k = (1/alpha) Σ s(x) (`eq:nat_para_sum`), computed once per shard."""
 
     def __init__(self) -> None:
-        self._cache: WeakKeyDictionary[Shard, tuple[Model, Ints]] = WeakKeyDictionary()
+        self._cache: WeakKeyDictionary[Data, tuple[Model, Ints]] = WeakKeyDictionary()
 
     def check(self, model: Model) -> None:
         if not isinstance(model, ConjugateModel):
@@ -31,16 +30,16 @@ class Exact(Solver):
     def solve(
         self,
         model: Model,
-        shard: Shard,
+        data: Data,
         cavity: Ints,
         current: Ints | None,
-        stream: Stream,
+        context: Context,
     ) -> Solution:
-        cached = self._cache.get(shard)
+        cached = self._cache.get(data)
         if cached is None or cached[0] is not model:
             self.check(model)
-            cached = (model, cast(ConjugateModel, model).factor(shard))
-            self._cache[shard] = cached
+            cached = (model, cast(ConjugateModel, model).factor(data))
+            self._cache[data] = cached
         factor = cached[1]
         return Solution(factor, current is None or not np.array_equal(current, factor))
 

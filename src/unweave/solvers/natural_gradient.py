@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from unweave.arguments import number, whole_number
 from unweave.errors import ConfigError, DataError, GridOverflow, SolverError
 from unweave.grid import Ints
-from unweave.models import LossModel, Model, Shard
-from unweave.rng import Rng, Stream
-from unweave.solvers.base import Solution, Solver
+from unweave.models import Data, LossModel, Model
+from unweave.rng import Rng
+from unweave.solvers.base import Context, Solution, Solver
 from unweave.solvers.estimators import Estimator, Point, choose, named
 from unweave.solvers.steps import Move, cautious, descend, fixed
 
@@ -47,7 +47,7 @@ class NaturalGradient(Solver):
     steps: int = 5
     samples: int = 30
     c: float = 0.0
-    _cache: WeakKeyDictionary[Shard, tuple[Model, Floats]] = field(
+    _cache: WeakKeyDictionary[Data, tuple[Model, Floats]] = field(
         default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
     )
 
@@ -68,30 +68,36 @@ class NaturalGradient(Solver):
             raise ConfigError(f"samples = {self.samples}. Fix: at least 2 for a gradient")
 
     def check(self, model: Model) -> None:
-        choose(self.estimator, _with_loss(model))
+        found = _with_loss(model)
+        choose(self.estimator, found)
+        if found.carrier_names != found.family.component_names:
+            raise ConfigError(
+                f"{model.name}: its factors are no natural parameters. Fix: use its own solver, "
+                f"{found.solver_name!r}"
+            )
 
     def solve(
         self,
         model: Model,
-        shard: Shard,
+        data: Data,
         cavity: Ints,
         current: Ints | None,
-        stream: Stream,
+        context: Context,
     ) -> Solution:
         model = _with_loss(model)
         start = model.grid.zeros() if current is None else current
-        if shard.n:
+        if data.n:
             try:
                 final, info = self.update(
                     model,
-                    self._summary(model, shard),
+                    self._summary(model, data),
                     model.grid.decode(cavity),
                     model.grid.decode(start),
-                    stream,
+                    context.stream,
                 )
             except SolverError as error:
-                raise SolverError(f"agent {shard.agent!r}: {error}") from None
-            factor = self._rounded(model, shard, final)
+                raise SolverError(f"agent {data.agent!r}: {error}") from None
+            factor = self._rounded(model, data, final)
         else:
             factor, info = model.grid.zeros(), {}
         return Solution(factor, current is None or not np.array_equal(factor, current), info)
@@ -130,17 +136,17 @@ class NaturalGradient(Solver):
             info["residual"] = residual
         return factor, info
 
-    def _rounded(self, model: LossModel, shard: Shard, final: Floats) -> Ints:
+    def _rounded(self, model: LossModel, data: Data, final: Floats) -> Ints:
         try:
             return model.grid.encode(final)
         except (DataError, GridOverflow):
-            raise SolverError(f"agent {shard.agent!r}: {DIVERGED}") from None
+            raise SolverError(f"agent {data.agent!r}: {DIVERGED}") from None
 
-    def _summary(self, model: LossModel, shard: Shard) -> Floats:
-        cached = self._cache.get(shard)
+    def _summary(self, model: LossModel, data: Data) -> Floats:
+        cached = self._cache.get(data)
         if cached is None or cached[0] is not model:
-            cached = (model, model.summary(shard))
-            self._cache[shard] = cached
+            cached = (model, model.summary(data))
+            self._cache[data] = cached
         return cached[1]
 
 

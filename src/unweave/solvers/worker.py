@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from unweave.errors import DataError, GridOverflow
 from unweave.grid import Ints
-from unweave.models import LossModel, Model, Shard
+from unweave.models import Data, LossModel, Model, Shard
 from unweave.protocol.events import UNKNOWN, Appraise, Freeze, Judge, Solve, SolveResult, Unknown
 from unweave.rng import Purpose, Stream, derive
-from unweave.solvers import HasExactGradient, Solver
+from unweave.solvers import Context, Solver
 
 __all__ = ["ModelWorker", "influence", "record_key"]
 
@@ -36,7 +36,7 @@ class ModelWorker:
 
     `tolerance` is tol/K² of the stop rule: if a solve moves q by at most this (in KL), the agent
     keeps the factor. None always replaces the factor (the paper's rule). `retrain_above`: if a
-    removal moves q by more, all agents start from zero.
+    removal moves q by more, all agents start from zero (None: the model's threshold).
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class ModelWorker:
         seed: int,
         *,
         tolerance: float | None = None,
-        retrain_above: float = 3.0,
+        retrain_above: float | None = None,
     ) -> None:
         self.model = model
         self.solver = solver
         self.whole = shard
         self.seed = seed
         self.tolerance = tolerance
-        self.retrain_above = retrain_above
+        self.retrain_above = model.retrain_above if retrain_above is None else retrain_above
         self.version = 0
         self._dropped: frozenset[bytes] = frozenset()
         self._shard = shard
@@ -65,7 +65,7 @@ class ModelWorker:
         self.version += 1
         self._dropped = frozenset()
 
-    def shard(self, dropped: frozenset[bytes]) -> Shard:
+    def shard(self, dropped: frozenset[bytes]) -> Data:
         """The rows that are not in `dropped`."""
         if dropped != self._dropped:
             keys = [divmod(int.from_bytes(key, "big"), 1 << 64) for key in dropped]
@@ -75,8 +75,8 @@ class ModelWorker:
         return self._shard
 
     def solve(self, work: Solve) -> SolveResult:
-        shard = self.shard(work.dropped)
-        if not shard.n:
+        data = self.shard(work.dropped)
+        if not data.n:
             return self._solve_empty(work)
         model, stream = self.model, Stream(derive(self.seed, work.epoch, work.hop, Purpose.SOLVE))
         cavity = model.eta0 if work.cavity is None else work.cavity
@@ -89,7 +89,8 @@ class ModelWorker:
             if not self.model.inside(cavity):
                 return SolveResult(None)
             start = None
-        units = self.solver.solve(model, shard, cavity, start, stream).factor
+        context = Context(stream, work.passes)
+        units = self.solver.solve(model, data, cavity, start, context).factor
         if work.cavity is not None and start is not None and self.tolerance is not None:
             before = model.decode(cavity + start)
             after = model.decode(cavity + units)
@@ -114,32 +115,29 @@ class ModelWorker:
         return moved <= self.retrain_above
 
     def freeze(self, work: Freeze) -> Ints | Unknown:
-        """r_k = eta_k + (1/alpha) ∇_mu E_q[L_k] at the token's q: zero at a fixed point.
+        """The agent's term of the estimate at the token's q (`LossModel.freeze`).
 
-        UNKNOWN if q is outside the domain, or so near the boundary that r_k exceeds the grid.
+        UNKNOWN if q is outside the domain, or so near the boundary that the term exceeds the grid.
         """
-        model, grid = self.model, self.model.grid
-        exact = getattr(model, "exact_gradient", None)
-        if exact is None or not isinstance(model, LossModel) or not self.shard(work.dropped).n:
+        model, data = self.model, self.shard(work.dropped)
+        grid = model.frozen_grid
+        if not isinstance(model, LossModel) or not data.n:
             return grid.zeros()
-        if not self.model.inside(work.eta):
+        if not model.inside(work.eta):
             return UNKNOWN
-        gradient = exact(model.decode(work.eta), model.summary(self.shard(work.dropped)))
+        term = model.freeze(work.eta, work.factor, data)
         try:
-            return grid.encode(grid.decode(work.factor) + gradient / model.alpha)
+            return grid.zeros() if term is None else grid.encode(term)
         except (DataError, GridOverflow):
             return UNKNOWN
 
     def appraise(self, work: Appraise) -> dict[str, Any]:
-        """The estimated KL to the optimum for a certificate: ½ ‖Σ_k r_k‖² in the Fisher metric."""
+        """The estimated KL to the optimum, for a certificate (`LossModel.appraise`)."""
         model = self.model
-        if not isinstance(model, HasExactGradient):
-            return {"kl_to_optimum": None, "method": "none: this model has no exact gradient"}
-        if not self.model.inside(work.eta):
+        assert isinstance(model, LossModel)  # a conjugate model has nothing to estimate
+        if not model.inside(work.eta):
             return {"kl_to_optimum": None, "method": "none: the sum is not a proper posterior"}
-        eta, total = model.decode(work.eta), model.grid.decode(work.frozen)
-        kl = 0.5 * float(total @ model.family.fisher_dot(eta, total))
-        return {"kl_to_optimum": kl, "method": "half the squared Fisher norm of Σ r_k"}
+        return model.appraise(work.eta, model.frozen_grid.decode(work.frozen))
 
 
 def influence(model: Model, eta: Ints, factor: Ints) -> float:

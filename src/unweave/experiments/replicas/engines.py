@@ -20,7 +20,7 @@ from unweave.grid import Ints
 from unweave.models import ConjugateModel, Model
 from unweave.models.beta_exponential import BetaExponential
 from unweave.rng import Purpose, Stream, derive
-from unweave.solvers import Exact, NaturalGradient, Solver
+from unweave.solvers import Context, Exact, NaturalGradient, Solver
 from unweave.solvers.estimators import choose
 from unweave.solvers.natural_gradient import DIVERGED, outside
 
@@ -230,7 +230,7 @@ class _General(Engine):
                     stream = Stream(derive(seed, phase.epoch, i + 1, Purpose.SOLVE))
                     try:
                         solution = self.solver.solve(
-                            self.model, shards[k], cavity, held.get(k), stream
+                            self.model, shards[k], cavity, held.get(k), Context(stream)
                         )
                     except SolverError as error:
                         stopped, run.outside[r, i:], run.shortened[r] = True, True, 0

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from unweave.errors import ConfigError, DataError, GridOverflow, UnweaveError
 from unweave.grid import Ints
-from unweave.models import ConjugateModel, Model, Shard
+from unweave.models import ConjugateModel, Data, Model, Shard
 from unweave.models.resolution import Measured, rounding_problem, sum_problem, weighted
 from unweave.node.data.commitments import KEY_FILE, Key, canonical, check_key, commitment
 from unweave.node.data.diagnostics import refusal
@@ -40,6 +40,7 @@ WatchReading = Callable[[str, frozenset[str]], object]
 MIN_RECORDS = 10
 
 _NOTHING: frozenset[bytes] = frozenset()
+_MOST_CELLS = 1 << 23  # cells of all records together, in memory: 64 MB
 _CELLS = 1 << 18  # cells of one batch in memory, for any number of columns
 
 
@@ -49,7 +50,8 @@ class PrivateData:
     `folder` is the agent's folder. `secret` is derived from the agent's identity and is the HMAC
     key of the commitments. `threads` and `chunk` (records per batch) change the speed, never a
     result. `agents` is the number K of agents in the network. A rounding bias that all agents share
-    is larger in the common result by a factor of √K, in standard deviations.
+    is larger in the common result by a factor of √K, in standard deviations. `small_shards` allows
+    fewer records than the model requires for a factor that others see.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class PrivateData:
         threads: int = 2,
         chunk: int | None = None,
         agents: int = 1,
+        small_shards: bool = False,
     ) -> None:
         unknown = [name for name in source.columns if name not in model.columns]
         if unknown:
@@ -77,12 +80,14 @@ class PrivateData:
         self._secret = secret
         self._threads = threads
         self._share = agents**-0.5
+        self._small_shards = small_shards
         self._chunk = chunk or max(1, _CELLS // len(model.columns))
         names = tuple(source.column(name) for name in model.columns)
         self._selection = Selection(agent, model, names, source.key)
         self._resolved: tuple[str, frozenset[bytes], frozenset[str]] | None = None
         self._seen: str | None = None
         self._ready: tuple[str, frozenset[bytes], int, Ints] | None = None
+        self._loaded_data: tuple[str, frozenset[bytes], Data] | None = None
         self.watch_reading: WatchReading | None = None
 
     def check(self, dropped: frozenset[bytes] = _NOTHING) -> int:
@@ -125,9 +130,26 @@ class PrivateData:
         n, units = self.totals(dropped)
         return self.model.grid.rescale(units, self.model.weight(n))
 
-    def shard(self, dropped: frozenset[bytes] = _NOTHING) -> Shard:
-        """Load the records, in the order of the files."""
-        return Shard(self.agent, self._steady(self._loaded, dropped))
+    def shard(self, dropped: frozenset[bytes] = _NOTHING) -> Data:
+        """The records, in the order of the files. They are read once for as long as neither the
+        files nor `dropped` change; records that would fill the memory are read in batches."""
+        key, known = (self.fingerprint(), dropped), self._loaded_data
+        if known is None or known[:2] != key:
+            self._loaded_data = None  # frees the old records before the new ones are read
+            found = self._steady(self._loaded, dropped)
+            data: Data = _Streamed(self, dropped, found) if isinstance(found, int) else found
+            known = self._loaded_data = (*key, data)
+        return known[2]
+
+    def stream(self, dropped: frozenset[bytes]) -> Iterator[Floats]:
+        """The records in batches, from the files."""
+        before = self.fingerprint()
+        with self._open() as reader:
+            yield from self._chunks(
+                reader, self._erased_keys(reader, dropped, before), ordered=True
+            )
+        if self.fingerprint() != before:
+            raise DataError(f"agent {self.agent!r}: the data change while they are read")
 
     def empty(self) -> Shard:
         """A shard without records."""
@@ -140,6 +162,15 @@ class PrivateData:
         """
         n = self.check()
         check_records(self.agent, n, least)
+        needed = 1 if self._small_shards else self.model.min_records()
+        if n < needed:
+            raise BadData(
+                f"agent {self.agent!r} has {n} records, fewer than the {needed} that "
+                f"{self.model.name} needs: {self.model.exposure()}",
+                'add records, or let all agents agree: small_shards = "neighbours can reconstruct '
+                'records" in network.toml',
+                ". Fix: ",
+            )
         return n
 
     def measured(self, dropped: frozenset[bytes] = _NOTHING) -> Measured:
@@ -185,7 +216,7 @@ class PrivateData:
     def let_go(self, *, whole: bool) -> None:
         """Delete cached sums and keys after an erasure; if `whole`, also `data.seen` and
         `data.key`, because every record was erased."""
-        self._ready = self._resolved = None
+        self._ready = self._resolved = self._loaded_data = None
         if whole:
             for name in (SEEN_FILE, KEY_FILE):
                 with suppress(OSError):
@@ -273,8 +304,17 @@ class PrivateData:
     def _sound(self, reader: Reader, erased: frozenset[str]) -> int:
         return sum(len(rows) for rows in self._chunks(reader, erased))
 
-    def _loaded(self, reader: Reader, erased: frozenset[str]) -> Floats:
-        return np.concatenate([self.empty().rows, *self._chunks(reader, erased, ordered=True)])
+    def _loaded(self, reader: Reader, erased: frozenset[str]) -> Shard | int:
+        """All records; only their number if they would fill the memory."""
+        kept: list[Floats] = [self.empty().rows]
+        cells = n = 0
+        for rows in self._chunks(reader, erased, ordered=True):
+            n, cells = n + len(rows), cells + rows.size
+            if cells <= _MOST_CELLS:
+                kept.append(rows)
+            else:
+                kept.clear()
+        return Shard(self.agent, np.concatenate(kept)) if kept else n
 
     def _chunks(
         self, reader: Reader, erased: frozenset[str], ordered: bool = False
@@ -292,6 +332,27 @@ class PrivateData:
     def _refusal(self, reader: Reader, erased: frozenset[str]) -> UnweaveError:
         changing = f"agent {self.agent!r}: the data change while they are read"
         return refusal(reader, self._selection, erased, self._chunk) or DataError(changing)
+
+
+class _Streamed(Data):
+    """Records that are read from their files for every pass over them."""
+
+    def __init__(self, source: PrivateData, dropped: frozenset[bytes], n: int) -> None:
+        self.agent = source.agent
+        self._source = source
+        self._dropped = dropped
+        self._n = n
+
+    @property
+    def n(self) -> int:
+        return self._n
+
+    @property
+    def rows(self) -> Floats:  # type: ignore[override]
+        return np.concatenate(list(self.batches()))
+
+    def batches(self) -> Iterator[Floats]:
+        return self._source.stream(self._dropped)
 
 
 def check_records(agent: str, n: int, least: int = MIN_RECORDS) -> None:

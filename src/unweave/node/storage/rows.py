@@ -410,7 +410,7 @@ def _read_factors(db: sqlite3.Connection, macs: RowMacs, terms: Terms) -> dict[i
     ):
         macs.read(mac, "factor", at, *columns)
         revision, rows, data, retrain_epoch, salt, units = columns
-        vector = read_vector(units, terms)
+        vector = read_vector(units, terms.grid)
         factors[at] = Factor(
             read_revision(revision), vector, read_ids(retrain_epoch), rows, data, salt
         )

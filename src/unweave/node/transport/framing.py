@@ -43,9 +43,9 @@ class Limits:
 
     @classmethod
     def of(cls, terms: Terms, **changes: Any) -> Limits:
-        """Room for the largest token of a network: three vectors; per agent a revision, a signature
+        """Room for the largest token of a network: its vectors; per agent a revision, a signature
         and its part of the evidence; and the tombstones of many records."""
-        vectors = 3 * 8 * terms.grid.dim
+        vectors = 8 * (4 * terms.grid.dim + terms.frozen_grid.dim)
         return cls(**{"message": vectors + (8 << 10) * terms.size + (64 << 20), **changes})
 
 

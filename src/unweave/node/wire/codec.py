@@ -175,8 +175,8 @@ def _read_round(message: pb.Message, terms: Terms) -> AttestationRound:
     sent = message.token.token.round
     return AttestationRound(
         agents=read_bitmap(sent.agents, terms),
-        audit=read_vector(message.audit, terms) if audit else None,
-        frozen=read_vector(message.frozen, terms) if frozen else None,
+        audit=read_vector(message.audit, terms.grid) if audit else None,
+        frozen=read_vector(message.frozen, terms.frozen_grid) if frozen else None,
         statement=sent.statement,
         signatures={agent_of(s.agent, terms): s.signature for s in sent.signatures},
         converged=sent.converged,
@@ -222,7 +222,7 @@ def _read_pass(message: pb.Message, terms: Terms) -> Pass:
         Token(
             message.network_id,
             stamp,
-            read_vector(message.eta, terms),
+            read_vector(message.eta, terms.grid),
             included,
             inside,
             read_tombs(token.tombs, terms),

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from unweave.errors import MissingExtra, WireError
-from unweave.grid import Ints
+from unweave.grid import Grid, Ints
 from unweave.persistent import Bitmap, Vector
 from unweave.protocol.statements import (
     AuditMismatch,
@@ -186,16 +186,16 @@ def write_vector(units: Ints) -> memoryview:
     return np.ascontiguousarray(units, dtype="<i8").data.cast("B")
 
 
-def read_vector(data: bytes, terms: Terms) -> Ints:
-    if len(data) != 8 * terms.grid.dim:
-        raise WireError(f"a vector of {len(data)} bytes: expected {8 * terms.grid.dim}")
+def read_vector(data: bytes, grid: Grid) -> Ints:
+    if len(data) != 8 * grid.dim:
+        raise WireError(f"a vector of {len(data)} bytes: expected {8 * grid.dim}")
     return np.frombuffer(data, dtype="<i8").astype(np.int64, copy=False)
 
 
 def read_revealed(salt: bytes, units: bytes, terms: Terms) -> Revealed:
     if len(salt) != _SALT_BYTES:
         raise WireError(f"a salt of {len(salt)} bytes: expected {_SALT_BYTES}")
-    return Revealed(salt, read_vector(units, terms))
+    return Revealed(salt, read_vector(units, terms.grid))
 
 
 def write_revisions(included: Sequence[Revision]) -> bytes:

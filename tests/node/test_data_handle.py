@@ -1,0 +1,110 @@
+"""The records of a model with a solver: read once, streamed if they are many, enough of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from unweave.errors import DataError
+from unweave.models import BetaExponential
+from unweave.models.base import REGISTRY
+from unweave.node.data import private
+from unweave.node.data.private import PrivateData
+from unweave.node.data.source import DataSource
+from unweave.rng import Stream
+from unweave.solvers import Context, default_solver
+
+
+@dataclass(frozen=True)
+class Shy(BetaExponential):
+    name: ClassVar[str] = "shy"
+
+    def min_records(self) -> int:
+        return 40
+
+    def exposure(self) -> str:
+        return "its neighbours can reconstruct its records"
+
+
+del REGISTRY["shy"]  # not a model for users
+
+
+def write(folder: Path, values: Any) -> None:
+    lines = "".join(f"{i},{value!r}\n" for i, value in enumerate(values))
+    (folder / "d.csv").write_text(f"id,z\n{lines}")
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrivateData:
+    write(tmp_path, np.linspace(0.1, 2.0, 30).tolist())
+    return PrivateData(
+        tmp_path, DataSource(path="d.csv", key="id"), BetaExponential(), "north", b"secret"
+    )
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """One entry for each time that the files were opened."""
+    calls: list[Any] = []
+    real = private.open_duck
+    monkeypatch.setattr(private, "open_duck", lambda *args: calls.append(1) or real(*args))
+    return calls
+
+
+def test_two_solves_read_the_file_once(
+    tmp_path: Path, data: PrivateData, opened: list[Any]
+) -> None:
+    model, solver = data.model, default_solver(data.model)
+    for hop in range(3):
+        first = solver.solve(model, data.shard(), model.eta0, None, Context(Stream(hop)))
+    assert len(opened) == 1
+    dropped, _ = data.commit_keys([3, 4])
+    opened.clear()
+    assert (data.shard(dropped).n, data.shard(dropped).n, len(opened)) == (28, 28, 1)
+    write(tmp_path, [0.5] * 31)
+    assert data.shard().n == 31, "a changed file is read again"
+    again = solver.solve(model, data.shard(), model.eta0, None, Context(Stream(0)))
+    assert (first.factor != again.factor).any()
+
+
+def test_an_erasure_clears_the_cache(data: PrivateData, opened: list[Any]) -> None:
+    data.shard()
+    data.let_go(whole=False)
+    data.shard()
+    assert len(opened) == 2
+
+
+def test_many_records_are_streamed(
+    data: PrivateData, monkeypatch: pytest.MonkeyPatch, opened: list[Any]
+) -> None:
+    model = data.model
+    kept = data.shard()
+    monkeypatch.setattr(private, "_MOST_CELLS", 20)
+    data.let_go(whole=False)
+    data._chunk = 7
+    streamed = data.shard()
+    assert type(streamed) is not type(kept)
+    assert streamed.n == kept.n == 30
+    assert [len(rows) for rows in streamed.batches()] == [7, 7, 7, 7, 2]
+    assert np.array_equal(streamed.rows, kept.rows)
+    assert np.array_equal(model.summary(streamed), model.summary(kept))
+    total, n = streamed.reduce(lambda rows: (rows.sum(), len(rows)))
+    assert (total, n) == (pytest.approx(kept.rows.sum(), rel=1e-14), 30)
+
+
+def test_a_model_may_need_more_records(tmp_path: Path) -> None:
+    write(tmp_path, [0.5] * 39)
+    source = DataSource(path="d.csv", key="id")
+    strict = PrivateData(tmp_path, source, Shy(), "north", b"secret")
+    with pytest.raises(
+        DataError, match=r"39 records, fewer than the 40 that shy needs: its neigh.*small_shards ="
+    ):
+        strict.admit(10)
+    agreed = PrivateData(tmp_path, source, Shy(), "north", b"secret", small_shards=True)
+    assert agreed.admit(10) == 39
+    with pytest.raises(DataError, match="min_records = 40"):
+        agreed.admit(40)
