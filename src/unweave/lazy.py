@@ -1,4 +1,4 @@
-"""`scipy.special` and `scipy.linalg`, imported on the first use of one of their functions.
+"""Parts of SciPy, imported on the first use of one of their functions.
 
 Importing the models uses no function, nor does building a model whose prior lies on the grid.
 Loading SciPy takes a quarter of the CPU time of `unweave verify`, which rarely needs it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["linalg", "special"]
+__all__ = ["interpolate", "linalg", "special"]
 
 
 class _Module:
@@ -28,3 +28,4 @@ class _Module:
 
 special: Any = _Module("scipy.special")
 linalg: Any = _Module("scipy.linalg")
+interpolate: Any = _Module("scipy.interpolate")

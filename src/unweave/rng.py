@@ -39,6 +39,7 @@ class Purpose(IntEnum):
     NONCE = 6  # incarnations and request ids, in the simulator only
     GRAPH = 8  # the edges of a random graph
     PARTITION = 9  # the owner of each record of a split data set
+    ATOMS = 10  # the digital shift of a model's atoms
 
 
 @overload

@@ -36,6 +36,8 @@ class Family(ABC):
     """One exponential family of fixed sizes; stateless, hashable, equal by type and sizes."""
 
     name: ClassVar[str]
+    # What helps if learning leads out of the domain, for error messages.
+    remedy: ClassVar[str] = "use a stronger prior, remove a smaller factor, or take a shorter step"
     dim: int  # D, the length of eta
     component_names: tuple[str, ...]
     theta_names: tuple[str, ...]  # one per marginal
@@ -217,8 +219,8 @@ class Family(ABC):
             if stated:
                 raise DomainError(f"{what}{_at(index)}: {problem}. Fix: change the parameters")
             raise DomainError(
-                f"{what}{_at(index)} is outside the domain of {self.name}: {problem}. Fix: use a "
-                f"stronger prior, remove a smaller factor, or take a shorter step"
+                f"{what}{_at(index)} is outside the domain of {self.name}: {problem}. "
+                f"Fix: {self.remedy}"
             )
         return point
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from unweave.models.atoms import AtomModel, BetaExponentialAtoms
 from unweave.models.base import ConjugateModel, LossModel, Model
 from unweave.models.beta import BetaBernoulli, BetaBinomial, BetaGeometric, BetaNegativeBinomial
 from unweave.models.beta_exponential import BetaExponential
@@ -15,9 +16,11 @@ from unweave.models.regression import LinearRegression, LinearRegressionUnknownN
 from unweave.models.shards import Shard
 
 __all__ = [
+    "AtomModel",
     "BetaBernoulli",
     "BetaBinomial",
     "BetaExponential",
+    "BetaExponentialAtoms",
     "BetaGeometric",
     "BetaNegativeBinomial",
     "ConjugateModel",

@@ -66,9 +66,10 @@ class Model(ABC):
     reduction: Reduction = "sum"
     bits: int | Sequence[int] | None = None
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, registered: bool = True, **kwargs: Any) -> None:
+        """`registered=False`: a file cannot name the model, because it needs a function."""
         super().__init_subclass__(**kwargs)
-        if "name" in cls.__dict__:
+        if registered and "name" in cls.__dict__:
             REGISTRY[cls.name] = cls
 
     def __post_init__(self) -> None:
