@@ -7,6 +7,7 @@ from scipy import integrate, optimize, stats
 from unweave.experiments.paper import FIGURES
 from unweave.experiments.paper.experiment import columns, exponential
 from unweave.experiments.paper.fig4 import BUDGET, Method, floor, run
+from unweave.experiments.paper.report import ResultTable
 from unweave.models import BetaExponential
 
 REPLICAS, SEED = 12, 3
@@ -119,7 +120,8 @@ def test_table(report):
     assert (table.values("local_steps") == table.values("iteration") * table.values("L")).all()
     assert table.values("local_steps").max() == BUDGET
     for reduction in ("mean", "sum"):
-        above = table.where(reduction=reduction)
+        rows = [row for row in table.where(reduction=reduction).rows if "atoms" not in row]
+        above = ResultTable(table.columns, rows)
         assert (above.values("kl_median") > above.values("floor") - 1e-9).all()
     assert (table.values("outside") == 0).all()
     assert "No replica left the domain" in report.notes[-1]
@@ -130,3 +132,13 @@ def test_columns_are_iterations_once_each():
     assert (np.diff(at) > 0).all()
     assert (at[0], at[-1]) == (1, 8000)
     assert columns(3).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_atoms_reach_the_exact_posterior_far_below_the_best_beta(report, reduction):
+    """As soon as all agents were visited: a curve of its own in the table."""
+    end = report.results[reduction]["atoms"]
+    assert end["kl_median"] < 1e-6 < report.results[reduction]["floor"]
+    curve = report.table.where(reduction=reduction, estimator="atoms")
+    assert curve.values("kl_median")[0] > 0.1
+    assert curve.values("kl_high")[-1] < 1e-6

@@ -163,3 +163,15 @@ def test_a_band_that_is_infinite_has_an_empty_cell():
     assert list(summarised(curves)) == [(2.0, 1.5, 1.0, None, 2)]
     assert list(summarised(Curves(np.full((2, 1), np.inf)))) == [(None, None, None, None, 2)]
     json.dumps(ending(Curves(np.full((2, 1), np.inf)), np.zeros(2)), allow_nan=False)
+
+
+def test_atoms_forget_exactly_whatever_agent_10_holds(report):
+    """No refining: the KL is that of the posterior with agent 10, until the walk reaches it."""
+    for reduction in ("mean", "sum"):
+        for case in ("similar", "dissimilar"):
+            curve = report.table.where(reduction=reduction, case=case, how="atoms")
+            assert curve.values("kl_high")[-1] < 1e-6
+            removed = curve.values("share_removed")
+            assert (curve.values("kl_high")[removed == 1.0] < 1e-6).all()
+    far = report.table.where(reduction="sum", case="dissimilar", how="atoms")
+    assert far.values("kl_median")[0] > 0.1

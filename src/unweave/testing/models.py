@@ -83,7 +83,7 @@ def _plane(rng: np.random.Generator, n: int) -> Floats:
 CASES: tuple[Case, ...] = (
     Case(BetaBernoulli(a=2, b=2), lambda rng, n: rng.integers(0, 2, (n, 1)).astype(np.float64)),
     Case(BetaBinomial(a=1.5, b=0.5), _binomial),
-    Case(BetaExponentialAtoms(atoms=64), lambda rng, n: rng.exponential(0.4, (n, 1))),
+    Case(BetaExponentialAtoms(atoms=64, least=1), lambda rng, n: rng.exponential(0.4, (n, 1))),
     Case(BetaGeometric(), lambda rng, n: rng.geometric(0.2, (n, 1)).astype(np.float64)),
     Case(
         BetaNegativeBinomial(successes=3),

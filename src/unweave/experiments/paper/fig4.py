@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unweave.experiments.paper import style
+from unweave.experiments.paper.atoms import LINE, atom_curves, atom_setting
 from unweave.experiments.paper.experiment import (
     AGENTS,
     REDUCTIONS,
@@ -140,8 +142,23 @@ def compute(replicas: int, seed: int, tick: Tick) -> Report:
                 "shortened_steps_per_replica": float(found.shortened.mean()),
             }
             tick(f"figure 4, {reduction}, {method.estimator}, L = {method.L}")
-        results[reduction] = {"floor": median(lowest), "after_the_budget": final}
+        atoms = atom_curves(reduction, data, _visited(found, at), AGENTS)
+        for i, row in zip(at, summarised(atoms), strict=True):
+            table.add(reduction, "atoms", "none", 1, i, i, *row, median(lowest))
+        tick(f"figure 4, {reduction}, atoms")
+        results[reduction] = {
+            "floor": median(lowest),
+            "after_the_budget": final,
+            "atoms": ending(atoms, lowest),
+        }
     return Report(replicas, table, tuple(_settings()), results, tuple(_notes(replicas, results)))
+
+
+def _visited(found: Replicas, at: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which agents the walk of every replica has visited after each of the iterations `at`."""
+    first = (found.path[:, :, None] == np.arange(AGENTS)).argmax(axis=1)
+    ever = (found.path[:, :, None] == np.arange(AGENTS)).any(axis=1)
+    return np.asarray(ever[:, None, :] & (first[:, None, :] < at[None, :, None]))
 
 
 def _reached(steps: Any, below: Any) -> int | None:
@@ -174,6 +191,7 @@ def _settings() -> list[Setting]:
             "not in the paper; a noisy estimate of the free energy would decide nothing, and whole "
             "noisy steps diverge in some replicas",
         ),
+        atom_setting(),
     ]
 
 
@@ -192,7 +210,8 @@ def _notes(replicas: int, results: dict[str, Any]) -> list[str]:
             f"{reduction}: floor {lowest:.5f}. Median KL of REINFORCE after {BUDGET} local steps: "
             f"{ends}. Exact gradient with step control: within "
             f"{final['exact, rho controlled, L=1']['largest_excess_over_floor']:.1e} of the floor "
-            f"in every replica."
+            f"in every replica. Atoms, when all agents were visited: a median KL of "
+            f"{results[reduction]['atoms']['kl_median']:.1e} to the exact posterior."
         )
     notes.append(
         "More local steps per visit converge more slowly in L × i, as the paper finds: a visit "
@@ -221,6 +240,8 @@ def draw(report: Report) -> Any:
             _curve(axes[0], table, method, _LEFT[method.L])
         for method, line in _RIGHT.items():
             _curve(axes[1], table, method, line, 4 if method.step == "controlled" else 3)
+        rows = table.where(estimator="atoms")
+        style.band_line(axes[1], rows, "local_steps", LINE, z=5)
         for ax in axes:
             style.floor_line(ax, lowest)
         style.panel(axes[0], letters[0], f"{reduction} loss: REINFORCE, as in the paper")
@@ -247,7 +268,7 @@ FIG4 = Figure(
     "fig4",
     "Beta-exponential: local steps and gradients",
     replicas=100,
-    steps=len(REDUCTIONS) * len(METHODS),
+    steps=len(REDUCTIONS) * (len(METHODS) + 1),
     compute=compute,
     draw=draw,
 )

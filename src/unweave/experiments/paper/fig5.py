@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.experiments.paper import style
+from unweave.experiments.paper.atoms import LINE, atom_curves, atom_setting
 from unweave.experiments.paper.experiment import (
     AGENTS,
     REDUCTIONS,
@@ -74,6 +75,7 @@ _LINES = {
     "refine": style.Line("subtract, then refine", style.RED, (0, (1, 0.9)), "o"),
 }
 
+_LINES["atoms"] = LINE
 _LABELS = {line.label for line in _LINES.values()}
 
 
@@ -119,6 +121,11 @@ def compute(replicas: int, seed: int, tick: Tick) -> Report:
                 if how == "subtract":
                     entry["before"] = float(kl.median()[0])
                     entry["removed_at_iteration"] = _removal_time(found, learn)
+                    atoms = atom_curves(reduction, data, _left(found, learn, at), AGENTS - 1)
+                    for i, row, share in zip(at, summarised(atoms), removed, strict=True):
+                        head = (reduction, case.name, "atoms", "atoms")
+                        table.add(*head, i, *row, share, median(lowest))
+                    entry["atoms"] = ending(atoms, lowest)
                 tick(f"figure 5, {reduction}, {case.name}, {how}")
             results[reduction][case.name] = entry
     results["expected_removal"] = paper_formulas(AGENTS)["unlearn"]
@@ -139,6 +146,16 @@ def _after(
     reached = found.path[:, learn:] == AGENTS - 1
     share = np.append(0.0, np.logical_or.accumulate(reached, axis=1).mean(axis=0))
     return kl, share[at].tolist()
+
+
+def _left(found: Replicas, learn: int, at: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whose factors are in a token of atoms `at` iterations after the request: everybody's, and
+    agent 10's until the walk reaches it."""
+    reached = np.logical_or.accumulate(found.path[:, learn:] == AGENTS - 1, axis=1)
+    inside = np.ones((len(reached), len(at), AGENTS), dtype=bool)
+    gone = np.concatenate([np.zeros((len(reached), 1), dtype=bool), reached], axis=1)
+    inside[:, :, -1] = ~gone[:, at]
+    return inside
 
 
 def _removal_time(found: Replicas, learn: int) -> dict[str, float]:
@@ -174,6 +191,7 @@ def _settings() -> list[Setting]:
              "scheduled", "the paper's rule, its section on unlearning"),
         ours("refine", "subtract, and from then on the others keep learning",
              "not in the paper; removes what the others' factors remember"),
+        atom_setting(),
         paper("retrain", "from the prior, on the complete graph without agent 10"),
         ours("iteration", "counted from the request; the paper's walk goes on from where it is",
              "not stated"),
@@ -197,7 +215,9 @@ def _notes(replicas: int, results: dict[str, Any]) -> list[str]:
             f"a median KL of {_shown(near['subtract']['kl_median'])} (floor {near['floor']:.4f}). "
             f"Unlike them: subtracting leaves {_shown(far['subtract']['kl_median'])}, refining "
             f"{_shown(far['refine']['kl_median'])}, retraining "
-            f"{_shown(far['retrain']['kl_median'])} (floor {far['floor']:.4f})."
+            f"{_shown(far['retrain']['kl_median'])} (floor {far['floor']:.4f}). Atoms, once "
+            f"agent 10 is reached: {far['atoms']['kl_median']:.1e} from the exact posterior, "
+            f"unlike them or not."
         )
     notes.append(
         f"REINFORCE with the sum loss, agent 10 with mean {THETA_DROP}: the median KL drops from "
@@ -227,7 +247,7 @@ def draw_case(axes: Any, report: Report, reduction: str, case: FigureColumn) -> 
     """One panel: KL to the posterior without agent 10, from the request on."""
     table = report.table.where(reduction=reduction, case=case.name)
     for how, line in _LINES.items():
-        if how in case.hows:
+        if how in (*case.hows, "atoms"):
             rows = table.where(how=how)
             shown = ResultTable(
                 rows.columns, rows.rows[1:]
