@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 # Public name → where it lives. Modules are imported when a name is first used.
 _HOMES = {
+    "AtomModel": "unweave.models",
     "Audit": "unweave.federation",
     "BetaBernoulli": "unweave.models",
     "BetaBinomial": "unweave.models",
     "BetaExponential": "unweave.models",
+    "BetaExponentialAtoms": "unweave.models",
     "BetaGeometric": "unweave.models",
     "BetaNegativeBinomial": "unweave.models",
     "DirichletCategorical": "unweave.models",
@@ -51,9 +53,11 @@ if TYPE_CHECKING:
     from unweave.federation import Audit, Erasure, Federation
     from unweave.graph import Topology, graphs
     from unweave.models import (
+        AtomModel,
         BetaBernoulli,
         BetaBinomial,
         BetaExponential,
+        BetaExponentialAtoms,
         BetaGeometric,
         BetaNegativeBinomial,
         DirichletCategorical,
@@ -71,10 +75,12 @@ if TYPE_CHECKING:
     from unweave.solvers import NaturalGradient
 
 __all__ = [
+    "AtomModel",
     "Audit",
     "BetaBernoulli",
     "BetaBinomial",
     "BetaExponential",
+    "BetaExponentialAtoms",
     "BetaGeometric",
     "BetaNegativeBinomial",
     "DirichletCategorical",

@@ -135,7 +135,7 @@ class AtomFamily(CloudFamily):
         """1 for the atom nearest to θ."""
         points = self.space.inward(self._points(theta))
         far = ((points[..., None, :] - self.u) ** 2).sum(axis=-1)
-        return (far == far.min(axis=-1, keepdims=True)).astype(np.float64)
+        return np.asarray(far == far.min(axis=-1, keepdims=True), dtype=np.float64)
 
     def ess(self, eta: Floats) -> Floats:
         return ess(eta)
