@@ -14,6 +14,7 @@ from unweave.cli.backup import backup, restore
 from unweave.cli.check import check
 from unweave.cli.common import fail, hush, program
 from unweave.cli.demo import demo
+from unweave.cli.evaluate import evaluate
 from unweave.cli.forget import forget
 from unweave.cli.influence import influence
 from unweave.cli.init import init
@@ -62,7 +63,7 @@ def _root(
 
 
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    "See it": (demo, paper, plan, simulate, models),
+    "See it": (demo, paper, plan, simulate, evaluate, models),
     "Make a network and run it": (init, check, up, agent, backup, restore),
     "Ask a running network": (status, posterior, influence, learn),
     "Forget, with evidence": (forget, vote, audit, verify),

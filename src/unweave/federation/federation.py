@@ -247,6 +247,16 @@ class Federation:
         return () if token is None else self._names(all_out(token.tombs))
 
     @property
+    def token(self) -> Token | None:
+        """The newest token; None before the first visit."""
+        return self._walk.token
+
+    @property
+    def terms(self) -> Terms:
+        """What the agents agree on."""
+        return self._walk.terms
+
+    @property
     def units(self) -> Ints:
         """The token's natural parameter on the grid."""
         token = self._walk.token
