@@ -92,6 +92,15 @@ def _regression_unknown(m: Any, rows: np.ndarray, w: float) -> Distribution:
     )
 
 
+def _groups(m: Any, rows: np.ndarray, w: float) -> Distribution:
+    etas = []
+    for g in range(len(m.levels)):
+        x = rows[rows[:, 0] == g, 1:]
+        failures = (x[:, 1] - x[:, 0]).sum()
+        etas += [m.each.a + w * x[:, 0].sum(), m.each.b + w * failures]
+    return Distribution(m.family, np.array(etas))
+
+
 TEXTBOOK: dict[str, Update] = {
     "beta-bernoulli": _beta(lambda m, x: x.sum(), lambda m, x: (1 - x).sum()),
     "beta-binomial": _beta(lambda m, x: x[:, 0].sum(), lambda m, x: (x[:, 1] - x[:, 0]).sum()),
@@ -107,6 +116,8 @@ TEXTBOOK: dict[str, Update] = {
     ),
     "gamma-poisson": lambda m, x, w: Gamma(a=m.a + w * x.sum(), b=m.b + w * len(x)),
     "gamma-exponential": lambda m, x, w: Gamma(a=m.a + w * len(x), b=m.b + w * x.sum()),
+    "gamma-events": lambda m, x, w: Gamma(a=m.a + w * x[:, 0].sum(), b=m.b + w * x[:, 1].sum()),
+    "grouped": _groups,
     "normal-known-variance": _normal,
     "normal-unknown": _normal_unknown,
     "multivariate-normal": _wishart,

@@ -22,7 +22,7 @@ from tests.support.processes import Processes
 
 from unweave import Federation
 from unweave.errors import UnweaveError
-from unweave.models import BetaBernoulli, GammaExponential
+from unweave.models import BetaBernoulli, DirichletCategorical, GammaExponential
 from unweave.node.agent import open_data, open_identity
 from unweave.node.config import AgentFolder
 from unweave.operations.create import create_network
@@ -176,14 +176,14 @@ def model_of(real: bool) -> Any:
     return GammaExponential() if real else BetaBernoulli()
 
 
-def agent(tmp_path: Path, data: dict[str, Any], real: bool = False) -> Path:
+def agent(tmp_path: Path, data: dict[str, Any], real: bool = False, model: Any = None) -> Path:
     """A network of one agent with this [data] table."""
     root = tmp_path / "net"
     shutil.rmtree(root, ignore_errors=True)
     create_network(
         root,
         name="net",
-        model=model_of(real),
+        model=model or model_of(real),
         agents=["a1"],
         addresses=["127.0.0.1:1"],
         data={"a1": data},
@@ -276,6 +276,29 @@ def split(tmp_path: Path, path: Path, kind: str, real: bool) -> None:
         if done.code == 0:
             for file in (out / "network.toml", *out.glob("agents/*/agent.toml")):
                 silent(file.read_text(), (kind, file.name))
+
+
+CONDITIONS = ("x > 0", "CAST(note AS INTEGER) > 0", "note > 3", f"id <> '{KEY[:2]}'", "no column")
+
+
+@pytest.mark.parametrize("ending", ["csv", "ndjson", "parquet"])
+def test_conditions_levels_and_missing_values(tmp_path, ending):
+    """With every kind of broken file, a condition, a query, levels, and incomplete records."""
+    tables = [{"where": condition} for condition in CONDITIONS]
+    tables += [{"sql": query.replace("FROM t", "FROM data")} for query in QUERIES[:5]]
+    tables += [{"missing": "drop"}, {"columns": {"x": "note"}}]
+    kinds: dict[str, Any] = {"csv": CSV, "ndjson": JSON, "parquet": PARQUET}[ending]
+    model = DirichletCategorical(classes=["0", "1"])
+    for number, table in enumerate(tables):
+        name = f"data.{ending}"
+        root = agent(tmp_path, {"path": name, "key": "id", **table}, model=model)
+        path = root / "agents" / "a1" / name
+        for kind in list(kinds)[number::4]:
+            content = kinds[kind]
+            content(path) if callable(content) else path.write_bytes(content)
+            read_all(root)
+            if kind in ("text for a number", "out of range"):
+                ask_all(root)
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "sqlite"])

@@ -70,7 +70,7 @@ def _show(
     console.print(count(len(problems), "problem"), style="red")
     for r in problems:
         said = styled(("✗", "red"), f" {r['agent']}, {r['what']}: {r['problem']}")
-        say(said)
+        say(said, *(f"  {line}" for line in r["details"]))
         if r["fix"]:
             say(f"  fix: {r['fix']}")
 

@@ -114,6 +114,23 @@ def init(
         str,
         typer.Option("--decimal", metavar="SIGN", help="The decimal sign of CSV files: . or ,"),
     ] = ".",
+    missing: Annotated[
+        str,
+        typer.Option(
+            "--missing",
+            metavar="RULE",
+            help="What becomes of a record with a missing value: refuse (an error) or drop (it is "
+            "left out and counted).",
+        ),
+    ] = "refuse",
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            metavar="CONDITION",
+            help='Use only these records, in SQL over the columns of the file: "age >= 18".',
+        ),
+    ] = None,
     scale: Annotated[
         list[str] | None,
         typer.Option(
@@ -208,13 +225,16 @@ def init(
     scaling = bool(scale or center or ranges)
     chosen = _model(model, without_units(model, stated) if scaling else stated)
     columns = dict(pair(item, "--column") for item in column or [])
-    for wrong in sorted(set(columns) - set(chosen.columns)):
+    for wrong in sorted(set(columns) - set(chosen.inputs)):
         raise ConfigError(
             f"--column {wrong}={columns[wrong]}: {chosen.name} has no column {wrong!r}. "
-            f"Fix: choose from {', '.join(chosen.columns)}"
+            f"Fix: choose from {', '.join(chosen.inputs)}"
         )
+    if missing not in ("refuse", "drop"):
+        raise ConfigError(f"--missing {missing}: no such rule. Fix: choose refuse or drop")
     sign: Literal[".", ","] = "," if decimal == "," else "."
-    asked = Columns(chosen, columns, key, sign)
+    rule: Literal["refuse", "drop"] = "drop" if missing == "drop" else "refuse"
+    asked = Columns(chosen, columns, key, sign, rule, where)
     proposals: list[str] = []
     if scaling:
         constants, proposals = chosen_scales(
@@ -281,7 +301,7 @@ def init(
         alone = " and learns from its own data only; --agents adds others."
         lines.append(styled((f"{names[0]} is the only agent", "yellow"), alone))
     if data is None:
-        wanted = ", ".join([*([key] if key else []), *(columns.get(c, c) for c in chosen.columns)])
+        wanted = ", ".join([*([key] if key else []), *(columns.get(c, c) for c in chosen.inputs)])
         lines.append(f"Next: put each agent's data.csv (columns {wanted}) into its folder, then")
     needed = 1 if small_shards else chosen.min_records()
     if few := [agent for agent, n in given.counts.items() if n < max(MIN_RECORDS, needed)]:

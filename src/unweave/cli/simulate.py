@@ -130,7 +130,7 @@ def shards_of(
                 f'network.toml: agent "{name}" has no data, but others have. Fix: add '
                 'data = "file.csv" to it, or remove all of them (synthetic data)'
             )
-        shards.append(model.shard(read_csv(path, model.columns), name))
+        shards.append(model.shard(read_csv(path, model.schema), name))
     return shards, "manifest", None
 
 

@@ -34,6 +34,7 @@ def status(
     from unweave.operations.status import (
         data_problems,
         departed_agents,
+        dropped_records,
         lies,
         notices,
         restarts_due,
@@ -62,6 +63,7 @@ def status(
             command(f"unweave {start} {quote(folder)}")
         say(*notices(found), *lies(found), style="red")
         say(*staying_out(found), *data_problems(found), *restarts_due(found), style="yellow")
+        say(*dropped_records(found))
         if len(agents.folders) == 1 and found:
             console.print(_others_table(next(iter(found.values()))))
     if down:

@@ -28,6 +28,7 @@ from unweave.families.marginals import Marginal
 from unweave.families.multivariate_normal import MultivariateNormalFamily
 from unweave.families.normal_inverse_gamma import NormalInverseGammaFamily
 from unweave.families.normal_inverse_wishart import NormalInverseWishartFamily
+from unweave.families.repeated import RepeatedFamily
 
 __all__ = [
     "Beta",
@@ -51,4 +52,5 @@ __all__ = [
     "NormalInverseGammaFamily",
     "NormalInverseWishart",
     "NormalInverseWishartFamily",
+    "RepeatedFamily",
 ]

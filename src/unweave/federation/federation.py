@@ -26,6 +26,7 @@ from unweave.grid import Ints
 from unweave.models import Model, as_model
 from unweave.models.posterior import Posterior
 from unweave.models.resolution import check_shards
+from unweave.models.shards import Missing, MissingRule
 from unweave.protocol.events import DataChanged, EraseRequested
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import NOTHING, Token, all_out, request_id
@@ -149,10 +150,9 @@ def chosen_records(walk: Walk, records: Any) -> dict[str, frozenset[bytes]]:
 def _rows(walk: Walk, name: Any, chosen: Any) -> frozenset[bytes]:
     """The keys of the records that a mask or row numbers choose."""
     worker = walk.workers[agent_index(walk.terms.topology, name)]
-    if worker.whole.n == worker.whole.drop(chosen).n:  # `drop` raises for an invalid choice
+    rows = worker.whole.chosen(chosen)
+    if not rows.size:
         raise DataError(f"forget: agent {name!r}: no record is chosen. Fix: choose at least one")
-    array = np.asarray(list(chosen) if isinstance(chosen, set | frozenset) else chosen)
-    rows = np.flatnonzero(array) if array.dtype == bool else np.atleast_1d(array)
     return frozenset(record_key(int(row), worker.version) for row in rows)
 
 
@@ -179,7 +179,9 @@ class Federation:
 
     `model` is a model, or the name of one. `shards` is one data set per agent: a mapping by name or
     a sequence in the graph's order. Tables may have more columns than the model; `columns` maps a
-    model's column to its name in the tables, e.g. {"x": "diagnosis"}. `graph` is a `Topology`, a
+    model's column to its name in the tables, e.g. {"x": "diagnosis"}. `missing` says what becomes
+    of a record with a missing value: "refuse" (an error) or "drop" (`dropped` counts them, and row
+    numbers stay those of the tables). `graph` is a `Topology`, a
     name such as "ring", pairs of agents or a networkx graph. `schedule` is "sweep" (depth first) or
     "metropolis" (the paper's random walk). `forget` is how the token reaches an agent with an
     erasure: "seek" takes the shortest path, "walk" follows the schedule (the paper). For models
@@ -201,6 +203,7 @@ class Federation:
         solve: Solving = "pass",
         retrain_above: float | None = None,
         columns: Mapping[str, str] | None = None,
+        missing: MissingRule = "refuse",
     ) -> None:
         self.model = as_model(model)
         self.seed = seed_number(seed)
@@ -209,8 +212,9 @@ class Federation:
         self.model.check_agents(len(self.graph.agents))
         terms = terms_of(self.model, self.graph, schedule, forget, solve, self.seed)
         self.columns = dict(columns or {})
+        self.missing = missing
         parts = [
-            self.model.shard(part, name, self.columns)
+            self.model.shard(part, name, self.columns, missing)
             for name, part in zip(self.graph.agents, data, strict=True)
         ]
         check_shards(self.model, parts)
@@ -233,6 +237,12 @@ class Federation:
     def history(self) -> History:
         """The steps so far, one row per iteration."""
         return self._walk.history
+
+    @property
+    def dropped(self) -> dict[str, Missing]:
+        """The records that were left out for a missing value, by agent (`missing="drop"`)."""
+        shards = (worker.whole for worker in self._walk.workers)
+        return {shard.agent: shard.missing for shard in shards if shard.missing.records}
 
     @property
     def included(self) -> tuple[str, ...]:
@@ -341,7 +351,7 @@ class Federation:
                 f"agent {agent!r} was forgotten and cannot contribute again. Fix: make a new "
                 "Federation with its data"
             )
-        shard = self.model.shard(data, agent, self.columns)
+        shard = self.model.shard(data, agent, self.columns, self.missing)
         others = [
             worker.whole
             for j, worker in enumerate(self._walk.workers)

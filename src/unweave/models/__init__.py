@@ -8,7 +8,8 @@ from unweave.models.beta import BetaBernoulli, BetaBinomial, BetaGeometric, Beta
 from unweave.models.beta_exponential import BetaExponential
 from unweave.models.data import Data
 from unweave.models.dirichlet import DirichletCategorical, DirichletMultinomial
-from unweave.models.gamma import GammaExponential, GammaPoisson
+from unweave.models.gamma import GammaEvents, GammaExponential, GammaPoisson
+from unweave.models.grouped import Grouped
 from unweave.models.normal import MultivariateNormalModel, NormalKnownVariance, NormalUnknown
 from unweave.models.posterior import Posterior
 from unweave.models.registry import as_model, by_name, names
@@ -27,8 +28,10 @@ __all__ = [
     "Data",
     "DirichletCategorical",
     "DirichletMultinomial",
+    "GammaEvents",
     "GammaExponential",
     "GammaPoisson",
+    "Grouped",
     "LinearRegression",
     "LinearRegressionUnknownNoise",
     "LossModel",

@@ -32,7 +32,7 @@ from unweave.models.columns import Column
 from unweave.models.data import Data, chunks
 from unweave.models.posterior import Posterior
 from unweave.models.settings import read_settings
-from unweave.models.shards import Shard, read
+from unweave.models.shards import MissingRule, RowProblem, Shard, read
 from unweave.models.units import Affine
 
 __all__ = ["REGISTRY", "ConjugateModel", "LossModel", "Model", "Reduction"]
@@ -122,8 +122,8 @@ class Model(ABC):
         """Fractional bits per component: 24 leaves room for 5e11 records."""
         return (24,) * len(self.carrier_names)
 
-    def row_problem(self, rows: Floats) -> tuple[int, str, str, str] | None:
-        """The first row that breaks a rule between columns: (row, column, problem, expected)."""
+    def row_problem(self, rows: Floats) -> RowProblem | None:
+        """The rows that break a rule between columns: (rows, column, problem, expected)."""
         return None
 
     def predictive(self, eta: ArrayLike, *args: Any, **kwargs: Any) -> Any:
@@ -201,15 +201,24 @@ class Model(ABC):
     def columns(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.schema)
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The columns of the data; several columns may be coded from one of them."""
+        return tuple(dict.fromkeys(column.given for column in self.schema))
+
     def shard(
-        self, data: Any, agent: str = "data", columns: Mapping[str, str] | None = None
+        self,
+        data: Any,
+        agent: str = "data",
+        columns: Mapping[str, str] | None = None,
+        missing: MissingRule = "refuse",
     ) -> Shard:
         """Validate an agent's data: arrays, lists, a tuple of columns, a mapping or data frame.
 
         A table may have more columns than the model. `columns` maps a column of the model to its
-        name in the table.
+        name in the table. Records with a missing value are refused, or (`missing="drop"`) left out.
         """
-        return read(data, self.schema, agent, self.row_problem, columns)
+        return read(data, self.schema, agent, self.row_problem, columns, missing)
 
     def weight(self, n: int) -> Fraction:
         """The factor on an agent's summed statistics: 1/alpha, or 1/(alpha·N_k)."""
@@ -388,4 +397,6 @@ class LossModel(Model):
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(v) for v in value]
-    return dict(value) if isinstance(value, Mapping) else value
+    if isinstance(value, Model):
+        return {"name": value.name, **value.settings()}
+    return {k: _plain(v) for k, v in value.items()} if isinstance(value, Mapping) else value

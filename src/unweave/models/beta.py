@@ -18,6 +18,7 @@ from unweave.models.predictive_counts import (
     BetaBinomialPredictive,
     BetaNegativeBinomialPredictive,
 )
+from unweave.models.shards import RowProblem
 from unweave.models.sums import count_sum
 
 __all__ = ["BetaBernoulli", "BetaBinomial", "BetaGeometric", "BetaNegativeBinomial"]
@@ -80,12 +81,11 @@ class BetaBinomial(_BetaModel):
             return (count("successes", high=self.trials),)
         return count("successes"), count("trials", low=1)
 
-    def row_problem(self, rows: Floats) -> tuple[int, str, str, str] | None:
+    def row_problem(self, rows: Floats) -> RowProblem | None:
         if self.trials is None:
             bad = rows[:, 0] > rows[:, 1]
             if bad.any():
-                row = int(np.argmax(bad))
-                return row, "successes", "is above the row's trials", "at most as many as trials"
+                return bad, "successes", "is above the row's trials", "at most as many as trials"
         return None
 
     def outcomes(self, rows: Floats) -> tuple[int, int]:

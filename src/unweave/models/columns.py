@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import ConfigError
+from unweave.text import listed
 
 __all__ = [
     "Column",
     "binary",
+    "cell_text",
+    "check_levels",
     "check_size",
     "column_names",
     "count",
+    "events",
+    "feature_columns",
     "label",
+    "labels",
     "nonnegative",
     "positive",
     "real",
@@ -33,7 +39,11 @@ _MOST_COMPONENTS = 1 << 21
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name, its expected values in words, and their bounds."""
+    """One column: its name, its expected values in words, and their bounds.
+
+    A column with `codes` is read from texts: each known text (a level) has a number, and other
+    texts are invalid. Several columns may be coded from one column of the data, `source`.
+    """
 
     name: str
     expects: str = "a finite number"
@@ -41,37 +51,73 @@ class Column:
     high: float = np.inf
     whole: bool = False
     strict: bool = False  # exclude the lower bound
+    truth: bool = False  # read true as 1 and false as 0
+    codes: tuple[tuple[str, float], ...] = ()
+    source: str = ""  # the name in the data; empty: `name`
 
     @property
-    def binary(self) -> bool:
-        """Whether the values are 0 and 1; then true is read as 1 and false as 0."""
+    def given(self) -> str:
+        """The name of the column in the data, before an owner renames it."""
+        return self.source or self.name
+
+    @property
+    def two_valued(self) -> bool:
+        """Whether the values are 0 and 1."""
         return self.whole and (self.low, self.high) == (0.0, 1.0)
+
+    def bad(self, values: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """The invalid rows."""
+        below = values <= self.low if self.strict else values < self.low
+        good: NDArray[np.bool_] = np.isfinite(values) & ~below & (values <= self.high)
+        if self.whole:
+            good &= values == np.rint(values)
+        return ~good
+
+    def why(self, value: float) -> str:
+        """The cause of an invalid value, without the value."""
+        if np.isnan(value):
+            return "is missing (NaN)"
+        if np.isinf(value):
+            return "is infinite"
+        if self.whole and value != np.rint(value):
+            return "is not a whole number"
+        if value < self.low or (self.strict and value == self.low):
+            return f"is {'not above' if self.strict else 'below'} {self.low:g}"
+        return f"is above {self.high:.0f}"
 
     def problem(self, values: NDArray[np.float64]) -> tuple[int, str] | None:
         """The first invalid row and the cause, or None. The cause never quotes a value."""
-        # Valid data needs only these passes; the rest finds the cause.
-        below = values <= self.low if self.strict else values < self.low
-        good = np.isfinite(values) & ~below & (values <= self.high)
-        if self.whole:
-            good &= values == np.rint(values)
-        if good.all():
+        bad = self.bad(values)
+        if not bad.any():
             return None
-        row = int(np.argmin(good))
-        value = values[row]
-        if np.isnan(value):
-            return row, "is missing (NaN)"
-        if np.isinf(value):
-            return row, "is infinite"
-        if self.whole and value != np.rint(value):
-            return row, "is not a whole number"
-        if below[row]:
-            return row, f"is {'not above' if self.strict else 'below'} {self.low:g}"
-        return row, f"is above {self.high:.0f}"
+        row = int(np.argmax(bad))
+        return row, self.why(float(values[row]))
 
 
 def truth(text: str) -> float | None:
     """1 for the text true, 0 for false, in upper or lower case; None for other texts."""
     return {"true": 1.0, "false": 0.0}.get(text.strip(" ").lower())
+
+
+def cell_text(value: object) -> str | None:
+    """The text of a cell, to compare with levels: the number 3 (also 3.0) has the text of the level
+    "3", and true that of "true". None for a missing value."""
+    if value is None or value != value or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value) or None
+
+
+def check_levels(model: str, setting: str, levels: Sequence[str]) -> None:
+    """Refuse levels that no record could be told apart by."""
+    if len(levels) < 2:
+        raise ConfigError(f"{model}: {setting} has {len(levels)} level. Fix: give at least 2")
+    if len(set(levels)) != len(levels):
+        twice = next(level for k, level in enumerate(levels) if level in levels[:k])
+        raise ConfigError(f"{model}: {setting} has {twice!r} twice. Fix: name each level once")
 
 
 def check_size(model: str, setting: str, columns: int | Sequence[str], squares: bool) -> None:
@@ -128,8 +174,60 @@ def count(name: str, low: int = 0, high: float = _WHOLE_LIMIT) -> Column:
     return Column(name, f"a whole number, at least {low}{top}", low=low, high=high, whole=True)
 
 
+def events(name: str) -> Column:
+    """A number of events; one event may also be true, and none false."""
+    return replace(count(name), truth=True)
+
+
 def binary(name: str) -> Column:
-    return Column(name, "0 or 1, false or true", low=0.0, high=1.0, whole=True)
+    return Column(name, "0 or 1, false or true", low=0.0, high=1.0, whole=True, truth=True)
+
+
+def labels(name: str, levels: Sequence[str]) -> Column:
+    """A column of texts; its values are their positions in `levels`."""
+    codes = tuple((level, float(k)) for k, level in enumerate(levels))
+    return Column(
+        name, _one_of(levels), low=0.0, high=float(len(levels) - 1), whole=True, codes=codes
+    )
+
+
+def feature_columns(
+    model: str, features: int | Sequence[str], levels: Mapping[str, Sequence[str]] | None
+) -> tuple[Column, ...]:
+    """The columns of a regression's features: numbers, and dummy columns for those with levels."""
+    names, levels = column_names(features), levels or {}
+    for name, known in levels.items():
+        if name not in names:
+            raise ConfigError(
+                f"{model}: levels names {name!r}, which is no feature. Fix: choose from "
+                f"{', '.join(names)}"
+            )
+        check_levels(model, f"levels of {name!r}", known)
+    return tuple(
+        column
+        for name in names
+        for column in (_dummies(name, levels[name]) if name in levels else (real(name),))
+    )
+
+
+def _dummies(name: str, levels: Sequence[str]) -> tuple[Column, ...]:
+    """A column of texts as columns of 0 and 1, one for each level but the first (the reference)."""
+    return tuple(
+        Column(
+            f"{name}[{chosen}]",
+            _one_of(levels),
+            low=0.0,
+            high=1.0,
+            whole=True,
+            codes=tuple((level, float(level == chosen)) for level in levels),
+            source=name,
+        )
+        for chosen in levels[1:]
+    )
+
+
+def _one_of(levels: Sequence[str]) -> str:
+    return f"one of {listed([repr(level) for level in levels], 12)}"
 
 
 def label(name: str, classes: int) -> Column:

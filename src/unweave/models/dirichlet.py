@@ -13,11 +13,12 @@ from unweave.arguments import whole_number
 from unweave.errors import ConfigError
 from unweave.families import Dirichlet, Distribution
 from unweave.models.base import ConjugateModel
-from unweave.models.columns import Column, check_size, count, label
+from unweave.models.columns import Column, check_levels, check_size, count, label, labels
 from unweave.models.predictive_counts import (
     CategoricalPredictive,
     DirichletMultinomialPredictive,
 )
+from unweave.models.shards import RowProblem
 from unweave.models.sums import count_sum
 
 __all__ = ["DirichletCategorical", "DirichletMultinomial"]
@@ -27,61 +28,84 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _DirichletModel(ConjugateModel):
-    classes: int
+    classes: int | Sequence[str]
     concentration: float | Sequence[float] = 1.0
 
     def check_settings(self) -> None:
-        if self.classes < 2:
-            raise ConfigError(f"{self.name}: classes = {self.classes}. Fix: at least 2")
-        check_size(self.name, "classes", self.classes, squares=False)
-        if isinstance(self.concentration, tuple) and len(self.concentration) != self.classes:
+        if self.size < 2:
+            raise ConfigError(f"{self.name}: classes = {self.size}. Fix: at least 2")
+        check_size(self.name, "classes", self.size, squares=False)
+        if self._texts:
+            check_levels(self.name, "classes", self._texts)
+        if isinstance(self.concentration, tuple) and len(self.concentration) != self.size:
             raise ConfigError(
                 f"{self.name}: concentration has {len(self.concentration)} numbers. Fix: give one, "
-                f"or one for each of {self.classes} classes"
+                f"or one for each of {self.size} classes"
             )
 
     @property
+    def size(self) -> int:
+        """The number of classes."""
+        return self.classes if isinstance(self.classes, int) else len(self.classes)
+
+    @property
+    def _texts(self) -> tuple[str, ...]:
+        """The names of the classes, if they are given."""
+        return () if isinstance(self.classes, int) else tuple(self.classes)
+
+    @property
     def prior(self) -> Distribution:
-        return Dirichlet(alpha=np.broadcast_to(self.concentration, (self.classes,)))
+        return Dirichlet(alpha=np.broadcast_to(self.concentration, (self.size,)))
+
+    @property
+    def quantities(self) -> tuple[str, ...]:
+        names = tuple(f"theta[{text}]" for text in self._texts)
+        return names or self.family.theta_names
 
     @property
     def coordinates(self) -> dict[str, dict[str, Sequence[Any]]]:
-        return {"theta": {"class": range(self.classes)}}
+        return {"theta": {"class": self._texts or range(self.size)}}
 
 
 @dataclass(frozen=True)
 class DirichletCategorical(_DirichletModel):
-    """x ∈ {0, …, classes − 1} with probabilities theta ~ Dirichlet(concentration)."""
+    """x ∈ {0, …, classes − 1}, or one of the texts `classes`, with probabilities
+    theta ~ Dirichlet(concentration)."""
 
     name: ClassVar[str] = "dirichlet-categorical"
 
     @property
     def schema(self) -> tuple[Column, ...]:
-        return (label("x", self.classes),)
+        return (labels("x", self._texts) if self._texts else label("x", self.size),)
 
     def sums(self, rows: Floats) -> list[int]:
-        counts = np.bincount(rows[:, 0].astype(np.int64), minlength=self.classes)
+        counts = np.bincount(rows[:, 0].astype(np.int64), minlength=self.size)
         return [int(n) << q for n, q in zip(counts, self.grid.bits, strict=True)]
 
     def predictive(self, eta: ArrayLike) -> CategoricalPredictive:
-        return CategoricalPredictive(np.asarray(eta, dtype=np.float64))
+        return CategoricalPredictive(np.asarray(eta, dtype=np.float64), self._texts)
 
 
 @dataclass(frozen=True)
 class DirichletMultinomial(_DirichletModel):
-    """Counts (x_0, …, x_{classes−1}) of one or more draws with probabilities theta."""
+    """Counts (x_0, …, x_{classes−1}) of one or more draws with probabilities theta; with texts as
+    `classes`, the columns have their names."""
 
     name: ClassVar[str] = "dirichlet-multinomial"
 
     @property
     def schema(self) -> tuple[Column, ...]:
-        return tuple(count(f"x{j}") for j in range(self.classes))
+        return tuple(map(count, self._texts or [f"x{j}" for j in range(self.size)]))
 
-    def row_problem(self, rows: Floats) -> tuple[int, str, str, str] | None:
-        empty = ~rows.any(axis=1)
+    def row_problem(self, rows: Floats) -> RowProblem | None:
+        empty = rows.sum(axis=1) == 0.0
         if empty.any():
-            row = int(np.argmax(empty))
-            return row, "x0", "and all others of its row are 0", "at least one draw in a record"
+            return (
+                empty,
+                self.columns[0],
+                "and all others of its row are 0",
+                "at least one draw in a record",
+            )
         return None
 
     def sums(self, rows: Floats) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -178,9 +179,11 @@ class NegativeBinomialPredictive(CountPredictive):
 
 @dataclass(frozen=True, eq=False)
 class CategoricalPredictive:
-    """The next label when theta ~ Dirichlet: class j with probability alpha_j / Σ alpha."""
+    """The next label when theta ~ Dirichlet: class j with probability alpha_j / Σ alpha. Labels are
+    numbers, or the texts `labels`."""
 
     concentration: Floats
+    labels: tuple[str, ...] = ()
 
     @property
     def probabilities(self) -> Floats:
@@ -195,6 +198,9 @@ class CategoricalPredictive:
         return np.sqrt(self.probabilities * (1 - self.probabilities))
 
     def log_prob(self, x: ArrayLike) -> Floats:
+        if self.labels:
+            place = {label: k for k, label in enumerate(self.labels)}
+            x = np.vectorize(lambda label: place.get(str(label), -1), otypes=[np.float64])(x)
         x = floats(x, "x")
         inside = (x >= 0) & (x < len(self.concentration)) & (x == np.floor(x))
         index = np.where(inside, x, 0).astype(np.int64)
@@ -204,9 +210,10 @@ class CategoricalPredictive:
         """The central interval of each class's indicator, as in `mean` and `sd`."""
         return DirichletMultinomialPredictive(self.concentration, 1).interval(p)
 
-    def sample(self, n: int, seed: int = 0) -> NDArray[np.int64]:
+    def sample(self, n: int, seed: int = 0) -> NDArray[Any]:
         u = generator(n, seed).random(n)
-        return np.searchsorted(np.cumsum(self.probabilities)[:-1], u, side="right")
+        found = np.searchsorted(np.cumsum(self.probabilities)[:-1], u, side="right")
+        return np.array(self.labels)[found] if self.labels else found
 
 
 @dataclass(frozen=True, eq=False)

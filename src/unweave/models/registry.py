@@ -7,7 +7,7 @@ import math
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from unweave.arguments import shown
 from unweave.errors import ConfigError
@@ -116,6 +116,7 @@ def resolution_words(model: Model) -> str:
     return "; ".join(
         f"{', '.join(names)} rounded to {step:.3g} ({_power(step)})"
         for step, names in steps.items()
+        if step
     )
 
 
@@ -127,8 +128,11 @@ def _power(step: float) -> str:
 def predictive_words(cls: type[Model]) -> str:
     """The predictive distribution of a new record, and how it is computed."""
     answer = get_type_hints(cls.predictive).get("return", Any)
-    name = getattr(answer, "__name__", "")
-    if not name.endswith("Predictive"):
+    answers = get_args(answer) or (answer,)
+    names = [getattr(one, "__name__", "") for one in answers]
+    if cls.predictive is not Model.predictive and answer is Any:
+        return "that of the model of a group"
+    if not all(name.endswith("Predictive") for name in names):
         return "none: draw theta, then records"
-    words = " ".join(re.findall(r"[A-Z][a-z]*", name.removesuffix("Predictive")))
-    return f"{words}, {getattr(answer, 'how', 'in closed form')}"
+    words = [" ".join(re.findall(r"[A-Z][a-z]*", n.removesuffix("Predictive"))) for n in names]
+    return f"{' or '.join(words)}, {getattr(answers[0], 'how', 'in closed form')}"

@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unweave.errors import ConfigError, DataError
+from unweave.errors import ConfigError
 from unweave.families import Distribution, MultivariateNormal, NormalInverseGamma
-from unweave.models.columns import Column, check_size, column_names, real
+from unweave.models.columns import Column, check_size, feature_columns, real
 from unweave.models.gram import Exact, GramModel, bordered, upper
 from unweave.models.predictive_reals import NormalPredictive, StudentTPredictive
 from unweave.models.scaling import Prior, check_names, decade, stated, written
+from unweave.models.shards import feature_rows
 from unweave.models.units import Affine
 
 __all__ = ["LinearRegression", "LinearRegressionUnknownNoise"]
@@ -30,16 +31,19 @@ class _Regression(GramModel):
     """Design and prior shared by both regressions. `features` is their number, or their names;
     `mean` and `sd` describe the prior of the coefficients in the user's units: one number, one for
     each, or numbers by name. What is not stated is 0 ± 1 in z-units; for the intercept that is the
-    target at the center of the features."""
+    target at the center of the features. `levels` lists the texts of a feature of text: each level
+    but the first, the reference, has a coefficient, `ward[south]`."""
 
     features: int | Sequence[str]
     mean: float | Sequence[float] | Mapping[str, float] | None = None
     sd: float | Sequence[float] | Mapping[str, float] | None = None
     intercept: bool = False
     target: str = "y"
+    levels: Mapping[str, Sequence[str]] | None = None
 
     def check_settings(self) -> None:
         check_size(self.name, "features", self.features, squares=True)
+        check_size(self.name, "features and levels", len(self.feature_names), squares=True)
         if not self.feature_names:
             raise ConfigError(
                 f"{self.name}: no features. Fix: a number of at least 1, or a list of names"
@@ -67,7 +71,11 @@ class _Regression(GramModel):
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        return column_names(self.features)
+        return tuple(column.name for column in self._feature_columns)
+
+    @cached_property
+    def _feature_columns(self) -> tuple[Column, ...]:
+        return feature_columns(self.name, self.features, self.levels)
 
     @property
     def coefficients(self) -> tuple[str, ...]:
@@ -84,7 +92,7 @@ class _Regression(GramModel):
 
     @property
     def schema(self) -> tuple[Column, ...]:
-        return tuple(real(name) for name in (*self.feature_names, self.target))
+        return (*self._feature_columns, real(self.target))
 
     @property
     def constant(self) -> bool:
@@ -102,33 +110,7 @@ class _Regression(GramModel):
 
     def design(self, x: Any) -> Floats:
         """Rows of features in z-units, with a leading 1 if the model has an intercept."""
-        if isinstance(x, Mapping) or hasattr(
-            x, "columns"
-        ):  # columns by name, as in the training data
-            absent = [name for name in self.feature_names if name not in x]
-            if absent:
-                raise DataError(
-                    f"{self.name}: rows to predict lack a column. Fix: add {absent[0]!r}"
-                )
-            x = np.column_stack([np.atleast_1d(x[name]) for name in self.feature_names])
-        try:
-            rows = np.atleast_2d(np.asarray(x, dtype=np.float64))
-        except (TypeError, ValueError):
-            raise DataError(
-                f"{self.name}: rows to predict are not numbers. Fix: give "
-                f"{len(self.feature_names)} in each row ({', '.join(self.feature_names)})"
-            ) from None
-        if rows.ndim != 2 or rows.shape[1] != len(self.feature_names):
-            raise DataError(
-                f"{self.name}: rows to predict have shape {np.shape(x)}. Fix: give "
-                f"{len(self.feature_names)} columns ({', '.join(self.feature_names)})"
-            )
-        if not np.isfinite(rows).all():
-            row, j = (int(i) for i in np.argwhere(~np.isfinite(rows))[0])
-            raise DataError(
-                f"{self.name}: rows to predict, column {self.feature_names[j]!r}, row {row}: the "
-                "value is missing (NaN) or infinite. Fix: a finite number"
-            )
+        rows = feature_rows(x, self.schema[:-1], self.name)
         rows = (rows - self.centers[:-1]) / self.scales[:-1]
         return np.insert(rows, 0, 1.0, axis=1) if self.intercept else rows
 

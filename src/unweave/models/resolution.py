@@ -167,7 +167,7 @@ def check_shards(model: Model, shards: Sequence[Shard]) -> None:
     """DataError or GridOverflow, with a scale as fix, if the grid cannot hold a record of these
     agents or would distort their common result. Factors whose sum does not fit are not refused
     here, because an erasure may make room."""
-    if not isinstance(model, Scaled) or not isinstance(model, ConjugateModel):
+    if not isinstance(model, ConjugateModel) or not any(model.resolution):
         return  # nothing is rounded
 
     def measure(candidate: ConjugateModel) -> Measured:

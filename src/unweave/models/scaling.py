@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from unweave.errors import ConfigError, GridOverflow
 from unweave.models.base import Model
-from unweave.models.settings import NumberTable
+from unweave.models.settings import SettingTable
 from unweave.models.units import Affine
 
 __all__ = ["Prior", "Scaled", "check_names", "decade", "finer", "proposed", "stated", "written"]
@@ -75,7 +75,7 @@ class Scaled(Model):
             values: Mapping[str, float] = getattr(self, setting) or {}
             for name, value in values.items():
                 self._check_column(setting, name, value)
-            kept = NumberTable(
+            kept = SettingTable(
                 tuple((k, values[k]) for k in self.columns if values.get(k, plain) != plain)
             )
             object.__setattr__(self, setting, kept or None)

@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -20,16 +20,19 @@ from unweave.arguments import is_whole, number, shown, whole_number
 from unweave.errors import ConfigError
 from unweave.models.columns import truth
 
-__all__ = ["NumberTable", "expected_words", "read_settings"]
+__all__ = ["SettingTable", "expected_words", "read_settings"]
+
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NumberTable(Mapping[str, float]):
-    """Numbers by name, e.g. by column: a hashable mapping, because settings must be hashable."""
+class SettingTable(Mapping[str, V]):
+    """Values by name, e.g. by column: a hashable mapping, because settings must be hashable."""
 
-    pairs: tuple[tuple[str, float], ...]
+    pairs: tuple[tuple[str, V], ...]
 
-    def __getitem__(self, name: str) -> float:
+    def __getitem__(self, name: str) -> V:
         return dict(self.pairs)[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -82,7 +85,7 @@ def _read(value: Any, hint: Any, what: str) -> Any:
     if several == Sequence[str] and isinstance(value, str):
         value = (value,)  # one name, as in `--set features=dose`
     if table is not None and (isinstance(value, Mapping) or single is several is None):
-        return _table(value, what)
+        return _table(value, what, table)
     if several is not None and _is_several(value):
         (inner,) = get_args(several)
         return tuple(_read(v, inner, f"{what}[{i}]") for i, v in enumerate(value))
@@ -107,15 +110,20 @@ def _words(hint: Any) -> str:
         return " or ".join(map(str, get_args(hint)))
     if get_origin(hint) is Sequence:
         return _listed(hint)
+    if get_origin(hint) is Mapping:
+        return _TABLES.get(get_args(hint)[1], "a table")
+    if getattr(hint, "__name__", "") == "Model":
+        return "a model"
     return _SINGLE_NAMES.get(hint, getattr(hint, "__name__", "anything"))
 
 
-def _table(value: Any, what: str) -> NumberTable:
+def _table(value: Any, what: str, hint: Any) -> SettingTable[Any]:
+    inner = get_args(hint)[1]
     if not isinstance(value, Mapping):
-        raise ConfigError(
-            f"{what} = {shown(value)}. Fix: give numbers by name, e.g. {{dose = 1e-5}}"
-        )
-    return NumberTable(tuple((str(key), _float(v, f"{what}[{key}]")) for key, v in value.items()))
+        raise ConfigError(f"{what} = {shown(value)}. Fix: give {_TABLES[inner]}")
+    return SettingTable(
+        tuple((str(key), _read(v, inner, f"{what}[{key}]")) for key, v in value.items())
+    )
 
 
 def _is_several(value: Any) -> bool:
@@ -161,6 +169,10 @@ _SINGLE: dict[Any, Callable[[Any, str], Any]] = {
     str: _str,
 }
 _SINGLE_NAMES = {float: "a number", int: "a whole number", bool: "True or False", str: "a name"}
+_TABLES = {
+    float: "numbers by name, e.g. {dose = 1e-5}",
+    Sequence[str]: 'levels by name, e.g. {ward = ["north", "south"]}',
+}
 _LISTS = {float: "a list of numbers", int: "a list of whole numbers", str: "a list of names"}
 
 

@@ -118,6 +118,7 @@ async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> bool:
     transport = GrpcTransport(folder.manifest, folder.me, identity, listen=config.listen, log=log)
     node = AgentDriver(folder, identity, transport, worker, model, log, memory)
     node.data_problem = found.problem
+    node.missing = lambda: data.missing
     node.replaced = replaced
     freshness = DataWatch(node, data)
     api = Api(node, data, freshness)

@@ -28,6 +28,7 @@ from typing import Any
 
 from unweave.errors import StoreError, UnweaveError
 from unweave.models import Model
+from unweave.models.shards import Missing
 from unweave.node.activity import log_activity
 from unweave.node.commits import Commits, within
 from unweave.node.compute import ComputeQueue
@@ -106,6 +107,8 @@ class AgentDriver:
         self.transport = transport
         self.log = log
         self.counts = log.counts
+        # The records that are left out for a missing value, if that is known.
+        self.missing: Callable[[], Missing | None] = lambda: None
         self.data_problem: str | None = None  # why the data could not be used when last read
         self.started = time.time()
         self.memory = ErasedInMemory(folder.config.restart_interval) if memory is None else memory

@@ -25,7 +25,7 @@ from unweave.node.agent import open_data, open_identity
 from unweave.node.api.client import AgentDown, Operator
 from unweave.node.config import AGENT_FILE, AgentFolder, agent_name, find_agents
 from unweave.node.data.watch import admit
-from unweave.node.errors import ActionableError
+from unweave.node.errors import ActionableError, BadLines
 from unweave.node.storage.sqlite import open_store
 from unweave.node.transport.pinning import own_pin, tls_problem
 from unweave.operations.hosts import host_of, host_problem, reach
@@ -65,7 +65,8 @@ def _found(agent: str, what: str, problem: str, fix: str) -> Result:
 
 
 def _well(agent: str, what: str, note: str) -> Result:
-    return {"agent": agent, "what": what, "problem": None, "note": note, "warning": "", "fix": ""}
+    result = {"agent": agent, "what": what, "problem": None, "note": note}
+    return result | {"details": [], "warning": "", "fix": ""}
 
 
 def _look_at_agent(home: Path, factors: Factors) -> list[Result]:
@@ -222,6 +223,9 @@ def _result(agent: str, what: str, probe: Callable[[], str], fix: str) -> Result
     """Run one check. `fix` is used for errors that have none of their own."""
     try:
         note = probe()
+    except BadLines as error:
+        details = [line.strip() for line in error.details]
+        return _found(agent, what, error.problem, error.fix or fix) | {"details": details}
     except ActionableError as error:
         return _found(agent, what, error.problem, error.fix)
     except UnweaveError as error:
@@ -361,9 +365,12 @@ def _data(agent: AgentFolder, state: State | None, factors: Factors) -> str:
             "erased alone",
             f"give every record its own key, or name another column in {settings} ([data] key)",
         )
+    said = [count(number, "record")]
+    if data.missing is not None and data.missing.records:
+        said.append(str(data.missing))
     if repeated:
-        return f"{count(number, 'record')}, {repeated} with the key of another: erased together"
-    return count(number, "record")
+        said.append(f"{repeated} with the key of another: erased together")
+    return ", ".join(said)
 
 
 def _state(agent: AgentFolder) -> State | None:

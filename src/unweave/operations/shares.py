@@ -14,6 +14,7 @@ from unweave.errors import ConfigError, DataError, UnweaveError
 from unweave.models import ConjugateModel, Model
 from unweave.models.columns import same_name, truth
 from unweave.models.resolution import rounding_problem, sum_problem, weighted
+from unweave.models.shards import MissingRule
 from unweave.node.data.source import DataSource, format_of
 from unweave.node.storage.atomic import create_private
 from unweave.operations.split import (
@@ -41,17 +42,22 @@ class Columns:
     names: dict[str, str]
     key: str | None
     decimal: Literal[".", ","] = "."
+    missing: MissingRule = "refuse"
+    where: str | None = None
 
     def table(self, path: str, delimiter: str | None = None) -> dict[str, Any]:
         """The [data] table of agent.toml."""
         found = {"path": path, "key": self.key, "columns": self.names, "delimiter": delimiter}
         if self.decimal != ".":
             found["decimal"] = self.decimal
+        if self.missing != "refuse":
+            found["missing"] = self.missing
+        found["where"] = self.where
         return {name: value for name, value in found.items() if value}
 
     def check(self, records: Records) -> None:
         """Every column that is named must be there."""
-        for column in self.model.columns:
+        for column in self.model.inputs:
             name = self.names.get(column, column)
             if name not in records.columns:
                 near = quote(f"{column}={_near(name, records.columns)}")
@@ -86,6 +92,8 @@ class Columns:
             key=self.key,
             delimiter=records.delimiter,
             decimal=self.decimal,
+            missing=self.missing,
+            where=self.where,
         )
 
     def fit(self, trials: Mapping[str, DryRun], whose: str, path: Path | None = None) -> None:
@@ -141,7 +149,7 @@ def _split(path: Path, agents: Sequence[str], columns: Columns, split: str, seed
     trial = columns.try_on(records)
     if columns.model.reduction == "sum":  # else it depends on who gets what
         columns.fit({"": trial}, f"all {trial.size} records", path)
-    last = columns.model.columns[-1]
+    last = columns.model.inputs[-1]
     labels = _labels(records.column(columns.names.get(last, last)), columns.decimal)
     try:
         rows = partition(np.arange(records.size), list(agents), how=split, seed=seed, labels=labels)

@@ -82,7 +82,7 @@ class Records:
 
     def column(self, name: str) -> list[Any]:
         """The values of one column; those of a CSV file are text."""
-        cell = {"csv": f"s{self.columns.index(name)}", "json": "json"}
+        cell = {"csv": quoted(f"#{self.columns.index(name)}"), "json": "json"}
         chosen = cell.get(self._part.format, quoted(name))
         found = self._rows(
             f"SELECT {chosen} FROM records WHERE rowid >= {self._header} ORDER BY rowid"
@@ -93,7 +93,7 @@ class Records:
 
     def place(self, row: int) -> str:
         """The place of a record for error messages: its first line, or its number."""
-        return self._part.where(row + 1)
+        return self._part.places([row + 1])[0]
 
     def described(self, wanted: str) -> str:
         """What an error may say of the names of the columns, which lack `wanted`."""
@@ -192,9 +192,7 @@ def scale_for(path: Path, source: DataSource, model: Model, names: Mapping[str, 
 def _opened(
     path: Path, source: DataSource, model: Model, names: Mapping[str, str]
 ) -> Iterator[tuple[Reader, Selection, int]]:
-    selection = Selection(
-        "", model, tuple(names.get(name, name) for name in model.columns), source.key
-    )
+    selection = Selection.of("", model, source, names)
     chunk = max(1, _CELLS // len(model.columns))
     files = [path.absolute()]
     with (

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from unweave.models.shards import Missing
 from unweave.text import count, quote
 
 __all__ = [
     "Overview",
     "data_problems",
     "departed_agents",
+    "dropped_records",
     "lies",
     "notices",
     "restarts_due",
@@ -60,6 +62,15 @@ def data_problems(found: Statuses) -> list[str]:
         f"{name} keeps its earlier data: {status['data_problem']}"
         for name, status in found.items()
         if status.get("data_problem")
+    ]
+
+
+def dropped_records(found: Statuses) -> list[str]:
+    """The agents that leave records out for a missing value."""
+    return [
+        f"{name}: {Missing(**status['dropped_records'])}"
+        for name, status in found.items()
+        if (status.get("dropped_records") or {}).get("records")
     ]
 
 

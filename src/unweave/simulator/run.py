@@ -61,8 +61,10 @@ def draw_shards(model: Model, agents: Sequence[str], seed: int) -> list[Shard]:
     return [_draw(model, name, derive(seed, Purpose.PARTITION, k)) for k, name in enumerate(agents)]
 
 
-def read_csv(path: Path, columns: Sequence[str]) -> dict[str, list[float | str]]:
-    """The model's columns of a CSV file with a header; true and false stay texts."""
+def read_csv(path: Path, schema: Sequence[Column]) -> dict[str, list[float | str]]:
+    """The model's columns of a CSV file with a header; true, false and levels stay texts."""
+    columns = list(dict.fromkeys(column.given for column in schema))
+    texts = {column.given for column in schema if column.codes}
     try:
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file))
@@ -78,7 +80,11 @@ def read_csv(path: Path, columns: Sequence[str]) -> dict[str, list[float | str]]
         )
     try:
         return {
-            c: [text if truth(text := row[c]) is not None else float(text) for row in rows]
+            c: [
+                text if c in texts or truth(text) is not None else float(text)
+                for row in rows
+                for text in (row[c],)
+            ]
             for c in columns
         }
     except (AttributeError, TypeError, ValueError):
@@ -94,7 +100,7 @@ def _draw(model: Model, agent: str, key: int) -> Shard:
         good = [r for r in range(len(drawn)) if model.row_problem(drawn[r : r + 1]) is None]
         rows = np.concatenate([rows, drawn[good]])[:_ROWS]
         if len(rows) == _ROWS:
-            return model.shard({c: rows[:, j] for j, c in enumerate(model.columns)}, agent)
+            return Shard(agent, rows)
     raise ConfigError(
         f"no synthetic data for {model.name}. Fix: give every agent "
         'data = "file.csv" in the manifest'

@@ -69,7 +69,7 @@ class ModelWorker:
         """The rows that are not in `dropped`."""
         if dropped != self._dropped:
             keys = [divmod(int.from_bytes(key, "big"), 1 << 64) for key in dropped]
-            here = [i for version, i in keys if version == self.version and i < self.whole.n]
+            here = [i for version, i in keys if version == self.version and i < self.whole.given]
             self._shard = self.whole.drop(np.array(here, dtype=np.int64))
             self._dropped = dropped
         return self._shard

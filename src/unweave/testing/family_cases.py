@@ -25,6 +25,7 @@ from unweave.families import (
     NormalFamily,
     NormalInverseGammaFamily,
     NormalInverseWishartFamily,
+    RepeatedFamily,
 )
 
 __all__ = ["CASES", "FamilyCase", "Reference"]
@@ -71,6 +72,15 @@ def _beta(p: Params) -> Reference:
 
 def _gamma(p: Params) -> Reference:
     return _on_the_line(stats.gamma(p["a"], scale=1.0 / p["b"]))
+
+
+def _two_gammas(p: Params) -> Reference:
+    laws = tuple(stats.gamma(a, scale=1.0 / b) for a, b in zip(p["a"], p["b"], strict=True))
+
+    def log_prob(theta: Floats) -> float:
+        return float(sum(law.logpdf(t) for law, t in zip(laws, theta, strict=True)))
+
+    return Reference(log_prob, float(sum(law.entropy() for law in laws)), laws)
 
 
 def _inverse_gamma(p: Params) -> Reference:
@@ -280,6 +290,16 @@ CASES: tuple[FamilyCase, ...] = (
         (((0.0, 0.0, 0.0, 1.0, 2.0, 0.0, 1.0, 0.0, 1.0), "smallest eigenvalue is -1"),),
         _mvn,
         _mvn_kl,
+    ),
+    FamilyCase(
+        RepeatedFamily(GammaFamily(), ("north", "south")),
+        (
+            {"a": (2.0, 0.7), "b": (3.0, 1.5)},
+            {"a": (1.2, 5.0), "b": (0.4, 20.0)},
+        ),
+        ({"a": (1e-3, 1e6), "b": (1e-3, 1e6)},),
+        (((1.0, 1.0, -2.0, 1.0), r"south: a = -2 must"),),
+        _two_gammas,
     ),
     FamilyCase(
         NormalInverseGammaFamily(1),

@@ -23,8 +23,10 @@ from unweave.models import (
     ConjugateModel,
     DirichletCategorical,
     DirichletMultinomial,
+    GammaEvents,
     GammaExponential,
     GammaPoisson,
+    Grouped,
     LinearRegression,
     LinearRegressionUnknownNoise,
     Model,
@@ -68,6 +70,12 @@ def _binomial(rng: np.random.Generator, n: int) -> Floats:
     return np.stack([rng.binomial(trials, 0.3), trials], axis=1).astype(np.float64)
 
 
+def _censored(rng: np.random.Generator, n: int) -> Floats:
+    """Durations that end at 1 if no event came before."""
+    times = rng.exponential(0.7, n)
+    return np.column_stack([times <= 1.0, np.minimum(times, 1.0)]).astype(np.float64)
+
+
 def _linear(rng: np.random.Generator, n: int) -> Floats:
     x = rng.standard_normal((n, 3))
     y = x @ [1.5, -2.0, 0.25] + 0.7 + 0.5 * rng.standard_normal(n)
@@ -99,6 +107,12 @@ CASES: tuple[Case, ...] = (
     ),
     Case(GammaPoisson(a=2, b=0.1), lambda rng, n: rng.poisson(4.5, (n, 1)).astype(np.float64)),
     Case(GammaExponential(a=2, b=3), lambda rng, n: rng.exponential(0.7, (n, 1))),
+    Case(GammaEvents(a=2, b=3), _censored),
+    Case(
+        # The texts of these levels are their positions, so that checked rows can be read again.
+        Grouped(["0", "1", "2"], by="ward", each=BetaBinomial(a=1.5, b=0.5)),
+        lambda rng, n: np.column_stack([rng.integers(0, 3, n), _binomial(rng, n)]),
+    ),
     Case(
         NormalKnownVariance(noise=1.7, mean=0.3, sd=10),
         lambda rng, n: rng.normal(2.0, 1.7, (n, 1)),

@@ -49,7 +49,7 @@ def log_density(posterior: Posterior, rows: Floats, seed: int = 0) -> Floats:
 def response(model: Model) -> int | None:
     """The index of the column that a model predicts, if it takes the values 0 and 1 only."""
     for j, column in enumerate(model.schema):
-        if column.name == "y" and column.binary:
+        if column.name == "y" and column.two_valued:
             return j
     return None
 

@@ -108,6 +108,13 @@ class Other(Answer):
     influence: float | None
 
 
+class Dropped(Answer):
+    """The records that are left out for a missing value, and the missing values by column."""
+
+    records: int
+    columns: dict[str, int]
+
+
 class Status(Answer):
     """The state of an agent. Before its store is open, only the required values."""
 
@@ -129,6 +136,7 @@ class Status(Answer):
     included: NotRequired[list[str]]
     stays_out: NotRequired[str | None]
     data_problem: NotRequired[str | None]
+    dropped_records: NotRequired[Dropped | None]
     missing: NotRequired[list[str]]
     complete: NotRequired[bool]
     digest: NotRequired[str | None]

@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from unweave.errors import DataError
+from unweave.node.errors import LISTED, BadLines
 
 __all__ = [
     "DELIMITERS",
+    "LineProblem",
+    "bad_lines",
     "csv_lines",
-    "csv_problem",
+    "csv_problems",
     "likely_delimiter",
-    "line_of",
+    "lines_of",
     "open_text",
     "read_header",
 ]
@@ -27,6 +30,8 @@ __all__ = [
 
 DELIMITERS = ",;\t|"
 _SHOWN = {"\t": r"\t"}
+LineProblem = tuple[int, str, str]
+"""Number, cause and fix of a malformed line."""
 _ENDINGS = {"\n": "LF", "\r\n": "CRLF", "\r": "CR"}
 
 
@@ -79,26 +84,39 @@ def csv_lines(file: Path, delimiter: str) -> Iterator[int]:
             ended = reader.line_num
 
 
-def line_of(file: Path, position: int) -> int:
-    """The line of the record that begins at byte `position` (counted from 0), or after line breaks
-    there: the engine may count the line breaks before a record as part of the record."""
+def lines_of(file: Path, positions: Sequence[int]) -> list[int]:
+    """The lines of the records that begin at these bytes (counted from 0, ascending), or after line
+    breaks there: the engine may count the line breaks before a record as part of the record."""
     opened = gzip.open if file.suffix.lower() == ".gz" else open
-    number = 1
+    found: list[int] = []
+    number, start = 1, 0
     with opened(file, "rb") as stream:
         for raw in stream:
             for line in raw.splitlines(keepends=True):
-                if line[max(0, position) :].strip(b"\r\n"):
-                    return number
-                position -= len(line)
+                while len(found) < len(positions):
+                    inside = max(0, positions[len(found)] - start)
+                    if not line[inside:].strip(b"\r\n"):
+                        break
+                    found.append(number)
+                start += len(line)
                 number += 1
-    return number
+    return found + [number] * (len(positions) - len(found))
 
 
-def csv_problem(file: Path, delimiter: str) -> tuple[int, str, str] | None:
-    """Number, cause and fix of the first line that is not UTF-8 or ends unlike the first line.
+def bad_lines(agent: str, place: str, problems: Sequence[LineProblem]) -> BadLines:
+    """The error for the malformed lines of a file, in their order."""
+    line, wrong, fix = problems[0]
+    problem = f"agent {agent!r}, {place}, line {line}: {wrong}"
+    listed = [f"line {line}: {wrong}" for line, wrong, _ in problems[:LISTED]]
+    return BadLines(problem, fix, "; ", listed, len(problems))
+
+
+def csv_problems(file: Path, delimiter: str) -> list[LineProblem]:
+    """The lines that are not UTF-8 or end unlike the first line.
 
     The engine reports no line number for a wrong line ending.
     """
+    found: list[LineProblem] = []
     latest = ""
 
     def remembered(lines: TextIO) -> Iterator[str]:
@@ -117,9 +135,10 @@ def csv_problem(file: Path, delimiter: str) -> tuple[int, str, str] | None:
                 first = first or ending
                 if ending not in ("", first):
                     why = f"ends in {ending}, but the lines before it in {first}"
-                    return ended, why, f"give all lines the same ending (dos2unix {file.name})"
-                if any("\udc80" <= c <= "\udcff" for cell in row for c in cell):
-                    return begins, "is not UTF-8", "save the file as UTF-8"
+                    fix = f"give all lines the same ending (dos2unix {file.name})"
+                    found.append((ended, why, fix))
+                elif any("\udc80" <= c <= "\udcff" for cell in row for c in cell):
+                    found.append((begins, "is not UTF-8", "save the file as UTF-8"))
     except (OSError, EOFError, csv.Error):
         pass
-    return None
+    return found

@@ -7,7 +7,8 @@ because these messages contain raw records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 
 import numpy as np
@@ -18,7 +19,9 @@ from unweave.models import ConjugateModel
 from unweave.models.columns import Column
 from unweave.node.data.reader import (
     COMMA,
+    FINE,
     MISSING,
+    NO_LEVEL,
     NO_NUMBER,
     TOO_LARGE,
     Batch,
@@ -26,7 +29,7 @@ from unweave.node.data.reader import (
     Selection,
     mended,
 )
-from unweave.node.errors import BadData, BadSum
+from unweave.node.errors import LISTED, BadLines, BadSum
 
 __all__ = ["refusal"]
 
@@ -38,17 +41,20 @@ _FAULTS = {
     NO_NUMBER: "is not a number",
     TOO_LARGE: "is a whole number above 2^53, which cannot be represented",
     COMMA: "is not a number",
+    NO_LEVEL: "is no known level",
 }
+_NAN = "is missing (NaN)"
+_DROP = 'complete the records, or leave them out: missing = "drop" in agent.toml ([data])'
 _DECIMAL = 'if so, write decimal = "," in agent.toml ([data]; --decimal , for unweave init)'
 
 
 def refusal(
     reader: Reader, selection: Selection, erased: frozenset[str], chunk: int
 ) -> DataError | BadSum | None:
-    """The error for the first invalid record, else for the first record that does not fit the grid;
+    """The error for the invalid records, else for the first record that does not fit the grid;
     None if there is no such record."""
     with closing(reader.told(erased, chunk)) as batches:
-        problem = _first_problem(selection, batches)
+        problem = _bad_records(selection, batches)
     model = selection.model
     if problem is not None or not isinstance(model, ConjugateModel):
         return problem
@@ -59,25 +65,59 @@ def refusal(
     return BadSum(problem_text, mended(reader, model, erased, chunk), ". Fix: ")
 
 
-def _first_problem(selection: Selection, batches: Iterable[Batch]) -> DataError | None:
-    """The error for the invalid record with the smallest number, in the first place with one."""
-    found: tuple[int, Batch, _Cell] | None = None
+def _bad_records(selection: Selection, batches: Iterable[Batch]) -> BadLines | None:
+    """The error for all invalid records, by their places."""
+    found: dict[str, list[tuple[int, _Cell]]] = {}
+    where: dict[str, Callable[[Sequence[int]], list[str]]] = {}
+    total, missing = 0, Counter[str]()
     for batch in batches:
-        if found is not None and batch.place != found[1].place:
-            break
-        problem = _problem(selection, batch)
-        if problem is not None and (found is None or problem[0] < found[0]):
-            found = (problem[0], batch, problem[1])
-    if found is None:
+        problems = _problems(selection, batch)
+        if not problems:
+            continue
+        total += len(problems)
+        missing.update(_missing_values(selection, batch))
+        where[batch.place] = batch.where
+        # The batches of a place come in no order.
+        first = found.setdefault(batch.place, [])
+        first[:] = sorted([*first, *problems], key=lambda one: one[0])[:LISTED]
+    if not found:
         return None
-    number, batch, (name, why, expects) = found
-    text = (
-        f"agent {selection.agent!r}, {batch.place}, {batch.where(number)}, column {name}: "
-        f"the value {_FAULTS.get(why, why) if isinstance(why, float) else why}"
+    listed: list[str] = []
+    for place, problems in found.items():
+        places = where[place]([number for number, _ in problems])
+        prefix = f"{place}, " if len(found) > 1 else ""
+        for at, (_, (name, why, _)) in zip(places, problems, strict=True):
+            listed.append(f"{prefix}{at}, column {name}: the value {_cause(why)}")
+    place, problems = next(iter(found.items()))
+    number, (name, why, expects) = problems[0]
+    problem = (
+        f"agent {selection.agent!r}, {place}, {where[place]([number])[0]}, column {name}: "
+        f"the value {_cause(why)}"
     )
+    notes = []
+    if missing:
+        counts = ", ".join(f"{name} {n}" for name, n in missing.items())
+        notes.append(f"missing values by column: {counts}")
+    fix, joint = "", ""
     if why == COMMA:
-        return BadData(f"{text}; it looks like one with a decimal comma", _DECIMAL)
-    return DataError(f"{text}; expected {expects}")
+        problem, fix, joint = f"{problem}; it looks like one with a decimal comma", _DECIMAL, ": "
+    else:
+        problem = f"{problem}; expected {expects}"
+        if why in (MISSING, _NAN):
+            fix, joint = _DROP, ". Fix: "
+    return BadLines(problem, fix, joint, listed[:LISTED], total, notes if total > 1 else ())
+
+
+def _cause(why: str | float) -> str:
+    return _FAULTS[why] if isinstance(why, float) else why
+
+
+def _missing_values(selection: Selection, batch: Batch) -> dict[str, int]:
+    """The number of missing values of each column of the source."""
+    assert batch.faults is not None
+    lacking = (batch.faults == MISSING) | ((batch.faults == FINE) & np.isnan(batch.rows))
+    counts = {name: int(lacking[:, selection.first(name)].sum()) for name in selection.names}
+    return {name: n for name, n in counts.items() if n}
 
 
 def _overflow_text(model: ConjugateModel, agent: str, batches: Iterable[Batch]) -> str | None:
@@ -96,7 +136,7 @@ def _overflow_text(model: ConjugateModel, agent: str, batches: Iterable[Batch]) 
                 bad = middle
         number = int(np.sort(batch.numbers)[bad - 1])
         why = str(error).partition(". Fix:")[0]  # its fix considers this batch only
-        return f"agent {agent!r}, {batch.place}, {batch.where(number)}: {why}"
+        return f"agent {agent!r}, {batch.place}, {batch.where([number])[0]}: {why}"
     return None
 
 
@@ -111,33 +151,28 @@ def _overflow(model: ConjugateModel, rows: Floats) -> GridOverflow | None:
 _Cell = tuple[str, "str | float", str]  # column, cause (text or fault), expected values
 
 
-def _problem(selection: Selection, batch: Batch) -> tuple[int, _Cell] | None:
-    """The smallest number of an invalid record in a batch, and its first invalid cell."""
+def _problems(selection: Selection, batch: Batch) -> list[tuple[int, _Cell]]:
+    """The numbers of all invalid records in a batch, and the first invalid cell of each."""
     assert batch.numbers is not None
     assert batch.faults is not None
     order = np.argsort(batch.numbers, kind="stable")
     rows, numbers, faults = batch.rows[order], batch.numbers[order], batch.faults[order]
-    candidates: list[tuple[int, _Cell]] = []
+    found: dict[int, _Cell] = {}
     for j, column in enumerate(selection.model.schema):
-        found = column.problem(rows[:, j])
-        if found is not None:
-            row, why = found
+        for row in np.flatnonzero(column.bad(rows[:, j])).tolist():
             fault = float(faults[row, j])
-            wrong = fault if fault in _FAULTS else why
-            candidates.append(
-                (row, (_column_text(column, selection.names[j]), wrong, column.expects))
-            )
+            wrong = fault if fault in _FAULTS else column.why(float(rows[row, j]))
+            named = _column_text(column, selection.names[j])
+            found.setdefault(row, (named, wrong, column.expects))
     # A rule between columns applies only to records whose cells are all valid.
-    valid = rows[: min((c[0] for c in candidates), default=len(rows))]
-    between = selection.model.row_problem(valid) if len(valid) else None
+    valid = np.setdiff1d(np.arange(len(rows)), list(found))
+    between = selection.model.row_problem(rows[valid]) if len(valid) else None
     if between is not None:
-        row, name, why, expects = between
-        candidates = [(row, (name, why, expects))]
-    if not candidates:
-        return None
-    row, cell = min(candidates, key=lambda c: c[0])
-    return int(numbers[row]), cell
+        bad, name, why, expects = between
+        for row in valid[bad].tolist():
+            found[row] = (name, why, expects)
+    return [(int(numbers[row]), found[row]) for row in sorted(found)]
 
 
 def _column_text(column: Column, name: str) -> str:
-    return repr(name) if name == column.name else f"{name!r} (the model's {column.name!r})"
+    return repr(name) if name == column.given else f"{name!r} (the model's {column.given!r})"

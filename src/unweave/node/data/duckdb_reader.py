@@ -3,7 +3,9 @@
 A source has parts: files, or one query. Each part becomes SQL that gives typed records. Numbers are
 columns c0, c1, …, NULL where a cell is not a number. The key is its canonical text. Types are never
 guessed from values: a CSV column is text that is cast cell by cell, so that one invalid cell does
-not turn its column into text.
+not turn its column into text. Only the owner's own `where` and `sql` on a text file need types:
+there a column is a number if all its cells are numbers, else text, and the engine refuses to
+compare the two.
 
 The connection can read the agent's own files only. It can use no other path, no extension, no
 network and no Python variable, and its settings are locked.
@@ -13,9 +15,10 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Literal
@@ -27,12 +30,15 @@ from unweave.errors import DataError, MissingExtra
 from unweave.models import ConjugateModel
 from unweave.models.columns import unseen
 from unweave.models.resolution import Extremes
+from unweave.models.shards import Missing
 from unweave.node.data.commitments import pads
 from unweave.node.data.csv_lines import (
+    LineProblem,
+    bad_lines,
     csv_lines,
-    csv_problem,
+    csv_problems,
     likely_delimiter,
-    line_of,
+    lines_of,
     read_header,
 )
 from unweave.node.data.duckdb_sql import double, form
@@ -41,6 +47,7 @@ from unweave.node.data.reader import (
     COMMA,
     FINE,
     MISSING,
+    NO_LEVEL,
     NO_NUMBER,
     TOO_LARGE,
     Batch,
@@ -78,6 +85,7 @@ except ImportError as error:
 _REAL = re.compile(r"FLOAT|DOUBLE|DECIMAL\(.*\)")
 _WHOLE = re.compile(r"BOOLEAN|U?(TINY|SMALL)?INT(EGER)?")
 _WIDE = re.compile(r"U?(BIG|HUGE)INT|BIGNUM")
+_REJECTS = 100_000  # malformed lines that are counted
 _UNREADABLE = "cannot be read: damaged, or not of the kind that its name says"
 _QUOTE = 'put quotation marks around whole fields only, and double them inside: "a ""b"" c"'
 
@@ -92,20 +100,27 @@ class Part:
     text: str  # the file's path, or the query
     delimiter: str = ","
     decimal: str = "."
+    where: str = ""  # the owner's condition on the records
+    numeric: frozenset[str] = frozenset()  # columns of a text file that hold only numbers
 
-    def where(self, number: int) -> str:
-        """The place of a record for error messages: its first line, or its number."""
+    def places(self, numbers: Sequence[int]) -> list[str]:
+        """The places of records for error messages: their first lines, or their numbers, which
+        count from 1 and ascend."""
         file = Path(self.text)
-        try:
-            lines: Iterator[int] = iter(())
-            if self.format == "csv":
-                lines = csv_lines(file, self.delimiter)
-            elif self.format == "json":
-                lines = json_lines(file)
-            return f"line {next(islice(lines, number - 1, None))}"
-        except (OSError, EOFError, StopIteration, ValueError, csv.Error):
-            pass  # the file changed meanwhile; the record number is still correct
-        return f"record {number} (counted from 1)"
+        lines: Iterator[int] = iter(())
+        if self.format == "csv":
+            lines = csv_lines(file, self.delimiter)
+        elif self.format == "json":
+            lines = json_lines(file)
+        found, read = [], 0
+        for number in numbers:
+            try:
+                found.append(f"line {next(islice(lines, number - read - 1, None))}")
+                read = number
+            except (OSError, EOFError, StopIteration, ValueError, csv.Error):
+                # The file changed meanwhile; the record number is still correct.
+                found.append(f"record {number} (counted from 1)")
+        return found
 
     def described(self, wanted: str) -> str:
         """What an error may say of the names of the columns, which lack `wanted`."""
@@ -135,7 +150,7 @@ def parts_of(
         parts = [file_part(connection, file, source, selection.agent) for file in files]
     for part in parts:
         names = [name for name, _ in part.types]
-        for name in (*selection.names, *([selection.key] if selection.key else [])):
+        for name in selection.asked:
             if name not in names:
                 mark = None
                 if part.format == "csv":
@@ -148,7 +163,85 @@ def parts_of(
                 )
         for j in range(len(selection.names)):
             _number(part, j, selection)
+    if source.where is not None:
+        wanted = source.where.lower()
+        parts = _with_types(connection, parts, selection, lambda name: name.lower() in wanted)
+        parts = [replace(part, where=source.where) for part in parts]
+        for part in parts:
+            _check_where(connection, part, selection)
     return parts
+
+
+def _with_types(
+    connection: duckdb.DuckDBPyConnection,
+    parts: Sequence[Part],
+    selection: Selection,
+    wanted: Callable[[str], bool],
+) -> list[Part]:
+    """The parts with the columns of numbers among their text columns. The key stays text: 007 is
+    not 7; for the same reason, so does a column with a leading zero."""
+    others: set[str] = set()
+    for part in parts if parts[0].format in ("csv", "json") else ():
+        names = [n for n, _ in part.types if wanted(n) and n != selection.key]
+        for start in range(0, len(names), 100):
+            some = names[start : start + 100]
+            tests = ", ".join(
+                f"bool_and({_missing(part, name)} OR ({_decimal(part, name)} IS NOT NULL AND NOT "
+                f"regexp_matches({_text(part, name)}, '^[+-]?0[0-9]')))"
+                for name in some
+            )
+            with private(connection, selection.agent, part):
+                found = connection.execute(f"SELECT {tests} FROM {_raw([part], some)}").fetchone()
+            others |= {name for name, good in zip(some, found or (), strict=True) if good is False}
+    # A column without cells in one file may hold numbers in another.
+    return [replace(p, numeric=frozenset(n for n, _ in p.types if n not in others)) for p in parts]
+
+
+def _named(part: Part, key: str | None) -> str:
+    """The columns of a text file under their own names, for the owner's `where` and `sql`."""
+    names = [name for name, _ in part.types]
+    return ", ".join(
+        f"{_decimal(part, n) if n in part.numeric and n != key else _text(part, n)} AS {quoted(n)}"
+        for n in names
+        if n and names.count(n) == 1
+    )
+
+
+def _check_where(connection: duckdb.DuckDBPyConnection, part: Part, selection: Selection) -> None:
+    agent = selection.agent
+    try:
+        (one,) = connection.extract_statements(f"SELECT 1 WHERE (\n{part.where}\n)")
+        if one.type != duckdb.StatementType.SELECT:
+            raise ValueError
+        _described(connection, f"SELECT * FROM {_scan([part], selection)}")
+    except duckdb.PermissionException:
+        raise DataError(
+            f"agent {agent!r}: where reaches for something other than the agent's files, which is "
+            "refused"
+        ) from None
+    except (duckdb.Error, ValueError):
+        raise BadData(
+            f"agent {agent!r}, {part.place}: where is not a condition on its columns",
+            'correct it in agent.toml ([data]), as in where = "age >= 18"; columns with other '
+            "cells than numbers are texts there",
+        ) from None
+
+
+def create_view(
+    connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], selection: Selection
+) -> list[Part]:
+    """Make all files one table, `data`, for the owner's `sql`."""
+    typed = _with_types(connection, parts, selection, lambda _: True)
+    alike = groupby(typed, key=lambda part: (part.format, part.types))
+    scans = []
+    for _, some in alike:
+        same = list(some)
+        names = [name for name, _ in same[0].types]
+        cells = "*" if same[0].format == "parquet" else _named(same[0], selection.key)
+        scans.append(f"SELECT {cells} FROM {_raw(same, names)}")
+    with private(connection, selection.agent, typed[0]):
+        connection.execute(f"CREATE TEMP VIEW data AS {' UNION ALL BY NAME '.join(scans)}")
+    return typed
 
 
 def _query(connection: duckdb.DuckDBPyConnection, sql: str, selection: Selection) -> Part:
@@ -169,17 +262,17 @@ def _query(connection: duckdb.DuckDBPyConnection, sql: str, selection: Selection
     except duckdb.PermissionException:
         raise DataError(
             f"agent {selection.agent!r}: sql reaches for something other than the agent's "
-            "database, which is refused"
+            "own data, which is refused"
         ) from None
     except duckdb.Error:
         tables = connection.execute(
             "SELECT table_name FROM duckdb_tables() WHERE database_name = 'source' UNION ALL "
-            "SELECT view_name FROM duckdb_views() WHERE database_name = 'source' AND NOT internal "
-            "ORDER BY 1"
+            "SELECT view_name FROM duckdb_views() WHERE database_name IN ('source', 'temp') "
+            "AND NOT internal ORDER BY 1"
         ).fetchall()
         shown = listed([repr(table) for (table,) in tables], 12)
         raise DataError(
-            f"agent {selection.agent!r}: sql does not fit the database: a table, column or "
+            f"agent {selection.agent!r}: sql does not fit the data: a table, column or "
             f"function does not exist or has another type; its tables are {shown}"
         ) from None
     return Part(place, "query", types, text)
@@ -215,59 +308,60 @@ def private(
     connection: duckdb.DuckDBPyConnection, agent: str, part: Part, why: str = _UNREADABLE
 ) -> Iterator[None]:
     """Replace an error of the engine, whose text quotes raw records, by a DataError. A text file is
-    read again to find the line and the cause."""
+    read again to find the lines and the causes."""
     try:
         yield
     except (duckdb.Error, RuntimeError):
-        file, found = Path(part.text), None
+        file = Path(part.text)
+        found: list[LineProblem] = []
         if part.format == "csv":
-            problems = csv_problem(file, part.delimiter), _rejected(connection, part)
-            found = min(filter(None, problems), default=None)
+            problems = [*csv_problems(file, part.delimiter), *_rejected(connection, part)]
+            found = sorted({problem[0]: problem for problem in reversed(problems)}.values())
         elif part.format == "json":
             found = json_problem(file)
-        if found is not None:
-            line, wrong, fix = found
-            wrong = f"agent {agent!r}, {part.place}, line {line}: {wrong}"
-            raise BadData(wrong, fix, "; ") from None
+        if found:
+            raise bad_lines(agent, part.place, found) from None
         raise DataError(f"agent {agent!r}, {part.place}: {why}") from None
 
 
-def _rejected(connection: duckdb.DuckDBPyConnection, part: Part) -> tuple[int, str, str] | None:
-    """Number, cause and fix of the first line of a CSV file that the engine rejects.
+def _rejected(connection: duckdb.DuckDBPyConnection, part: Part) -> list[LineProblem]:
+    """The lines of a CSV file that the engine rejects.
 
     With `store_rejects` the engine skips the rejected lines, so this query must not compute sums.
     The texts in the table of rejects are not used, because they quote the line. The engine counts a
     record of several lines as one line; the position in bytes gives the real line.
     """
-    scan = csv_scan([part], "header = true, store_rejects = true, rejects_limit = 100000")
-    cells = ", ".join(f"MAX(s{j})" for j in range(len(part.types)))
+    scan = csv_scan([part], f"header = true, store_rejects = true, rejects_limit = {_REJECTS}")
+    cells = ", ".join(f"MAX({_field(j)})" for j in range(len(part.types)))
     try:
         connection.execute(f"SELECT {cells} FROM {scan}").fetchall()
         found = connection.execute(
             "SELECT line_byte_position, CAST(first(error_type) AS VARCHAR), MAX(column_idx) "
-            "FROM reject_errors GROUP BY 1 ORDER BY 1 LIMIT 1"
-        ).fetchone()
-        if found is None:
-            return None
-        line = line_of(Path(part.text), found[0] - 1)
+            "FROM reject_errors GROUP BY 1 ORDER BY 1"
+        ).fetchall()
+        lines = lines_of(Path(part.text), [row[0] - 1 for row in found])
     except (duckdb.Error, OSError, EOFError):
-        return None
+        return []
     finally:
         connection.execute("DROP TABLE IF EXISTS reject_errors")
         connection.execute("DROP TABLE IF EXISTS reject_scans")
-    kind, fields = str(found[1]), int(found[2] or 0)  # a line that is too long has no field
-    has = f"has {fields} field{'s' * (fields != 1)}, but the header has {len(part.types)}"
-    problems = {
-        "MISSING COLUMNS": (has, "complete the line, or take it out"),
-        "TOO MANY COLUMNS": (
-            has,
-            "take out what is too much, or put quotation marks around a field that holds the "
-            "delimiter",
-        ),
-        "UNQUOTED VALUE": ("has a stray quotation mark, or one that is never closed", _QUOTE),
-        "LINE SIZE OVER MAXIMUM": ("is too long", "close a quotation mark before, or split it"),
-    }
-    return None if kind not in problems else (line, *problems[kind])
+    problems = []
+    for line, (_, kind, column) in zip(lines, found, strict=True):
+        fields = int(column or 0)  # a line that is too long has no field
+        has = f"has {fields} field{'s' * (fields != 1)}, but the header has {len(part.types)}"
+        known = {
+            "MISSING COLUMNS": (has, "complete the line, or take it out"),
+            "TOO MANY COLUMNS": (
+                has,
+                "take out what is too much, or put quotation marks around a field that holds the "
+                "delimiter",
+            ),
+            "UNQUOTED VALUE": ("has a stray quotation mark, or one that is never closed", _QUOTE),
+            "LINE SIZE OVER MAXIMUM": ("is too long", "close a quotation mark before, or split it"),
+        }
+        if kind in known:
+            problems.append((line, *known[kind]))
+    return problems
 
 
 def records(
@@ -276,31 +370,67 @@ def records(
     *,
     told: bool = False,
     numbered: bool = False,
+    flags: bool = False,
+    everything: bool = False,
     place: int = 0,
 ) -> str:
-    """Parts of equal format and types as (c0, c1, …, key[, f0, f1, …][, place, number])."""
+    """Parts of equal format and types as (c0, c1, …, key[, f0, f1, …][, m0, m1, …][, place,
+    number]): numbers, faults and whether a cell is missing. `everything` ignores `where`."""
     part = parts[0]
     cells = []
     for j, name in enumerate(selection.names):
         number, fault = _number(part, j, selection)
+        missing = _missing(part, name, coded=fault == NO_LEVEL)
         cells.append(f"{number} AS c{j}")
         if told:
-            column = _column(part, name)
             comma = ""
-            if part.format == "csv" and part.decimal == ".":
+            if part.format == "csv" and part.decimal == "." and fault == NO_NUMBER:
+                column = _column(part, name)
                 comma = f"WHEN {_with_comma(column)} IS NOT NULL THEN {double(COMMA)} "
             cells.append(
-                f"CASE WHEN {column} IS NULL THEN {double(MISSING)} WHEN {number} IS NOT NULL "
+                f"CASE WHEN {missing} THEN {double(MISSING)} WHEN {number} IS NOT NULL "
                 f"THEN {double(FINE)} {comma}ELSE {double(fault)} END AS f{j}"
             )
+        if flags and selection.first(name) == j:
+            # A column of numbers may also hold NaN, which is no number.
+            nan = "" if fault == NO_LEVEL else f" OR coalesce(isnan({number}), false)"
+            cells.append(f"({missing}{nan}) AS m{j}")
     cells.append(f"{_key(part, selection.key)} AS key")
     if numbered:
         cells.append(f"{place} AS place")
-        cells.append("CAST(row_number() OVER () AS DOUBLE) AS number")
-    return f"(SELECT {', '.join(cells)} FROM {_scan(parts, selection)})"
+        cells.append(f"{_NUMBER} AS number")
+    scan = _scan(parts, selection, numbered=numbered, everything=everything)
+    return f"(SELECT {', '.join(cells)} FROM {scan})"
 
 
-def _scan(parts: Sequence[Part], selection: Selection) -> str:
+_NUMBER = '"#"'  # no column of a file has this name
+
+
+def _scan(
+    parts: Sequence[Part],
+    selection: Selection,
+    *,
+    numbered: bool = False,
+    everything: bool = False,
+) -> str:
+    """The records before they are typed; numbers count those that `where` excludes, too."""
+    part = parts[0]
+    names = selection.asked
+    filtered = bool(part.where) and not everything
+    if filtered:
+        names = tuple(name for name, _ in part.types)
+    scan = _raw(parts, names)
+    if numbered:
+        scan = f"(SELECT *, CAST(row_number() OVER () AS DOUBLE) AS {_NUMBER} FROM {scan})"
+    if filtered:
+        if part.format in ("csv", "json"):
+            scan = f"(SELECT *, {_named(part, selection.key)} FROM {scan})"
+        scan = f"(SELECT * FROM {scan} WHERE (\n{part.where}\n))"
+    return scan
+
+
+def _raw(parts: Sequence[Part], names: Sequence[str]) -> str:
+    """The files or the query; of a JSON file, the columns `names`."""
     part = parts[0]
     if part.format == "query":
         return f"(\n{part.text}\n)"
@@ -308,17 +438,16 @@ def _scan(parts: Sequence[Part], selection: Selection) -> str:
     if part.format == "parquet":
         return f"read_parquet([{files}])"
     if part.format == "json":
-        asked = dict.fromkeys(
-            (*selection.names, *([selection.key] if selection.key else [])), "JSON"
-        )
-        return f"read_json([{files}], columns = {_struct(asked)})"
+        asked = _struct(dict.fromkeys(names, "JSON"))
+        cells = ", ".join(f"{quoted(name)} AS {_column(part, name)}" for name in names)
+        return f"(SELECT {cells} FROM read_json([{files}], columns = {asked}))"
     return csv_scan(parts)
 
 
 def csv_scan(parts: Sequence[Part], options: str = "header = true") -> str:
-    """Columns s0, s1, … of text, by position: the names in the header may be any text."""
+    """Columns "#0", "#1", … of text, by position: the names in the header may be any text."""
     files = ", ".join(quoted(p.text, "'") for p in parts)
-    columns = {f"s{j}": "VARCHAR" for j in range(len(parts[0].types))}
+    columns = {f"#{j}": "VARCHAR" for j in range(len(parts[0].types))}
     return (
         f"read_csv([{files}], columns = {_struct(columns)}, auto_detect = false, {options}, "
         f"delim = {quoted(parts[0].delimiter, chr(39))}, quote = '\"', escape = '\"')"
@@ -330,38 +459,71 @@ def _struct(values: dict[str, str]) -> str:
     return "{" + ", ".join(cells) + "}"
 
 
+def _field(j: int) -> str:
+    return quoted(f"#{j}")
+
+
 def _column(part: Part, name: str) -> str:
-    if part.format == "csv":
-        return f"s{[n for n, _ in part.types].index(name)}"
+    if part.format in ("csv", "json"):
+        return _field([n for n, _ in part.types].index(name))
     return quoted(name)
+
+
+def _decimal(part: Part, name: str) -> str:
+    """A cell of a text file as DOUBLE, else NULL."""
+    column = _column(part, name)
+    if part.format == "json":
+        numeric = f"json_type({column}) IN ('DOUBLE', 'BIGINT', 'UBIGINT', 'BOOLEAN')"
+        return f"CASE WHEN {numeric} THEN TRY_CAST({column} AS DOUBLE) END"
+    return _with_comma(column) if part.decimal == "," else f"TRY_CAST({column} AS DOUBLE)"
+
+
+def _text(part: Part, name: str) -> str:
+    """A cell as text: 17 for the number 17 in every format (`columns.cell_text`)."""
+    column, kind = _column(part, name), dict(part.types)[name]
+    if part.format == "csv":
+        return column
+    if part.format == "json":
+        return f"({column} ->> '$')"
+    if kind in ("FLOAT", "DOUBLE"):
+        whole = f"{column} = trunc({column}) AND abs({column}) < {double(2.0**53)}"
+        number = f"CASE WHEN {whole} THEN CAST(CAST({column} AS BIGINT) AS VARCHAR)"
+        return f"CASE WHEN NOT isnan({column}) THEN {number} ELSE CAST({column} AS VARCHAR) END END"
+    return f"CAST({column} AS VARCHAR)"
+
+
+def _missing(part: Part, name: str, coded: bool = False) -> str:
+    """Whether a cell holds nothing; a text also if it is empty. (NaN, where a number is expected,
+    is missing, too.)"""
+    empty = f" OR {_text(part, name)} = ''" if coded else ""
+    return f"({_column(part, name)} IS NULL{empty})"
 
 
 def _number(part: Part, j: int, selection: Selection) -> tuple[str, float]:
     """A cell of column j as DOUBLE or as BIGINT up to 2^53, else NULL; and the fault of a cell that
     is NULL but not missing."""
-    name = selection.names[j]
-    column = _column(part, name)
-    kind = dict(part.types)[name]
-    binary = selection.binary[j]
+    name, column = selection.names[j], selection.model.schema[j]
+    cell, kind = _column(part, name), dict(part.types)[name]
+    if column.codes:
+        levels = " ".join(
+            f"WHEN {quoted(level, chr(39))} THEN {double(code)}" for level, code in column.codes
+        )
+        return f"CASE {_text(part, name)} {levels} END", NO_LEVEL
     if part.format == "csv":
-        text = _with_comma(column) if part.decimal == "," else f"TRY_CAST({column} AS DOUBLE)"
-        return _or_truth(text, column) if binary else text, NO_NUMBER
+        text = _decimal(part, name)
+        return _or_truth(text, cell) if column.truth else text, NO_NUMBER
     if part.format == "json":
-        numeric = f"json_type({column}) IN ('DOUBLE', 'BIGINT', 'UBIGINT', 'BOOLEAN')"
-        text = f"CASE WHEN {numeric} THEN TRY_CAST({column} AS DOUBLE) END"
-        return _or_truth(text, f"({column} ->> '$')") if binary else text, NO_NUMBER
-    if binary and kind == "VARCHAR":
-        return _truth(column), NO_NUMBER
-    if _REAL.fullmatch(kind):
-        return (
-            f"CAST({column} AS DOUBLE)",
-            NO_NUMBER,
-        )  # DECIMAL too: DECIMAL rounds half away from 0
+        text = _decimal(part, name)
+        return _or_truth(text, f"({cell} ->> '$')") if column.truth else text, NO_NUMBER
+    if column.truth and kind == "VARCHAR":
+        return _truth(cell), NO_NUMBER
+    if _REAL.fullmatch(kind):  # DECIMAL too: DECIMAL rounds half away from 0
+        return f"CAST({cell} AS DOUBLE)", NO_NUMBER
     if _WHOLE.fullmatch(kind):
-        return f"CAST({column} AS BIGINT)", NO_NUMBER
+        return f"CAST({cell} AS BIGINT)", NO_NUMBER
     if _WIDE.fullmatch(kind):
-        safe = f"{column} BETWEEN {-(2**53)} AND {2**53}"
-        return f"CASE WHEN {safe} THEN CAST({column} AS BIGINT) END", TOO_LARGE
+        safe = f"{cell} BETWEEN {-(2**53)} AND {2**53}"
+        return f"CASE WHEN {safe} THEN CAST({cell} AS BIGINT) END", TOO_LARGE
     raise DataError(
         f"agent {selection.agent!r}, {part.place}: column {name!r} holds {kind}; expected numbers"
     )
@@ -393,19 +555,9 @@ def _key(part: Part, name: str | None) -> str:
     """The canonical text of a key, as in `commitments.canonical`."""
     if name is None:
         return "CAST(NULL AS VARCHAR)"
-    column, kind = _column(part, name), dict(part.types)[name]
-    if part.format == "json":
-        return f"'t:' || ({column} ->> '$')"
-    if kind == "BLOB":
-        return f"'b:' || lower(hex({column}))"
-    if kind in ("FLOAT", "DOUBLE"):
-        whole = f"{column} = trunc({column}) AND abs({column}) < {double(2.0**53)}"
-        number = f"CASE WHEN {whole} THEN CAST(CAST({column} AS BIGINT) AS VARCHAR)"
-        return (
-            f"CASE WHEN NOT isnan({column}) THEN 't:' || {number} "
-            f"ELSE CAST({column} AS VARCHAR) END END"
-        )
-    return f"'t:' || CAST({column} AS VARCHAR)"
+    if dict(part.types)[name] == "BLOB":
+        return f"'b:' || lower(hex({_column(part, name)}))"
+    return f"'t:' || {_text(part, name)}"
 
 
 Floats = NDArray[np.float64]
@@ -438,10 +590,11 @@ def connect(folder: Path, threads: int) -> duckdb.DuckDBPyConnection:
 def open_duck(
     folder: Path, source: DataSource, files: Sequence[Path], selection: Selection, threads: int
 ) -> Iterator[DuckReader]:
-    """A reader of `files` (or of `sql` on the one database file) until the block ends."""
+    """A reader of `files`, or of `sql` on them or on the one database file, until the block
+    ends."""
     with connect(folder, threads) as connection:
         names = ", ".join(quoted(str(file), "'") for file in files)
-        if source.sql is not None:
+        if source.database is not None:
             base = Part(files[0].name, "query", (), "")
             with private(connection, selection.agent, base, "is in use, damaged or too new"):
                 connection.execute(f"ATTACH {names} AS source (READ_ONLY)")
@@ -450,18 +603,28 @@ def open_duck(
             connection.execute(f"SET allowed_paths = [{names}]")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
-        yield DuckReader(connection, parts_of(connection, source, files, selection), selection)
+        below: list[Part] = []
+        if source.database is None and source.sql is not None:
+            below = [file_part(connection, file, source, selection.agent) for file in files]
+            below = create_view(connection, below, selection)
+        parts = parts_of(connection, source, files, selection)
+        yield DuckReader(connection, parts, selection, below)
 
 
 class DuckReader:
     """Reads the records of some parts; see `Reader`."""
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, parts: Sequence[Part], selection: Selection
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        parts: Sequence[Part],
+        selection: Selection,
+        below: Sequence[Part] = (),
     ) -> None:
         self._connection = connection
         self._parts = parts
         self._selection = selection
+        self._below = below  # the files behind `sql`
         self._size = len(selection.names)
 
     def batches(self, erased: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
@@ -477,11 +640,12 @@ class DuckReader:
         c = self._size
         cells = [_whole_number(j) for j in range(c)] + [f"f{j}" for j in range(c)]
         for part in self._parts:
-            one = records([part], self._selection, told=True, numbered=True)
-            sql = f"SELECT {', '.join(cells)}, number FROM {self._remaining(one, erased)}"
+            drop = self._selection.drop
+            one = records([part], self._selection, told=True, numbered=True, flags=drop)
+            sql = f"SELECT {', '.join(cells)}, number FROM {self._remaining(one, erased, drop)}"
             for rows in self._stream(sql, chunk):
                 faults = rows[:, c : 2 * c]
-                yield Batch(rows[:, :c], part.place, rows[:, -1], faults, part.where)
+                yield Batch(rows[:, :c], part.place, rows[:, -1], faults, part.places)
 
     def sums(self, model: ConjugateModel, erased: frozenset[str], chunk: int) -> Sums | None:
         sql = form(model)
@@ -491,6 +655,16 @@ class DuckReader:
 
     def count(self, erased: frozenset[str]) -> int:
         return int(self._rows(f"SELECT COUNT(*) FROM {self._all(erased)}")[0][0])
+
+    def missing(self, erased: frozenset[str]) -> Missing:
+        flags = self._flags
+        each = ", ".join(f"COUNT(*) FILTER (WHERE m{j})" for j in flags.values())
+        records, *found = self._rows(
+            f"SELECT COUNT(*) FILTER (WHERE {self._lacking}), {each} FROM "
+            f"{self._all(erased, flags=True, drop=False)}"
+        )[0]
+        counts = dict(zip(flags, map(int, found), strict=True))
+        return Missing(int(records), {name: n for name, n in counts.items() if n})
 
     def extremes(self, erased: frozenset[str]) -> Extremes:
         cells = ", ".join(f"MIN(c{j}), MAX(c{j})" for j in range(self._size))
@@ -505,7 +679,7 @@ class DuckReader:
             f"{2 * COMMITMENT_BYTES})"
         )
         found = self._rows(
-            f"SELECT DISTINCT r.key FROM (SELECT key, {hashed} AS digest FROM {self._all()} "
+            f"SELECT DISTINCT r.key FROM (SELECT key, {hashed} AS digest FROM {self._keyed()} "
             "WHERE key IS NOT NULL) AS r SEMI JOIN dropped ON r.digest = dropped.key",
             [outer, inner],
         )
@@ -514,7 +688,7 @@ class DuckReader:
     def known(self, keys: frozenset[str]) -> frozenset[str]:
         self._set("asked", sorted(keys))
         found = self._rows(
-            f"SELECT asked.key FROM asked SEMI JOIN {self._all()} AS r ON asked.key = r.key"
+            f"SELECT asked.key FROM asked SEMI JOIN {self._keyed()} AS r ON asked.key = r.key"
         )
         return frozenset(key for (key,) in found)
 
@@ -522,22 +696,53 @@ class DuckReader:
         key = "CASE WHEN key <> 't:' THEN key END"
         nameless, repeated = self._rows(
             f"SELECT COUNT(*) - COUNT({key}), COUNT({key}) - COUNT(DISTINCT {key}) "
-            f"FROM {self._all()}"
+            f"FROM {self._all(drop=False)}"
         )[0]
         return int(nameless), int(repeated)
 
-    def _all(self, erased: frozenset[str] = frozenset(), numbered: bool = False) -> str:
-        """All records that are not erased: one scan for adjacent parts of the same types."""
+    @cached_property
+    def _flags(self) -> dict[str, int]:
+        """Column of the source → the number of its flag, which is true where it is missing."""
+        return {name: self._selection.first(name) for name in self._selection.names}
+
+    @property
+    def _lacking(self) -> str:
+        return " OR ".join(f"m{j}" for j in self._flags.values())
+
+    def _keyed(self) -> str:
+        """All records, also those that are left out."""
+        return self._all(drop=False, everything=True)
+
+    def _all(
+        self,
+        erased: frozenset[str] = frozenset(),
+        numbered: bool = False,
+        *,
+        flags: bool = False,
+        drop: bool | None = None,
+        everything: bool = False,
+    ) -> str:
+        """All records that are used: one scan for adjacent parts of the same types."""
         self._set_erased(erased)
+        drop = self._selection.drop if drop is None else drop
         alike = groupby(self._parts, key=lambda part: (part.format, part.types))
         scans = [
-            records(list(parts), self._selection, numbered=numbered, place=place)
+            records(
+                list(parts),
+                self._selection,
+                numbered=numbered,
+                flags=flags or drop,
+                everything=everything,
+                place=place,
+            )
             for place, (_, parts) in enumerate(alike)
         ]
         union = " UNION ALL ".join(f"SELECT * FROM {scan}" for scan in scans)
-        return self._remaining(f"({union})", erased)
+        return self._remaining(f"({union})", erased, drop)
 
-    def _remaining(self, scan: str, erased: frozenset[str]) -> str:
+    def _remaining(self, scan: str, erased: frozenset[str], drop: bool) -> str:
+        if drop:
+            scan = f"(SELECT * FROM {scan} WHERE NOT ({self._lacking}))"
         # ANTI JOIN keeps records without a key; NOT IN would drop them.
         return f"(SELECT * FROM {scan} AS r ANTI JOIN gone ON r.key = gone.key)" if erased else scan
 
@@ -574,10 +779,18 @@ class DuckReader:
             yield
         except (duckdb.Error, RuntimeError):
             columns = ", ".join(f"MAX(c{j})" for j in range(self._size))
-            for part in self._parts:
+            for part in self._below:
                 with private(self._connection, self._selection.agent, part):
-                    scan = records([part], self._selection)
-                    self._connection.execute(f"SELECT {columns}, MAX(key) FROM {scan}").fetchall()
+                    scan = _raw([part], [name for name, _ in part.types])
+                    self._connection.execute(f"SELECT COUNT(COLUMNS(*)) FROM {scan}").fetchall()
+            for part in self._parts:
+                whys = (_UNREADABLE, "its where fails on a record; correct it in agent.toml")
+                for whole, why in zip((True, False), whys, strict=True):
+                    scan = records([part], self._selection, everything=whole)
+                    with private(self._connection, self._selection.agent, part, why):
+                        self._connection.execute(
+                            f"SELECT {columns}, MAX(key) FROM {scan}"
+                        ).fetchall()
             place = self._parts[0].place
             raise DataError(f"agent {self._selection.agent!r}, {place}: {_UNREADABLE}") from None
 

@@ -23,6 +23,7 @@ from unweave.models import (
     BetaNegativeBinomial,
     DirichletCategorical,
     DirichletMultinomial,
+    GammaEvents,
     GammaExponential,
     GammaPoisson,
     Model,
@@ -151,15 +152,15 @@ def _(model: BetaNegativeBinomial) -> Form:
 
 @_form.register
 def _(model: DirichletCategorical) -> Form | None:
-    if model.classes > _MOST_CLASSES:
+    if model.size > _MOST_CLASSES:
         return None
-    each = tuple(f"COUNT(*) FILTER (WHERE z0 = {k})" for k in range(model.classes))
+    each = tuple(f"COUNT(*) FILTER (WHERE z0 = {k})" for k in range(model.size))
     return _counts(model, lambda n, s: _shifted(model, s), sums=each)
 
 
 @_form.register
 def _(model: DirichletMultinomial) -> Form:
-    some = " OR ".join(f"c{j} > 0" for j in range(model.classes))
+    some = " OR ".join(f"c{j} > 0" for j in range(model.size))
     return _counts(model, lambda n, s: _shifted(model, s), rule=some)
 
 
@@ -178,6 +179,26 @@ def _(model: GammaExponential) -> Form:
         ("SUM(z0)",),
         lambda n, s: [n << bits[0], int(s[0])],
         ("SUM(z0 - u0)",),
+        lambda added: [0.0, added[0] / model.multiplier],
+    )
+
+
+@_form.register
+def _(model: GammaEvents) -> Form:
+    bits = model.grid.bits
+    most = 2.0 ** (63 - bits[1])  # as `Scaled.whole` limits both columns
+    return Form(
+        ("c0", "TRY_CAST(c0 AS BIGINT) AS n0", "c1", *_rounded(model, "BIGINT", 1)),
+        ("n0", "z1"),
+        (
+            ("SUM(abs(c0 - n0))", 0.0, 0.0),
+            ("MIN(n0)", 0.0, np.inf),
+            ("MAX(n0)", -np.inf, min(2.0**53, np.nextafter(most, 0.0))),
+            ("MIN(c1)", 0.0, np.inf),
+        ),
+        ("SUM(n0)", "SUM(z1)"),
+        lambda n, s: [int(s[0]) << bits[0], int(s[1])],
+        ("SUM(z1 - u1)",),
         lambda added: [0.0, added[0] / model.multiplier],
     )
 
@@ -218,11 +239,13 @@ def _(model: NormalUnknown) -> Form:
 
 
 def _rounded(
-    model: GammaExponential | NormalKnownVariance | NormalUnknown, kind: str
+    model: GammaEvents | GammaExponential | NormalKnownVariance | NormalUnknown,
+    kind: str,
+    j: int = 0,
 ) -> tuple[str, str]:
-    """z·multiplier of column c0, and the same rounded: the operations of `Scaled.whole`."""
-    z = "CAST(c0 AS DOUBLE)"
+    """z·multiplier of column j, and the same rounded: the operations of `Scaled.whole`."""
+    z = f"CAST(c{j} AS DOUBLE)"
     if model.center is not None or model.scale is not None:
-        z = f"(({z} - {double(model.centers[0])}) / {double(model.scales[0])})"
+        z = f"(({z} - {double(model.centers[j])}) / {double(model.scales[j])})"
     exact = f"{z} * {double(model.multiplier)}"
-    return f"{exact} AS u0", f"TRY_CAST({exact} AS {kind}) AS z0"
+    return f"{exact} AS u{j}", f"TRY_CAST({exact} AS {kind}) AS z{j}"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from unweave.node.data.csv_lines import open_text
+from unweave.node.data.csv_lines import LineProblem, open_text
 
 __all__ = ["is_array", "json_lines", "json_problem"]
 
@@ -54,17 +54,17 @@ def json_lines(file: Path) -> Iterator[int]:
         raise _NoRecord(line, "the array has no end", "is the file complete?")
 
 
-def json_problem(file: Path) -> tuple[int, str, str] | None:
-    """Number, cause and fix of the first line without a valid record."""
+def json_problem(file: Path) -> list[LineProblem]:
+    """The first line without a valid record, if there is one: what follows it cannot be read."""
     try:
         for _ in json_lines(file):
             pass
     except _NoRecord as problem:
         line, wrong, fix = problem.args
-        return line, wrong, fix
+        return [(line, wrong, fix)]
     except (OSError, EOFError):
         pass
-    return None
+    return []
 
 
 def _after(text: str, start: int) -> int:

@@ -20,6 +20,7 @@ from unweave.errors import ConfigError, DataError, GridOverflow, UnweaveError
 from unweave.grid import Ints
 from unweave.models import ConjugateModel, Data, Model, Shard
 from unweave.models.resolution import Measured, rounding_problem, sum_problem, weighted
+from unweave.models.shards import Missing
 from unweave.node.data.commitments import KEY_FILE, Key, canonical, check_key, commitment
 from unweave.node.data.diagnostics import refusal
 from unweave.node.data.duckdb_reader import open_duck
@@ -67,11 +68,10 @@ class PrivateData:
         agents: int = 1,
         small_shards: bool = False,
     ) -> None:
-        unknown = [name for name in source.columns if name not in model.columns]
-        if unknown:
+        if unknown := [name for name in source.columns if name not in model.inputs]:
             raise ConfigError(
                 f"agent {agent!r}: [data] columns names {unknown[0]!r}, which the model does not "
-                f"have; its columns are {listed(map(repr, model.columns), 12)}"
+                f"have; its columns are {listed(map(repr, model.inputs), 12)}"
             )
         self.agent = agent
         self.model = model
@@ -82,8 +82,9 @@ class PrivateData:
         self._share = agents**-0.5
         self._small_shards = small_shards
         self._chunk = chunk or max(1, _CELLS // len(model.columns))
-        names = tuple(source.column(name) for name in model.columns)
-        self._selection = Selection(agent, model, names, source.key)
+        self._selection = Selection.of(agent, model, source, source.columns)
+        self.missing: Missing | None = None
+        """The records that the last reading left out; None before it, and if none may be."""
         self._resolved: tuple[str, frozenset[bytes], frozenset[str]] | None = None
         self._seen: str | None = None
         self._ready: tuple[str, frozenset[bytes], int, Ints] | None = None
@@ -100,8 +101,9 @@ class PrivateData:
         else:
             n = self._steady(self._sound, dropped)
         if n == 0 and not dropped:
+            lost = f": {self.missing}" if self.missing and self.missing.records else ""
             raise BadData(
-                f"agent {self.agent!r} has no records",
+                f"agent {self.agent!r} has no records{lost}",
                 "give it at least one, or leave it out of the network; if it has contributed, "
                 f"erase that: unweave forget … {quote(self.agent)}",
             )
@@ -224,8 +226,9 @@ class PrivateData:
 
     def _open(self) -> AbstractContextManager[Reader]:
         files = self.source.files(self._folder, self.agent)
-        if self.source.sql is not None and is_sqlite(files[0], self.agent):
-            return open_sqlite(files[0], self.source.sql, self._selection)
+        sql = self.source.sql
+        if self.source.database is not None and sql and is_sqlite(files[0], self.agent):
+            return open_sqlite(files[0], sql, self._selection)
         return open_duck(self._folder, self.source, files, self._selection, self._threads)
 
     def _steady(self, work: Callable[[Reader, frozenset[str]], T], dropped: frozenset[bytes]) -> T:
@@ -283,7 +286,12 @@ class PrivateData:
         if problem is not None:
             fix = self._scale(reader, erased) if any(model.resolution) else problem[1]
             raise BadSum(problem[0], fix, ". Fix: ")
+        self._count_missing(reader, erased)
         return found
+
+    def _count_missing(self, reader: Reader, erased: frozenset[str]) -> None:
+        if self._selection.drop:
+            self.missing = reader.missing(erased)
 
     def _totals(self, reader: Reader, erased: frozenset[str]) -> tuple[int, Ints]:
         found = self._sums(reader, erased)
@@ -302,12 +310,14 @@ class PrivateData:
         return mended(reader, self._conjugate(), erased, self._chunk, self._share)
 
     def _sound(self, reader: Reader, erased: frozenset[str]) -> int:
+        self._count_missing(reader, erased)
         return sum(len(rows) for rows in self._chunks(reader, erased))
 
     def _loaded(self, reader: Reader, erased: frozenset[str]) -> Shard | int:
         """All records; only their number if they would fill the memory."""
         kept: list[Floats] = [self.empty().rows]
         cells = n = 0
+        self._count_missing(reader, erased)
         for rows in self._chunks(reader, erased, ordered=True):
             n, cells = n + len(rows), cells + rows.size
             if cells <= _MOST_CELLS:

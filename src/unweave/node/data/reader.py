@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from unweave.errors import DataError, GridOverflow
 from unweave.models import ConjugateModel, Model
 from unweave.models.resolution import Extremes, Measured, remedy, weighted
+from unweave.models.shards import Missing
+from unweave.node.data.source import DataSource
 from unweave.node.errors import BadData
 from unweave.text import listed
 
@@ -20,6 +22,7 @@ __all__ = [
     "COMMA",
     "FINE",
     "MISSING",
+    "NO_LEVEL",
     "NO_NUMBER",
     "TOO_LARGE",
     "Batch",
@@ -38,7 +41,7 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 # Why a cell is not a number. Floats, because they share an array with numbers.
-FINE, MISSING, NO_NUMBER, TOO_LARGE, COMMA = 0.0, 1.0, 2.0, 3.0, 4.0
+FINE, MISSING, NO_NUMBER, TOO_LARGE, COMMA, NO_LEVEL = 0.0, 1.0, 2.0, 3.0, 4.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,22 @@ class Selection:
     model: Model
     names: tuple[str, ...]  # in the source, one for each column of model.schema
     key: str | None
-    binary: tuple[bool, ...] = field(init=False)  # columns that may contain true and false
+    drop: bool = False  # leave out the records with a missing value
 
-    def __post_init__(self) -> None:
-        binary = tuple(column.binary for column in self.model.schema)
-        object.__setattr__(self, "binary", binary)
+    @classmethod
+    def of(cls, agent: str, model: Model, source: DataSource, called: Mapping[str, str]) -> Self:
+        """The columns of a model; `called` maps a column to its name in the source."""
+        names = tuple(called.get(column.given, column.given) for column in model.schema)
+        return cls(agent, model, names, source.key, source.missing == "drop")
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The columns of the source that are read, each once."""
+        return tuple(dict.fromkeys((*self.names, *([self.key] if self.key else []))))
+
+    def first(self, name: str) -> int:
+        """The first column of the model that is read from this column of the source."""
+        return self.names.index(name)
 
 
 class Sums(NamedTuple):
@@ -77,7 +91,9 @@ class Batch:
     place: str = ""
     numbers: Floats | None = None
     faults: Floats | None = None
-    where: Callable[[int], str] = "record {} (counted from 1)".format
+    where: Callable[[Sequence[int]], list[str]] = lambda numbers: [
+        f"record {number} (counted from 1)" for number in numbers
+    ]
 
 
 Batches = Generator[Batch]
@@ -98,11 +114,15 @@ class Reader(Protocol):
     def count(self, erased: frozenset[str]) -> int:
         """The number of records."""
 
+    def missing(self, erased: frozenset[str]) -> Missing:
+        """The records with a missing value, also if they are left out; by column."""
+
     def extremes(self, erased: frozenset[str]) -> Extremes:
         """The smallest and the largest number of every column; empty without records."""
 
     def committed(self, dropped: frozenset[bytes], secret: bytes) -> frozenset[str]:
-        """The canonical keys in the source whose commitment is in `dropped`."""
+        """The canonical keys in the source whose commitment is in `dropped`. Keys are looked for in
+        all records, also in those that are left out now: a record may be completed later."""
 
     def known(self, keys: frozenset[str]) -> frozenset[str]:
         """The canonical keys among `keys` that the source has."""
@@ -163,7 +183,7 @@ def missing_column(
     the probable delimiter."""
     for column, source in zip(selection.model.schema, selection.names, strict=True):
         if source == name:
-            role = f"the model's {column.name!r}, {column.expects}"
+            role = f"the model's {column.given!r}, {column.expects}"
             break
     else:
         role = "the key of its records"

@@ -1,11 +1,14 @@
 """The source of an agent's private records: the `[data]` table of agent.toml.
 
     [data]
-    path = "visits/*.parquet"        # CSV, Parquet or JSON files, or
+    path = "visits/*.parquet"        # CSV, Parquet or JSON files
+    where = "age >= 18"              # only these records of the files; or, in place of it,
+    sql = "SELECT id, dose * 1000 AS x FROM data"      # a SELECT on the files; or
     database = "clinic.duckdb"       # a DuckDB or SQLite file, with
     sql = "SELECT age, dose FROM visits"
     key = "patient"                  # identifies records, for the erasure of single records
     columns = { x = "dose" }         # the model's column x is called dose here
+    missing = "refuse"               # or "drop": leave records with a missing value out
     delimiter = ";"                  # CSV: between the fields
     decimal = ","                    # CSV: 1,5 is one and a half
     links = false                    # true: a file may be a link to a place outside the folder
@@ -20,11 +23,12 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from unweave.errors import DataError
+from unweave.models.shards import MissingRule
 from unweave.node.errors import BadData
 from unweave.text import clip, listed
 
@@ -50,13 +54,15 @@ _JOURNALS = ("-wal", ".wal")
 
 
 class DataSource(BaseModel):
-    """Files by `path` (one, or a pattern), or a SELECT by `sql` on a `database` file."""
+    """Files by `path` (one, or a pattern), or a SELECT by `sql` on them or on a `database` file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: str | None = None
     database: str | None = None
     sql: str | None = None
+    where: Annotated[str, Field(min_length=1)] | None = None
+    missing: MissingRule = "refuse"
     key: str | None = None
     columns: dict[str, str] = Field(default_factory=dict)
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
@@ -67,13 +73,11 @@ class DataSource(BaseModel):
     def _one_place(self) -> Self:
         if (self.path is None) == (self.database is None):
             raise ValueError("data needs either a path or a database with sql")
-        if (self.database is None) != (self.sql is None):
-            raise ValueError("a database needs sql, a SELECT on it, and sql needs a database")
+        if self.database is not None and self.sql is None:
+            raise ValueError("a database needs sql, a SELECT on it")
+        if self.sql is not None and self.where is not None:
+            raise ValueError("where belongs to files without sql: put the condition into sql")
         return self
-
-    def column(self, name: str) -> str:
-        """The name of the model's column `name` in the source."""
-        return self.columns.get(name, name)
 
     def files(self, folder: Path, agent: str) -> tuple[Path, ...]:
         """The files of the source, in the order of their names."""

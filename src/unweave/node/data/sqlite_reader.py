@@ -15,12 +15,14 @@ from urllib.parse import quote
 import numpy as np
 
 from unweave.errors import DataError
-from unweave.models.columns import truth
+from unweave.models.columns import Column, cell_text, truth
 from unweave.models.resolution import Extremes
+from unweave.models.shards import Missing
 from unweave.node.data.commitments import canonical, commitment
 from unweave.node.data.reader import (
     FINE,
     MISSING,
+    NO_LEVEL,
     NO_NUMBER,
     TOO_LARGE,
     Batch,
@@ -96,13 +98,40 @@ class SqliteReader:
                 f"agent {selection.agent!r}: sql {why}; its tables are "
                 f"{listed(map(repr, tables), 12)}"
             ) from None
-        for name in (*selection.names, *([selection.key] if selection.key else [])):
+        for name in selection.asked:
             if name not in names:
                 raise missing_column(selection, name, _PLACE, schema_names(names))
-        self._cells = list(zip(map(names.index, selection.names), selection.binary, strict=True))
+        places = map(names.index, selection.names)
+        self._cells = list(zip(places, selection.model.schema, strict=True))
         self._key = names.index(selection.key) if selection.key else None
 
     def batches(self, erased: frozenset[str], chunk: int, ordered: bool = False) -> Batches:
+        for batch in self._whole(erased, chunk):
+            if not self._selection.drop:
+                yield batch
+                continue
+            assert batch.faults is not None
+            assert batch.numbers is not None
+            stays = ~(batch.faults == MISSING).any(axis=1)
+            yield Batch(
+                np.ascontiguousarray(batch.rows[stays]),
+                _PLACE,
+                batch.numbers[stays],
+                batch.faults[stays],
+            )
+
+    def missing(self, erased: frozenset[str]) -> Missing:
+        names, records = self._selection.names, 0
+        counts = dict.fromkeys(names, 0)
+        for batch in self._whole(erased, _ROWS):
+            assert batch.faults is not None
+            lacking = batch.faults == MISSING
+            records += int(lacking.any(axis=1).sum())
+            for name in counts:
+                counts[name] += int(lacking[:, self._selection.first(name)].sum())
+        return Missing(records, {name: n for name, n in counts.items() if n})
+
+    def _whole(self, erased: frozenset[str], chunk: int) -> Batches:
         number = 0
         for rows in self._fetched(chunk):
             numbers = np.arange(number + 1, number + 1 + len(rows), dtype=np.float64)
@@ -110,7 +139,7 @@ class SqliteReader:
             if erased:
                 remaining = [i for i, row in enumerate(rows) if self._canonical(row) not in erased]
                 rows, numbers = [rows[i] for i in remaining], numbers[remaining]
-            cells = [_cell(row[j], binary) for row in rows for j, binary in self._cells]
+            cells = [_cell(row[j], column) for row in rows for j, column in self._cells]
             both = np.array(cells, dtype=np.float64).reshape(len(rows), len(self._cells), 2)
             yield Batch(np.ascontiguousarray(both[..., 0]), _PLACE, numbers, both[..., 1])
 
@@ -119,11 +148,9 @@ class SqliteReader:
     sums = batched_sums
 
     def count(self, erased: frozenset[str]) -> int:
-        if not erased:
+        if not erased and not self._selection.drop:
             return int(self._one(f"SELECT COUNT(*) FROM ({self._query})"))
-        return sum(
-            self._canonical(row) not in erased for rows in self._fetched(_ROWS) for row in rows
-        )
+        return sum(len(batch.rows) for batch in self.batches(erased, _ROWS))
 
     def extremes(self, erased: frozenset[str]) -> Extremes:
         found = [
@@ -144,7 +171,8 @@ class SqliteReader:
 
     def named(self) -> tuple[int, int]:
         keys = [key for key in self._keys() if key != "t:"]
-        return self.count(frozenset()) - len(keys), len(keys) - len(set(keys))
+        whole = int(self._one(f"SELECT COUNT(*) FROM ({self._query})"))
+        return whole - len(keys), len(keys) - len(set(keys))
 
     def _one(self, sql: str) -> Any:
         with self._private():
@@ -173,9 +201,14 @@ class SqliteReader:
             raise DataError(f"agent {self._selection.agent!r}: sql failed while it ran") from None
 
 
-def _cell(value: object, binary: bool) -> tuple[float, float]:
+def _cell(value: object, column: Column) -> tuple[float, float]:
     """(number, reason why the value is not a number)."""
-    if binary and isinstance(value, str) and (number := truth(value)) is not None:
+    if column.codes:
+        text = cell_text(value)
+        code = dict(column.codes).get(text or "")
+        fault = FINE if code is not None else MISSING if text is None else NO_LEVEL
+        return (np.nan if code is None else code), fault
+    if column.truth and isinstance(value, str) and (number := truth(value)) is not None:
         return number, FINE
     if isinstance(value, float):
         return value, FINE
