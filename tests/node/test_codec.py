@@ -39,6 +39,7 @@ from unweave.protocol.messages import (
     Pass,
     Share,
 )
+from unweave.protocol.requests import OPEN_REQUESTS
 from unweave.protocol.statements import Intent, Tombstone, Vote, pae, tombs_in
 from unweave.protocol.token import NEVER, Revision, Stamp, join, request_id
 from unweave.testing.values import MESSAGES, gossip, same, small_terms, state, token
@@ -215,6 +216,33 @@ def test_a_record_that_cannot_be_read_is_not_let_in(name):
     data = encode(Share(Stamp(1, 0, 1, 1, 1), Gossip(NONE, news=news)), TERMS)
     with pytest.raises(WireError, match="intent"):
         decode(data, TERMS)
+
+
+LISTS = {  # part of the gossip, list in it, how many statements an honest agent holds of one author
+    "intents": ("news", "intents", OPEN_REQUESTS),
+    "mismatches": ("news", "mismatches", 2 * (TERMS.size + 1)),
+    "influences": ("news", "influences", 1),
+    "votes": ("erasures", "votes", TERMS.size),
+    "openings": ("openings", "openings", 1),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_more_statements_than_an_author_may_have_are_refused_unread(name):
+    """None of these can be read; the number alone is named, so none was."""
+    part, field, most = LISTS[name]
+
+    def sent(authors):
+        message = pb.Message(network_id=TERMS.network_id)
+        message.share.fence.epoch = 1
+        place = getattr(getattr(message.share.gossip, part), field)
+        place.extend(pb.Statement(raw=b"{", author=author) for author in authors)
+        return message.SerializeToString()
+
+    with pytest.raises(WireError, match=f"{most + 1} .* of a2: an agent has at most {most}"):
+        decode(sent([1] * (most + 1) + [2] * most), TERMS)
+    with pytest.raises(WireError, match="cannot be read"):
+        decode(sent([1] * most + [2] * most), TERMS)
 
 
 @pytest.mark.parametrize("kind", [Intent, Tombstone])

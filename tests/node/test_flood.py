@@ -10,21 +10,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import json
 import re
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import grpc
 import pytest
+from tests.support.commands import run_command
 from tests.support.flood import MESSAGES, Attacker, chunk
-from tests.support.processes import Processes
+from tests.support.processes import Processes, erase
 
 from unweave.errors import TransportError
 from unweave.node.config import AgentFolder
 from unweave.node.log import Log
 from unweave.node.log_limiter import ALL_PEERS, BURST
+from unweave.node.transport.client import DELIVER, SERVICE
+from unweave.node.transport.framing import split
 from unweave.node.transport.server import GrpcTransport
-from unweave.protocol.messages import Ack
-from unweave.protocol.token import NEVER
+from unweave.persistent import NOBODY, Vector
+from unweave.protocol.messages import Ack, Digests, Gossip, ParkNotice, Share
+from unweave.protocol.token import NEVER, OUT, Stamp
 
 ATTACKER, VICTIM = range(2)
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (debug|info|warning|error) +a2  \S")
@@ -147,4 +154,61 @@ def test_a_neighbour_cannot_fill_the_log(tmp_path):
 
 @pytest.mark.slow
 def test_a_neighbour_cannot_fill_the_log_however_long_it_tries(tmp_path):
-    flood(tmp_path, 20_000, "info")
+    flood(tmp_path, 4_000, "info")
+
+
+# ---------------------------------------------------------------------------- processor time
+
+
+def costly(who: Attacker, size: int) -> bytes:
+    """A message that is refused only after its certificate, half a megabyte, has been parsed."""
+    certificate = json.dumps({"attestation": [{"a": k} for k in range(size)]}).encode()
+    nowhere = Vector((OUT,) * who.terms.size)
+    notice = ParkNotice(Stamp(1, 0, 1, 1, 1), who.me, nowhere, NOBODY, {}, certificate)
+    digests = Digests(*(bytes(32) for _ in Digests._fields))
+    return who.signed(Share(NEVER, Gossip(digests, parked=notice)))
+
+
+async def take_the_processor(who: Attacker, done: threading.Event) -> None:
+    """Costly messages, eight at a time, until `done`."""
+    pieces = list(split(costly(who, 50_000)))
+    async with who.channel() as channel:
+
+        async def some() -> None:
+            while not done.is_set():
+                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    await channel.stream_unary(f"/{SERVICE}/{DELIVER}")(iter(pieces), timeout=30)
+
+        await asyncio.gather(*(some() for _ in range(8)))
+
+
+def test_a_neighbour_cannot_take_the_processor(tmp_path):
+    """a1 makes a2 work without an end. Meanwhile the others vote a1 out, and an erasure of a2 is
+    carried out and certified."""
+    with Processes(tmp_path / "net", agents=4, graph="complete") as net:
+        net.start("a2", "a3", "a4")
+        who = Attacker(AgentFolder.read(net.folder("a1")), VICTIM)
+        done = threading.Event()
+        attacking = threading.Thread(target=asyncio.run, args=(take_the_processor(who, done),))
+        attacking.start()
+        try:
+
+            def refused(reason: str) -> int:
+                found: int = net.ask("a2", "status")["status"]["refused"].get(f"a1: {reason}", 0)
+                return found
+
+            net.wait("to refuse a1", lambda: [] if refused("too much work") else ["a2"])
+            for name in ("a2", "a3", "a4"):
+                assert run_command("vote", net.folder(name), "a1", "--lying").code == 0
+            net.out.add("a1")
+            net.rest("a2", "a3", "a4")
+            read = refused("message")
+            key = next(iter(net.rows["a2"]))
+            erase(net, "a2", [key])
+            assert set(net.rest("a2", "a3", "a4").values()) == {net.expected({"a2": [key]})}
+            # Of many calls only a few are read: as many as the budget allows meanwhile.
+            assert refused("too much work") > 10
+            assert refused("message") - read < refused("too much work")
+        finally:
+            done.set()
+            attacking.join()

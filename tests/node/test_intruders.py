@@ -12,6 +12,7 @@ import os
 import socket
 import ssl
 import tempfile
+import time
 from pathlib import Path
 from random import Random
 
@@ -442,6 +443,39 @@ def test_one_neighbour_cannot_take_all_the_room():
                 assert await healthy.send(ATTACKED, b"meanwhile") == [b"meanwhile"]
             await attacking
         assert attacked.refusals == {("a3", "too many"): 1, ("a3", "incomplete"): 2}
+
+    asyncio.run(main())
+
+
+def test_a_neighbour_that_costs_too_much_is_not_read_for_a_while():
+    """And the others are. It is read again after a while."""
+
+    async def main():
+        scene = Scene(work=0.5, work_burst=0.2, pause=0.01)
+        attacked = scene.transport(ATTACKED, stream=scene.log)
+        healthy, third = scene.transport(HEALTHY), scene.transport(THIRD)
+        async with (
+            running(attacked, scene.deliver),
+            running(healthy),
+            running(third, scene.deliver),
+        ):
+            assert await third.send(ATTACKED, b"first") == [b"first"]
+            attacked.charge(THIRD, 0.4)
+            with pytest.raises(TransportError, match="too much work"):
+                await third.send(ATTACKED, b"second")
+            with pytest.raises(TransportError, match="too much work"):
+                await attacked.send(THIRD, b"a question")  # answers cost work, too
+            assert await healthy.send(ATTACKED, b"meanwhile") == [b"meanwhile"]
+            async with asyncio.timeout(60):
+                while attacked._budget.exhausted(THIRD, time.monotonic()):
+                    await asyncio.sleep(0.05)
+            assert await third.send(ATTACKED, b"third") == [b"third"]
+            attacked.charge(THIRD, 0.4)
+            attacked.charge(THIRD, -0.4)
+            assert await third.send(ATTACKED, b"fourth") == [b"fourth"]
+        assert attacked.refusals == {("a3", "too much work"): 2}
+        heard = [data for sender, data in scene.heard if sender == THIRD]
+        assert heard == [b"first", b"third", b"fourth"]
 
     asyncio.run(main())
 

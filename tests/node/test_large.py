@@ -20,6 +20,7 @@ from unweave.node.wire import envelope
 from unweave.node.wire.envelope import PAYLOAD_TYPE, open_message, sign_message
 from unweave.node.wire.primitives import last_field, pb
 from unweave.protocol.messages import Ack
+from unweave.protocol.ports import MemoryTransport
 from unweave.protocol.statements import pae
 from unweave.testing.values import small_terms, token
 
@@ -100,10 +101,12 @@ def test_the_bytes_are_gone_before_the_message_is_read(monkeypatch):
     identities = [Identity.create(name) for name in TERMS.topology.agents]
     manifest = SimpleNamespace(pems=lambda: [i.certificate_pem for i in identities])
     folder = SimpleNamespace(me=0, terms=TERMS, manifest=manifest)
-    box = room.SecureChannel(folder, identities[0], None, Log("a1", level="error"), Counter())
+    box = room.SecureChannel(
+        folder, identities[0], MemoryTransport(0, (), {}), Log("a1", level="error"), Counter()
+    )
     stamp = token(Random(1), TERMS).stamp
     parcel = [Watched(box.signed(Ack(stamp, stamp)))]
     read = room.decode
     monkeypatch.setattr(room, "decode", lambda *args: events.append("read") or read(*args))
-    assert asyncio.run(box.receive(0, parcel, None)).message == Ack(stamp, stamp)
+    assert asyncio.run(box.receive(0, parcel, None))[0].message == Ack(stamp, stamp)
     assert events == ["gone", "read"]

@@ -9,7 +9,7 @@ from tests.support.tally import row_key
 from tests.support.wire import Flight, Wire
 
 from unweave.errors import WireError
-from unweave.node.wire.channel import check_parked
+from unweave.protocol.admission import check_parked
 from unweave.protocol.certificate.verify import verify
 from unweave.protocol.events import InfluenceMeasured, Tick
 from unweave.protocol.gossip import current_gossip

@@ -7,8 +7,8 @@ from tests.support.tally import row_key
 from tests.support.wire import Wire
 
 from unweave.errors import WireError
-from unweave.node.wire.channel import check_statements
 from unweave.node.wire.codec import decode, encode
+from unweave.protocol.admission import check_statements
 from unweave.protocol.events import EraseRequested, Received, Refused
 from unweave.protocol.machine import handle
 from unweave.protocol.messages import Digests, Erasures, Gossip, Pass, Share

@@ -6,9 +6,9 @@ from tests.support.tally import Tally, tally_terms
 
 from unweave.errors import WireError
 from unweave.graph import graphs
-from unweave.node.wire.channel import check_attestations
 from unweave.node.wire.codec import decode, encode
 from unweave.persistent import NOBODY, Bitmap, Stack
+from unweave.protocol.admission import check_attestations
 from unweave.protocol.events import Opened, Received, Refused, SolveResult, StaysOut
 from unweave.protocol.gossip import current_gossip, handover
 from unweave.protocol.machine import handle
@@ -125,15 +125,13 @@ def test_a_false_attestation_is_refused_where_it_arrives():
         return signature == b"good"
 
     with pytest.raises(WireError, match="a2 did not sign"):
-        check_attestations(Pass(token._replace(round=quiet)), {}, terms, verify)
-    known = {}
+        check_attestations(Pass(token._replace(round=quiet)), terms, verify)
     honest = quiet._replace(signatures={0: b"good", 1: b"good"})
-    check_attestations(Pass(token._replace(round=honest)), known, terms, verify)
-    assert len(known) == 2
+    check_attestations(Pass(token._replace(round=honest)), terms, verify)
     with pytest.raises(WireError, match="agents of the round"):
         missing = quiet._replace(signatures={0: b"good"})
-        check_attestations(Pass(token._replace(round=missing)), {}, terms, verify)
-    check_attestations(Hello(token.stamp, None), {}, terms, verify)
+        check_attestations(Pass(token._replace(round=missing)), terms, verify)
+    check_attestations(Hello(token.stamp, None), terms, verify)
 
 
 def test_an_audit_that_nothing_can_be_added_to_is_found_in_the_end():

@@ -233,11 +233,13 @@ class LyingChannel(SecureChannel):
                 insider.told[f"unwritable: {error}"[:60]] += 1
         return answers
 
-    async def receive(self, sender: int, parcel: list[bytes], state: State | None) -> Received:
-        event = await super().receive(sender, parcel, state)
+    async def receive(
+        self, sender: int, parcel: list[bytes], state: State | None
+    ) -> tuple[Received, float]:
+        event, seconds = await super().receive(sender, parcel, state)
         if isinstance(event.message, Pass):
             self.insider.given.append((sender, event.message))
-        return event
+        return event, seconds
 
 
 def main() -> int:

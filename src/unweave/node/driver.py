@@ -226,9 +226,13 @@ class AgentDriver:
         """A signed message of a neighbour; returns the signed answers to it."""
         parcel = [data]
         del data
-        event = await self._channel.receive(sender, parcel, self.state)
+        event, seconds = await self._channel.receive(sender, parcel, self.state)
         self.memory.watch_message(self.state, event.message)
-        back, other = answers(await self._commits.take(event) or [], sender)
+        before = self.state
+        effects = await self._commits.take(event) or []
+        if is_accepted(event.message, before, self.state, effects):
+            self.transport.charge(sender, -seconds)
+        back, other = answers(effects, sender)
         self._effects.perform(other, event)
         # A token is sent in the next two turns of the loop, before the answer: the next agent waits
         # for the token, and the sender can read the answer while that agent writes to its disk.
@@ -330,6 +334,19 @@ class AgentDriver:
             else:
                 wait = min(60.0, self._due - time.monotonic())
                 await within(wait, self._sooner.wait)
+
+
+def is_accepted(
+    message: Message, before: State | None, after: State | None, effects: list[Effect]
+) -> bool:
+    """Whether this message was a token that the agent has taken."""
+    return (
+        isinstance(message, Pass)
+        and before is not None
+        and after is not None
+        and before.token.last < message.token.stamp <= after.token.last
+        and not any(isinstance(effect, Refused) for effect in effects)
+    )
 
 
 def _due(state: State | None) -> float:

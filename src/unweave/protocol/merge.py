@@ -27,7 +27,7 @@ from unweave.protocol.messages import (
 from unweave.protocol.openings import is_backed, is_opened, join_openings
 from unweave.protocol.proofs import drop_proofs, take_proof
 from unweave.protocol.recovery import drop_role, open_epoch, rebuild
-from unweave.protocol.requests import OPEN_REQUESTS, UNPROVED
+from unweave.protocol.requests import MISMATCHES, OPEN_REQUESTS, UNPROVED
 from unweave.protocol.state import State, Turn
 from unweave.protocol.statements import (
     AuditMismatch,
@@ -286,25 +286,33 @@ def _count_past(s: State, own: Iterable[Tombstone]) -> None:
 def _take_intents(s: State, turn: Turn, intents: Iterable[Intent]) -> None:
     """Keep the open requests of others, up to a number and a size for each agent: its own process
     makes no more, so the rest cannot be honest."""
+    new = [
+        intent
+        for intent in intents
+        if intent.request not in s.known.intents
+        and not is_carried_out(s, intent.agent, intent.request)
+    ]
+    if not new:
+        return
     number, size = Counter[int](), Counter[int]()
     for known in s.known.intents.values():
         number[known.agent] += 1
         size[known.agent] += len(known.raw)
-    refused = set()
-    for intent in intents:
-        if intent.request in s.known.intents or is_carried_out(s, intent.agent, intent.request):
-            continue
+    kept, refused = {}, set()
+    for intent in new:
         agent, length = intent.agent, len(intent.raw)
         if number[agent] >= OPEN_REQUESTS or size[agent] + length > UNPROVED:
             refused.add(agent)
             continue
         number[agent] += 1
         size[agent] += length
-        s.known.intents = {**s.known.intents, intent.request: intent}
-        s.known.gossip = None
+        kept[intent.request] = intent
         if intent.agent == s.me and not intent.rows <= s.own.dropped:
             s.own.dropped |= intent.rows
             s.own.rows += 1
+    if kept:
+        s.known.intents = {**s.known.intents, **kept}
+        s.known.gossip = None
     for agent in sorted(refused):
         turn.do(Refused(f"{s.terms.name(agent)} has more open requests than an agent may have"))
 
@@ -324,13 +332,18 @@ def _take_news(s: State, turn: Turn, heard: News) -> None:
 
 
 def add_mismatches(s: State, mismatches: Iterable[AuditMismatch]) -> None:
-    """Keep two mismatches of each author for each set of departed agents: more say nothing new."""
-    for mismatch in sorted(mismatches, key=lambda one: one.raw):
-        if mismatch not in s.known.mismatches:
-            by = (mismatch.author, mismatch.departed)
-            if sum((one.author, one.departed) == by for one in s.known.mismatches) < 2:
-                s.known.mismatches |= {mismatch}
-                s.known.gossip = None
+    """Keep few mismatches of each author for each number of departed agents: a liar could invent
+    any number of sets of departed agents."""
+    new = sorted(set(mismatches) - s.known.mismatches, key=lambda one: one.raw)
+    if not new:
+        return
+    number = Counter((one.author, len(one.departed)) for one in s.known.mismatches)
+    for mismatch in new:
+        by = (mismatch.author, len(mismatch.departed))
+        if number[by] < MISMATCHES:
+            number[by] += 1
+            s.known.mismatches |= {mismatch}
+            s.known.gossip = None
 
 
 def _is_newer(report: InfluenceReport, known: InfluenceReport | None) -> bool:

@@ -73,6 +73,9 @@ class Transport(Protocol):
     async def start(self, deliver: Deliver) -> None: ...
     async def send(self, to: int, data: bytes) -> list[bytes]: ...
     async def stop(self) -> None: ...
+    def charge(self, neighbour: int, seconds: float) -> None:
+        """A neighbour's message has cost this processor time; below zero: it was worth it."""
+
     @property
     def refusals(self) -> Counter[tuple[str, str]]: ...  # by (neighbour or "unknown", reason)
 
@@ -118,6 +121,9 @@ class MemoryTransport:
         if error is not None:
             raise TransportError(f"agent {to} could not handle the message")
         return answer.result()
+
+    def charge(self, neighbour: int, seconds: float) -> None:
+        """Objects of one process do not attack each other."""
 
     def _handle(self, sender: int, data: bytes) -> asyncio.Future[list[bytes]]:
         assert self._deliver is not None

@@ -14,6 +14,7 @@ from unweave.protocol.state import Hold, State, Turn
 from unweave.protocol.statements import InfluenceReport, Intent, Sign
 
 __all__ = [
+    "MISMATCHES",
     "OPEN_REQUESTS",
     "UNPROVED",
     "on_data",
@@ -26,6 +27,10 @@ __all__ = [
 
 # Requests of one agent that were not carried out yet; an agent keeps no more of any other agent.
 OPEN_REQUESTS = 256
+
+# Audit mismatches of one agent, for each number of departed agents, that an agent keeps: two stop
+# the network, more say nothing new.
+MISMATCHES = 2
 
 # Bytes of evidence without a certificate, above which further requests are refused.
 UNPROVED = 8 << 20

@@ -22,6 +22,7 @@ from unweave.grid import Ints, digest
 from unweave.persistent import NOBODY, Bitmap, Stack, Vector
 
 __all__ = [
+    "EPOCHS",
     "HOPS",
     "ID_BYTES",
     "NEVER",
@@ -64,6 +65,11 @@ class Stamp(NamedTuple):
         """The same epoch, one hop on."""
         return Stamp(self.epoch, self.initiator, self.incarnation, self.hop + 1, sender)
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether its numbers are within the limits (rule 17)."""
+        return self.epoch < EPOCHS and self.hop < HOPS
+
     def __str__(self) -> str:
         return f"{self.epoch}.{self.initiator}/{self.hop}"
 
@@ -82,6 +88,7 @@ OUT = Revision(0, 0)  # not included
 
 # Bounds of everything that is counted: no agent can use up the numbers of the others (rule 17).
 HOPS = 2**40  # of one epoch; a token that comes near opens the next epoch
+EPOCHS = 2**62  # above every epoch: the sum of the openings of 2^14 agents
 PASSES = 2**32  # the count of passes stays there
 OPENINGS = 2**48  # of epochs, by one agent
 

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from unweave.errors import WireError
 from unweave.grid import Ints
 from unweave.persistent import Bitmap, Stack, Vector
-from unweave.protocol.certificate.format import PAYLOAD_TYPE
+from unweave.protocol.admission import KnownSignatures, check_message
 from unweave.protocol.certificate.write import sign_statement
 from unweave.protocol.events import Effect, Send
 from unweave.protocol.messages import (
@@ -46,11 +47,11 @@ from unweave.protocol.statements import (
     Sign,
     SignedStatement,
     Vote,
-    pae,
 )
 from unweave.protocol.steps import Revealed, TokenHeader, TokenStep, write_header
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import (
+    EPOCHS,
     HOPS,
     NEVER,
     NO_ROUND,
@@ -68,9 +69,6 @@ from unweave.protocol.token import (
 from unweave.simulator.world import World
 
 __all__ = ["InsiderWorld", "keyed_signers"]
-
-
-_EPOCHS = 2**62  # the bound of the wire
 
 
 def keyed_signers(terms: Terms) -> list[Sign]:
@@ -110,26 +108,26 @@ class InsiderWorld(World):
         self.told: Counter[str] = Counter()  # the lies, by kind
         self.refused: Counter[str] = Counter()  # its messages that no agent reads
         self.made = made  # what the liar has committed to, for the checker
-        self._verified: set[tuple[int, bytes, bytes]] = set()
+        self._check = KnownSignatures(self._is_signed)
 
     # Reading messages, as a real driver does.
 
     def _admits(self, k: int, sender: int, message: Message) -> bool:
-        problem = _unreadable(message, self.terms, self._verify)
-        if problem is not None:
+        try:
+            _check_numbers(message, self.terms)
+            check_message(message, self.state(k), self.terms, self._check)
+        except WireError as error:
             if sender != self.liar:
-                raise AssertionError(f"{self.terms.name(sender)}, which is honest, sent {problem}")
-            self.refused[problem] += 1
-        return problem is None
-
-    def _verify(self, author: int, payload: bytes, signature: bytes) -> bool:
-        assert self.signers is not None
-        key = (author, payload, signature)
-        if key not in self._verified:
-            if not 0 <= author < self.terms.size or self.signers[author](payload) != signature:
-                return False
-            self._verified.add(key)
+                raise AssertionError(
+                    f"{self.terms.name(sender)}, which is honest: {error}"
+                ) from None
+            self.refused[str(error)] += 1
+            return False
         return True
+
+    def _is_signed(self, author: int, payload: bytes, signature: bytes) -> bool:
+        assert self.signers is not None
+        return self.signers[author](payload) == signature
 
     # Sending.
 
@@ -229,7 +227,7 @@ class InsiderWorld(World):
         known = s.known.openings
         count = min((known[self.liar].count if self.liar in known else 0) + more, OPENINGS - 1)
         others = sum(o.count for agent, o in known.items() if agent != self.liar)
-        return count, min(1 + count + others, _EPOCHS - 1)
+        return count, min(1 + count + others, EPOCHS - 1)
 
     def alive_far(self, s: State) -> list[Message]:
         """Two heartbeats: the second is as far above the first as the first above the fence."""
@@ -278,7 +276,7 @@ class InsiderWorld(World):
     def _opened(self, s: State, beyond: int) -> list[Message]:
         more = self.rng.choice([1, 1, 1, 50, 2**32, 2**46])
         count, most = self._next_opening(s, more)
-        opening = self._opening(s, count, min(most + beyond, _EPOCHS - 1))
+        opening = self._opening(s, count, min(most + beyond, EPOCHS - 1))
         stamp = Stamp(*opening.epoch, self.rng.choice([1, 2**30, HOPS - 9]), 7)
         openings = {**s.known.openings, self.liar: opening}
         return [Share(stamp, self._saying(s, openings=openings)), Alive(stamp, 1.0)]
@@ -658,40 +656,15 @@ _TWISTS: list[tuple[str, Callable[..., Any]]] = [
 _ROUND_TWISTS = [(name, getattr(InsiderWorld, "twist_" + name)) for name in _ROUND]
 
 
-Verify = Callable[[int, bytes, bytes], bool]
-
-
-def _unreadable(message: Message, terms: Terms, verify: Verify) -> str | None:
-    """Why a driver does not hand this message to the protocol."""
-    for stamp in _stamps(message):
-        if stamp.epoch >= _EPOCHS or stamp.hop >= HOPS:
-            return "a stamp beyond the limits"
-    for statement in _statements(message):
-        if statement.body["network_id"] != terms.network_id.hex():
-            return "a statement of another network"
-        if statement.body.get("agent", statement.author) != statement.author and not isinstance(
-            statement, Vote
-        ):
-            return "a statement about another agent"
-        if not verify(statement.author, pae(statement.kind, statement.raw), statement.signature):
-            return "a statement that its author has not signed"
+def _check_numbers(message: Message, terms: Terms) -> None:
+    """What a real agent checks when it decodes the message."""
+    if not all(stamp.is_possible for stamp in _stamps(message)):
+        raise WireError("a stamp beyond the limits")
     for token in _tokens(message):
         if token.passes > PASSES or len(token.included) != terms.size:
-            return "a token beyond the limits"
+            raise WireError("a token beyond the limits")
         if Bitmap(k for k, r in enumerate(token.included) if r.counter) != token.inside:
-            return "a token that includes other agents than it says"
-    if isinstance(message, Pass):
-        return _unattested(message.token.round, verify)
-    return None
-
-
-def _unattested(so_far: AttestationRound, verify: Verify) -> str | None:
-    if set(so_far.signatures) != set(so_far.agents):
-        return "attestations of other agents than it says"
-    for agent, signature in so_far.signatures.items():
-        if not verify(agent, pae(PAYLOAD_TYPE, so_far.statement), signature):
-            return "an attestation that its agent has not signed"
-    return None
+            raise WireError("a token that includes other agents than it says")
 
 
 def _stamps(message: Message) -> Iterator[Stamp]:
@@ -712,27 +685,3 @@ def _tokens(message: Message) -> Iterator[Token]:
     if not isinstance(message, Ack | Alive | Heard) and message.gossip is not None:
         if message.gossip.news is not None:
             yield from (proof.token for proof in message.gossip.news.proofs.values())
-
-
-def _statements(message: Message) -> Iterator[SignedStatement]:
-    """Every signed statement in a message."""
-    if isinstance(message, Ack | Alive | Heard):
-        return
-    passes = [message] if isinstance(message, Pass) else []
-    gossip = message.gossip
-    if gossip is not None:
-        yield from (gossip.compacted or {}).values()
-        yield from (gossip.openings or {}).values()
-        if gossip.erasures is not None:
-            yield from gossip.erasures.tombstones.values()
-            yield from gossip.erasures.votes.values()
-        if gossip.news is not None:
-            yield from gossip.news.intents.values()
-            yield from gossip.news.influences.values()
-            yield from gossip.news.mismatches
-            passes += gossip.news.proofs.values()
-    for sent in passes:
-        if sent.header is not None:
-            yield sent.header
-        if sent.step is not None and sent.step.before is not None:
-            yield sent.step.before

@@ -35,6 +35,9 @@ class Limits:
     reply: float = 10.0  # seconds to handle a complete message
     rate: float = 2.0**17  # bytes per second of the slowest useful link
     grace: float = 2.0  # seconds for messages under way when the agent stops
+    work: float = 0.1  # seconds of processor time per second for useless messages of a neighbour
+    work_burst: float = 5.0  # seconds of it at once
+    pause: float = 0.2  # seconds for which the call of a neighbour that has used it up is held
     backoff: tuple[float, float] = (0.1, 2.0)  # seconds between connections: first, longest
 
     def deadline(self, size: int) -> float:

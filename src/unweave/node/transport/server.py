@@ -12,6 +12,7 @@ plaintext port. One message is one call: `stream Chunk` to the neighbour, `Answe
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -26,6 +27,7 @@ from unweave.node.transport.framing import CHUNK, Assembly, Limits, Oversize
 from unweave.node.transport.gate import Gate, listen
 from unweave.node.transport.pinning import Pins
 from unweave.node.wire.primitives import parsed, pb
+from unweave.protocol.admission import WorkBudget
 
 __all__ = ["GrpcTransport"]
 
@@ -37,6 +39,8 @@ except ImportError:
 
 
 _ANSWERS = 64  # to one message; an agent sends fewer than ten
+_CALL = 0.001  # seconds of processor time that a refused call costs
+_TOO_MUCH_WORK = "too much work"
 UNKNOWN = "unknown"  # the sender of a refused call that is no neighbour's
 
 Code = grpc.StatusCode
@@ -59,6 +63,7 @@ class GrpcTransport:
         self.limits = Limits.of(manifest.terms()) if limits is None else limits
         self.refusals = Refusals(log)  # by (neighbour or "unknown", reason)
         self.port = 0  # set by `start`
+        self._budget = WorkBudget(self.limits.work, self.limits.work_burst)
         self._started = False
         self._log = log
         self._identity = identity
@@ -84,7 +89,14 @@ class GrpcTransport:
         self.port = sockets[0].getsockname()[1]
         self._gate = gate = Gate(self.limits.unknown_peers)
         self._inbox = Inbox(
-            self._pins, self.limits, self.refusals, self._log, deliver, self._admitted, gate
+            self._pins,
+            self.limits,
+            self.refusals,
+            self._log,
+            deliver,
+            self._admitted,
+            gate,
+            self._budget,
         )
         server = grpc.aio.server(
             options=[
@@ -134,6 +146,11 @@ class GrpcTransport:
         except WrongKey as error:
             self.refusals.add(client.pin.name, "imposter", str(error))
             raise
+        if self._budget.exhausted(to, time.monotonic()):
+            self.refusals.add(client.pin.name, _TOO_MUCH_WORK, "its answers are not read")
+            raise TransportError(
+                f"{client.pin.name} has cost too much work; its answer is not read"
+            )
         try:
             envelopes = list(parsed(pb.Answers(), answer, "answer").envelopes)
             if len(envelopes) > _ANSWERS:
@@ -142,6 +159,9 @@ class GrpcTransport:
         except WireError as error:
             self.refusals.add(client.pin.name, "answer", str(error))
             raise TransportError(f"the answer of {client.pin.name}: {error}") from None
+
+    def charge(self, neighbour: int, seconds: float) -> None:
+        self._budget.charge(neighbour, seconds, time.monotonic())
 
     async def _admitted(self, sender: int) -> None:
         await self._clients[sender].heard()
@@ -190,6 +210,7 @@ class Inbox:
         deliver: Deliver,
         admitted: Callable[[int], Awaitable[None]],
         gate: Gate,
+        budget: WorkBudget,
     ) -> None:
         self._pins = pins
         self._limits = limits
@@ -198,6 +219,7 @@ class Inbox:
         self._deliver = deliver
         self._admitted = admitted
         self._gate = gate
+        self._budget = budget
         self._messages: Counter[int] = Counter()  # under way, by neighbour
         self._bytes: Counter[int] = Counter()  # announced and under way, by neighbour
         self._tasks: set[asyncio.Task[Result]] = set()
@@ -212,8 +234,11 @@ class Inbox:
                 raise _Refusal(Code.PERMISSION_DENIED, "not a neighbour", "not a neighbour")
             self._gate.admit(peer, sender)
             await self._admitted(sender)
+            await self._check_budget(sender)
             task = await self._message(sender, context, refuse)
         except _Refusal as refusal:
+            if sender is not None and refusal.reason != _TOO_MUCH_WORK:
+                self._budget.charge(sender, _CALL, time.monotonic())
             result: Result = refuse(refusal)
         else:
             await asyncio.wait({task}, timeout=self._limits.reply)
@@ -223,6 +248,14 @@ class Inbox:
             return b""  # not reached: abort raises
         encoded: bytes = pb.Answers(envelopes=result).SerializeToString()
         return encoded
+
+    async def _check_budget(self, sender: int) -> None:
+        """Refuse before reading. The call is held for a moment: a neighbour has a limited number of
+        calls at a time, so it cannot replace costly messages by many cheap calls."""
+        if self._budget.exhausted(sender, time.monotonic()):
+            await asyncio.sleep(self._limits.pause)
+            why = "the messages of this neighbour have cost too much work. Fix: send fewer"
+            raise _Refusal(Code.RESOURCE_EXHAUSTED, _TOO_MUCH_WORK, why)
 
     def _refuse(self, name: str, address: str, refusal: _Refusal) -> _Failed:
         self._refusals.add(name, refusal.reason, refusal.why, address=address)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from unweave.errors import WireError
 from unweave.node.wire.primitives import (
-    EPOCHS,
     UNWRITABLE,
     AnyStatement,
     agent_of,
@@ -57,6 +57,7 @@ from unweave.protocol.messages import (
     Share,
     Welcome,
 )
+from unweave.protocol.requests import MISMATCHES, OPEN_REQUESTS
 from unweave.protocol.statements import (
     AuditMismatch,
     CompactedErasures,
@@ -69,7 +70,7 @@ from unweave.protocol.statements import (
 )
 from unweave.protocol.steps import TokenHeader, TokenStep
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import HOPS, NO_ROUND, PASSES, AttestationRound, Stamp, Token
+from unweave.protocol.token import NO_ROUND, PASSES, AttestationRound, Stamp, Token
 
 __all__ = ["decode", "encode", "read_parked", "write_parked"]
 
@@ -208,7 +209,7 @@ def _read_pass(message: pb.Message, terms: Terms) -> Pass:
         raise WireError(f"a token's head of {len(token.head)} bytes") from None
     stamp = Stamp(*numbers)
     agent_of(stamp.initiator, terms)
-    if stamp.epoch >= EPOCHS or stamp.hop >= HOPS or passes > PASSES:
+    if not stamp.is_possible or passes > PASSES:
         raise WireError(f"a token at {stamp}, pass {passes}: beyond the limits")
     stack = token.stack
     if stack:
@@ -316,7 +317,7 @@ def _read_gossip(gossip: pb.Gossip, terms: Terms) -> Gossip:
         parked=read_parked(gossip.parked, terms) if gossip.HasField("parked") else None,
         news=_read_news(gossip.news, terms) if gossip.HasField("news") else None,
         openings=(
-            {o.author: o for o in _statements(Opening, gossip.openings.openings, terms)}
+            {o.author: o for o in _statements(Opening, gossip.openings.openings, terms, 1)}
             if gossip.HasField("openings")
             else None
         ),
@@ -328,27 +329,39 @@ def _read_digests(digests: pb.Digests) -> Digests:
 
 
 def _statements(
-    kind: type[AnyStatement], sent: Iterable[pb.Statement], terms: Terms
+    kind: type[AnyStatement], sent: Sequence[pb.Statement], terms: Terms, most: int | None = None
 ) -> list[AnyStatement]:
+    """An author with more than `most` statements is refused before any of them is read: to read and
+    to verify them costs far more than to send them."""
+    if most is not None and len(sent) > most:
+        author, number = Counter(one.author for one in sent).most_common(1)[0]
+        if number > most:
+            who = terms.name(agent_of(author, terms))
+            raise WireError(f"{number} {kind.__name__}s of {who}: an agent has at most {most}")
     return [read_statement(kind, one, terms) for one in sent]
 
 
 def _read_erasures(part: pb.Erasures, terms: Terms) -> Erasures:
+    size = terms.size
     return Erasures(
         tombs=read_tombs(part.tombs, terms),
         retrain_epoch=read_ids(part.retrain_epoch),
         tombstones={r.request: r for r in _statements(Tombstone, part.tombstones, terms)},
-        votes={(v.target, v.author): v for v in _statements(Vote, part.votes, terms)},
+        votes={(v.target, v.author): v for v in _statements(Vote, part.votes, terms, size)},
     )
 
 
 def _read_news(part: pb.News, terms: Terms) -> News:
+    if len(part.proofs) > terms.size:
+        raise WireError(f"{len(part.proofs)} proofs in a network of {terms.size} agents")
     return News(
-        intents={r.request: r for r in _statements(Intent, part.intents, terms)},
-        mismatches=frozenset(_statements(AuditMismatch, part.mismatches, terms)),
-        influences={f.author: f for f in _statements(InfluenceReport, part.influences, terms)},
+        intents={r.request: r for r in _statements(Intent, part.intents, terms, OPEN_REQUESTS)},
+        mismatches=frozenset(
+            _statements(AuditMismatch, part.mismatches, terms, MISMATCHES * (terms.size + 1))
+        ),
+        influences={f.author: f for f in _statements(InfluenceReport, part.influences, terms, 1)},
         wake=read_stamp(part.wake, terms),
-        proofs=dict(_read_proof(proof, terms) for proof in part.proofs[: terms.size]),
+        proofs=dict(_read_proof(proof, terms) for proof in part.proofs),
     )
 
 

@@ -36,6 +36,7 @@ from unweave.protocol.statements import (
 from unweave.protocol.steps import Revealed, TokenHeader
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import (
+    EPOCHS,
     HOPS,
     ID_BYTES,
     OPENINGS,
@@ -47,7 +48,6 @@ from unweave.protocol.token import (
 )
 
 __all__ = [
-    "EPOCHS",
     "UNWRITABLE",
     "AnyStatement",
     "agent_of",
@@ -88,7 +88,6 @@ except ImportError:
 
 _REVISION = struct.Struct("<QQ32s")
 _SALT_BYTES = 16
-EPOCHS = 2**62  # above every epoch: the sum of the openings of 2^14 agents
 
 AnyProto = TypeVar("AnyProto", bound=Proto)
 AnyStatement = TypeVar("AnyStatement", bound=SignedStatement)
@@ -271,9 +270,10 @@ def write_stamp(stamp: Stamp) -> pb.Stamp:
 
 def read_stamp(stamp: pb.Stamp | Stamp, terms: Terms) -> Stamp:
     initiator = agent_of(stamp.initiator, terms)
-    if stamp.epoch >= EPOCHS or stamp.hop >= HOPS:
-        raise WireError(f"a stamp with epoch {stamp.epoch}, hop {stamp.hop}: beyond the limits")
-    return Stamp(stamp.epoch, initiator, stamp.incarnation, stamp.hop, stamp.sender)
+    read = Stamp(stamp.epoch, initiator, stamp.incarnation, stamp.hop, stamp.sender)
+    if not read.is_possible:
+        raise WireError(f"a stamp with epoch {read.epoch}, hop {read.hop}: beyond the limits")
+    return read
 
 
 # ---------------------------------------------------------------------------------- tombstones
