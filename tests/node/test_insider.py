@@ -39,10 +39,9 @@ def pooled(net, gone):
 
 
 def survive(tmp_path, model, ending, seed, faults, **settings):
-    # Only wrong tokens are proofs. A proof ends the insider by itself, so it comes last; and a vote
-    # about an agent that is down would be seconded.
+    # Only wrong tokens are proofs. A proof ends the insider by itself, so it comes last.
     proof = ending == "proof"
-    lies = {"provable": not proof, "without": ["vote"] if proof else []} | settings.pop("lies", {})
+    lies = {"provable": not proof} | settings.pop("lies", {})
     with Processes(
         tmp_path / "net",
         graph="complete",

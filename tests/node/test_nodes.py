@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 from tests.support.nodes import QUICK, nodes, until
 from tests.support.processes import Processes
+from tests.support.tally import tally_terms
 
 from unweave.errors import StoreError
+from unweave.graph import graphs
 from unweave.models import NormalUnknown
-from unweave.node import agent as seconding
 from unweave.node import agent as serve
 from unweave.node.api.report import status_report
 from unweave.node.api.server import Api
@@ -21,6 +22,9 @@ from unweave.node.data.duckdb_reader import open_duck
 from unweave.node.driver import NotReady
 from unweave.node.log import Log
 from unweave.protocol.events import Solve
+from unweave.protocol.machine import handle
+from unweave.protocol.messages import Pass
+from unweave.protocol.state import State
 from unweave.solvers import default_solver
 
 
@@ -90,40 +94,36 @@ def test_a_call_that_takes_too_long_is_not_broken_off(tmp_path):
     asyncio.run(play())
 
 
-def test_a_disk_that_fails_does_not_end_the_seconding_of_votes():
+def test_a_disk_that_fails_does_not_end_the_automatic_votes():
     said = io.StringIO()
     told = []
     errors = [StoreError("no space left"), NotReady("starting")]
-    vote = SimpleNamespace(request=b"r" * 16)
+    proved = State(tally_terms(graphs.ring(3), seed=1), 0)
+    proved.peers.synced = True
+    proved.known.proofs = {1: Pass(None)}
 
     class Node:
-        me = 0
-        terms = SimpleNamespace(topology=SimpleNamespace(adjacency={1: (0, 2)}))
         folder = SimpleNamespace(config=SimpleNamespace(auto_vote=True))
-        state = SimpleNamespace(known=SimpleNamespace(votes={(1, 2): vote}, proofs={}))
+        state = proved
         log = Log("a1", stream=said)
 
         async def changed(self, timeout):
             await asyncio.sleep(0)
 
-        async def probe(self, target):
-            pass
-
         async def tell(self, event):
             if errors:
                 raise errors.pop(0)
             told.append(event)
-            votes = {(1, 2): vote, (1, 0): vote}
-            self.state = SimpleNamespace(known=SimpleNamespace(votes=votes, proofs={}))
+            self.state, _ = handle(self.state, event)
 
     async def play():
         node = Node()
-        keeping = asyncio.ensure_future(seconding.keep_votes(node))
+        keeping = asyncio.ensure_future(serve.keep_votes(node))
         await until(lambda: told or keeping.done())
         keeping.cancel()
 
     asyncio.run(play())
-    assert [(event.target, event.request) for event in told] == [(1, vote.request)]
+    assert [(event.target, event.lying) for event in told][:1] == [(1, True)]
     assert "no space left" in said.getvalue()
 
 

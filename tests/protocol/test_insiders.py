@@ -29,6 +29,7 @@ from unweave.protocol.events import (
     VoteCast,
 )
 from unweave.protocol.machine import handle
+from unweave.protocol.membership import automatic_votes
 from unweave.protocol.messages import Alive, Digests, Erasures, Gossip, News, Pass, Share
 from unweave.protocol.openings import join_openings
 from unweave.protocol.state import State
@@ -233,6 +234,22 @@ def test_a_living_agent_cannot_be_voted_out_unless_it_lied() -> None:
     assert "it has not departed" in wire.refused[-1]
     wire.vote([2], LIAR, lying=True)
     assert (LIAR, 2) in wire.disks[2].known.votes
+
+
+def test_one_false_vote_expels_no_silent_agent() -> None:
+    """An agent is down for long, and the liar votes. No agent votes by itself without a proof."""
+    wire, _, _ = woken(size=5, edges=COMPLETE)
+    wire.crash(3)
+    wire.wait(3 * wire.terms.timeouts.loss)
+    wire.vote([LIAR], 3)
+    for _ in range(5):
+        wire.wait(wire.terms.timeouts.loss)
+        for k in (k for k in range(5) if wire.up[k]):
+            for vote in automatic_votes(wire.disks[k], wire.now):
+                wire.tell(k, vote)
+    honest = [k for k in range(5) if k not in (LIAR, 3)]
+    assert all((3, LIAR) in wire.disks[k].known.votes for k in honest)
+    assert not any(wire.disks[k].departed for k in honest)
 
 
 def test_an_old_sum_cannot_claim_later_erasures() -> None:

@@ -32,8 +32,7 @@ from unweave.node.memory import ErasedInMemory, keep_clean
 from unweave.node.process import REPLACED, RESTART_FILE
 from unweave.node.storage.sqlite import open_store
 from unweave.node.transport.server import GrpcTransport
-from unweave.protocol.events import VoteCast
-from unweave.protocol.proofs import expulsion_request
+from unweave.protocol.membership import automatic_votes
 from unweave.protocol.state import State
 
 __all__ = ["open_data", "open_identity", "serve"]
@@ -257,40 +256,12 @@ _LOOK = 30.0  # seconds between looks at the votes, if no news comes
 
 
 async def keep_votes(node: AgentDriver) -> None:
-    """With `auto_vote`: vote, too, about an agent that others vote about and this one does not
-    hear, and vote out an agent that has lied, by a proof that this one has checked. An agent that
-    is no neighbour of a silent agent waits until most of its neighbours have voted."""
+    """With `auto_vote`: vote out an agent that has lied, by a proof that this one has checked."""
     while True:
         await node.changed(_LOOK)
         try:
-            await _second(node)
+            if node.state is not None and node.folder.config.auto_vote:
+                for vote in automatic_votes(node.state, time.monotonic()):
+                    await node.tell(vote)
         except UnweaveError as error:
             node.log.warning("the vote was not cast", why=str(error))
-
-
-async def _second(node: AgentDriver) -> None:
-    state = node.state
-    if state is None or not node.folder.config.auto_vote:
-        return
-    for liar in state.known.proofs:
-        if (liar, node.me) not in state.known.votes:
-            request = expulsion_request(state, liar)
-            await node.tell(VoteCast(liar, request, time.monotonic(), lying=True))
-    for (target, _), vote in list(state.known.votes.items()):
-        open_vote = (
-            target != node.me
-            and (target, node.me) not in state.known.votes
-            and target not in state.known.proofs
-        )
-        if open_vote and _may_second(node, target):
-            await node.probe(target)
-            await node.tell(VoteCast(target, vote.request, time.monotonic()))
-
-
-def _may_second(node: AgentDriver, target: int) -> bool:
-    neighbours = node.terms.topology.adjacency[target]
-    state = node.state
-    if state is None or node.me in neighbours:
-        return state is not None
-    voted = sum(1 for n in neighbours if (target, n) in state.known.votes)
-    return 2 * voted > len(neighbours)

@@ -30,7 +30,8 @@ Rules. Code, tests and pages cite them by number; docs/protocol.md gives the rea
      7. Route. The manifest's schedule names the next agent; while an erasure is pending, `seek`
         takes the shortest path to it. A pass ends at its root: the token is parked if the pass
         changed nothing.
-     8. Resend. The same token goes to the same neighbour until it is acknowledged or superseded.
+     8. Resend. The same token goes to the same neighbour until it is acknowledged or superseded,
+        at intervals that double, within bounds, while the neighbour is silent.
      9. Go elsewhere. A token that is not acknowledged in time starts a new epoch from the outbox,
         if there is another neighbour.
     10. Loss. Without heartbeats of the token any agent may open an epoch from its copy, or
@@ -56,7 +57,8 @@ Rules. Code, tests and pages cite them by number; docs/protocol.md gives the rea
         that its giver signed and the factors that it exchanged. The receiver undoes the step and
         compares. It refuses, and does not acknowledge, a step that is wrong.
     19. Lies. A wrong step under its sender's signature is a proof, which spreads and which every
-        agent checks again. An agent that has lied can be voted out while it is heard.
+        agent checks again. An agent that has lied can be voted out while it is heard. A vote
+        that no operator has cast needs a proof.
 
 The driver's duties, in this order, for every event:
 

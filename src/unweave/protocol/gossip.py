@@ -16,6 +16,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
+from unweave.protocol.backoff import is_due, next_due, note_repetition
 from unweave.protocol.certificate.write import evident
 from unweave.protocol.merge import join_gossip, raise_fence
 from unweave.protocol.messages import (
@@ -140,23 +141,29 @@ def attest_ready(s: State) -> bool:
     return True
 
 
-def share(s: State, turn: Turn) -> None:
-    """Send every neighbour the gossip that it has not acknowledged. No agent believes a departed
-    one, so a departed agent sends none."""
+def share(s: State, turn: Turn, *, again: bool = False) -> None:
+    """Send every neighbour the gossip that it has not acknowledged; `again`: repeat it to those
+    that are due. No agent believes a departed one, so a departed agent sends none."""
     if silent(s) or s.tomb.departed:
         return
-    unacknowledged, departed = False, s.departed
+    waiting: list[int] = []
+    departed = s.departed
     for n in s.neighbours:
         if n in departed:
             if n not in s.peers.aware and "departed" not in s.timers:
                 s.timers = {**s.timers, "departed": turn.now}
             continue
         gossip = news_for(s, n)
-        if gossip is not None:
+        if gossip is None:
+            continue
+        waiting.append(n)
+        if not again:
             turn.send(n, Share(s.token.fence, gossip))
-            unacknowledged = True
-    if unacknowledged:
-        s.timers = {**s.timers, "gossip": turn.now + s.terms.timeouts.resend}
+        elif is_due(s, turn.now, "gossip", n):
+            turn.send(n, Share(s.token.fence, gossip))
+            note_repetition(s, turn.now, "gossip", n)
+    if waiting:
+        s.timers = {**s.timers, "gossip": next_due(s, turn.now, "gossip", waiting)}
 
 
 def handover(s: State, turn: Turn, token: Token, to: int) -> Pass:

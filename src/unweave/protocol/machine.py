@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from unweave.protocol.backoff import note_heard
 from unweave.protocol.compaction import keep_certificate, on_kept
 from unweave.protocol.events import (
     Again,
@@ -247,6 +248,8 @@ def on_received(s: State, turn: Turn, event: Received) -> None:
         s.peers.suspects -= {sender}
     if event.now - s.peers.heard.get(sender, float("-inf")) > s.terms.timeouts.alive:
         s.peers.heard = {**s.peers.heard, sender: event.now}
+    if s.peers.repeated:
+        note_heard(s, turn.now, sender)
     message = event.message
     if sender in s.departed:
         answer_departed(s, turn, sender, message)

@@ -12,10 +12,11 @@ from unweave.protocol.events import Refused, VoteCast
 from unweave.protocol.gossip import current_gossip
 from unweave.protocol.merge import count_votes
 from unweave.protocol.messages import Heard, Hello, Message, Share, Welcome
+from unweave.protocol.proofs import expulsion_request
 from unweave.protocol.state import State, Turn
 from unweave.protocol.statements import Vote
 
-__all__ = ["answer_departed", "on_vote", "tell_departed"]
+__all__ = ["answer_departed", "automatic_votes", "on_vote", "tell_departed"]
 
 
 def answer_departed(s: State, turn: Turn, sender: int, message: Message) -> None:
@@ -100,6 +101,17 @@ def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
         s.known.votes = {**s.known.votes, (target, s.me): vote}
         s.known.gossip = None
         count_votes(s, turn)
+
+
+def automatic_votes(s: State, now: float) -> list[VoteCast]:
+    """Rule 19: the votes that an agent casts without asking its operator. Each needs a proof of a
+    lie. Silence is none: if agents seconded votes about a silent agent by themselves, one false
+    vote would expel an honest agent that is down."""
+    return [
+        VoteCast(liar, expulsion_request(s, liar), now, lying=True)
+        for liar in s.known.proofs
+        if (liar, s.me) not in s.known.votes
+    ]
 
 
 def cannot_hear(s: State, target: int) -> bool:

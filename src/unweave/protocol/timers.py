@@ -6,6 +6,7 @@ when `deadline(state)` has come.
 
 from __future__ import annotations
 
+from unweave.protocol.backoff import is_due, next_due, note_repetition
 from unweave.protocol.gossip import handover, hello, share
 from unweave.protocol.membership import tell_departed
 from unweave.protocol.messages import Alive
@@ -40,8 +41,10 @@ def _set_timer(s: State, name: str, at: float) -> None:
 def _resend(s: State, turn: Turn) -> None:
     """Rule 8: the same token to the same neighbour, until acknowledged or superseded."""
     if isinstance(s.token.role, Out):
-        turn.send(s.token.role.to, handover(s, turn, s.token.role.token, s.token.role.to))
-        _set_timer(s, "resend", turn.now + s.terms.timeouts.resend)
+        to = s.token.role.to
+        turn.send(to, handover(s, turn, s.token.role.token, to))
+        note_repetition(s, turn.now, "resend", to)
+        _set_timer(s, "resend", next_due(s, turn.now, "resend", [to]))
 
 
 def _ack(s: State, turn: Turn) -> None:
@@ -60,7 +63,7 @@ def _ack(s: State, turn: Turn) -> None:
 
 def _gossip(s: State, turn: Turn) -> None:
     """Rule 3: repeat the gossip."""
-    share(s, turn)
+    share(s, turn, again=True)
 
 
 def _hello(s: State, turn: Turn) -> None:
@@ -70,9 +73,11 @@ def _hello(s: State, turn: Turn) -> None:
         return
     missing = [n for n in s.neighbours if n not in s.peers.welcomed and n not in departed]
     for n in missing:
-        turn.send(n, hello(s, n))
+        if is_due(s, turn.now, "hello", n):
+            turn.send(n, hello(s, n))
+            note_repetition(s, turn.now, "hello", n)
     if missing:
-        _set_timer(s, "hello", turn.now + s.terms.timeouts.resend)
+        _set_timer(s, "hello", next_due(s, turn.now, "hello", missing))
 
 
 def note_heartbeat(s: State, turn: Turn, stamp: Stamp, clock: float) -> None:

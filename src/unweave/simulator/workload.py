@@ -17,7 +17,7 @@ import numpy as np
 
 from unweave.graph import Topology
 from unweave.protocol.events import DataChanged, EraseRequested, Tick, VoteCast
-from unweave.protocol.proofs import expulsion_request
+from unweave.protocol.membership import automatic_votes
 from unweave.protocol.state import State
 from unweave.protocol.token import request_id
 from unweave.simulator.faults import Profile, RandomFaults
@@ -219,10 +219,8 @@ class Workload:
         if not self.automatic:
             return
         for voter, agent in enumerate(self.world.agents):
-            for liar in () if agent.state is None else agent.state.known.proofs:
-                if agent.state is not None and (liar, voter) not in agent.state.known.votes:
-                    request = expulsion_request(agent.state, liar)
-                    vote = VoteCast(liar, request, self.world.clock(voter), lying=True)
+            if agent.state is not None:
+                for vote in automatic_votes(agent.state, self.world.clock(voter)):
                     self.world.tell(voter, vote)
 
 
