@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from tests.support.tally import run_faults
 
-from unweave.simulator import insider
 from unweave.simulator.faults import Profile
 from unweave.simulator.insider import InsiderWorld
 from unweave.simulator.invariants import known_departed
+from unweave.simulator.lies import DISTURBANCES, ROUND_TWISTS, TWISTS, Liar
 
-LIES = dict(insider._DISTURBANCES) | {"revived": InsiderWorld.revived}
-ROUNDS = dict(insider._ROUND_TWISTS)
-TOKENS = dict(insider._TWISTS) | ROUNDS
+LIES = dict(DISTURBANCES) | {"revived": Liar.revived}
+ROUNDS = dict(ROUND_TWISTS)
+TOKENS = dict(TWISTS) | ROUNDS
 
 # What every agent can check again: a wrong step, under the liar's signature.
 PROVABLE = (
@@ -33,14 +33,14 @@ CALM = Profile(lies=2.0, automatic=1.0, erase=0.01, data=0.01)
 def told(monkeypatch: pytest.MonkeyPatch, **habits: Any) -> Counter[str]:
     """The lies of two runs whose liar has these habits only; in how many it was voted out by a
     proof."""
-    begin, twist = InsiderWorld.__init__, InsiderWorld.twisted
+    choose, twist = Liar.choose_habits, Liar.twisted
     habits = {"swallows": 0.0, "withholds": 0.0, "twists": 0.0, "kinds": [], **habits}
 
-    def only(self: Any, *args: Any, **settings: Any) -> None:
-        begin(self, *args, **settings)
+    def only(self: Liar) -> None:
+        choose(self)
         vars(self).update(habits, pace=1.0)
 
-    def twisted(self: Any, message: Any) -> Any:
+    def twisted(self: Liar, message: Any) -> Any:
         """A lie about a round needs one."""
         in_a_round = message.token.round.audit is not None
         return (
@@ -49,16 +49,16 @@ def told(monkeypatch: pytest.MonkeyPatch, **habits: Any) -> Counter[str]:
             else message
         )
 
-    monkeypatch.setattr(InsiderWorld, "__init__", only)
-    monkeypatch.setattr(InsiderWorld, "twisted", twisted)
+    monkeypatch.setattr(Liar, "choose_habits", only)
+    monkeypatch.setattr(Liar, "twisted", twisted)
     if not habits["kinds"]:
-        monkeypatch.setattr(InsiderWorld, "lie", lambda self: None)
+        monkeypatch.setattr(Liar, "lie", lambda self: ())
     lies: Counter[str] = Counter()
     for seed in (1, 2, 3):
         outcome = run_faults(seed, CALM, events=160, size=4)
         world = outcome.world
         assert isinstance(world, InsiderWorld)
-        lies += world.told
+        lies += world.lies.told
         by_hand = outcome.workload.counts["votes"] > 0
         lies["proved"] += world.liar in known_departed(world) and not by_hand
     return lies

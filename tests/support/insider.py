@@ -16,7 +16,7 @@ import random
 import subprocess
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,12 @@ from unweave.node.process import RESTART, protect_memory, replace
 from unweave.node.storage.atomic import write_atomic
 from unweave.node.wire.channel import SecureChannel
 from unweave.operations.supervisor import Child
-from unweave.protocol.events import Received, Send
+from unweave.protocol.events import Received
 from unweave.protocol.messages import Erasures, Hello, Message, Pass, Share
 from unweave.protocol.state import State
 from unweave.protocol.statements import Intent, Vote
 from unweave.protocol.token import request_id
-from unweave.simulator.insider import _ROUND_TWISTS, _TWISTS, InsiderWorld
+from unweave.simulator.lies import Liar
 
 __all__ = ["ORDERS", "TOLD", "InsiderChild", "lies_told", "order", "stop_lying"]
 
@@ -84,24 +84,19 @@ def lies_told(folder: Path) -> Counter[str]:
     return Counter(json.loads(path.read_bytes()) if path.exists() else {})
 
 
-class Insider(InsiderWorld):
-    """The lies of the simulator's insider, told by a running agent. There is no world here: the
-    state is the agent's own, and what is said goes to `outgoing`."""
+class Insider(Liar):
+    """The lies of the simulator, told by a running agent, and those of a real wire."""
 
     def __init__(self, node: LyingDriver) -> None:
+        def state() -> State:
+            assert node.state is not None
+            return node.state
+
+        sign, rng = node.identity.sign, random.Random(0)
+        super().__init__(node.terms, node.me, sign, rng, state, time.monotonic, {})
         self.node = node
-        self.terms = node.terms
-        self.liar = node.me
-        self.rng = random.Random(0)
-        self.now = time.monotonic()
-        self.given: deque[tuple[int, Pass]] = deque(maxlen=60)
-        self.said: deque[Message] = deque(maxlen=30)
-        self.made: dict[bytes, Any] = {}
         self.told = lies_told(node.folder.path)
-        self.outgoing: deque[tuple[int, Message]] = deque(maxlen=500)
         self.orders: dict[str, Any] = {}
-        self.swallows = self.twists = self.withholds = 0.0
-        self.favourites = [*_TWISTS, *_ROUND_TWISTS]
 
     def read_orders(self) -> None:
         """The file may come and go."""
@@ -113,17 +108,6 @@ class Insider(InsiderWorld):
             self.swallows = self.withholds = orders.get("swallows", 0.1)
             self.twists = 0.3 if orders.get("provable") else 0.0
 
-    def state(self, k: int) -> State:
-        assert self.node.state is not None
-        return self.node.state
-
-    def sign(self, payload: bytes) -> bytes:
-        return self.node.identity.sign(payload)
-
-    def say(self, to: int, message: Message, what: str) -> None:
-        self.told[what] += 1
-        self.outgoing.append((to, message))
-
     # What only a real wire can carry.
 
     def hostile_text(self, s: State) -> list[Message]:
@@ -132,10 +116,10 @@ class Insider(InsiderWorld):
         request = request_id(other, self.rng.randbytes(12)).hex()
         vote = self._write(Vote, agent=other, name=ESCAPES, request=request)
         intent = self._write(
-            Intent, request=ESCAPES, agent=self.liar, whole=False, rows=[ESCAPES], remembered=0
+            Intent, request=ESCAPES, agent=self.me, whole=False, rows=[ESCAPES], remembered=0
         )
-        key = request_id(self.liar, self.rng.randbytes(12))
-        erasures = Erasures({}, frozenset(), {}, {(other, self.liar): vote})
+        key = request_id(self.me, self.rng.randbytes(12))
+        erasures = Erasures({}, frozenset(), {}, {(other, self.me): vote})
         return [
             Share(s.token.fence, self._saying(s, intents={key: intent})),
             Share(s.token.fence, self._saying(s, erasures=erasures)),
@@ -157,22 +141,21 @@ class Insider(InsiderWorld):
         wire = [("wire: " + way.__name__.replace("_", " "), way) for way in flood.MESSAGES]
         return [one for one in own + wire if one[0] not in self.orders.get("without", ())]
 
-    async def say_something(self) -> None:
-        """One lie, to one neighbour or to all of them."""
-        self.now = time.monotonic()
+    async def some_lie(self) -> list[tuple[int, Message]]:
+        """One lie, to one neighbour or to all of them; those of the wire are told here."""
         what, lie = self.rng.choice(self.choices())
-        s = self.state(self.liar)
+        s = self.state()
         to = list(s.neighbours) if self.rng.random() < 0.3 else [self.rng.choice(s.neighbours)]
         if what.startswith("wire: "):
             self.told[what] += self.orders.get("flood", 48)
             await lie(flood.Attacker(self.node.folder, to[0]), self.orders.get("flood", 48))
-        elif what == "many intents":  # thousands of signatures
-            for message in await asyncio.to_thread(lie, self, s):
-                self.say(self.rng.choice(to), message, what)
+            return []
+        if what == "many intents":  # thousands of signatures
+            messages, to = await asyncio.to_thread(lie, self, s), to[:1]
         else:
-            for message in lie(self, s):
-                for n in to:
-                    self.say(n, message, what)
+            messages = lie(self, s)
+        self.told[what] += len(messages) * len(to)
+        return [(n, message) for message in messages for n in to]
 
 
 class LyingDriver(driver.AgentDriver):
@@ -204,9 +187,7 @@ class LyingDriver(driver.AgentDriver):
             if not insider.orders or self.state is None or not self.state.peers.synced:
                 continue
             try:
-                await insider.say_something()
-                while insider.outgoing:
-                    to, message = insider.outgoing.popleft()
+                for to, message in await insider.some_lie():
                     await SecureChannel.send(self._channel, to, message, self.state)
             except UnweaveError as error:
                 insider.told[f"unwritable: {error}"[:60]] += 1
@@ -224,11 +205,10 @@ class LyingChannel(SecureChannel):
         insider.read_orders()
         if not insider.orders or state is None:
             return await super().send(to, message, state)
-        insider.said.append(message)
         answers: list[Received] = []
-        for said in insider._distorted(Send(to, message)):
+        for n, said in insider.distort(to, message):
             try:
-                answers += await super().send(to, said, state)
+                answers += await super().send(n, said, state)
             except UnweaveError as error:
                 insider.told[f"unwritable: {error}"[:60]] += 1
         return answers

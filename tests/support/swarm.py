@@ -51,7 +51,7 @@ def counts(outcome: Outcome) -> Counter[str]:
     found["agents departed"] = len(outcome.world.state(outcome.world.parked or 0).departed)
     found["as bytes"] = isinstance(outcome.world, WireWorld)
     if isinstance(outcome.world, InsiderWorld):
-        found["lies"] = outcome.world.told.total()
+        found["lies"] = outcome.world.lies.told.total()
         found["lies that no agent reads"] = outcome.world.refused.total()
         found["liars voted out"] = outcome.world.liar in known_departed(outcome.world)
     found["mixed versions"] = any(outcome.workload.versions)

@@ -208,7 +208,7 @@ class FaultRun:
             "partitions": counts["partitions"],
             "power_cuts": counts["power cuts"],
             "agents_departed": len(known_departed(self.world)),
-            "lies": self.world.told.total() if isinstance(self.world, InsiderWorld) else 0,
+            "lies": self.world.lies.told.total() if isinstance(self.world, InsiderWorld) else 0,
             "erasures_asked": len(self.owners.asked),
             "erasures_certified": len(self.checker.certified),
             "erasures_without_effect": dict(self._without_effect()),
@@ -302,7 +302,7 @@ def run_with_faults(
         reference = _settled(rerun, calm)
     if isinstance(world, InsiderWorld):
         end = "was voted out" if world.liar in known_departed(world) else "stopped"
-        notes.append(f"{terms.name(world.liar)} lied {world.told.total():,} times and {end}.")
+        notes.append(f"{terms.name(world.liar)} lied {world.lies.told.total():,} times and {end}.")
     done = FaultRun(
         model=model,
         profile=faults,
@@ -354,7 +354,7 @@ def _checker(world: World, solves: bool) -> Checker:
     exact = world.terms.conjugate or not solves
     known = None if exact else stationary
     if isinstance(world, InsiderWorld):
-        liar, made = world.liar, world.made
+        liar, made = world.liar, world.lies.made
         return InsiderChecker(
             world.terms, stationary=known, signers=world.signers, liar=liar, made=made
         )

@@ -210,7 +210,7 @@ class Workload:
         assert self.insider is not None
         if self.insider.lying and self.world.now >= self.lie_at:
             self.insider.lie()
-            rate = self.faults.profile.lies * self.insider.pace
+            rate = self.faults.profile.lies * self.insider.lies.pace
             self.lie_at = self.world.now + self.rng.expovariate(rate)
 
     def answer_proofs(self) -> None:
