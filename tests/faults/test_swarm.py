@@ -13,8 +13,8 @@ from tests.support.tally import run_faults
 from unweave.simulator.faults import PROFILES, RandomFaults, profile
 from unweave.simulator.invariants import Violation
 
-CHUNKS = 16
-PER_CHUNK = 72  # 1,152 runs; nine profiles in turn, so each chunk has eight of each
+CHUNKS = 14
+PER_CHUNK = 81  # 1,134 runs; nine profiles in turn, so each chunk has nine of each
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

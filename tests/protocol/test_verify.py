@@ -474,7 +474,7 @@ def with_receipt(who: str, **changes: Json) -> Callable[[Json], None]:
         ("b", put("agent", value=0), "is named 'a'"),
         ("b", put("agent", value=17), "has 5 agents"),
         ("b", put("network_id", value=OTHER_DIGEST), "another manifest"),
-        ("b", put("request", value="ab" * 16), "is not among them"),
+        ("b", put("request", value="ab" * 16), "not the tombstone's request"),
         ("b", put("whole", value=False), "rows: expected at least one row"),
         ("b", put("rows", value=["ab" * 16]), "rows: expected no row beside the whole agent"),
         ("c", put("whole", value=True), "rows: expected no row beside the whole agent"),
