@@ -56,7 +56,8 @@ class End:
     async def deliver(self, sender: int, data: bytes) -> list[bytes]:
         parcel = [data]
         del data
-        event = await self.post.receive(sender, parcel, None)
+        event, seconds = await self.post.receive(sender, parcel, None)
+        self.transport.charge(sender, -seconds)  # every token is accepted
         message = event.message
         assert isinstance(message, Pass)
         return [self.post.signed(Ack(message.token.stamp, message.token.stamp))]
