@@ -17,8 +17,8 @@ import typer
 
 from unweave.cli import app
 from unweave.json_form import SAFE
-from unweave.models import ConjugateModel, Model, by_name, names
-from unweave.models.registry import predictive_words, resolution_words
+from unweave.models import ConjugateModel, Model, names
+from unweave.models.registry import example, predictive_words, resolution_words
 from unweave.models.scaling import Scaled
 from unweave.node.api.routes import openapi
 from unweave.protocol.certificate.format import json_schema
@@ -141,7 +141,7 @@ def _cell(text: str | None) -> str:
 def models() -> str:
     """One section per model: records, prior, what one record adds, settings, predictive."""
     shown: dict[str, Model] = {case.model.name: case.model for case in CASES}
-    shown.update({name: by_name(name) for name in names() if name not in shown})
+    shown.update({name: example(name) for name in names() if name not in shown})
     records = {case.model.name: case.rows(1, seed=2) for case in CASES}
     lines = [
         "# Models",

@@ -26,7 +26,7 @@ class Shy(BetaExponential):
     def min_records(self) -> int:
         return 40
 
-    def exposure(self) -> str:
+    def disclosure(self) -> str:
         return "its neighbours can reconstruct its records"
 
 

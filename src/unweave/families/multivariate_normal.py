@@ -48,7 +48,7 @@ class MultivariateNormalFamily(Family):
         thetas = tuple(f"theta[{i}]" for i in range(dim))
         self._set(names, thetas, (dim,), -dim * HALF_LOG_2PI, np.zeros(dim + packed_size(dim)))
 
-    def _split(self, eta: Floats) -> tuple[Floats, Floats]:
+    def split(self, eta: Floats) -> tuple[Floats, Floats]:
         """(h, P) with P as a full matrix."""
         return eta[..., : self.d], unpack(eta[..., self.d :], self.d)
 
@@ -56,14 +56,14 @@ class MultivariateNormalFamily(Family):
         return cholesky(precision, "the precision P of MultivariateNormal")
 
     def log_partition(self, eta: Floats) -> Floats:
-        h, precision = self._split(eta)
+        h, precision = self.split(eta)
         factor = self._factor(precision)
         root = solve_vector(factor, h)
         result: Floats = 0.5 * (root * root).sum(-1) - 0.5 * log_det(factor)
         return result
 
     def mean(self, eta: Floats) -> Floats:
-        h, precision = self._split(eta)
+        h, precision = self.split(eta)
         covariance = inverse(self._factor(precision))
         m = matvec(covariance, h)
         return np.concatenate([m, second_moments(covariance + outer(m))], -1)
@@ -76,8 +76,8 @@ class MultivariateNormalFamily(Family):
         return np.concatenate([matvec(precision, m), pack(precision)], axis=-1)
 
     def fisher_dot(self, eta: Floats, v: Floats) -> Floats:
-        h, precision = self._split(eta)
-        u, change = self._split(v)
+        h, precision = self.split(eta)
+        u, change = self.split(v)
         covariance = inverse(self._factor(precision))
         m = matvec(covariance, h)
         dm = matvec(covariance, u - matvec(change, m))
@@ -85,7 +85,7 @@ class MultivariateNormalFamily(Family):
         return np.concatenate([dm, second_moments(moved)], axis=-1)
 
     def fisher_solve(self, eta: Floats, v: Floats) -> Floats:
-        h, precision = self._split(eta)
+        h, precision = self.split(eta)
         dm = v[..., : self.d]
         m = solve_vector(precision, h)
         moved = statistics_matrix(v[..., self.d :], self.d) - outer_sum(dm, m)
@@ -94,9 +94,9 @@ class MultivariateNormalFamily(Family):
 
     def _kl(self, p: Floats, q: Floats) -> Floats:
         """½ (Σ (λ − log(1+λ)) + (m_q − m_p)ᵀ P_q (m_q − m_p)), λ the relative changes of P."""
-        h, precision = self._split(p)
-        dh, change = self._split(q - p)
-        after = self._split(q)[1]
+        h, precision = self.split(p)
+        dh, change = self.split(q - p)
+        after = self.split(q)[1]
         before_factor, after_factor = self._factor(precision), self._factor(after)
         m = solve_vector(precision, h)
         root = solve_vector(after_factor, dh - matvec(change, m))  # P_q (m_q − m_p), whitened
@@ -105,12 +105,12 @@ class MultivariateNormalFamily(Family):
         return result
 
     def _entropy(self, eta: Floats) -> Floats:
-        factor = self._factor(self._split(eta)[1])
+        factor = self._factor(self.split(eta)[1])
         result: Floats = self.d * (HALF_LOG_2PI + 0.5) - 0.5 * log_det(factor)
         return result
 
     def _log_prob(self, eta: Floats, theta: Floats) -> Floats:
-        h, precision = self._split(eta)
+        h, precision = self.split(eta)
         residual = theta - solve_vector(precision, h)
         factor = self._factor(precision)
         root = matvec(np.swapaxes(factor, -1, -2), residual)
@@ -125,7 +125,7 @@ class MultivariateNormalFamily(Family):
 
     def margin(self, eta: Floats) -> Floats:
         """λ_min(P)."""
-        return smallest_eigenvalue(self._split(eta)[1])
+        return smallest_eigenvalue(self.split(eta)[1])
 
     def violation(self, eta: Floats) -> str:
         return (
@@ -134,14 +134,14 @@ class MultivariateNormalFamily(Family):
         )
 
     def sample(self, eta: Floats, rng: Rng, size: tuple[int, ...] = ()) -> Floats:
-        h, precision = self._split(eta)
+        h, precision = self.split(eta)
         upper = np.swapaxes(self._factor(precision), -1, -2)
         z = rng.standard_normal(size + h.shape)
         # P = LLᵀ, so L⁻ᵀz has covariance P⁻¹.
         return solve_vector(precision, h) + solve_vector(upper, z)
 
     def marginals(self, eta: Floats) -> tuple[Marginal, ...]:
-        h, precision = self._split(eta)
+        h, precision = self.split(eta)
         covariance = inverse(self._factor(precision))
         m = matvec(covariance, h)
         sd = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
@@ -150,7 +150,7 @@ class MultivariateNormalFamily(Family):
         )
 
     def to_params(self, eta: Floats) -> Params:
-        h, precision = self._split(eta)
+        h, precision = self.split(eta)
         covariance = inverse(self._factor(precision))
         return {"mean": matvec(covariance, h), "cov": covariance}
 

@@ -9,6 +9,14 @@ from unweave.models.beta_exponential import BetaExponential
 from unweave.models.data import Data
 from unweave.models.dirichlet import DirichletCategorical, DirichletMultinomial
 from unweave.models.gamma import GammaEvents, GammaExponential, GammaPoisson
+from unweave.models.glm import (
+    LogisticRegression,
+    NegativeBinomialRegression,
+    PoissonRegression,
+    ProbitRegression,
+    RobustRegression,
+    SoftmaxRegression,
+)
 from unweave.models.grouped import Grouped
 from unweave.models.normal import MultivariateNormalModel, NormalKnownVariance, NormalUnknown
 from unweave.models.posterior import Posterior
@@ -34,13 +42,19 @@ __all__ = [
     "Grouped",
     "LinearRegression",
     "LinearRegressionUnknownNoise",
+    "LogisticRegression",
     "LossModel",
     "Model",
     "MultivariateNormalModel",
+    "NegativeBinomialRegression",
     "NormalKnownVariance",
     "NormalUnknown",
+    "PoissonRegression",
     "Posterior",
+    "ProbitRegression",
+    "RobustRegression",
     "Shard",
+    "SoftmaxRegression",
     "as_model",
     "by_name",
     "names",

@@ -234,10 +234,10 @@ class Model(ABC):
         return None
 
     def min_records(self) -> int:
-        """The fewest records of an agent whose factor may be seen by others; see `exposure`."""
+        """The fewest records of an agent whose factor may be seen by others; see `disclosure`."""
         return 1
 
-    def exposure(self) -> str:
+    def disclosure(self) -> str:
         """What neighbours can learn from the factor of an agent with fewer than `min_records`."""
         return "its neighbours can see the sum of its statistics, which tells much about so few"
 

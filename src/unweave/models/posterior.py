@@ -174,6 +174,17 @@ class Posterior:
             raise ConfigError(f"predict of {self.model.name}: {error}. Fix: give {takes}") from None
         return self.model.predictive(self.eta, *args, **kwargs)
 
+    def predict_proba(self, *args: Any, **kwargs: Any) -> Floats:
+        """The probability of each class for each row, [rows, classes]; `predict` also has their
+        uncertainty."""
+        found = self.predict(*args, **kwargs)
+        if not hasattr(found, "proba"):
+            raise ConfigError(
+                f"predict_proba: {self.model.name} predicts no classes. Fix: use predict"
+            )
+        proba: Floats = found.proba
+        return proba
+
     def plot(self, p: float = 0.95) -> Any:
         """A matplotlib figure: the density of each quantity with its mean, its central interval
         of probability p, and its prior; `figure.savefig("posterior.png")` writes it."""

@@ -1,4 +1,5 @@
-"""Linear regression, y = xᵀtheta + noise, with the noise known or learned."""
+"""Regressions: the design and the prior of their coefficients, and the linear ones,
+y = xᵀtheta + noise, with the noise known or learned."""
 
 from __future__ import annotations
 
@@ -16,23 +17,23 @@ from unweave.families import Distribution, MultivariateNormal, NormalInverseGamm
 from unweave.models.columns import Column, check_size, feature_columns, real
 from unweave.models.gram import Exact, GramModel, bordered, upper
 from unweave.models.predictive_reals import NormalPredictive, StudentTPredictive
-from unweave.models.scaling import Prior, check_names, decade, stated, written
+from unweave.models.scaling import Prior, Scaled, check_names, decade, stated, written
 from unweave.models.shards import feature_rows
 from unweave.models.units import Affine
 
-__all__ = ["LinearRegression", "LinearRegressionUnknownNoise"]
+__all__ = ["LinearRegression", "LinearRegressionUnknownNoise", "Regression"]
 
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class _Regression(GramModel):
-    """Design and prior shared by both regressions. `features` is their number, or their names;
+class Regression(Scaled):
+    """Design and prior that all regressions share. `features` is their number, or their names;
     `mean` and `sd` describe the prior of the coefficients in the user's units: one number, one for
     each, or numbers by name. What is not stated is 0 ± 1 in z-units; for the intercept that is the
-    target at the center of the features. `levels` lists the texts of a feature of text: each level
-    but the first, the reference, has a coefficient, `ward[south]`."""
+    predictor at the center of the features. `levels` lists the texts of a feature of text: each
+    level but the first, the reference, has a coefficient, `ward[south]`."""
 
     features: int | Sequence[str]
     mean: float | Sequence[float] | Mapping[str, float] | None = None
@@ -61,12 +62,12 @@ class _Regression(GramModel):
         for key in ("mean", "sd"):
             value = getattr(self, key)
             check_names(self.name, key, value, self.coefficients)
-            if isinstance(value, tuple) and len(value) != self.size:
+            if isinstance(value, tuple) and len(value) != len(self.coefficients):
                 raise ConfigError(
                     f"{self.name}: {key} has {len(value)} numbers. Fix: give one for each of "
                     f"{', '.join(self.coefficients)}"
                 )
-        if not np.all(stated(self.sd, self.coefficients, np.ones(self.size)) > 0):
+        if not np.all(stated(self.sd, self.coefficients, np.ones(len(self.coefficients))) > 0):
             raise ConfigError(f"{self.name}: an sd is not above 0. Fix: numbers above 0")
 
     @property
@@ -86,17 +87,14 @@ class _Regression(GramModel):
     def quantities(self) -> tuple[str, ...]:
         return self.coefficients
 
-    @property
+    @cached_property
     def size(self) -> int:
         return len(self.coefficients)
 
     @property
     def schema(self) -> tuple[Column, ...]:
+        """The features come first."""
         return (*self._feature_columns, real(self.target))
-
-    @property
-    def constant(self) -> bool:
-        return self.intercept
 
     def movable(self, name: str) -> bool:
         """Without an intercept, the model depends on the zero of every column."""
@@ -110,42 +108,65 @@ class _Regression(GramModel):
 
     def design(self, x: Any) -> Floats:
         """Rows of features in z-units, with a leading 1 if the model has an intercept."""
-        rows = feature_rows(x, self.schema[:-1], self.name)
-        rows = (rows - self.centers[:-1]) / self.scales[:-1]
-        return np.insert(rows, 0, 1.0, axis=1) if self.intercept else rows
+        rows = feature_rows(x, self.schema[: len(self.feature_names)], self.name)
+        return self.standard_design(rows)
+
+    def standard_design(self, rows: Floats) -> Floats:
+        """The design of validated records, whose first columns are the features."""
+        first, inputs = int(self.intercept), slice(len(self.feature_names))
+        x = np.ones((len(rows), len(self.coefficients)))
+        x[:, first:] = (rows[:, inputs] - self.centers[inputs]) / self.scales[inputs]
+        return x
+
+    @property
+    def predictor_units(self) -> tuple[float, float]:
+        """Scale and center of the linear predictor: the target's, if it has the target's units."""
+        return self.scale_of(self.target), self.center_of(self.target)
 
     def named_samples(self, theta: Floats) -> dict[str, Floats]:
         return {name: theta[:, j] for j, name in enumerate(self.coefficients)}
 
-    @cached_property
-    def _outward(self) -> tuple[Floats, Floats]:
+    def outward(self) -> tuple[Floats, Floats]:
         """Coefficients in the user's units are A·(those in z-units) + k: a slope is multiplied by
         the target's scale over its feature's, and the intercept moves to x = 0."""
-        y = self.scales[-1]
-        slopes = y / self.scales[:-1]
+        y, center = self.predictor_units
+        slopes = y / self.scales[: len(self.feature_names)]
         if not self.intercept:
-            return np.diag(slopes), np.zeros(self.size)
+            return np.diag(slopes), np.zeros(len(self.coefficients))
         matrix = np.diag([y, *slopes])
-        matrix[0, 1:] = -self.centers[:-1] * slopes
-        shift = np.zeros(self.size)
-        shift[0] = self.centers[-1]
+        matrix[0, 1:] = -self.centers[: len(slopes)] * slopes
+        shift = np.zeros(len(self.coefficients))
+        shift[0] = center
         return matrix, shift
 
-    def _prior_moments(self) -> tuple[Floats, Floats]:
+    def to_user(self) -> Affine:
+        return Affine.location(*self.outward())
+
+    def prior_moments(self) -> tuple[Floats, Floats]:
         """Mean and precision of the coefficients in z-units (over the noise's where it is learned):
         P_z = AᵀPA. An intercept of which nothing is stated is independent of the slopes there."""
-        matrix, shift = self._outward
-        ratio = self.unit_sd / np.concatenate([np.ones(int(self.intercept)), self.scales[:-1]])
-        mean = stated(self.mean, self.coefficients, np.zeros(self.size))
-        sd = stated(self.sd, self.coefficients, ratio) * (self.scales[-1] / self.unit_sd)
+        matrix, shift = Regression.outward(self)
+        scales = self.scales[: len(self.feature_names)]
+        ratio = self.unit_sd / np.concatenate([np.ones(int(self.intercept)), scales])
+        mean = stated(self.mean, self.coefficients, np.zeros(len(self.coefficients)))
+        sd = stated(self.sd, self.coefficients, ratio) * (self.predictor_units[0] / self.unit_sd)
         if self.intercept and not (_names(self.mean) or _names(self.sd)):
-            matrix, shift = np.diag(np.diag(matrix)), np.zeros(self.size)
+            matrix, shift = np.diag(np.diag(matrix)), np.zeros(len(self.coefficients))
         precision = matrix.T @ np.diag(1 / (sd * sd)) @ matrix
         return np.asarray(np.linalg.solve(matrix, mean - shift), np.float64), precision
 
 
 @dataclass(frozen=True)
-class LinearRegression(_Regression):
+class _Linear(Regression, GramModel):
+    """A regression whose statistics are products of features and target."""
+
+    @property
+    def constant(self) -> bool:
+        return self.intercept
+
+
+@dataclass(frozen=True)
+class LinearRegression(_Linear):
     """y ~ Normal(xᵀtheta, noise²) with `noise` known (unless given, the target's scale),
     theta ~ Normal(mean, diag(sd²)):
 
@@ -181,7 +202,7 @@ class LinearRegression(_Regression):
 
     @property
     def prior(self) -> Distribution:
-        mean, precision = self._prior_moments()
+        mean, precision = self.prior_moments()
         return MultivariateNormal(mean=mean, precision=precision)
 
     def default_bits(self) -> Sequence[int]:
@@ -208,10 +229,7 @@ class LinearRegression(_Regression):
         return [*gram[:d, d], *upper(gram[:d, :d])]
 
     def prior_matrix(self) -> Floats:
-        return self._prior_moments()[1]
-
-    def to_user(self) -> Affine:
-        return Affine.location(*self._outward)
+        return self.prior_moments()[1]
 
     def predictive(self, eta: ArrayLike, x: ArrayLike) -> NormalPredictive:
         """The targets of rows x: Normal(xᵀm, noise² + xᵀP⁻¹x), each row on its own."""
@@ -224,7 +242,7 @@ class LinearRegression(_Regression):
 
 
 @dataclass(frozen=True)
-class LinearRegressionUnknownNoise(_Regression):
+class LinearRegressionUnknownNoise(_Linear):
     """y ~ Normal(xᵀtheta, σ²), theta | σ² ~ Normal(mean, σ² diag(sd²)), σ² ~ InverseGamma(a, b):
     a record adds (x y, x xᵀ, y², 1). `b` is the target's squared scale unless given."""
 
@@ -235,7 +253,7 @@ class LinearRegressionUnknownNoise(_Regression):
 
     @property
     def prior(self) -> Distribution:
-        mean, precision = self._prior_moments()
+        mean, precision = self.prior_moments()
         b = 1.0 if self.b is None else self.b / self.scale_of(self.target) ** 2
         return NormalInverseGamma(m=mean, precision=precision, a=self.a, b=b)
 
@@ -260,7 +278,7 @@ class LinearRegressionUnknownNoise(_Regression):
         return {**super().named_samples(theta), "sigma2": theta[:, -1]}
 
     def to_user(self) -> Affine:
-        return Affine.with_variance(*self._outward, self.scale_of(self.target))
+        return Affine.with_variance(*self.outward(), self.scale_of(self.target))
 
     def predictive(self, eta: ArrayLike, x: ArrayLike) -> StudentTPredictive:
         """The targets of rows x: t with 2a degrees of freedom, location xᵀm and squared scale

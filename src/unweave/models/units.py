@@ -97,6 +97,8 @@ class Affine:
             return {"mean": found["mean"] * a[0, 0] + self.shift[0], "sd": found["sd"] * a[0, 0]}
         where = "m" if "m" in found else "mean"
         found[where] = matvec(a, found[where]) + self.shift
+        if "sd" in found:  # independent coefficients in z-units: of each, its own sd
+            found["sd"] = np.sqrt(found["sd"] ** 2 @ np.square(a).T)
         for name in ("cov", "scale"):
             if name in found:
                 found[name] = a @ found[name] @ a.T
@@ -124,6 +126,8 @@ class Affine:
         assert isinstance(law, NormalMarginal | StudentTMarginal)
         if "cov" in q:
             mean, spread = q["mean"], q["cov"]
+        elif "sd" in q:
+            mean, spread = q["mean"], q["sd"][..., None] ** 2 * np.eye(len(row))
         else:
             ratio = (q["b"] / q["a"])[..., None, None]
             mean, spread = q["m"], ratio * np.linalg.inv(q["precision"])

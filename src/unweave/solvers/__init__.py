@@ -19,13 +19,17 @@ from unweave.solvers.base import (
 )
 from unweave.solvers.estimators import ESTIMATORS
 from unweave.solvers.exact import Exact
+from unweave.solvers.moments import ExpectationPropagation
 from unweave.solvers.natural_gradient import NaturalGradient
 from unweave.solvers.optimum import optimum
+from unweave.solvers.variational import HasCurvature, Variational
 
 __all__ = [
     "ESTIMATORS",
     "Context",
     "Exact",
+    "ExpectationPropagation",
+    "HasCurvature",
     "HasExactGradient",
     "HasExpectedLoss",
     "HasNodes",
@@ -33,6 +37,7 @@ __all__ = [
     "NaturalGradient",
     "Solution",
     "Solver",
+    "Variational",
     "as_solver",
     "by_name",
     "default_solver",
@@ -40,7 +45,12 @@ __all__ = [
 ]
 
 # Solvers by name; any other name is an estimator of `NaturalGradient`.
-_SOLVERS: dict[str, type[Solver]] = {"exact": Exact, "natural-gradient": NaturalGradient}
+_SOLVERS: dict[str, type[Solver]] = {
+    "exact": Exact,
+    "natural-gradient": NaturalGradient,
+    "vi": Variational,
+    "ep": ExpectationPropagation,
+}
 
 
 def as_solver(solver: Any, model: Model) -> Solver:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +86,9 @@ class Solver(ABC):
 
     Cavity and factors are points of the model's carrier.
     """
+
+    # Whether the fixed point minimises the free energy, so that a model can estimate the KL to it.
+    estimates: ClassVar[bool] = True
 
     def check(self, model: Model) -> None:
         """Raise ConfigError if this solver does not work on the model."""

@@ -121,7 +121,7 @@ class ModelWorker:
         """
         model, data = self.model, self.shard(work.dropped)
         grid = model.frozen_grid
-        if not isinstance(model, LossModel) or not data.n:
+        if not isinstance(model, LossModel) or not data.n or not self.solver.estimates:
             return grid.zeros()
         if not model.inside(work.eta):
             return UNKNOWN
@@ -137,6 +137,8 @@ class ModelWorker:
         assert isinstance(model, LossModel)  # a conjugate model has nothing to estimate
         if not model.inside(work.eta):
             return {"kl_to_optimum": None, "method": "none: the sum is not a proper posterior"}
+        if not self.solver.estimates:
+            return {"kl_to_optimum": None, "method": "none: the solver minimises no free energy"}
         return model.appraise(work.eta, model.frozen_grid.decode(work.frozen))
 
 

@@ -168,7 +168,7 @@ class PrivateData:
         if n < needed:
             raise BadData(
                 f"agent {self.agent!r} has {n} records, fewer than the {needed} that "
-                f"{self.model.name} needs: {self.model.exposure()}",
+                f"{self.model.name} needs: {self.model.disclosure()}",
                 'add records, or let all agents agree: small_shards = "neighbours can reconstruct '
                 'records" in network.toml',
                 ". Fix: ",

@@ -1,0 +1,67 @@
+"""A normal distribution at one eta, with its factorisations computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.families.packed import cholesky, inverse, log_det, matvec
+
+__all__ = ["NormalPoint"]
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class NormalPoint:
+    """Normal(P⁻¹h, P⁻¹); with `diagonal`, the independent normals with that mean and the variances
+    1/P_jj. DomainError if P is not positive definite."""
+
+    h: Floats
+    precision: Floats
+    diagonal: bool = False
+
+    @cached_property
+    def factor(self) -> Floats:
+        """L with P = LLᵀ."""
+        return cholesky(self.precision, "the precision")
+
+    @cached_property
+    def inverse(self) -> Floats:
+        return inverse(self.factor)
+
+    @cached_property
+    def mean(self) -> Floats:
+        return matvec(self.inverse, self.h)
+
+    @cached_property
+    def cov(self) -> Floats:
+        return np.diag(1.0 / np.diag(self.precision)) if self.diagonal else self.inverse
+
+    @property
+    def log_det(self) -> float:
+        """log det of the inverse of `cov`."""
+        if self.diagonal:
+            return float(np.log(np.diag(self.precision)).sum())
+        return float(log_det(self.factor))
+
+    def length(self, dh: Floats, dp: Floats) -> float:
+        """The squared length of a step (dh, dP) in the Fisher metric, dmᵀP dm + ½ tr(S dP S dP):
+        twice the KL that a small step moves q by."""
+        dm = matvec(self.inverse, dh - matvec(dp, self.mean))
+        if self.diagonal:
+            spread = np.diag(dp) / np.diag(self.precision)
+            return float(dm @ self.precision @ dm + 0.5 * (spread * spread).sum())
+        turned = self.inverse @ dp
+        return float(dm @ self.precision @ dm + 0.5 * np.einsum("ij,ji->", turned, turned))
+
+    def spread(self, x: Floats) -> Floats:
+        """xᵀ cov x for each row of x."""
+        if self.diagonal:
+            return np.square(x) @ (1.0 / np.diag(self.precision))
+        result: Floats = np.einsum("ij,ij->i", x @ self.cov, x)
+        return result

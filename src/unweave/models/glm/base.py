@@ -1,0 +1,248 @@
+"""The base of generalised linear models: the loss of a record depends on its predictor t = xᵀtheta.
+
+The posterior is a normal distribution. With the sums of a shard at q,
+
+    g = Σ E_q[f'(t)] x,     H = Σ E_q[f''(t)] x xᵀ,
+
+the factor (H m − g, H) is a fixed point of the local free energy's natural gradient. All
+expectations are over one predictor, a normal variable (`quadrature`). H ⪰ 0, so every cavity is a
+proper distribution.
+
+The carrier is always (P m, triangle of P). A diagonal posterior is another `decode` of the same
+sum: the independent normals N(P⁻¹h, 1/P_jj). They need the curvatures between coefficients, too.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unweave.errors import ConfigError
+from unweave.families import DiagonalNormal, Distribution, MultivariateNormal
+from unweave.families.multivariate_normal import MultivariateNormalFamily
+from unweave.families.packed import pack, smallest_eigenvalue
+from unweave.families.point import NormalPoint
+from unweave.grid import Ints
+from unweave.models.base import LossModel
+from unweave.models.columns import Column
+from unweave.models.data import Data
+from unweave.models.glm.quadrature import Triple, expectations, tilted_moments
+from unweave.models.regression import Regression
+
+__all__ = ["GLM", "Sums"]
+
+
+Floats = NDArray[np.float64]
+Sums = tuple[float, Floats, Floats]
+"""E_q[L_k], its gradient in the mean, and its curvature H."""
+
+_EXPANDED = 1 << 21  # cells of a design whose records have several rows
+_FEWEST_BITS = 16  # with fewer, rounding moves every solution, and a network never comes to rest
+
+
+@dataclass(frozen=True)
+class GLM(Regression, LossModel):
+    """A loss per record, f(t; y) with t = xᵀtheta. A subclass defines `target_column` and
+    `pointwise`, and may replace `derivatives` by closed forms.
+
+    `covariance` is "full", or "diagonal" for independent coefficients.
+    """
+
+    _: KW_ONLY
+    covariance: Literal["full", "diagonal"] = "full"
+
+    solver_name: ClassVar[str] = "vi"
+    convex: ClassVar[bool] = True  # f'' ≥ 0: one optimum, which no step can miss
+
+    # -- defined by subclasses --------------------------------------------------------------------
+
+    @abstractmethod
+    def target_column(self) -> Column:
+        """The column of y."""
+
+    @abstractmethod
+    def pointwise(self, t: Floats, y: Floats) -> Triple:
+        """f(t; y), f'(t; y) and f''(t; y)."""
+
+    @property
+    def width(self) -> float:
+        """Half the width of the strip around the real line in which f is analytic."""
+        return np.pi
+
+    @property
+    def expansion(self) -> int:
+        """How many rows of the design a record has."""
+        return 1
+
+    def derivatives(self, a: Floats, v: Floats, y: Floats) -> Triple:
+        """The expectations of `pointwise` over t ~ Normal(a, v); all arrays are [N]."""
+        f, first, second = expectations(self.pointwise, a, v, self.width, y)
+        return f, first, second
+
+    def tilted(self, a: Floats, v: Floats, y: Floats) -> tuple[Floats, Floats]:
+        """Mean and variance of t under Normal(a, v) times the likelihood of y."""
+        return tilted_moments(self.pointwise, a, v, self.width, y)
+
+    def outcomes(self, rows: Floats) -> tuple[Floats, Floats, Floats | float]:
+        """Design [N, D], targets y [N] and offsets [N] of the predictor, from records."""
+        return self.standard_design(rows), rows[:, len(self.feature_names)], 0.0
+
+    # -- settings ---------------------------------------------------------------------------------
+
+    def check_settings(self) -> None:
+        if self.covariance not in ("full", "diagonal"):
+            raise ConfigError(
+                f'{self.name}: covariance = {self.covariance!r}. Fix: "full" or "diagonal"'
+            )
+        super().check_settings()
+        if min(self.grid.bits) < _FEWEST_BITS:
+            raise ConfigError(
+                f"{self.name}: {min(self.grid.bits)} bits are too few: solutions on so coarse a "
+                f"grid never come to rest. Fix: at least {_FEWEST_BITS}"
+            )
+
+    def _check_column(self, setting: str, name: str, value: float) -> None:
+        super()._check_column(setting, name, value)
+        plain = 1.0 if setting == "scale" else 0.0
+        if name not in self.feature_names and value != plain and not self._scaled_target:
+            raise ConfigError(
+                f"{self.name}: column {name!r} has no {setting}: it is used as it is. Fix: name "
+                "features only"
+            )
+
+    _scaled_target: ClassVar[bool] = False
+
+    @property
+    def schema(self) -> tuple[Column, ...]:
+        return (*self._feature_columns, self.target_column())
+
+    @property
+    def predictor_units(self) -> tuple[float, float]:
+        return super().predictor_units if self._scaled_target else (1.0, 0.0)
+
+    @property
+    def unit_sd(self) -> float:
+        return self.predictor_units[0]
+
+    def default_bits(self) -> Sequence[int]:
+        return (32,) * len(self.carrier_names)
+
+    # -- prior and carrier ------------------------------------------------------------------------
+
+    @property
+    def prior(self) -> Distribution:
+        mean, precision = self.prior_moments()
+        if self.covariance == "diagonal":
+            return DiagonalNormal(mean=mean, sd=1.0 / np.sqrt(np.diag(precision)))
+        return MultivariateNormal(mean=mean, precision=precision)
+
+    @cached_property
+    def _carrier_family(self) -> MultivariateNormalFamily:
+        return MultivariateNormalFamily(self.size)
+
+    @property
+    def carrier_names(self) -> tuple[str, ...]:
+        return self._carrier_family.component_names
+
+    @property
+    def carrier_prior(self) -> Floats:
+        mean, precision = self.prior_moments()
+        return MultivariateNormal(mean=mean, precision=precision).eta
+
+    def decode(self, units: Ints) -> Floats:
+        carrier = self.grid.decode(units)
+        if self.covariance == "full":
+            return carrier
+        h, precision = self._carrier_family.split(carrier)
+        eta = np.full((*h.shape[:-1], 2 * self.size), np.nan)  # NaN: P is no precision
+        proper = smallest_eigenvalue(precision) > 0.0
+        diagonal = np.diagonal(precision, axis1=-2, axis2=-1)[proper]
+        mean = np.linalg.solve(precision[proper], h[proper][..., None])[..., 0]
+        eta[proper] = np.concatenate([mean * diagonal, diagonal], axis=-1)
+        return eta
+
+    def gaussian(self, carrier: Floats) -> NormalPoint:
+        """q at a point of the carrier, not in grid units."""
+        h, precision = self._carrier_family.split(carrier)
+        return NormalPoint(h, precision, self.covariance == "diagonal")
+
+    def packed(self, h: Floats, precision: Floats) -> Floats:
+        """The point (h, P) of the carrier."""
+        return np.concatenate([h, pack(precision)])
+
+    def check_agents(self, agents: int) -> None:
+        """Each factor is rounded by up to half a step per entry, which moves eigenvalues by at most
+        D·2^-(q+1); K of them must not use up the prior: λ_min > K·D·2^-(q+1)."""
+        least = float(np.linalg.eigvalsh(self.prior_moments()[1])[0])
+        needed = agents * self.size * 2.0 ** -(min(self.grid.bits) + 1)
+        if not least > needed:
+            raise ConfigError(
+                f"{self.name}: the smallest eigenvalue of the prior's precision is {least:.3g}, "
+                f"but rounding {agents} factors may take {needed:.3g} from it. Fix: a smaller sd, "
+                f"or more bits than {min(self.grid.bits)}"
+            )
+
+    def min_records(self) -> int:
+        return 2 * self.size + 1
+
+    def disclosure(self) -> str:
+        return "from two of its factors, neighbours can reconstruct its records"
+
+    # -- the loss ---------------------------------------------------------------------------------
+
+    def loss(self, theta: Floats, data: Floats) -> Floats:
+        x, y, offset = self.outcomes(data)
+        total: Floats = self.pointwise(theta @ x.T + offset, y)[0].sum(axis=-1)
+        return total / len(data) if self.reduction == "mean" else total
+
+    def curvature(self, at: NormalPoint | Floats, data: Data) -> Sums:
+        """(E_q[L], g, H) of all records at q, or at a single theta; without 1/alpha."""
+
+        def part(rows: Floats) -> tuple[Any, ...]:
+            if self.expansion > 1 and len(rows) > _EXPANDED // (self.expansion * self.size):
+                half = len(rows) // 2
+                return tuple(
+                    a + b for a, b in zip(part(rows[:half]), part(rows[half:]), strict=True)
+                )
+            x, y, offset = self.outcomes(rows)
+            with np.errstate(over="ignore", invalid="ignore"):  # the solver sees what is infinite
+                if isinstance(at, NormalPoint):
+                    f, first, second = self.derivatives(x @ at.mean + offset, at.spread(x), y)
+                else:
+                    f, first, second = self.pointwise(x @ at + offset, y)
+                    second = np.maximum(second, 0.0)
+                return float(f.sum()), first @ x, (x.T * second) @ x
+
+        loss, gradient, curvature = data.reduce(part)
+        scale = 1.0 / data.n if self.reduction == "mean" else 1.0
+        return loss * scale, gradient * scale, curvature * scale
+
+    # -- the certificate's estimate ---------------------------------------------------------------
+
+    def freeze(self, units: Ints, factor: Ints, data: Data) -> Floats | None:
+        """r_k = eta_k − (H m − g, H)/alpha, which is 0 at a fixed point."""
+        q = self.gaussian(self.grid.decode(units))
+        _, g, curvature = self.curvature(q, data)
+        wanted = self.packed(curvature @ q.mean - g, curvature) / self.alpha
+        return self.grid.decode(factor) - wanted
+
+    def appraise(self, units: Ints, frozen: Floats) -> dict[str, Any]:
+        q = self.gaussian(self.grid.decode(units))
+        dh, dp = self._carrier_family.split(frozen)
+        return self.estimate(0.5 * q.length(dh, dp))
+
+    # -- results ----------------------------------------------------------------------------------
+
+    def predictor(self, eta: ArrayLike, x: Any) -> tuple[Floats, Floats]:
+        """Mean and sd of xᵀtheta for the rows x."""
+        design = self.design(x)
+        q = self.family.to_params(np.asarray(eta, dtype=np.float64))
+        cov = q["cov"] if "cov" in q else np.diag(q["sd"] ** 2)
+        spread = np.einsum("ij,ij->i", design @ cov, design)
+        return design @ q["mean"], np.sqrt(spread)

@@ -1,0 +1,75 @@
+"""Poisson regression: counts with a rate exp(t), per unit of exposure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unweave.errors import ConfigError
+from unweave.models.columns import Column, count, positive
+from unweave.models.glm.base import GLM
+from unweave.models.glm.predictive import CountsPredictive, PoissonPredictive, exposures
+from unweave.models.glm.quadrature import Triple
+
+__all__ = ["PoissonRegression", "RateModel"]
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RateModel(GLM):
+    """Counts per exposure. `exposure` names a column of times, populations or areas above 0; the
+    mean of a record is then exposure·exp(xᵀtheta). Without it every exposure is 1."""
+
+    exposure: str | None = None
+
+    def check_settings(self) -> None:
+        if self.exposure is not None and self.exposure in (*self.feature_names, self.target):
+            raise ConfigError(
+                f"{self.name}: {self.exposure!r} is a feature or the target, too. Fix: name "
+                "another column as exposure"
+            )
+        super().check_settings()
+
+    def target_column(self) -> Column:
+        return count(self.target)
+
+    @property
+    def schema(self) -> tuple[Column, ...]:
+        own = () if self.exposure is None else (positive(self.exposure),)
+        return (*super().schema, *own)
+
+    def outcomes(self, rows: Floats) -> tuple[Floats, Floats, Floats | float]:
+        x, y, offset = super().outcomes(rows)
+        return x, y, offset if self.exposure is None else np.log(rows[:, -1])
+
+    def rates(self, eta: ArrayLike, x: Any, exposure: ArrayLike) -> tuple[Floats, Floats]:
+        """Mean and sd of the predictor of rows x, with their exposures."""
+        a, s = self.predictor(eta, x)
+        return a + np.log(exposures(exposure, len(a))), s
+
+
+@dataclass(frozen=True)
+class PoissonRegression(RateModel):
+    """y ~ Poisson(exposure·exp(xᵀtheta)). With one record per interval of survival, the number of
+    events as y and the time at risk as exposure, it is a piecewise-exponential survival model."""
+
+    name: ClassVar[str] = "poisson-regression"
+
+    def pointwise(self, t: Floats, y: Floats) -> Triple:
+        """f = e^t − y t."""
+        rate = np.exp(t)
+        return rate - y * t, rate - y, rate
+
+    def derivatives(self, a: Floats, v: Floats, y: Floats) -> Triple:
+        """E e^t = exp(a + v/2)."""
+        rate = np.exp(a + 0.5 * v)
+        return rate - y * a, rate - y, rate
+
+    def predictive(self, eta: ArrayLike, x: Any, exposure: ArrayLike = 1.0) -> CountsPredictive:
+        """The counts of rows x with these exposures."""
+        return PoissonPredictive(*self.rates(eta, x, exposure))

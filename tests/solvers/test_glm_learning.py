@@ -1,0 +1,281 @@
+"""Federated GLMs: the central optimum, the number of visits, both solvers, and what fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import datasets
+from tests.support.glm import CASES, GlmCase, central_optimum, gaussian_kl, split
+
+from unweave import Federation
+from unweave.errors import ConfigError, SolverError
+from unweave.models import LogisticRegression, Model, PoissonRegression, by_name
+from unweave.protocol.events import Appraise, Freeze, Solve
+from unweave.rng import Stream
+from unweave.solvers import Context, ExpectationPropagation, Solution, Solver, Variational
+from unweave.solvers.worker import ModelWorker
+
+all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def moments(posterior: Any) -> tuple[np.ndarray, np.ndarray]:
+    params = posterior.distribution.params
+    return params["mean"], params["cov"] if "cov" in params else np.diag(params["sd"] ** 2)
+
+
+@all_cases
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_agents_find_the_central_optimum(case: GlmCase, covariance: str) -> None:
+    rows = case.rows(240, 11)
+    model = by_name(case.model.name, **{**case.model.settings(), "covariance": covariance})
+    found = Federation(model, split(rows, 6), "ring").learn(tol=1e-11).posterior
+    x, y = case.design(rows)
+    best = central_optimum(x, y, case.loss, diagonal=covariance == "diagonal")
+    far = gaussian_kl(*moments(found), best)
+    if case.model.convex:
+        assert far < 1e-6
+        return
+    # A clipped curvature has a fixed point of its own, near the best normal distribution.
+    alone = Federation(model, [rows]).learn(tol=1e-11).posterior
+    assert found.kl(alone) < 1e-6
+    assert far < 0.02
+
+
+class Counted(Solver):
+    """Counts the calls of another solver."""
+
+    def __init__(self, solver: Solver) -> None:
+        self.solver = solver
+        self.calls = 0
+
+    def solve(self, *arguments: Any) -> Solution:
+        self.calls += 1
+        return self.solver.solve(*arguments)
+
+
+def visits(
+    model: Model, shards: list[np.ndarray], goal: np.ndarray, solver: Solver, **how: Any
+) -> dict[float, float]:
+    """Solver calls per agent until KL(q ‖ goal) is at most 1e-2, 1e-4 and 1e-6."""
+    counted = Counted(solver)
+    federation = Federation(model, shards, "complete", solver=counted, **how)
+    found: dict[float, float] = {}
+    while len(found) < 3 and counted.calls < 20 * len(shards):
+        federation.learn(iterations=1)
+        if len(federation.included) == len(shards):
+            far = float(model.family.kl(model.decode(federation.units), goal))
+            for limit in (1e-2, 1e-4, 1e-6):
+                if far <= limit:
+                    found.setdefault(limit, counted.calls / len(shards))
+    return found
+
+
+def real_data(name: str) -> np.ndarray:
+    """Standardised features and a binary target of a data set of scikit-learn."""
+    load = {"breast_cancer": datasets.load_breast_cancer, "wine": datasets.load_wine}
+    if name == "diabetes":
+        x, y = datasets.load_diabetes(return_X_y=True)
+        y = y > np.median(y)
+    elif name == "digits":
+        x, y = datasets.load_digits(return_X_y=True)
+        chosen = (y == 3) | (y == 8)
+        x, y = x[chosen], y[chosen] == 8
+        x = x[:, x.std(axis=0) > 0]
+    else:
+        x, y = load[name](return_X_y=True)
+        y = y == 1
+    return np.column_stack([(x - x.mean(axis=0)) / x.std(axis=0), y])
+
+
+def goal_of(model: Model, rows: np.ndarray, solver: Any) -> np.ndarray:
+    """The fixed point of one agent with all records; `test_agents_find_the_central_optimum` ties
+    it to an independent optimiser."""
+    factor = type(solver)(steps=400).update(model, model.shard(rows), model.carrier_prior, None)[0]
+    return model.decode(model.grid.encode(model.carrier_prior + factor))
+
+
+LIMITS = {10: (2.7, 3.9, 5.2), 50: (3.6, 5.4, 7.2)}
+FEW = [("breast_cancer", 10, True), ("diabetes", 10, False), ("wine", 10, False)]
+ALL = [
+    (name, agents, by_label)
+    for name in ("breast_cancer", "wine", "diabetes", "digits")
+    for agents in (10, 50)
+    for by_label in (True, False)
+]
+
+
+def check_visits(name: str, agents: int, by_label: bool) -> None:
+    rows = real_data(name)
+    model = LogisticRegression(features=rows.shape[1] - 1, intercept=True)
+    goal = goal_of(model, rows, Variational())
+    found = visits(model, split(rows, agents, by_label), goal, Variational())
+    for limit, most in zip((1e-2, 1e-4, 1e-6), LIMITS[agents], strict=True):
+        assert found[limit] <= most, found
+
+
+@pytest.mark.parametrize(("name", "agents", "by_label"), FEW)
+def test_logistic_regression_needs_few_visits(name: str, agents: int, by_label: bool) -> None:
+    check_visits(name, agents, by_label)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "agents", "by_label"), ALL)
+def test_logistic_regression_needs_few_visits_everywhere(
+    name: str, agents: int, by_label: bool
+) -> None:
+    check_visits(name, agents, by_label)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["breast_cancer", "wine", "diabetes", "digits"])
+@pytest.mark.parametrize("by_label", [True, False])
+def test_other_ways_to_learn_need_few_visits(name: str, by_label: bool) -> None:
+    """The diagonal posterior, the random walk on the complete graph, and EP to its own result."""
+    rows = real_data(name)
+    shards = split(rows, 10, by_label)
+    full = LogisticRegression(features=rows.shape[1] - 1, intercept=True)
+    diagonal = LogisticRegression(features=rows.shape[1] - 1, intercept=True, covariance="diagonal")
+    goal = goal_of(diagonal, rows, Variational())
+    assert visits(diagonal, shards, goal, Variational())[1e-4] <= 5.0
+    goal = goal_of(full, rows, Variational())
+    assert visits(full, shards, goal, Variational(), schedule="metropolis")[1e-4] <= 10.0
+    ep = ExpectationPropagation()
+    assert visits(full, shards, goal_of(full, rows, ep), ep)[1e-4] <= 5.0
+
+
+@pytest.mark.parametrize("solver", [Variational(), ExpectationPropagation()])
+def test_a_solution_stays_the_same(solver: Any) -> None:
+    """A repeated visit at the solution changes nothing, so that a network comes to rest."""
+    case = CASES["logistic-regression"]
+    model, data = case.model, case.model.shard(case.rows(80, 2))
+    factor = None
+    for _ in range(6):
+        solution = solver.solve(model, data, model.eta0, factor, Context(Stream(0)))
+        factor = solution.factor
+    assert (
+        np.abs(
+            factor - solver.solve(model, data, model.eta0, factor, Context(Stream(0))).factor
+        ).max()
+        <= 64
+    )
+
+
+@pytest.mark.parametrize("name", ["logistic-regression", "probit-regression", "poisson-regression"])
+def test_ep_is_nearer_to_the_exact_posterior(name: str) -> None:
+    """Against importance sampling from few records, where the posterior is not normal."""
+    case = CASES[name]
+    rows = case.rows(24, 21)
+    model = by_name(name, **{**case.model.settings(), "sd": 2.0})
+    results = {
+        solver: moments(
+            Federation(model, split(rows, 3), "ring", solver=solver).learn(tol=1e-9).posterior
+        )
+        for solver in ("vi", "ep")
+    }
+    m, cov = results["ep"]
+    rng = np.random.default_rng(0)
+    root = 1.3 * np.linalg.cholesky(cov)
+    noise = rng.standard_t(8, (200_000, len(m)))
+    theta = m + noise @ root.T
+    x, y = case.design(rows)
+    log = -case.loss(theta @ x.T, y).sum(axis=1) - (theta**2).sum(axis=1) / 8.0
+    log += 4.5 * np.log1p(noise**2 / 8.0).sum(axis=1)
+    weight = np.exp(log - log.max())
+    weight /= weight.sum()
+    mean = weight @ theta
+    sd = np.sqrt(weight @ (theta - mean) ** 2)
+    far = np.abs(results["ep"][0] - mean) / sd
+    ratios = {name: np.sqrt(np.diag(found[1])) / sd for name, found in results.items()}
+    assert far.max() < 0.04
+    assert np.abs(ratios["ep"] - 1.0).max() < 0.04
+    assert np.abs(ratios["ep"] - 1.0).max() < np.abs(ratios["vi"] - 1.0).max()
+
+
+@pytest.mark.parametrize("sd", [10.0, 100.0, 1000.0])
+@pytest.mark.parametrize("name", ["logistic-regression", "poisson-regression"])
+def test_wide_priors_converge(name: str, sd: float) -> None:
+    case = CASES[name]
+    rows = case.rows(200, 4)
+    model = by_name(name, **{**case.model.settings(), "sd": sd, "bits": 40})
+    federation = Federation(model, split(rows, 5), "ring").learn(tol=1e-8)
+    x, y = case.design(rows)
+    best = central_optimum(x, y, case.loss, prior_sd=sd)
+    assert gaussian_kl(*moments(federation.posterior), best) < 1e-4
+
+
+def test_what_a_solver_cannot_do_is_refused() -> None:
+    rows = CASES["robust-regression"].rows(20, 1)
+    with pytest.raises(ConfigError, match="log-concave"):
+        Federation(CASES["robust-regression"].model, [rows], solver="ep")
+    for settings, message in (
+        ({"covariance": "diagonal"}, "full covariance"),
+        ({"alpha": 2.0}, "alpha = 1"),
+        ({"reduction": "mean"}, "alpha = 1"),
+    ):
+        model = LogisticRegression(features=3, intercept=True, **settings)
+        with pytest.raises(ConfigError, match=message):
+            Federation(model, [CASES["logistic-regression"].rows(20, 1)], solver="ep")
+    with pytest.raises(ConfigError, match="no curvature"):
+        Federation(by_name("beta-exponential"), [[0.5]], solver="vi")
+    with pytest.raises(ConfigError, match="its own solver"):
+        Federation(
+            LogisticRegression(features=3, covariance="diagonal"),
+            [CASES["logistic-regression"].rows(20, 1)],
+            solver="factor_cv",
+        )
+
+
+def test_a_failed_solve_names_the_agent_the_pass_and_a_fix() -> None:
+    model = PoissonRegression(features=1)
+    shard = model.shard([[1e6, 3.0], [-1e6, 2.0]], "north")
+    with pytest.raises(SolverError, match=r"agent 'north', pass 3: .* Fix: .*scale"):
+        Variational().solve(model, shard, model.eta0, None, Context(Stream(0), passes=2))
+
+
+def test_temperature_and_mean_weigh_the_loss() -> None:
+    case = CASES["logistic-regression"]
+    rows = case.rows(60, 9)
+    model = by_name(case.model.name, **{**case.model.settings(), "alpha": 0.5})
+    found = Federation(model, split(rows, 3), "ring").learn(tol=1e-11).posterior
+    x, y = case.design(rows)
+    best = central_optimum(x, y, lambda t, y: 2.0 * case.loss(t, y))
+    assert gaussian_kl(*moments(found), best) < 1e-6
+    model = by_name(case.model.name, **{**case.model.settings(), "reduction": "mean"})
+    found = Federation(model, [rows]).learn(tol=1e-11).posterior
+    best = central_optimum(x, y, lambda t, y: case.loss(t, y) / len(rows))
+    assert gaussian_kl(*moments(found), best) < 1e-6
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_the_estimate_of_a_certificate_is_near_the_kl(covariance: str) -> None:
+    case = CASES["logistic-regression"]
+    rows = case.rows(240, 13)
+    model = by_name(case.model.name, **{**case.model.settings(), "covariance": covariance})
+    shards = [model.shard(part, f"a{k}") for k, part in enumerate(split(rows, 6, False))]
+    solver = Variational()
+    goal = goal_of(model, rows, solver)
+    workers = [ModelWorker(model, solver, shard, 0) for shard in shards]
+    factors = [model.grid.zeros() for _ in shards]
+    eta = model.eta0.copy()
+    ratios = []
+    for _ in range(3):
+        for k, worker in enumerate(workers):
+            cavity = eta - factors[k]
+            work = Solve(("s",), 1, 1, cavity, factors[k], frozenset())
+            factors[k] = worker.solve(work).units
+            eta = cavity + factors[k]
+        frozen = sum(
+            worker.freeze(Freeze(("f",), eta, factors[k], frozenset()))
+            for k, worker in enumerate(workers)
+        )
+        said = workers[0].appraise(Appraise(("a",), eta, frozen))
+        true = float(model.family.kl(model.decode(eta), goal))
+        ratios.append(said["kl_to_optimum"] / true)
+        assert said["accuracy"] == "typically within 3×"
+        assert model.family.name in said["optimum"]
+        assert said["bound"] == "no bound"
+    assert all(1 / 3 < ratio < 3 for ratio in ratios), ratios
+    other = ModelWorker(model, ExpectationPropagation(), shards[0], 0)
+    assert other.appraise(Appraise(("a",), eta, frozen))["kl_to_optimum"] is None
