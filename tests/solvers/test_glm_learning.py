@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn import datasets
 from tests.support.glm import CASES, GlmCase, central_optimum, gaussian_kl, split
 
@@ -166,7 +167,7 @@ def test_a_solution_stays_the_same(solver: Any) -> None:
 def test_ep_is_nearer_to_the_exact_posterior(name: str) -> None:
     """Against importance sampling from few records, where the posterior is not normal."""
     case = CASES[name]
-    rows = case.rows(24, 21)
+    rows = case.rows(60, 21)
     model = by_name(name, **{**case.model.settings(), "sd": 2.0})
     results = {
         solver: moments(
@@ -191,6 +192,30 @@ def test_ep_is_nearer_to_the_exact_posterior(name: str) -> None:
     assert far.max() < 0.04
     assert np.abs(ratios["ep"] - 1.0).max() < 0.04
     assert np.abs(ratios["ep"] - 1.0).max() < np.abs(ratios["vi"] - 1.0).max()
+
+
+def test_ep_is_the_one_of_the_textbook() -> None:
+    """Sequential EP with the closed moments of the probit, one record at a time, on pooled data."""
+    case = CASES["probit-regression"]
+    rows = case.rows(24, 22)
+    x, y = case.design(rows)
+    sign, tau, nu = 2 * y - 1, np.zeros(24), np.zeros(24)
+    for _ in range(60):
+        for n in range(24):
+            cov = np.linalg.inv(np.eye(4) + (x.T * tau) @ x)
+            a, v = x[n] @ cov @ (x.T @ nu), x[n] @ cov @ x[n]
+            rest = 1 / (1 / v - tau[n])
+            mean = rest * (a / v - nu[n])
+            z = sign[n] * mean / np.sqrt(1 + rest)
+            r = stats.norm.pdf(z) / stats.norm.cdf(z)
+            matched = mean + sign[n] * rest * r / np.sqrt(1 + rest)
+            spread = rest - rest**2 * r * (z + r) / (1 + rest)
+            tau[n], nu[n] = 1 / spread - 1 / rest, matched / spread - mean / rest
+    cov = np.linalg.inv(np.eye(4) + (x.T * tau) @ x)
+    federation = Federation(case.model, split(rows, 4), "ring", solver="ep").learn(tol=1e-12)
+    m, found = moments(federation.posterior)
+    np.testing.assert_allclose(m, cov @ (x.T @ nu), atol=1e-5)
+    np.testing.assert_allclose(found, cov, atol=1e-5)
 
 
 @pytest.mark.parametrize("sd", [10.0, 100.0, 1000.0])

@@ -58,7 +58,7 @@ class GlmCase(NamedTuple):
 
 def _classes(rng: np.random.Generator, t: np.ndarray) -> np.ndarray:
     scores = np.stack([t, -t, np.zeros_like(t)], axis=1) + rng.gumbel(size=(len(t), 3))
-    return scores.argmax(axis=1).astype(float)
+    return np.asarray(scores.argmax(axis=1), dtype=float)
 
 
 _SETTINGS: dict[str, Any] = {"features": 3, "intercept": True}

@@ -27,8 +27,8 @@ class RobustRegression(GLM):
     given, the target's scale).
 
     The loss is not convex. A record far from its prediction has a negative curvature, which is
-    clipped at 0, so that every factor can be removed again: standard deviations are up to 2% too
-    small, and the result is near the best normal distribution, not equal to it.
+    clipped at 0, so that every factor can be removed again: the result is near the best normal
+    distribution, not equal to it, and a little narrower.
     """
 
     df: float = 4.0

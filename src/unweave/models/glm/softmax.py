@@ -28,7 +28,7 @@ class SoftmaxRegression(GLM):
 
     The likelihood is replaced by its one-vs-each bound, Π_k≠c σ(xᵀ(theta_c − theta_k)) ≤ P(y = c):
     it has expectations of one variable, and its curvature is positive. The posterior is that of the
-    bound. It is too narrow rather than too wide; predictions use the softmax itself.
+    bound; predictions use the softmax itself.
     """
 
     classes: int = 3
