@@ -23,6 +23,7 @@ from unweave.cli.models import models
 from unweave.cli.paper import paper
 from unweave.cli.plan import plan
 from unweave.cli.posterior import posterior
+from unweave.cli.predict import predict
 from unweave.cli.simulate import simulate
 from unweave.cli.status import status
 from unweave.cli.up import up
@@ -65,7 +66,7 @@ def _root(
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "See it": (demo, paper, plan, simulate, evaluate, models),
     "Make a network and run it": (init, check, up, agent, backup, restore),
-    "Ask a running network": (status, posterior, influence, learn),
+    "Ask a running network": (status, posterior, predict, influence, learn),
     "Forget, with evidence": (forget, vote, audit, verify),
 }
 for _panel, _commands in _COMMANDS.items():

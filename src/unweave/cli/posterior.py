@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,11 +20,11 @@ from unweave.cli.common import (
     say,
     styled,
 )
-from unweave.errors import UnweaveError
+from unweave.errors import ConfigError, UnweaveError
 from unweave.text import count
 
 if TYPE_CHECKING:
-    pass
+    from unweave.models import Posterior
 
 __all__ = ["posterior"]
 
@@ -38,6 +39,19 @@ def posterior(
             help="Wait until agents run, all are included, and the fit is done.",
         ),
     ] = 0.0,
+    draws: Annotated[
+        int, typer.Option("--draws", metavar="N", help="Write N independent draws to --out.")
+    ] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="The file of the draws: .csv or .parquet."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="S", help="Seed of the draws.")] = 0,
+    covariance: Annotated[
+        bool, typer.Option("--covariance", help="Also show the covariance matrix.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """The newest complete posterior that the agents of DIR know.
@@ -55,13 +69,20 @@ def posterior(
         unweave posterior clinics --wait 60
 
         unweave posterior clinics/agents/a1 --json
+
+        unweave posterior clinics --draws 4000 --out draws.parquet
     """
     from unweave.node.api.report import NO_TOKEN
     from unweave.operations.cluster import LOOK, TimedOut, open_cluster, wait_until
     from unweave.operations.diagnose import why_no_token
     from unweave.operations.reading import WHOLE, ask_posteriors, newest, read_posteriors
     from unweave.operations.status import staying_out
+    from unweave.operations.tables import check_table_path, posterior_of, write_table
 
+    if bool(draws) != (out is not None):
+        raise ConfigError("--draws and --out belong together. Fix: --draws 4000 --out draws.csv")
+    if out is not None:
+        check_table_path(out)
     if wait:
         check_timeout(wait, "--wait")
     began = time.monotonic()
@@ -89,7 +110,7 @@ def posterior(
             reason = why_no_token(agents)
             found = {name: report | reason for name, report in found.items()}
         lacking = any(report["state"] == "incomplete" for report in found.values())
-        out = staying_out(agents.statuses()) if lacking and not stopped else []
+        apart = staying_out(agents.statuses()) if lacking and not stopped else []
         frozen = [f"{name}: {why}" for name, why in agents.frozen().items()]
     if not found:
         raise TimedOut(
@@ -99,19 +120,46 @@ def posterior(
     best = newest(found)
     digests = {report.get("digest") for report in found.values() if report["state"] == "complete"}
     best = best | {"agreed": len(digests) == 1, "known_to": _known(found, best), "stopped": stopped}
+    whole = best["state"] in WHOLE and "marginals" in best
+    fitted = posterior_of(folder, best) if whole and (draws or covariance) else None
+    if fitted is not None and out is not None:
+        write_table(out, fitted.draws(draws, seed))
+    if fitted is not None and covariance:
+        best["covariance"] = _matrix(fitted)
     if json:
         emit_json(best)
     elif best["state"] in ("departed", "audit_failed"):
         raise UnweaveError(f"{', '.join(found)}: {best['why']}")
     else:
         _show(console, best)
-        say(*_behind(found, best), *out, *frozen, style="yellow")
+        if "covariance" in best:
+            _show_covariance(console, best)
+        if fitted is not None and out is not None:
+            say(f"Wrote {count(draws, 'draw')} to {out}.")
+        say(*_behind(found, best), *apart, *frozen, style="yellow")
         if stopped:
             start = "agent" if folder in agents.folders.values() else "up"
             line = f"as of {best['as_of']}: the network is stopped; start it with "
             say(f"{line}`unweave {start} {quote(folder)}`", style="yellow")
     if best["state"] not in WHOLE:
         raise typer.Exit(1)
+
+
+def _matrix(fitted: Posterior) -> list[list[float | None]]:
+    """The covariance; None where a moment does not exist."""
+    from unweave.families.marginals import finite
+
+    return [[finite(value) for value in row] for row in fitted.covariance()]
+
+
+def _show_covariance(console: Any, report: dict[str, Any]) -> None:
+    names = [row["name"] for row in report["marginals"]]
+    table = Table(title="Covariance")
+    for name in ("", *names):
+        table.add_column(name, justify="left" if not name else "right")
+    for name, row in zip(names, report["covariance"], strict=False):
+        table.add_row(name, *("–" if value is None else f"{value:.6g}" for value in row))
+    console.print(table)
 
 
 def _behind(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]:

@@ -121,6 +121,15 @@ class Family(ABC):
     def from_params(self, **params: ArrayLike) -> Floats:
         """eta from the usual parameters; checked."""
 
+    def covariance(self, eta: Floats) -> Floats:
+        """The covariance of the quantities of `marginals`, [..., Q, Q]; not finite where a moment
+        does not exist."""
+        if len(self.theta_names) > 1:
+            raise ConfigError(
+                f"{self.name} has no closed covariance. Fix: np.cov of draws (posterior.sample)"
+            )
+        return np.asarray(self.sd(eta)[..., None] ** 2)
+
     def fisher(self, eta: Floats) -> Floats:
         """∇²A(eta), shape [..., D, D]; formed column by column from `fisher_dot`."""
         columns: Floats = self.fisher_dot(eta[..., None, :], np.eye(self.dim))

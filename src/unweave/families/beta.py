@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unweave.families.base import Floats, Params
+from unweave.families.base import Family, Floats, Params
 from unweave.families.dirichlet import DirichletFamily
 from unweave.families.marginals import BetaMarginal, Marginal
 from unweave.families.special import binet1, digamma_excess
@@ -26,6 +26,9 @@ class BetaFamily(DirichletFamily):
     def __init__(self) -> None:
         super().__init__(2)
         self._set(("a", "b"), ("theta",), (), 0.0, (-1.0, -1.0))
+
+    def covariance(self, eta: Floats) -> Floats:
+        return Family.covariance(self, eta)  # of one quantity
 
     # The same numbers as the Dirichlet's, without reductions over an axis of two.
     def log_partition(self, eta: Floats) -> Floats:

@@ -117,6 +117,9 @@ class DiagonalNormalFamily(Family):
             NormalMarginal(name, m[..., i], sd[..., i]) for i, name in enumerate(self.theta_names)
         )
 
+    def covariance(self, eta: Floats) -> Floats:
+        return np.asarray(np.eye(len(self.theta_names)) / self._split(eta)[1][..., None])
+
     def to_params(self, eta: Floats) -> Params:
         h, precision = self._split(eta)
         shape = eta.shape[:-1] + self.event_shape

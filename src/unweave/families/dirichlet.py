@@ -143,6 +143,12 @@ class DirichletFamily(Positive, Family):
             BetaMarginal(name, eta[..., i], rest[..., i]) for i, name in enumerate(self.theta_names)
         )
 
+    def covariance(self, eta: Floats) -> Floats:
+        total = eta.sum(-1, keepdims=True)
+        p = eta / total
+        spread = p[..., None] * (np.eye(self.classes) - p[..., None, :])
+        return np.asarray(spread / (total + 1.0)[..., None])
+
     def to_params(self, eta: Floats) -> Params:
         return {"alpha": eta}
 

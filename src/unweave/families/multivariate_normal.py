@@ -149,6 +149,9 @@ class MultivariateNormalFamily(Family):
             NormalMarginal(name, m[..., i], sd[..., i]) for i, name in enumerate(self.theta_names)
         )
 
+    def covariance(self, eta: Floats) -> Floats:
+        return self.to_params(eta)["cov"]
+
     def to_params(self, eta: Floats) -> Params:
         h, precision = self.split(eta)
         covariance = inverse(self._factor(precision))

@@ -233,6 +233,15 @@ class NormalInverseGammaFamily(Family):
         )
         return (*coefficients, InverseGammaMarginal("sigma2", a, b))
 
+    def covariance(self, eta: Floats) -> Floats:
+        """Cov(coefficients) = E[σ²] V; they are uncorrelated with σ²."""
+        _, _, factor, _, _ = self._parts(eta)
+        variance = self.marginals(eta)[-1]
+        found = np.zeros((*eta.shape[:-1], self.d + 1, self.d + 1))
+        found[..., :-1, :-1] = inverse(factor) * np.asarray(variance.mean())[..., None, None]
+        found[..., -1, -1] = np.square(variance.sd())
+        return found
+
     def to_params(self, eta: Floats) -> Params:
         m, precision, _, a, b = self._parts(eta)
         return {"m": m, "precision": precision, "a": a, "b": b}

@@ -281,6 +281,21 @@ class NormalInverseWishartFamily(Family):
         )
         return means + variances
 
+    def covariance(self, eta: Floats) -> Floats:
+        """Cov(x̄) = E[Σ]/κ; Cov(Σ_ii, Σ_jj) = 2(Ψ_iiΨ_jj + (f − 1)Ψ_ij²)/(f(f − 1)²(f − 3)) with
+        f = ν − d; x̄ and Σ are uncorrelated."""
+        _, kappa, psi, _, df = self._parts(eta)
+        f = (df - self.d)[..., None, None]
+        diagonal = np.diagonal(psi, axis1=-2, axis2=-1)
+        found = np.zeros((*eta.shape[:-1], 2 * self.d, 2 * self.d))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = np.where(f > 1.0, psi / (f - 1.0), np.inf)
+            products = diagonal[..., :, None] * diagonal[..., None, :]
+            spread = 2.0 * (products + (f - 1.0) * psi * psi) / (f * (f - 1.0) ** 2 * (f - 3.0))
+        found[..., : self.d, : self.d] = mean / kappa[..., None, None]
+        found[..., self.d :, self.d :] = np.where(f > 3.0, spread, np.inf)
+        return found
+
     def to_params(self, eta: Floats) -> Params:
         m, kappa, psi, _, df = self._parts(eta)
         return {"mean": m, "kappa": kappa, "df": df, "scale": psi}

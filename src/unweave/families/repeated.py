@@ -82,6 +82,15 @@ class RepeatedFamily(Family):
             for law in self.base.marginals(members[..., g, :])
         )
 
+    def covariance(self, eta: Floats) -> Floats:
+        each = self.base.covariance(self.members(eta))
+        size = each.shape[-1]
+        found = np.zeros((*eta.shape[:-1], *[len(self.labels) * size] * 2))
+        for g in range(len(self.labels)):
+            place = slice(g * size, (g + 1) * size)
+            found[..., place, place] = each[..., g, :, :]
+        return found
+
     def to_params(self, eta: Floats) -> Params:
         return self.base.to_params(self.members(eta))
 

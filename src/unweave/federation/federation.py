@@ -26,7 +26,7 @@ from unweave.grid import Ints
 from unweave.models import Model, as_model
 from unweave.models.posterior import Posterior
 from unweave.models.resolution import check_shards
-from unweave.models.shards import Missing, MissingRule
+from unweave.models.shards import Missing, MissingRule, Shard
 from unweave.protocol.events import DataChanged, EraseRequested
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import NOTHING, Token, all_out, request_id
@@ -283,6 +283,15 @@ class Federation:
         token = self._walk.token
         held = None if token is None else self._walk.world.state(k).own.factor(token.included[k])
         return self.model.grid.zeros() if held is None else held.units
+
+    def log_evidence(self) -> float:
+        """log p(data) of a conjugate model, of all records that are in the token."""
+        token = self._walk.token
+        inside = () if token is None else token.inside
+        states = [(k, self._walk.world.state(k)) for k in inside]
+        rows = [self._walk.workers[k].shard(state.own.dropped).rows for k, state in states]
+        none = np.empty((0, len(self.model.schema)))
+        return self.posterior.log_evidence(Shard("all", np.concatenate([none, *rows])))
 
     def influence(self) -> dict[str, float]:
         """KL of the posterior with and without each agent, the most influential first."""

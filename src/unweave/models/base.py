@@ -259,6 +259,25 @@ class Model(ABC):
         named = zip(laws, self.quantities, strict=True)
         return tuple(law.renamed(name) for law, name in named)
 
+    def covariance(self, eta: Floats) -> Floats:
+        """The covariance [Q, Q] of the quantities, in the user's units."""
+        found, affine = self.family.covariance(eta), self.affine
+        if affine is None:
+            return found
+        moved = affine.matrix[np.ix_(affine.rows, affine.rows)]
+        return np.asarray(moved @ found @ moved.T)
+
+    def outcomes_of(self, rows: Floats) -> Floats:
+        """The columns of records that the model explains; by default, the last one."""
+        return rows[:, -1:]
+
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        """New records of the same sizes (trials, exposures, features, …) given theta, which is in
+        the user's units."""
+        raise ConfigError(
+            f"{self.name} cannot replicate records. Fix: compare with draws of posterior.predict()"
+        )
+
     def posterior(self, eta: Ints) -> Posterior:
         return Posterior(self, eta)
 
@@ -311,6 +330,11 @@ class ConjugateModel(Model):
     @abstractmethod
     def sums(self, rows: Floats) -> Sequence[int]:
         """Σ of the rounded record statistics over `rows`, in grid units, as unbounded integers."""
+
+    def log_base(self, rows: Floats) -> Floats:
+        """log h(x) of each record in p(x | theta) = h(x) exp(s(x)·statistics of theta), [N], as a
+        density in the user's units."""
+        return np.zeros(len(rows))
 
     def rounding(self, rows: Floats) -> Floats:
         """The rounding error of the sums of these rows, [D], not in grid units."""

@@ -19,7 +19,7 @@ from unweave.models.predictive_counts import (
     BetaNegativeBinomialPredictive,
 )
 from unweave.models.shards import RowProblem
-from unweave.models.sums import count_sum
+from unweave.models.sums import count_sum, log_choose
 
 __all__ = ["BetaBernoulli", "BetaBinomial", "BetaGeometric", "BetaNegativeBinomial"]
 
@@ -57,6 +57,9 @@ class BetaBernoulli(_BetaModel):
         successes = count_sum(rows[:, 0])
         return successes, len(rows) - successes
 
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        return rng.binomial(1, theta, rows.shape).astype(np.float64)
+
     def predictive(self, eta: ArrayLike) -> BetaBinomialPredictive:
         a, b = np.asarray(eta, dtype=np.float64).tolist()
         return BetaBinomialPredictive(a, b, trials=1)
@@ -93,6 +96,19 @@ class BetaBinomial(_BetaModel):
         trials = len(rows) * self.trials if self.trials is not None else count_sum(rows[:, 1])
         return successes, trials - successes
 
+    def log_base(self, rows: Floats) -> Floats:
+        return log_choose(self._trials(rows), rows[:, 0])
+
+    def _trials(self, rows: Floats) -> Floats:
+        return np.full(len(rows), float(self.trials)) if self.trials is not None else rows[:, 1]
+
+    def outcomes_of(self, rows: Floats) -> Floats:
+        return rows[:, :1]
+
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        drawn = rng.binomial(self._trials(rows).astype(np.int64), theta)
+        return np.column_stack([drawn, rows[:, 1:]])
+
     def predictive(self, eta: ArrayLike, trials: int | None = None) -> BetaBinomialPredictive:
         """The successes of `trials` new trials (default: the model's setting, or 1)."""
         a, b = np.asarray(eta, dtype=np.float64).tolist()
@@ -113,6 +129,9 @@ class BetaGeometric(_BetaModel):
 
     def outcomes(self, rows: Floats) -> tuple[int, int]:
         return len(rows), count_sum(rows[:, 0]) - len(rows)
+
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        return rng.geometric(theta, rows.shape).astype(np.float64)
 
     def predictive(self, eta: ArrayLike) -> BetaNegativeBinomialPredictive:
         a, b = np.asarray(eta, dtype=np.float64).tolist()
@@ -137,6 +156,12 @@ class BetaNegativeBinomial(_BetaModel):
 
     def outcomes(self, rows: Floats) -> tuple[int, int]:
         return self.successes * len(rows), count_sum(rows[:, 0])
+
+    def log_base(self, rows: Floats) -> Floats:
+        return log_choose(rows[:, 0] + self.successes - 1, rows[:, 0])
+
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        return rng.negative_binomial(self.successes, theta, rows.shape).astype(np.float64)
 
     def predictive(self, eta: ArrayLike) -> BetaNegativeBinomialPredictive:
         a, b = np.asarray(eta, dtype=np.float64).tolist()

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from unweave.arguments import whole_number
 from unweave.errors import ConfigError
 from unweave.families import Dirichlet, Distribution
+from unweave.lazy import special
 from unweave.models.base import ConjugateModel
 from unweave.models.columns import Column, check_levels, check_size, count, label, labels
 from unweave.models.predictive_counts import (
@@ -82,6 +83,9 @@ class DirichletCategorical(_DirichletModel):
         counts = np.bincount(rows[:, 0].astype(np.int64), minlength=self.size)
         return [int(n) << q for n, q in zip(counts, self.grid.bits, strict=True)]
 
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        return rng.choice(self.size, size=rows.shape, p=theta / theta.sum()).astype(np.float64)
+
     def predictive(self, eta: ArrayLike) -> CategoricalPredictive:
         return CategoricalPredictive(np.asarray(eta, dtype=np.float64), self._texts)
 
@@ -110,6 +114,18 @@ class DirichletMultinomial(_DirichletModel):
 
     def sums(self, rows: Floats) -> list[int]:
         return [count_sum(rows[:, j]) << q for j, q in enumerate(self.grid.bits)]
+
+    def log_base(self, rows: Floats) -> Floats:
+        """log of n!/Π x_j!"""
+        each = special.gammaln(rows + 1).sum(axis=1)
+        return np.asarray(special.gammaln(rows.sum(axis=1) + 1) - each)
+
+    def outcomes_of(self, rows: Floats) -> Floats:
+        return rows
+
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        draws = rows.sum(axis=1).astype(np.int64)
+        return rng.multinomial(draws, theta / theta.sum()).astype(np.float64)
 
     def predictive(self, eta: ArrayLike, trials: int = 1) -> DirichletMultinomialPredictive:
         """The counts of `trials` new draws."""

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from unweave.arguments import number
 from unweave.errors import ConfigError
 from unweave.families import Distribution, Gamma
+from unweave.lazy import special
 from unweave.models.base import ConjugateModel
 from unweave.models.columns import Column, count, events, nonnegative
 from unweave.models.predictive_counts import NegativeBinomialPredictive
@@ -44,6 +45,12 @@ class GammaPoisson(ConjugateModel):
 
     def sums(self, rows: Floats) -> list[int]:
         return [count_sum(rows[:, 0]) << self.grid.bits[0], len(rows) << self.grid.bits[1]]
+
+    def log_base(self, rows: Floats) -> Floats:
+        return np.asarray(-special.gammaln(rows[:, 0] + 1))
+
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        return rng.poisson(theta, rows.shape).astype(np.float64)
 
     def predictive(self, eta: ArrayLike) -> NegativeBinomialPredictive:
         a, b = np.asarray(eta, dtype=np.float64).tolist()
@@ -98,6 +105,12 @@ class GammaExponential(_Times):
         whole, _ = self.whole(rows, self.multiplier)
         return [len(rows) << self.grid.bits[0], whole_sum(whole[:, 0])]
 
+    def log_base(self, rows: Floats) -> Floats:
+        return np.full(len(rows), -np.log(self.scale_of("x")))
+
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        return rng.exponential(1 / theta, rows.shape)
+
     def predictive(self, eta: ArrayLike) -> LomaxPredictive:
         a, b = np.asarray(eta, dtype=np.float64).tolist()
         return LomaxPredictive(a, b * self.scale_of("x"))
@@ -129,6 +142,17 @@ class GammaEvents(_Times):
     def sums(self, rows: Floats) -> list[int]:
         whole, _ = self.whole(rows, self.multiplier)
         return [count_sum(rows[:, 0]) << self.grid.bits[0], whole_sum(whole[:, 1])]
+
+    def log_base(self, rows: Floats) -> Floats:
+        """The density of the times of the events: theta^events exp(−theta·exposure)."""
+        return np.asarray(-rows[:, 0] * np.log(self.scale_of("exposure")))
+
+    def outcomes_of(self, rows: Floats) -> Floats:
+        return rows[:, :1]
+
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        """The events of the same exposures."""
+        return np.column_stack([rng.poisson(theta * rows[:, 1]), rows[:, 1]])
 
     def predictive(
         self, eta: ArrayLike, exposure: float | None = None

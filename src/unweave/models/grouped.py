@@ -106,6 +106,25 @@ class Grouped(ConjugateModel):
     def rounding(self, rows: Floats) -> Floats:
         return np.concatenate([self.model.rounding(part) for part in self._parts(rows)])
 
+    def log_base(self, rows: Floats) -> Floats:
+        return self.model.log_base(rows[:, 1:])
+
+    def outcomes_of(self, rows: Floats) -> Floats:
+        return self.model.outcomes_of(rows[:, 1:])
+
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        each = theta.reshape(len(self.levels), *self.model.family.event_shape)
+        found = rows.copy()
+        for g, one in enumerate(each):
+            here = rows[:, 0] == g
+            found[here, 1:] = self.model.replicate(one, rows[here, 1:], rng)
+        return found
+
+    def covariance(self, eta: Floats) -> Floats:
+        members = eta.reshape(len(self.levels), -1)
+        each = [self.model.covariance(one) for one in members]
+        return np.asarray(linalg.block_diag(*each))
+
     def _parts(self, rows: Floats) -> list[Floats]:
         """The records of each group, without the column of the group."""
         order = np.argsort(rows[:, 0], kind="stable")

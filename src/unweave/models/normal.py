@@ -29,6 +29,8 @@ __all__ = ["MultivariateNormalModel", "NormalKnownVariance", "NormalUnknown"]
 
 Floats = NDArray[np.float64]
 
+_LOG_2PI = float(np.log(2 * np.pi))
+
 
 @dataclass(frozen=True)
 class NormalKnownVariance(Scaled, ConjugateModel):
@@ -108,6 +110,13 @@ class NormalKnownVariance(Scaled, ConjugateModel):
         _, added = self.whole(rows, self.multiplier)
         return np.array([float(added.sum()) * 2.0 ** -self.grid.bits[0], 0.0])
 
+    def log_base(self, rows: Floats) -> Floats:
+        z, noise = self.standard(rows)[:, 0] / self.used_noise, self.used_noise
+        return np.asarray(-0.5 * z * z - np.log(noise * self.scale_of("x")) - 0.5 * _LOG_2PI)
+
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        return rng.normal(theta, self.used_noise * self.scale_of("x"), rows.shape)
+
     def to_user(self) -> Affine:
         return Affine.location(self.scale_of("x"), self.center_of("x"))
 
@@ -157,6 +166,12 @@ class NormalUnknown(GramModel):
 
     def named_samples(self, theta: Floats) -> dict[str, Floats]:
         return dict(zip(self.quantities, theta.T, strict=True))
+
+    def log_base(self, rows: Floats) -> Floats:
+        return np.full(len(rows), -0.5 * _LOG_2PI - np.log(self.scale_of("x")))
+
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        return rng.normal(theta[0], np.sqrt(theta[1]), rows.shape)
 
     def to_user(self) -> Affine:
         scale = self.scale_of("x")
@@ -259,6 +274,18 @@ class MultivariateNormalModel(GramModel):
             "mean": {"column": self._names},
             "Sigma": {"column": self._names, "other_column": self._names},
         }
+
+    def log_base(self, rows: Floats) -> Floats:
+        return np.full(
+            len(rows), float(-np.log(self.scales).sum()) - 0.5 * rows.shape[1] * _LOG_2PI
+        )
+
+    def outcomes_of(self, rows: Floats) -> Floats:
+        return rows
+
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        d = rows.shape[1]
+        return rng.multivariate_normal(theta[:d], unpack(theta[d:], d), len(rows))
 
     def to_user(self) -> Affine:
         return Affine.with_covariance(self.scales, self.centers)

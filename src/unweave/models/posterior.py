@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unweave.arguments import floats, shown, whole_number
-from unweave.errors import ConfigError, MissingExtra
+from unweave.errors import ConfigError, DataError, MissingExtra
 from unweave.families import Distribution
 from unweave.families.marginals import Marginal
 from unweave.grid import Ints, digest
+from unweave.json_form import as_json
 from unweave.models.plotting import plot_posterior
+from unweave.models.shards import Shard
+from unweave.models.tables import Check, check_table, draws_table, predictions
 
 if TYPE_CHECKING:
     from unweave.models.base import Model
@@ -136,6 +141,98 @@ class Posterior:
         if affine is not None:
             theta = affine.outward(theta, self.model.family.event_shape)
         return Samples(self.model.named_samples(theta), theta)
+
+    def draws(self, n: int = 4000, seed: int = 0) -> dict[str, Floats]:
+        """n draws as a table: one column per number, `theta[north]` for an entry of a variable."""
+        return draws_table(self, n, seed)
+
+    def covariance(self) -> Floats:
+        """The covariance matrix of the quantities of `table`, in the user's units."""
+        return self.model.covariance(self.eta)
+
+    def log_evidence(self, data: Any, columns: Mapping[str, str] | None = None) -> float:
+        """log p(data) of a conjugate model, in closed form: A(eta) − A(eta_0) + Σ log h(x_n).
+
+        `data` are all the records behind the posterior: h is no part of a token.
+        """
+        from unweave.models.base import ConjugateModel
+
+        model = self.model
+        if not isinstance(model, ConjugateModel) or model.alpha != 1 or model.reduction != "sum":
+            raise ConfigError(
+                f"log_evidence: {model.name} has no closed one. Fix: a conjugate model with "
+                'alpha = 1 and reduction = "sum"'
+            )
+        shard = data if isinstance(data, Shard) else model.shard(data, columns=columns)
+        if not np.array_equal(model.grid.add(model.eta0, model.factor(shard)), self.units):
+            raise DataError(
+                "log_evidence: these are not the records behind the posterior. Fix: give all "
+                "records that it has learned, and no others"
+            )
+        prior = model.decode(model.eta0)
+        grown = model.family.log_partition(self.eta) - model.family.log_partition(prior)
+        return float(grown) + float(model.log_base(shard.rows).sum())
+
+    def check(
+        self,
+        data: Any,
+        statistics: Mapping[str, Callable[[Floats], float]] | None = None,
+        draws: int = 500,
+        seed: int = 0,
+    ) -> list[Check]:
+        """Posterior predictive checks: statistics of `data` (by default mean, sd, min and max)
+        beside those of data sets that the fitted model would produce."""
+        shard = data if isinstance(data, Shard) else self.model.shard(data)
+        return check_table(self, shard.rows, statistics, draws, seed)
+
+    def predict_table(self, rows: Mapping[str, Any], p: float = 0.95) -> dict[str, NDArray[Any]]:
+        """A prediction for each row of a table: mean, sd, and the central interval of probability
+        p (low, high), or the probability of each class."""
+        return predictions(self, rows, p)
+
+    def to_json(self) -> str:
+        """The posterior as JSON: the model's name and settings, and whole numbers on its grid."""
+        return as_json(
+            {
+                "model": self.model.name,
+                "settings": self.model.settings(),
+                "units": self.units.tolist(),
+                "digest": self.digest,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes | Mapping[str, Any]) -> Posterior:
+        """The posterior that `to_json`, or `unweave posterior --json`, has written."""
+        from unweave.models.registry import by_name
+
+        try:
+            values = dict(text) if isinstance(text, Mapping) else json.loads(text)
+            units = np.array([int(unit) for unit in values["units"]], dtype=np.int64)
+            name, settings = str(values["model"]), dict(values["settings"])
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise ConfigError(
+                "this is no posterior as JSON (model, settings, units). Fix: write one with "
+                "to_json(), or `unweave posterior DIR --json`"
+            ) from None
+        found = by_name(name, **settings).posterior(units)
+        if values.get("digest", found.digest) != found.digest:
+            raise ConfigError("the posterior is not that of its digest. Fix: write it again")
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Write `to_json` to a file."""
+        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Posterior:
+        """Read what `save` has written."""
+        try:
+            return cls.from_json(Path(path).read_bytes())
+        except OSError as error:
+            raise ConfigError(
+                f"{path}: cannot be read ({error.strerror}). Fix: check the path"
+            ) from None
 
     def log_prob(self, theta: Any) -> Floats:
         """The log-density at theta, in the user's units."""

@@ -123,6 +123,14 @@ class Regression(Scaled):
         """Scale and center of the linear predictor: the target's, if it has the target's units."""
         return self.scale_of(self.target), self.center_of(self.target)
 
+    def _replicated(
+        self, theta: Floats, noise: float, rows: Floats, rng: np.random.Generator
+    ) -> Floats:
+        """The same features with new targets; theta is in the user's units."""
+        x = rows[:, :-1]
+        x = np.insert(x, 0, 1.0, axis=1) if self.intercept else x
+        return np.column_stack([rows[:, :-1], rng.normal(x @ theta, noise)])
+
     def named_samples(self, theta: Floats) -> dict[str, Floats]:
         return {name: theta[:, j] for j, name in enumerate(self.coefficients)}
 
@@ -231,6 +239,15 @@ class LinearRegression(_Linear):
     def prior_matrix(self) -> Floats:
         return self.prior_moments()[1]
 
+    def log_base(self, rows: Floats) -> Floats:
+        y, noise = self.standard(rows)[:, -1] / self.used_noise, self.used_noise
+        scale = noise * self.scale_of(self.target) * np.sqrt(2 * np.pi)
+        return np.asarray(-0.5 * y * y - np.log(scale))
+
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        noise = self.used_noise * self.scale_of(self.target)
+        return self._replicated(theta, noise, rows, rng)
+
     def predictive(self, eta: ArrayLike, x: ArrayLike) -> NormalPredictive:
         """The targets of rows x: Normal(xᵀm, noise² + xᵀP⁻¹x), each row on its own."""
         rows = self.design(x)
@@ -276,6 +293,12 @@ class LinearRegressionUnknownNoise(_Linear):
 
     def named_samples(self, theta: Floats) -> dict[str, Floats]:
         return {**super().named_samples(theta), "sigma2": theta[:, -1]}
+
+    def log_base(self, rows: Floats) -> Floats:
+        return np.full(len(rows), -np.log(self.scale_of(self.target) * np.sqrt(2 * np.pi)))
+
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        return self._replicated(theta[:-1], float(np.sqrt(theta[-1])), rows, rng)
 
     def to_user(self) -> Affine:
         return Affine.with_variance(*self.outward(), self.scale_of(self.target))

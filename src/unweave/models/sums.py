@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from unweave.errors import GridOverflow
 from unweave.grid import exact_sum
+from unweave.lazy import special
 
-__all__ = ["FEATURE_LIMIT", "count_sum", "gram_sum", "whole_sum"]
+__all__ = ["FEATURE_LIMIT", "count_sum", "gram_sum", "log_choose", "whole_sum"]
 
 Floats = NDArray[np.float64]
 
@@ -34,6 +35,12 @@ def count_sum(values: Floats) -> int:
     if total < _EXACT:
         return int(total)
     return exact_sum(values.astype(np.int64)[:, None])[0]
+
+
+def log_choose(n: Floats, k: Floats) -> Floats:
+    """log of n!/(k! (n − k)!)."""
+    value: Floats = -np.log1p(n) - special.betaln(n - k + 1, k + 1)
+    return value
 
 
 def whole_sum(values: Floats) -> int:

@@ -93,6 +93,10 @@ class AtomBase(Model):
     def predictive(self, eta: ArrayLike) -> AtomPredictive:
         return AtomPredictive(self, self.cloud(np.asarray(eta, dtype=np.float64)))
 
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        each = np.repeat(np.asarray(theta)[None], len(rows), axis=0)
+        return self.simulate(self.named_samples(each), rng)
+
     def named_samples(self, theta: Floats) -> dict[str, Floats]:
         columns = theta[:, None] if theta.ndim == 1 else theta
         return {name: columns[:, j] for j, name in enumerate(self.space.names)}

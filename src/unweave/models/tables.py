@@ -1,0 +1,164 @@
+"""What a fitted model says about rows of a table: draws, predictions and checks, column by column.
+
+A table is a mapping from a column's name to its values, one per row; so it can become a data frame,
+a CSV file or a Parquet file.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.arguments import whole_number
+from unweave.errors import ConfigError, DataError
+from unweave.models.columns import cell_text
+
+if TYPE_CHECKING:
+    from unweave.models.posterior import Posterior
+
+__all__ = ["Check", "check_table", "draws_table", "predictions", "typed"]
+
+Floats = NDArray[np.float64]
+Statistic = Callable[[Floats], float]
+
+STATISTICS: dict[str, Statistic] = {
+    "mean": lambda x: float(np.mean(x)),
+    "sd": lambda x: float(np.std(x)),
+    "min": lambda x: float(np.min(x)),
+    "max": lambda x: float(np.max(x)),
+}
+
+
+def draws_table(posterior: Posterior, n: int, seed: int) -> dict[str, Floats]:
+    """n draws, one column per number: a variable with several entries has columns `name[label]`."""
+    axes = posterior.model.coordinates
+    table: dict[str, Floats] = {}
+    for name, values in posterior.sample(n, seed).items():
+        flat = values.reshape(len(values), -1)
+        if values.ndim == 1:
+            table[name] = flat[:, 0]
+            continue
+        labels = list(axes.get(name, {}).values())
+        if [len(one) for one in labels] != list(values.shape[1:]):
+            labels = [range(size) for size in values.shape[1:]]
+        for j, place in enumerate(product(*labels)):
+            table[f"{name}[{','.join(map(str, place))}]"] = flat[:, j]
+    return table
+
+
+def predictions(posterior: Posterior, rows: Mapping[str, Any], p: float) -> dict[str, NDArray[Any]]:
+    """Mean, sd and central interval of a new record for each row of a table, and the probability of
+    each class where classes are predicted.
+
+    The predictive's arguments are columns of the table: `x` stands for the features of a
+    regression, any other one (`trials`, `exposure`, `group`) for the column of its name.
+    """
+    model = posterior.model
+    size = max((len(values) for values in rows.values()), default=0)
+    if not size:
+        raise DataError("predict: the table has no rows. Fix: give at least one")
+    parameters = list(inspect.signature(model.predictive).parameters.values())[1:]
+    chosen = [q for q in parameters if q.kind is q.POSITIONAL_OR_KEYWORD]
+    by_name = {
+        q.name: getattr(model, "by", q.name) if q.name == "group" else q.name for q in chosen
+    }
+    for q in chosen:
+        if q.default is q.empty and q.name != "x" and by_name[q.name] not in rows:
+            raise DataError(f"predict: the table lacks the column {by_name[q.name]!r}. Fix: add it")
+    given = {q.name: np.asarray(rows[by_name[q.name]], dtype=object) for q in chosen
+             if q.name != "x" and by_name[q.name] in rows}  # fmt: skip
+    if any(q.name == "x" for q in chosen):
+        more = {name: np.asarray(values, dtype=np.float64) for name, values in given.items()}
+        return _columns(posterior.predict(rows, **more), size, p)
+    parts = list(zip(*given.values(), strict=True)) if given else [()] * size
+    found = {
+        place: _columns(
+            posterior.predict(**dict(zip(given, map(_argument, place), strict=True))), 1, p
+        )
+        for place in dict.fromkeys(parts)
+    }
+    names = next(iter(found.values()))
+    return {name: np.concatenate([found[place][name] for place in parts]) for name in names}
+
+
+def _argument(value: Any) -> Any:
+    """A cell as an argument: whole numbers as int, other numbers as float, texts as they are."""
+    if isinstance(value, str):
+        return value
+    return int(value) if float(value).is_integer() else float(value)
+
+
+def _columns(law: Any, size: int, p: float) -> dict[str, NDArray[Any]]:
+    table: dict[str, NDArray[Any]] = {}
+    proba = getattr(law, "proba", getattr(law, "probabilities", None))
+    if proba is not None:
+        labels = getattr(law, "labels", ()) or range(np.shape(proba)[-1])
+        each = np.broadcast_to(proba, (size, len(labels)))
+        return {f"p[{label}]": each[:, j] for j, label in enumerate(labels)}
+    if not hasattr(law, "mean"):
+        raise ConfigError(
+            "predict: this predictive has no moments. Fix: sample it with posterior.predict()"
+        )
+    low, high = law.interval(p)
+    for name, values in {"mean": law.mean(), "sd": law.sd(), "low": low, "high": high}.items():
+        one = np.asarray(values, dtype=np.float64)
+        if one.ndim and one.shape != (size,):  # several columns in one record
+            for j, value in enumerate(one.reshape(-1)):
+                table[f"{name}[{j}]"] = np.full(size, value)
+        else:
+            table[name] = np.broadcast_to(one, (size,))
+    return table
+
+
+class Check(NamedTuple):
+    """One statistic of the records, and of records that the fitted model would produce. `p` is the
+    share of replicated data sets whose statistic is at least the observed one (half for ties)."""
+
+    name: str
+    observed: float
+    mean: float
+    sd: float
+    p: float
+
+
+def check_table(
+    posterior: Posterior,
+    rows: Floats,
+    statistics: Mapping[str, Statistic] | None,
+    draws: int,
+    seed: int,
+) -> list[Check]:
+    """Posterior predictive checks: theta is drawn, and a data set of the same size given theta."""
+    model = posterior.model
+    chosen = STATISTICS if statistics is None else dict(statistics)
+    rng = np.random.default_rng(whole_number(seed, "seed", 0))
+    thetas = np.asarray(posterior.sample(whole_number(draws, "draws", 2), seed))
+    columns = model.outcomes_of(rows).shape[1]
+    values = np.array(
+        [_statistics(chosen, model.outcomes_of(model.replicate(one, rows, rng))) for one in thetas]
+    )
+    seen = _statistics(chosen, model.outcomes_of(rows))
+    places = [""] if columns == 1 else [f"[{j}]" for j in range(columns)]
+    names = [f"{name}{place}" for name in chosen for place in places]
+    return [
+        Check(name, float(at), float(one.mean()), float(one.std()),
+              float((one > at).mean() + 0.5 * (one == at).mean()))
+        for name, at, one in zip(names, seen, values.T, strict=True)
+    ]  # fmt: skip
+
+
+def _statistics(chosen: Mapping[str, Statistic], rows: Floats) -> list[float]:
+    return [float(f(rows[:, j])) for f in chosen.values() for j in range(rows.shape[1])]
+
+
+def typed(cells: Sequence[str | None]) -> NDArray[Any]:
+    """The cells of a text file: numbers if all are numbers, else texts."""
+    try:
+        return np.array([float(cell or "nan") for cell in cells])
+    except ValueError:
+        return np.array([cell_text(cell) for cell in cells], dtype=object)

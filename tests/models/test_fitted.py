@@ -1,0 +1,224 @@
+"""What users expect of a fitted model: evidence, covariance, draws, checks, predictions, JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from unweave import Federation
+from unweave.errors import ConfigError, DataError
+from unweave.models import (
+    BetaBernoulli,
+    BetaBinomial,
+    BetaExponential,
+    ConjugateModel,
+    DirichletCategorical,
+    DirichletMultinomial,
+    GammaEvents,
+    GammaExponential,
+    GammaPoisson,
+    Grouped,
+    LinearRegression,
+    LinearRegressionUnknownNoise,
+    MultivariateNormalModel,
+    NormalKnownVariance,
+    NormalUnknown,
+)
+from unweave.models.posterior import Posterior
+from unweave.testing.models import CASES, Case
+
+SCALED: list[Case] = [
+    Case(GammaExponential(a=2, scale={"x": 10}), lambda rng, n: rng.exponential(30.0, (n, 1))),
+    Case(
+        NormalKnownVariance(noise=3.0, center={"x": 100}, scale={"x": 10}),
+        lambda rng, n: rng.normal(105, 3, (n, 1)),
+    ),
+    Case(NormalUnknown(center={"x": 30}, scale={"x": 5}), lambda rng, n: rng.normal(33, 3, (n, 1))),
+    Case(
+        MultivariateNormalModel(2, center={"x1": 50}, scale={"x2": 10}),
+        lambda rng, n: np.column_stack([rng.normal(50, 1, n), rng.normal(3, 9, n)]),
+    ),
+    Case(
+        LinearRegression(1, noise=4, intercept=True, center={"x1": 20, "y": 5}, scale={"y": 10}),
+        lambda rng, n: rng.normal([20, 7], [1, 9], (n, 2)),
+    ),
+    Case(
+        LinearRegressionUnknownNoise(1, intercept=True, center={"x1": 20}, scale={"y": 10}),
+        lambda rng, n: rng.normal([20, 7], [1, 9], (n, 2)),
+    ),
+]
+ALL = [*CASES, *SCALED]
+
+
+def name(case: Case) -> str:
+    return f"{case.id}{'*' * (case in SCALED)}"
+
+
+def fit(model: ConjugateModel, rows: Any) -> Posterior:
+    return model.posterior(model.grid.add(model.eta0, model.factor(model.shard(rows))))
+
+
+def log_predictive(model: ConjugateModel, eta: np.ndarray, row: np.ndarray) -> float:
+    """log p(one record | those before)."""
+    if isinstance(model, Grouped):
+        group = model.levels[int(row[0])]
+        return log_predictive(model.model, model.eta_of(eta, group), row[1:])
+    if isinstance(model, BetaBinomial):
+        return float(model.predictive(eta, int(row[1])).log_prob(row[0]))
+    if isinstance(model, DirichletMultinomial):
+        return float(model.predictive(eta, int(row.sum())).log_prob(row))
+    if isinstance(model, LinearRegression | LinearRegressionUnknownNoise):
+        return float(model.predictive(eta, row[None, :-1]).log_prob(row[-1:])[0])
+    if isinstance(model, MultivariateNormalModel):
+        return float(model.predictive(eta).log_prob(row))
+    if isinstance(model, GammaEvents):
+        k, t = row
+        counts = model.predictive(eta, t).log_prob(k)  # a count; its times have k!/t^k as density
+        return float(counts + (0.0 if k == 0 else -np.log(t)))
+    return float(np.ravel(model.predictive(eta).log_prob(row))[0])
+
+
+@pytest.mark.parametrize("case", ALL, ids=name)
+def test_log_evidence_is_the_product_of_the_predictives(case: Case) -> None:
+    rows = case.rows(9, seed=3)
+    model, units, total = case.model, case.model.eta0, 0.0
+    for row in rows:
+        total += log_predictive(model, model.decode(units), row)
+        units = model.grid.add(units, model.factor(model.shard(row[None])))
+    # Few atoms: the predictive of atoms integrates at nodes of its own.
+    slack = 0.02 if case.id.endswith("atoms") else 2e-4
+    assert model.posterior(units).log_evidence(rows) == pytest.approx(total, abs=slack, rel=1e-5)
+
+
+def test_log_evidence_by_quadrature() -> None:
+    x = np.random.default_rng(0).poisson(3.0, 20)
+    found = fit(GammaPoisson(a=2, b=0.5), x).log_evidence(x)
+    prior = stats.gamma(2, scale=2)
+    value, _ = integrate.quad(
+        lambda t: prior.pdf(t) * np.exp(stats.poisson.logpmf(x, t).sum() + 40), 0, 20
+    )
+    assert found == pytest.approx(np.log(value) - 40, rel=1e-6)
+
+
+def test_log_evidence_needs_the_records_behind_the_posterior() -> None:
+    x = [1, 0, 1]
+    post = fit(BetaBernoulli(), x)
+    with pytest.raises(DataError, match="not the records behind"):
+        post.log_evidence([1, 1, 1])
+    with pytest.raises(ConfigError, match="has no closed one"):
+        fit(BetaBernoulli(alpha=2.0), x).log_evidence(x)
+    loss = BetaExponential()
+    with pytest.raises(ConfigError, match="has no closed one"):
+        loss.posterior(loss.eta0).log_evidence([0.5])
+    fed = Federation(BetaBernoulli(), [x, [0, 0, None, 1]], missing="drop").learn()
+    assert fed.log_evidence() == pytest.approx(fed.posterior.log_evidence([*x, 0, 0, 1]))
+    fed.forget(records={"a2": [0]})
+    assert fed.log_evidence() == pytest.approx(
+        fit(BetaBernoulli(), [*x, 0, 1]).log_evidence([*x, 0, 1])
+    )
+
+
+@pytest.mark.parametrize("case", ALL, ids=name)
+def test_covariance_is_that_of_the_draws(case: Case) -> None:
+    post = fit(case.model, case.rows(80, seed=5))
+    found = post.covariance()
+    np.testing.assert_allclose(np.diag(found), np.ravel(post.sd()) ** 2, rtol=1e-9)
+    theta = np.asarray(post.sample(60_000, seed=2))
+    theta = theta.reshape(len(theta), -1)
+    if isinstance(case.model, MultivariateNormalModel):
+        rows = case.model.to_user().rows
+        theta = theta[:, list(rows)]
+    drawn = np.atleast_2d(np.cov(theta.T))
+    scale = np.sqrt(np.outer(np.diag(found), np.diag(found)))
+    np.testing.assert_allclose(drawn / scale, found / scale, atol=0.05)
+
+
+@pytest.mark.parametrize("case", ALL, ids=name)
+def test_json_holds_every_bit(case: Case, tmp_path: Path) -> None:
+    post = fit(case.model, case.rows(7, seed=1))
+    assert Posterior.from_json(post.to_json()) == post
+    post.save(tmp_path / "p.json")
+    assert Posterior.load(tmp_path / "p.json") == post
+    values = json.loads(post.to_json())
+    values["units"][0] = int(values["units"][0]) + 1
+    with pytest.raises(ConfigError, match="digest"):
+        Posterior.from_json(values)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"model": "beta-bernoulli"}', "no json"])
+def test_other_json_is_no_posterior(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no posterior as JSON"):
+        Posterior.from_json(text)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Posterior.load(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize("case", ALL, ids=name)
+def test_draws_have_one_named_column_per_number(case: Case) -> None:
+    post = fit(case.model, case.rows(40, seed=5))
+    table = post.draws(3000, seed=1)
+    assert all(values.shape == (3000,) for values in table.values())
+    means = {row.name: (row.mean, row.sd) for row in post.table()}
+    for label, (mean, sd) in means.items():
+        assert label in table or label == "theta[0]", (label, list(table))
+        assert table[label].mean() == pytest.approx(mean, abs=0.15 * sd)
+    found = post.to_arviz(50, 2)
+    assert set(found.posterior.data_vars) == set(post.sample(1))
+
+
+@pytest.mark.parametrize("case", ALL, ids=name)
+def test_checks_find_data_of_another_kind_only(case: Case) -> None:
+    """p is calibrated where the records come from the model: no value is extreme."""
+    model, rng = case.model, np.random.default_rng(4)
+    prior = model.posterior(model.eta0)
+    theta = np.asarray(fit(model, case.rows(60, seed=8)).sample(1, seed=3))[0]
+    rows = model.replicate(theta, case.rows(60, seed=8), rng)
+    shares = [row.p for row in fit(model, rows).check(rows, draws=200, seed=1)]
+    assert all(0.0 <= p <= 1.0 for p in shares)
+    centre = {"mean": lambda x: float(x.mean())}
+    for row in fit(model, rows).check(rows, centre, draws=300, seed=1):
+        assert 0.005 < row.p < 0.995, row
+    assert prior.check(rows, draws=10)[0].observed == fit(model, rows).check(rows)[0].observed
+
+
+def test_a_check_shows_a_misfit() -> None:
+    rng = np.random.default_rng(2)
+    heavy = rng.negative_binomial(0.5, 0.05, 400)  # far more spread than a Poisson
+    found = {row.name: row for row in fit(GammaPoisson(), heavy).check(heavy)}
+    assert found["sd"].p < 0.01
+    assert 0.2 < found["mean"].p < 0.8
+
+
+# ------------------------------------------------------------------------------- predictions
+
+
+def test_predictions_of_rows() -> None:
+    rng = np.random.default_rng(1)
+    table = {"dose": rng.normal(size=50), "ward": rng.choice(["a", "b"], 50)}
+    table["y"] = 2 * table["dose"] + (table["ward"] == "b")
+    model = LinearRegressionUnknownNoise(["dose", "ward"], levels={"ward": ["a", "b"]})
+    post = fit(model, table)
+    rows = {"dose": [0.0, 1.0], "ward": ["b", "a"]}
+    found = post.predict_table(rows, 0.9)
+    law = post.predict(rows)
+    np.testing.assert_array_equal(found["mean"], law.mean())
+    np.testing.assert_array_equal(found["low"], law.interval(0.9)[0])
+    counts = fit(BetaBinomial(), {"successes": [1, 2], "trials": [3, 4]})
+    by_row = counts.predict_table({"trials": [10, 20, 10]})
+    assert by_row["mean"].tolist() == [counts.predict(t).mean() for t in (10, 20, 10)]
+    grouped = fit(Grouped(["a", "b"], by="ward"), {"ward": ["a", "b", "a"], "x": [1, 0, 1]})
+    means = grouped.predict_table({"ward": ["b", "a"]})["mean"]
+    assert means.tolist() == [grouped.predict("b").mean(), grouped.predict("a").mean()]
+    labels = fit(DirichletCategorical(["mild", "severe"]), ["mild", "mild"])
+    assert set(labels.predict_table({"id": [1, 2]})) == {"p[mild]", "p[severe]"}
+    events = fit(GammaEvents(), {"events": [1], "exposure": [2.0]})
+    assert events.predict_table({"exposure": [4.0]})["mean"][0] == events.predict(4.0).mean()
+    with pytest.raises(DataError, match="lacks the column 'ward'"):
+        grouped.predict_table({"x": [1]})
+    with pytest.raises(DataError, match="no rows"):
+        labels.predict_table({})
