@@ -25,9 +25,11 @@ from unweave.models import (
     Grouped,
     LinearRegression,
     LinearRegressionUnknownNoise,
+    LogisticRegression,
     MultivariateNormalModel,
     NormalKnownVariance,
     NormalUnknown,
+    PoissonRegression,
 )
 from unweave.models.posterior import Posterior
 from unweave.testing.models import CASES, Case
@@ -222,3 +224,33 @@ def test_predictions_of_rows() -> None:
         grouped.predict_table({"x": [1]})
     with pytest.raises(DataError, match="no rows"):
         labels.predict_table({})
+
+
+def test_a_fitted_glm() -> None:
+    """Draws, covariance, predictions by row and JSON work for models that a solver fits."""
+    rng = np.random.default_rng(3)
+    table = {"dose": rng.normal(50, 10, 200), "ward": rng.choice(["a", "b"], 200)}
+    logit = 0.1 * (table["dose"] - 50) + 1.5 * (table["ward"] == "b")
+    table["y"] = (rng.random(200) < 1 / (1 + np.exp(-logit))).astype(float)
+    model = LogisticRegression(
+        ["dose", "ward"],
+        levels={"ward": ["a", "b"]},
+        intercept=True,
+        center={"dose": 50},
+        scale={"dose": 10},
+    )
+    post = Federation(model, [table]).learn().posterior
+    assert Posterior.from_json(post.to_json()) == post
+    np.testing.assert_allclose(np.diag(post.covariance()), post.sd() ** 2)
+    draws = post.draws(60_000, seed=1)
+    assert list(draws) == ["intercept", "dose", "ward[b]"]
+    drawn = np.cov(np.stack(list(draws.values())))
+    scale = np.sqrt(np.outer(post.sd(), post.sd()))
+    np.testing.assert_allclose(drawn / scale, post.covariance() / scale, atol=0.05)
+    rows = {"dose": [40.0, 60.0], "ward": ["a", "b"]}
+    found = post.predict_table(rows)
+    np.testing.assert_array_equal(found["p[1]"], post.predict_proba(rows)[:, 1])
+    counts = PoissonRegression(["dose"])
+    flat = counts.posterior(counts.eta0)
+    with_exposure = flat.predict_table({"dose": [0.1, 0.1], "exposure": [1.0, 2.0]})
+    assert with_exposure["mean"][1] == pytest.approx(2 * with_exposure["mean"][0])

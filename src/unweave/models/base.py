@@ -259,7 +259,7 @@ class Model(ABC):
         named = zip(laws, self.quantities, strict=True)
         return tuple(law.renamed(name) for law, name in named)
 
-    def covariance(self, eta: Floats) -> Floats:
+    def covariance_of(self, eta: Floats) -> Floats:
         """The covariance [Q, Q] of the quantities, in the user's units."""
         found, affine = self.family.covariance(eta), self.affine
         if affine is None:

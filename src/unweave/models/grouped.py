@@ -120,9 +120,9 @@ class Grouped(ConjugateModel):
             found[here, 1:] = self.model.replicate(one, rows[here, 1:], rng)
         return found
 
-    def covariance(self, eta: Floats) -> Floats:
+    def covariance_of(self, eta: Floats) -> Floats:
         members = eta.reshape(len(self.levels), -1)
-        each = [self.model.covariance(one) for one in members]
+        each = [self.model.covariance_of(one) for one in members]
         return np.asarray(linalg.block_diag(*each))
 
     def _parts(self, rows: Floats) -> list[Floats]:

@@ -148,7 +148,7 @@ class Posterior:
 
     def covariance(self) -> Floats:
         """The covariance matrix of the quantities of `table`, in the user's units."""
-        return self.model.covariance(self.eta)
+        return self.model.covariance_of(self.eta)
 
     def log_evidence(self, data: Any, columns: Mapping[str, str] | None = None) -> float:
         """log p(data) of a conjugate model, in closed form: A(eta) − A(eta_0) + Σ log h(x_n).
