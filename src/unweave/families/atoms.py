@@ -37,9 +37,9 @@ _KEPT = 4  # clouds in memory: a report asks for the same posterior several time
 
 def ess(log_weights: Floats) -> Floats:
     """(Σ w)²/Σ w² over the last axis: the number of atoms that count."""
-    first = special.logsumexp(log_weights, axis=-1)
-    second = special.logsumexp(2.0 * log_weights, axis=-1)
-    result: Floats = np.exp(2.0 * first - second)
+    w = np.exp(log_weights - log_weights.max(axis=-1, keepdims=True))
+    total = w.sum(axis=-1)
+    result: Floats = total * total / (w * w).sum(axis=-1)
     return result
 
 

@@ -65,6 +65,7 @@ def terms_of(
         eta0=model.eta0,
         seed=seed,
         conjugate=model.conjugate,
+        settles=model.settles,
         schedule=schedule,
         forget=forget,
         attest="sweep",
@@ -407,13 +408,20 @@ class Federation:
         if again:
             walk.until(walk.complete, "retraining", progress, limit)
             walk.converge(1e-4, "retraining", progress, limit)
+        elif self.model.settles:
+            # Where the sum without the data moves an ellipsoid, everybody evaluates again.
+            walk.converge(0.0, "settling", progress, limit)
         self.erasures.append(
             Erasure(
                 names,
                 {name: len(rows) for name, rows in wanted.items()},
                 len(self.history) - first,
                 self._moved(before),
-                "exact" if self.model.conjugate else "retrained" if again else "subtracted",
+                "exact"
+                if self.model.conjugate or self.model.settles
+                else "retrained"
+                if again
+                else "subtracted",
             )
         )
         return self

@@ -212,12 +212,11 @@ class Walk:
     def converge(self, tol: float, what: str, progress: bool | None, limit: int | None) -> None:
         """Run passes until one of them moves q by at most tol: KL(after ‖ before) ≤ tol."""
         end = len(self.history) + (limit if limit is not None else 10_000 * len(self.workers))
-        decode, family = self.model.decode, self.model.family
         self.until(self.complete, what, progress, limit)
         while True:
-            start, before = len(self.history), decode(self.current_token().eta)
+            start, before = len(self.history), self.current_token().eta
             self._pass(what)
-            moved = float(family.kl(decode(self.current_token().eta), before))
+            moved = self.model.moved(self.current_token().eta, before)
             if moved <= tol:
                 return
             if len(self.history) >= end:

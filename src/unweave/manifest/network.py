@@ -247,6 +247,7 @@ class Manifest(StrictTable):
             eta0=model.eta0,
             seed=self.seed,
             conjugate=model.conjugate,
+            settles=model.settles,
             schedule=self.schedule,
             forget=self.forget,
             attest=self.attest,

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from unweave.models.atoms import AtomModel, BetaExponentialAtoms
+from unweave.models.atoms import (
+    AtomModel,
+    BetaExponentialAtoms,
+    NegativeBinomial,
+    StagedAtomModel,
+    StudentT,
+    Weibull,
+)
 from unweave.models.base import ConjugateModel, LossModel, Model
 from unweave.models.beta import BetaBernoulli, BetaBinomial, BetaGeometric, BetaNegativeBinomial
 from unweave.models.beta_exponential import BetaExponential
@@ -46,6 +53,7 @@ __all__ = [
     "LossModel",
     "Model",
     "MultivariateNormalModel",
+    "NegativeBinomial",
     "NegativeBinomialRegression",
     "NormalKnownVariance",
     "NormalUnknown",
@@ -55,6 +63,9 @@ __all__ = [
     "RobustRegression",
     "Shard",
     "SoftmaxRegression",
+    "StagedAtomModel",
+    "StudentT",
+    "Weibull",
     "as_model",
     "by_name",
     "names",

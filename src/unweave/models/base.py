@@ -60,6 +60,9 @@ class Model(ABC):
 
     name: ClassVar[str]
     conjugate: ClassVar[bool]
+    # The factors depend on the cavity until they settle; then the sum is a function of the set of
+    # records alone, so erasing is exact.
+    settles: ClassVar[bool] = False
 
     _: KW_ONLY
     alpha: float = 1.0
@@ -251,6 +254,17 @@ class Model(ABC):
         """Whether q exists at units [..., C] and the loss has an expectation under q; [...]."""
         result: NDArray[np.bool_] = self.family.margin(self.decode(units)) > 0.0
         return result
+
+    def moved(self, after: Ints, before: Ints) -> float:
+        """How far q has moved from `before` to `after`, for the rules that stop: a KL."""
+        return float(self.family.kl(self.decode(after), self.decode(before)))
+
+    def influence(self, units: Ints, factor: Ints) -> float:
+        """KL(q ‖ q without the factor); infinite if q without the factor is improper."""
+        without = self.decode(self.grid.subtract(units, factor))
+        if not self.family.margin(without) > 0.0:
+            return float("inf")
+        return float(self.family.kl(self.decode(units), without))
 
     def marginals(self, eta: Floats) -> tuple[Marginal, ...]:
         """The law of each quantity in the user's units, under its name in this model."""

@@ -221,6 +221,7 @@ class Solve(NamedTuple):
     cavity: Ints | None
     current: Ints | None
     dropped: frozenset[bytes]
+    complete: bool = True  # the cavity includes all other agents
     passes: int = 0  # complete passes since the last change from outside, for steps that decay
 
 

@@ -39,6 +39,7 @@ class Terms:
     eta0: Ints
     seed: int = 0
     conjugate: bool = True
+    settles: bool = False  # not conjugate, but a settled sum is a function of the records alone
     schedule: Literal["metropolis", "sweep"] = "sweep"
     forget: Literal["seek", "walk"] = "seek"
     attest: Literal["sweep", "walk"] = "sweep"

@@ -204,9 +204,9 @@ def ask_solver(
     key = ("solve", s.own.rows, s.own.data, stamp, digest(cavity))
     # A factor that was fitted to erased rows must not be a starting point.
     units = None if current is None or current.rows != s.own.rows else current.units
-    answer: SolveResult | None = ask(
-        s, turn, Solve(key, stamp.epoch, stamp.hop, cavity, units, s.own.dropped, token.passes)
-    )
+    complete = lacking(token) == is_missing(token, s.me)
+    work = Solve(key, stamp.epoch, stamp.hop, cavity, units, s.own.dropped, complete, token.passes)
+    answer: SolveResult | None = ask(s, turn, work)
     return answer
 
 

@@ -384,7 +384,8 @@ class Checker:
         predicate = unchecked_closing(certificate)
         for request, entry in predicate["erasures"].items():
             earned = "retrained" if bytes.fromhex(request) in token.retrain_epoch else "refined"
-            if entry["kind"] != ("exact" if self.terms.conjugate else earned):
+            exact = self.terms.conjugate or (self.terms.settles and token.round.converged)
+            if entry["kind"] != ("exact" if exact else earned):
                 self._fail("I6", agent, f"the certificate says {entry['kind']}")
         try:
             verify(certificate, self.terms, self._signed)

@@ -22,6 +22,7 @@ from unweave.solvers.exact import Exact
 from unweave.solvers.moments import ExpectationPropagation
 from unweave.solvers.natural_gradient import NaturalGradient
 from unweave.solvers.optimum import optimum
+from unweave.solvers.stages import Stages
 from unweave.solvers.variational import HasCurvature, Variational
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "NaturalGradient",
     "Solution",
     "Solver",
+    "Stages",
     "Variational",
     "as_solver",
     "by_name",
@@ -50,6 +52,7 @@ _SOLVERS: dict[str, type[Solver]] = {
     "natural-gradient": NaturalGradient,
     "vi": Variational,
     "ep": ExpectationPropagation,
+    "stages": Stages,
 }
 
 

@@ -63,10 +63,12 @@ class HasPath(Protocol):
 
 @dataclass(frozen=True)
 class Context:
-    """Where a solve takes place: its random stream, and the complete passes before it."""
+    """Where a solve takes place: its random stream, the complete passes before it, and whether the
+    cavity includes all other agents."""
 
     stream: Stream
     passes: int = 0
+    complete: bool = True
 
 
 @dataclass(frozen=True)

@@ -89,13 +89,13 @@ class ModelWorker:
             if not self.model.inside(cavity):
                 return SolveResult(None)
             start = None
-        context = Context(stream, work.passes)
+        context = Context(stream, work.passes, work.complete)
         units = self.solver.solve(model, data, cavity, start, context).factor
         if work.cavity is not None and start is not None and self.tolerance is not None:
-            before = model.decode(cavity + start)
-            after = model.decode(cavity + units)
-            if float(model.family.kl(after, before)) <= self.tolerance:
+            if model.moved(cavity + units, cavity + start) <= self.tolerance:
                 return SolveResult(None, keep=True)
+        if model.settles and start is not None and np.array_equal(units, start):
+            return SolveResult(None, keep=True)
         return SolveResult(units)
 
     def _solve_empty(self, work: Solve) -> SolveResult:
@@ -108,11 +108,11 @@ class ModelWorker:
 
     def judge(self, work: Judge) -> bool:
         """False: `after` is outside the domain, or KL(before ‖ after) exceeds `retrain_above`."""
+        if self.model.settles:
+            return True  # the others need not start again: they settle where they would anyway
         if not self.model.inside(work.after):
             return False
-        decode = self.model.decode
-        moved = float(self.model.family.kl(decode(work.before), decode(work.after)))
-        return moved <= self.retrain_above
+        return self.model.moved(work.before, work.after) <= self.retrain_above
 
     def freeze(self, work: Freeze) -> Ints | Unknown:
         """The agent's term of the estimate at the token's q (`LossModel.freeze`).
@@ -144,7 +144,4 @@ class ModelWorker:
 
 def influence(model: Model, eta: Ints, factor: Ints) -> float:
     """KL(q ‖ q without the factor); infinite if q without the factor is improper."""
-    without = model.decode(model.grid.subtract(eta, factor))
-    if not model.family.margin(without) > 0.0:
-        return float("inf")
-    return float(model.family.kl(model.decode(eta), without))
+    return model.influence(eta, factor)

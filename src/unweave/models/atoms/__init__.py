@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from unweave.models.atoms.library import BetaExponentialAtoms
+from unweave.models.atoms.library import BetaExponentialAtoms, NegativeBinomial, StudentT, Weibull
 from unweave.models.atoms.prior import AtomModel
+from unweave.models.atoms.staged import StagedAtomModel
 
-__all__ = ["AtomModel", "BetaExponentialAtoms"]
+__all__ = [
+    "AtomModel",
+    "BetaExponentialAtoms",
+    "NegativeBinomial",
+    "StagedAtomModel",
+    "StudentT",
+    "Weibull",
+]

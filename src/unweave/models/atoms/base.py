@@ -33,7 +33,6 @@ __all__ = ["MOST_PARAMETERS", "AtomBase", "AtomPredictive", "Given"]
 Floats = NDArray[np.float64]
 
 MOST_PARAMETERS = 6
-_NODES = 4096  # of a predictive: more nodes change the fourth digit of a density
 _COLUMNS = {
     "real": real,
     "positive": positive,
@@ -110,10 +109,9 @@ class AtomPredictive:
     def __init__(self, model: AtomBase, cloud: Cloud) -> None:
         self._model = model
         self._cloud = cloud
-        heaviest = np.argsort(-cloud.weights, kind="stable")[:_NODES]
-        self._u = cloud.u[heaviest]
-        weights = cloud.weights[heaviest]
-        self._log_weights = np.log(np.maximum(weights / weights.sum(), np.finfo(float).tiny))
+        used = cloud.weights > 0.0
+        self._u = cloud.u[used]
+        self._log_weights = np.log(cloud.weights[used])
 
     def log_prob(self, records: Any) -> Floats:
         """log p(record) of each record, in any form that `model.shard` accepts."""

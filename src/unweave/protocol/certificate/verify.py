@@ -83,8 +83,9 @@ def verify(raw: bytes, terms: Terms, check: Check) -> Account:
     check_names(attested.body.predicate, terms)
     evidence = reader.evidence(file.tombstones, file.votes)
     check_attesters(attested, evidence, terms)
-    found = check_erasures(attested.body.predicate, evidence, terms)
     closed = reader.open(file.closing, ClosingStatement, "closing")
+    exact = terms.conjugate or (terms.settles and closed.body.predicate.converged)
+    found = check_erasures(attested.body.predicate, evidence, terms, exact)
     return check_closing(closed, attested, evidence, found, terms)
 
 
@@ -135,9 +136,11 @@ def check_attesters(
 # ------------------------------------------------------------------------------------ erasures
 
 
-def check_erasures(attested: Attestation, evidence: Evidence, terms: Terms) -> dict[str, Erased]:
+def check_erasures(
+    attested: Attestation, evidence: Evidence, terms: Terms, exact: bool
+) -> dict[str, Erased]:
     """Every attested erasure has the owner's tombstone or a quorum's votes, and its data are not in
-    the sum."""
+    the sum. `exact`: the sum is a function of the remaining records."""
     requests = {name: set(said.requests) for name, said in attested.tombstones.items()}
     retrained = set(attested.retrain_epoch)
     check_listed(requests, retrained, evidence)
@@ -163,7 +166,7 @@ def check_erasures(attested: Attestation, evidence: Evidence, terms: Terms) -> d
             found[request] = erased(
                 request,
                 name,
-                "exact" if terms.conjugate else kind,
+                "exact" if exact else kind,
                 "owner" if own else "quorum",
                 evidence.tombstones.get(request),
                 named,

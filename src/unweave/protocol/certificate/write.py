@@ -187,7 +187,7 @@ def erasures(s: State, token: Token) -> dict[str, Claim]:
 
 def kind(terms: Terms, token: Token, request: bytes) -> Kind:
     """Never a stronger word than was earned."""
-    if terms.conjugate:
+    if terms.conjugate or (terms.settles and token.round.converged):
         return "exact"
     return "retrained" if request in token.retrain_epoch else "refined"
 
