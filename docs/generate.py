@@ -163,7 +163,7 @@ def models() -> str:
     ]
     for name in names():
         model = shown[name]
-        exact = "yes" if model.conjugate else "no: variational"
+        exact = "yes" if model.conjugate else "in stages" if model.settles else "no: variational"
         lines.append(
             f"| [`{name}`](#{name}) | `{type(model).__name__}` | {model.family.name} | {exact} |"
         )

@@ -98,7 +98,7 @@ def _entry(name: str, given: dict[str, Any]) -> dict[str, Any]:
         "class": cls.__name__,
         "summary": text,
         "posterior": model.family.name,
-        "exact": model.conjugate,
+        "exact": model.conjugate or model.settles,
         "columns": [{"name": c.name, "expects": c.expects} for c in model.schema],
         "settings": [
             {"name": s.name, "expects": s.expects, "required": s.required, "default": s.default}
