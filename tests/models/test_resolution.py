@@ -22,6 +22,7 @@ from unweave.models import (
     NormalKnownVariance,
     NormalUnknown,
 )
+from unweave.models.atoms.prior import PriorAtoms
 from unweave.models.resolution import check_shards, extremes_of, measured, rounding_problem
 from unweave.models.scaling import proposed
 from unweave.testing.models import CASES, Case
