@@ -8,51 +8,29 @@ whoever was killed leaves a disk, and what lay on it is counted.
 from __future__ import annotations
 
 import contextlib
-import json
-import random
 import shutil
 import time
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from tests.support.erasing import Owners
 from tests.support.processes import Processes
 
 from unweave.errors import UnweaveError
-from unweave.keys import verifier
-from unweave.manifest import load
 from unweave.node.config import AgentFolder
 from unweave.node.identity import Identity
 from unweave.node.storage.sqlite import SqliteStore
-from unweave.protocol.certificate.verify import verify
 from unweave.protocol.state import State
-from unweave.protocol.token import request_id
 
 STAGES = ("pending", "removed", "certified", "put away")
-COVERED = "it has erased itself already"
 
 
-class Asked(NamedTuple):
-    """An erasure that somebody wants, whether or not the agent lived long enough to hear it."""
-
-    agent: str
-    request: str
-    keys: tuple[str, ...]  # none: the whole agent
-
-    @property
-    def what(self) -> dict[str, object]:
-        return {"keys": list(self.keys)} if self.keys else {"whole": True}
-
-
-class Chaos:
+class Chaos(Owners):
     """Kills one or two agents at a time, starts them again, and gives the token work meanwhile."""
 
     def __init__(self, net: Processes, seed: int) -> None:
-        self.net = net
-        self.rng = random.Random(seed)
-        self.asked: list[Asked] = []
-        self.promised: set[str] = set()  # requests that their agent has answered
+        super().__init__(net, seed)
         self.killed = 0
         self.stages: Counter[str] = Counter()  # how many processes died with a request there
 
@@ -60,14 +38,6 @@ class Chaos:
     def leaver(self) -> str:
         """Who erases itself, halfway."""
         return self.net.names[-1]
-
-    @property
-    def gone(self) -> dict[str, list[str]]:
-        """The keys that were asked for, of each agent."""
-        keys: dict[str, list[str]] = {name: [] for name in self.net.names}
-        for one in self.asked:
-            keys[one.agent] += one.keys
-        return keys
 
     def storm(self, restarts: int) -> None:
         """At least so many kills, and until processes have died at every stage of an erasure."""
@@ -105,47 +75,9 @@ class Chaos:
                 net.append(busy, [float(rng.random() < 0.5)])
                 net.ask(busy, "learn")
         for name in rng.sample(net.names, rng.choice((2, 3, 4))):
-            left = [key for key in net.rows[name] if key not in self.gone[name]]
-            if name not in net.out and len(left) > 4:
+            left = self.remaining(name)
+            if len(left) > 4:
                 self.ask(name, *rng.sample(left, rng.choice((1, 1, 1, 2))))
-
-    def ask(self, name: str, *keys: str) -> None:
-        agent = self.net.names.index(name)
-        asked = Asked(name, request_id(agent, self.rng.randbytes(12)).hex(), keys)
-        self.asked.append(asked)
-        with contextlib.suppress(UnweaveError):  # it is down, or starting: asked again in the end
-            self.net.ask(name, "erase", request=asked.request, **asked.what)
-            self.promised.add(asked.request)
-
-    def certified(self) -> dict[str, dict[str, object]]:
-        """The certificate of every request; of none only if its agent says what covers it."""
-        certificates: dict[str, dict[str, object]] = {}
-        covered: set[str] = set()
-
-        def waiting() -> list[str]:
-            missing = []
-            for one in self.asked:
-                if one.request in certificates or one.request in covered:
-                    continue
-                found = self.net.ask(one.agent, "erasure", request=one.request)["erasure"]
-                if found["state"] == "certified":
-                    certificates[one.request] = found["certificate"]
-                    continue
-                if found["state"] == "unknown":
-                    assert one.request not in self.promised, f"{one.agent} has forgotten {one}"
-                    try:
-                        self.net.ask(one.agent, "erase", request=one.request, **one.what)
-                    except UnweaveError as error:
-                        if COVERED not in str(error):
-                            raise
-                        assert one.agent == self.leaver
-                        covered.add(one.request)
-                        continue
-                missing.append(one.agent)
-            return sorted(set(missing))
-
-        self.net.wait("to certify what was asked", waiting)
-        return certificates
 
 
 def on_disk(folder: Path, aside: Path) -> State | None:
@@ -182,18 +114,7 @@ def survive(net: Processes, restarts: int, seed: int) -> None:
             net.ask(name, "learn")
     assert net.settled() == {net.expected(chaos.gone)}
 
-    manifest = load(net.root / "network.toml")
-    checker = verifier(manifest.pems())
-    for one in chaos.asked:
-        if one.request not in certificates:
-            continue
-        certificate = json.dumps(certificates[one.request]).encode()
-        account = verify(certificate, manifest.terms(), checker)
-        scope = "records" if one.keys else "agent"
-        proved = {(e.request, e.agent, e.scope) for e in account.erasures}
-        assert (one.request, one.agent, scope) in proved
-        if not one.keys:
-            assert one.agent not in account.included
+    chaos.verify(certificates)
 
 
 def test_killed_twenty_times(tmp_path):

@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 import shutil
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tests.support.commands import run_command
+from tests.support.erasing import Owners
 from tests.support.insider import InsiderChild, lies_told, order, stop_lying
 from tests.support.processes import Processes
 from unweave.errors import UnweaveError
@@ -32,20 +31,17 @@ from unweave.grid import digest
 from unweave.keys import verifier
 from unweave.manifest import load
 from unweave.node.agent import open_identity
-from unweave.node.api.client import AgentDown
 from unweave.node.config import AgentFolder
 from unweave.node.storage.sqlite import open_store
 from unweave.operations.backup import back_up, restore
 from unweave.protocol.certificate.verify import verify
 from unweave.protocol.state import Parked
-from unweave.protocol.token import request_id
 
 __all__ = ["TIMEOUTS", "Attack", "Faults"]
 
 
 # Shorter than the defaults: most of an attack is waiting for a token that is lost on purpose.
 TIMEOUTS = {"welcome": 1.5, "resend": 0.5, "ack": 3.0, "alive": 1.0, "loss": 6.0}
-COVERED = "it has erased itself already"
 FEWEST = 6  # records that stay with each agent
 
 
@@ -57,35 +53,18 @@ class Faults(NamedTuple):
     restores: int
 
 
-class Asked(NamedTuple):
-    """An erasure that somebody wants, whether or not the agent lived long enough to hear it."""
-
-    agent: str
-    request: str
-    keys: tuple[str, ...]  # none: the whole agent
-
-    @property
-    def what(self) -> dict[str, object]:
-        return {"keys": list(self.keys)} if self.keys else {"whole": True}
-
-
-class Attack:
+class Attack(Owners):
     """One network with an insider, a2. The last agents erase themselves halfway."""
 
     def __init__(self, net: Processes, seed: int, *, leavers: int = 1, **lies: Any) -> None:
-        self.net = net
+        super().__init__(net, seed)
         self.seed = seed
-        self.rng = random.Random(seed)
         self.lies = lies
         self.liar = "a2"
         self.honest = [name for name in net.names if name != self.liar]
         self.leavers = net.names[-leavers:]
         net.children[self.liar] = InsiderChild(net.folder(self.liar))
-        self.asked: list[Asked] = []
-        self.promised: set[str] = set()  # requests that their agent has answered and not lost
-        self.evidence: dict[str, dict[str, Any]] = {}  # certificates that operators have put away
         self.archives: dict[str, Path] = {}
-        self.done: Counter[str] = Counter()
 
     # ------------------------------------------------------------------------------------ storm
 
@@ -171,14 +150,6 @@ class Attack:
 
     # ------------------------------------------------------------------------------------- work
 
-    @property
-    def gone(self) -> dict[str, list[str]]:
-        """The keys that were asked for, of each agent."""
-        keys: dict[str, list[str]] = {name: [] for name in self.net.names}
-        for one in self.asked:
-            keys[one.agent] += one.keys
-        return keys
-
     def work(self) -> None:
         """Something to do: a walk, changed data, erasures."""
         net, rng = self.net, self.rng
@@ -190,8 +161,8 @@ class Attack:
         with contextlib.suppress(UnweaveError):
             net.ask(busy, "wake")
         for name in rng.sample(self.honest, rng.choice((0, 0, 1, 2))):
-            left = [key for key in net.rows[name] if key not in self.gone[name]]
-            if name not in net.out and len(left) > FEWEST:
+            left = self.remaining(name)
+            if len(left) > FEWEST:
                 self.ask(name, *rng.sample(left, rng.choice((1, 1, 2))))
 
     def change(self, name: str) -> None:
@@ -205,15 +176,6 @@ class Attack:
             net.rows[name][rng.choice(left)] = value
             net.append(name, [])
         self.done["data"] += 1
-
-    def ask(self, name: str, *keys: str) -> None:
-        agent = self.net.names.index(name)
-        asked = Asked(name, request_id(agent, self.rng.randbytes(12)).hex(), keys)
-        self.asked.append(asked)
-        self.done["erasure"] += 1
-        with contextlib.suppress(UnweaveError):  # it is down, or starting: asked again in the end
-            self.net.ask(name, "erase", request=asked.request, **asked.what)
-            self.promised.add(asked.request)
 
     # -------------------------------------------------------------------------------------- end
 
@@ -260,57 +222,14 @@ class Attack:
         return [n for n in self.net.names if n != self.liar or n not in self.net.out]
 
     def settle(self) -> dict[str, dict[str, Any]]:
-        """Wait until everything that was asked is certified and the token rests; repeat what was
-        lost with a folder. Returns the certificates."""
-        certificates = dict(self.evidence)
-        covered: set[str] = set()
-
-        def waiting() -> list[str]:
-            missing = set()
-            for one in self.asked:
-                if one.request in certificates or one.request in covered:
-                    continue
-                try:
-                    found = self.net.ask(one.agent, "erasure", request=one.request)["erasure"]
-                except AgentDown:  # it reads large messages of the insider
-                    missing.add(one.agent)
-                    break
-                if found["state"] == "certified":
-                    certificates[one.request] = found["certificate"]
-                    continue
-                if found["state"] == "unknown":
-                    assert one.request not in self.promised, f"{one.agent} has forgotten {one}"
-                    try:
-                        self.net.ask(one.agent, "erase", request=one.request, **one.what)
-                        self.done["repeated"] += 1
-                    except UnweaveError as error:
-                        if COVERED not in str(error):
-                            raise
-                        covered.add(one.request)
-                        continue
-                missing.add(one.agent)
-            return sorted(missing)
-
-        self.net.wait("to certify what was asked", waiting)
+        """Wait until everything that was asked is certified and the token rests; returns the
+        certificates."""
+        certificates = self.certified()
         digests = self.net.rest(*self.present)
         self.seconds = time.monotonic() - self.last_fault
         assert len(set(digests.values())) == 1, digests
         self.digest = digests[self.honest[0]]
         return certificates
-
-    def verify(self, certificates: dict[str, dict[str, Any]]) -> None:
-        """Every certificate holds, for the erasure that was asked."""
-        manifest = load(self.net.root / "network.toml")
-        check = verifier(manifest.pems())
-        for one in self.asked:
-            if one.request not in certificates:
-                continue  # its agent has erased itself
-            raw = json.dumps(certificates[one.request]).encode()
-            account = verify(raw, manifest.terms(), check)
-            scope = "records" if one.keys else "agent"
-            proved = {(e.request, e.agent, e.scope) for e in account.erasures}
-            assert (one.request, one.agent, scope) in proved
-            assert one.keys or one.agent not in account.included
 
     def add_up(self) -> None:
         """I1, on the disks: the parked token is eta_0 and the factors of the included agents, bit
