@@ -190,10 +190,10 @@ def test_after_an_erasure_no_data_are_needed(unweave, net):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("nothing", "no such folder: check the path, or make a network with `unweave init"),
-        ("net/network.toml", "a file, not a folder: did you mean"),
+        ("nothing", "no such folder. Fix: check the path, or make a network with `unweave init"),
+        ("net/network.toml", "a file, not a folder. Fix: give "),
         ("net/agents", "neither an agent's folder"),
-        ("visits.csv", "a file, not a folder: give the folder"),
+        ("visits.csv", "a file, not a folder. Fix: give the folder"),
     ],
 )
 def test_a_wrong_folder(unweave, made, name, said):
@@ -206,7 +206,7 @@ def test_a_wrong_folder(unweave, made, name, said):
 def test_the_network_instead_of_an_agent(unweave, made):
     done = unweave("agent", made)
     assert done.code == 2
-    assert "its agents' are below" in done.err
+    assert "give an agent's folder below" in done.err
 
 
 def test_a_port_that_is_taken(unweave, net):

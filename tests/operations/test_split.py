@@ -86,3 +86,11 @@ def test_parquet_columns_keep_their_types(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.csv: cannot be read .No such file"):
         Records(tmp_path / "none.csv")
+
+
+def test_a_json_record_is_read_within_bounds(tmp_path: Path) -> None:
+    """The engine accepts it; a number of 5,000 digits would cost the reader much time."""
+    file = tmp_path / "v.ndjson"
+    file.write_text('{"id": 1}\n{"id": ' + "9" * 5000 + "}\n")
+    with pytest.raises(DataError, match=r"record 2 .*: a number of more than 64 digits\. Fix:"):
+        Records(file).column("id")

@@ -9,8 +9,8 @@ from tests.support.tally import tally_terms
 from tests.support.wire import Wire
 
 from unweave.graph import graphs
-from unweave.protocol.backoff import DOUBLINGS
 from unweave.protocol.events import EraseRequested, Event, Received, Send, Tick
+from unweave.protocol.gossip import DOUBLINGS
 from unweave.protocol.machine import handle, start
 from unweave.protocol.messages import Heard, Hello, Message, Pass, Share
 from unweave.protocol.state import Out, State

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from unweave.arguments import shown
+from unweave.bounded import read_bytes
 from unweave.errors import GraphError, MissingExtra
 from unweave.graph.topology import Topology, agent_names
 
 __all__ = ["from_edges", "from_networkx", "to_networkx"]
 
+_MOST_BYTES = 256 << 20  # of an edge list: some 10⁷ edges
 _HEADERS = {("source", "target"), ("from", "to")}
 # The attributes that networkx.write_edgelist appends: {} or {'weight': 3}, maybe with a "#".
 _ATTRIBUTES = re.compile(r"""^([^#]*?[\s,])\{(?:["'].*)?\}\s*(#.*)?$""")
@@ -64,7 +66,7 @@ def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
 
 def _read(file: Path) -> list[tuple[str, str]]:
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_bytes(file, _MOST_BYTES).decode("utf-8-sig")
     except OSError as error:
         raise GraphError(
             f"{file}: cannot read the edge list ({error.strerror}). Fix: name a readable file"
@@ -73,6 +75,8 @@ def _read(file: Path) -> list[tuple[str, str]]:
         raise GraphError(
             f"{file}: the edge list is not UTF-8 text. Fix: save it as UTF-8"
         ) from None
+    except ValueError as error:
+        raise GraphError(f"{file}: {error}. Fix: give a smaller edge list") from None
     pairs: list[tuple[str, str]] = []
     first = True
     for number, line in enumerate(text.split("\n"), start=1):

@@ -195,7 +195,7 @@ def find_agents(folder: str | Path) -> list[Path]:
             "command as the user who owns it"
         ) from None
     if not found:
-        raise ConfigError(f"{path}: {_describe(path)}: {_suggest(path)}")
+        raise ConfigError(f"{path}: {_describe(path)}. Fix: {_suggest(path)}")
     manifest = load(path / "network.toml")
     order = {name: k for k, name in enumerate(manifest.topology.agents)}
     homes: dict[str, Path] = {}
@@ -229,9 +229,9 @@ def _suggest(path: Path) -> str:
     here = path.resolve()
     for near in (here.parent, here.parent.parent):
         if here.exists() and (near / "network.toml").is_file() and (near / "agents").is_dir():
-            return f"did you mean {near}?"
+            return f"give {near}"
     if (path / "network.toml").is_file() and (path / "agents").is_dir():
-        return f"this is a network's folder; its agents' are below {path / 'agents'}"
+        return f"give an agent's folder below {path / 'agents'}"
     if path.is_file():
         return "give the folder of a network, or of an agent"
     return f"check the path, or make a network with `unweave init {quote(path)}`"

@@ -6,7 +6,6 @@ Errors name the line in the user's file, because the user does not know the line
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import weakref
@@ -15,6 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from unweave.bounded import load_json
 from unweave.errors import DataError, GridOverflow, UnweaveError
 from unweave.models import ConjugateModel, Model
 from unweave.models.resolution import Extremes
@@ -88,8 +88,17 @@ class Records:
             f"SELECT {chosen} FROM records WHERE rowid >= {self._header} ORDER BY rowid"
         )
         if self._part.format == "json":
-            return [json.loads(text).get(name) for (text,) in found]
+            return [self._json(row, text).get(name) for row, (text,) in enumerate(found)]
         return [value for (value,) in found]
+
+    def _json(self, row: int, text: str) -> dict[str, Any]:
+        try:
+            record: dict[str, Any] = load_json(text.encode())
+        except ValueError as error:
+            raise DataError(
+                f"{self.path}, {self.place(row)}: {error}. Fix: write the record as plain JSON"
+            ) from None
+        return record
 
     def place(self, row: int) -> str:
         """The place of a record for error messages: its first line, or its number."""

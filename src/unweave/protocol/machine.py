@@ -32,7 +32,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from unweave.protocol.backoff import note_heard
 from unweave.protocol.compaction import keep_certificate, on_kept
 from unweave.protocol.events import (
     Again,
@@ -51,7 +50,16 @@ from unweave.protocol.events import (
     VoteCast,
     WakeRequested,
 )
-from unweave.protocol.gossip import handover, hello, on_heard, on_hello, share, silent, welcomed
+from unweave.protocol.gossip import (
+    handover,
+    hello,
+    note_heard,
+    on_heard,
+    on_hello,
+    share,
+    silent,
+    welcomed,
+)
 from unweave.protocol.membership import answer_departed, on_vote
 from unweave.protocol.merge import (
     join_gossip,

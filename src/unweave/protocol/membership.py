@@ -80,7 +80,12 @@ def on_vote(s: State, turn: Turn, event: VoteCast) -> None:
     elif (
         not event.lying and last_heard is not None and turn.now - last_heard < s.terms.timeouts.loss
     ):
-        turn.do(Refused(f"{name} was heard {turn.now - last_heard:.0f} s ago: it has not departed"))
+        turn.do(
+            Refused(
+                f"{name} was heard {turn.now - last_heard:.0f} s ago: it has not departed. Fix: "
+                f"vote after {s.terms.timeouts.loss:.0f} s of silence, or --lying if it lies"
+            )
+        )
     elif not event.lying and cannot_hear(s, target):
         near = ", ".join(s.terms.name(n) for n in s.terms.topology.adjacency[target])
         turn.do(

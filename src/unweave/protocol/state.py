@@ -196,7 +196,7 @@ class Peers(_Group):
     waited: int = 0  # how often the wait for all of them has ended
     suspects: frozenset[int] = frozenset()
     heard: Mapping[int, float] = _NONE  # neighbour → when it was last heard
-    repeated: Mapping[tuple[str, int], tuple[int, float]] = _NONE  # see `backoff`
+    repeated: Mapping[tuple[str, int], tuple[int, float]] = _NONE  # see `gossip.is_due`
     reminded: Mapping[int, float] = _NONE  # departed neighbour → when it was last sent the votes
     aware: frozenset[int] = frozenset()  # departed neighbours that have acknowledged the votes
 

@@ -6,8 +6,7 @@ when `deadline(state)` has come.
 
 from __future__ import annotations
 
-from unweave.protocol.backoff import is_due, next_due, note_repetition
-from unweave.protocol.gossip import handover, hello, share
+from unweave.protocol.gossip import handover, hello, is_due, next_due, note_repetition, share
 from unweave.protocol.membership import tell_departed
 from unweave.protocol.messages import Alive
 from unweave.protocol.recovery import open_epoch

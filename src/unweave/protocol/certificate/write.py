@@ -1,11 +1,11 @@
-"""What a completed cover proves, as bytes that other tools can read.
+"""What a complete attestation round proves, as bytes that other tools can read.
 
-Two in-toto statements in DSSE envelopes. The *attestation* is written by the first agent of a
-quiet cover and signed by every agent: this is the sum, this is what it includes, these are the
-tombstones I know (those that were proved before and put away by their number and digest). The
-*closing* is signed by the agent that completes the cover: the audit, and for each erasure how it
-was earned. Beside them travel the owners' signed tombstones with their removal receipts, and the
-votes about departed agents. `verify` reads what this file writes.
+Two in-toto statements in DSSE envelopes. The *attestation* is written by the first agent of an
+attestation round and signed by every agent: this is the sum, this is what it includes, these are
+the tombstones I know (compacted ones by their number and digest). The *closing* is signed by the
+agent that completes the round: the audit, and for each erasure how it was carried out. Beside them
+travel the owners' signed tombstones with their removal receipts, and the votes about departed
+agents. `verify` reads what this file writes.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _subject(token: Token) -> list[Subject]:
 
 
 def attestation(terms: Terms, token: Token) -> bytes:
-    """What every agent of a quiet cover signs: a function of the token alone."""
+    """What every agent signs in an attestation round: a function of the token alone."""
     about = (token.eta, token.included, token.tombs, token.retrain_epoch, token.receipts)
     for epoch, statement, *known in terms.attested:
         if epoch == token.stamp[:3] and all(map(is_, known, about)):
@@ -119,7 +119,7 @@ def _attestation(terms: Terms, token: Token) -> bytes:
     )
 
 
-@lru_cache(maxsize=16)  # long ago most of them were put away, and every statement names them
+@lru_cache(maxsize=16)  # most are compacted, and every statement names them
 def _ids_digest(ids: frozenset[bytes]) -> str:
     """The name of a set of requests: SHA-256 of their bytes in order."""
     return hashlib.sha256(b"".join(sorted(ids))).hexdigest()
@@ -129,13 +129,13 @@ def sign_statement(statement: bytes, sign: Sign) -> bytes:
     return sign(_signed_bytes(statement))
 
 
-@lru_cache(maxsize=1)  # as long as the network is large, and the same for every agent of a cover
+@lru_cache(maxsize=1)  # as long as the network is large, and the same for every agent
 def _signed_bytes(statement: bytes) -> bytes:
     return pae(PAYLOAD_TYPE, statement)
 
 
 def closing(s: State, token: Token, stamp: Stamp, estimate: Mapping[str, Any] | None) -> bytes:
-    """What the agent that completes the cover signs."""
+    """What the agent that completes the round signs."""
     names = s.terms.topology.agents
     predicate = Closing(
         manifest=s.terms.network_id.hex(),
@@ -164,7 +164,7 @@ def closing(s: State, token: Token, stamp: Stamp, estimate: Mapping[str, Any] | 
 
 
 def erasures(s: State, token: Token) -> dict[str, Claim]:
-    """Every request that this cover completes: whose it was, how much of it, and by whose word.
+    """Every request that this round completes: whose it was, its scope, and who vouches for it.
 
     The word is the owner's tombstone; for a departed agent, the quorum's votes, whose request
     then stands for everything of that agent.
@@ -253,7 +253,7 @@ def record_envelope(model: type[E], terms: Terms, record: SignedStatement) -> E:
 
 
 def certificate(s: State, token: Token, sign: Sign, estimate: Mapping[str, Any] | None) -> bytes:
-    """The one file. It proves every erasure on the token that its agent has not put away."""
+    """The one file. It proves every erasure on the token that its agent has not compacted."""
     terms = s.terms
     closed = closing(s, token, token.stamp.next(s.incarnation), estimate)
     tombstones, votes = evidence(s, token)
