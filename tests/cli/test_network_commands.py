@@ -392,7 +392,7 @@ def test_learn_names_who_does_not_answer(tmp_path, monkeypatch):
         assert done.code == 1
         assert "a1: new data, added at the next visit" in done.out
         assert "a2: no change" in done.out
-        wake = f"its process is stopped. Fix: wake it with `kill -CONT {net.process('a3').pid}`"
+        wake = f"its process is stopped: `kill -CONT {net.process('a3').pid}` wakes it"
         assert f"a3: was not asked: {wake}; then run the command again" in done.out
         told = unweave("learn", net.root, "--timeout", "20", "--json").json
         assert list(told["silent"]) == ["a3"]

@@ -291,7 +291,7 @@ def test_an_accepted_connection_is_no_answer(tmp_path):
     net.agents["a4"] = Stopped(net, "a4")
     net.silent.clear()
     error, _ = forgotten(net, "a4")
-    assert error.startswith("a4: the request was not sent: it runs, but does not answer: frozen")
+    assert error.startswith("a4: it runs, but does not answer: frozen")
     assert error.endswith("the request was not sent")
 
 

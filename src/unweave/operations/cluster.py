@@ -118,7 +118,7 @@ class Cluster:
                 f"Fix: the operator of {name} runs the command there"
             )
         if why := self.frozen().get(name):
-            raise AgentDown(f"{name}: the request was not sent: {why}")
+            raise AgentDown(f"{name}: {why}; the request was not sent")
         if name not in self.agents:
             raise AgentDown(
                 f"{name} does not run. Fix: run `unweave agent {quote(self.folders[name])}`, or "

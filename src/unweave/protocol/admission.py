@@ -94,9 +94,7 @@ def check_statements(message: Message, state: State | None, terms: Terms, check:
     statements = list(_headers(message)) if isinstance(message, Pass) else []
     if message.gossip is not None:
         statements += _news(message.gossip, state)
-    if not statements:
-        return
-    reader = EnvelopeReader(terms, check)
+    reader: EnvelopeReader | None = None  # knows all agents: made once, if at all
     for statement in statements:
         author = terms.name(statement.author)
         if statement.body.get("network_id") != terms.network_id.hex():
@@ -106,17 +104,19 @@ def check_statements(message: Message, state: State | None, terms: Terms, check:
             raise WireError(f"a statement of {author} about another agent")
         if not check(statement.author, pae(statement.kind, statement.raw), statement.signature):
             raise WireError(f"a statement with a signature that is not {author}'s")
-        _check_provable(statement, terms, reader)
+        if isinstance(statement, Tombstone | Vote):
+            reader = reader or EnvelopeReader(terms, check)
+            _check_provable(statement, terms, reader)
 
 
-def _check_provable(statement: SignedStatement, terms: Terms, reader: EnvelopeReader) -> None:
+def _check_provable(statement: Tombstone | Vote, terms: Terms, reader: EnvelopeReader) -> None:
     """Statements that become part of certificates are checked as `unweave verify` checks them: a
     bad one would make every later certificate invalid."""
     try:
         if isinstance(statement, Tombstone):
             envelope = record_envelope(TombstoneEnvelope, terms, statement)
             reader.tombstone(envelope, "tombstone")
-        elif isinstance(statement, Vote):
+        else:
             vote = record_envelope(VoteEnvelope, terms, statement)
             reader.vote(vote, "vote")
     except (NotCertified, NotACertificate) as error:

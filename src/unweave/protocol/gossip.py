@@ -145,10 +145,9 @@ def attest_ready(s: State) -> bool:
     return True
 
 
-# Repetitions to a silent neighbour come at growing intervals (rule 8): they double from `resend` to
-# `resend` · 2^DOUBLINGS and stay there, so a neighbour that comes back without a word is found. They
-# start again when it is heard. What is repeated has a name, that of its timer: the token, the
-# gossip, Hello.
+# Repetitions to a silent neighbour come at intervals that double (rule 8) and stay bounded, so that
+# a neighbour that comes back without a word is found. They start again when it is heard. What is
+# repeated has a name, that of its timer: the token, the gossip, Hello.
 DOUBLINGS = 4  # 8 s, if `resend` is half a second
 
 

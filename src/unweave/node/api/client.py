@@ -109,7 +109,7 @@ class Operator:
             ) from None
         except (OSError, http.client.HTTPException) as error:
             late = "" if do == "status" else "; if the process continues, it handles the request"
-            how = asleep(self.pid) if lives(self.pid) else "it has stopped. Fix: start it again"
+            how = asleep(self.pid) if lives(self.pid) else "it has stopped; start it again"
             raise AgentDown(f"{self.name}: does not answer ({error}): {how}{late}") from None
         try:
             if response.status == 200:
@@ -168,14 +168,12 @@ def lives(pid: int | None) -> bool:
 def asleep(pid: int | None) -> str:
     """Why a process that exists does not answer, and the fix."""
     if pid is None:
-        return (
-            "it runs, but does not answer: frozen, or very busy. Fix: read agent.log in its folder"
-        )
+        return "it runs, but does not answer: frozen, or very busy; agent.log in its folder tells"
     if _state(pid) in ("T", "t"):
-        return f"its process is stopped. Fix: wake it with `kill -CONT {pid}`"
+        return f"its process is stopped: `kill -CONT {pid}` wakes it"
     return (
-        f"its process {pid} runs, but does not answer: frozen, or very busy. Fix: read agent.log "
-        f"in its folder, or end it with `kill -9 {pid}` and start it again"
+        f"its process {pid} runs, but does not answer: frozen, or very busy; agent.log in its "
+        f"folder may say more, and `kill -9 {pid}` costs nothing but a new start"
     )
 
 
