@@ -93,7 +93,7 @@ def forgotten(model, shards, graph, agents, schedule, seed, learn, solve="pass",
         retrain_above=np.inf,
         solver=NaturalGradient(**solver) if solver else None,
     )
-    return federation.learn(iterations=learn).forget(agents)
+    return federation.learn(iterations=learn).forget(agents, method="subtract")
 
 
 @pytest.mark.parametrize("how", ["subtract", "refine"])

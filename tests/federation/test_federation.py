@@ -258,7 +258,7 @@ def test_subtracting_leaves_a_residual_and_refining_removes_it():
     model = federation.model
     federation.learn()
     target, before = best(model, shards[:4]), len(federation.history)
-    federation.forget("a5")
+    federation.forget("a5", method="subtract")
     erasure = federation.erasures[-1]
     assert (erasure.kind, erasure.agents) == ("subtracted", ("a5",))
     residual = float(model.family.kl(federation.posterior.eta, target))
@@ -287,7 +287,8 @@ def test_a_large_removal_makes_everybody_start_from_zero():
 
 def test_refining_counts_for_every_erasure_that_was_only_subtracted():
     _, federation = exponentials(retrain_above=math.inf)
-    federation.learn().forget("a5").forget(records={"a2": range(5)})
+    federation.learn().forget("a5", method="subtract")
+    federation.forget(records={"a2": range(5)}, method="subtract")
     own = [e.iterations for e in federation.erasures]
     before = len(federation.history)
     took = len(federation.refine().history) - before
@@ -383,3 +384,32 @@ def test_progress_is_for_people(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     coins().learn(iterations=3)
     assert sys.stderr.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        ("auto", "refined"),
+        ("subtract", "subtracted"),
+        ("refine", "refined"),
+        ("retrain", "retrained"),
+    ],
+)
+def test_the_method_of_forgetting(method, kind):
+    shards, federation = exponentials()
+    federation.learn(tol=1e-10).forget("a5", method=method, tol=1e-10)
+    assert federation.erasures[-1].kind == kind
+    target = best(federation.model, shards[:4])
+    far = float(federation.model.family.kl(federation.posterior.eta, target))
+    assert far > 1e-7 if method == "subtract" else far < 1e-7
+    federation.forget(records={"a1": [0]})  # the agents' own threshold holds again
+    assert federation.erasures[-1].kind == "refined"
+
+
+def test_forgetting_before_learning_learns_nothing():
+    _, federation = exponentials()
+    federation.forget("a5")
+    assert federation.erasures[-1].kind == "subtracted"
+    assert len(federation.included) < 4
+    with pytest.raises(ConfigError, match=r"method = 'burn'.*auto, subtract"):
+        federation.forget("a1", method="burn")

@@ -235,12 +235,16 @@ def _account(account: Account, network: str) -> list[Any]:
     return lines
 
 
+_ACCOUNTS = ("accuracy", "optimum", "bound")  # how good the estimate is, and of what
+
+
 def _estimate(found: Mapping[str, Any]) -> str:
     """The closing agent's own estimate, which is not verified."""
     kl, how = found.get("kl_to_optimum"), clip(found.get("method", ""), 100)
     if not isinstance(kl, float):
         return f'KL to the retrained optimum: not estimated ("{how.removeprefix("none: ")}").'
-    return f'Estimated KL to the retrained optimum: {kl:.2g} ("{how}").'
+    said = [how, *(clip(found[key], 100) for key in _ACCOUNTS if isinstance(found.get(key), str))]
+    return f'Estimated KL to the retrained optimum: {kl:.2g} ("{"; ".join(said)}").'
 
 
 def _what(one: Erased) -> str:

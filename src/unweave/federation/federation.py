@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,6 +41,7 @@ __all__ = ["Federation"]
 Schedule = Literal["metropolis", "sweep"]
 Forgetting = Literal["seek", "walk"]
 Solving = Literal["pass", "visit"]
+Method = Literal["auto", "subtract", "refine", "retrain"]
 
 
 def terms_of(
@@ -379,16 +381,25 @@ class Federation:
         agents: str | Iterable[str] = (),
         *,
         records: Mapping[str, ArrayLike] | None = None,
+        method: Method = "auto",
+        tol: float = 1e-4,
         max_iterations: int | None = None,
         progress: bool | None = None,
     ) -> Self:
         """Forget whole agents, single records, or both.
 
         `records` maps an agent to a boolean mask over its records or to their row numbers, counted
-        in the data as they were given. On return the token no longer holds the contributions; for a
-        model that is not conjugate call `refine()` next. `erasures` lists the results.
+        in the data as they were given. On return the token no longer holds the contributions;
+        `erasures` lists the results. For a model that is not conjugate the other factors were
+        fitted with the forgotten data present. `method` says what becomes of them: "subtract"
+        leaves them, "refine" fits them again (to `tol`, as in `learn`), "retrain" makes all agents
+        start from zero, and "auto" retrains after a removal of more than `retrain_above`, and
+        refines after any other. A sum that is no posterior is always retrained.
         """
-        limit = _limit(max_iterations)
+        limit, tol = _limit(max_iterations), number(tol, "tol", least=0.0)
+        if method not in get_args(Method):
+            choices = ", ".join(get_args(Method))
+            raise ConfigError(f"forget: method = {shown(method)}. Fix: choose from {choices}")
         names, wanted = chosen_agents(self.graph, agents), chosen_records(self._walk, records)
         if not names and not wanted:
             raise ConfigError(f"forget: no agent and no records. Fix: write {_EXAMPLES}")
@@ -396,6 +407,7 @@ class Federation:
             if self._erased(agent_index(self.graph, name)):
                 raise DataError(f"agent {name!r} was forgotten before. Fix: leave it out")
         before, first = self.units, len(self.history)
+        learned = self._walk.complete()
         # Records of an agent that is forgotten as a whole need no request of their own.
         parts = {name: rows for name, rows in wanted.items() if name not in names}
         asked = {
@@ -403,11 +415,12 @@ class Federation:
             for name, rows in {**dict.fromkeys(names), **parts}.items()
         }
         walk = self._walk
-        walk.until(lambda: erased(walk.token, asked), "forgetting", progress, limit)
+        with self._judged_by(method):
+            walk.until(lambda: erased(walk.token, asked), "forgetting", progress, limit)
         again = retrained(walk.current_token(), asked)
         if again:
             walk.until(walk.complete, "retraining", progress, limit)
-            walk.converge(1e-4, "retraining", progress, limit)
+            walk.converge(tol, "retraining", progress, limit)
         elif self.model.settles:
             # Where the sum without the data moves an ellipsoid, everybody evaluates again.
             walk.converge(0.0, "settling", progress, limit)
@@ -424,6 +437,8 @@ class Federation:
                 else "subtracted",
             )
         )
+        if learned and self.erasures[-1].kind == "subtracted" and method in ("auto", "refine"):
+            self.refine(tol=tol, max_iterations=max_iterations, progress=progress)
         return self
 
     def audit(self, *, progress: bool | None = None) -> Audit:
@@ -447,6 +462,18 @@ class Federation:
         )
 
     # internal
+
+    @contextmanager
+    def _judged_by(self, method: Method) -> Iterator[None]:
+        """The agents' threshold for starting from zero, while they carry out one request."""
+        usual = {worker: worker.retrain_above for worker in self._walk.workers}
+        for worker in usual if method != "auto" else ():
+            worker.retrain_above = -np.inf if method == "retrain" else np.inf
+        try:
+            yield
+        finally:
+            for worker, threshold in usual.items():
+                worker.retrain_above = threshold
 
     def _names(self, agents: Iterable[int]) -> tuple[str, ...]:
         return tuple(self.agents[k] for k in agents)

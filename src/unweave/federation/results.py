@@ -11,12 +11,12 @@ __all__ = ["Audit", "Erasure"]
 
 @dataclass(frozen=True)
 class Erasure:
-    """Forgotten agents and records. `kind` is `exact`, `subtracted` (call `refine()` next),
-    `refined`, or `retrained`."""
+    """Forgotten agents and records. `kind` is `exact`, `subtracted` (`refine()` comes
+    next), `refined`, or `retrained`."""
 
     agents: tuple[str, ...]
     records: Mapping[str, int]
-    iterations: int  # of forget(), retraining included, and of the refine() that followed
+    iterations: int  # of forget(), and of the refine() that followed
     moved: float  # KL(posterior before ‖ after); nan if one of them is improper
     kind: Literal["exact", "subtracted", "refined", "retrained"]
 

@@ -62,7 +62,7 @@ class Case:
     def subtract(self, federation: Federation, **erasure: Any) -> bool:
         """Forget without retraining; False: a sum left the domain, where nothing can be refined."""
         try:
-            federation.forget(**erasure, progress=False)
+            federation.forget(**erasure, method="subtract", progress=False)
         except SolverError:
             return False
         return bool(self.model.inside(federation.units))

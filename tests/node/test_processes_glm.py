@@ -1,0 +1,85 @@
+"""Logistic regression between real agents: it learns by name, by the manifest's solver, forgets and
+certifies, and small shards need the consent of all."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.glm import CASES, central_optimum, gaussian_kl
+from tests.support.processes import Processes, erase
+from unweave.errors import UnweaveError
+from unweave.keys import verifier
+from unweave.manifest import load
+from unweave.models import LogisticRegression
+from unweave.protocol.certificate.verify import verify
+
+CASE = CASES["logistic-regression"]
+
+
+def write(net: Processes, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Replace the data of all agents."""
+    parts = dict(zip(net.names, np.array_split(rows, len(net.names)), strict=True))
+    for name, part in parts.items():
+        with (net.folder(name) / "data.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["id", *CASE.model.columns])
+            writer.writerows([f"{name}-{i}", *row] for i, row in enumerate(part.tolist()))
+    return parts
+
+
+def distance(net: Processes, name: str, rows: np.ndarray) -> float:
+    """KL from the agent's posterior to the central optimum of these records."""
+    report = net.ask(name, "posterior")["posterior"]
+    assert report["state"] == "complete"
+    x, y = CASE.design(rows)
+    best = central_optimum(x, y, CASE.loss)
+    means = np.array([row["mean"] for row in report["marginals"]])
+    sds = np.array([row["sd"] for row in report["marginals"]])
+    assert sds == pytest.approx(np.sqrt(np.diag(best.cov)), rel=0.02)
+    return gaussian_kl(means, best.cov, best)
+
+
+def test_agents_learn_forget_and_certify_a_glm(tmp_path: Path) -> None:
+    solver = {"name": "vi", "steps": 8, "tol": 1e-6}
+    with Processes(tmp_path / "net", agents=4, model=CASE.model, solver=solver, rows=0) as net:
+        rows = CASE.rows(160, 1)
+        parts = write(net, rows)
+        net.start()
+        assert len(net.settled()) == 1
+        assert distance(net, "a1", rows) < 1e-4
+        certificate = erase(net, "a4")
+        assert len(net.settled()) == 1
+        rest = np.concatenate([parts[name] for name in ("a1", "a2", "a3")])
+        assert distance(net, "a2", rest) < 1e-4
+        manifest = load(net.root / "network.toml")
+        assert manifest.solver.tol == 1e-6
+        raw = json.dumps(certificate).encode()
+        account = verify(raw, manifest.terms(), verifier(manifest.pems()))
+        assert account.converged
+        assert account.estimate is not None
+        assert account.estimate["kl_to_optimum"] < 1e-4
+        assert account.estimate["accuracy"] == "typically within 3×"
+
+
+def test_small_shards_need_the_consent_of_all(tmp_path: Path) -> None:
+    model = LogisticRegression(features=3, intercept=True)
+    for number, (consent, starts) in enumerate(
+        (({}, False), ({"small_shards": "neighbours can reconstruct records"}, True))
+    ):
+        root = tmp_path / f"net{number}"
+        with Processes(root, agents=2, graph="complete", model=model, rows=0, **consent) as net:
+            write(net, CASE.rows(2 * 8, 3))
+            for name in net.names:
+                toml = net.folder(name) / "agent.toml"
+                toml.write_text(toml.read_text().replace("min_records = 10", "min_records = 1"))
+            if starts:
+                net.start()
+                assert len(net.settled()) == 1
+            else:
+                with pytest.raises((UnweaveError, AssertionError), match="reconstruct"):
+                    net.start()
