@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from tests.support.glm import CASES, central_optimum, gaussian_kl
 from tests.support.processes import Processes, erase
+
 from unweave.errors import UnweaveError
 from unweave.keys import verifier
 from unweave.manifest import load
