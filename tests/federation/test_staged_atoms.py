@@ -11,7 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unweave import Federation
+from unweave.manifest import Manifest
 from unweave.models import StagedAtomModel, Weibull
+from unweave.simulator.invariants import parked_token
+from unweave.simulator.run import run_with_faults
 
 
 def two_modes(**settings_):
@@ -134,3 +137,28 @@ def test_one_ellipsoid_for_two_modes_is_refused():
     rng = np.random.default_rng(1)
     network = Federation(model, [1.44 + 0.5 * rng.standard_normal((40, 1))] * 2).learn()
     assert model.staged.read(model.decode(network.units)).problem
+
+
+def fault_run(faults, seed, hops):
+    """Crashes, lost messages and erasures, with all invariants checked after every event."""
+    model = Weibull(atoms=128, stages=4)
+    names = [f"a{k}" for k in range(4)]
+    entries = [{"name": name} for name in names]
+    terms = Manifest.make(name="atoms", model=model, agents=entries, graph="ring").terms()
+    rng = np.random.default_rng(seed)
+    parts = [model.shard(rng.weibull(1.4, (15, 1)), name) for name in names]
+    done = run_with_faults(model, terms, parts, faults, seed, hops=hops)
+    assert done.equal
+    assert parked_token(done.world).round.converged
+
+
+@pytest.mark.parametrize(("faults", "seed"), [(None, 0), ("crashes", 1), ("lossy", 2)])
+def test_under_faults_the_sum_is_that_of_the_remaining_records(faults, seed):
+    fault_run(faults, seed, hops=40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("faults", ["crashes", "lossy", "partitions", "disks", "severe"])
+def test_under_many_faults_the_sum_is_that_of_the_remaining_records(faults, seed):
+    fault_run(faults, seed, hops=150)
