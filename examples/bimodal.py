@@ -1,7 +1,8 @@
 """Three laboratories measure the square of a signed quantity: its posterior has two modes.
 
-No Gaussian describes it, and no solver needs to: the log-likelihood is summed at atoms, one ellipsoid
-per mode. A laboratory withdraws, and nothing of its measurements is left. Writes bimodal.png.
+No Gaussian describes it, and no solver needs to: the log-likelihood is summed at atoms, in one
+ellipsoid per mode. A laboratory withdraws, and nothing of its measurements is left. Writes
+bimodal.png.
 """
 
 import sys

@@ -14,10 +14,10 @@ from unweave import errors
 ROOT = Path(__file__).parents[2]
 
 
-def run(*arguments):
+def run(*arguments, cwd=ROOT):
     """A process of its own: other tests may have registered models of theirs here."""
     return subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, check=False
     )
 
 
@@ -37,8 +37,8 @@ def test_the_code_in_contributing_runs(tmp_path):
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
-def test_examples_run(path):
-    found = run("-W", "error", path)
+def test_examples_run(path, tmp_path):
+    found = run("-W", "error", path, cwd=tmp_path)
     assert found.returncode == 0, found.stderr
     assert found.stdout.strip()
 

@@ -1,4 +1,4 @@
-"""Models of atoms between real agents: forgetting leaves the bits of a network that never had it."""
+"""Atoms between real agents: forgetting leaves the bits of a network that never had the data."""
 
 from __future__ import annotations
 
