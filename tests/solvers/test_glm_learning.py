@@ -304,3 +304,56 @@ def test_the_estimate_of_a_certificate_is_near_the_kl(covariance: str) -> None:
     assert all(1 / 3 < ratio < 3 for ratio in ratios), ratios
     other = ModelWorker(model, ExpectationPropagation(), shards[0], 0)
     assert other.appraise(Appraise(("a",), eta, frozen))["kl_to_optimum"] is None
+
+
+@pytest.mark.parametrize("name", ["logistic-regression", "probit-regression"])
+def test_separated_classes_with_a_flat_prior_are_told(name: str) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((60, 2))
+    rows = np.column_stack([x, x[:, 0] + x[:, 1] > 0])
+    shards = np.array_split(rows, 3)
+    with pytest.warns(UserWarning, match=r"separate the classes.*nearly flat.*Fix: a smaller sd"):
+        Federation(by_name(name, features=2, sd=100.0), shards, "ring").learn()
+    Federation(by_name(name, features=2, sd=2.0), shards, "ring").learn()  # a prior that is one
+    rows[:5, 2] = 1 - rows[:5, 2]
+    Federation(by_name(name, features=2, sd=100.0), np.array_split(rows, 3), "ring").learn()
+
+
+def check_forgetting(name: str, by_label: bool, which: str) -> None:
+    """Passes over the remaining agents until the result is as near to their optimum as asked; and
+    the same by retraining."""
+    rows = real_data(name)
+    shards = split(rows, 10, by_label)
+    model = LogisticRegression(features=rows.shape[1] - 1, intercept=True)
+    counted = Counted(Variational())
+    federation = Federation(model, shards, "complete", solver=counted, retrain_above=np.inf)
+    order = list(federation.learn().influence())
+    gone = order[0 if which == "most influential" else len(order) // 2]
+    rest = [s for name, s in zip(federation.agents, shards, strict=True) if name != gone]
+    goal = goal_of(model, np.concatenate(rest), Variational())
+    federation.forget(gone, method="subtract")
+    found: dict[float, float] = {}
+    counted.calls = 0
+    while len(found) < 3 and counted.calls < 10 * len(rest):
+        far = float(model.family.kl(model.decode(federation.units), goal))
+        for limit in (1e-2, 1e-4, 1e-6):
+            if far <= limit:
+                found.setdefault(limit, counted.calls / len(rest))
+        federation.learn(iterations=1)
+    again = visits(model, rest, goal, Variational())
+    limits = (2.5, 3.5, 4.5) if which == "most influential" else (2.0, 2.0, 3.0)
+    for limit, most in zip((1e-2, 1e-4, 1e-6), limits, strict=True):
+        assert found[limit] <= most, found
+        assert found[limit] <= again[limit] + 0.5, (found, again)
+
+
+def test_forgetting_a_typical_agent_needs_few_passes() -> None:
+    check_forgetting("breast_cancer", True, "typical")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["breast_cancer", "wine", "diabetes", "digits"])
+@pytest.mark.parametrize("by_label", [True, False])
+@pytest.mark.parametrize("which", ["most influential", "typical"])
+def test_forgetting_needs_few_passes(name: str, by_label: bool, which: str) -> None:
+    check_forgetting(name, by_label, which)

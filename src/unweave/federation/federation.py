@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +25,7 @@ from unweave.federation.results import Audit, Erasure
 from unweave.federation.walk import Walk
 from unweave.graph import Topology, match
 from unweave.grid import Ints
-from unweave.models import Model, as_model
+from unweave.models import LossModel, Model, as_model
 from unweave.models.posterior import Posterior
 from unweave.models.resolution import check_shards
 from unweave.models.shards import Missing, MissingRule, Shard
@@ -331,6 +332,7 @@ class Federation:
             self._walk.until(self._walk.complete, "learning", progress, limit)
         else:
             self._walk.converge(tol, "learning", progress, limit)
+            self._warn()
         return self
 
     def refine(
@@ -462,6 +464,18 @@ class Federation:
         )
 
     # internal
+
+    def _warn(self) -> None:
+        """Warn of a converged result that says little."""
+        assert isinstance(self.model, LossModel)
+        walk = self._walk
+        data = [walk.workers[k].shard(walk.world.state(k).own.dropped) for k in self._inside()]
+        concern = self.model.concern(self.units, data)
+        if concern is not None:
+            warnings.warn(concern, stacklevel=3)
+
+    def _inside(self) -> Iterable[int]:
+        return self._walk.current_token().inside
 
     @contextmanager
     def _judged_by(self, method: Method) -> Iterator[None]:

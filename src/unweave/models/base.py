@@ -15,7 +15,7 @@ eta of q (`decode`). A sum of curvatures or of log-likelihoods at fixed points a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
@@ -398,6 +398,11 @@ class LossModel(Model):
     def needs(self, moments: int) -> str:
         """The condition behind `margin`, for error messages."""
         return f"natural parameters inside the domain of {self.family.name}"
+
+    def concern(self, units: Ints, data: Iterable[Data]) -> str | None:
+        """Why a converged result for these data says little, with a fix; None if nothing is wrong
+        with it."""
+        return None
 
     # -- the certificate's estimate ---------------------------------------------------------------
 

@@ -14,8 +14,9 @@ sum: the independent normals N(P⁻¹h, 1/P_jj). They need the curvatures betwee
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -42,6 +43,7 @@ Floats = NDArray[np.float64]
 Sums = tuple[float, Floats, Floats]
 """E_q[L_k], its gradient in the mean, and its curvature H."""
 
+_FLAT = 20.0  # the prior sd of a predictor above which probabilities are 0 or 1 beforehand
 _EXPANDED = 1 << 21  # cells of a design whose records have several rows
 _FEWEST_BITS = 16  # with fewer, rounding moves every solution, and a network never comes to rest
 
@@ -58,6 +60,7 @@ class GLM(Regression, LossModel):
     covariance: Literal["full", "diagonal"] = "full"
 
     solver_name: ClassVar[str] = "vi"
+    classifies: ClassVar[bool] = False  # y is a class, and f < log 2 where it is predicted right
     convex: ClassVar[bool] = True  # f'' ≥ 0: one optimum, which no step can miss
 
     # -- defined by subclasses --------------------------------------------------------------------
@@ -222,6 +225,28 @@ class GLM(Regression, LossModel):
         loss, gradient, curvature = data.reduce(part)
         scale = 1.0 / data.n if self.reduction == "mean" else 1.0
         return loss * scale, gradient * scale, curvature * scale
+
+    def concern(self, units: Ints, data: Iterable[Data]) -> str | None:
+        """Classes that a plane separates have no best coefficients: any prior wider than the data
+        chooses their size, and a nearly flat one makes them huge."""
+        if not self.classifies:
+            return None
+        mean = self.gaussian(self.grid.decode(units)).mean
+        prior = self.gaussian(self.carrier_prior)
+        wide = 0.0
+        for part in data:
+            for rows in part.batches():
+                x, y, offset = self.outcomes(rows)
+                if not (self.pointwise(x @ mean + offset, y)[0] < math.log(2.0)).all():
+                    return None
+                wide = max(wide, float(np.median(prior.spread(x)) ** 0.5))
+        if wide < _FLAT:
+            return None
+        return (
+            f"{self.name}: the features separate the classes of all records, and the prior is "
+            f"nearly flat (sd {wide:.3g} of a predictor): it alone limits the coefficients. "
+            "Fix: a smaller sd, such as 1 to 3 per scale of a feature"
+        )
 
     # -- the certificate's estimate ---------------------------------------------------------------
 

@@ -30,6 +30,7 @@ class LogisticRegression(GLM):
     """
 
     name: ClassVar[str] = "logistic-regression"
+    classifies: ClassVar[bool] = True
 
     def target_column(self) -> Column:
         return binary(self.target)

@@ -28,6 +28,7 @@ class ProbitRegression(GLM):
     """y = 1 with probability Φ(xᵀtheta), the normal distribution function."""
 
     name: ClassVar[str] = "probit-regression"
+    classifies: ClassVar[bool] = True
 
     def target_column(self) -> Column:
         return binary(self.target)

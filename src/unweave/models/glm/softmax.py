@@ -34,6 +34,7 @@ class SoftmaxRegression(GLM):
     classes: int = 3
 
     name: ClassVar[str] = "softmax-regression"
+    classifies: ClassVar[bool] = True
 
     def check_settings(self) -> None:
         if self.classes < 2:
