@@ -423,7 +423,7 @@ class Federation:
         if again:
             walk.until(walk.complete, "retraining", progress, limit)
             walk.converge(tol, "retraining", progress, limit)
-        elif self.model.settles:
+        elif self.model.settles and learned:
             # Where the sum without the data moves an ellipsoid, everybody evaluates again.
             walk.converge(0.0, "settling", progress, limit)
         self.erasures.append(

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from unweave.manifest.custom import PinnedSource
 from unweave.manifest.entries import AgentEntry, GraphEntry, ModelEntry, TimeoutsEntry
 from unweave.manifest.network import Manifest, load
 
-__all__ = ["AgentEntry", "GraphEntry", "Manifest", "ModelEntry", "TimeoutsEntry", "load"]
+__all__ = [
+    "AgentEntry",
+    "GraphEntry",
+    "Manifest",
+    "ModelEntry",
+    "PinnedSource",
+    "TimeoutsEntry",
+    "load",
+]

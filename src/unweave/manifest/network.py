@@ -38,6 +38,7 @@ from unweave.bounded import load_toml, read_bytes
 from unweave.errors import ConfigError, GraphError, UnweaveError
 from unweave.graph import Topology, graphs
 from unweave.manifest.brief import brief_settings
+from unweave.manifest.custom import PinnedSource, is_custom, load_custom
 from unweave.manifest.entries import (
     AgentEntry,
     GraphEntry,
@@ -96,8 +97,12 @@ class Manifest(StrictTable):
 
     @classmethod
     def make(cls, **values: Any) -> Manifest:
-        """A manifest in memory. If `model` is a Model, the manifest holds all its settings."""
+        """A manifest in memory. If `model` is a Model, the manifest holds all its settings; if it
+        is a PinnedSource, the name and the digest of its file."""
         model = values.get("model")
+        if isinstance(model, PinnedSource):
+            values["model"] = model.table()
+            return _validated(values, model.path.parent / "network.toml", None)
         if model is not None and not isinstance(model, ModelEntry | dict):
             values["model"] = {"name": model.name, **brief_settings(model)}
         return _validated(values, Path("network.toml"), None)
@@ -182,6 +187,8 @@ class Manifest(StrictTable):
         from unweave.models import by_name
 
         try:
+            if is_custom(self.model.name):
+                return load_custom(self.model.name, self.model.settings, self._where.parent)
             return by_name(self.model.name, **self.model.settings)
         except UnweaveError as error:
             raise ConfigError(f"{self._where.name}: [model]: {error}") from None

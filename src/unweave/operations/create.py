@@ -18,7 +18,7 @@ from typing import Any
 
 from unweave.errors import ConfigError
 from unweave.graph import graphs
-from unweave.manifest import Manifest
+from unweave.manifest import Manifest, PinnedSource
 from unweave.models import Model
 from unweave.node.config import AGENT_FILE
 from unweave.node.identity import Identity
@@ -35,7 +35,7 @@ def create_network(
     folder: str | Path,
     *,
     name: str,
-    model: Model,
+    model: Model | PinnedSource,
     agents: Sequence[str],
     addresses: Sequence[str],
     data: Mapping[str, Mapping[str, Any]],
@@ -92,12 +92,16 @@ def create_network(
             home.mkdir(mode=0o700)
             identity.save(home)
             write_atomic(home / "network.toml", manifest.raw)
+            if isinstance(model, PinnedSource):
+                write_atomic(home / model.path.name, model.raw)
             table = dict(data.get(identity.name, {"path": "data.csv"}))
             _write_agent_file(home, identity.name, table, metrics[k] if metrics else "")
             if fill is not None:
                 fill(identity.name, home)
             tell(identity.name)
         manifest.write(place / "network.toml")
+        if isinstance(model, PinnedSource):
+            (place / model.path.name).write_bytes(model.raw)
     return manifest
 
 
@@ -114,8 +118,8 @@ def _all_or_nothing(root: Path) -> Iterator[Path]:
         try:
             yield place
             if exists:
-                for part in ("agents", "network.toml"):
-                    os.rename(place / part, root / part)
+                for part in list(place.iterdir()):
+                    os.rename(part, root / part.name)
             else:
                 place.chmod(0o777 & ~_umask())
                 os.rename(place, root)
