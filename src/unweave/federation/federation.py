@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -22,6 +23,7 @@ from unweave.arguments import is_whole, number, seed_number, shown, whole_number
 from unweave.errors import ConfigError, DataError
 from unweave.federation.history import History
 from unweave.federation.results import Audit, Erasure
+from unweave.federation.saving import damaged, restored, saved
 from unweave.federation.walk import Walk
 from unweave.graph import Topology, match
 from unweave.grid import Ints
@@ -165,13 +167,13 @@ class Requests:
 
     def __init__(self, walk: Walk) -> None:
         self._walk = walk
-        self._count = 0
+        self.count = 0
 
     def ask(self, k: int, rows: frozenset[bytes] | None) -> bytes:
         """Request the erasure of these records of agent k, or (None) of all; return the id."""
-        self._count += 1
+        self.count += 1
         seed = self._walk.terms.seed
-        draws = [derive(seed, Purpose.NONCE, 1 << 32, self._count, i) for i in (0, 1)]
+        draws = [derive(seed, Purpose.NONCE, 1 << 32, self.count, i) for i in (0, 1)]
         request = request_id(k, b"".join(draw.to_bytes(8, "big") for draw in draws))
         event = EraseRequested(request, rows is None, rows or frozenset(), 0.0)
         self._walk.tell(k, event)
@@ -218,7 +220,7 @@ class Federation:
         self.columns = dict(columns or {})
         self.missing = missing
         parts = [
-            self.model.shard(part, name, self.columns, missing)
+            part if isinstance(part, Shard) else self.model.shard(part, name, self.columns, missing)
             for name, part in zip(self.graph.agents, data, strict=True)
         ]
         check_shards(self.model, parts)
@@ -462,6 +464,28 @@ class Federation:
             self._names(token.inside),
             len(self.history) - first,
         )
+
+    # saving
+
+    def save(self, path: str | Path) -> None:
+        """Write the federation as JSON: settings, remaining records, and the state of the protocol.
+
+        Erased records are not written, nor is the history, which holds earlier sums.
+        """
+        Path(path).write_text(json.dumps(saved(self)) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` has written; learning and forgetting go on from there, bit for bit."""
+        try:
+            values = json.loads(Path(path).read_bytes())
+        except OSError as error:
+            raise ConfigError(
+                f"{path}: cannot be read ({error.strerror}). Fix: check the path"
+            ) from None
+        except ValueError:
+            raise damaged() from None
+        return restored(cls, values)
 
     # internal
 

@@ -108,6 +108,14 @@ class Walk:
         """The newest token; None before the first visit."""
         return self._recorder.token
 
+    @property
+    def visit_count(self) -> int:
+        return self._recorder.visits
+
+    def resume(self, token: Token | None, visits: int, started: bool) -> None:
+        """Go on from a saved state of the agents."""
+        self._recorder.token, self._recorder.visits, self.started = token, visits, started
+
     def current_token(self) -> Token:
         """The token of a network that has begun."""
         token = self._recorder.token
