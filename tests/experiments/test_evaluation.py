@@ -118,7 +118,7 @@ def test_the_calibration_error_is_the_mean_gap_of_the_bins() -> None:
     assert ece(p, (rng.uniform(size=p.size) < p**3).astype(float)) > 0.1
 
 
-def test_a_model_without_a_likelihood_per_record_says_so() -> None:
+def test_a_model_without_a_density_per_record_says_so() -> None:
     model = NormalKnownVariance()
-    with pytest.raises(ConfigError, match="no likelihood per record"):
+    with pytest.raises(ConfigError, match="no density per record"):
         log_density(model.posterior(model.eta0), np.zeros((2, 1)))

@@ -45,6 +45,7 @@ Schedule = Literal["metropolis", "sweep"]
 Forgetting = Literal["seek", "walk"]
 Solving = Literal["pass", "visit"]
 Method = Literal["auto", "subtract", "refine", "retrain"]
+Until = Literal["tol", "identical"]
 
 
 def terms_of(
@@ -319,14 +320,17 @@ class Federation:
         iterations: int | None = None,
         *,
         tol: float = 1e-4,
+        until: Until = "tol",
         max_iterations: int | None = None,
         progress: bool | None = None,
     ) -> Self:
         """Let the token walk: for `iterations`, or until the work is done.
 
         A conjugate model is done when all agents are included. Another model is done when a whole
-        pass (a cover of all agents) has moved the posterior by less than `tol` in KL.
+        pass (a cover of all agents) has moved the posterior by less than `tol` in KL; with
+        `until="identical"`, when no further pass can change `posterior.published()`.
         """
+        _check_until(until)
         tol, limit = number(tol, "tol", least=0.0), _limit(max_iterations)
         if iterations is not None:
             self._walk.visits(whole_number(iterations, "iterations", 0), "learning", progress)
@@ -334,6 +338,8 @@ class Federation:
             self._walk.until(self._walk.complete, "learning", progress, limit)
         else:
             self._walk.converge(tol, "learning", progress, limit)
+            if until == "identical":
+                self._walk.settle("learning", limit)
             self._warn()
         return self
 
@@ -341,15 +347,23 @@ class Federation:
         self,
         *,
         tol: float = 1e-4,
+        until: Until = "tol",
         max_iterations: int | None = None,
         progress: bool | None = None,
     ) -> Self:
         """Fit the factors again after forgetting in a model that is not conjugate: they were fitted
-        with the forgotten data present. A conjugate model needs no refinement."""
+        with the forgotten data present. A conjugate model needs no refinement.
+
+        With `until="identical"`, until no further pass can change `posterior.published()`:
+        retraining then publishes the same, as far as this was measured.
+        """
+        _check_until(until)
         tol, limit = number(tol, "tol", least=0.0), _limit(max_iterations)
         if not self.model.conjugate:
             first = len(self.history)
             self._walk.converge(tol, "refining", progress, limit)
+            if until == "identical":
+                self._walk.settle("refining", limit)
             took = len(self.history) - first
             self.erasures[:] = [
                 replace(e, kind="refined", iterations=e.iterations + took)
@@ -387,6 +401,7 @@ class Federation:
         records: Mapping[str, ArrayLike] | None = None,
         method: Method = "auto",
         tol: float = 1e-4,
+        until: Until = "tol",
         max_iterations: int | None = None,
         progress: bool | None = None,
     ) -> Self:
@@ -398,8 +413,10 @@ class Federation:
         fitted with the forgotten data present. `method` says what becomes of them: "subtract"
         leaves them, "refine" fits them again (to `tol`, as in `learn`), "retrain" makes all agents
         start from zero, and "auto" retrains after a removal of more than `retrain_above`, and
-        refines after any other. A sum that is no posterior is always retrained.
+        refines after any other. A sum that is no posterior is always retrained. With
+        `until="identical"` the result is `posterior.published()` as retraining publishes it.
         """
+        _check_until(until)
         limit, tol = _limit(max_iterations), number(tol, "tol", least=0.0)
         if method not in get_args(Method):
             choices = ", ".join(get_args(Method))
@@ -425,6 +442,8 @@ class Federation:
         if again:
             walk.until(walk.complete, "retraining", progress, limit)
             walk.converge(tol, "retraining", progress, limit)
+            if until == "identical":
+                walk.settle("retraining", limit)
         elif self.model.settles and learned:
             # Where the sum without the data moves an ellipsoid, everybody evaluates again.
             walk.converge(0.0, "settling", progress, limit)
@@ -442,7 +461,7 @@ class Federation:
             )
         )
         if learned and self.erasures[-1].kind == "subtracted" and method in ("auto", "refine"):
-            self.refine(tol=tol, max_iterations=max_iterations, progress=progress)
+            self.refine(tol=tol, until=until, max_iterations=max_iterations, progress=progress)
         return self
 
     def audit(self, *, progress: bool | None = None) -> Audit:
@@ -525,6 +544,11 @@ class Federation:
         if not (family.margin(old) > 0.0 and family.margin(new) > 0.0):
             return float("nan")
         return float(family.kl(old, new))
+
+
+def _check_until(until: str) -> None:
+    if until not in ("tol", "identical"):
+        raise ConfigError(f'until = {until!r}: unknown. Fix: choose "tol" or "identical"')
 
 
 def _limit(max_iterations: int | None) -> int | None:

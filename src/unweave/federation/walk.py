@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import chain
 
+import numpy as np
+
 from unweave.errors import GridOverflow, SolverError
 from unweave.federation.history import History, Step
 from unweave.models import Model
+from unweave.models.published import normal_parts, publish
 from unweave.persistent import NOBODY
 from unweave.progress import Bar, bar
 from unweave.protocol.events import Continue, Effect, Event, StaysOut
@@ -19,6 +22,8 @@ from unweave.simulator.world import World
 from unweave.solvers.worker import ModelWorker
 
 __all__ = ["Walk"]
+
+_FLOOR = 1e-8  # standard deviations: differences of converged posteriors on a grid of 32 bits
 
 
 class Recorder:
@@ -233,6 +238,34 @@ class Walk:
                     f"iterations) moved the posterior by KL = {moved:.3g}. Fix: raise tol or "
                     "max_iterations, or use a gradient without noise"
                 )
+
+    def settle(self, what: str, limit: int | None) -> None:
+        """Run passes until no further one can change the published posterior: the last one moved
+        every number by less than half of its distance from an edge.
+
+        The passes converge linearly, by more than a half each: what remains is less than the last
+        step. Factors on the grid have a floor, which no pass goes below.
+        """
+        posterior = self.model.posterior
+        old = normal_parts(posterior(self.current_token().eta))
+        end = len(self.history) + (limit if limit is not None else 100 * len(self.workers))
+        while True:
+            self._pass(what)
+            now = posterior(self.current_token().eta)
+            new = normal_parts(now)
+            sd = np.sqrt(np.square(new[1]).sum(axis=1))
+            moved = max(
+                float(np.max(np.abs(new[0] - old[0]) / sd)),
+                float(np.max(np.abs(new[1] - old[1]) / sd[:, None])),
+            )
+            if publish(now).edge > max(2.0 * moved, _FLOOR):
+                return
+            if len(self.history) >= end:
+                raise SolverError(
+                    f"{what}: a number stays within {max(2.0 * moved, _FLOOR):.1g} sd of an edge "
+                    "between two published values. Fix: raise max_iterations, or use more bits"
+                )
+            old = new
 
     def _pass(self, what: str) -> None:
         """Walk until every agent that is not forgotten had a visit that solves."""

@@ -364,7 +364,11 @@ class ConjugateModel(Model):
 
     def factor(self, data: Data) -> Ints:
         """The agent's factor; zero without records."""
-        return self.grid.rescale(self.statistics(data.rows), self.weight(data.n))
+        return self.finished(self.statistics(data.rows), data.n)
+
+    def finished(self, sums: Sequence[int] | Ints, n: int) -> Ints:
+        """The factor that belongs to the sums of n records: their weight, applied once."""
+        return self.grid.rescale(sums, self.weight(n))
 
 
 class LossModel(Model):

@@ -100,11 +100,6 @@ class BetaExponential(LossModel):
         result: Floats = data[..., 0] * np.log(theta) + data[..., 1] / theta
         return result
 
-    def log_likelihood(self, theta: Floats, rows: Floats) -> Floats:
-        """log p(z | θ) = −log θ − z/θ of each record, [S, N]."""
-        result: Floats = -np.log(theta)[..., None] - rows[:, 0] / theta[..., None]
-        return result
-
     def loss_slope(self, theta: Floats, data: Floats) -> Floats:
         """L'(θ) = (w0 − w1/θ)/θ."""
         result: Floats = (data[..., 0] - data[..., 1] / theta) / theta
@@ -184,6 +179,10 @@ class BetaExponential(LossModel):
             )
         theta, _, weights = self.nodes(q)
         return BetaExponentialPredictive(float(q[0]), float(q[1]), theta, weights)
+
+    def log_density(self, eta: Floats, rows: Floats) -> Floats:
+        """log p(record | q) of each record."""
+        return self.predictive(eta).log_prob(rows[:, 0])
 
     # -- the exact posterior ----------------------------------------------------------------------
 

@@ -85,11 +85,16 @@ class GramModel(Scaled, ConjugateModel):
         gram = cross + cross.T - added.T @ added
         return np.array(self.arrange(gram, 0), dtype=np.float64) * 4.0**-self.feature_bits
 
+    @property
+    def rounds_factors(self) -> bool:
+        """Whether factors are rounded once more, after their records were summed."""
+        return self.reduction != "sum" or self.alpha != 1
+
     def check_agents(self, agents: int) -> None:
         """A factor that is scaled by 1/(alpha·N_k) is rounded once more, by up to half a step per
         entry, which moves eigenvalues by at most D·2^-(q+1); K of them must not use up the prior:
         λ_min > K·D·2^-(q+1)."""
-        if self.reduction == "sum" and self.alpha == 1:
+        if not self.rounds_factors:
             return
         matrix = self.prior_matrix()
         least = float(np.linalg.eigvalsh(matrix)[0])

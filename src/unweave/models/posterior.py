@@ -20,6 +20,7 @@ from unweave.families.marginals import Marginal
 from unweave.grid import Ints, digest
 from unweave.json_form import as_json
 from unweave.models.plotting import plot_posterior
+from unweave.models.published import STEP, Published, publish
 from unweave.models.shards import Shard
 from unweave.models.tables import Check, check_table, draws_table, predictions
 
@@ -281,6 +282,11 @@ class Posterior:
             )
         proba: Floats = found.proba
         return proba
+
+    def published(self, step: float = STEP) -> Published:
+        """This posterior rounded to `step` standard deviations, with a digest of its own; for
+        normal posteriors of models that are not conjugate."""
+        return publish(self, step)
 
     def plot(self, p: float = 0.95) -> Any:
         """A matplotlib figure: the density of each quantity with its mean, its central interval

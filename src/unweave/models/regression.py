@@ -6,6 +6,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError
 from unweave.families import Distribution, MultivariateNormal, NormalInverseGamma
+from unweave.grid import Ints
 from unweave.models.columns import Column, check_size, feature_columns, real
 from unweave.models.gram import Exact, GramModel, bordered, upper
 from unweave.models.predictive_reals import NormalPredictive, StudentTPredictive
@@ -21,7 +23,7 @@ from unweave.models.scaling import Prior, Scaled, check_names, decade, stated, w
 from unweave.models.shards import feature_rows
 from unweave.models.units import Affine
 
-__all__ = ["LinearRegression", "LinearRegressionUnknownNoise", "Regression"]
+__all__ = ["LinearRegression", "LinearRegressionUnknownNoise", "Regression", "check_agent_sd"]
 
 
 Floats = NDArray[np.float64]
@@ -182,14 +184,25 @@ class LinearRegression(_Linear):
 
     Features and target are divided by the noise before they are rounded, with 1/noise itself on
     the grid: products then carry 1/noise² exactly.
+
+    With `agent_sd`, every agent has an intercept of its own, Normal(0, agent_sd²) around the shared
+    one, which it integrates out: only the factor of the shared coefficients leaves the agent. With
+    the bordered sums G = Σ (x, y)(x, y)ᵀ/noise², whose first column belongs to the intercept, that
+    is the Schur complement
+
+        G − G_0 G_0ᵀ · agent_sd²/(1 + agent_sd² G_00)
+
+    in exact rational arithmetic, rounded once: a function of the agent's set of records.
     """
 
     noise: float | None = None
+    agent_sd: float | None = None
 
     name: ClassVar[str] = "linear-regression"
 
     def check_settings(self) -> None:
         super().check_settings()
+        check_agent_sd(self, self.agent_sd)
         if not self._noise > 0:
             raise ConfigError(f"{self.name}: noise = {self.noise}. Fix: a number above 0")
         if self.multiplier < 2**10:
@@ -235,6 +248,26 @@ class LinearRegression(_Linear):
     def arrange(self, gram: Exact, n: int) -> list[int]:
         d = self.size
         return [*gram[:d, d], *upper(gram[:d, :d])]
+
+    @property
+    def rounds_factors(self) -> bool:
+        return super().rounds_factors or self.agent_sd is not None
+
+    def finished(self, sums: Sequence[int] | Ints, n: int) -> Ints:
+        if self.agent_sd is None or not n:
+            return super().finished(sums, n)
+        d, weight = self.size, self.weight(n)
+        one = [1 << bits for bits in self.grid.bits]
+        values = [weight * int(v) / unit for v, unit in zip(sums, one, strict=True)]
+        h, triangle = values[:d], values[d:]
+        first = triangle[:d]  # G_0: the row of the intercept
+        variance = Fraction(self.agent_sd / self.scale_of(self.target)) ** 2
+        share = variance / (1 + variance * first[0])
+        rows, columns = np.triu_indices(d)
+        values = [a - share * first[i] * h[0] for i, a in enumerate(h)] + [
+            a - share * first[i] * first[j] for a, i, j in zip(triangle, rows, columns, strict=True)
+        ]
+        return self.grid.units([round(v * unit) for v, unit in zip(values, one, strict=True)])
 
     def prior_matrix(self) -> Floats:
         return self.prior_moments()[1]
@@ -313,6 +346,19 @@ class LinearRegressionUnknownNoise(_Linear):
         y, zero = self.scale_of(self.target), self.center_of(self.target)
         where, scale = zero + y * (rows @ q["m"]), y * np.sqrt(b / a * (1 + spread))
         return StudentTPredictive(self.target, np.asarray(2 * a), where, scale)
+
+
+def check_agent_sd(model: Regression, sd: float | None) -> None:
+    """ConfigError unless the agents may have intercepts of this spread."""
+    if sd is None:
+        return
+    if not 0.0 < sd < np.inf:
+        raise ConfigError(f"{model.name}: agent_sd = {sd}. Fix: a number above 0, or none")
+    if not model.intercept or getattr(model, "reduction", "sum") != "sum":
+        raise ConfigError(
+            f"{model.name}: agent_sd is the spread of the agents' intercepts. Fix: intercept = "
+            'true and reduction = "sum"'
+        )
 
 
 def _names(prior: Prior) -> bool:

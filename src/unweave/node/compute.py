@@ -173,4 +173,4 @@ class DataWorker(ModelWorker):
         if not isinstance(self.model, ConjugateModel):
             return super().solve(work)
         n, units = self.data.totals(work.dropped)
-        return SolveResult(self.model.grid.rescale(units, self.model.weight(n)) if n else None)
+        return SolveResult(self.model.finished(units, n) if n else None)

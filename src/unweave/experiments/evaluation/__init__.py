@@ -10,6 +10,6 @@ from __future__ import annotations
 
 from unweave.experiments.evaluation.membership import Membership, attack
 from unweave.experiments.evaluation.methods import Method, compare, deletions
-from unweave.experiments.evaluation.scores import HasLikelihood
+from unweave.experiments.evaluation.scores import HasDensity
 
-__all__ = ["HasLikelihood", "Membership", "Method", "attack", "compare", "deletions"]
+__all__ = ["HasDensity", "Membership", "Method", "attack", "compare", "deletions"]

@@ -27,13 +27,15 @@ from numpy.typing import ArrayLike, NDArray
 from unweave.errors import ConfigError
 from unweave.families import DiagonalNormal, Distribution, MultivariateNormal
 from unweave.families.multivariate_normal import MultivariateNormalFamily
-from unweave.families.packed import pack, smallest_eigenvalue
+from unweave.families.packed import pack, smallest_eigenvalue, unpack
 from unweave.families.point import NormalPoint
-from unweave.grid import Ints
+from unweave.grid import Grid, Ints
 from unweave.models.base import LossModel
 from unweave.models.columns import Column
 from unweave.models.data import Data
+from unweave.models.glm.bound import distance_bound, least_curvature
 from unweave.models.glm.quadrature import Triple, expectations, tilted_moments
+from unweave.models.published import publish
 from unweave.models.regression import Regression
 
 __all__ = ["GLM", "Sums"]
@@ -62,6 +64,7 @@ class GLM(Regression, LossModel):
     solver_name: ClassVar[str] = "vi"
     classifies: ClassVar[bool] = False  # y is a class, and f < log 2 where it is predicted right
     convex: ClassVar[bool] = True  # f'' ≥ 0: one optimum, which no step can miss
+    self_concordant: ClassVar[bool] = False  # |f'''| ≤ f'': there is a bound (`bound`)
 
     # -- defined by subclasses --------------------------------------------------------------------
 
@@ -250,19 +253,51 @@ class GLM(Regression, LossModel):
 
     # -- the certificate's estimate ---------------------------------------------------------------
 
+    @property
+    def bounded(self) -> bool:
+        """Whether the certificate can state a bound on the distance from the optimum."""
+        return self.self_concordant and self.covariance == "full"
+
+    @cached_property
+    def frozen_grid(self) -> Grid:
+        """Of r_k and, for the bound, of the agent's least curvature."""
+        if not self.bounded:
+            return self.grid
+        more = len(self.grid.bits) - self.size
+        names = self.grid.names + tuple(f"κ {name}" for name in self.grid.names[self.size :])
+        return Grid(self.grid.bits + self.grid.bits[-1:] * more, names)
+
     def freeze(self, units: Ints, factor: Ints, data: Data) -> Floats | None:
-        """r_k = eta_k − (H m − g, H)/alpha, which is 0 at a fixed point."""
+        """r_k = eta_k − (H m − g, H)/alpha, which is 0 at a fixed point; and for the bound the
+        least curvature of the agent's records."""
         q = self.gaussian(self.grid.decode(units))
         _, g, curvature = self.curvature(q, data)
         wanted = self.packed(curvature @ q.mean - g, curvature) / self.alpha
-        return self.grid.decode(factor) - wanted
+        rest = self.grid.decode(factor) - wanted
+        if not self.bounded:
+            return rest
+        (least,) = data.reduce(lambda rows: (least_curvature(self, q, rows),))
+        return np.concatenate([rest, pack(least * float(self.weight(data.n)))])
 
     def appraise(self, units: Ints, frozen: Floats) -> dict[str, Any]:
         q = self.gaussian(self.grid.decode(units))
-        dh, dp = self._carrier_family.split(frozen)
-        return self.estimate(0.5 * q.length(dh, dp))
+        dh, dp = self._carrier_family.split(frozen[: len(self.grid.bits)])
+        found = self.estimate(0.5 * q.length(dh, dp))
+        if self.bounded:
+            least = unpack(frozen[len(self.grid.bits) :], self.size)
+            bound = distance_bound(q, self.prior_moments()[1], dh, dp, least)
+            if bound is not None:
+                found["bound"] = bound.kl
+                found["published"] = publish(self.posterior(units)).report(bound.sds)
+        return found
 
     # -- results ----------------------------------------------------------------------------------
+
+    def log_density(self, eta: Floats, rows: Floats) -> Floats:
+        """log p(y | x, q) of each record."""
+        at = len(self.feature_names)
+        found: Floats = self.predictive(eta, rows[:, :at]).log_prob(rows[:, at])
+        return found
 
     def predictor(self, eta: ArrayLike, x: Any) -> tuple[Floats, Floats]:
         """Mean and sd of xᵀtheta for the rows x."""

@@ -31,6 +31,7 @@ class LogisticRegression(GLM):
 
     name: ClassVar[str] = "logistic-regression"
     classifies: ClassVar[bool] = True
+    self_concordant: ClassVar[bool] = True
 
     def target_column(self) -> Column:
         return binary(self.target)

@@ -28,6 +28,7 @@ class NegativeBinomialRegression(RateModel):
     shape: float = 1.0
 
     name: ClassVar[str] = "negative-binomial-regression"
+    self_concordant: ClassVar[bool] = True
 
     def check_settings(self) -> None:
         if not self.shape > 0:

@@ -47,6 +47,13 @@ class RateModel(GLM):
         x, y, offset = super().outcomes(rows)
         return x, y, offset if self.exposure is None else np.log(rows[:, -1])
 
+    def log_density(self, eta: Floats, rows: Floats) -> Floats:
+        if self.exposure is None:
+            return super().log_density(eta, rows)
+        at = len(self.feature_names)
+        found: Floats = self.predictive(eta, rows[:, :at], rows[:, -1]).log_prob(rows[:, at])
+        return found
+
     def rates(self, eta: ArrayLike, x: Any, exposure: ArrayLike) -> tuple[Floats, Floats]:
         """Mean and sd of the predictor of rows x, with their exposures."""
         a, s = self.predictor(eta, x)
@@ -59,6 +66,7 @@ class PoissonRegression(RateModel):
     events as y and the time at risk as exposure, it is a piecewise-exponential survival model."""
 
     name: ClassVar[str] = "poisson-regression"
+    self_concordant: ClassVar[bool] = True
 
     def pointwise(self, t: Floats, y: Floats) -> Triple:
         """f = e^t − y t."""

@@ -35,6 +35,7 @@ class SoftmaxRegression(GLM):
 
     name: ClassVar[str] = "softmax-regression"
     classifies: ClassVar[bool] = True
+    self_concordant: ClassVar[bool] = True
 
     def check_settings(self) -> None:
         if self.classes < 2:

@@ -130,7 +130,8 @@ class PrivateData:
     def factor(self, dropped: frozenset[bytes] = _NOTHING) -> Ints:
         """The agent's factor: `model.factor` of the same records, zero if no record remains."""
         n, units = self.totals(dropped)
-        return self.model.grid.rescale(units, self.model.weight(n))
+        assert isinstance(self.model, ConjugateModel)  # `totals` refuses others
+        return self.model.finished(units, n)
 
     def shard(self, dropped: frozenset[bytes] = _NOTHING) -> Data:
         """The records, in the order of the files. They are read once for as long as neither the

@@ -1,0 +1,154 @@
+"""Refining and retraining publish the same posterior; where it is proved, the proof holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_breast_cancer, load_wine
+
+from unweave import BetaBernoulli, Federation
+from unweave.errors import ConfigError
+from unweave.grid import Ints
+from unweave.models import LogisticRegression
+from unweave.models.published import normal_parts, publish
+
+
+def standard(x):
+    return (x - x.mean(axis=0)) / x.std(axis=0)
+
+
+def shards_of(x, y, agents, rng=None):
+    """Sorted by class, so that agents differ; or at random."""
+    order = np.argsort(y, kind="stable") if rng is None else rng.permutation(len(y))
+    return [(x[part], y[part]) for part in np.array_split(order, agents)]
+
+
+def synthetic(seed, n=150, d=3):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d))
+    return x, (rng.uniform(size=n) < 1 / (1 + np.exp(-x @ [2.0, -1.0, 0.5]))).astype(float)
+
+
+def published_both_ways(model, shards, seed, **erasure):
+    """The published posteriors after refining and after retraining, and the hops of both."""
+    refined = Federation(model, shards, seed=seed, retrain_above=np.inf).learn()
+    refined.forget(**erasure, method="subtract")
+    before = len(refined.history)
+    refined.refine(until="identical")
+    again = Federation(model, shards, seed=seed + 1, retrain_above=np.inf)
+    again.forget(**erasure)
+    again.learn(until="identical")
+    return (
+        refined.posterior.published(),
+        again.posterior.published(),
+        (len(refined.history) - before, len(again.history)),
+    )
+
+
+def check_cases(x, y, agents, count, seed):
+    """`count` erasures, half of agents and half of records; the number that published alike."""
+    rng = np.random.default_rng(seed)
+    shards = shards_of(x, y, agents)
+    model, same = LogisticRegression(x.shape[1], intercept=True), 0
+    for case in range(count):
+        k = int(rng.integers(agents))
+        name = f"a{k + 1}"
+        row = int(rng.integers(len(shards[k][1])))
+        erasure = {"agents": [name]} if case % 2 else {"records": {name: [row]}}
+        one, other, _ = published_both_ways(model, shards, int(rng.integers(1 << 30)), **erasure)
+        same += one == other and one.digest == other.digest
+    return same
+
+
+def test_refining_publishes_what_retraining_publishes():
+    x, y = synthetic(0)
+    assert check_cases(x, y, 5, 8, 1) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("load", [load_wine, load_breast_cancer])
+def test_refining_publishes_what_retraining_publishes_in_all_of_two_hundred_cases(load):
+    x, y = load(return_X_y=True)
+    assert check_cases(standard(x), (y == 0).astype(float), 10, 200, 7) == 200
+
+
+def frozen_sum(network: Federation) -> Ints:
+    """What an attestation round adds up."""
+    model, units = network.model, network.units
+    parts = [
+        model.frozen_grid.encode(
+            model.freeze(units, network.factor(name), network._walk.workers[k].whole)
+        )
+        for k, name in enumerate(network.agents)
+    ]
+    return np.sum(parts, axis=0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_proved_is_what_the_optimum_publishes(seed):
+    x, y = synthetic(seed)
+    model = LogisticRegression(3, intercept=True)
+    best = Federation(model, [(x, y)]).learn(tol=1e-24).posterior.published()
+    found = {}
+    for tol in (1e-3, 1e-8, 1e-13, 1e-16):
+        network = Federation(model, shards_of(x, y, 4), seed=seed).learn(tol=tol)
+        told = model.appraise(network.units, model.frozen_grid.decode(frozen_sum(network)))
+        assert told["accuracy"] == "typically within 3×"
+        if told["bound"] == "no bound":
+            continue
+        assert network.posterior.kl(Federation(model, [(x, y)]).learn(tol=1e-24).posterior) <= (
+            told["bound"] + 1e-15
+        )
+        found[tol] = told["published"]["identical"]
+        if found[tol].startswith("proved"):
+            assert told["published"]["digest"] == best.digest
+        else:
+            assert found[tol].startswith("not decided")
+    assert found[1e-16].startswith("proved")
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10_000), st.sampled_from([1e-1, 1e-3, 1e-6]))
+def test_a_published_posterior_is_near_and_changes_at_edges_only(seed, step):
+    rng = np.random.default_rng(seed)
+    model = LogisticRegression(3, intercept=True)
+    a = rng.normal(size=(4, 4))
+    q = model.posterior(
+        model.grid.encode(model.packed(rng.normal(size=4) * 5, a @ a.T + 0.1 * np.eye(4)))
+    )
+    found = publish(q, step)
+    mean, root = normal_parts(q)
+    sd = np.sqrt(np.diag(root @ root.T))
+    assert (np.abs(found.mean - mean) <= 2 * step * sd).all()
+    assert (np.abs(found.cov - root @ root.T) <= 10 * step * np.outer(sd, sd)).all()
+    assert np.linalg.eigvalsh(found.cov)[0] > 0
+    assert 0.0 <= found.edge <= step
+    # The nearest other grid point moves every number by far less than a usual distance to an edge.
+    near = model.posterior(q.units + rng.integers(-1, 2, q.units.shape))
+    moved = max(
+        np.abs(normal_parts(near)[0] - mean).max() / sd.min(),
+        np.abs(normal_parts(near)[1] - root).max() / sd.min(),
+    )
+    if found.edge > 4 * moved:
+        assert publish(near, step) == found
+
+
+def test_other_models_and_steps_are_refused():
+    with pytest.raises(ConfigError, match="no normal posterior"):
+        Federation(BetaBernoulli(), [[1, 0]]).learn().posterior.published()
+    network = Federation(LogisticRegression(3), [synthetic(0)])
+    with pytest.raises(ConfigError, match="step"):
+        network.posterior.published(step=0.5)
+    with pytest.raises(ConfigError, match="until"):
+        network.learn(until="bits")
+
+
+@pytest.mark.parametrize("method", ["auto", "refine", "retrain"])
+def test_forgetting_until_identical_is_one_call(method):
+    x, y = synthetic(4)
+    model, shards = LogisticRegression(3, intercept=True), shards_of(x, y, 4)
+    network = Federation(model, shards).learn().forget("a2", method=method, until="identical")
+    never = Federation(model, [part for k, part in enumerate(shards) if k != 1])
+    assert network.posterior.published() == never.learn(until="identical").posterior.published()

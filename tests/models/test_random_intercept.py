@@ -1,0 +1,73 @@
+"""Regressions in which every agent has an intercept of its own, which it integrates out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unweave import Federation
+from unweave.errors import ConfigError
+from unweave.models import LinearRegression
+
+NAMES = ("east", "north", "west")
+
+
+def data(seed: int, sizes=(12, 20, 9), tau: float = 2.0) -> dict[str, tuple]:
+    rng = np.random.default_rng(seed)
+    found = {}
+    for name, n in zip(NAMES, sizes, strict=True):
+        x = rng.normal(size=(n, 2))
+        y = 0.5 + x @ [1.0, -2.0] + tau * rng.normal() + 0.7 * rng.normal(size=n)
+        found[name] = (np.round(x, 4), np.round(y, 4))
+    return found
+
+
+def closed_form(shards, noise: float, tau: float) -> tuple[np.ndarray, np.ndarray]:
+    """The posterior of the shared coefficients: y_k ~ Normal(X theta, noise² I + tau² 11ᵀ)."""
+    precision, h = np.eye(3), np.zeros(3)
+    for x, y in shards:
+        design = np.column_stack([np.ones(len(x)), x])
+        cov = noise**2 * np.eye(len(y)) + tau**2
+        precision += design.T @ np.linalg.solve(cov, design)
+        h += design.T @ np.linalg.solve(cov, y)
+    return np.linalg.solve(precision, h), np.linalg.inv(precision)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10_000), st.sampled_from([0.05, 0.7, 3.0]), st.sampled_from([0.5, 1.0]))
+def test_the_agents_integrate_their_intercepts(seed, tau, noise):
+    shards = data(seed, tau=tau)
+    model = LinearRegression(2, intercept=True, noise=noise, agent_sd=tau, sd=1.0)
+    q = Federation(model, shards, "path").learn().posterior
+    mean, cov = closed_form(shards.values(), noise, tau)
+    sd = np.sqrt(np.diag(cov))
+    assert np.allclose(q.mean(), mean, atol=2e-2 * sd.min(), rtol=0)
+    assert np.allclose(q.sd(), sd, rtol=1e-2)
+
+
+def test_an_erasure_is_exact_and_a_small_spread_changes_nothing():
+    shards = data(1)
+    model = LinearRegression(2, intercept=True, agent_sd=1.5, sd=1.0)
+    network = Federation(model, shards, "ring").learn()
+    network.forget("north", records={"east": [0, 3]})
+    rest = {
+        "west": shards["west"],
+        "east": tuple(np.delete(part, [0, 3], 0) for part in shards["east"]),
+    }
+    assert network.posterior == Federation(model, rest).learn().posterior
+    pooled = Federation(LinearRegression(2, intercept=True, sd=1.0), shards).learn().posterior
+    tiny = LinearRegression(2, intercept=True, sd=1.0, agent_sd=1e-6)
+    assert np.allclose(Federation(tiny, shards).learn().posterior.mean(), pooled.mean(), atol=1e-6)
+    # Agents that differ tell less about the shared intercept than records that do not.
+    assert network.posterior.sd()[0] > 1.3 * pooled.sd()[0]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"agent_sd": 0.0}, {"agent_sd": -1.0}, {"agent_sd": 1.0, "intercept": False},
+              {"agent_sd": 1.0, "reduction": "mean"}],
+)  # fmt: skip
+def test_impossible_settings_are_named(wrong):
+    with pytest.raises(ConfigError, match="agent_sd"):
+        LinearRegression(**{"features": 2, "intercept": True, **wrong})
