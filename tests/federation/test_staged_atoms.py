@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unweave import Federation
+from unweave.errors import DomainError
 from unweave.manifest import Manifest
 from unweave.models import StagedAtomModel, Weibull
 from unweave.simulator.invariants import parked_token
@@ -162,3 +163,18 @@ def test_under_faults_the_sum_is_that_of_the_remaining_records(faults, seed):
 @pytest.mark.parametrize("faults", ["crashes", "lossy", "partitions", "disks", "severe"])
 def test_under_many_faults_the_sum_is_that_of_the_remaining_records(faults, seed):
     fault_run(faults, seed, hops=150)
+
+
+def test_sums_at_other_atoms_are_no_posterior():
+    """Two tags that differ, and the sum without an agent where that moves an ellipsoid: the values
+    that are left belong to other atoms."""
+    rng = np.random.default_rng(4)
+    data = {"a1": rng.weibull(1.4, (40, 1)), "a2": 6.0 * rng.weibull(3.0, (60, 1))}
+    network = Federation(WEIBULL, data).learn()
+    last = len(WEIBULL.staged.read(WEIBULL.decode(network.units)).stages) - 1
+    other = network.units.copy()
+    other[WEIBULL.layout.slot(last).start - 1] += 1
+    left = WEIBULL.grid.subtract(network.units, network.factor("a2"))
+    for units in (other, left):
+        with pytest.raises(DomainError, match=r"stage \d is not complete"):
+            WEIBULL.posterior(units)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -219,3 +221,16 @@ def test_settings_that_cannot_work_are_explained():
 def test_ess_of_equal_weights_is_their_number():
     assert ess(np.zeros(7)) == pytest.approx(7.0)
     assert ess(np.array([0.0, -800.0])) == pytest.approx(1.0)
+
+
+def test_a_polynomial_that_rises_at_the_rim_is_refused():
+    """Few atoms are there, so the hold-out estimate does not see it."""
+    model = Weibull(atoms=256)
+    network = settled(model, np.random.default_rng(3).weibull(1.4, (80, 1)))
+    found = model.staged.read(network.posterior.eta)
+    (fitted,) = found.fits
+    rising = np.zeros_like(fitted.coefficients)
+    rising[10] = 40.0  # (z_0/3)^4
+    bent = replace(fitted, coefficients=fitted.coefficients + rising)
+    assert not model.staged._checked(found).problem
+    assert "does not end" in model.staged._checked(found._replace(fits=(bent,))).problem
