@@ -98,7 +98,7 @@ tables = st.lists(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=tables, chosen=st.sets(st.integers(0, 30), max_size=4))
 def test_records_with_a_missing_value_are_left_out_counted_and_stay_erasable(
     tmp_path: Path, kind: str, rows: list[Row], chosen: set[int]
@@ -129,7 +129,7 @@ def test_records_with_a_missing_value_are_left_out_counted_and_stay_erasable(
 
 
 @pytest.mark.parametrize("kind", ["csv", "ndjson", "parquet"])
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=tables, chosen=st.sets(st.integers(0, 30), max_size=4))
 def test_where_and_sql_choose_records_of_files(
     tmp_path: Path, kind: str, rows: list[Row], chosen: set[int]
