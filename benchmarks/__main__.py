@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import front_door as _front_door  # noqa: F401 — registers its entries
+from benchmarks import glm as _glm  # noqa: F401
 from benchmarks import ingest as _ingest  # noqa: F401 — registers its entries
 from benchmarks import node as _node  # noqa: F401 — registers its entries
 from benchmarks import paper as _paper  # noqa: F401

@@ -116,13 +116,13 @@ def test_mixed_widths_are_sorted_into_rules() -> None:
 
 
 def test_a_huge_count_has_a_narrow_tilted_distribution() -> None:
-    """The likelihood is 1000 times as narrow as the cavity."""
+    """The likelihood is 300 times as narrow as the cavity."""
     model = CASES["poisson-regression"].model
     mean, var = tilted_moments(
-        model.pointwise, np.array([0.0]), np.array([900.0]), model.width, np.array([1e3])
+        model.pointwise, np.array([0.0]), np.array([900.0]), model.width, np.array([100.0])
     )
-    assert mean.item() == pytest.approx(np.log(1e3) - 0.5e-3, abs=2e-5)
-    assert var.item() == pytest.approx(1e-3, rel=2e-3)
+    assert mean.item() == pytest.approx(np.log(100.0) - 0.5e-2, abs=2e-4)
+    assert var.item() == pytest.approx(1e-2, rel=2e-2)
 
 
 @all_cases

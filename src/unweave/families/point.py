@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.families.packed import cholesky, inverse, log_det, matvec
+from unweave.families.packed import cholesky, log_det, matvec
+from unweave.lazy import linalg
 
 __all__ = ["NormalPoint"]
 
@@ -32,7 +33,10 @@ class NormalPoint:
 
     @cached_property
     def inverse(self) -> Floats:
-        return inverse(self.factor)
+        found, _ = linalg.lapack.dpotri(self.factor, lower=1)
+        upper = np.triu_indices(len(found), 1)
+        found[upper] = found.T[upper]
+        return np.asarray(found)
 
     @cached_property
     def mean(self) -> Floats:

@@ -25,7 +25,7 @@ Triple = tuple[Floats, Floats, Floats]
 """A function, its first and its second derivative."""
 
 _FAR = 8.5  # standard deviations; beyond them the normal distribution holds 2e-17
-_FEWEST = 121  # nodes for a function that is smooth on the scale of s
+_FEWEST = 41  # nodes for a function that is smooth on the scale of s
 _MOST = 1 << 16
 _CELLS = 1 << 19  # nodes × records at a time
 
@@ -57,26 +57,24 @@ def expectations(
     records or for each.
     """
     s = np.sqrt(np.maximum(v, 0.0))
-    # Records in order of s: those with a narrow t need few nodes.
-    groups: dict[int, list[int]] = {}
     counts = np.maximum(_FEWEST, 2 * np.ceil(_FAR * 5.6 * s / width) + 1)
-    if counts.max(initial=_FEWEST) == _FEWEST:
-        return _rule(function, a, s, _FEWEST, arguments)
-    if not counts.max() <= _MOST:
+    if not counts.max(initial=_FEWEST) <= _MOST:
         raise SolverError(
             f"a linear predictor has the standard deviation {float(s.max()):.3g}. Fix: a smaller "
             "prior sd, or a scale near the size of the features"
         )
+    # Records with a narrow t need few nodes.
+    levels = np.exp2(np.ceil(np.log2(counts / _FEWEST))).astype(np.intp)
+    kinds = np.unique(levels)
+    if len(kinds) <= 1:
+        return _rule(function, a, s, _FEWEST * int(levels.max(initial=1)), arguments)
     found: tuple[Floats, ...] = ()
-    for j, level in enumerate(2 ** np.ceil(np.log2(counts / _FEWEST))):
-        groups.setdefault(int(level), []).append(j)
-    for level, members in groups.items():
-        chosen = np.array(members)
+    for level in kinds.tolist():
+        chosen = np.flatnonzero(levels == level)
         parts = _rule(
             function, a[chosen], s[chosen], _FEWEST * level, [x[chosen] for x in arguments]
         )
-        if not found:
-            found = tuple(np.empty(a.shape) for _ in parts)
+        found = found or tuple(np.empty(a.shape) for _ in parts)
         for whole, part in zip(found, parts, strict=True):
             whole[chosen] = part
     return found
@@ -109,7 +107,7 @@ def tilted_moments(
         c = _mode(pointwise, a, v, y)
     f, _, second = pointwise(c, y)
     # r is about as wide as a normal factor with precision f''.
-    narrow = np.minimum(width, 3.9 / np.sqrt(1.0 / v + second))
+    narrow = np.minimum(width, 1.3 / np.sqrt(1.0 / v + second))
 
     def weighted(t: Floats, y: Floats, c: Floats, f: Floats, slope: Floats) -> Triple:
         d = t - c
