@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from unweave import Federation
 from unweave.errors import ConfigError
-from unweave.models import LinearRegression
+from unweave.models import LinearRegression, LogisticRegression, PoissonRegression
 
 NAMES = ("east", "north", "west")
 
@@ -71,3 +71,44 @@ def test_an_erasure_is_exact_and_a_small_spread_changes_nothing():
 def test_impossible_settings_are_named(wrong):
     with pytest.raises(ConfigError, match="agent_sd"):
         LinearRegression(**{"features": 2, "intercept": True, **wrong})
+
+
+def classes(seed, kind, tau=1.5, sizes=(40, 60, 30, 50)):
+    rng = np.random.default_rng(seed)
+    found = {}
+    for k, n in enumerate(sizes):
+        x = np.round(rng.normal(size=(n, 2)), 4)
+        t = 0.3 + x @ [1.0, -0.7] + tau * rng.normal()
+        y = (
+            rng.uniform(size=n) < 1 / (1 + np.exp(-t))
+            if kind is LogisticRegression
+            else rng.poisson(np.exp(t))
+        )
+        found[f"a{k + 1}"] = (x, y.astype(float))
+    return found
+
+
+@pytest.mark.parametrize("kind", [LogisticRegression, PoissonRegression])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_network_finds_the_marginal_of_the_joint_optimum(kind, seed):
+    """The joint model has one coefficient more for each agent: an indicator with the prior sd."""
+    tau, shards = 1.5, classes(seed, kind)
+    network = Federation(kind(2, intercept=True, agent_sd=tau, sd=1.0), shards, "ring")
+    q = network.learn(tol=1e-10).posterior
+    x = np.vstack([part[0] for part in shards.values()])
+    owner = np.concatenate([np.full(len(part[1]), k) for k, part in enumerate(shards.values())])
+    design = np.column_stack([x, np.eye(len(shards))[owner]])
+    y = np.concatenate([part[1] for part in shards.values()])
+    prior = {"intercept": 1.0, **{f"x{j}": 1.0 if j < 2 else tau for j in range(6)}}
+    names = [f"x{j}" for j in range(6)]
+    joint = kind(names, intercept=True, sd=prior)
+    table = dict(zip([*names, "y"], [*design.T, y], strict=True))
+    best = Federation(joint, [table]).learn(tol=1e-16).posterior
+    assert np.allclose(q.mean(), best.mean()[:3], atol=1e-4 * best.sd()[:3].min())
+    assert np.allclose(q.sd(), best.sd()[:3], rtol=1e-4)
+    network.forget("a3")
+    rest = {name: part for name, part in shards.items() if name != "a3"}
+    never = Federation(network.model, rest).learn(tol=1e-10).posterior
+    assert network.posterior.kl(never) < 1e-4
+    with pytest.raises(ConfigError, match="agent_sd"):
+        Federation(network.model, shards, solver="ep")

@@ -65,6 +65,11 @@ class ExpectationPropagation(Solver):
                 f"{model.name}: the solver 'ep' matches a full covariance. Fix: covariance = "
                 '"full", or the solver "vi"'
             )
+        if getattr(model, "own_intercept", None) is not None:
+            raise ConfigError(
+                f"{model.name}: the solver 'ep' has no intercepts of agents. Fix: leave agent_sd "
+                'out, or use the solver "vi"'
+            )
         if model.reduction != "sum" or model.alpha != 1.0:
             raise ConfigError(
                 f"{model.name}: the solver 'ep' matches whole records. Fix: alpha = 1 and "

@@ -91,7 +91,9 @@ class Variational(Solver):
         else:
             start = None if current is None else model.grid.decode(current)
             try:
-                final, residual, rounds = self.update(model, data, model.grid.decode(cavity), start)
+                final, residual, rounds = self._solution(
+                    model, data, model.grid.decode(cavity), start
+                )
                 if start is not None and residual < _SOLVED:
                     final = self._relaxed(cast(HasCurvature, model), start, final)
                 factor = model.grid.encode(final)
@@ -104,6 +106,16 @@ class Variational(Solver):
                 ) from None
             info = {"estimator": "vi", "residual": residual, "rounds": rounds}
         return Solution(factor, current is None or not np.array_equal(factor, current), info)
+
+    def _solution(
+        self, model: LossModel, data: Data, cavity: Floats, start: Floats | None
+    ) -> tuple[Floats, float, int]:
+        """`update`, with the agent's own intercept integrated out, if it has one."""
+        own = getattr(model, "own_intercept", None)
+        if own is None:
+            return self.update(model, data, cavity, start)
+        factor, residual, rounds = self.update(own, data, own.joint(cavity), None)
+        return own.marginal(cavity, factor), residual, rounds
 
     def _relaxed(self, model: HasCurvature, start: Floats, final: Floats) -> Floats:
         """Beyond the solution, if the factor stays one that any cavity can spare: H ⪰ 0."""

@@ -34,9 +34,10 @@ from unweave.models.base import LossModel
 from unweave.models.columns import Column
 from unweave.models.data import Data
 from unweave.models.glm.bound import distance_bound, least_curvature
+from unweave.models.glm.own_intercept import OwnIntercept
 from unweave.models.glm.quadrature import Triple, expectations, tilted_moments
 from unweave.models.published import publish
-from unweave.models.regression import Regression
+from unweave.models.regression import Regression, check_agent_sd
 
 __all__ = ["GLM", "Sums"]
 
@@ -55,11 +56,14 @@ class GLM(Regression, LossModel):
     """A loss per record, f(t; y) with t = xᵀtheta. A subclass defines `target_column` and
     `pointwise`, and may replace `derivatives` by closed forms.
 
-    `covariance` is "full", or "diagonal" for independent coefficients.
+    `covariance` is "full", or "diagonal" for independent coefficients. With `agent_sd`, every agent
+    has an intercept of its own, Normal(0, agent_sd²) around the shared one, which it integrates out
+    (`own_intercept`).
     """
 
     _: KW_ONLY
     covariance: Literal["full", "diagonal"] = "full"
+    agent_sd: float | None = None
 
     solver_name: ClassVar[str] = "vi"
     classifies: ClassVar[bool] = False  # y is a class, and f < log 2 where it is predicted right
@@ -107,6 +111,12 @@ class GLM(Regression, LossModel):
                 f'{self.name}: covariance = {self.covariance!r}. Fix: "full" or "diagonal"'
             )
         super().check_settings()
+        check_agent_sd(self, self.agent_sd)
+        if self.agent_sd is not None and (self.expansion > 1 or self.covariance != "full"):
+            raise ConfigError(
+                f"{self.name}: agent_sd needs one predictor and a full covariance. Fix: leave "
+                "agent_sd out"
+            )
         if min(self.grid.bits) < _FEWEST_BITS:
             raise ConfigError(
                 f"{self.name}: {min(self.grid.bits)} bits are too few: solutions on so coarse a "
@@ -207,8 +217,16 @@ class GLM(Regression, LossModel):
         total: Floats = self.pointwise(theta @ x.T + offset, y)[0].sum(axis=-1)
         return total / len(data) if self.reduction == "mean" else total
 
-    def curvature(self, at: NormalPoint | Floats, data: Data) -> Sums:
-        """(E_q[L], g, H) of all records at q, or at a single theta; without 1/alpha."""
+    @cached_property
+    def own_intercept(self) -> OwnIntercept | None:
+        """How an agent fits its own intercept; None without `agent_sd`."""
+        if self.agent_sd is None:
+            return None
+        return OwnIntercept(self, self.agent_sd / self.predictor_units[0])
+
+    def curvature(self, at: NormalPoint | Floats, data: Data, own: bool = False) -> Sums:
+        """(E_q[L], g, H) of all records at q, or at a single theta; without 1/alpha. `own`: the
+        last coefficient is the agent's own intercept."""
 
         def part(rows: Floats) -> tuple[Any, ...]:
             if self.expansion > 1 and len(rows) > _EXPANDED // (self.expansion * self.size):
@@ -217,6 +235,8 @@ class GLM(Regression, LossModel):
                     a + b for a, b in zip(part(rows[:half]), part(rows[half:]), strict=True)
                 )
             x, y, offset = self.outcomes(rows)
+            if own:
+                x = np.column_stack([x, np.ones(len(x))])
             with np.errstate(over="ignore", invalid="ignore"):  # the solver sees what is infinite
                 if isinstance(at, NormalPoint):
                     f, first, second = self.derivatives(x @ at.mean + offset, at.spread(x), y)
@@ -256,7 +276,7 @@ class GLM(Regression, LossModel):
     @property
     def bounded(self) -> bool:
         """Whether the certificate can state a bound on the distance from the optimum."""
-        return self.self_concordant and self.covariance == "full"
+        return self.self_concordant and self.covariance == "full" and self.agent_sd is None
 
     @cached_property
     def frozen_grid(self) -> Grid:
@@ -270,6 +290,8 @@ class GLM(Regression, LossModel):
     def freeze(self, units: Ints, factor: Ints, data: Data) -> Floats | None:
         """r_k = eta_k − (H m − g, H)/alpha, which is 0 at a fixed point; and for the bound the
         least curvature of the agent's records."""
+        if self.agent_sd is not None:
+            return None  # the agent's intercept belongs to its optimum, too
         q = self.gaussian(self.grid.decode(units))
         _, g, curvature = self.curvature(q, data)
         wanted = self.packed(curvature @ q.mean - g, curvature) / self.alpha
@@ -280,6 +302,8 @@ class GLM(Regression, LossModel):
         return np.concatenate([rest, pack(least * float(self.weight(data.n)))])
 
     def appraise(self, units: Ints, frozen: Floats) -> dict[str, Any]:
+        if self.agent_sd is not None:
+            return {"kl_to_optimum": None, "method": "none: agents have intercepts of their own"}
         q = self.gaussian(self.grid.decode(units))
         dh, dp = self._carrier_family.split(frozen[: len(self.grid.bits)])
         found = self.estimate(0.5 * q.length(dh, dp))
