@@ -10,9 +10,12 @@ from tests.support.processes import Processes, erase
 
 from unweave import Federation
 from unweave.keys import verifier
-from unweave.manifest import load
+from unweave.manifest import Manifest, load
 from unweave.models import BetaExponentialAtoms, Weibull
+from unweave.node.compute import DataWorker
+from unweave.node.data.private import DataSource, PrivateData
 from unweave.protocol.certificate.verify import verify
+from unweave.solvers import default_solver
 
 
 def in_memory(net: Processes, gone: list[str]) -> str:
@@ -57,3 +60,15 @@ def test_real_agents_forget_exactly_and_certify_it(tmp_path, model):
             assert stages[0]["ellipsoids"] == ["prior"]
             assert len(stages) >= 2
             assert all(len(stage["sum"]) == 64 for stage in stages)
+
+
+def test_an_agent_drops_posteriors_of_erased_records_from_its_memory(tmp_path):
+    model = BetaExponentialAtoms(atoms=64)
+    (tmp_path / "data.csv").write_text("z\n0.2\n0.4\n")
+    terms = Manifest.make(name="n", model=model, agents=1).terms()
+    data = PrivateData(tmp_path, DataSource(path="data.csv"), model, "a1", b"s" * 32)
+    worker = DataWorker(model, default_solver(model), data, terms)
+    _ = model.posterior(data.factor()).mean()
+    assert model.family._clouds
+    worker.let_go(whole=False)
+    assert not model.family._clouds

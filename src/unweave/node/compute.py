@@ -18,6 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from unweave.errors import SolverError, UnweaveError
+from unweave.families.atoms import CloudFamily
 from unweave.grid import Grid, Ints
 from unweave.models import ConjugateModel, Data, Model
 from unweave.node.data.private import PrivateData
@@ -165,6 +166,8 @@ class DataWorker(ModelWorker):
 
     def let_go(self, *, whole: bool) -> None:
         self.data.let_go(whole=whole)
+        if isinstance(self.model.family, CloudFamily):
+            self.model.family.let_go()  # posteriors of the erased records
 
     def shard(self, dropped: frozenset[bytes]) -> Data:
         return self.data.shard(dropped)
