@@ -300,7 +300,7 @@ def test_the_estimate_of_a_certificate_is_near_the_kl(covariance: str) -> None:
         ratios.append(said["kl_to_optimum"] / true)
         assert said["accuracy"] == "typically within 3×"
         assert model.family.name in said["optimum"]
-        assert said["bound"] == "no bound"
+        assert said["bound"] == "no bound" or (covariance == "full" and said["bound"] >= true)
     assert all(1 / 3 < ratio < 3 for ratio in ratios), ratios
     other = ModelWorker(model, ExpectationPropagation(), shards[0], 0)
     assert other.appraise(Appraise(("a",), eta, frozen))["kl_to_optimum"] is None
