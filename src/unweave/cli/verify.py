@@ -244,6 +244,8 @@ def _estimate(found: Mapping[str, Any]) -> str:
     if not isinstance(kl, float):
         return f'KL to the retrained optimum: not estimated ("{how.removeprefix("none: ")}").'
     said = [how, *(clip(found[key], 100) for key in _ACCOUNTS if isinstance(found.get(key), str))]
+    if isinstance(found.get("bound"), float):
+        said.append(f"bound {found['bound']:.4g}")
     return f'Estimated KL to the retrained optimum: {kl:.2g} ("{"; ".join(said)}").'
 
 
