@@ -223,14 +223,16 @@ class Walk:
             )
 
     def converge(self, tol: float, what: str, progress: bool | None, limit: int | None) -> None:
-        """Run passes until one of them moves q by at most tol: KL(after ‖ before) ≤ tol."""
+        """Run passes until one of them moves q by at most tol: KL(after ‖ before) ≤ tol. A solver
+        that only stops has all its passes first: its noise can be small by chance."""
+        least = self.workers[0].solver.stops_after or 0
         end = len(self.history) + (limit if limit is not None else 10_000 * len(self.workers))
         self.until(self.complete, what, progress, limit)
         while True:
             start, before = len(self.history), self.current_token().eta
             self._pass(what)
             moved = self.model.moved(self.current_token().eta, before)
-            if moved <= tol:
+            if moved <= tol and self.current_token().passes >= least:
                 return
             if len(self.history) >= end:
                 raise SolverError(

@@ -238,8 +238,10 @@ class Manifest(StrictTable):
     def terms(self) -> Terms:
         """The protocol's terms."""
         model = self.build_model()
+        passes = self.max_passes
         if not model.conjugate:
-            self.build_solver(model)
+            # After the passes of a solver that does not converge, the agents attest what there is.
+            passes = min(passes, self.build_solver(model).stops_after or passes)
         keyids = self.keyids()
         try:
             _check_unique("two agents have the same key:", keyids)
@@ -259,7 +261,7 @@ class Manifest(StrictTable):
             forget=self.forget,
             attest=self.attest,
             solve=self.solve,
-            max_passes=self.max_passes,
+            max_passes=passes,
             kept=self.kept,
             timeouts=Timeouts(**self.timeouts.model_dump()),
             keyids=keyids,

@@ -13,6 +13,7 @@ from unweave.models.atoms import (
 from unweave.models.base import ConjugateModel, LossModel, Model
 from unweave.models.beta import BetaBernoulli, BetaBinomial, BetaGeometric, BetaNegativeBinomial
 from unweave.models.beta_exponential import BetaExponential
+from unweave.models.custom import CustomModel
 from unweave.models.data import Data
 from unweave.models.dirichlet import DirichletCategorical, DirichletMultinomial
 from unweave.models.gamma import GammaEvents, GammaExponential, GammaPoisson
@@ -40,6 +41,7 @@ __all__ = [
     "BetaGeometric",
     "BetaNegativeBinomial",
     "ConjugateModel",
+    "CustomModel",
     "Data",
     "DirichletCategorical",
     "DirichletMultinomial",

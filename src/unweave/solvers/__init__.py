@@ -17,6 +17,7 @@ from unweave.solvers.base import (
     Solution,
     Solver,
 )
+from unweave.solvers.diagonal import Diagonal, HasDiagonalCurvature
 from unweave.solvers.estimators import ESTIMATORS
 from unweave.solvers.exact import Exact
 from unweave.solvers.moments import ExpectationPropagation
@@ -28,9 +29,11 @@ from unweave.solvers.variational import HasCurvature, Variational
 __all__ = [
     "ESTIMATORS",
     "Context",
+    "Diagonal",
     "Exact",
     "ExpectationPropagation",
     "HasCurvature",
+    "HasDiagonalCurvature",
     "HasExactGradient",
     "HasExpectedLoss",
     "HasNodes",
@@ -53,6 +56,7 @@ _SOLVERS: dict[str, type[Solver]] = {
     "vi": Variational,
     "ep": ExpectationPropagation,
     "stages": Stages,
+    "diagonal": Diagonal,
 }
 
 

@@ -92,6 +92,11 @@ class Solver(ABC):
     # Whether the fixed point minimises the free energy, so that a model can estimate the KL to it.
     estimates: ClassVar[bool] = True
 
+    @property
+    def stops_after(self) -> int | None:
+        """The passes after which the solver stops without having converged; None: it converges."""
+        return None
+
     def check(self, model: Model) -> None:
         """Raise ConfigError if this solver does not work on the model."""
         return None

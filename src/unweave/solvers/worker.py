@@ -91,8 +91,9 @@ class ModelWorker:
             start = None
         context = Context(stream, work.passes, work.complete)
         units = self.solver.solve(model, data, cavity, start, context).factor
-        if work.cavity is not None and start is not None and self.tolerance is not None:
-            if model.moved(cavity + units, cavity + start) <= self.tolerance:
+        tolerance = self.tolerance if self.solver.stops_after is None else None
+        if work.cavity is not None and start is not None and tolerance is not None:
+            if model.moved(cavity + units, cavity + start) <= tolerance:
                 return SolveResult(None, keep=True)
         if model.settles and start is not None and np.array_equal(units, start):
             return SolveResult(None, keep=True)

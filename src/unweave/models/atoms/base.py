@@ -28,12 +28,12 @@ from unweave.models.atoms.likelihood import BITS, Named, log_likelihoods
 from unweave.models.base import Model
 from unweave.models.columns import Column, binary, count, nonnegative, positive, real
 
-__all__ = ["MOST_PARAMETERS", "AtomBase", "AtomPredictive", "Given"]
+__all__ = ["COLUMNS", "MOST_PARAMETERS", "AtomBase", "AtomPredictive", "Given", "name_of"]
 
 Floats = NDArray[np.float64]
 
 MOST_PARAMETERS = 6
-_COLUMNS = {
+COLUMNS = {
     "real": real,
     "positive": positive,
     "nonnegative": nonnegative,
@@ -147,10 +147,8 @@ class Given(AtomBase):
         records = self.records
         if isinstance(records, Sequence) and not isinstance(records, str):
             records = dict.fromkeys(records, "real")
-        if not isinstance(records, Mapping) or any(v not in _COLUMNS for v in records.values()):
-            raise ConfigError(
-                f"{self.name}: records. Fix: map each column to {', '.join(_COLUMNS)}"
-            )
+        if not isinstance(records, Mapping) or any(v not in COLUMNS for v in records.values()):
+            raise ConfigError(f"{self.name}: records. Fix: map each column to {', '.join(COLUMNS)}")
         # Settings must be hashable, so the tables become tuples.
         laws = {str(name): law for name, law in self.params.items()}
         parsed = tuple(Parameter.parse(name, law) for name, law in laws.items())
@@ -166,11 +164,11 @@ class Given(AtomBase):
         return cast(Floats, self.likelihood(theta, record))
 
     def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "likelihood": _name_of(self.likelihood)}
+        return {**super().settings(), "likelihood": name_of(self.likelihood)}
 
     @property
     def schema(self) -> tuple[Column, ...]:
-        return tuple(_COLUMNS[kind](name) for name, kind in self.records.items())
+        return tuple(COLUMNS[kind](name) for name, kind in self.records.items())
 
 
 class _Table(dict[str, str]):
@@ -180,7 +178,7 @@ class _Table(dict[str, str]):
         return hash(tuple(self.items()))
 
 
-def _name_of(function: Any) -> str:
+def name_of(function: Any) -> str:
     """The function's name and the digest of its source or, without a source, of its code."""
     try:
         text = inspect.getsource(function).encode()

@@ -26,12 +26,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError
 from unweave.families import DiagonalNormal, Distribution, MultivariateNormal
-from unweave.families.multivariate_normal import MultivariateNormalFamily
 from unweave.families.packed import pack, smallest_eigenvalue, unpack
 from unweave.families.point import NormalPoint
 from unweave.grid import Grid, Ints
-from unweave.models.base import LossModel
 from unweave.models.columns import Column
+from unweave.models.curvature import CurvatureModel, Sums
 from unweave.models.data import Data
 from unweave.models.glm.bound import distance_bound, least_curvature
 from unweave.models.glm.own_intercept import OwnIntercept
@@ -43,16 +42,13 @@ __all__ = ["GLM", "Sums"]
 
 
 Floats = NDArray[np.float64]
-Sums = tuple[float, Floats, Floats]
-"""E_q[L_k], its gradient in the mean, and its curvature H."""
 
 _FLAT = 20.0  # the prior sd of a predictor above which probabilities are 0 or 1 beforehand
 _EXPANDED = 1 << 21  # cells of a design whose records have several rows
-_FEWEST_BITS = 16  # with fewer, rounding moves every solution, and a network never comes to rest
 
 
 @dataclass(frozen=True)
-class GLM(Regression, LossModel):
+class GLM(Regression, CurvatureModel):
     """A loss per record, f(t; y) with t = xᵀtheta. A subclass defines `target_column` and
     `pointwise`, and may replace `derivatives` by closed forms.
 
@@ -65,7 +61,6 @@ class GLM(Regression, LossModel):
     covariance: Literal["full", "diagonal"] = "full"
     agent_sd: float | None = None
 
-    solver_name: ClassVar[str] = "vi"
     classifies: ClassVar[bool] = False  # y is a class, and f < log 2 where it is predicted right
     convex: ClassVar[bool] = True  # f'' ≥ 0: one optimum, which no step can miss
     self_concordant: ClassVar[bool] = False  # |f'''| ≤ f'': there is a bound (`bound`)
@@ -117,11 +112,6 @@ class GLM(Regression, LossModel):
                 f"{self.name}: agent_sd needs one predictor and a full covariance. Fix: leave "
                 "agent_sd out"
             )
-        if min(self.grid.bits) < _FEWEST_BITS:
-            raise ConfigError(
-                f"{self.name}: {min(self.grid.bits)} bits are too few: solutions on so coarse a "
-                f"grid never come to rest. Fix: at least {_FEWEST_BITS}"
-            )
 
     def _check_column(self, setting: str, name: str, value: float) -> None:
         super()._check_column(setting, name, value)
@@ -158,57 +148,26 @@ class GLM(Regression, LossModel):
             return DiagonalNormal(mean=mean, sd=1.0 / np.sqrt(np.diag(precision)))
         return MultivariateNormal(mean=mean, precision=precision)
 
-    @cached_property
-    def _carrier_family(self) -> MultivariateNormalFamily:
-        return MultivariateNormalFamily(self.size)
-
-    @property
-    def carrier_names(self) -> tuple[str, ...]:
-        return self._carrier_family.component_names
-
     @property
     def carrier_prior(self) -> Floats:
         mean, precision = self.prior_moments()
         return MultivariateNormal(mean=mean, precision=precision).eta
 
+    @property
+    def independent(self) -> bool:
+        return self.covariance == "diagonal"
+
     def decode(self, units: Ints) -> Floats:
         carrier = self.grid.decode(units)
         if self.covariance == "full":
             return carrier
-        h, precision = self._carrier_family.split(carrier)
+        h, precision = self.carrier_family.split(carrier)
         eta = np.full((*h.shape[:-1], 2 * self.size), np.nan)  # NaN: P is no precision
         proper = smallest_eigenvalue(precision) > 0.0
         diagonal = np.diagonal(precision, axis1=-2, axis2=-1)[proper]
         mean = np.linalg.solve(precision[proper], h[proper][..., None])[..., 0]
         eta[proper] = np.concatenate([mean * diagonal, diagonal], axis=-1)
         return eta
-
-    def gaussian(self, carrier: Floats) -> NormalPoint:
-        """q at a point of the carrier, not in grid units."""
-        h, precision = self._carrier_family.split(carrier)
-        return NormalPoint(h, precision, self.covariance == "diagonal")
-
-    def packed(self, h: Floats, precision: Floats) -> Floats:
-        """The point (h, P) of the carrier."""
-        return np.concatenate([h, pack(precision)])
-
-    def check_agents(self, agents: int) -> None:
-        """Each factor is rounded by up to half a step per entry, which moves eigenvalues by at most
-        D·2^-(q+1); K of them must not use up the prior: λ_min > K·D·2^-(q+1)."""
-        least = float(np.linalg.eigvalsh(self.prior_moments()[1])[0])
-        needed = agents * self.size * 2.0 ** -(min(self.grid.bits) + 1)
-        if not least > needed:
-            raise ConfigError(
-                f"{self.name}: the smallest eigenvalue of the prior's precision is {least:.3g}, "
-                f"but rounding {agents} factors may take {needed:.3g} from it. Fix: a smaller sd, "
-                f"or more bits than {min(self.grid.bits)}"
-            )
-
-    def min_records(self) -> int:
-        return 2 * self.size + 1
-
-    def disclosure(self) -> str:
-        return "from two of its factors, neighbours can reconstruct its records"
 
     # -- the loss ---------------------------------------------------------------------------------
 
@@ -288,28 +247,27 @@ class GLM(Regression, LossModel):
         return Grid(self.grid.bits + self.grid.bits[-1:] * more, names)
 
     def freeze(self, units: Ints, factor: Ints, data: Data) -> Floats | None:
-        """r_k = eta_k − (H m − g, H)/alpha, which is 0 at a fixed point; and for the bound the
-        least curvature of the agent's records."""
+        """r_k, and for the bound the least curvature of the agent's records."""
         if self.agent_sd is not None:
             return None  # the agent's intercept belongs to its optimum, too
-        q = self.gaussian(self.grid.decode(units))
-        _, g, curvature = self.curvature(q, data)
-        wanted = self.packed(curvature @ q.mean - g, curvature) / self.alpha
-        rest = self.grid.decode(factor) - wanted
-        if not self.bounded:
+        rest = super().freeze(units, factor, data)
+        if rest is None or not self.bounded:
             return rest
+        q = self.gaussian(self.grid.decode(units))
         (least,) = data.reduce(lambda rows: (least_curvature(self, q, rows),))
         return np.concatenate([rest, pack(least * float(self.weight(data.n)))])
 
     def appraise(self, units: Ints, frozen: Floats) -> dict[str, Any]:
         if self.agent_sd is not None:
             return {"kl_to_optimum": None, "method": "none: agents have intercepts of their own"}
-        q = self.gaussian(self.grid.decode(units))
-        dh, dp = self._carrier_family.split(frozen[: len(self.grid.bits)])
-        found = self.estimate(0.5 * q.length(dh, dp))
+        rest = frozen[: len(self.grid.bits)]
+        found = super().appraise(units, rest)
         if self.bounded:
+            q = self.gaussian(self.grid.decode(units))
             least = unpack(frozen[len(self.grid.bits) :], self.size)
-            bound = distance_bound(q, self.prior_moments()[1], dh, dp, least)
+            bound = distance_bound(
+                q, self.prior_moments()[1], *self.carrier_family.split(rest), least
+            )
             if bound is not None:
                 found["bound"] = bound.kl
                 found["published"] = publish(self.posterior(units)).report(bound.sds)
