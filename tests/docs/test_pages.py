@@ -39,6 +39,8 @@ def test_the_code_in_contributing_runs(tmp_path):
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
 def test_examples_run(path, tmp_path):
     """Those with a figure draw it when they are given a name for it."""
+    if "import jax" in path.read_text(encoding="utf-8"):
+        pytest.importorskip("jax", reason="JAX is not installed: tests/reference runs this example")
     found = run("-W", "error", path, tmp_path / "figure.png", cwd=tmp_path)
     assert found.returncode == 0, found.stderr
     assert found.stdout.strip()
