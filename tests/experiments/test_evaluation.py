@@ -8,14 +8,14 @@ from scipy.stats import norm
 
 from unweave.errors import ConfigError
 from unweave.experiments.evaluation.membership import _FORGOTTEN, _KEPT, _OUT, _judge, attack
-from unweave.experiments.evaluation.methods import Case, compare, deletions
+from unweave.experiments.evaluation.methods import Trial, compare, deletions
 from unweave.experiments.evaluation.scores import ece, log_density
 from unweave.graph import graphs
 from unweave.models import BetaBernoulli, BetaExponential, NormalKnownVariance
 from unweave.solvers import optimum
 
 
-def durations(agents: int = 4, rows: int = 30) -> Case:
+def durations(agents: int = 4, rows: int = 30) -> Trial:
     rng = np.random.default_rng(5)
     model, graph = BetaExponential(), graphs.ring(agents)
     means = rng.uniform(0.2, 0.9, agents)
@@ -23,7 +23,7 @@ def durations(agents: int = 4, rows: int = 30) -> Case:
         model.shard(rng.exponential(mean, rows), name)
         for mean, name in zip(means, graph.agents, strict=True)
     ]
-    return Case(model, shards, graph, test=rng.exponential(0.5, (50, 1)))
+    return Trial(model, shards, graph, test=rng.exponential(0.5, (50, 1)))
 
 
 def test_methods_are_measured_against_the_optimum_of_the_remaining_data() -> None:
@@ -60,7 +60,7 @@ def test_records_can_be_forgotten_and_a_conjugate_model_is_exact() -> None:
     model, graph = BetaBernoulli(), graphs.complete(3)
     rng = np.random.default_rng(0)
     shards = [model.shard(rng.integers(0, 2, 20), name) for name in graph.agents]
-    exact, retrain = compare(Case(model, shards, graph), ["a1"])
+    exact, retrain = compare(Trial(model, shards, graph), ["a1"])
     assert (exact.method, exact.kl_to_reference, exact.grid_change) == ("exact", 0.0, 0)
     assert retrain.hops > exact.hops
 

@@ -13,7 +13,7 @@ from unweave.cli.simulate import shards_of
 from unweave.errors import ConfigError
 
 if TYPE_CHECKING:
-    from unweave.experiments.evaluation.methods import Case
+    from unweave.experiments.evaluation.methods import Trial
 
 __all__ = ["evaluate"]
 
@@ -94,7 +94,7 @@ def evaluate(
     """
     import numpy as np
 
-    from unweave.experiments.evaluation.methods import Case, compare, deletions
+    from unweave.experiments.evaluation.methods import Trial, compare, deletions
     from unweave.federation import Federation
     from unweave.json_form import as_json
     from unweave.manifest import load
@@ -114,7 +114,7 @@ def evaluate(
         apart &= shard.n > 1
         kept.append(Shard(shard.agent, shard.rows[~apart].copy()))
         test.append(shard.rows[apart])
-    case = Case(
+    case = Trial(
         model,
         kept,
         manifest.topology,
@@ -174,7 +174,7 @@ def _records(chosen: list[str]) -> dict[str, list[int]]:
     return rows
 
 
-def _attacked(case: Case, runs: int, tick: Any) -> list[Any]:
+def _attacked(case: Trial, runs: int, tick: Any) -> list[Any]:
     from unweave.experiments.evaluation.membership import attack
 
     return attack(case, runs, tick) if runs else []

@@ -12,7 +12,7 @@ from unweave.errors import ConfigError
 from unweave.grid import Ints
 from unweave.models import Data, Model
 from unweave.models.atoms.staged import StagedAtoms
-from unweave.models.atoms.stages import PRIOR, Stage, next_stage
+from unweave.models.atoms.stages import PRIOR, AtomStage, next_stage
 from unweave.solvers.base import Context, Solution, Solver
 
 __all__ = ["Stages"]
@@ -23,7 +23,7 @@ class Stages(Solver):
     yet, or at other atoms. A stage is evaluated once for the same records."""
 
     def __init__(self) -> None:
-        self._known: WeakKeyDictionary[Data, dict[Stage, Sequence[int]]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Data, dict[AtomStage, Sequence[int]]] = WeakKeyDictionary()
 
     def check(self, model: Model) -> None:
         if not isinstance(model, StagedAtoms):
@@ -41,7 +41,7 @@ class Stages(Solver):
         layout, grid = model.layout, model.grid
         factor, stage, others = grid.zeros(), PRIOR, int(cavity[0])
         known = self._known.setdefault(data, {})
-        used: dict[Stage, Sequence[int]] = {}
+        used: dict[AtomStage, Sequence[int]] = {}
         for s in range(layout.stages):
             slot = layout.slot(s)
             own = known.get(stage) or model.values(data, stage)

@@ -9,7 +9,7 @@ figure       the picture of a report
 from __future__ import annotations
 
 from unweave.experiments.evaluation.membership import Membership, attack
-from unweave.experiments.evaluation.methods import Method, compare, deletions
+from unweave.experiments.evaluation.methods import MethodScore, compare, deletions
 from unweave.experiments.evaluation.scores import HasDensity
 
-__all__ = ["HasDensity", "Membership", "Method", "attack", "compare", "deletions"]
+__all__ = ["HasDensity", "Membership", "MethodScore", "attack", "compare", "deletions"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unweave.experiments.evaluation.membership import Membership
-from unweave.experiments.evaluation.methods import Deletion, Method
+from unweave.experiments.evaluation.methods import Deletion, MethodScore
 from unweave.experiments.paper import style
 
 __all__ = ["draw"]
@@ -23,7 +23,7 @@ _FLOOR = 1e-12  # a distance below it is drawn there
 
 def draw(
     path: Path,
-    methods: Sequence[Method],
+    methods: Sequence[MethodScore],
     attacks: Sequence[Membership] = (),
     deletions: Sequence[Deletion] = (),
 ) -> list[str]:
@@ -49,7 +49,7 @@ def _bars(axes: Any, names: Sequence[str], values: Sequence[float], labels: Sequ
     axes.grid(axis="x", visible=False)
 
 
-def _distance(axes: Any, letter: str, methods: Sequence[Method]) -> None:
+def _distance(axes: Any, letter: str, methods: Sequence[MethodScore]) -> None:
     style.panel(axes, letter, "Distance")
     known = [m for m in methods if m.kl_to_reference is not None]
     values = [max(m.kl_to_reference or 0.0, _FLOOR) for m in known]
@@ -60,7 +60,7 @@ def _distance(axes: Any, letter: str, methods: Sequence[Method]) -> None:
     axes.set_ylabel("KL(q ‖ never learned)")
 
 
-def _cost(axes: Any, letter: str, methods: Sequence[Method]) -> None:
+def _cost(axes: Any, letter: str, methods: Sequence[MethodScore]) -> None:
     style.panel(axes, letter, "Cost")
     visits = [m.visits for m in methods]
     labels = [f"{m.visits} / {m.hops}" for m in methods]

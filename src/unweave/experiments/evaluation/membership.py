@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import ConfigError
-from unweave.experiments.evaluation.methods import Case
+from unweave.experiments.evaluation.methods import Trial
 from unweave.experiments.evaluation.scores import confidence
 from unweave.federation import Federation
 from unweave.models import Shard
@@ -54,7 +54,7 @@ class Membership:
 
 
 def attack(
-    case: Case, runs: int, progress: Callable[[int], None] = lambda done: None
+    case: Trial, runs: int, progress: Callable[[int], None] = lambda done: None
 ) -> list[Membership]:
     """Attack each method on `runs` networks of random records."""
     if runs < 12:
@@ -83,7 +83,7 @@ def attack(
     ]
 
 
-def _draw(case: Case, rng: np.random.Generator) -> NDArray[np.int8]:
+def _draw(case: Trial, rng: np.random.Generator) -> NDArray[np.int8]:
     """A status for every record. Each agent keeps one record at least, or it would be no agent."""
     parts = []
     for shard in case.shards:
@@ -94,7 +94,7 @@ def _draw(case: Case, rng: np.random.Generator) -> NDArray[np.int8]:
     return np.concatenate(parts)
 
 
-def _posteriors(case: Case, status: NDArray[np.int8]) -> dict[str, Posterior | None]:
+def _posteriors(case: Trial, status: NDArray[np.int8]) -> dict[str, Posterior | None]:
     """The posteriors of one run by method; None where a subtraction left the domain."""
     shards, records, at = [], {}, 0
     for shard in case.shards:

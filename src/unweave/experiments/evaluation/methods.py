@@ -28,7 +28,7 @@ from unweave.node.wire.codec import encode
 from unweave.protocol.messages import Pass
 from unweave.solvers import Solver, as_solver
 
-__all__ = ["Case", "Deletion", "Method", "compare", "deletions"]
+__all__ = ["Deletion", "MethodScore", "Trial", "compare", "deletions"]
 
 Floats = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ _REFERENCE = 1e-10  # the tolerance to which the reference is learned
 
 
 @dataclass(frozen=True)
-class Case:
+class Trial:
     """A model, its data over a graph, and records on which predictions are compared."""
 
     model: Model
@@ -69,7 +69,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Method:
+class MethodScore:
     """The result of one method. The scores are None without test records."""
 
     method: str
@@ -137,8 +137,8 @@ def _counted(federation: Federation, solver: _Counted, cost: _Cost) -> Iterator[
 
 
 def compare(
-    case: Case, agents: Sequence[str] = (), records: Mapping[str, ArrayLike] | None = None
-) -> list[Method]:
+    case: Trial, agents: Sequence[str] = (), records: Mapping[str, ArrayLike] | None = None
+) -> list[MethodScore]:
     """Subtract, refine and retrain (a conjugate model: exact and retrain) for one erasure."""
     erasure: dict[str, Any] = {"agents": agents, "records": records}
     retrained, solver = case.start()
@@ -167,7 +167,7 @@ def compare(
     return [_method(case, name, units, reference, spent) for name, units, spent in found]
 
 
-def _method(case: Case, name: str, units: Ints, reference: Posterior, cost: _Cost) -> Method:
+def _method(case: Trial, name: str, units: Ints, reference: Posterior, cost: _Cost) -> MethodScore:
     q = _proper(case.model, units)
     nll = calibration = change = None
     if q is not None and case.test is not None and len(case.test):
@@ -181,7 +181,7 @@ def _method(case: Case, name: str, units: Ints, reference: Posterior, cost: _Cos
             change = float(np.max(np.abs(p - wanted)))
         else:
             change = float(np.max(np.abs(density - log_density(reference, case.test))))
-    return Method(
+    return MethodScore(
         method=name,
         kl_to_reference=None if q is None else q.kl(reference),
         kl_from_reference=None if q is None else reference.kl(q),
@@ -193,7 +193,7 @@ def _method(case: Case, name: str, units: Ints, reference: Posterior, cost: _Cos
     )
 
 
-def deletions(case: Case, count: int) -> list[Deletion]:
+def deletions(case: Trial, count: int) -> list[Deletion]:
     """`count` erasures of one random record each, refined after each one, and subtracted only."""
     rng = np.random.default_rng(case.seed)
     places = [(shard.agent, row) for shard in case.shards for row in range(shard.n)]

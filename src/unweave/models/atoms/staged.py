@@ -33,7 +33,7 @@ from unweave.models.atoms.base import AtomBase, Given
 from unweave.models.atoms.ellipsoid import RADIUS, Ellipsoid, Fitted, best_fit, gaussian_sobol
 from unweave.models.atoms.likelihood import BITS, evaluate, log_likelihoods
 from unweave.models.atoms.prior import shift
-from unweave.models.atoms.stages import PRIOR, Layout, Stage, log_weights, next_stage, regions
+from unweave.models.atoms.stages import PRIOR, AtomStage, Layout, log_weights, next_stage, regions
 from unweave.models.base import LossModel
 from unweave.models.data import Data
 from unweave.rng import Rng
@@ -53,7 +53,7 @@ _LINE_NODES = 4001
 class Reading(NamedTuple):
     """What a sum says: its stages, and the polynomials of the last one; or why there are none."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[AtomStage, ...]
     fits: tuple[Fitted, ...] = ()
     problem: str = ""
 
@@ -90,7 +90,7 @@ class StagedFamily(CloudFamily):
         agents = eta[0]
         if not agents:
             return Reading((PRIOR,))
-        stages: tuple[Stage, ...] = ()
+        stages: tuple[AtomStage, ...] = ()
         for s in range(layout.stages):
             slot = layout.slot(s)
             count, tags = eta[slot.start - 2 : slot.start]
@@ -127,7 +127,7 @@ class StagedFamily(CloudFamily):
                 return False
         return True
 
-    def fit(self, stage: Stage, values: Floats) -> tuple[Fitted, ...]:
+    def fit(self, stage: AtomStage, values: Floats) -> tuple[Fitted, ...]:
         u = self.layout.points(stage)
         weights = log_weights(self.layout, stage, u, values)
         top = values.max()
@@ -160,7 +160,7 @@ class StagedFamily(CloudFamily):
         values = eta[self.layout.slot(len(found.stages) - 1)]
         return self.cloud_of(stage, values[: len(self.layout.points(stage))])
 
-    def cloud_of(self, stage: Stage, values: Floats) -> Cloud:
+    def cloud_of(self, stage: AtomStage, values: Floats) -> Cloud:
         """The posterior of these sums at the atoms of the last stage."""
         fits, top = self.fit(stage, values), float(values.max())
         return decoded(self.space, self.layout.seed, stage.boxes, fits, top)
@@ -377,7 +377,7 @@ class StagedAtoms(AtomBase, LossModel):
         event = 0 if self.family.event_shape == () else 1
         return np.asarray(total.reshape(theta.shape[: theta.ndim - event]))
 
-    def values(self, data: Data, stage: Stage) -> list[int]:
+    def values(self, data: Data, stage: AtomStage) -> list[int]:
         """The agent's factor at the atoms of one stage."""
         u = self.layout.points(stage)
         totals = [0] * len(u)

@@ -26,7 +26,7 @@ from unweave.lazy import special
 from unweave.models.atoms.ellipsoid import SPREAD, Ellipsoid, gaussian_sobol, monomials, terms
 from unweave.models.atoms.prior import shift
 
-__all__ = ["PRIOR", "Layout", "Stage", "log_weights", "next_stage", "regions"]
+__all__ = ["PRIOR", "AtomStage", "Layout", "log_weights", "next_stage", "regions"]
 
 Floats = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ _MASS = 1e-7  # a mode with less of the mass is dropped
 _HALVINGS = 60
 
 
-class Stage(NamedTuple):
+class AtomStage(NamedTuple):
     """The ellipsoids of a stage, one per mode; none for the points of the prior."""
 
     boxes: tuple[Ellipsoid, ...]
@@ -47,7 +47,7 @@ class Stage(NamedTuple):
         return sum((i + 1) * box.tag for i, box in enumerate(self.boxes)) % (1 << 32)
 
 
-PRIOR = Stage(())
+PRIOR = AtomStage(())
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Layout:
         d = self.space.dim
         return SPREAD * gaussian_sobol(self.inner, d, shift(self.seed, d, 1))
 
-    def points(self, stage: Stage) -> Floats:
+    def points(self, stage: AtomStage) -> Floats:
         """The atoms u of a stage, one ellipsoid after the other."""
         if not stage.boxes:
             return self.first
@@ -113,7 +113,7 @@ def regions(u: Floats, boxes: tuple[Ellipsoid, ...]) -> NDArray[np.intp]:
     return np.asarray(far.argmin(axis=0))
 
 
-def log_weights(layout: Layout, stage: Stage, u: Floats, values: Floats) -> Floats:
+def log_weights(layout: Layout, stage: AtomStage, u: Floats, values: Floats) -> Floats:
     """log of posterior/proposal at the atoms, up to one constant for all modes; −inf for an atom
     that lies nearer to another mode's ellipsoid."""
     if not stage.boxes:
@@ -129,7 +129,7 @@ def log_weights(layout: Layout, stage: Stage, u: Floats, values: Floats) -> Floa
     return np.asarray(result)
 
 
-def next_stage(layout: Layout, stage: Stage, values: Floats) -> Stage | str:
+def next_stage(layout: Layout, stage: AtomStage, values: Floats) -> AtomStage | str:
     """The stage after this one, from the complete sum at its atoms; or why there is none."""
     u = layout.points(stage)
     weights = log_weights(layout, stage, u, values)
@@ -144,7 +144,7 @@ def next_stage(layout: Layout, stage: Stage, values: Floats) -> Stage | str:
     boxes = dict.fromkeys(box for box, _ in found if box is not None)
     if not boxes:
         return "the sum has no maximum with a positive definite curvature"
-    return Stage(tuple(boxes), all(done for _, done in found))
+    return AtomStage(tuple(boxes), all(done for _, done in found))
 
 
 def _around(
