@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from unweave import Federation
@@ -78,6 +78,7 @@ def test_the_optimum_is_reached_up_to_noise():
     rho=st.floats(0.01, 1.0),
     steps=st.integers(1, 3),
 )
+@example(seed=0, strength=1e-3, rho=1.0, steps=1)
 def test_no_step_moves_a_mean_far_or_halves_a_precision_twice(seed, strength, rho, steps):
     model = Quartic(strength)
     data = model.shard(shards(seed, 1)[0])
