@@ -74,7 +74,7 @@ def test_the_shell_completes_commands_models_and_agents(unweave, tmp_path):
     net = tmp_path / "net"
     assert unweave("init", net, "--agents", "north,south,nowhere").code == 0
     assert completed("mod") == ["models"]
-    assert completed("models", "gamma") == ["gamma-exponential", "gamma-poisson"]
+    assert completed("models", "gamma") == ["gamma-events", "gamma-exponential", "gamma-poisson"]
     assert completed("init", "x", "--model", "beta-b") == ["beta-bernoulli", "beta-binomial"]
     assert completed("forget", net, "no") == ["north", "nowhere"]
     assert completed("vote", net / "agents" / "north", "s") == ["south"]
