@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from tests.support.commands import run_command
 from tests.support.processes import Processes, erase
 
 from unweave import Federation
@@ -121,3 +122,19 @@ def test_its_classes_do_not_replace_models_of_the_library(tmp_path, source):
     )
     assert written(tmp_path, PinnedSource(source, "model").table()).build_model().a == 7
     assert type(by_name("beta-bernoulli")) is BetaBernoulli
+
+
+@pytest.mark.parametrize("command", ["verify", "simulate", "evaluate"])
+def test_commands_on_a_foreign_manifest_do_not_run_its_program(tmp_path, command):
+    """Whoever verifies a certificate may have both files from somebody else."""
+    program = tmp_path / "trap.py"
+    program.write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    written(tmp_path, PinnedSource(program, "model").table())
+    (tmp_path / "c.json").write_text("{}")
+    words = ["verify", tmp_path / "c.json", "-n"] if command == "verify" else [command]
+    done = run_command(*words, tmp_path / "network.toml")
+    assert done.code == 2
+    assert "Fix: read it, and add --run-model" in done.err
+    assert not (tmp_path / "ran").exists()
+    run_command(*words, tmp_path / "network.toml", "--run-model")
+    assert (tmp_path / "ran").exists()

@@ -39,6 +39,7 @@ __all__ = [
     "Edges",
     "Folder",
     "Json",
+    "RunModel",
     "check_timeout",
     "command",
     "complete_agent",
@@ -60,6 +61,13 @@ __all__ = [
 # Options and arguments of several commands.
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A network's folder, or one agent's.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+RunModel = Annotated[
+    bool,
+    typer.Option(
+        "--run-model",
+        help="Run the model's own program (module:object) that lies beside the manifest.",
+    ),
+]
 
 Edges = Annotated[
     Path | None,

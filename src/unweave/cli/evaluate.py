@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from unweave.cli.common import Json, console, emit_json, progress, say
+from unweave.cli.common import Json, RunModel, console, emit_json, progress, say
 from unweave.cli.simulate import shards_of
 from unweave.errors import ConfigError
 
@@ -70,6 +70,7 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the JSON report.")
     ] = None,
+    run_model: RunModel = False,
     json: Json = False,
 ) -> None:
     """Compare subtracting, refining and retraining on the data of a network, in memory.
@@ -104,7 +105,7 @@ def evaluate(
         raise ConfigError(f"--held-out {held_out:g}. Fix: a share from 0 to below 1")
     if network.is_dir():
         network /= "network.toml"
-    manifest = load(network)
+    manifest = load(network, run_model=run_model)
     model = manifest.build_model()
     shards, data, _ = shards_of(manifest, model, seed, network.parent)
     kept, test = [], []

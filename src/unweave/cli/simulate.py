@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from unweave.cli.common import Json, console, emit_json, errors, quote, say
+from unweave.cli.common import Json, RunModel, console, emit_json, errors, quote, say
 from unweave.errors import ConfigError, SolverError
 from unweave.text import count
 
@@ -45,6 +45,7 @@ def simulate(
             show_default="20 per agent",
         ),
     ] = None,
+    run_model: RunModel = False,
     json: Json = False,
 ) -> None:
     """Run the network of a manifest in memory, on the protocol of real agents.
@@ -76,7 +77,7 @@ def simulate(
 
     if network.is_dir():
         network /= "network.toml"
-    manifest = load(network)
+    manifest = load(network, run_model=run_model)
     model, terms = manifest.build_model(), manifest.terms()
     shards, data, forgotten = shards_of(manifest, model, seed, network.parent)
     again = f"unweave simulate {quote(network)} --seed {seed}"

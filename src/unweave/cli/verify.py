@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from unweave.bounded import read_bytes
-from unweave.cli.common import Json, console, emit_json, fail, quote, say, styled
+from unweave.cli.common import Json, RunModel, console, emit_json, fail, quote, say, styled
 from unweave.errors import ConfigError, NotACertificate, UnweaveError
 from unweave.json_form import error_report
 
@@ -60,6 +60,7 @@ def verify(
             "--agent", metavar="AGENT_DIR", help="With --records: the folder with the owner's key."
         ),
     ] = None,
+    run_model: RunModel = False,
     json: Json = False,
 ) -> None:
     """Verify certificates of erasure against the manifest; no other file or host is needed.
@@ -89,7 +90,7 @@ def verify(
         near = certificates[0].parent / "network.toml"
         hint = quote(near) if near.is_file() else "FILE"
         raise ConfigError(f"{network}: there is no such manifest. Fix: give --network {hint}")
-    manifest = load(network)
+    manifest = load(network, run_model=run_model)
     terms, signed = manifest.terms(), verifier(manifest.pems())
     owner, keys = _owner(manifest, agent, records)
     sought = set(keys)

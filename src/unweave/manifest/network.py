@@ -91,6 +91,7 @@ class Manifest(StrictTable):
 
     _raw: bytes | None = PrivateAttr(default=None)
     _where: Path = PrivateAttr(default=Path("network.toml"))
+    _runs_model: bool = PrivateAttr(default=True)
     _topology: Topology | None = PrivateAttr(default=None)
 
     # Construction
@@ -188,6 +189,11 @@ class Manifest(StrictTable):
 
         try:
             if is_custom(self.model.name):
+                if not self._runs_model:
+                    raise ConfigError(
+                        f"{self.model.name!r} is a program that came with the manifest, and would "
+                        "be run. Fix: read it, and add --run-model"
+                    )
                 return load_custom(self.model.name, self.model.settings, self._where.parent)
             return by_name(self.model.name, **self.model.settings)
         except UnweaveError as error:
@@ -307,8 +313,12 @@ class Manifest(StrictTable):
         return graphs.by_name(entry.name, names, p=entry.p, k=entry.k, m=entry.m, seed=self.seed)
 
 
-def load(path: str | Path) -> Manifest:
-    """Read a manifest. Every error names the file, the key, the cause and the fix."""
+def load(path: str | Path, *, run_model: bool = True) -> Manifest:
+    """Read a manifest. Every error names the file, the key, the cause and the fix.
+
+    Without `run_model`, a model that is a program beside the manifest is refused: the manifest may
+    come from somebody else.
+    """
     path = Path(path)
     try:
         raw = read_bytes(path, _MOST_BYTES)
@@ -318,7 +328,9 @@ def load(path: str | Path) -> Manifest:
         raise ConfigError(
             f"{path}: cannot be read: {error.strerror or error}. Fix: give the path of network.toml"
         ) from None
-    return Manifest.parse(raw, path)
+    manifest = Manifest.parse(raw, path)
+    manifest._runs_model = run_model
+    return manifest
 
 
 def _validated(values: dict[str, Any], where: Path, raw: bytes | None) -> Manifest:
