@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 from tests.support.commands import run_command
 from tests.support.processes import Processes, erase
 from tests.support.seeded import read_bug, seeded
@@ -13,6 +14,7 @@ from tests.support.seeded import read_bug, seeded
 from unweave.cli.simulate import shards_of, verdict
 from unweave.manifest import load
 from unweave.models import names
+from unweave.models.registry import example
 from unweave.simulator import run as fault_run
 from unweave.simulator import run as shards
 from unweave.simulator.faults import PROFILES
@@ -115,7 +117,7 @@ def test_a_fit_that_ends_elsewhere_is_no_success(run, tmp_path, monkeypatch):
     path = tmp_path / "network.toml"
     model = '[model]\nname = "beta-exponential"\na = 3.0\nb = 3.0\n'
     path.write_text(f'name = "opposed"\nseed = 3\ngraph = "complete"\n{model}{agents}')
-    arguments = (path, "--faults", "departed", "--json", "--seed", "3")
+    arguments = (path, "--faults", "departed", "--json", "--seed", "9")
     assert json.loads(run(*arguments)[1])["ok"]
     with seeded(LOST):
         told = json.loads(run(*arguments)[1])["violation"]
@@ -314,20 +316,10 @@ def test_bad_input(run, network, tmp_path):
 
 @pytest.mark.parametrize("name", sorted(names()))
 def test_every_model_has_synthetic_data(name, tmp_path):
-    extra = {
-        "beta-exponential": "a = 3.0\nb = 3.0",
-        "beta-binomial": "",
-        "dirichlet-categorical": "classes = 3",
-        "dirichlet-multinomial": "classes = 3",
-        "multivariate-normal": "dim = 2",
-        "linear-regression": "features = ['x', 'z']",
-        "linear-regression-unknown-noise": "features = ['x', 'z']",
-    }
     path = tmp_path / "network.toml"
-    settings = extra.get(name, "")
-    path.write_text(
-        f'name = "n"\ngraph = "ring"\nagents = 3\n[model]\nname = "{name}"\n{settings}\n'
-    )
+    table = {"name": name, **example(name).settings()}
+    head = {"name": "n", "graph": "ring", "agents": 3}
+    path.write_text(tomli_w.dumps({**head, "model": table}))
     manifest = load(path)
     model = manifest.build_model()
     found, data, _ = shards_of(manifest, model, seed=1)

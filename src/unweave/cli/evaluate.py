@@ -89,7 +89,7 @@ def evaluate(
 
         unweave evaluate clinics --agent north
 
-        unweave evaluate clinics --records north:0,4,7 --membership 60 --plot forgetting.png
+        unweave evaluate clinics --records north:0,4 --membership 60 --plot f.png
 
         unweave evaluate clinics --sequence 20 --json
     """
