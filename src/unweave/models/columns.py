@@ -55,6 +55,10 @@ class Column:
     codes: tuple[tuple[str, float], ...] = ()
     source: str = ""  # the name in the data; empty: `name`
 
+    def __post_init__(self) -> None:
+        if self.two_valued and not self.codes:  # of every model, whatever its column means
+            object.__setattr__(self, "truth", True)
+
     @property
     def given(self) -> str:
         """The name of the column in the data, before an owner renames it."""
@@ -180,7 +184,7 @@ def events(name: str) -> Column:
 
 
 def binary(name: str) -> Column:
-    return Column(name, "0 or 1, false or true", low=0.0, high=1.0, whole=True, truth=True)
+    return Column(name, "0 or 1, false or true", low=0.0, high=1.0, whole=True)
 
 
 def labels(name: str, levels: Sequence[str]) -> Column:
