@@ -40,7 +40,7 @@ HOSTILE = {
     "features": (model('name = "linear-regression"\nfeatures = 2000000000'), "Fix: choose fewer"),
     "classes": (model('name = "dirichlet-categorical"\nclasses = 2000000000'), "Fix: choose fewer"),
     "dim": (model('name = "multivariate-normal"\ndim = 2000000000'), "Fix: choose fewer"),
-    "agents": (f'name = "n"\nagents = 2000000000\ngraph = "ring"\n{BETA}', "agents: expected"),
+    "agents": (f'name = "n"\nagents = 2000000000\ngraph = "ring"\n{BETA}', "agents cannot be read"),
     "graph": (f'name = "n"\nagents = 100000\ngraph = "complete"\n{BETA}', "sparse graph"),
     "k": (f"{SMALL.replace('graph', 'x')}{BETA}", "unknown key"),
     "a long key": (f"{'k' * 1_000_000} = 1\n{SMALL}{BETA}", "unknown key"),

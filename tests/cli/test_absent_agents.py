@@ -10,6 +10,7 @@ from unweave.manifest import Manifest
 from unweave.node.api.client import AgentDown
 from unweave.node.api.report import DEPARTED, NO_TOKEN
 from unweave.operations import cluster
+from unweave.operations import tables as _tables  # noqa: F401 — takes the real open_cluster first
 from unweave.operations.cluster import Cluster
 
 

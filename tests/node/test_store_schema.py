@@ -8,8 +8,8 @@ import sqlite3
 from random import Random
 
 import pytest
-from tests.node.test_backup import asleep, members, rewrite  # noqa: F401
 from tests.node.test_store import SECRET, edit, refused, sealed
+from tests.operations.test_backup import asleep, members, rewrite  # noqa: F401
 
 from unweave.errors import ConfigError, StoreError
 from unweave.node.agent import open_identity
