@@ -76,7 +76,6 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model = self._model(rows.shape[1])
         self.agents_ = tuple(dict.fromkeys(owners.tolist()))
         self._row_of = {name: np.flatnonzero(owners == name) for name in self.agents_}
-        self._forgotten: set[int] = set()
         self.federation_ = Federation(
             model,
             {name: (rows[at], codes[at].astype(float)) for name, at in self._row_of.items()},

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.arguments import whole_number
-from unweave.errors import ConfigError, DataError, DomainError, GridOverflow, SolverError
+from unweave.errors import ConfigError
 from unweave.grid import Ints
 from unweave.models import Data, LossModel, Model
 from unweave.solvers.base import Context, Solution, Solver
-from unweave.solvers.variational import HasCurvature, Variational, where
+from unweave.solvers.variational import HasCurvature, Variational, located
 
 __all__ = ["ExpectationPropagation", "HasTilted"]
 
@@ -84,16 +84,9 @@ class ExpectationPropagation(Solver):
             factor = model.grid.zeros()
             return Solution(factor, current is None or bool(current.any()))
         start = None if current is None else model.grid.decode(current)
-        try:
+        with located(data, context):
             final, residual, rounds = self.update(model, data, model.grid.decode(cavity), start)
             factor = model.grid.encode(final)
-        except (SolverError, DomainError) as error:
-            raise SolverError(f"{where(data, context)}: {error}") from None
-        except (DataError, GridOverflow):
-            raise SolverError(
-                f"{where(data, context)}: the factor leaves the grid. Fix: a scale near the size "
-                "of the features, or fewer bits"
-            ) from None
         info = {"estimator": "ep", "residual": residual, "rounds": rounds}
         return Solution(factor, current is None or not np.array_equal(factor, current), info)
 
