@@ -17,12 +17,14 @@ from unweave.grid import Ints
 from unweave.manifest import Manifest
 from unweave.node.identity import Identity
 from unweave.protocol.events import (
+    Advance,
     Appraise,
     Certified,
     Effect,
     EraseRequested,
     Freeze,
     Judge,
+    NextPoint,
     Solve,
     SolveResult,
     VoteCast,
@@ -85,7 +87,11 @@ class _Toy:
         return work.factor >> 20
 
     def appraise(self, work: Appraise) -> dict[str, Any]:
+        assert work.frozen is not None
         return {"estimate": float(np.abs(work.frozen).sum()) * 2.0**-24, "bound": None}
+
+    def advance(self, work: Advance) -> NextPoint:
+        return NextPoint(work.point if work.eta is None else None)
 
 
 class Bench:

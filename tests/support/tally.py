@@ -20,7 +20,17 @@ from unweave.errors import WireError
 from unweave.graph import Topology
 from unweave.graph.random_graphs import erdos_renyi
 from unweave.grid import Grid, Ints
-from unweave.protocol.events import Appraise, Effect, Freeze, Judge, Send, Solve, SolveResult
+from unweave.protocol.events import (
+    Advance,
+    Appraise,
+    Effect,
+    Freeze,
+    Judge,
+    NextPoint,
+    Send,
+    Solve,
+    SolveResult,
+)
 from unweave.protocol.terms import Terms, Timeouts
 from unweave.protocol.token import NOTHING
 from unweave.simulator.faults import Profile, RandomFaults
@@ -72,6 +82,10 @@ def _pull(agent: int, cavity: Ints) -> int:
     return 10 * (agent + 1) + int(cavity[2]) // 16
 
 
+def _number(point: bytes) -> int:
+    return int.from_bytes(point, "big")
+
+
 def frozen(agent: int, eta: Ints, units: Ints) -> Ints:
     """A vector that depends on the sum and on the factor, so that a stale one is detected."""
     return np.array([int(eta[2]) + agent, int(units[1]), 1], dtype=np.int64)
@@ -100,6 +114,8 @@ class Tally:
 
     def solve(self, work: Solve) -> SolveResult:
         self.solved += 1
+        if work.point is not None:
+            return self.solve_at(work)
         factor = self.factor(work.dropped)
         if self.conjugate:
             return SolveResult(None if factor is None else np.array(factor, dtype=np.int64))
@@ -116,14 +132,35 @@ class Tally:
             return SolveResult(None, keep=True)
         return SolveResult(units)
 
+    def solve_at(self, work: Solve) -> SolveResult:
+        """The factor at the point of a private round."""
+        factor = self.factor(work.dropped)
+        if self.conjugate:
+            return SolveResult(None if factor is None else np.array(factor, dtype=np.int64))
+        assert work.point is not None
+        pull = 0 if factor is None else 10 * (self.agent + 1) + _number(work.point) // 16
+        return SolveResult(np.array([*(factor or (0, 0)), pull], dtype=np.int64))
+
+    def advance(self, work: Advance) -> NextPoint:
+        """The next point is the last sum's third component, until it stands still."""
+        if work.eta is None:
+            return NextPoint(work.point)
+        value = int(work.eta[2])
+        still = abs(value - _number(work.point)) <= 1
+        return NextPoint(None if still else value.to_bytes(8, "big"))
+
     def judge(self, work: Judge) -> bool:
         """Every fourth removal, by its digest, asks for retraining."""
+        if work.after is None:
+            return hashlib.sha256(repr(work.key).encode()).digest()[0] % 4 != 0
         return hashlib.sha256(work.after.tobytes()).digest()[0] % 4 != 0
 
     def freeze(self, work: Freeze) -> Ints:
         return frozen(self.agent, work.eta, work.factor)
 
     def appraise(self, work: Appraise) -> dict[str, Any]:
+        if work.frozen is None:
+            return {"point": _number(work.point)}
         return {"agents": int(work.frozen[2])}
 
 
@@ -190,7 +227,18 @@ def expected_eta(world: World, checker: Checker) -> list[int]:
         factor = worker.factor(erased)
         if factor is not None:
             total = [a + b for a, b in zip(total, factor, strict=True)]
+    if world.terms.masked and not parked_token(world).inside:
+        return [int(v) for v in world.terms.eta0[:2]]  # too few agents remain: no sum
     return total
+
+
+def masked_settings(rng: random.Random) -> dict[str, Any]:
+    """Settings of private rounds. Fault runs erase most agents: small rosters are usual."""
+    return {
+        "min_roster": rng.choice([1, 1, 2, 3]),
+        "degree": rng.choice([0, 0, 2]),
+        "max_passes": 30,
+    }
 
 
 @dataclass
@@ -227,6 +275,9 @@ def run_faults(
         "max_passes": 8,
         "timeouts": TIMEOUTS,
     } | settings
+    if chosen.get("privacy") == "masked":
+        chosen = masked_settings(rng) | chosen
+        chosen["iterates"] = not chosen["conjugate"]
     terms = tally_terms(topology, seed, **chosen)
     faults = RandomFaults(profile, size, seed)
     workers = [Tally(k, terms.conjugate) for k in range(size)]

@@ -5,7 +5,8 @@ One invariant carries everything:
     I1. Every token ever sent satisfies eta = eta_0 + Σ_k factor_k[included_k], and factor_k[r] was
         durable at agent k before any token with included_k = r left agent k.
 
-`unweave.simulator.invariants` lists all invariants, I1 to I14, and checks them after every event.
+`unweave.simulator.invariants` lists all invariants, I1 to I14 and for private rounds P1 to P5, and
+checks them after every event.
 
 Rules. Code, tests and pages cite them by number; docs/protocol.md gives the reason for each.
 
@@ -59,12 +60,19 @@ Rules. Code, tests and pages cite them by number; docs/protocol.md gives the rea
     19. Lies. A wrong step under its sender's signature is a proof, which spreads and which every
         agent checks again. An agent that has lied can be voted out while it is heard. A vote
         that no operator has cast needs a proof.
+    20. Private rounds (`privacy = "masked"`). No token shows a factor. Every agent of the roster
+        signs a one-time key onto the token; when all have, each adds its factor under masks that
+        cancel in the sum of all, and adds the same bytes whenever it is asked again. A key masks
+        one value. Nothing is subtracted: an erasure, a change of the data or of the roster
+        starts a new round from eta_0. Only a complete sum is attested, and only an attested sum
+        is served.
 
 The driver's duties, in this order, for every event:
 
     1. persist   commit the durable part of the new state (`ports.Store`); on failure, stop
     2. send      carry out `Send` effects (`ports.Transport`); each is one attempt (rule 8)
-    3. compute   give `Work` to the worker (`ports.Worker`); feed its answer back as `Done`
+    3. compute   give `Work` to the worker (`ports.Worker`), `Enrol` and `Mask` to the keyring of
+                 this process; feed the answers back as `Done`
     4. report    certificates to keep, refusals and news for the operator
     5. wait      feed a `Tick` when `deadline(state)` has come
 

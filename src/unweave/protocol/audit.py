@@ -7,6 +7,7 @@ bit. `routing.after_visit` decides what follows.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import ItemsView, Iterator, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from unweave.protocol.certificate.write import attestation, certificate, sign_st
 from unweave.protocol.events import UNKNOWN, Appraise, Freeze, Unknown
 from unweave.protocol.gossip import attest_ready
 from unweave.protocol.merge import add_mismatches, has_unknown_rows
+from unweave.protocol.rounds import advanced, can_attest
 from unweave.protocol.state import State, Turn, ask
 from unweave.protocol.statements import AuditMismatch
 from unweave.protocol.token import NO_ROUND, AttestationRound, Token, digest, lacking
@@ -40,7 +42,7 @@ def join_round(s: State, turn: Turn, token: Token, cavity: Ints) -> Token | None
         return token
     if may_attest(s, token, cavity):
         frozen = frozen_vector(s, turn, token)
-        if frozen is None and not s.terms.conjugate:
+        if frozen is None and s.terms.freezes:
             return None
         token = attest(s, turn, token, cavity, frozen)
     if is_complete(s, token) and token.round.statement != attestation(s.terms, token):
@@ -61,6 +63,8 @@ def may_attest(s: State, token: Token, cavity: Ints) -> bool:
         return False  # in the first pass every visit changes the token, which voids signatures
     if s.own_intents() or has_unknown_rows(s) or not attest_ready(s) or holds_erased(s):
         return False
+    if s.terms.masked:
+        return can_attest(s, token)
     if s.terms.conjugate or s.tomb.out or s.own.detached:
         return True
     if s.terms.solve == "visit":
@@ -83,7 +87,7 @@ def is_solved(s: State, token: Token, cavity: Ints) -> bool:
 
 def frozen_vector(s: State, turn: Turn, token: Token) -> Ints | Unknown | None:
     """This agent's term of the estimate at the token's eta; None while it is computed."""
-    if s.terms.conjugate:
+    if not s.terms.freezes:
         return None
     factor = s.own.factor(token.included[s.me])
     if factor is None:
@@ -107,7 +111,10 @@ def attest(
         statement = so_far.statement  # equal bytes: agents of one process share one object
     restart = not so_far.agents and s.terms.schedule == "metropolis" and s.terms.attest == "sweep"
     out = s.tomb.out or s.own.detached
-    solved = s.terms.conjugate or out or is_solved(s, token, cavity)
+    solved = not s.terms.freezes or out or is_solved(s, token, cavity)
+    if s.terms.iterates and token.inside:
+        following = advanced(s, turn, token)  # the visit has asked before
+        solved = following is not None and following.point is None
     total = frozen_sum(s, so_far, frozen)
     so_far = AttestationRound(
         agents=so_far.agents.plus(s.me),
@@ -128,7 +135,7 @@ def audit_sum(s: State, token: Token, so_far: AttestationRound) -> Ints:
     may wrap around modulo 2^64 without harm."""
     factor = s.own.factor(token.included[s.me])
     audit = s.terms.eta0 if so_far.audit is None else so_far.audit
-    return audit if factor is None else audit + factor.units
+    return audit if factor is None else audit + factor.audited
 
 
 def frozen_sum(
@@ -158,6 +165,13 @@ def closing_certificate(s: State, turn: Turn, token: Token) -> bytes | None:
     estimate: Mapping[str, Any] | None = None
     if so_far.unknown:
         estimate = {"kl_to_optimum": None, "method": "none: an agent could not compute its part"}
+    elif s.terms.masked and not s.terms.conjugate and not token.inside:
+        estimate = {"kl_to_optimum": None, "method": "none: too few agents remain for a sum"}
+    elif s.terms.iterates and token.inside:
+        key = ("appraise", digest(token.eta), hashlib.sha256(token.masked.point).digest())
+        estimate = ask(s, turn, Appraise(key, token.eta, None, token.masked.point))
+        if estimate is None:
+            return None
     elif so_far.frozen is not None:
         key = ("appraise", digest(token.eta), digest(so_far.frozen))
         estimate = ask(s, turn, Appraise(key, token.eta, so_far.frozen))

@@ -7,6 +7,7 @@ between. An answer whose key is no longer pending is dropped.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from unweave.grid import Ints
@@ -14,6 +15,7 @@ from unweave.protocol.messages import Message
 
 __all__ = [
     "UNKNOWN",
+    "Advance",
     "Again",
     "Appraise",
     "CertificateKept",
@@ -23,6 +25,7 @@ __all__ = [
     "Detach",
     "Done",
     "Effect",
+    "Enrol",
     "EraseRequested",
     "Event",
     "Freeze",
@@ -31,6 +34,9 @@ __all__ = [
     "KeepCertificate",
     "Key",
     "LieProved",
+    "Mask",
+    "MaskedValue",
+    "NextPoint",
     "Opened",
     "Received",
     "Refused",
@@ -223,15 +229,17 @@ class Solve(NamedTuple):
     dropped: frozenset[bytes]
     complete: bool = True  # the cavity includes all other agents
     passes: int = 0  # complete passes since the last change from outside, for steps that decay
+    point: bytes | None = None  # of a private round: where the factor is computed
 
 
 class Judge(NamedTuple):
     """May the token go from `before` to `after`? False: `after` is outside the domain, or so far
-    away that all agents should start from zero."""
+    away that all agents should start from zero. A private round shows neither sum: the question is
+    then whether learning may go on from the last point."""
 
     key: Key
-    before: Ints
-    after: Ints
+    before: Ints | None
+    after: Ints | None
 
 
 class Freeze(NamedTuple):
@@ -244,14 +252,54 @@ class Freeze(NamedTuple):
 
 
 class Appraise(NamedTuple):
-    """Compute the certificate's estimate at `eta` from the sum of the frozen vectors."""
+    """Compute the certificate's estimate at `eta` from the sum of the frozen vectors, or from the
+    point of a private round."""
 
     key: Key
     eta: Ints
-    frozen: Ints
+    frozen: Ints | None
+    point: bytes = b""
 
 
-Work = Solve | Judge | Freeze | Appraise
+class Advance(NamedTuple):
+    """The point of the next private round, from the point and the sum of this one; without a sum,
+    the point from which learning starts again after a change. Answer: `NextPoint`."""
+
+    key: Key
+    point: bytes
+    eta: Ints | None
+
+
+class NextPoint(NamedTuple):
+    """None: the sum is final."""
+
+    point: bytes | None
+
+
+class Enrol(NamedTuple):
+    """Make a one-time key. Answer: its public half; empty: no more values may leave."""
+
+    key: Key
+
+
+class Mask(NamedTuple):
+    """Mask these units for this round. Answer: `MaskedValue`."""
+
+    key: Key
+    round: bytes
+    keys: Mapping[int, bytes]
+    units: Ints
+
+
+class MaskedValue(NamedTuple):
+    """The units under the mask of the sum and under the mask of the audit; None: the one-time key
+    is gone."""
+
+    units: Ints | None
+    audit: Ints | None
+
+
+Work = Solve | Judge | Freeze | Appraise | Advance | Enrol | Mask
 Effect = (
     Send
     | Again
@@ -266,4 +314,7 @@ Effect = (
     | Judge
     | Freeze
     | Appraise
+    | Advance
+    | Enrol
+    | Mask
 )

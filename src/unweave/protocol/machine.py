@@ -60,6 +60,7 @@ from unweave.protocol.gossip import (
     silent,
     welcomed,
 )
+from unweave.protocol.masked_visit import visit_masked
 from unweave.protocol.membership import answer_departed, on_vote
 from unweave.protocol.merge import (
     join_gossip,
@@ -75,13 +76,14 @@ from unweave.protocol.openings import is_backed
 from unweave.protocol.proofs import step_problem
 from unweave.protocol.recovery import drop_role, open_epoch
 from unweave.protocol.requests import on_data, on_erase, on_influence_measured, on_wake_requested
+from unweave.protocol.rounds import keep_published
 from unweave.protocol.routing import check_pending_work, watch_heartbeat
 from unweave.protocol.state import Hold, Out, State, Turn, unsigned
 from unweave.protocol.statements import Sign
 from unweave.protocol.steps import received_from
 from unweave.protocol.timers import deadline, note_heartbeat, set_loss_timer, tick
 from unweave.protocol.token import NEVER, dead
-from unweave.protocol.visit import visit
+from unweave.protocol.visit import visit as visit_plain
 
 __all__ = ["deadline", "handle", "resume", "start"]
 
@@ -116,6 +118,8 @@ def handle(state: State, event: Event, sign: Sign = unsigned) -> tuple[State, li
         s.known.intents is not state.known.intents or s.token.wake is not state.token.wake
     ):
         s.token.tried_routes = frozenset()
+    if s.token.parked is not state.token.parked:
+        keep_published(s)
     if s.peers.synced:
         check_pending_work(s, turn)
         watch_heartbeat(s, turn, state)
@@ -224,6 +228,13 @@ def on_ack(s: State, turn: Turn, sender: int, message: Ack) -> None:
         and s.token.role.token.stamp == message.stamp
     ):
         drop_role(s)
+
+
+def visit(s: State, turn: Turn) -> None:
+    if s.terms.masked:
+        visit_masked(s, turn)
+    else:
+        visit_plain(s, turn)
 
 
 def on_continue(s: State, turn: Turn, event: Continue) -> None:

@@ -92,6 +92,9 @@ def learn(s: State, turn: Turn, tombs: Tombs, retrain_epoch: frozenset[bytes]) -
         s.tomb.departed or dead(s.token.copy, s.known.tombs, s.known.retrain_epoch)
     ):
         s.token.copy = s.token.copy_origin = None
+    published = s.token.published
+    if published is not None and dead(published, s.known.tombs, s.known.retrain_epoch):
+        s.token.published = None  # it is never served again, also not before the next one is there
     drop_proofs(s)
     if s.peers.synced:
         recheck(s, turn)

@@ -44,6 +44,8 @@ class ParkNotice(NamedTuple):
     attested: Bitmap
     tombs: Tombs  # the open erasures on the token
     certificate: bytes = b""  # of these erasures, if the attestation round was complete
+    masked: bytes = b""  # the name of the private round
+    enrolled: Mapping[int, int] = {}  # agent → the incarnation that holds its one-time key
 
 
 class Erasures(NamedTuple):

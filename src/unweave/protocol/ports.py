@@ -1,8 +1,9 @@
-"""The three things that a driver brings, each beside its in-memory implementation.
+"""The four things that a driver brings, each beside its in-memory implementation.
 
     Store      keeps the durable state between steps       MemoryStore
     Transport  carries signed messages between neighbours  MemoryTransport
     Worker     answers the protocol's statistical questions  solvers.worker.ModelWorker
+    Keyring    makes and uses one-time keys of private rounds  keyring.Keyring
 
 `unweave.testing` holds the laws that every store and every transport obeys.
 """
@@ -12,15 +13,40 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from unweave.errors import TransportError, WireError
 from unweave.grid import Ints
-from unweave.protocol.events import Appraise, Freeze, Judge, Solve, SolveResult, Unknown, Work
+from unweave.protocol.events import (
+    Advance,
+    Appraise,
+    Enrol,
+    Freeze,
+    Judge,
+    Mask,
+    MaskedValue,
+    NextPoint,
+    Solve,
+    SolveResult,
+    Unknown,
+    Work,
+)
 from unweave.protocol.state import State
 from unweave.protocol.terms import Terms
 
-__all__ = ["Deliver", "MemoryStore", "MemoryTransport", "Store", "Transport", "Worker", "answer"]
+if TYPE_CHECKING:
+    from unweave.keyring import Keyring
+
+__all__ = [
+    "Deliver",
+    "MemoryStore",
+    "MemoryTransport",
+    "Store",
+    "Transport",
+    "Worker",
+    "answer",
+    "unlock",
+]
 
 
 class Store(Protocol):
@@ -150,14 +176,26 @@ class Worker(Protocol):
     def judge(self, work: Judge) -> bool: ...
     def freeze(self, work: Freeze) -> Ints | Unknown: ...
     def appraise(self, work: Appraise) -> dict[str, Any]: ...
+    def advance(self, work: Advance) -> NextPoint: ...
+
+
+def unlock(keyring: Keyring, me: int, work: Enrol | Mask) -> bytes | MaskedValue:
+    """A keyring's answer to one question of agent `me`."""
+    if isinstance(work, Enrol):
+        return keyring.enrol()
+    value = keyring.mask(me, work.round, work.keys, work.units)
+    return MaskedValue(None, None) if value is None else MaskedValue(*value)
 
 
 def answer(worker: Worker, work: Work) -> Any:
     """A worker's answer to one question."""
+    if isinstance(work, Advance):
+        return worker.advance(work)
     if isinstance(work, Solve):
         return worker.solve(work)
     if isinstance(work, Judge):
         return worker.judge(work)
     if isinstance(work, Freeze):
         return worker.freeze(work)
+    assert isinstance(work, Appraise)
     return worker.appraise(work)

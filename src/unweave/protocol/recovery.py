@@ -13,9 +13,26 @@ from unweave.protocol.events import Again, Opened, Refused
 from unweave.protocol.openings import sign_opening
 from unweave.protocol.state import IDLE, Hold, State, Turn
 from unweave.protocol.steps import START, Origin
-from unweave.protocol.token import NO_ROUND, OUT, Stamp, Token
+from unweave.protocol.token import (
+    NO_ROUND,
+    NOT_MASKED,
+    OUT,
+    MaskedRound,
+    Stamp,
+    Token,
+    dead,
+    roster,
+)
 
-__all__ = ["drop_role", "empty_token", "first_hash", "hold", "open_epoch", "rebuild"]
+__all__ = [
+    "drop_role",
+    "empty_token",
+    "first_hash",
+    "following_round",
+    "hold",
+    "open_epoch",
+    "rebuild",
+]
 
 
 def drop_role(s: State) -> None:
@@ -40,7 +57,7 @@ def first_hash(network_id: bytes) -> bytes:
     return hashlib.sha256(b"unweave receipts" + network_id).digest()
 
 
-def empty_token(s: State, stamp: Stamp) -> Token:
+def empty_token(s: State, stamp: Stamp, masked: MaskedRound = NOT_MASKED) -> Token:
     """eta = eta_0, no agent included."""
     return Token(
         network_id=s.terms.network_id,
@@ -56,6 +73,7 @@ def empty_token(s: State, stamp: Stamp) -> Token:
         busy=True,
         round=NO_ROUND,
         receipts=first_hash(s.terms.network_id),
+        masked=masked,
     )
 
 
@@ -67,11 +85,39 @@ def next_epoch(s: State) -> Stamp:
     return Stamp(number, s.me, s.incarnation, 1, s.incarnation)
 
 
+def following_round(s: State, token: Token, point: bytes, step: int = 0) -> MaskedRound:
+    """The private round after this one: with the spare keys of the agents that have given, and the
+    unused keys of the others."""
+    masked = token.masked
+    unused = {k: one for k, one in masked.keys.items() if k not in token.inside}
+    members = roster(s.terms.size, s.known.tombs)
+    keys = {k: one for k, one in {**unused, **masked.spare}.items() if k in members}
+    return MaskedRound(keys, point=point, step=step)
+
+
+def lapsed_round(s: State) -> MaskedRound:
+    """The private round of a token that starts from eta_0 because another one was lost or died. It
+    follows a token that this agent knows, unless an erasure forbids what that token holds."""
+    if not s.terms.masked:
+        return NOT_MASKED
+    for token in (s.token.held, s.token.copy):
+        if token is not None and not dead(token, s.known.tombs, s.known.retrain_epoch):
+            same = s.known.retrain_epoch <= token.retrain_epoch
+            return following_round(s, token, token.masked.point if same else s.terms.first_point)
+    return MaskedRound(point=s.terms.first_point)
+
+
 def open_epoch(
-    s: State, turn: Turn, base: Token | None, why: str, origin: Origin | None = None
+    s: State,
+    turn: Turn,
+    base: Token | None,
+    why: str,
+    origin: Origin | None = None,
+    masked: MaskedRound | None = None,
 ) -> None:
     """Open an epoch from `base`, or from eta_0: each agent then adds its factor when visited. A
     base whose origin cannot be shown would be refused: the epoch then starts from eta_0."""
+    masked = lapsed_round(s) if masked is None else masked
     drop_role(s)
     if s.audit_failed or s.tomb.departed:
         return
@@ -80,7 +126,7 @@ def open_epoch(
         turn.do(Refused("this agent has opened as many epochs as it may: another one must"))
         return
     if base is None or (s.terms.checked and origin is None):
-        token, origin = empty_token(s, stamp), START
+        token, origin = empty_token(s, stamp, masked), START
     else:
         token = base._replace(stamp=stamp, seen=NOBODY, stack=Stack(), busy=True, round=NO_ROUND)
     s.token.last = s.token.fence = stamp

@@ -32,6 +32,7 @@ from unweave.protocol.events import Certified, Refused
 from unweave.protocol.gossip import attest_ready, handover
 from unweave.protocol.messages import ParkNotice
 from unweave.protocol.recovery import drop_role, hold, rebuild
+from unweave.protocol.rounds import described, has_masked_work
 from unweave.protocol.state import Hold, Idle, Out, Parked, State, Turn
 from unweave.protocol.steps import wrong_step
 from unweave.protocol.timers import is_parked, set_loss_timer
@@ -213,7 +214,7 @@ def next_pass(s: State, token: Token, skip: frozenset[int]) -> int | None:
     if token.busy or not s.terms.parks:
         return min(token.passes + 1, PASSES)
     last = s.terms.max_passes
-    if s.terms.conjugate or s.terms.solve != "pass" or token.passes >= last or not lacking(token):
+    if not s.terms.freezes or s.terms.solve != "pass" or token.passes >= last or not lacking(token):
         return None
     return None if any(is_missing(token, agent) for agent in skip) else last
 
@@ -227,7 +228,13 @@ def park(s: State, turn: Turn, token: Token, certificate: bytes) -> None:
     s.token.pending, s.token.memo = None, {}
     tombs = open_tombs(token.tombs)
     s.token.parked = ParkNotice(
-        token.stamp, s.me, token.included, token.round.agents, tombs, certificate
+        token.stamp,
+        s.me,
+        token.included,
+        token.round.agents,
+        tombs,
+        certificate,
+        *described(s, token),
     )
     s.known.gossip = None
     keep_certificate(s, turn)
@@ -250,6 +257,7 @@ def unpark(s: State, turn: Turn) -> None:
         round=NO_ROUND,
         busy=True,
         passes=token.passes if pending else 0,
+        masked=token.masked._replace(rested=not pending) if s.terms.masked else token.masked,
     )
     s.token.last = s.token.fence = max(s.token.fence, token.stamp)
     if s.token.origin is None and s.terms.checked:
@@ -285,6 +293,8 @@ def has_pending_work(s: State) -> bool:
         return False
     if s.own_intents() or not includes(parked.tombs, s.known.tombs):
         return True  # the parked token does not cover an erasure
+    if s.terms.masked:
+        return has_masked_work(s, parked)
     current = s.own.current
     included = parked.included[s.me]
     if s.tomb.out or s.own.detached:

@@ -33,6 +33,7 @@ __all__ = [
     "IDLE",
     "Contribution",
     "Factor",
+    "Given",
     "Hold",
     "Idle",
     "Knowledge",
@@ -48,6 +49,15 @@ __all__ = [
 ]
 
 
+class Given(NamedTuple):
+    """What an agent gave to a private round: the only bytes that ever leave under this key."""
+
+    round: bytes
+    key: bytes  # the public half
+    units: Ints  # factor + mask
+    audit: Ints  # factor + the mask of the audit
+
+
 class Factor(NamedTuple):
     """A revision of the agent's factor, and the versions that it was computed from."""
 
@@ -57,10 +67,22 @@ class Factor(NamedTuple):
     rows: int  # version of the row set
     data: int  # version of the data
     salt: bytes  # of the revision's commitment
+    given: Given | None = None  # in a private round
+    point: bytes = b""  # digest of the point that it was computed at
+
+    @property
+    def added(self) -> Ints:
+        """What a token that includes this revision holds of it."""
+        return self.units if self.given is None else self.given.units
+
+    @property
+    def audited(self) -> Ints:
+        """What the second sum of an attestation round holds of it."""
+        return self.units if self.given is None else self.given.audit
 
     @property
     def revealed(self) -> Revealed:
-        return Revealed(self.salt, self.units)
+        return Revealed(self.salt, self.added, None if self.given is None else self.given.audit)
 
 
 class Idle(NamedTuple):
@@ -117,6 +139,7 @@ class TokenState(_Group):
     origin: Origin | None = None  # of the role token; None: it cannot be shown, so it is no base
     copy: Token | None = None  # the last token sent from here, for reading and for recovery
     copy_origin: Origin | None = None
+    published: Token | None = None  # masked: the last complete and audited sum, for readers
     parked: ParkNotice | None = None  # the newest known parked token
     wake: Stamp = NEVER  # the newest parked token for which an agent has pending work
 
@@ -149,6 +172,7 @@ class Contribution(_Group):
 
     # volatile
     infeasible_at: Vector[Revision] | None = None  # `included` when the solver refused new data
+    spent: bool = False  # masked: the keyring makes no more keys
 
     @property
     def current(self) -> Factor | None:
@@ -204,7 +228,7 @@ class Peers(_Group):
 # The fields that survive a crash, and their group. `start` and `resume` restore everything else.
 DURABLE = {
     **dict.fromkeys(("last", "fence", "role", "origin"), "token"),
-    **dict.fromkeys(("copy", "copy_origin", "parked", "wake"), "token"),
+    **dict.fromkeys(("copy", "copy_origin", "published", "parked", "wake"), "token"),
     **dict.fromkeys(("factors", "counter", "solved_for", "rows"), "own"),
     **dict.fromkeys(("data", "dropped", "detached", "receipts"), "own"),
     **dict.fromkeys(("tombs", "retrain_epoch", "tombstones", "compacted"), "known"),

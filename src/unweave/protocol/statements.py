@@ -22,6 +22,7 @@ __all__ = [
     "AuditMismatch",
     "CompactedErasure",
     "CompactedErasures",
+    "Enrolment",
     "InfluenceReport",
     "Intent",
     "Opening",
@@ -181,6 +182,22 @@ class Opening(SignedStatement):
     def epoch(self) -> tuple[int, int, int]:
         """The first parts of every stamp of this epoch: number, initiator, incarnation."""
         return self.order[1], self.author, self.order[2]
+
+
+class Enrolment(SignedStatement):
+    """An agent's one-time key for a private round (rule 20). The private half is in the memory of
+    the incarnation that signed it, and nowhere else."""
+
+    kind = "application/vnd.unweave.enrolment+json"
+
+    @property
+    def incarnation(self) -> int:
+        return int(self.body["incarnation"])
+
+    @cached_property
+    def key(self) -> bytes:
+        """The X25519 public key: 32 bytes."""
+        return bytes.fromhex(self.body["key"])
 
 
 class InfluenceReport(SignedStatement):

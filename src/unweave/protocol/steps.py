@@ -27,7 +27,17 @@ from unweave.grid import Ints
 from unweave.persistent import Bitmap, Vector
 from unweave.protocol.statements import Sign, SignedStatement, pae
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import NO_ROUND, OUT, AttestationRound, Revision, Stamp, Token, digest
+from unweave.protocol.token import (
+    NO_ROUND,
+    NOT_MASKED,
+    OUT,
+    AttestationRound,
+    Revision,
+    Stamp,
+    Token,
+    digest,
+    round_name,
+)
 
 __all__ = [
     "START",
@@ -55,14 +65,19 @@ class TokenHeader(SignedStatement):
 
 
 class Revealed(NamedTuple):
-    """A factor with the salt of its commitment."""
+    """A factor with the salt of its commitment. In a private round: the factor under the two masks,
+    which tells nothing about it."""
 
     salt: bytes
     units: Ints
+    audit: Ints | None = None
 
     @property
     def commitment(self) -> bytes:
-        return hashlib.sha256(self.salt + self.units.astype("<i8", copy=False).tobytes()).digest()
+        h = hashlib.sha256(self.salt + self.units.astype("<i8", copy=False).tobytes())
+        if self.audit is not None:
+            h.update(self.audit.astype("<i8", copy=False).tobytes())
+        return h.digest()
 
 
 class Origin(NamedTuple):
@@ -160,6 +175,10 @@ def wrong_step(terms: Terms, who: int, token: Token, step: TokenStep) -> str | N
             return "a hop that does not follow"
         eta, included = before.body["eta"], before.body["included"]
     was, now = step.revision, token.included[who]
+    if terms.masked:
+        problem = _wrong_masks(terms, token, step, was, now)
+        if problem is not None:
+            return problem
     if _included_digest(token.included.set(who, was)) != included:
         return "a change of another agent's revision"
     given = token.eta
@@ -177,6 +196,23 @@ def wrong_step(terms: Terms, who: int, token: Token, step: TokenStep) -> str | N
     if digest(given).hex() != eta:
         return "a sum that does not follow from the one that it received"
     return _wrong_erasures(who, token, step) or _wrong_round(terms, who, token, step)
+
+
+def _wrong_masks(
+    terms: Terms, token: Token, step: TokenStep, was: Revision, now: Revision
+) -> str | None:
+    """Rule 20: a value stays in its round, and a round to which a value was given stays as it is.
+    The audit's value is shown with the other one: the commitment is to both."""
+    if was.counter and was != now:
+        return "a round without the value that was given to it"
+    if step.factor is not None and step.factor.audit is None:
+        return "a value without the one for the audit"
+    before = step.before
+    nobody = _included_digest(Vector((OUT,) * terms.size))
+    if before is not None and before.body["included"] != nobody:
+        if before.body.get("masked") != _masked_name(token):
+            return "another round under values that were given"
+    return None
 
 
 def _wrong_erasures(who: int, token: Token, step: TokenStep) -> str | None:
@@ -201,9 +237,9 @@ def _wrong_round(terms: Terms, who: int, token: Token, step: TokenStep) -> str |
     new, digests = token.round, _round_digests(token.round)
     if not new.agents:
         return None if digests == _round_digests(NO_ROUND) else "an attestation round of no agent"
-    if new.audit is None or (new.frozen is None) != (terms.conjugate or new.unknown):
+    if new.audit is None or (new.frozen is None) != (not terms.freezes or new.unknown):
         return "an attestation round without its sums"
-    if terms.conjugate and new.unknown:
+    if not terms.freezes and new.unknown:
         return "an attestation round that estimates an exact sum"
     old = None if step.before is None else step.before.body["round"]
     unchanged = step.revision == token.included[who]
@@ -216,7 +252,7 @@ def _wrong_round(terms: Terms, who: int, token: Token, step: TokenStep) -> str |
         shown = step.factor
         if shown is None or shown.commitment != token.included[who].commitment:
             return "an audit without the factor that was added to it"
-        part = shown.units
+        part = shown.units if shown.audit is None else shown.audit
     rest = new.audit - part
     if set(new.agents) == {who}:
         same = np.array_equal(rest, terms.eta0)
@@ -241,7 +277,12 @@ def _digests(token: Token) -> dict[str, Any]:
         "erased": _erased(token),
         "retrain_epoch": _ids_digest(token.retrain_epoch),
         "round": _round_digests(token.round),
+        **({} if token.masked == NOT_MASKED else {"masked": _masked_name(token)}),
     }
+
+
+def _masked_name(token: Token) -> str:
+    return round_name(token.network_id, token.masked).hex()
 
 
 def _round_digests(so_far: AttestationRound) -> dict[str, Any]:

@@ -45,6 +45,11 @@ class Terms:
     attest: Literal["sweep", "walk"] = "sweep"
     solve: Literal["pass", "visit"] = "pass"
     max_passes: int = 50
+    privacy: Literal["plain", "masked"] = "plain"
+    min_roster: int = 3  # masked: with fewer agents in it no sum is published
+    degree: int = 0  # masked: with how many others an agent shares masks; 0: with all
+    first_point: bytes = b""  # masked: where learning starts
+    iterates: bool = False  # masked: learning takes several rounds, each at a point of its own
     parks: bool = True  # False: the walk never ends, for studies of the walk
     kept: int = 2  # older revisions that an agent keeps beside the current one
     compact_after: int = 32  # open erasures from which agents compact certified ones
@@ -52,6 +57,16 @@ class Terms:
     timeouts: Timeouts = field(default_factory=Timeouts)
     frozen: Grid | None = None  # of the frozen vectors, if it is not the grid of eta
     keyids: tuple[str, ...] = ()  # name of each agent's pinned key; default: the agent's name
+
+    @property
+    def masked(self) -> bool:
+        """Whether agents learn in private rounds (rule 20)."""
+        return self.privacy == "masked"
+
+    @property
+    def freezes(self) -> bool:
+        """Whether a certificate's estimate needs a vector of every agent."""
+        return not self.conjugate and not self.masked
 
     @cached_property
     def size(self) -> int:

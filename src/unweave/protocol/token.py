@@ -15,11 +15,15 @@ the certificate and has compacted the erasure; signed evidence is kept for open 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Set
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from unweave.grid import Ints, digest
 from unweave.persistent import NOBODY, Bitmap, Stack, Vector
+
+if TYPE_CHECKING:
+    from unweave.protocol.statements import Enrolment
 
 __all__ = [
     "EPOCHS",
@@ -27,11 +31,13 @@ __all__ = [
     "ID_BYTES",
     "NEVER",
     "NOTHING",
+    "NOT_MASKED",
     "NO_ROUND",
     "OPENINGS",
     "OUT",
     "PASSES",
     "AttestationRound",
+    "MaskedRound",
     "Revision",
     "Stamp",
     "Token",
@@ -49,6 +55,8 @@ __all__ = [
     "open_tombs",
     "request_id",
     "requested_of",
+    "roster",
+    "round_name",
 ]
 
 
@@ -228,6 +236,29 @@ class AttestationRound(NamedTuple):
 NO_ROUND = AttestationRound()
 
 
+class MaskedRound(NamedTuple):
+    """A private round (rule 20): who takes part, with which one-time keys, and at which point every
+    agent computes its factor. A plain network has none."""
+
+    keys: Mapping[int, Enrolment] = {}  # of this round
+    spare: Mapping[int, Enrolment] = {}  # of the next round, written while giving
+    point: bytes = b""  # public; opaque to the protocol
+    step: int = 0  # rounds since learning started from a point
+    rested: bool = False  # the sum was complete and attested, and the token was woken
+
+
+NOT_MASKED = MaskedRound()
+
+
+def round_name(network_id: bytes, masked: MaskedRound) -> bytes:
+    """The name of a private round: a change of its keys or of its point makes another round."""
+    h = hashlib.sha256(b"unweave round v1" + network_id)
+    h.update(hashlib.sha256(masked.point).digest())
+    for agent in sorted(masked.keys):
+        h.update(agent.to_bytes(4, "big") + masked.keys[agent].key)
+    return h.digest()
+
+
 class Token(NamedTuple):
     """The token."""
 
@@ -244,6 +275,7 @@ class Token(NamedTuple):
     busy: bool  # in this pass the sum changed, or an agent solved or attested
     round: AttestationRound
     receipts: bytes  # running hash of all receipts
+    masked: MaskedRound = NOT_MASKED
 
 
 def is_missing(token: Token, agent: int) -> bool:
@@ -255,6 +287,11 @@ def lacking(token: Token) -> int:
     """How many agents should be included and are not. Every visit asks: counted, not searched."""
     out = sum(tomb.out and agent not in token.inside for agent, tomb in token.tombs.items())
     return len(token.included) - len(token.inside) - out
+
+
+def roster(size: int, tombs: Tombs) -> frozenset[int]:
+    """The agents that take part: all that have not departed and have not erased themselves."""
+    return frozenset(k for k in range(size) if not tombs.get(k, NOTHING).out)
 
 
 def missing(token: Token) -> list[int]:

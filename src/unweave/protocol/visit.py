@@ -35,7 +35,7 @@ from unweave.protocol.token import (
     lacking,
 )
 
-__all__ = ["chain", "visit"]
+__all__ = ["carry_out", "chain", "merge_tombs", "uses_last_hops", "visit", "write_receipts"]
 
 
 _MARGIN = 8  # hops: more than one visit adds
@@ -53,9 +53,7 @@ class Wanted(NamedTuple):
 def visit(s: State, turn: Turn) -> None:
     """Rule 5. On return the token was sent or parked, or the visit awaits an answer."""
     assert isinstance(s.token.role, Hold)
-    if s.token.role.token.stamp.hop >= HOPS - _MARGIN:
-        why = "the hops of this epoch are used up"
-        open_epoch(s, turn, s.token.role.token, why, s.token.origin)
+    if uses_last_hops(s, turn, s.token.role.token):
         return
     token = merge_tombs(s, s.token.role.token)
     before = token.included[s.me]
@@ -98,6 +96,14 @@ def visit(s: State, turn: Turn) -> None:
             retrain(s, turn, token, intents)
             return
     commit(s, turn, token, cavity, eta, wanted, intents)
+
+
+def uses_last_hops(s: State, turn: Turn, token: Token) -> bool:
+    """Go on in a new epoch when the hops of this one are used up."""
+    if token.stamp.hop < HOPS - _MARGIN:
+        return False
+    open_epoch(s, turn, token, "the hops of this epoch are used up", s.token.origin)
+    return True
 
 
 def stays(s: State, held: Factor) -> bool:

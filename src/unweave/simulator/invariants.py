@@ -28,6 +28,18 @@ I13 in quarantine an agent sends nothing but Hello and Welcome and asks for no w
 I14 a synced agent holds the signed evidence of every open erasure it knows; an erasure is compacted
     only after certification, by the agent that asked, which holds the certificate
 
+In private rounds (rule 20), I1 holds for the masked values modulo 2^64, and:
+
+P1  one value per key: under a one-time key one vector is ever given to the sum and one to the
+    audit, for one round, over all incarnations, lost disks and restored backups
+P2  an agent gives only to the roster that it derives itself: it knows no agent of the round to be
+    out, and no other agent to be in
+P3  masks cancel: a token that includes its whole roster is eta_0 + Σ_k factor_k, bit for bit, and
+    all factors were computed at one point
+P4  an incomplete sum is noise: no token with an agent in and another one missing equals its
+    unmasked sum
+P5  a token is attested only if it is complete; or empty, if its roster is too small for a sum
+
 If one agent lies (`InsiderChecker`), I1 to I14 hold for the honest agents, except what only the
 liar could have kept: the chain of receipts (I7), its frozen vector and its solver (I9), the token
 that it swallowed (I10), the pass that it started (I12), its own erasures (I6, I14). And:
@@ -64,10 +76,10 @@ from unweave.protocol.certificate.write import attestation, sign_statement
 from unweave.protocol.events import Certified, Effect, Opened, Send, Work
 from unweave.protocol.messages import Hello, ParkNotice, Pass, Welcome
 from unweave.protocol.recovery import first_hash
-from unweave.protocol.state import Factor, Hold, Idle, Out, Parked, State
+from unweave.protocol.state import Factor, Given, Hold, Idle, Out, Parked, State
 from unweave.protocol.statements import Receipt, Sign
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import NEVER, NOTHING, Revision, Stamp, Token, Tomb, Tombs
+from unweave.protocol.token import NEVER, NOTHING, Revision, Stamp, Token, Tomb, Tombs, round_name
 from unweave.protocol.visit import chain
 from unweave.simulator.insider import InsiderWorld
 from unweave.simulator.world import World
@@ -130,6 +142,8 @@ class Checker:
         self.checked = 0
         self.opened: list[str] = []  # why epochs were opened
         self.starts = 0
+        self.given: dict[bytes, tuple[int, Given]] = {}  # public key → who gave what under it
+        self.rounds: set[bytes] = set()  # the names of complete rounds
 
     def certificate_kept(self, agent: int, requests: frozenset[bytes]) -> None:
         """The driver has put a certificate on the agent's disk."""
@@ -180,7 +194,7 @@ class Checker:
             self._evidence(agent, after)
 
     def _token(self, agent: int, token: Token) -> None:
-        total = [int(v) for v in self.terms.eta0]
+        total = self.terms.eta0.astype(object)
         inside = set()
         for k, revision in enumerate(token.included):
             if not revision.counter:
@@ -189,16 +203,51 @@ class Checker:
             factor = self.factors.get((k, revision))
             if factor is None:
                 self._fail("I2", agent, f"token {token.stamp} includes {k}@{revision}, unknown")
-            for j, v in enumerate(factor.units):
-                total[j] += int(v)
-        if total != [int(v) for v in token.eta]:
+            total = total + factor.added
+        if self.terms.masked:
+            total = (total + _WRAP) % (2 * _WRAP) - _WRAP
+        if not np.array_equal(total, token.eta):
             self._fail("I1", agent, f"token {token.stamp}: eta {token.eta} but the sum is {total}")
         if inside != token.inside:
             self._fail("I1", agent, f"token {token.stamp}: {token.inside} of {inside}")
         if self.liar is None and token.receipts not in self.hashes:
             self._fail("I7", agent, f"token {token.stamp}: its chain of receipts is unknown")
+        if self.terms.masked:
+            self._masked_token(agent, token)
         if agent not in self.departed:
             self._sums_nothing_certified(agent, token)
+
+    def _masked_token(self, agent: int, token: Token) -> None:
+        members = set(self.terms.everybody) - _out(token.tombs)
+        complete = bool(token.inside) and set(token.inside) == set(token.masked.keys)
+        factors = [self.factors[k, token.included[k]] for k in token.inside]
+        plain = self.terms.eta0 + sum((one.units for one in factors), self.terms.grid.zeros())
+        if complete:
+            self.rounds.add(round_name(self.terms.network_id, token.masked))
+            if not np.array_equal(plain, token.eta):
+                self._fail("P3", agent, f"token {token.stamp}: the masks have not cancelled")
+            if len({one.point for one in factors}) > 1:
+                self._fail("P3", agent, f"token {token.stamp}: factors of several points")
+        elif token.inside and np.array_equal(plain, token.eta):
+            self._fail("P4", agent, f"token {token.stamp} is not masked")
+        empty = not token.inside and len(members) < self.terms.min_roster
+        if token.round.agents and not empty and members - set(token.inside):
+            self._fail("P5", agent, f"token {token.stamp} is attested and not complete")
+
+    def _given(self, agent: int, s: State, given: Given) -> None:
+        who, first = self.given.setdefault(given.key, (agent, given))
+        if who != agent:
+            self._fail("P1", agent, f"gave under the key of {who}")
+        same = np.array_equal(first.units, given.units) and np.array_equal(first.audit, given.audit)
+        if first.round != given.round or not same:
+            self._fail("P1", agent, "gave two values under one key")
+        token = s.token.held or s.token.copy
+        if first is given and token is not None:
+            if round_name(self.terms.network_id, token.masked) != given.round:
+                return  # the sum was complete, and the next round has started
+            known = set(self.terms.everybody) - _out(s.known.tombs)
+            if set(token.masked.keys) != known:
+                self._fail("P2", agent, f"gave to {set(token.masked.keys)}, knows of {known}")
 
     def _outbox(self, agent: int, before: State, s: State) -> None:
         role = s.token.role
@@ -260,8 +309,9 @@ class Checker:
                 )
             if forbidden(token, s):
                 self._fail("I4", agent, f"the role token {token.stamp} is dead")
-        if s.token.copy is not None and forbidden(s.token.copy, s):
-            self._fail("I4", agent, f"the copy {s.token.copy.stamp} is dead")
+        for kept in (s.token.copy, s.token.published):
+            if kept is not None and forbidden(kept, s):
+                self._fail("I4", agent, f"the copy {kept.stamp} is dead")
         for factor in s.own.factors:
             if not s.known.retrain_epoch <= factor.retrain_epoch:
                 self._fail("I4", agent, f"factor {factor.revision} is of an older retrain epoch")
@@ -354,7 +404,7 @@ class Checker:
         if (
             self.liar is None
             and self.frozen is not None
-            and not self.terms.conjugate
+            and self.terms.freezes
             and not so_far.unknown
         ):
             total = self.terms.frozen_grid.zeros()
@@ -362,7 +412,7 @@ class Checker:
                 total = total + self.frozen(k, token.eta, units)
             if so_far.frozen is None or not np.array_equal(so_far.frozen, total):
                 self._fail("I9", agent, f"the frozen sum is {so_far.frozen}, not {total}")
-        if self.stationary is not None and not self.terms.conjugate and so_far.converged:
+        if self.stationary is not None and self.terms.freezes and so_far.converged:
             for k, units in factors.items():
                 if not self.stationary(k, token.eta, units):
                     self._fail("I9", agent, f"says converged, but {k} would still move")
@@ -398,7 +448,7 @@ class Checker:
                 continue
             if k not in departed(token.tombs) and k not in self.departed:
                 self._holds_nothing_certified(k, state)
-                for held in (state.token.held, state.token.copy):
+                for held in (state.token.held, state.token.copy, state.token.published):
                     if held is not None:
                         self._sums_nothing_certified(k, held)
 
@@ -410,8 +460,10 @@ class Checker:
             self.factors.setdefault((agent, factor.revision), factor)
             # A certificate names a factor by its revision's first two parts.
             first = self.names.setdefault((agent, *factor.revision[:2]), factor)
-            if first is not factor and not np.array_equal(first.units, factor.units):
+            if first is not factor and not np.array_equal(first.added, factor.added):
                 self._fail("I2", agent, f"revision {factor.revision} names two factors")
+            if factor.given is not None:
+                self._given(agent, s, factor.given)
 
     def _receipts(self, agent: int, s: State) -> None:
         for receipt in reversed(s.own.receipts):  # the oldest first
@@ -460,6 +512,7 @@ class Checker:
 
 
 _EPOCHS, _HOPS, _PASSES = 2**62, 2**40, 2**32
+_WRAP = 2**63
 
 
 class InsiderChecker(Checker):
@@ -576,6 +629,10 @@ def forbidden(token: Token, s: State) -> bool:
     return bool(token.inside) and not s.known.retrain_epoch <= token.retrain_epoch
 
 
+def _out(tombs: Tombs) -> set[int]:
+    return {k for k, tomb in tombs.items() if tomb.whole or tomb.departed}
+
+
 def _covered(small: Tomb, large: Tomb) -> bool:
     return (
         small.ids <= large.ids and small.whole <= large.whole and small.departed <= large.departed
@@ -622,7 +679,7 @@ def check_liveness(world: World, checker: Checker) -> None:
     if set(live) - set(token.round.agents):
         _fail(f"{set(live) - set(token.round.agents)} have not attested")
     for k, s in states.items():
-        _check_agent(k, s, checker)
+        _check_agent(k, s, checker, given=bool(token.inside) or not world.terms.masked)
         if (
             s.token.parked is None
             or s.token.parked.stamp != token.stamp
@@ -637,6 +694,8 @@ def check_liveness(world: World, checker: Checker) -> None:
         own = s.known.tombs.get(k, NOTHING).ids
         if not own <= checker.kept.get(k, set()):
             _fail(f"agent {k} was never given the certificate of its own erasures")
+        if not token.inside and world.terms.masked:
+            continue  # too few agents remain for a sum
         wanted = None if s.own.current is None else s.own.current.revision
         if (token.included[k] if k in token.inside else None) != wanted:
             _fail(f"agent {k} is included at {token.included[k]}, not at {wanted}")
@@ -666,14 +725,16 @@ def _check_departed(k: int, s: State, others: list[State]) -> None:
         _fail(f"agent {k} was voted out and keeps a sum with erased data")
 
 
-def _check_agent(k: int, s: State, checker: Checker) -> None:
+def _check_agent(k: int, s: State, checker: Checker, *, given: bool) -> None:
     tomb = s.known.tombs.get(k, NOTHING)
     if s.known.intents:
         _fail(f"agent {k} still knows an open request")
     if tomb.whole and s.own.current is not None:
         _fail(f"agent {k} was erased and still has a factor")
-    if s.own.current is not None and (
-        s.own.current.rows != s.own.rows or s.own.current.data != s.own.data
+    if (
+        given
+        and s.own.current is not None
+        and (s.own.current.rows != s.own.rows or s.own.current.data != s.own.data)
     ):
         _fail(f"agent {k} has not learned its current data")
     known = {request for tomb in s.known.tombs.values() for request in tomb.ids}

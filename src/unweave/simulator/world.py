@@ -12,22 +12,26 @@ and restart, sometimes with an old disk or none.
 from __future__ import annotations
 
 import heapq
+import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from unweave.protocol.certificate.unchecked import unchecked_requests
 from unweave.protocol.events import (
+    Advance,
     Again,
     Appraise,
     CertificateKept,
     Continue,
     Done,
     Effect,
+    Enrol,
     Event,
     Freeze,
     Judge,
     KeepCertificate,
+    Mask,
     Received,
     Send,
     Solve,
@@ -35,12 +39,15 @@ from unweave.protocol.events import (
 )
 from unweave.protocol.machine import handle, start
 from unweave.protocol.messages import Ack, Message, Pass
-from unweave.protocol.ports import Worker, answer
+from unweave.protocol.ports import Worker, answer, unlock
 from unweave.protocol.state import Parked, State, unsigned
 from unweave.protocol.statements import Sign
 from unweave.protocol.terms import Terms
 from unweave.protocol.timers import deadline
 from unweave.rng import Purpose, derive
+
+if TYPE_CHECKING:
+    from unweave.keyring import Keyring
 
 __all__ = ["Agent", "Delivery", "FaultModel", "Observer", "World", "answer"]
 
@@ -91,12 +98,22 @@ class CertificateKeeper(Protocol):
 class Agent:
     """One process: its state while it runs, and its disk."""
 
-    __slots__ = ("backlog", "disk", "incarnation", "starts", "state", "tick_at", "worker")
+    __slots__ = (
+        "backlog",
+        "disk",
+        "incarnation",
+        "keyring",
+        "starts",
+        "state",
+        "tick_at",
+        "worker",
+    )
 
     def __init__(self, blank: State, worker: Worker) -> None:
         self.disk = blank  # the durable part of the last committed state
         self.state: State | None = None  # None: the process is down
         self.worker = worker
+        self.keyring: Keyring | None = None  # of the running process
         self.starts = 0
         self.incarnation = 0  # a counter: timers and work of an earlier incarnation are void
         self.tick_at: float | None = None
@@ -143,6 +160,8 @@ class World:
         agent.starts += 1
         agent.incarnation += 1
         nonce = derive(self.seed, Purpose.NONCE, k, agent.starts)
+        if self.terms.masked:
+            agent.keyring = self._new_keyring(k)
         before = agent.disk
         state, effects = start(
             before,
@@ -153,10 +172,17 @@ class World:
         )
         self._commit(k, before, state, effects)
 
+    def _new_keyring(self, k: int) -> Keyring:
+        """One-time keys that the seed repeats: a new process has new ones."""
+        from unweave.keyring import Keyring  # private rounds need the cryptography package
+
+        source = random.Random(f"keys {self.seed} {k} {self.agents[k].starts}")
+        return Keyring(source.randbytes, degree=self.terms.degree)
+
     def crash(self, k: int) -> None:
         """Crash agent k's process: everything that was not committed is lost."""
         agent = self.agents[k]
-        agent.state = None
+        agent.state = agent.keyring = None
         self._parked.discard(k)
         agent.incarnation += 1
         agent.tick_at = None
@@ -297,7 +323,11 @@ class World:
                 if isinstance(observer, CertificateKeeper):
                     observer.certificate_kept(k, kept.requests)
             self._local(k, kept, 0.0)
-        elif isinstance(effect, Solve | Judge | Freeze | Appraise):
+        elif isinstance(effect, Enrol | Mask):
+            keyring = self.agents[k].keyring
+            assert keyring is not None
+            self._local(k, Done(effect.key, unlock(keyring, k, effect), 0.0), 0.0)
+        elif isinstance(effect, Solve | Judge | Freeze | Appraise | Advance):
             done = Done(effect.key, answer(self.agents[k].worker, effect), 0.0)
             self._local(k, done, 0.0 if self.faults is None else self.faults.solving(k))
 

@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 from unweave.errors import DataError, GridOverflow
 from unweave.grid import Ints
 from unweave.models import Data, LossModel, Model, Shard
-from unweave.protocol.events import UNKNOWN, Appraise, Freeze, Judge, Solve, SolveResult, Unknown
+from unweave.protocol.events import (
+    UNKNOWN,
+    Advance,
+    Appraise,
+    Freeze,
+    Judge,
+    NextPoint,
+    Solve,
+    SolveResult,
+    Unknown,
+)
 from unweave.rng import Purpose, Stream, derive
 from unweave.solvers import Context, Solver
 
@@ -109,6 +119,8 @@ class ModelWorker:
 
     def judge(self, work: Judge) -> bool:
         """False: `after` is outside the domain, or KL(before ‖ after) exceeds `retrain_above`."""
+        if work.before is None or work.after is None:
+            return self.retrain_above >= 0.0  # a private round shows no sum to compare
         if self.model.settles:
             return True  # the others need not start again: they settle where they would anyway
         if not self.model.inside(work.after):
@@ -135,12 +147,17 @@ class ModelWorker:
     def appraise(self, work: Appraise) -> dict[str, Any]:
         """The estimated KL to the optimum, for a certificate (`LossModel.appraise`)."""
         model = self.model
+        assert work.frozen is not None
         assert isinstance(model, LossModel)  # a conjugate model has nothing to estimate
         if not model.inside(work.eta):
             return {"kl_to_optimum": None, "method": "none: the sum is not a proper posterior"}
         if not self.solver.estimates:
             return {"kl_to_optimum": None, "method": "none: the solver minimises no free energy"}
         return model.appraise(work.eta, model.frozen_grid.decode(work.frozen))
+
+    def advance(self, work: Advance) -> NextPoint:
+        """The point of the next private round. A conjugate model needs one round."""
+        return NextPoint(work.point if work.eta is None else None)
 
 
 def influence(model: Model, eta: Ints, factor: Ints) -> float:

@@ -14,11 +14,13 @@ import numpy as np
 
 from unweave.grid import Ints
 from unweave.protocol.events import (
+    Advance,
     Appraise,
     DataChanged,
     EraseRequested,
     Freeze,
     Judge,
+    NextPoint,
     Solve,
     SolveResult,
 )
@@ -141,6 +143,9 @@ class CountingWorker:
 
     def appraise(self, work: Appraise) -> dict[str, object]:
         return {}
+
+    def advance(self, work: Advance) -> NextPoint:
+        return NextPoint(work.point if work.eta is None else None)
 
 
 class _Watch:

@@ -174,6 +174,7 @@ class Attestation(Strict):
     included: dict[Name, Revision]
     manifest: Sha256
     receipts: Sha256
+    round: Sha256 | None  # the private round whose sum this is
     tombstones: dict[Name, AttestedErasures]
 
 

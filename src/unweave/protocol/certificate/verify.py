@@ -81,6 +81,7 @@ def verify(raw: bytes, terms: Terms, check: Check) -> Account:
     file, reader = read_file(raw), EnvelopeReader(terms, check)
     attested = reader.open(file.attestation, AttestationStatement, "attestation")
     check_names(attested.body.predicate, terms)
+    check_round(attested.body.predicate, terms)
     evidence = reader.evidence(file.tombstones, file.votes)
     check_attesters(attested, evidence, terms)
     closed = reader.open(file.closing, ClosingStatement, "closing")
@@ -96,6 +97,24 @@ def check_names(attested: Attestation, terms: Terms) -> None:
         for name in getattr(attested, key):
             if name not in known:
                 raise NotCertified(f"attestation.{key}: the manifest has no agent {name!r}")
+
+
+def check_round(attested: Attestation, terms: Terms) -> None:
+    """A private round is complete, or empty because too few agents remain for a sum."""
+    if (attested.round is None) == terms.masked:
+        mode = "names no private round" if terms.masked else "names a private round"
+        raise NotCertified(f"attestation.round: {mode}, but the manifest says {terms.privacy!r}")
+    if not terms.masked:
+        return
+    gone = {name for name, tomb in attested.tombstones.items() if tomb.whole or tomb.departed}
+    members = set(terms.topology.agents) - gone
+    included = set(attested.included)
+    if included == members or (not included and len(members) < terms.min_roster):
+        return
+    raise NotCertified(
+        f"attestation.included: a private round includes all of {len(members)} agents, or none if "
+        f"fewer than {terms.min_roster} remain; this one includes {len(included)}"
+    )
 
 
 def departed(attested: Attestation, terms: Terms) -> list[str]:

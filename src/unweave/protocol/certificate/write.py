@@ -46,7 +46,7 @@ from unweave.protocol.certificate.format import (
 )
 from unweave.protocol.statements import Sign, SignedStatement, Tombstone, Vote, pae
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import Stamp, Token, digest
+from unweave.protocol.token import Stamp, Token, digest, round_name
 
 if TYPE_CHECKING:
     from unweave.protocol.state import State
@@ -74,7 +74,14 @@ def _subject(token: Token) -> list[Subject]:
 
 def attestation(terms: Terms, token: Token) -> bytes:
     """What every agent signs in an attestation round: a function of the token alone."""
-    about = (token.eta, token.included, token.tombs, token.retrain_epoch, token.receipts)
+    about = (
+        token.eta,
+        token.included,
+        token.tombs,
+        token.retrain_epoch,
+        token.receipts,
+        token.masked.keys,
+    )
     for epoch, statement, *known in terms.attested:
         if epoch == token.stamp[:3] and all(map(is_, known, about)):
             return bytes(statement)
@@ -108,6 +115,7 @@ def _attestation(terms: Terms, token: Token) -> bytes:
         tombstones=tombs,
         retrain_epoch=sorted(request.hex() for request in token.retrain_epoch & unproved),
         receipts=token.receipts.hex(),
+        round=round_name(terms.network_id, token.masked).hex() if terms.masked else None,
     )
     return _encode(
         AttestationStatement(

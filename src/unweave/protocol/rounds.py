@@ -1,0 +1,130 @@
+"""Private rounds: what every agent derives about them by itself (rule 20).
+
+    enrol    each agent of the roster signs a one-time key onto the token
+    give     when all have enrolled, each adds its factor under a mask, and enrols for the next
+             round
+    attest   when all have given, the masks have cancelled: the attestation round, with other masks
+
+The roster is every agent that has not, by signed evidence, departed or erased itself. Masks belong
+to the round, which is the set of one-time keys and the point, and not to the epoch: a token that
+takes a detour, is lost, forked or read from a copy goes on, because an agent that gave a value
+gives the same bytes again. A key exists in the memory of one process. An agent that was restarted
+enrols again; if others have given, in a new round.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from unweave.protocol.events import Advance, NextPoint
+from unweave.protocol.gossip import attest_ready
+from unweave.protocol.merge import has_unknown_rows
+from unweave.protocol.messages import ParkNotice
+from unweave.protocol.state import Factor, State, Turn, ask
+from unweave.protocol.statements import Enrolment
+from unweave.protocol.token import Token, Tombs, digest, lacking, roster, round_name
+
+__all__ = [
+    "advanced",
+    "can_attest",
+    "described",
+    "given_to",
+    "has_masked_work",
+    "holds_key",
+    "is_stale",
+    "is_too_small",
+    "keep_published",
+]
+
+
+def is_too_small(s: State, tombs: Tombs) -> bool:
+    """Whether too few agents remain for a sum that hides each of them."""
+    return len(roster(s.terms.size, tombs)) < s.terms.min_roster
+
+
+def can_attest(s: State, token: Token) -> bool:
+    """Only a complete sum is attested: any other one is noise. An empty token is, if no sum can
+    follow: an erasure that leaves too few agents is certified without a posterior."""
+    if not token.inside:
+        return is_too_small(s, token.tombs)
+    return not lacking(token)
+
+
+def given_to(s: State, name: bytes) -> Factor | None:
+    """The kept factor that was given to this round."""
+    for factor in s.own.factors:
+        if factor.given is not None and factor.given.round == name:
+            return factor
+    return None
+
+
+def holds_key(s: State, mine: Enrolment | None) -> bool:
+    """Whether the private half may still be here: this incarnation made it, and has not used it."""
+    if mine is None or mine.incarnation != s.incarnation:
+        return False
+    return all(f.given is None or f.given.key != mine.key for f in s.own.factors)
+
+
+def is_stale(s: State) -> bool:
+    """Whether the data have changed since the factor was computed, and can be read."""
+    current = s.own.current
+    changed = current is None or current.rows != s.own.rows or current.data != s.own.data
+    return changed and s.own.infeasible_at is None
+
+
+def advanced(s: State, turn: Turn, token: Token) -> NextPoint | None:
+    """What follows from the complete sum of a round; None while it is computed."""
+    point = token.masked.point
+    key = ("advance", digest(token.eta), hashlib.sha256(point).digest())
+    answer: NextPoint | None = ask(s, turn, Advance(key, point, token.eta))
+    return answer
+
+
+def has_masked_work(s: State, parked: ParkNotice) -> bool:
+    """Rule 11 under masks: whether the parked token must visit this agent."""
+    included = parked.included[s.me]
+    members = roster(s.terms.size, parked.tombs)
+    small = len(members) < s.terms.min_roster
+    empty = not any(revision.counter for revision in parked.included)
+    complete = all(parked.included[k].counter for k in members)
+    unattested = s.me not in parked.attested and attest_ready(s)
+    attests = unattested and (empty and small if empty else complete)
+    if s.tomb.out or s.own.detached:
+        return bool(included.counter) or attests
+    if included.counter:
+        held = s.own.factor(included)
+        if held is None or held.given is None or held.given.round != parked.masked:
+            return True  # the disk was restored: the round cannot go on
+        rested = complete and not s.terms.beyond(parked.attested, s.departed)
+        return attests or (rested and is_stale(s))
+    if has_unknown_rows(s) or s.own.spent:
+        return False
+    if small:
+        return attests
+    return parked.enrolled.keys() == members or parked.enrolled.get(s.me) != s.incarnation
+
+
+def described(s: State, token: Token) -> tuple[bytes, Mapping[int, int]]:
+    """What a park notice says about the round of the parked token: its name, and which incarnations
+    have enrolled."""
+    if not s.terms.masked:
+        return b"", {}
+    enrolled = {k: one.incarnation for k, one in token.masked.keys.items()}
+    return round_name(s.terms.network_id, token.masked), enrolled
+
+
+def keep_published(s: State) -> None:
+    """Keep the complete sum for readers once the notice says that all have attested it: the next
+    round's tokens are noise until it is complete."""
+    parked, copy = s.token.parked, s.token.copy
+    if not s.terms.masked or parked is None or copy is None or copy is s.token.published:
+        return
+    if (
+        copy.stamp[:3] == parked.stamp[:3]
+        and copy.included == parked.included
+        and copy.inside
+        and not lacking(copy)
+        and not s.terms.beyond(parked.attested, s.departed)
+    ):
+        s.token.published = copy
