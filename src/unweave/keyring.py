@@ -80,7 +80,8 @@ class Keyring:
     def mask(
         self, me: int, name: bytes, keys: Mapping[int, bytes], units: Ints
     ) -> tuple[Ints, Ints] | None:
-        """`units` under the mask of the sum and under that of the audit; None: the key is gone."""
+        """`units` under the mask of the sum and under that of the audit; None: the key is gone, or
+        another agent's key is none (it is refused where it arrives)."""
         key = self._keys.pop(keys.get(me, b""), None)  # before anything can fail
         if key is None:
             return None
@@ -88,7 +89,10 @@ class Keyring:
             units = self._release.release(units)  # once: the sum and the audit hold the same noise
         total = units.astype(np.uint64), units.astype(np.uint64)
         for peer in partners(me, name, sorted(keys), self._degree):
-            shared = key.exchange(X25519PublicKey.from_public_bytes(keys[peer]))
+            try:
+                shared = key.exchange(X25519PublicKey.from_public_bytes(keys[peer]))
+            except ValueError:
+                return None
             pair = b"%d,%d" % (min(me, peer), max(me, peer))
             derive = HKDF(hashes.SHA256(), 2 * KEY_BYTES, name, b"unweave mask v1 " + pair)
             secret = derive.derive(shared)

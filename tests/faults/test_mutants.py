@@ -36,6 +36,10 @@ def _tests(file: str) -> ModuleType:
     return module
 
 
+def _settings(bug: dict) -> dict:
+    return {"privacy": bug["caught"].get("privacy", "plain")}
+
+
 def _caught_in_storm(bug: dict) -> int | None:
     """The seed whose run catches the bug."""
     profile = PROFILES[bug["caught"]["profile"]]
@@ -43,7 +47,7 @@ def _caught_in_storm(bug: dict) -> int | None:
     for seed in [first, *(s for s in range(SEEDS) if s != first)]:
         with seeded(bug):
             try:
-                run_faults(seed, profile, settle_events=6000)
+                run_faults(seed, profile, settle_events=6000, **_settings(bug))
             except Violation as violation:
                 if re.search(bug["caught"]["match"], str(violation)):
                     return seed
@@ -56,7 +60,7 @@ def test_a_seeded_bug_is_caught(path: Path) -> None:
     if "profile" in bug["caught"]:
         seed = _caught_in_storm(bug)
         assert seed is not None, f"{bug['bug']}: survives {SEEDS} runs"
-        run_faults(seed, PROFILES[bug["caught"]["profile"]])
+        run_faults(seed, PROFILES[bug["caught"]["profile"]], **_settings(bug))
     else:
         file = bug["caught"].get("file", "faults/test_rules.py")
         test = getattr(_tests(file), bug["caught"]["test"])

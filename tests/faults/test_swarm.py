@@ -58,6 +58,41 @@ def test_more_fault_runs(chunk: int) -> None:
         assert not isinstance(found, Violation), f"seed {seed}: {found}"
 
 
+@pytest.mark.parametrize("chunk", range(8))
+def test_fault_runs_in_private_rounds(chunk: int) -> None:
+    """At least 100,000 events in all chunks."""
+    total: Counter[str] = Counter()
+    for seed, found in swarm(range(chunk * 32, (chunk + 1) * 32), privacy="masked"):
+        assert not isinstance(found, Violation), f"seed {seed}: {found}"
+        total += found
+    assert total["events"] >= 12_500
+    for what in (
+        "agents departed",
+        "certificates",
+        "crashes",
+        "erasures certified",
+        "lost disks",
+        "messages lost",
+        "restarts",
+        "restores",
+        "rounds completed",
+        "values given",
+    ):
+        assert total[what] > 0, f"no {what} in {total['runs']} runs"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(8))
+def test_more_fault_runs_in_private_rounds(chunk: int) -> None:
+    """At least a million events in all chunks."""
+    events = 0
+    seeds = range(10_000 + 300 * chunk, 10_300 + 300 * chunk)
+    for seed, found in swarm(seeds, privacy="masked"):
+        assert not isinstance(found, Violation), f"seed {seed}: {found}"
+        events += found["events"]
+    assert events >= 125_000
+
+
 def test_a_seed_repeats_exactly() -> None:
     first, second = run_seed(15), run_seed(15)
     assert counts(first) == counts(second)
@@ -73,7 +108,7 @@ def test_a_seed_repeats_exactly() -> None:
 def test_a_failing_seed_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(seed: int, profile: str | None = None) -> None:
+    def broken(seed: int, profile: str | None = None, privacy: str = "plain") -> None:
         raise Violation("I1 at a1: the sum")
 
     monkeypatch.setattr("tests.support.swarm.run_seed", broken)

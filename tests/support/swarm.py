@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tests.support.tally import Outcome, WireWorld, run_faults
 from unweave.simulator.faults import PROFILES
 from unweave.simulator.insider import InsiderWorld
-from unweave.simulator.invariants import Violation, known_departed
+from unweave.simulator.invariants import Violation, known_departed, parked_token
 
 __all__ = ["main", "run_seed", "swarm"]
 
@@ -23,11 +23,12 @@ __all__ = ["main", "run_seed", "swarm"]
 _EVERY = 8  # every eighth run of a profile sends its messages as bytes
 
 
-def run_seed(seed: int, profile: str | None = None) -> Outcome:
+def run_seed(seed: int, profile: str | None = None, privacy: str = "plain") -> Outcome:
     """The fault run of this seed; raises `Violation`."""
-    names = list(PROFILES)
+    names = [name for name in PROFILES if privacy == "plain" or not PROFILES[name].lies]
     name = names[seed % len(names)] if profile is None else profile
-    return run_faults(seed, PROFILES[name], wire=seed // len(names) % _EVERY == 0)
+    wire = seed // len(names) % _EVERY == 0
+    return run_faults(seed, PROFILES[name], wire=wire, privacy=privacy)
 
 
 def counts(outcome: Outcome) -> Counter[str]:
@@ -55,16 +56,20 @@ def counts(outcome: Outcome) -> Counter[str]:
         found["lies that no agent reads"] = outcome.world.refused.total()
         found["liars voted out"] = outcome.world.liar in known_departed(outcome.world)
     found["mixed versions"] = any(outcome.workload.versions)
+    if outcome.world.terms.masked:
+        found["values given"] = len(checker.given)
+        found["rounds completed"] = len(checker.rounds)
+        found["networks too small for a sum"] = not parked_token(outcome.world).inside
     return found
 
 
 def swarm(
-    seeds: Iterable[int], profile: str | None = None
+    seeds: Iterable[int], profile: str | None = None, privacy: str = "plain"
 ) -> Iterator[tuple[int, Counter[str] | Violation]]:
     """Each seed with its counts, or with the violation."""
     for seed in seeds:
         try:
-            yield seed, counts(run_seed(seed, profile))
+            yield seed, counts(run_seed(seed, profile, privacy))
         except Violation as violation:
             yield seed, violation
 
@@ -75,15 +80,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--start", type=int, default=0, help="the first")
     parser.add_argument("--profile", choices=list(PROFILES), help="default: by seed, all in turn")
+    parser.add_argument("--privacy", choices=["plain", "masked"], default="plain")
     options = parser.parse_args(arguments)
     total: Counter[str] = Counter()
     failed: list[int] = []
     began = time.monotonic()
     seeds = range(options.start, options.start + options.seeds)
-    for seed, found in swarm(seeds, options.profile):
+    for seed, found in swarm(seeds, options.profile, options.privacy):
         if isinstance(found, Violation):
             failed.append(seed)
             which = f" --profile {options.profile}" if options.profile else ""
+            which += " --privacy masked" if options.privacy == "masked" else ""
             sys.stdout.write(f"seed {seed} fails: {found}\n")
             sys.stdout.write(f"  python -m tests.support.swarm --start {seed} --seeds 1{which}\n")
         else:

@@ -145,7 +145,7 @@ class Tally:
         """The next point is the last sum's third component, until it stands still."""
         if work.eta is None:
             return NextPoint(work.point)
-        value = int(work.eta[2])
+        value = int(work.eta[2]) % 2**64
         still = abs(value - _number(work.point)) <= 1
         return NextPoint(None if still else value.to_bytes(8, "big"))
 

@@ -13,6 +13,7 @@ The checker checks every transition, as in a fault run.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
@@ -20,9 +21,11 @@ from typing import Any, NamedTuple
 from tests.support.tally import TIMEOUTS, Tally, row_key, tally_checker, tally_signers
 from tests.support.tally import tally_terms as terms_of
 from unweave.graph import Topology
+from unweave.keyring import Keyring
 from unweave.persistent import NOBODY, Bitmap
 from unweave.protocol.certificate.unchecked import unchecked_requests
 from unweave.protocol.events import (
+    Advance,
     Again,
     Appraise,
     CertificateKept,
@@ -30,11 +33,14 @@ from unweave.protocol.events import (
     DataChanged,
     Done,
     Effect,
+    Enrol,
     EraseRequested,
     Event,
     Freeze,
     Judge,
     KeepCertificate,
+    Mask,
+    MaskedValue,
     Received,
     Refused,
     Send,
@@ -45,6 +51,7 @@ from unweave.protocol.events import (
 )
 from unweave.protocol.machine import handle, start
 from unweave.protocol.messages import Message, Share
+from unweave.protocol.ports import unlock
 from unweave.protocol.state import Parked, State
 from unweave.protocol.token import Token, request_id
 from unweave.simulator.world import answer
@@ -80,7 +87,9 @@ class Wire:
         self.checker = tally_checker(self.terms, liar)
         self.signers = tally_signers(self.terms)
         self.workers = [Tally(k, self.terms.conjugate) for k in range(size)]
+        self.starts = 0
         self.disks = [State(self.terms, k) for k in range(size)]
+        self.keyrings = [self._new_keyring(k) for k in range(size)]
         self.up = [False] * size
         self.flight: list[Flight] = []
         self.local: list[tuple[int, Event]] = []  # Continue and answers to work
@@ -88,8 +97,8 @@ class Wire:
         self.waiting: list[tuple[int, Work]] = []  # the work that they were given
         self.refused: list[str] = []
         self.now = 1000.0
-        self.starts = 0
         self.requests = 0
+        self.masked_in_vain = 0  # values that a keyring refused to mask
         for k in range(size):
             if k not in set(down):
                 self.start_agent(k)
@@ -133,9 +142,14 @@ class Wire:
         self.starts += 1
         if disk is not None:
             self.disks[k] = disk
+        self.keyrings[k] = self._new_keyring(k)
         after, wanted = start(self.disks[k], self.starts, self.now, self.signers[k])
         self.up[k] = True
         self._commit(k, after, wanted, None)
+
+    def _new_keyring(self, k: int) -> Keyring:
+        """The one-time keys of a new process."""
+        return Keyring(random.Random(f"{k} {self.starts}").randbytes, degree=self.terms.degree)
 
     def crash(self, k: int) -> None:
         self.up[k] = False
@@ -263,7 +277,11 @@ class Wire:
                 self.local.append((k, kept))
             elif isinstance(effect, Refused):
                 self.refused.append(effect.why)
-            elif isinstance(effect, Solve | Judge | Freeze | Appraise):
+            elif isinstance(effect, Enrol | Mask):
+                secret = unlock(self.keyrings[k], k, effect)
+                self.masked_in_vain += isinstance(secret, MaskedValue) and secret.units is None
+                self.local.append((k, Done(effect.key, secret, self.now)))
+            elif isinstance(effect, Solve | Judge | Freeze | Appraise | Advance):
                 if k in self.slow:
                     self.waiting.append((k, effect))
                 else:

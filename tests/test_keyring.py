@@ -1,0 +1,189 @@
+"""One-time keys: masks cancel, one key masks one value, and a masked value tells nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from unweave.grid import Ints
+from unweave.keyring import Keyring, is_usable_key, partners
+
+NAME = bytes(range(32))
+
+
+def ring_of(k: int, degree: int = 0) -> Keyring:
+    return Keyring(random.Random(k).randbytes, degree=degree)
+
+
+def masked_values(values: Sequence[Ints], degree: int = 0) -> list[tuple[Ints, Ints]]:
+    """Every agent's value under its masks."""
+    rings = [ring_of(k, degree) for k in range(len(values))]
+    keys = {k: ring.enrol() for k, ring in enumerate(rings)}
+    found = [ring.mask(k, NAME, keys, values[k]) for k, ring in enumerate(rings)]
+    assert None not in found
+    return [one for one in found if one is not None]
+
+
+@given(
+    st.integers(2, 9),
+    st.integers(1, 40),
+    st.integers(0, 2**32),
+    st.sampled_from([0, 2, 4]),
+)
+def test_masks_cancel_in_the_sum_and_in_the_audit(
+    agents: int, dim: int, seed: int, degree: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    values = [rng.integers(-(2**40), 2**40, dim) for _ in range(agents)]
+    masked = masked_values(values, degree)
+    for which in (0, 1):
+        total = np.sum([one[which] for one in masked], axis=0)  # modulo 2^64
+        assert np.array_equal(total, np.sum(values, axis=0))
+    for one, value in zip(masked, values, strict=True):
+        assert not np.array_equal(one[0], value)
+        assert not np.array_equal(one[0], one[1])
+
+
+def test_long_vectors_use_several_blocks() -> None:
+    values = [np.full(200_001, k, dtype=np.int64) for k in range(3)]
+    masked = masked_values(values)
+    total = masked[0][0] + masked[1][0] + masked[2][0]
+    assert np.array_equal(total, np.full(200_001, 3))
+    assert len(np.unique(masked[0][0])) == 200_001
+
+
+def test_a_key_masks_one_value() -> None:
+    rings = [ring_of(k) for k in range(3)]
+    keys = {k: ring.enrol() for k, ring in enumerate(rings)}
+    assert rings[0].mask(0, NAME, keys, np.zeros(2, dtype=np.int64)) is not None
+    assert rings[0].mask(0, NAME, keys, np.zeros(2, dtype=np.int64)) is None
+    assert rings[0].mask(0, bytes(32), keys, np.ones(2, dtype=np.int64)) is None
+
+
+def test_a_failing_round_uses_the_key_up() -> None:
+    """The key is gone before anything can fail: an attacker cannot provoke a second value."""
+    ring = ring_of(0)
+    keys = {0: ring.enrol(), 1: bytes(32)}  # of low order
+    assert ring.mask(0, NAME, keys, np.zeros(2, dtype=np.int64)) is None
+    keys[1] = ring_of(1).enrol()
+    assert ring.mask(0, NAME, keys, np.zeros(2, dtype=np.int64)) is None
+
+
+def test_only_the_latest_unused_keys_are_kept() -> None:
+    ring = ring_of(0)
+    made = [ring.enrol() for _ in range(6)]
+    other = ring_of(1).enrol()
+    zeros = np.zeros(1, dtype=np.int64)
+    assert ring.mask(0, NAME, {0: made[0], 1: other}, zeros) is None
+    assert ring.mask(0, NAME, {0: made[-1], 1: other}, zeros) is not None
+
+
+def test_another_round_has_other_masks() -> None:
+    def first(name: bytes) -> Ints:
+        rings = [ring_of(k) for k in range(2)]
+        keys = {k: ring.enrol() for k, ring in enumerate(rings)}
+        found = rings[0].mask(0, name, keys, np.zeros(4, dtype=np.int64))
+        assert found is not None
+        return found[0]
+
+    assert np.array_equal(first(NAME), first(NAME))
+    assert not np.array_equal(first(NAME), first(bytes(32)))
+
+
+def test_keys_of_low_order_or_wrong_length_are_refused() -> None:
+    one = (1).to_bytes(32, "little")
+    order_eight = bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800")
+    for key in (bytes(32), one, order_eight, b"", bytes(31), bytes(33)):
+        assert not is_usable_key(key)
+    assert is_usable_key(X25519PrivateKey.generate().public_key().public_bytes_raw())
+
+
+def test_masked_values_are_uniform_and_independent_of_the_data() -> None:
+    """χ² over the bytes of 3,000 masked values of agents with very different data, and the
+    correlation of each bit count with the data."""
+    rng = np.random.default_rng(0)
+    sizes = [0, 1, 2**20, 2**40]
+    bytes_seen = np.zeros(256)
+    data, bits = [], []
+    for seed in range(750):
+        values = [np.full(8, size, dtype=np.int64) for size in rng.permutation(sizes)]
+        rings = [Keyring(random.Random(f"{seed} {k}").randbytes) for k in range(4)]
+        keys = {k: ring.enrol() for k, ring in enumerate(rings)}
+        for k, ring in enumerate(rings):
+            found = ring.mask(k, seed.to_bytes(32, "big"), keys, values[k])
+            assert found is not None
+            bytes_seen += np.bincount(found[0].view(np.uint8), minlength=256)
+            data.append(float(values[k][0]))
+            bits.append(np.unpackbits(found[0].view(np.uint8)).sum())
+    assert stats.chisquare(bytes_seen).pvalue > 1e-4
+    assert stats.spearmanr(data, bits).pvalue > 1e-4
+
+
+def test_all_but_two_agents_learn_the_sum_of_those_two_and_no_more() -> None:
+    """K − 2 colluders take their own streams out: what is left of an honest agent's value is still
+    masked by the stream that the two honest agents share."""
+    secrets = [np.array([5, 7], dtype=np.int64), np.array([-1, 2], dtype=np.int64)]
+    rng = np.random.default_rng(1)
+    others = [rng.integers(0, 9, 2) for _ in range(4)]
+    values = [*secrets, *others]
+    rings = [ring_of(k) for k in range(6)]
+    keys = {k: ring.enrol() for k, ring in enumerate(rings)}
+    # The colluders know their private keys: they compute what each of them shares with agent 0.
+    shared = np.zeros(2, dtype=np.int64)
+    for k in range(2, 6):
+        copy = ring_of(k)
+        copy.enrol()
+        pair = copy.mask(k, NAME, {k: keys[k], 0: keys[0]}, np.zeros(2, dtype=np.int64))
+        assert pair is not None
+        shared = shared - pair[0]
+    masked = [ring.mask(k, NAME, keys, values[k]) for k, ring in enumerate(rings)]
+    assert masked[0] is not None
+    left = masked[0][0] - shared  # agent 0's value under the stream of agents 0 and 1 alone
+    assert not np.array_equal(left, secrets[0])
+    total = np.sum([one[0] for one in masked if one is not None], axis=0) - np.sum(others, axis=0)
+    assert np.array_equal(total, secrets[0] + secrets[1])
+
+
+def test_a_ring_of_partners_is_symmetric_and_drawn_by_the_round() -> None:
+    roster = list(range(30))
+    for name in (NAME, bytes(32)):
+        pairs = {(k, j) for k in roster for j in partners(k, name, roster, 6)}
+        assert pairs == {(j, k) for k, j in pairs}
+        assert {len(partners(k, name, roster, 6)) for k in roster} == {6}
+    assert partners(0, NAME, roster, 6) != partners(0, bytes(32), roster, 6)
+    assert partners(0, NAME, [0, 1, 2], 6) == [1, 2]
+
+
+def test_a_spent_budget_gives_no_key() -> None:
+    class Spent:
+        is_spent = True
+
+        def release(self, units: Ints) -> Ints:
+            raise AssertionError
+
+    assert Keyring(release=Spent()).enrol() == b""
+
+
+def test_noise_is_drawn_once_for_the_sum_and_the_audit() -> None:
+    class Noisy:
+        is_spent = False
+        calls = 0
+
+        def release(self, units: Ints) -> Ints:
+            self.calls += 1
+            return units + 1000
+
+    noisy = Noisy()
+    rings = [Keyring(release=noisy), Keyring()]
+    keys = {k: ring.enrol() for k, ring in enumerate(rings)}
+    found = [ring.mask(k, NAME, keys, np.zeros(2, np.int64)) for k, ring in enumerate(rings)]
+    assert noisy.calls == 1
+    for which in (0, 1):
+        total = sum((one[which] for one in found if one is not None), np.zeros(2, np.int64))
+        assert np.array_equal(total, [1000, 1000])
