@@ -553,7 +553,8 @@ class InsiderChecker(Checker):
         self.latest[self.liar] = after
         self.starts += before.incarnation != after.incarnation
         for factor in after.own.factors:
-            self.made.setdefault(factor.revision.commitment, factor.units)
+            self.made.setdefault(factor.revision.commitment, factor.added)
+            self.factors.setdefault((self.liar, factor.revision), factor)
         for request, tombstone in after.known.tombstones.items():
             self.erased.setdefault(request, (tombstone.agent, tombstone.rows))
         own = {r for r, intent in after.known.intents.items() if intent.agent == self.liar}
@@ -570,7 +571,8 @@ class InsiderChecker(Checker):
             units = self.made.get(revision.commitment)
             if units is None:
                 self._fail("J1", agent, f"token {token.stamp}: the liar committed to nothing")
-            self.factors[self.liar, revision] = Factor(revision, units, frozenset(), 0, 0, b"")
+            invented = Factor(revision, units, frozenset(), 0, 0, b"")
+            self.factors.setdefault((self.liar, revision), invented)
         try:
             super()._token(agent, token)
         except Violation as violation:
