@@ -12,7 +12,7 @@ from unweave import BetaBernoulli, Federation
 from unweave.errors import ConfigError
 from unweave.grid import Ints
 from unweave.models import LogisticRegression
-from unweave.models.published import normal_parts, publish
+from unweave.models.fitted.published import normal_parts, publish
 
 
 def standard(x):

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.families.packed import cholesky, log_det, matvec
+from unweave.families.numerics.packed import cholesky, log_det, matvec
 from unweave.lazy import linalg
 
 __all__ = ["NormalPoint"]

@@ -17,8 +17,8 @@ from unweave.errors import ConfigError
 from unweave.families import Distribution, MultivariateNormal, NormalInverseGamma
 from unweave.grid import Ints
 from unweave.models.columns import Column, check_size, feature_columns, real
+from unweave.models.fitted.predictive_reals import NormalPredictive, StudentTPredictive
 from unweave.models.gram import Exact, GramModel, bordered, upper
-from unweave.models.predictive_reals import NormalPredictive, StudentTPredictive
 from unweave.models.scaling import Prior, Scaled, check_names, decade, stated, written
 from unweave.models.shards import feature_rows
 from unweave.models.units import Affine

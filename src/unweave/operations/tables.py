@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import ConfigError, DataError, UnweaveError
-from unweave.models.posterior import Posterior
-from unweave.models.tables import typed
+from unweave.models.fitted.posterior import Posterior
+from unweave.models.fitted.tables import typed
 from unweave.node.api.report import NO_TOKEN
 from unweave.node.config import AgentFolder
 from unweave.node.data.duckdb_reader import connect, quoted

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from unweave.errors import ConfigError, DomainError
 from unweave.families import Distribution
 from unweave.families.atoms import CloudFamily
-from unweave.families.clouds import Cloud, line_cloud
-from unweave.families.parameters import Space, sobol
+from unweave.families.atoms.clouds import Cloud, line_cloud
+from unweave.families.atoms.parameters import Space, sobol
 from unweave.grid import Grid, Ints, digest
 from unweave.lazy import special
 from unweave.models.atoms.base import AtomBase, Given

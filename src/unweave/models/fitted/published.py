@@ -28,7 +28,7 @@ from unweave.grid import Ints
 
 if TYPE_CHECKING:
     from unweave.models.base import Model
-    from unweave.models.posterior import Posterior
+    from unweave.models.fitted.posterior import Posterior
 
 __all__ = ["STEP", "Published", "publish"]
 
