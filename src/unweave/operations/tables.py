@@ -15,7 +15,8 @@ from unweave.models.fitted.posterior import Posterior
 from unweave.models.fitted.tables import typed
 from unweave.node.api.report import NO_TOKEN
 from unweave.node.config import AgentFolder
-from unweave.node.data.duckdb_reader import connect, quoted
+from unweave.node.data.duckdb_reader import connect
+from unweave.node.data.duckdb_records import quoted
 from unweave.operations.cluster import LOOK, open_cluster
 from unweave.operations.reading import WHOLE, ask_posteriors, newest, read_posteriors
 from unweave.text import quote
