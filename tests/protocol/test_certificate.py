@@ -279,8 +279,8 @@ def test_other_tools_refuse_other_bytes() -> None:
 def test_payloads_are_in_toto_statements() -> None:
     file = json.loads(whole_agent()[1])
     for part, kind in (
-        ("attestation", "urn:unweave:attestation:v2"),
-        ("closing", "urn:unweave:erasure:v2"),
+        ("attestation", "urn:unweave:attestation:v3"),
+        ("closing", "urn:unweave:erasure:v3"),
     ):
         assert file[part]["payloadType"] == "application/vnd.in-toto+json"
         statement = payload(file[part])

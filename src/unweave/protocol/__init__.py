@@ -5,7 +5,7 @@ One invariant carries everything:
     I1. Every token ever sent satisfies eta = eta_0 + Σ_k factor_k[included_k], and factor_k[r] was
         durable at agent k before any token with included_k = r left agent k.
 
-`unweave.simulator.invariants` lists all invariants, I1 to I14, and checks them after every event.
+`unweave.simulator.invariants` lists all invariants, I1 to I15, and checks them after every event.
 
 Rules. Code, tests and pages cite them by number; docs/protocol.md gives the reason for each.
 

@@ -52,6 +52,7 @@ from unweave.protocol.token import (
     OPENINGS,
     OUT,
     PASSES,
+    SECRET_BYTES,
     AttestationRound,
     Revision,
     Stamp,
@@ -253,8 +254,6 @@ class Liar:
             self._write(
                 AuditMismatch,
                 stamp=[1, 1, 1, 1, self.rng.getrandbits(30)],
-                eta="00",
-                audit="01",
                 agent=self.me,
                 departed=self.rng.choice([[], sorted(s.departed)]),
             )
@@ -532,7 +531,9 @@ class Liar:
         mine = sign_statement(b"{}", self.sign)
         signatures = dict.fromkeys(agents, mine)
         return token._replace(
-            round=AttestationRound(agents, token.eta, None, b"{}", signatures, True, False)
+            round=AttestationRound(
+                agents, token.eta, None, b"{}", signatures, True, False, bytes(SECRET_BYTES)
+            )
         )
 
     def twist_audit(self, token: Token, step: TokenStep) -> Token:
