@@ -352,7 +352,10 @@ OTHER_DIGEST = "00" * 32
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (put("subject", 0, "digest", "sha256", value=OTHER_DIGEST), "eta is not the attested one"),
+        (
+            put("subject", 0, "digest", "hmac_sha256", value=OTHER_DIGEST),
+            "eta is not the attested one",
+        ),
         (put("subject", 0, "name", value="mu"), "expected 'eta'"),
         (put("subject", value=[]), "subject: expected a list of 1"),
         (

@@ -175,7 +175,7 @@ def _read_round(message: pb.Message, terms: Terms) -> AttestationRound:
     if not (audit or frozen or message.token.token.HasField("round")):
         return NO_ROUND
     sent = message.token.token.round
-    if len(sent.secret) != SECRET_BYTES:
+    if len(sent.secret) != (SECRET_BYTES if sent.agents else 0):
         raise WireError(f"an attestation round with a secret of {len(sent.secret)} bytes")
     return AttestationRound(
         agents=read_bitmap(sent.agents, terms),
