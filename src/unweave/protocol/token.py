@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import NamedTuple, Protocol
 
-from unweave.grid import Ints, digest
+from unweave.grid import Ints, digest, keyed_digest
 from unweave.persistent import NOBODY, Bitmap, Stack, Vector
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "OPENINGS",
     "OUT",
     "PASSES",
+    "SECRET_BYTES",
     "AttestationRound",
     "Revision",
     "Stamp",
@@ -38,6 +39,7 @@ __all__ = [
     "Tomb",
     "Tombs",
     "all_out",
+    "commitment",
     "dead",
     "digest",
     "entomb",
@@ -94,6 +96,7 @@ OPENINGS = 2**48  # of epochs, by one agent
 
 
 ID_BYTES = 16  # of a request
+SECRET_BYTES = 32  # of an attestation round
 
 
 def request_id(agent: int, entropy: bytes) -> bytes:
@@ -223,6 +226,7 @@ class AttestationRound(NamedTuple):
     signatures: Mapping[int, bytes] = {}
     converged: bool = True
     unknown: bool = False  # a frozen vector does not exist, so neither does the sum
+    secret: bytes = b""  # drawn by the round's first agent; the key of the sum's digest
 
 
 NO_ROUND = AttestationRound()
@@ -244,6 +248,13 @@ class Token(NamedTuple):
     busy: bool  # in this pass the sum changed, or an agent solved or attested
     round: AttestationRound
     receipts: bytes  # running hash of all receipts
+
+
+def commitment(token: Token) -> bytes | None:
+    """What the statement of the token's attestation round names its sum by; None: no agent has
+    attested. Without the round's secret it says nothing about the sum."""
+    secret = token.round.secret
+    return keyed_digest(secret, token.eta) if secret else None
 
 
 def is_missing(token: Token, agent: int) -> bool:

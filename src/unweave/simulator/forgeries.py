@@ -29,6 +29,7 @@ from unweave.protocol.token import (
     OPENINGS,
     OUT,
     PASSES,
+    SECRET_BYTES,
     AttestationRound,
     Revision,
     Stamp,
@@ -310,7 +311,9 @@ class Forger:
         mine = sign_statement(b"{}", self.sign)
         signatures = dict.fromkeys(agents, mine)
         return token._replace(
-            round=AttestationRound(agents, token.eta, None, b"{}", signatures, True, False)
+            round=AttestationRound(
+                agents, token.eta, None, b"{}", signatures, True, False, bytes(SECRET_BYTES)
+            )
         )
 
     def twist_audit(self, token: Token, step: TokenStep) -> Token:

@@ -174,8 +174,6 @@ class Liar(Forger):
             self.write(
                 AuditMismatch,
                 stamp=[1, 1, 1, 1, self.rng.getrandbits(30)],
-                eta="00",
-                audit="01",
                 agent=self.me,
                 departed=self.rng.choice([[], sorted(s.departed)]),
             )
