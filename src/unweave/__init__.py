@@ -42,7 +42,7 @@ _HOMES = {
     "NormalKnownVariance": "unweave.models",
     "NormalUnknown": "unweave.models",
     "PoissonRegression": "unweave.models",
-    "Posterior": "unweave.models.posterior",
+    "Posterior": "unweave.models.fitted.posterior",
     "ProbitRegression": "unweave.models",
     "RobustRegression": "unweave.models",
     "SoftmaxRegression": "unweave.models",
@@ -96,7 +96,7 @@ if TYPE_CHECKING:
         StudentT,
         Weibull,
     )
-    from unweave.models.posterior import Posterior
+    from unweave.models.fitted.posterior import Posterior
     from unweave.sharding import partition
     from unweave.solvers import NaturalGradient
 

@@ -7,6 +7,7 @@ not have this property, so every value that is added to a token is encoded here.
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -18,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError, DataError, GridOverflow
 
-__all__ = ["LIMIT", "Grid", "Ints", "digest", "exact_sum"]
+__all__ = ["LIMIT", "Grid", "Ints", "digest", "exact_sum", "keyed_digest"]
 
 Ints = NDArray[np.int64]
 
@@ -28,6 +29,12 @@ LIMIT = 2**63 - 1
 def digest(units: Ints) -> bytes:
     """SHA-256 of the little-endian int64 bytes: the id of a grid point."""
     return sha256(units.astype("<i8", copy=False).tobytes()).digest()
+
+
+def keyed_digest(secret: bytes, units: Ints) -> bytes:
+    """HMAC-SHA256(secret, units), of the same bytes as `digest`. A digest of a sum over few records
+    can be found by guessing the sum; this one only with the secret."""
+    return hmac.digest(secret, units.astype("<i8", copy=False).tobytes(), "sha256")
 
 
 def exact_sum(records: Ints) -> list[int]:

@@ -528,6 +528,20 @@ def test_hosts_from_a_file(unweave, tmp_path):
                                                                     "e.example:7400"]  # fmt: skip
 
 
+def test_many_hosts_on_the_command_line_are_no_file():
+    given = [f"hospital-{k}.example.org:7400" for k in range(200)]
+    assert layout.addresses_of(",".join(given), 200) == given
+
+
+def test_a_file_of_hosts_has_a_largest_size(unweave, tmp_path):
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_bytes(b"#" * (1 << 20) + b"\nn.example:7400\n")
+    done = unweave("init", tmp_path / "net", "--agents", "north", "--hosts", hosts)
+    assert done.code == 2
+    assert "larger than 1048576 bytes" in done.err
+    assert "one address per line" in done.err
+
+
 def test_every_agent_has_a_port_for_its_metrics(unweave, tmp_path, monkeypatch):
     from unweave.node.config import AgentFolder
 

@@ -25,8 +25,8 @@ from unweave.families import (
     NormalInverseGamma,
     NormalInverseGammaFamily,
     NormalInverseWishartFamily,
-    special,
 )
+from unweave.families.numerics import special
 
 DIGITS = 60
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899")

@@ -195,8 +195,8 @@ def test_moments_are_methods_everywhere():
 
     from unweave.experiments.replicas import result
     from unweave.families import marginals
-    from unweave.models import predictive_counts, predictive_reals
-    from unweave.models import predictive_reals as predictive_mixtures
+    from unweave.models.fitted import predictive_counts, predictive_reals
+    from unweave.models.fitted import predictive_reals as predictive_mixtures
 
     modules = (marginals, predictive_counts, predictive_mixtures, predictive_reals, result)
     found = [

@@ -14,9 +14,10 @@ import pytest
 from tests.support.tally import run_faults
 
 from unweave.simulator.faults import Profile
+from unweave.simulator.forgeries import ROUND_TWISTS, TWISTS
 from unweave.simulator.insider import InsiderWorld
 from unweave.simulator.invariants import known_departed
-from unweave.simulator.lies import DISTURBANCES, ROUND_TWISTS, TWISTS, Liar
+from unweave.simulator.lies import DISTURBANCES, Liar
 
 LIES = dict(DISTURBANCES) | {"revived": Liar.revived}
 ROUNDS = dict(ROUND_TWISTS)

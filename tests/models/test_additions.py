@@ -28,7 +28,7 @@ from unweave.models import (
     NormalUnknown,
     by_name,
 )
-from unweave.models.posterior import Posterior
+from unweave.models.fitted.posterior import Posterior
 from unweave.testing.models import settings_round_trip
 
 

@@ -13,7 +13,7 @@ from scipy.stats import qmc
 
 from unweave import Federation
 from unweave.errors import ConfigError, DataError, DomainError, GridOverflow
-from unweave.families.parameters import Parameter, sobol
+from unweave.families.atoms.parameters import Parameter, sobol
 from unweave.models import AtomModel, BetaExponential, BetaExponentialAtoms
 from unweave.models.atoms.likelihood import BITS, CLIP
 

@@ -31,7 +31,7 @@ from unweave.models import (
     NormalUnknown,
     PoissonRegression,
 )
-from unweave.models.posterior import Posterior
+from unweave.models.fitted.posterior import Posterior
 from unweave.testing.models import CASES, Case
 
 SCALED: list[Case] = [

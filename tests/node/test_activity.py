@@ -71,7 +71,7 @@ def test_the_lines_of_a_run_without_faults():
     (parked,) = diary.of(0, "the token is parked")
     assert parked["attested"] == 4
     assert (
-        len({facts["digest"] for k in range(4) for facts in diary.of(k, "the token is parked")})
+        len({facts["commitment"] for k in range(4) for facts in diary.of(k, "the token is parked")})
         == 1
     )
 

@@ -94,7 +94,8 @@ def test_every_request_is_answered_as_the_table_says(tmp_path):
 
         found = await asyncio.to_thread(ask)
         assert {*found, "vote"} == {*ROUTES}
-        assert found["status"]["status"]["digest"] == found["posterior"]["posterior"]["digest"]
+        assert "digest" not in found["status"]["status"]
+        assert len(found["status"]["status"]["commitment"]) == 64
         assert found["stop"] == {}
         assert "attestation" in found["erasure"]["erasure"]["certificate"]
 

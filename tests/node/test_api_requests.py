@@ -140,6 +140,6 @@ def test_records_that_were_deleted_are_erased_for_good(tmp_path):
             again = await api.call("erase", ask | {"missing_ok": True})
             assert again["before"] == 2
             assert data.count(node.state.own.dropped) == len(net.rows["a1"]) - 2
-            assert report.status_report(node)["digest"] == without
+            assert report.posterior_report(node)["digest"] == without
 
     asyncio.run(play())

@@ -71,6 +71,13 @@ def test_two_solves_read_the_file_once(
     assert (first.factor != again.factor).any()
 
 
+def test_the_check_before_the_start_reads_for_the_first_solve(
+    data: PrivateData, opened: list[Any]
+) -> None:
+    assert data.check() == data.shard().n == 30
+    assert len(opened) == 1
+
+
 def test_an_erasure_clears_the_cache(data: PrivateData, opened: list[Any]) -> None:
     data.shard()
     data.let_go(whole=False)

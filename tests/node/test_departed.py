@@ -46,7 +46,7 @@ def test_an_agent_that_was_voted_out_while_it_was_stopped_is_told(tmp_path):
         assert (alone.code, alone.json["state"]) == (1, "departed")
         assert "digest" not in alone.json
         status = net.statuses("a2")["a2"]
-        assert (status["digest"], status["complete"], status["included"]) == (None, False, [])
+        assert (status["commitment"], status["complete"], status["included"]) == (None, False, [])
         said = unweave("status", net.root)
         assert "a2: was declared departed by a quorum: it takes part no more" in said.out
         assert {n: s["epoch"] for n, s in net.statuses("a1", "a3", "a4").items()} == epochs
@@ -55,7 +55,7 @@ def test_an_agent_that_was_voted_out_while_it_was_stopped_is_told(tmp_path):
         net.start("a2")
         net.wait(
             "a2",
-            lambda: [] if net.statuses("a2").get("a2", {}).get("digest", 1) is None else ["a2"],
+            lambda: [] if net.statuses("a2").get("a2", {}).get("commitment", 1) is None else ["a2"],
         )
         assert unweave("posterior", net.root, "--json").json["digest"] == expected
 

@@ -56,10 +56,7 @@ def test_real_agents_forget_exactly_and_certify_it(tmp_path, model):
         if model.settles:
             assert account.estimate is not None
             assert account.estimate["kl_to_optimum"] < 1e-3
-            stages = account.estimate["stages"]
-            assert stages[0]["ellipsoids"] == ["prior"]
-            assert len(stages) >= 2
-            assert all(len(stage["sum"]) == 64 for stage in stages)
+            assert account.estimate["stages"] >= 2
 
 
 def test_an_agent_drops_posteriors_of_erased_records_from_its_memory(tmp_path):

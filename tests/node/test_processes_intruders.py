@@ -107,7 +107,15 @@ async def _lies(net: Processes) -> None:
             (answer,) = await transport.send(to, token)
             assert isinstance(decode(open_message(answer, terms, check)[1], terms), Ack)
         after = await asyncio.to_thread(net.ask, victim, "status")
-        for field in ("epoch", "hop", "digest", "parked_stamp", "phase", "included", "revision"):
+        for field in (
+            "epoch",
+            "hop",
+            "commitment",
+            "parked_stamp",
+            "phase",
+            "included",
+            "revision",
+        ):
             assert before["status"][field] == after["status"][field], field
 
         # Altered, in every part of the envelope.

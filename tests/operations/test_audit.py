@@ -111,7 +111,7 @@ def another_factor(state):
 
 def true_sum(net):
     def wrong():
-        return [n for n, s in net.statuses().items() if s.get("digest") != net.expected()]
+        return [n for n in net.statuses() if net.digest(n) != net.expected()]
 
     net.wait("the true sum", wrong)
     net.rest()
@@ -126,8 +126,6 @@ def mismatch(name, net, departed=()):
         network_id=folder.terms.network_id.hex(),
         agent=folder.me,
         stamp=[1, 0, 0, 1, 0],
-        eta="00",
-        audit="01",
         departed=list(departed),
     )
 
@@ -159,7 +157,9 @@ def test_an_earlier_mismatch_is_told(tmp_path):
         assert "The audit holds" in again.out
         assert "found a mismatch (at a2)" in " ".join(again.out.split())
         shown = unweave("audit", net.root, "--json").json
-        assert (shown["mismatches"], shown["digest"]) == (["a2"], net.expected())
+        assert shown["mismatches"] == ["a2"]
+        assert {s["commitment"] for s in net.statuses().values()} == {shown["commitment"]}
+        assert net.settled() == {net.expected()}
         assert all(f"{MISMATCH} " in net.log(agent) for agent in ("a1", "a3"))
         with urllib.request.urlopen(f"http://127.0.0.1:{net.metrics[0]}/metrics") as page:
             assert 'unweave_mismatches{agent="a1"} 1.0\n' in page.read().decode()
@@ -215,7 +215,11 @@ def test_a_network_that_has_stopped_serves_no_posterior_and_goes_on_after_an_exp
             assert "unweave vote AGENT_DIR NAME --lying" in " ".join(told.err.split())
         assert "two audits did not add up" in unweave("status", net.root).out
         for status in net.statuses().values():
-            assert (status["digest"], status["complete"], status["included"]) == (None, False, [])
+            assert (status["commitment"], status["complete"], status["included"]) == (
+                None,
+                False,
+                [],
+            )
         with urllib.request.urlopen(f"http://127.0.0.1:{net.metrics[0]}/metrics") as page:
             text = page.read().decode()
         assert 'unweave_complete{agent="a1"} 0.0\n' in text

@@ -67,7 +67,7 @@ def test_one_author_cannot_fill_the_store_with_mismatches() -> None:
     s.peers.synced = True
     said = frozenset(
         AuditMismatch.write(
-            1, lambda _: b"", network_id=NETWORK, agent=1, eta=f"{k}", departed=departed
+            1, lambda _: b"", network_id=NETWORK, agent=1, stamp=[k], departed=departed
         )
         for k in range(20)
         for departed in ([], [2], [3], [2, 3], [0], [0, 2], [0, 3])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,6 +33,8 @@ from unweave.simulator.workload import run_workload
 from unweave.simulator.world import World
 from unweave.testing.values import small_terms
 from unweave.testing.values import token as draw_token
+
+SECRET = bytes(range(32))
 
 
 def account(bench: Bench, raw: bytes) -> Account:
@@ -78,11 +81,12 @@ def test_a_whole_agent() -> None:
 
 def test_the_certified_sum_is_the_one_of_a_network_that_never_had_the_agent() -> None:
     bench, raw = whole_agent()
-    certified = account(bench, raw).eta
+    certified = account(bench, raw).commitment
     factors = [bench.world.state(k).own.factors for k in range(4)]
     assert factors[1] == ()
     eta = bench.terms.eta0 + sum(f[0].units for f in factors if f)
-    assert certified == hashlib.sha256(eta.astype("<i8").tobytes()).hexdigest()
+    (secret,) = {bench.world.state(k).token.copy.round.secret for k in range(4)}
+    assert certified == hmac.digest(secret, eta.astype("<i8").tobytes(), "sha256").hex()
 
 
 def test_single_records() -> None:
@@ -279,14 +283,14 @@ def test_other_tools_refuse_other_bytes() -> None:
 def test_payloads_are_in_toto_statements() -> None:
     file = json.loads(whole_agent()[1])
     for part, kind in (
-        ("attestation", "urn:unweave:attestation:v2"),
-        ("closing", "urn:unweave:erasure:v2"),
+        ("attestation", "urn:unweave:attestation:v3"),
+        ("closing", "urn:unweave:erasure:v3"),
     ):
         assert file[part]["payloadType"] == "application/vnd.in-toto+json"
         statement = payload(file[part])
         assert statement["_type"] == "https://in-toto.io/Statement/v1"
         assert statement["predicateType"] == kind
-        assert set(statement["subject"][0]["digest"]) == {"sha256"}
+        assert set(statement["subject"][0]["digest"]) == {"hmac_sha256"}
 
 
 def test_a_statement_that_was_written_before_is_about_this_very_token() -> None:
@@ -295,10 +299,11 @@ def test_a_statement_that_was_written_before_is_about_this_very_token() -> None:
     token, other = draw_token(draw, terms), draw_token(draw, terms)
     open_requests = frozenset(r for tomb in token.tombs.values() for r in tomb.open)
     other = other._replace(retrain_epoch=open_requests)
-    first = attestation(terms, token)
-    assert attestation(terms, token._replace(passes=7)) is first
+    first = attestation(terms, token, SECRET)
+    assert attestation(terms, token._replace(passes=7), SECRET) is first
+    assert attestation(terms, token, bytes(32)) != first
     for name in ("eta", "included", "tombs", "retrain_epoch", "receipts", "stamp"):
         changed = token._replace(**{name: getattr(other, name)})
-        assert attestation(terms, changed) == attestation(replace(terms), changed)
-        assert attestation(terms, changed) != first
-        assert attestation(terms, token) == first
+        assert attestation(terms, changed, SECRET) == attestation(replace(terms), changed, SECRET)
+        assert attestation(terms, changed, SECRET) != first
+        assert attestation(terms, token, SECRET) == first

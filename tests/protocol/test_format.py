@@ -84,7 +84,7 @@ def test_every_document_of_the_vectors_is_valid() -> None:
     [
         lambda c: c.pop("votes"),
         lambda c: c.update(remark="trust me"),
-        lambda c: c.update(format="unweave certificate 3"),
+        lambda c: c.update(format="unweave certificate 2"),
         lambda c: c["closing"].update(payloadType="application/json"),
         lambda c: c["closing"]["signatures"].append(c["closing"]["signatures"][0]),
         lambda c: c["closing"]["signatures"][0].update(sig="QR=="),

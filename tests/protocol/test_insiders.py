@@ -296,6 +296,7 @@ def test_every_wrong_step_is_named() -> None:
 
 
 REASONS = {
+    "an attestation round without its secret",
     "a token from nothing in another agent's epoch",
     "a token that no neighbour gave it",
     "a token that was moved to another agent's epoch",
@@ -356,7 +357,9 @@ def _lies(wire: Wire, exchange: Pass) -> Iterator[tuple[str, Token, TokenStep]]:
     unchanged, shown = TokenStep(None, mine), step.factor
 
     def attested(agents: list[int], audit: Ints, **changes: Any) -> Token:
-        so_far = AttestationRound(Bitmap(agents), audit, None, b"{}", dict.fromkeys(agents, b""))
+        so_far = AttestationRound(
+            Bitmap(agents), audit, None, b"{}", dict.fromkeys(agents, b""), secret=bytes(32)
+        )
         return token._replace(round=so_far._replace(**changes), stamp=stamp.next(7))
 
     giver = Liar(wire, 1)
@@ -391,6 +394,10 @@ def _lies(wire: Wire, exchange: Pass) -> Iterator[tuple[str, Token, TokenStep]]:
     yield "another factor in the audit than in the sum", later([0], shown.units), unchanged
     junk = later([0, 1], both, statement=b"[]")
     yield "attestations of another token", junk, unchanged
+    yield "attestations of another token", later([0, 1], both, secret=b"s" * 32), unchanged
+    bare = "an attestation round without its secret"
+    yield bare, later([0, 1], both, secret=b""), unchanged
+    yield bare, later([0], wire.terms.eta0 + shown.units, secret=b"short"), unchanged
     yield "attestations that others have not given", later([0, 1, 2], both), unchanged
     sad = giver.signed(attested([1], audit, converged=False), TokenStep(None, OUT)).header
     more = "an attestation round that says more than its agents did"
@@ -556,6 +563,7 @@ def corruptions(rng: random.Random, who: int, message: Pass) -> Iterator[tuple[T
             {"unknown": not so_far.unknown},
             {"converged": not so_far.converged},
             {"statement": b"{}"},
+            {"secret": rng.randbytes(32)},
             {"agents": so_far.agents.plus(other)},
             {"agents": so_far.agents.minus(other)},
             {"agents": so_far.agents.plus(who)},

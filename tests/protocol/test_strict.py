@@ -68,6 +68,7 @@ FIELDS = {
     "audit": Annotated[str, f.Closing.model_fields["audit"].metadata[0]],
 }
 A, B, DIGEST = "0a" * 16, "0b" * 16, "00" * 32
+NAMED = {"hmac_sha256": DIGEST}  # a sum
 
 
 @pytest.mark.parametrize(
@@ -83,8 +84,8 @@ A, B, DIGEST = "0a" * 16, "0b" * 16, "00" * 32
         ("requests", [[], [A, B]], [[B, A], [A, A], [A[1:]], A]),
         ("revision", ["1.0", "12.34"], ["0.5", "1", "1.", "01.5", "1.05", "1.5\n", "٣.1", 1.5]),
         ("base64", ["", "QQ==", "QUI="], ["QR==", "QQ", "QQ=", "Q Q==", "QQ==\n", "-_==", 1]),
-        ("object", [{"sha256": DIGEST}], [{}, {"sha256": DIGEST, "b": 2}, {"b": 1}, [], None]),
-        ("objects", [[], [{"sha256": DIGEST}]], [{}, "x", None, [[]]]),
+        ("object", [NAMED], [{}, NAMED | {"b": 2}, {"b": 1}, {"sha256": DIGEST}, [], None]),
+        ("objects", [[], [NAMED]], [{}, "x", None, [[]]]),
         ("by_request", [{}, {A: 1}], [[], "x", None, {"x": 1}, {A: "1"}]),
         ("estimate", [None, {}, {"x": [1.5]}], [[], "x", 0, False]),
         ("audit", ["equal"], ["unequal", "", True, None, ["equal"]]),
@@ -115,7 +116,7 @@ def test_base64_has_one_form(text: str) -> None:
             parse(model, {"value": text}, "here")
 
 
-SUBJECT = {"name": "eta", "digest": {"sha256": DIGEST}}
+SUBJECT = {"name": "eta", "digest": NAMED}
 CLAIM = {"agent": "a", "by": "owner", "kind": "exact", "scope": "agent"}
 CLOSING = {
     "attestation": DIGEST,

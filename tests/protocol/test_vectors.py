@@ -42,7 +42,7 @@ def made() -> dict[str, bytes]:
     "name",
     [
         *("keys.json", "signatures.json", "compacted.json", "message.json"),
-        *("network.toml", "certificate.json"),
+        *("network.toml", "certificate.json", "sum.bin", "secret.txt"),
     ],
 )
 def test_they_are_made_again_bit_for_bit(name: str) -> None:

@@ -263,7 +263,7 @@ def test_envelopes_cannot_change_places() -> None:
     altered["attestation"], altered["closing"] = altered["closing"], altered["attestation"]
     refuse(altered, "closing.signatures")
     del altered["closing"]["signatures"][1:]
-    refuse(altered, "attestation.predicateType: expected 'urn:unweave:attestation:v2'")
+    refuse(altered, "attestation.predicateType: expected 'urn:unweave:attestation:v3'")
 
 
 def test_parts_of_two_certificates_do_not_mix() -> None:
@@ -352,14 +352,17 @@ OTHER_DIGEST = "00" * 32
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (put("subject", 0, "digest", "sha256", value=OTHER_DIGEST), "eta is not the attested one"),
+        (
+            put("subject", 0, "digest", "hmac_sha256", value=OTHER_DIGEST),
+            "eta is not the attested one",
+        ),
         (put("subject", 0, "name", value="mu"), "expected 'eta'"),
         (put("subject", value=[]), "subject: expected a list of 1"),
         (
             put("_type", value="https://in-toto.io/Statement/v0.1"),
             "closing._type: expected 'https://in-toto.io/Statement/v1'",
         ),
-        (put("predicateType", value="urn:unweave:attestation:v2"), "predicateType"),
+        (put("predicateType", value="urn:unweave:attestation:v3"), "predicateType"),
         (put(P, "manifest", value=OTHER_DIGEST), "another manifest"),
         (put(P, "attestation", value=OTHER_DIGEST), "another attestation"),
         (put(P, "audit", value="unequal"), "closing.audit: expected 'equal'"),

@@ -112,22 +112,22 @@ class Insider(Liar):
 
     def hostile_text(self, s: State) -> list[Message]:
         """Statements with control characters in every text."""
-        other = self._other(s)
+        other = self.other(s)
         request = request_id(other, self.rng.randbytes(12)).hex()
-        vote = self._write(Vote, agent=other, name=ESCAPES, request=request)
-        intent = self._write(
+        vote = self.write(Vote, agent=other, name=ESCAPES, request=request)
+        intent = self.write(
             Intent, request=ESCAPES, agent=self.me, whole=False, rows=[ESCAPES], remembered=0
         )
         key = request_id(self.me, self.rng.randbytes(12))
         erasures = Erasures({}, frozenset(), {}, {(other, self.me): vote})
         return [
-            Share(s.token.fence, self._saying(s, intents={key: intent})),
-            Share(s.token.fence, self._saying(s, erasures=erasures)),
+            Share(s.token.fence, self.saying(s, intents={key: intent})),
+            Share(s.token.fence, self.saying(s, erasures=erasures)),
         ]
 
     def restarts(self, s: State) -> list[Message]:
         """A neighbour that has started again, hundreds of times."""
-        gossip = self._saying(s)
+        gossip = self.saying(s)
         return [Hello(s.token.fence, gossip, self.rng.getrandbits(60), k % 3) for k in range(200)]
 
     def many_intents(self, s: State) -> list[Message]:

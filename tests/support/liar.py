@@ -91,8 +91,6 @@ class Liar:
             self.sign,
             network_id=self.wire.terms.network_id.hex(),
             stamp=[1, 1, 1, number, 1],
-            eta="00",
-            audit="01",
             agent=self.me,
             departed=sorted(s.departed),
         )

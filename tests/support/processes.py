@@ -238,9 +238,9 @@ class Processes:
                 found[name] = operator.ask("status")["status"]
         return found
 
-    def rest(self, *names: str, timeout: float = _LIMIT) -> dict[str, str]:
+    def rest(self, *names: str, timeout: float = _LIMIT) -> dict[str, str | None]:
         """Wait until the token rests, complete, current and attested by everybody, and everybody
-        knows it; the digests that the agents have."""
+        knows it; the digests of the agents' sums."""
         chosen = names or tuple(n for n in self.names if n in self.running())
         found: dict[str, dict[str, Any]] = {}
 
@@ -260,7 +260,12 @@ class Processes:
             ]
 
         self.wait("to rest", missing, timeout)
-        return {name: found[name]["digest"] for name in chosen}
+        return {name: self.digest(name) for name in chosen}
+
+    def digest(self, name: str) -> str | None:
+        """Of the sum that an agent shows its operator."""
+        digest: str | None = self.ask(name, "posterior", brief=True)["posterior"].get("digest")
+        return digest
 
     def wait(self, what: str, missing: Callable[[], list[str]], timeout: float = _LIMIT) -> None:
         end = time.monotonic() + timeout
@@ -272,7 +277,7 @@ class Processes:
                 raise AssertionError(f"{waiting} failed {what} in time; phases: {seen}{logs}")
             time.sleep(0.1)
 
-    def settled(self) -> set[str]:
+    def settled(self) -> set[str | None]:
         """The digests of everybody, at rest."""
         return set(self.rest().values())
 

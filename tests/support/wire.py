@@ -53,7 +53,7 @@ from unweave.protocol.machine import handle, start
 from unweave.protocol.messages import Message, Share
 from unweave.protocol.ports import unlock
 from unweave.protocol.state import Parked, State
-from unweave.protocol.token import Token, request_id
+from unweave.protocol.token import SECRET_BYTES, Token, request_id
 from unweave.simulator.world import answer
 
 __all__ = ["Flight", "Wire"]
@@ -97,6 +97,7 @@ class Wire:
         self.waiting: list[tuple[int, Work]] = []  # the work that they were given
         self.refused: list[str] = []
         self.now = 1000.0
+        self.transitions = 0
         self.requests = 0
         self.masked_in_vain = 0  # values that a keyring refused to mask
         for k in range(size):
@@ -134,7 +135,9 @@ class Wire:
 
     def tell(self, k: int, event: Event, *, effects: int | None = None) -> None:
         """One transition of agent k; with `effects` it crashes after that many of its effects."""
-        after, wanted = handle(self.disks[k], event, self.signers[k])
+        self.transitions += 1
+        entropy = self.transitions.to_bytes(SECRET_BYTES, "big")
+        after, wanted = handle(self.disks[k], event, self.signers[k], entropy)
         self._commit(k, after, wanted, effects)
 
     def start_agent(self, k: int, disk: State | None = None) -> None:

@@ -36,12 +36,12 @@ from unweave.protocol.statements import (
 from unweave.protocol.steps import TokenStep, write_header
 from unweave.protocol.token import (
     OUT,
+    SECRET_BYTES,
     AttestationRound,
     Revision,
     Stamp,
     Token,
     Tomb,
-    digest,
     join,
     request_id,
 )
@@ -50,6 +50,7 @@ from unweave.protocol.visit import carry_out, chain, write_receipts
 NAMES = ("north", "east", "south", "west")
 NORTH, EAST, SOUTH, WEST = range(4)
 FOLDER = Path(__file__).parent
+SECRET = bytes(range(SECRET_BYTES))  # of the attestation round
 
 
 def units(*counts: int) -> Any:
@@ -96,7 +97,7 @@ def build() -> dict[str, bytes]:
         owner, _ = handle(owner, request, people[k].sign)
         intents = owner.own_intents()
         sign = people[k].sign
-        receipts = write_receipts(owner, sign, token, token.included[k], after, eta, intents)
+        receipts = write_receipts(owner, sign, token, token.included[k], after, intents)
         token = carry_out(owner, Turn(0.0, sign), token, intents, receipts, retrain=False)
         for one in intents:
             keep(f"{NAMES[k]} asks for an erasure", one)
@@ -125,13 +126,17 @@ def build() -> dict[str, bytes]:
     s.known.tombs = join(token.tombs, {WEST: Tomb(departed=True)})
     inside = Bitmap(k for k, revision in enumerate(token.included) if revision.counter)
     token = token._replace(tombs=s.known.tombs, inside=inside)
-    statement = attestation(terms, token)
+    statement = attestation(terms, token, SECRET)
     signatures = {k: sign_statement(statement, people[k].sign) for k in (NORTH, EAST, SOUTH)}
     for k, signature in signatures.items():
         record(f"{NAMES[k]} attests", people[k], PAYLOAD_TYPE, statement, signature)
     agents = Bitmap(signatures)
     quiet = AttestationRound(
-        agents=agents, audit=token.eta, statement=statement, signatures=signatures
+        agents=agents,
+        audit=token.eta,
+        statement=statement,
+        signatures=signatures,
+        secret=SECRET,
     )
     token = token._replace(round=quiet)
     closed = closing(s, token, token.stamp.next(s.incarnation), None)
@@ -144,8 +149,6 @@ def build() -> dict[str, bytes]:
         sign,
         network_id=terms.network_id.hex(),
         stamp=list(token.stamp),
-        eta=digest(token.eta).hex(),
-        audit=digest(terms.eta0).hex(),
         agent=NORTH,
         departed=[WEST],
     )
@@ -208,6 +211,8 @@ def build() -> dict[str, bytes]:
         "message.json": _text(envelope),
         "network.toml": manifest.raw,
         "certificate.json": certificate(s, token, sign, None),
+        "sum.bin": token.eta.astype("<i8").tobytes(),
+        "secret.txt": SECRET.hex().encode() + b"\n",
     }
 
 

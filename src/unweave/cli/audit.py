@@ -45,7 +45,7 @@ def audit(
         statuses = agents.statuses()
         out = staying_out(statuses)
     result = {
-        "digest": last["digest"],
+        "commitment": last["commitment"],
         "attested": last["attested"],
         "included": last["included"],
         "erased": last["erased"],
@@ -61,7 +61,7 @@ def audit(
         console.print(
             styled(
                 ("The audit holds.", "green"),
-                f" {count(attested, 'agent')} attested {result['digest']}; "
+                f" {count(attested, 'agent')} attested {result['commitment']}; "
                 f"{included} {'is' if included == 1 else 'are'} included.",
             )
         )

@@ -52,6 +52,14 @@ def posterior(
     covariance: Annotated[
         bool, typer.Option("--covariance", help="Also show the covariance matrix.")
     ] = False,
+    sum_file: Annotated[
+        Path | None,
+        typer.Option("--sum", metavar="FILE", help="Write the sum, for `unweave verify --sum`."),
+    ] = None,
+    secret_file: Annotated[
+        Path | None,
+        typer.Option("--secret", metavar="FILE", help="With --sum: write its secret."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """The newest complete posterior that the agents of DIR know.
@@ -62,6 +70,10 @@ def posterior(
     pending erasure is marked. If no agent runs, the command reads the stores and shows their time.
     After an audit failure (two audit mismatches) there is no posterior.
 
+    A certificate names its sum by a commitment, which says nothing about it. `--sum` and `--secret`
+    write what opens it (mode 0600): show them only to those who may know the sum. Agents keep the
+    secret until the next attestation round.
+
     Examples:
 
         unweave posterior clinics
@@ -71,6 +83,8 @@ def posterior(
         unweave posterior clinics/agents/a1 --json
 
         unweave posterior clinics --draws 4000 --out draws.parquet
+
+        unweave posterior clinics --sum sum.bin --secret secret.txt
     """
     from unweave.node.api.report import NO_TOKEN
     from unweave.operations.cluster import LOOK, TimedOut, open_cluster, wait_until
@@ -83,6 +97,8 @@ def posterior(
         raise ConfigError("--draws and --out belong together. Fix: --draws 4000 --out draws.csv")
     if out is not None:
         check_table_path(out)
+    if (sum_file is None) != (secret_file is None):
+        raise ConfigError("--sum and --secret belong together. Fix: --sum sum.bin --secret key.txt")
     if wait:
         check_timeout(wait, "--wait")
     began = time.monotonic()
@@ -124,6 +140,8 @@ def posterior(
     fitted = posterior_of(folder, best) if whole and (draws or covariance) else None
     if fitted is not None and out is not None:
         write_table(out, fitted.draws(draws, seed))
+    if whole and sum_file is not None and secret_file is not None:
+        _write_sum(folder, best, sum_file, secret_file)
     if fitted is not None and covariance:
         best["covariance"] = _matrix(fitted)
     if json:
@@ -136,6 +154,8 @@ def posterior(
             _show_covariance(console, best)
         if fitted is not None and out is not None:
             say(f"Wrote {count(draws, 'draw')} to {out}.")
+        if whole and sum_file is not None:
+            say(f"Wrote the sum to {sum_file}, and its secret to {secret_file}.")
         say(*_behind(found, best), *apart, *frozen, style="yellow")
         if stopped:
             start = "agent" if folder in agents.folders.values() else "up"
@@ -143,6 +163,27 @@ def posterior(
             say(f"{line}`unweave {start} {quote(folder)}`", style="yellow")
     if best["state"] not in WHOLE:
         raise typer.Exit(1)
+
+
+def _write_sum(folder: Path, best: dict[str, Any], sum_file: Path, secret_file: Path) -> None:
+    """The sum as the bytes under the commitment, and the secret in hex: both private."""
+    from unweave.grid import digest
+    from unweave.node.storage.atomic import unwritable, write_atomic
+    from unweave.operations.cluster import LOOK, open_cluster
+    from unweave.operations.reading import read_sum
+
+    with open_cluster(folder, LOOK) as agents:
+        units, secret = read_sum(agents, best["known_to"][0])
+    if digest(units).hex() != best["digest"]:
+        raise UnweaveError("the sum has changed meanwhile. Fix: repeat the command")
+    for path, content in (
+        (sum_file, units.astype("<i8").tobytes()),
+        (secret_file, secret.hex().encode() + b"\n"),
+    ):
+        try:
+            write_atomic(path, content)
+        except OSError as error:
+            raise unwritable(path, error) from None
 
 
 def _matrix(fitted: Posterior) -> list[list[float | None]]:

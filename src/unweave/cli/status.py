@@ -111,7 +111,7 @@ def status_table(
         table.add_column(name, no_wrap=True)
     for name in ("epoch", "hop", "rev.", "in"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("digest", no_wrap=True)
+    table.add_column("commitment", no_wrap=True)
     table.add_column("erased")
     for name, s in found.items():
         place = (str(s.get("address") or ""), str(s["pid"])) if wide else ()
@@ -123,7 +123,7 @@ def status_table(
             str(s.get("hop", "")),
             str(s.get("revision", "")),
             str(len(s.get("included", []))) + ("" if s.get("complete") else " (part)"),
-            (s.get("digest") or "")[:12],
+            (s.get("commitment") or "")[:12],
             _erased(s),
         )
     departed = departed_agents(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ from unweave.errors import ConfigError, NotACertificate, UnweaveError
 from unweave.json_form import error_report
 
 if TYPE_CHECKING:
+    from unweave.grid import Ints
     from unweave.manifest import Manifest
     from unweave.node.identity import Identity
     from unweave.protocol.certificate.read import Check
@@ -60,6 +62,18 @@ def verify(
             "--agent", metavar="AGENT_DIR", help="With --records: the folder with the owner's key."
         ),
     ] = None,
+    sum_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--sum",
+            metavar="FILE",
+            help="Is this the certified sum? A file of `unweave posterior --sum`.",
+        ),
+    ] = None,
+    secret_file: Annotated[
+        Path | None,
+        typer.Option("--secret", metavar="FILE", help="With --sum: the secret of the sum."),
+    ] = None,
     run_model: RunModel = False,
     json: Json = False,
 ) -> None:
@@ -73,6 +87,10 @@ def verify(
     A certificate names records by keyed hashes, which the owner can compute. With `--records` the
     exit code is 1, too, if some of these records are in none of the certificates.
 
+    A certificate does not show its sum. With `--sum` and `--secret`, which an agent's operator can
+    export (`unweave posterior --sum`), the exit code is 1, too, if a certificate is about another
+    sum.
+
     Examples:
 
         unweave verify certificate.json --network network.toml
@@ -80,6 +98,8 @@ def verify(
         unweave verify certificate-a3-*.json --network network.toml --json
 
         unweave verify c.json -n network.toml --records keys.txt --agent a1
+
+        unweave verify c.json -n network.toml --sum sum.bin --secret secret.txt
     """
     from unweave.keys import verifier
     from unweave.manifest import load
@@ -93,6 +113,7 @@ def verify(
     manifest = load(network, run_model=run_model)
     terms, signed = manifest.terms(), verifier(manifest.pems())
     owner, keys = _owner(manifest, agent, records)
+    opened = _opened(terms, sum_file, secret_file)
     sought = set(keys)
     reports, worst = [], 0
     for file in certificates:
@@ -106,6 +127,9 @@ def verify(
                 fail(UnweaveError(f"{file}: {error}"))
             continue
         report = about | {"valid": True, **account.to_dict()}
+        if opened is not None:
+            report["opened"] = account.opens(*opened)
+            worst = max(worst, int(not report["opened"]))
         if owner is not None:
             found = set(_erased(raw, account, owner, keys))
             sought -= found
@@ -120,6 +144,11 @@ def verify(
                 say(f"{file}:")
             for part in _account(account, manifest.name):
                 console.print(part)
+            if opened is not None and report["opened"]:
+                say(f"The certified sum is the one in {sum_file}.", style="green")
+            elif opened is not None:
+                why = f"{sum_file} is not its sum, or {secret_file} is the secret of another one"
+                fail(UnweaveError(f"{file}: {why}. Fix: export both when the certificate is made"))
     if json:
         emit_json(reports if len(reports) > 1 else reports[0])
     elif owner is not None:
@@ -154,6 +183,48 @@ def _owner(
         )
     numbered = list(enumerate(read_keys(records), 1))
     return owner, {key: number for number, key in reversed(numbered)}
+
+
+def _opened(
+    terms: Terms, sum_file: Path | None, secret_file: Path | None
+) -> tuple[bytes, Ints] | None:
+    """The secret and the sum in these files."""
+    import numpy as np
+
+    from unweave.protocol.token import SECRET_BYTES
+
+    if sum_file is None and secret_file is None:
+        return None
+    if sum_file is None or secret_file is None:
+        raise ConfigError(
+            "only one of --sum and --secret is given; both are needed to open a certificate. Fix: "
+            "give --sum FILE --secret FILE, as `unweave posterior --sum --secret` wrote them"
+        )
+    size = 8 * len(terms.grid.bits)
+    raw = _content(sum_file, size)
+    if len(raw) != size:
+        raise ConfigError(
+            f"{sum_file}: {len(raw)} bytes, but a sum of this network has {size}. Fix: give the "
+            "file that `unweave posterior --sum` wrote"
+        )
+    text = _content(secret_file, 2 * SECRET_BYTES + 2).strip()
+    if not re.fullmatch(rb"[0-9a-f]{%d}" % (2 * SECRET_BYTES), text):
+        raise ConfigError(
+            f"{secret_file}: no secret, which has {2 * SECRET_BYTES} hex digits. Fix: give the "
+            "file that `unweave posterior --secret` wrote"
+        )
+    return bytes.fromhex(text.decode()), np.frombuffer(raw, dtype="<i8")
+
+
+def _content(file: Path, most: int) -> bytes:
+    try:
+        return read_bytes(file, most)
+    except ValueError as error:
+        raise ConfigError(f"{file}: {error}. Fix: give the file that was exported") from None
+    except OSError as error:
+        raise ConfigError(
+            f"{file}: cannot be read ({error.strerror or error}). Fix: give the exported file"
+        ) from None
 
 
 def _erased(raw: bytes, account: Account, owner: Identity, keys: Iterable[str]) -> list[str]:
@@ -229,7 +300,7 @@ def _account(account: Account, network: str) -> list[Any]:
         styled((line, "dim"))
         for line in (
             f"manifest {account.manifest}",
-            f"eta      {account.eta}",
+            f"commitment to the sum {account.commitment}",
             f"epoch {account.epoch}, hop {account.hop}",
         )
     ]

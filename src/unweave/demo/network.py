@@ -26,6 +26,7 @@ from unweave.node.storage.atomic import create_private, write_atomic
 from unweave.operations.cluster import Cluster, open_cluster, wait_until
 from unweave.operations.create import create_network, free_ports
 from unweave.operations.erase import audit_and_wait, erase_and_wait
+from unweave.operations.reading import ask_posteriors, newest
 from unweave.operations.supervisor import Supervisor
 from unweave.protocol.certificate.verify import Account, verify
 
@@ -91,6 +92,7 @@ def run_network(scenario: Scenario, folder: Path, tick: Tick) -> NetworkRun:
             # The demonstration reports its own steps only.
             certificates = _erase(reached, scenario, folder, tick, lambda _: agents.look())
             status = audit_and_wait(reached, _LIMIT, tell=lambda _: agents.look())
+            forgotten = _digest(reached)
             hops = sum(s["counts"].get("tokens sent", 0) for s in reached.statuses().values())
         tick("all agents have attested the sum")
     check = verifier(manifest.pems())
@@ -103,7 +105,7 @@ def run_network(scenario: Scenario, folder: Path, tick: Tick) -> NetworkRun:
         pids,
         killed,
         learned,
-        status["digest"],
+        forgotten,
         status["attested"],
         accounts,
         hops,
@@ -170,18 +172,22 @@ def _wait_parked(folder: Path, agents: Supervisor, wanted: set[str]) -> str:
         agents.look()
         with open_cluster(folder) as reached:
             found = reached.statuses()
-        digests = {s.get("digest") for s in found.values()}
-        if (
-            len(found) == len(agents.children)
-            and len(digests) == 1
-            and all(s.get("parked") and set(s["included"]) == wanted for s in found.values())
-        ):
-            return str(digests.pop())
+            if (
+                len(found) == len(agents.children)
+                and len({s.get("commitment") for s in found.values()}) == 1
+                and all(s.get("parked") and set(s["included"]) == wanted for s in found.values())
+            ):
+                return _digest(reached)
     phases = ", ".join(f"{name} {s['phase']}" for name, s in found.items()) or "no agent answers"
     raise UnweaveError(
         f"the token was not parked within {_LIMIT:g} s: {phases}. "
         f"Fix: read agent.log in the folders of {folder / 'agents'}"
     )
+
+
+def _digest(reached: Cluster) -> str:
+    """The digest of the sum that the agents show their operator."""
+    return str(newest(ask_posteriors(reached)).get("digest"))
 
 
 def _erase(

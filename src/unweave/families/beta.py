@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from unweave.families.base import Family, Floats, Params
 from unweave.families.dirichlet import DirichletFamily
 from unweave.families.marginals import BetaMarginal, Marginal
-from unweave.families.special import binet1, digamma_excess
+from unweave.families.numerics.special import binet1, digamma_excess
 from unweave.lazy import special
 from unweave.rng import Rng
 

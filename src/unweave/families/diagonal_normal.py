@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from unweave.errors import DomainError
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import Marginal, NormalMarginal
-from unweave.families.special import HALF_LOG_2PI, log_excess
+from unweave.families.numerics.special import HALF_LOG_2PI, log_excess
 from unweave.rng import Rng
 
 __all__ = ["DiagonalNormalFamily", "NormalFamily"]

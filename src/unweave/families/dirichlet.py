@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from unweave.errors import DomainError
 from unweave.families.base import Family, Floats, Params, Positive
 from unweave.families.marginals import BetaMarginal, Marginal
-from unweave.families.special import (
+from unweave.families.numerics.special import (
     binet_bregman,
     gamma_entropy_part,
     inverse_digamma,

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.families.base import Family, Floats, Params, Positive
 from unweave.families.marginals import GammaMarginal, Marginal
-from unweave.families.special import (
+from unweave.families.numerics.special import (
     binet2,
     gamma_entropy_part,
     gamma_kl,

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import Marginal, NormalMarginal
-from unweave.families.packed import (
+from unweave.families.numerics.packed import (
     cholesky,
     gaussian_spread,
     inverse,
@@ -31,7 +31,7 @@ from unweave.families.packed import (
     symmetric,
     unpack,
 )
-from unweave.families.special import HALF_LOG_2PI
+from unweave.families.numerics.special import HALF_LOG_2PI
 from unweave.rng import Rng
 
 __all__ = ["MultivariateNormalFamily"]

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from unweave.errors import DomainError
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import InverseGammaMarginal, Marginal, StudentTMarginal
-from unweave.families.packed import (
+from unweave.families.numerics.packed import (
     cholesky,
     gaussian_spread,
     inverse,
@@ -38,7 +38,7 @@ from unweave.families.packed import (
     symmetric,
     unpack,
 )
-from unweave.families.special import (
+from unweave.families.numerics.special import (
     HALF_LOG_2PI,
     binet2,
     gamma_entropy_part,

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from unweave.errors import DomainError
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import InverseGammaMarginal, Marginal, StudentTMarginal
-from unweave.families.packed import (
+from unweave.families.numerics.packed import (
     cholesky,
     inverse,
     log_det,
@@ -39,8 +39,8 @@ from unweave.families.packed import (
     symmetric,
     unpack,
 )
-from unweave.families.special import HALF_LOG_2PI, gamma_entropy_part, log_excess, trigamma
-from unweave.families.wishart import (
+from unweave.families.numerics.special import HALF_LOG_2PI, gamma_entropy_part, log_excess, trigamma
+from unweave.families.numerics.wishart import (
     half_degrees,
     inverse_degrees,
     log_multigamma,

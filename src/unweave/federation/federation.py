@@ -28,7 +28,7 @@ from unweave.federation.walk import Walk
 from unweave.graph import Topology, match
 from unweave.grid import Ints
 from unweave.models import LossModel, Model, as_model
-from unweave.models.posterior import Posterior
+from unweave.models.fitted.posterior import Posterior
 from unweave.models.resolution import check_shards
 from unweave.models.shards import Missing, MissingRule, Shard
 from unweave.protocol.events import DataChanged, EraseRequested

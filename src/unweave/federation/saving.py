@@ -155,7 +155,7 @@ def _class(name: str) -> type:
     return cls
 
 
-_QUEUES = ("_gossip", "_soon", "_later", "_order", "_parked", "now", "events")
+_QUEUES = ("_gossip", "_soon", "_later", "_order", "_parked", "now", "events", "transitions")
 _PROCESS = ("state", "disk", "starts", "incarnation", "tick_at", "backlog")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from unweave.errors import GridOverflow, SolverError
 from unweave.federation.history import History, Step
 from unweave.models import Model
-from unweave.models.published import normal_parts, publish
+from unweave.models.fitted.published import normal_parts, publish
 from unweave.persistent import NOBODY
 from unweave.progress import Bar, bar
 from unweave.protocol.events import Continue, Effect, Event, StaysOut

@@ -16,6 +16,7 @@ from unweave.models.beta_exponential import BetaExponential
 from unweave.models.custom import CustomModel
 from unweave.models.data import Data
 from unweave.models.dirichlet import DirichletCategorical, DirichletMultinomial
+from unweave.models.fitted.posterior import Posterior
 from unweave.models.gamma import GammaEvents, GammaExponential, GammaPoisson
 from unweave.models.glm import (
     LogisticRegression,
@@ -27,7 +28,6 @@ from unweave.models.glm import (
 )
 from unweave.models.grouped import Grouped
 from unweave.models.normal import MultivariateNormalModel, NormalKnownVariance, NormalUnknown
-from unweave.models.posterior import Posterior
 from unweave.models.registry import as_model, by_name, names
 from unweave.models.regression import LinearRegression, LinearRegressionUnknownNoise
 from unweave.models.shards import Shard

@@ -30,7 +30,7 @@ from unweave.families.marginals import Marginal
 from unweave.grid import Grid, Ints
 from unweave.models.columns import Column
 from unweave.models.data import Data, chunks
-from unweave.models.posterior import Posterior
+from unweave.models.fitted.posterior import Posterior
 from unweave.models.settings import read_settings
 from unweave.models.shards import MissingRule, RowProblem, Shard, read
 from unweave.models.units import Affine

@@ -14,7 +14,7 @@ from unweave.errors import ConfigError
 from unweave.families import Beta, Distribution
 from unweave.models.base import ConjugateModel
 from unweave.models.columns import Column, binary, count
-from unweave.models.predictive_counts import (
+from unweave.models.fitted.predictive_counts import (
     BetaBinomialPredictive,
     BetaNegativeBinomialPredictive,
 )

@@ -21,12 +21,12 @@ from numpy.typing import ArrayLike, NDArray
 from unweave.arguments import floats, generator, levels
 from unweave.errors import ConfigError, DomainError
 from unweave.families import Beta, BetaFamily, Distribution
-from unweave.families.special import binet2
+from unweave.families.numerics.special import binet2
 from unweave.lazy import special
 from unweave.models.base import LossModel
 from unweave.models.columns import Column
 from unweave.models.data import Data
-from unweave.models.predictive_reals import ScalarPredictive
+from unweave.models.fitted.predictive_reals import ScalarPredictive
 
 __all__ = ["FARTHEST", "BetaExponential", "BetaExponentialPredictive", "ExactPosterior"]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from unweave.errors import ConfigError
 from unweave.families.multivariate_normal import MultivariateNormalFamily
-from unweave.families.packed import pack
+from unweave.families.numerics.packed import pack
 from unweave.families.point import NormalPoint
 from unweave.grid import Ints
 from unweave.models.base import LossModel

@@ -15,7 +15,7 @@ from unweave.families import Dirichlet, Distribution
 from unweave.lazy import special
 from unweave.models.base import ConjugateModel
 from unweave.models.columns import Column, check_levels, check_size, count, label, labels
-from unweave.models.predictive_counts import (
+from unweave.models.fitted.predictive_counts import (
     CategoricalPredictive,
     DirichletMultinomialPredictive,
 )

@@ -14,8 +14,8 @@ from unweave.families import Distribution, Gamma
 from unweave.lazy import special
 from unweave.models.base import ConjugateModel
 from unweave.models.columns import Column, count, events, nonnegative
-from unweave.models.predictive_counts import NegativeBinomialPredictive
-from unweave.models.predictive_reals import LomaxPredictive
+from unweave.models.fitted.predictive_counts import NegativeBinomialPredictive
+from unweave.models.fitted.predictive_reals import LomaxPredictive
 from unweave.models.scaling import Scaled
 from unweave.models.sums import count_sum, whole_sum
 from unweave.models.units import Affine

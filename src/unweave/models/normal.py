@@ -12,15 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError
 from unweave.families import Distribution, Normal, NormalInverseGamma, NormalInverseWishart
-from unweave.families.packed import unpack
+from unweave.families.numerics.packed import unpack
 from unweave.models.base import ConjugateModel
 from unweave.models.columns import Column, check_size, column_names, real
-from unweave.models.gram import Exact, GramModel, bordered, upper
-from unweave.models.predictive_reals import (
+from unweave.models.fitted.predictive_reals import (
     MultivariateTPredictive,
     NormalPredictive,
     StudentTPredictive,
 )
+from unweave.models.gram import Exact, GramModel, bordered, upper
 from unweave.models.scaling import Scaled, check_names, decade, stated, written
 from unweave.models.sums import whole_sum
 from unweave.models.units import Affine

@@ -17,8 +17,8 @@ from unweave.errors import ConfigError
 from unweave.families import Distribution, MultivariateNormal, NormalInverseGamma
 from unweave.grid import Ints
 from unweave.models.columns import Column, check_size, feature_columns, real
+from unweave.models.fitted.predictive_reals import NormalPredictive, StudentTPredictive
 from unweave.models.gram import Exact, GramModel, bordered, upper
-from unweave.models.predictive_reals import NormalPredictive, StudentTPredictive
 from unweave.models.scaling import Prior, Scaled, check_names, decade, stated, written
 from unweave.models.shards import feature_rows
 from unweave.models.units import Affine
@@ -72,7 +72,7 @@ class Regression(Scaled):
         if not np.all(stated(self.sd, self.coefficients, np.ones(len(self.coefficients))) > 0):
             raise ConfigError(f"{self.name}: an sd is not above 0. Fix: numbers above 0")
 
-    @property
+    @cached_property
     def feature_names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self._feature_columns)
 
@@ -80,7 +80,7 @@ class Regression(Scaled):
     def _feature_columns(self) -> tuple[Column, ...]:
         return feature_columns(self.name, self.features, self.levels)
 
-    @property
+    @cached_property
     def coefficients(self) -> tuple[str, ...]:
         """Names of the coefficients, in order."""
         return (("intercept",) if self.intercept else ()) + self.feature_names

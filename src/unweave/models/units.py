@@ -22,7 +22,7 @@ from unweave.families.marginals import (
     NormalMarginal,
     StudentTMarginal,
 )
-from unweave.families.packed import matvec, pack
+from unweave.families.numerics.packed import matvec, pack
 from unweave.lazy import linalg
 
 __all__ = ["Affine"]

@@ -17,7 +17,7 @@ from unweave.node.log import Log
 from unweave.protocol.messages import ParkNotice
 from unweave.protocol.state import State
 from unweave.protocol.statements import Intent, Tombstone
-from unweave.protocol.token import NEVER, NOTHING, Tomb, digest, requested_of
+from unweave.protocol.token import NEVER, NOTHING, Tomb, commitment, requested_of
 from unweave.text import listed
 
 __all__ = ["MISMATCH", "ActivityEntry", "log_activity", "news"]
@@ -130,7 +130,8 @@ def _parked(before: State, after: State) -> Iterator[ActivityEntry]:
     if not missing and (before.token.parked is None or parked.stamp != before.token.parked.stamp):
         facts: dict[str, Any] = {"at": name(parked.holder), "attested": len(parked.attested)}
         if after.token.copy is not None and after.token.copy.included == parked.included:
-            facts["digest"] = digest(after.token.copy.eta).hex()[:12]
+            about = commitment(after.token.copy)
+            facts |= {} if about is None else {"commitment": about.hex()[:12]}
         yield ActivityEntry("the token is parked", facts)
     proved = _proved(parked)
     if proved - _proved(before.token.parked):

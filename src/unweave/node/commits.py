@@ -8,6 +8,7 @@ not happened: the agent starts a new incarnation from the state on the disk, as 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -19,6 +20,7 @@ from unweave.protocol.events import Effect, Event
 from unweave.protocol.machine import handle, start
 from unweave.protocol.state import DURABLE, State
 from unweave.protocol.statements import Sign
+from unweave.protocol.token import SECRET_BYTES
 
 __all__ = ["Commits", "within"]
 
@@ -65,7 +67,7 @@ class Commits:
             before = self.state
             if before is None:
                 return None
-            after, effects = handle(before, event, self._sign)
+            after, effects = handle(before, event, self._sign, secrets.token_bytes(SECRET_BYTES))
             changes = [name for name in DURABLE if not _same(name, before, after)]
             if not changes and self._delayed is None:
                 self._enter(before, after)  # nothing to write

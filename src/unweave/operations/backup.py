@@ -36,6 +36,7 @@ from unweave.node.erasures import certificate_files
 from unweave.node.identity import CERTIFICATE_FILE, KEY_FILE
 from unweave.node.storage.atomic import create_private, sync_directory
 from unweave.node.storage.file import explained, inspect
+from unweave.node.storage.integrity import RowMacs
 from unweave.node.storage.schema import MIGRATIONS
 from unweave.node.storage.sqlite import open_store
 
@@ -315,6 +316,6 @@ def _check(source: Path, place: Path, found: Backup) -> None:
             )
         if home.store.exists():
             with explained(home.store):
-                inspect(home.store, home.terms, home.me, identity.store_secret, MIGRATIONS)
+                inspect(home.store, home.terms, home.me, RowMacs(identity.store_secret), MIGRATIONS)
     except (ConfigError, StoreError) as error:
         raise ConfigError(str(error).replace(str(place), str(source))) from None

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from unweave.bounded import read_bytes
 from unweave.errors import ConfigError
 from unweave.graph import graphs
 from unweave.manifest import Manifest, PinnedSource
@@ -27,6 +28,7 @@ from unweave.node.storage.atomic import write_atomic
 __all__ = ["addresses_of", "check_number", "create_network", "free_ports", "graph_of"]
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+_MOST_BYTES = 1 << 20  # of a file of addresses: 500 for each agent
 _MOST = 2000  # agents: each folder holds all certificates, 3 GB in total for this number
 _PORTS = range(10_000, 32_768)  # below the ephemeral ports of Linux, macOS and Windows
 
@@ -206,12 +208,16 @@ def check_number(agents: int) -> None:
 def addresses_of(hosts: str | None, count: int) -> list[str]:
     if hosts is None:
         return [f"127.0.0.1:{port}" for port in free_ports(count)]
-    path = Path(hosts)
     try:
-        lines = path.read_text("utf-8-sig").split("\n") if path.is_file() else hosts.split(",")
-    except (OSError, UnicodeDecodeError) as error:
+        # os.path: a long list of addresses is no valid path, for which Path.is_file raises.
+        if os.path.isfile(hosts):
+            lines = read_bytes(Path(hosts), _MOST_BYTES).decode("utf-8-sig").split("\n")
+        else:
+            lines = hosts.split(",")
+    except (OSError, ValueError) as error:
         raise ConfigError(
-            f"--hosts {hosts}: cannot be read ({error}). Fix: give a text file in UTF-8"
+            f"--hosts {hosts}: cannot be read ({error}). Fix: give a text file in UTF-8 with one "
+            "address per line"
         ) from None
     found = [text for line in lines if (text := line.partition("#")[0].strip())]
     if len(found) != count:

@@ -16,7 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from unweave.errors import StoreError, UnweaveError
+from unweave.grid import Ints
 from unweave.manifest import Manifest
 from unweave.models import Model, Shard
 from unweave.node.agent import open_data, open_identity
@@ -28,8 +31,16 @@ from unweave.operations.cluster import LOOK, Cluster, open_cluster
 from unweave.protocol.state import State
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import Tomb, Tombs, dead
+from unweave.text import quote
 
-__all__ = ["ask_forgotten", "ask_posteriors", "newest", "read_posteriors", "read_shards"]
+__all__ = [
+    "ask_forgotten",
+    "ask_posteriors",
+    "newest",
+    "read_posteriors",
+    "read_shards",
+    "read_sum",
+]
 
 
 Reports = Mapping[str, Mapping[str, Any]]  # by agent
@@ -105,6 +116,24 @@ def _written(store: Path) -> str:
     files = [store, store.with_name(store.name + "-wal")]
     last = max(file.stat().st_mtime for file in files if file.exists())
     return datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def read_sum(agents: Cluster, name: str) -> tuple[Ints, bytes]:
+    """The sum that agent `name` shows, and the secret that opens the commitment to it in the
+    certificate of the sum's attestation round."""
+    if name in agents.agents:
+        report = agents.of(name).ask("posterior", everything=True, secret=True)["posterior"]
+    else:
+        home = AgentFolder.read(agents.folders[name])
+        source = _Stored(_look(agents, home), home.terms, home.manifest.build_model())
+        report = posterior_report(source, everything=True, secret=True)
+    if "secret" not in report or "units" not in report:
+        raise UnweaveError(
+            f"{name}: no agent has attested its sum, so no certificate names it. Fix: run "
+            f"`unweave audit {quote(agents.root)}`, then repeat the command"
+        )
+    units = np.array([int(unit) for unit in report["units"]], dtype=np.int64)
+    return units, bytes.fromhex(report["secret"])
 
 
 def newest(found: Reports) -> dict[str, Any]:

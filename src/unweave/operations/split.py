@@ -20,15 +20,9 @@ from unweave.models import ConjugateModel, Model
 from unweave.models.resolution import Extremes
 from unweave.node.data.csv_lines import DELIMITERS, open_text
 from unweave.node.data.diagnostics import refusal
-from unweave.node.data.duckdb_reader import (
-    connect,
-    csv_scan,
-    delimiter_of,
-    file_part,
-    open_duck,
-    private,
-    quoted,
-)
+from unweave.node.data.duckdb_parts import delimiter_of, file_part, private
+from unweave.node.data.duckdb_reader import connect, open_duck
+from unweave.node.data.duckdb_records import csv_scan, quoted
 from unweave.node.data.json_lines import is_array
 from unweave.node.data.reader import Reader, Selection, Sums, checked, mended
 from unweave.node.data.source import DataSource, format_of

@@ -173,16 +173,15 @@ class Overview(NamedTuple):
 
 
 def _state(found: Statuses) -> str:
-    """Parked if all agents that answer know the same holder, stamp and sum. Missing attestations
-    do not matter here."""
+    """Parked if all agents that answer know the same holder and stamp: a token is parked when a
+    pass has changed nothing. Missing attestations do not matter here."""
     if any(s.get("phase") == "audit_failed" for s in found.values()):
         return "audit_failed"
-    parked = {
-        (s.get("parked"), s.get("digest"), tuple(s.get("parked_stamp") or ()))
-        for s in found.values()
-    }
-    holder, digest, _ = next(iter(parked))
-    if len(parked) > 1 or holder is None or not digest:
+    parked = {(s.get("parked"), tuple(s.get("parked_stamp") or ())) for s in found.values()}
+    holder, _ = next(iter(parked))
+    if len(parked) > 1 or holder is None:
         return "learning"
+    named = {s.get("commitment") for s in found.values()}
+    one = named.pop() if len(named) == 1 else None
     complete = all(s.get("complete") for s in found.values())
-    return f"parked with {digest[:12]}" + ("" if complete else ", incomplete")
+    return "parked" + (f" with {one[:12]}" if one else "") + ("" if complete else ", incomplete")

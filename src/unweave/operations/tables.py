@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import ConfigError, DataError, UnweaveError
-from unweave.models.posterior import Posterior
-from unweave.models.tables import typed
+from unweave.models.fitted.posterior import Posterior
+from unweave.models.fitted.tables import typed
 from unweave.node.api.report import NO_TOKEN
 from unweave.node.config import AgentFolder
-from unweave.node.data.duckdb_reader import connect, quoted
+from unweave.node.data.duckdb_reader import connect
+from unweave.node.data.duckdb_records import quoted
 from unweave.operations.cluster import LOOK, open_cluster
 from unweave.operations.reading import WHOLE, ask_posteriors, newest, read_posteriors
 from unweave.text import quote

@@ -5,7 +5,7 @@ One invariant carries everything:
     I1. Every token ever sent satisfies eta = eta_0 + Σ_k factor_k[included_k], and factor_k[r] was
         durable at agent k before any token with included_k = r left agent k.
 
-`unweave.simulator.invariants` lists all invariants, I1 to I14 and for private rounds P1 to P5, and
+`unweave.simulator.invariants` lists all invariants, I1 to I15 and for private rounds P1 to P5, and
 checks them after every event.
 
 Rules. Code, tests and pages cite them by number; docs/protocol.md gives the reason for each.
@@ -24,10 +24,11 @@ Rules. Code, tests and pages cite them by number; docs/protocol.md gives the rea
      5. Visit. cavity = eta − factor_k[included_k], eta ← cavity + wanted; wanted is zero for
         an erased agent. Factor, token, receipt, tombstone and outbox are one transaction.
      6. Attest and park. In an attestation round nothing changes: each agent adds its factor to a
-        second sum and signs one statement. When all have signed, the second sum must equal eta
-        bit for bit; then the token is parked and certified. A mismatch is recorded and answered
-        by a rebuild. Mismatches of two agents, neither of which has departed, are an audit
-        failure: the network stops until another agent is declared departed.
+        second sum and signs one statement, which names the sum by HMAC under a secret that the
+        round's first agent draws and only the token carries. When all have signed, the second sum
+        must equal eta bit for bit; then the token is parked and certified. A mismatch is recorded
+        and answered by a rebuild. Mismatches of two agents, neither of which has departed, are an
+        audit failure: the network stops until another agent is declared departed.
      7. Route. The manifest's schedule names the next agent; while an erasure is pending, `seek`
         takes the shortest path to it. A pass ends at its root: the token is parked if the pass
         changed nothing.

@@ -45,7 +45,9 @@ def join_round(s: State, turn: Turn, token: Token, cavity: Ints) -> Token | None
         if frozen is None and s.terms.freezes:
             return None
         token = attest(s, turn, token, cavity, frozen)
-    if is_complete(s, token) and token.round.statement != attestation(s.terms, token):
+    if is_complete(s, token) and token.round.statement != attestation(
+        s.terms, token, token.round.secret
+    ):
         return token._replace(round=NO_ROUND, busy=True)  # all signed, but about another token
     return token
 
@@ -102,13 +104,14 @@ def frozen_vector(s: State, turn: Turn, token: Token) -> Ints | Unknown | None:
 def attest(
     s: State, turn: Turn, token: Token, cavity: Ints, frozen: Ints | Unknown | None
 ) -> Token:
-    """Add the agent's factor to the second sum and sign the statement."""
+    """Add the agent's factor to the second sum and sign the statement. The round's first agent
+    draws the secret; nobody keeps it but the token."""
     so_far = token.round
-    statement = attestation(s.terms, token)
-    if so_far.agents and so_far.statement != statement:
+    if so_far.agents and so_far.statement != attestation(s.terms, token, so_far.secret):
         so_far = NO_ROUND  # the statement is not about this token: start the round again
-    elif so_far.agents:
-        statement = so_far.statement  # equal bytes: agents of one process share one object
+    secret = so_far.secret or turn.entropy
+    # Later agents sign the bytes of the first: agents of one process share one object.
+    statement = so_far.statement or attestation(s.terms, token, secret)
     restart = not so_far.agents and s.terms.schedule == "metropolis" and s.terms.attest == "sweep"
     out = s.tomb.out or s.own.detached
     solved = not s.terms.freezes or out or is_solved(s, token, cavity)
@@ -124,6 +127,7 @@ def attest(
         signatures=SharedSignatures(so_far.signatures, s.me, sign_statement(statement, turn.sign)),
         converged=so_far.converged and solved,
         unknown=isinstance(total, Unknown),
+        secret=secret,
     )
     token = token._replace(round=so_far, busy=True)
     # The attestation round is a sweep of its own, rooted here.
@@ -186,14 +190,13 @@ def has_open_erasures(token: Token) -> bool:
 
 
 def record_mismatch(s: State, turn: Turn, token: Token) -> None:
-    """Keep a signed statement of the audit mismatch."""
+    """Keep a signed statement of the audit mismatch. It spreads and stays, so it names the token by
+    its stamp, and no sum."""
     mismatch = AuditMismatch.write(
         s.me,
         turn.sign,
         network_id=s.terms.network_id.hex(),
         stamp=list(token.stamp),
-        eta=digest(token.eta).hex(),
-        audit="" if token.round.audit is None else digest(token.round.audit).hex(),
         agent=s.me,
         departed=sorted(s.departed),
     )

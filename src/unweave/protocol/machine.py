@@ -82,7 +82,7 @@ from unweave.protocol.state import Hold, Out, State, Turn, unsigned
 from unweave.protocol.statements import Sign
 from unweave.protocol.steps import received_from
 from unweave.protocol.timers import deadline, note_heartbeat, set_loss_timer, tick
-from unweave.protocol.token import NEVER, dead
+from unweave.protocol.token import NEVER, SECRET_BYTES, dead
 from unweave.protocol.visit import visit as visit_plain
 
 __all__ = ["deadline", "handle", "resume", "start"]
@@ -109,10 +109,13 @@ def start(
     return s, turn.effects
 
 
-def handle(state: State, event: Event, sign: Sign = unsigned) -> tuple[State, list[Effect]]:
-    """One transition. `state` is not changed."""
+def handle(
+    state: State, event: Event, sign: Sign = unsigned, entropy: bytes = bytes(SECRET_BYTES)
+) -> tuple[State, list[Effect]]:
+    """One transition. `state` is not changed. `entropy` is fresh at every call; the default is for
+    simulations in which nothing is secret."""
     s = state.fork()
-    turn = Turn(event.now, sign)
+    turn = Turn(event.now, sign, entropy)
     _EVENTS[type(event)](s, turn, event)
     if s.token.tried_routes and (
         s.known.intents is not state.known.intents or s.token.wake is not state.token.wake

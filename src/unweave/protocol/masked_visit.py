@@ -103,8 +103,7 @@ def remove(s: State, turn: Turn, token: Token) -> Token | None:
         if start is None:
             return None
         point = start
-    eta = s.terms.eta0 if before.counter else token.eta
-    receipts = write_receipts(s, turn.sign, token, before, OUT, eta, intents)
+    receipts = write_receipts(s, turn.sign, token, before, OUT, intents)
     token = carry_out(s, turn, token, intents, receipts, retrain=retrain)
     s.token.published = None
     s.own.receipts = (*receipts[::-1], *s.own.receipts[: s.terms.kept])
@@ -264,7 +263,7 @@ def share_of_grid(s: State) -> Ints:
 def add(s: State, turn: Turn, token: Token, factor: Factor) -> Token:
     """Add the masked value modulo 2^64."""
     eta = token.eta + factor.added
-    receipts = write_receipts(s, turn.sign, token, OUT, factor.revision, eta, [])
+    receipts = write_receipts(s, turn.sign, token, OUT, factor.revision, [])
     s.own.receipts = (*receipts[::-1], *s.own.receipts[: s.terms.kept])
     return token._replace(
         eta=eta,

@@ -26,7 +26,16 @@ from unweave.protocol.statements import (
 )
 from unweave.protocol.steps import Origin, Revealed
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import NEVER, NOTHING, Revision, Stamp, Token, Tomb, Tombs
+from unweave.protocol.token import (
+    NEVER,
+    NOTHING,
+    SECRET_BYTES,
+    Revision,
+    Stamp,
+    Token,
+    Tomb,
+    Tombs,
+)
 
 __all__ = [
     "DURABLE",
@@ -326,13 +335,15 @@ def unsigned(payload: bytes) -> bytes:
 
 
 class Turn:
-    """One transition: the time, the agent's signer, and the effects so far."""
+    """One transition: the time, the agent's signer, 32 random bytes that no other transition gets,
+    and the effects so far."""
 
-    __slots__ = ("effects", "now", "sign")
+    __slots__ = ("effects", "entropy", "now", "sign")
 
-    def __init__(self, now: float, sign: Sign) -> None:
+    def __init__(self, now: float, sign: Sign, entropy: bytes = bytes(SECRET_BYTES)) -> None:
         self.now = now
         self.sign = sign
+        self.entropy = entropy
         self.effects: list[Effect] = []
 
     def do(self, effect: Effect) -> None:

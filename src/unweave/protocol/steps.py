@@ -31,6 +31,7 @@ from unweave.protocol.token import (
     NO_ROUND,
     NOT_MASKED,
     OUT,
+    SECRET_BYTES,
     AttestationRound,
     Revision,
     Stamp,
@@ -231,6 +232,9 @@ def _wrong_erasures(who: int, token: Token, step: TokenStep) -> str | None:
     return None
 
 
+_FIXED = ("statement", "secret")  # of a round, by its first agent
+
+
 def _wrong_round(terms: Terms, who: int, token: Token, step: TokenStep) -> str | None:
     """The round is empty, or was started here, or is the round as received with at most the
     sender's own attestation more."""
@@ -239,6 +243,8 @@ def _wrong_round(terms: Terms, who: int, token: Token, step: TokenStep) -> str |
         return None if digests == _round_digests(NO_ROUND) else "an attestation round of no agent"
     if new.audit is None or (new.frozen is None) != (not terms.freezes or new.unknown):
         return "an attestation round without its sums"
+    if len(new.secret) != SECRET_BYTES:
+        return "an attestation round without its secret"
     if not terms.freezes and new.unknown:
         return "an attestation round that estimates an exact sum"
     old = None if step.before is None else step.before.body["round"]
@@ -257,7 +263,7 @@ def _wrong_round(terms: Terms, who: int, token: Token, step: TokenStep) -> str |
     if set(new.agents) == {who}:
         same = np.array_equal(rest, terms.eta0)
         return None if same else "another factor in the audit than in the sum"
-    if old is None or not unchanged or old["statement"] != digests["statement"]:
+    if old is None or not unchanged or any(old[part] != digests[part] for part in _FIXED):
         return "attestations of another token"
     if Bitmap.of(int(old["agents"], 16)) != new.agents.minus(who):
         return "attestations that others have not given"
@@ -297,6 +303,7 @@ def _digests_of_round(so_far: AttestationRound) -> dict[str, Any]:
         "frozen": "" if so_far.frozen is None else digest(so_far.frozen).hex(),
         "converged": so_far.converged,
         "unknown": so_far.unknown,
+        "secret": _hash(so_far.secret),
     }
 
 

@@ -19,7 +19,7 @@ import hashlib
 from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from unweave.grid import Ints, digest
+from unweave.grid import Ints, digest, keyed_digest
 from unweave.persistent import NOBODY, Bitmap, Stack, Vector
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ __all__ = [
     "OPENINGS",
     "OUT",
     "PASSES",
+    "SECRET_BYTES",
     "AttestationRound",
     "MaskedRound",
     "Revision",
@@ -44,6 +45,7 @@ __all__ = [
     "Tomb",
     "Tombs",
     "all_out",
+    "commitment",
     "dead",
     "digest",
     "entomb",
@@ -102,6 +104,7 @@ OPENINGS = 2**48  # of epochs, by one agent
 
 
 ID_BYTES = 16  # of a request
+SECRET_BYTES = 32  # of an attestation round
 
 
 def request_id(agent: int, entropy: bytes) -> bytes:
@@ -231,6 +234,7 @@ class AttestationRound(NamedTuple):
     signatures: Mapping[int, bytes] = {}
     converged: bool = True
     unknown: bool = False  # a frozen vector does not exist, so neither does the sum
+    secret: bytes = b""  # drawn by the round's first agent; the key of the sum's digest
 
 
 NO_ROUND = AttestationRound()
@@ -276,6 +280,13 @@ class Token(NamedTuple):
     round: AttestationRound
     receipts: bytes  # running hash of all receipts
     masked: MaskedRound = NOT_MASKED
+
+
+def commitment(token: Token) -> bytes | None:
+    """What the statement of the token's attestation round names its sum by; None: no agent has
+    attested. Without the round's secret it says nothing about the sum."""
+    secret = token.round.secret
+    return keyed_digest(secret, token.eta) if secret else None
 
 
 def is_missing(token: Token, agent: int) -> bool:

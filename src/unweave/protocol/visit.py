@@ -263,7 +263,7 @@ def commit(
         s.token.origin = origin._replace(removed=held.revealed)
     if before != after or intents:
         inside = token.inside.plus(s.me) if after.counter else token.inside.minus(s.me)
-        receipts = write_receipts(s, turn.sign, token, before, after, eta, intents)
+        receipts = write_receipts(s, turn.sign, token, before, after, intents)
         if intents:
             token = carry_out(s, turn, token, intents, receipts, retrain=False)
         token = token._replace(
@@ -331,7 +331,7 @@ def retrain(s: State, turn: Turn, token: Token, intents: list[Intent]) -> None:
     """Rule 16: the token without this agent is outside the domain, or too far away. The requests
     join the retrain epoch: the factors of all agents are void, and the next solves start from
     zero."""
-    receipts = write_receipts(s, turn.sign, token, token.included[s.me], OUT, s.terms.eta0, intents)
+    receipts = write_receipts(s, turn.sign, token, token.included[s.me], OUT, intents)
     carry_out(s, turn, token, intents, receipts, retrain=True)
     s.own.solved_for = b""
     s.own.receipts = (*receipts[::-1], *s.own.receipts[: s.terms.kept])
@@ -344,12 +344,12 @@ def write_receipts(
     token: Token,
     before: Revision,
     after: Revision,
-    eta: Ints,
     intents: list[Intent],
 ) -> list[Receipt]:
     """The receipts of one change of the token: one for each request that it carries out, or one
     without a request. A tombstone holds its own receipt, so a receipt that named all requests would
-    make the evidence grow with the square of their number."""
+    make the evidence grow with the square of their number. A receipt spreads with its tombstone, so
+    it names revisions, and no sum."""
     found: list[Receipt] = []
     previous = token.receipts
     requests: list[str | None] = [intent.request.hex() for intent in intents]
@@ -362,8 +362,6 @@ def write_receipts(
             stamp=list(token.stamp),
             before=list(before[:2]),
             after=list(after[:2]),
-            eta_before=digest(token.eta).hex(),
-            eta_after=digest(eta).hex(),
             request=request,
             previous=previous.hex(),
         )

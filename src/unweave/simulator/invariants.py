@@ -27,6 +27,9 @@ I13 in quarantine an agent sends nothing but Hello and Welcome and asks for no w
     leaves quarantine only when at least one neighbour has answered
 I14 a synced agent holds the signed evidence of every open erasure it knows; an erasure is compacted
     only after certification, by the agent that asked, which holds the certificate
+I15 nothing that leaves the tokens gives a sum away: no certificate, receipt, tombstone or audit
+    mismatch holds the secret of an attestation round or a digest of a sum that is not keyed by one;
+    a secret serves one statement
 
 In private rounds (rule 20), I1 holds for the masked values modulo 2^64, and:
 
@@ -40,7 +43,7 @@ P4  an incomplete sum is noise: no token with an agent in and another one missin
     unmasked sum
 P5  a token is attested only if it is complete; or empty, if its roster is too small for a sum
 
-If one agent lies (`InsiderChecker`), I1 to I14 hold for the honest agents, except what only the
+If one agent lies (`InsiderChecker`), I1 to I15 hold for the honest agents, except what only the
 liar could have kept: the chain of receipts (I7), its frozen vector and its solver (I9), the token
 that it swallowed (I10), the pass that it started (I12), its own erasures (I6, I14). And:
 
@@ -63,21 +66,22 @@ agent that runs knows the votes; every erasure that a disk remembers was carried
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from unweave.errors import NotCertified
-from unweave.grid import Ints
-from unweave.protocol.certificate.unchecked import unchecked_closing
+from unweave.grid import Ints, digest
+from unweave.protocol.certificate.unchecked import unchecked_closing, unchecked_payloads
 from unweave.protocol.certificate.verify import verify
 from unweave.protocol.certificate.write import attestation, sign_statement
 from unweave.protocol.events import Certified, Effect, Opened, Send, Work
 from unweave.protocol.messages import Hello, ParkNotice, Pass, Welcome
 from unweave.protocol.recovery import first_hash
 from unweave.protocol.state import Factor, Given, Hold, Idle, Out, Parked, State
-from unweave.protocol.statements import Receipt, Sign
+from unweave.protocol.statements import Receipt, Sign, SignedStatement
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import NEVER, NOTHING, Revision, Stamp, Token, Tomb, Tombs, round_name
 from unweave.protocol.visit import chain
@@ -144,6 +148,9 @@ class Checker:
         self.starts = 0
         self.given: dict[bytes, tuple[int, Given]] = {}  # public key → who gave what under it
         self.rounds: set[bytes] = set()  # the names of complete rounds
+        self.hidden: set[str] = set()  # in hex: digests of all sums and factors, all secrets
+        self.secrets: dict[bytes, bytes] = {}  # of attestation rounds → the statement
+        self.read: set[bytes] = set()  # names of statements that were searched
 
     def certificate_kept(self, agent: int, requests: frozenset[bytes]) -> None:
         """The driver has put a certificate on the agent's disk."""
@@ -163,6 +170,8 @@ class Checker:
             self._receipts(agent, after)
         if after.known.tombstones is not before.known.tombstones or known is not before:
             self._tombstones(agent, after)
+        for one in (*after.own.receipts, *after.known.mismatches):
+            self._gives_nothing_away(agent, one)
         if after.known.intents is not before.known.intents:
             own = {r for r, intent in after.known.intents.items() if intent.agent == agent}
             self.requests.setdefault(agent, set()).update(own)
@@ -216,6 +225,25 @@ class Checker:
             self._masked_token(agent, token)
         if agent not in self.departed:
             self._sums_nothing_certified(agent, token)
+        self._note_hidden(agent, token)
+
+    def _note_hidden(self, agent: int, token: Token) -> None:
+        so_far = token.round
+        sums = [units for units in (token.eta, so_far.audit, so_far.frozen) if units is not None]
+        self.hidden |= {digest(units).hex() for units in sums}
+        if so_far.agents:
+            self.hidden.add(so_far.secret.hex())
+            first = self.secrets.setdefault(so_far.secret, so_far.statement)
+            if first != so_far.statement and self.liar is None:
+                self._fail("I15", agent, f"token {token.stamp}: its round's secret was used before")
+
+    def _gives_nothing_away(self, agent: int, said: SignedStatement | bytes) -> None:
+        """A digest is 64 hex digits in every statement."""
+        name, raw = (said, said) if isinstance(said, bytes) else (said.name, said.raw)
+        if name not in self.read:
+            self.read.add(name)
+            if shown := self.hidden.intersection(re.findall("[0-9a-f]{64}", raw.decode())):
+                self._fail("I15", agent, f"{raw[:60]!r}… shows a sum or a secret: {shown}")
 
     def _masked_token(self, agent: int, token: Token) -> None:
         members = set(self.terms.everybody) - _out(token.tombs)
@@ -391,7 +419,7 @@ class Checker:
             return
         if so_far.audit is None or not np.array_equal(so_far.audit, token.eta):
             self._fail("I9", agent, "parked without a matching audit")
-        if so_far.statement != attestation(self.terms, token):
+        if so_far.statement != attestation(self.terms, token, so_far.secret):
             self._fail("I9", agent, "the statement that was signed is not about this token")
         if set(so_far.signatures) != set(so_far.agents):
             self._fail("I9", agent, "the signatures are not those of the agents that attested")
@@ -438,9 +466,13 @@ class Checker:
             if entry["kind"] != ("exact" if exact else earned):
                 self._fail("I6", agent, f"the certificate says {entry['kind']}")
         try:
-            verify(certificate, self.terms, self._signed)
+            account = verify(certificate, self.terms, self._signed)
         except NotCertified as error:
             self._fail("I9", agent, f"the certificate does not verify: {error}")
+        if not account.opens(token.round.secret, token.eta):
+            self._fail("I9", agent, "the certificate is about another sum")
+        for payload in unchecked_payloads(certificate):
+            self._gives_nothing_away(agent, payload)
         if not requests <= {bytes.fromhex(request) for request in predicate["erasures"]}:
             self._fail("I9", agent, "the certificate leaves out an erasure")
         for k, state in self.latest.items():
@@ -476,6 +508,7 @@ class Checker:
     def _tombstones(self, agent: int, s: State) -> None:
         for request, tombstone in s.known.tombstones.items():
             self.erased.setdefault(request, (tombstone.agent, tombstone.rows))
+            self._gives_nothing_away(agent, tombstone)
             if tombstone.retrain and request not in s.known.retrain_epoch:
                 self._fail(
                     "I4",

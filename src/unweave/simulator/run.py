@@ -25,7 +25,7 @@ from unweave.families.marginals import finite
 from unweave.grid import Ints
 from unweave.models import Model, Shard
 from unweave.models.columns import Column, truth
-from unweave.models.posterior import Posterior
+from unweave.models.fitted.posterior import Posterior
 from unweave.protocol.events import Effect, Solve
 from unweave.protocol.state import State
 from unweave.protocol.terms import Terms

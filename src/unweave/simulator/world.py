@@ -142,6 +142,7 @@ class World:
         self.agents = [Agent(State(terms, k), worker) for k, worker in enumerate(workers)]
         self.now = 0.0
         self.events = 0
+        self.transitions = 0
         # Without faults gossip is delivered before the token.
         self._gossip: deque[tuple[int, int, Event | Message, int]] = deque()
         self._soon: deque[tuple[int, int, Event | Message, int]] = deque()
@@ -277,7 +278,9 @@ class World:
     def _transition(self, k: int, event: Event) -> None:
         before = self.agents[k].state
         assert before is not None
-        after, effects = handle(before, event, self._sign(k))
+        self.transitions += 1
+        entropy = b"%016x%016x" % (self.seed & 2**64 - 1, self.transitions)  # not secret: seeded
+        after, effects = handle(before, event, self._sign(k), entropy)
         self._commit(k, before, after, effects)
 
     def _commit(self, k: int, before: State, after: State, effects: list[Effect]) -> None:

@@ -51,6 +51,7 @@ from unweave.protocol.token import (
     OPENINGS,
     OUT,
     PASSES,
+    SECRET_BYTES,
     AttestationRound,
     Revision,
     Stamp,
@@ -152,14 +153,16 @@ def token(draw: Random, terms: Terms) -> Token:
 def _round(draw: Random, terms: Terms) -> AttestationRound:
     if draw.random() < 0.3:
         return AttestationRound()
+    agents = _bitmap(draw, terms)
     return AttestationRound(
-        agents=_bitmap(draw, terms),
+        agents=agents,
         audit=_vector(draw, terms) if draw.random() < 0.5 else None,
         frozen=_vector(draw, terms) if draw.random() < 0.5 else None,
         statement=_bytes(draw, draw.randrange(40)),
         signatures={k: _bytes(draw, 8) for k in range(terms.size) if draw.random() < 0.5},
         converged=draw.random() < 0.5,
         unknown=draw.random() < 0.2,
+        secret=_bytes(draw, SECRET_BYTES) if agents else b"",
     )
 
 

@@ -25,7 +25,7 @@ from unweave.experiments.evaluation.methods import Trial
 from unweave.experiments.evaluation.scores import confidence
 from unweave.federation import Federation
 from unweave.models import Shard
-from unweave.models.posterior import Posterior
+from unweave.models.fitted.posterior import Posterior
 
 __all__ = ["Membership", "attack"]
 

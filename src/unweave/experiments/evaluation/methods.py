@@ -23,7 +23,7 @@ from unweave.federation import Federation
 from unweave.graph import Topology
 from unweave.grid import Ints
 from unweave.models import Model, Shard
-from unweave.models.posterior import Posterior
+from unweave.models.fitted.posterior import Posterior
 from unweave.node.wire.codec import encode
 from unweave.protocol.messages import Pass
 from unweave.solvers import Solver, as_solver

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unweave.errors import ConfigError
 from unweave.models import Model
-from unweave.models.posterior import Posterior
+from unweave.models.fitted.posterior import Posterior
 
 __all__ = ["HasDensity", "confidence", "ece", "log_density", "positive", "response"]
 

@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 from unweave.arguments import generator
 from unweave.errors import ConfigError
 from unweave.families.atoms import CloudFamily
-from unweave.families.clouds import Cloud
-from unweave.families.parameters import Parameter, Space
+from unweave.families.atoms.clouds import Cloud
+from unweave.families.atoms.parameters import Parameter, Space
 from unweave.lazy import special
 from unweave.models.atoms.likelihood import BITS, Named, log_likelihoods
 from unweave.models.base import Model

@@ -21,7 +21,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.families.parameters import sobol
+from unweave.families.atoms.parameters import sobol
 from unweave.lazy import linalg, special
 
 __all__ = [

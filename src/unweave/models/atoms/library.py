@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import ConfigError
-from unweave.families.parameters import Parameter
+from unweave.families.atoms.parameters import Parameter
 from unweave.lazy import special
 from unweave.models.atoms.likelihood import Named
 from unweave.models.atoms.prior import PriorAtoms

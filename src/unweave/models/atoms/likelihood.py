@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import DataError
-from unweave.families.parameters import Space
+from unweave.families.atoms.parameters import Space
 
 __all__ = ["BITS", "CLIP", "Likelihood", "Named", "evaluate", "log_likelihoods"]
 

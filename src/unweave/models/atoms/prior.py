@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from unweave.errors import ConfigError
 from unweave.families import Distribution
 from unweave.families.atoms import AtomFamily
-from unweave.families.parameters import sobol
+from unweave.families.atoms.parameters import sobol
 from unweave.models.atoms.base import AtomBase, Given
 from unweave.models.atoms.likelihood import evaluate
 from unweave.models.base import ConjugateModel

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.families.atoms import ess
-from unweave.families.parameters import Space, sobol
+from unweave.families.atoms.parameters import Space, sobol
 from unweave.lazy import special
 from unweave.models.atoms.ellipsoid import SPREAD, Ellipsoid, gaussian_sobol, monomials, terms
 from unweave.models.atoms.prior import shift

@@ -26,16 +26,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError
 from unweave.families import DiagonalNormal, Distribution, MultivariateNormal
-from unweave.families.packed import pack, smallest_eigenvalue, unpack
+from unweave.families.numerics.packed import pack, smallest_eigenvalue, unpack
 from unweave.families.point import NormalPoint
 from unweave.grid import Grid, Ints
 from unweave.models.columns import Column
 from unweave.models.curvature import CurvatureModel, Sums
 from unweave.models.data import Data
+from unweave.models.fitted.published import publish
 from unweave.models.glm.bound import distance_bound, least_curvature
 from unweave.models.glm.own_intercept import OwnIntercept
 from unweave.models.glm.quadrature import Triple, expectations, tilted_moments
-from unweave.models.published import publish
 from unweave.models.regression import Regression, check_agent_sd
 
 __all__ = ["GLM", "Sums"]

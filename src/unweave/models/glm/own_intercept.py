@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.families.multivariate_normal import MultivariateNormalFamily
-from unweave.families.packed import pack
+from unweave.families.numerics.packed import pack
 from unweave.families.point import NormalPoint
 from unweave.models.data import Data
 

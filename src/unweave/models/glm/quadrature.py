@@ -2,6 +2,10 @@
 
 The trapezoid rule in z = (t − a)/s converges as exp(−2π·width/h) for a step h in t, if the function
 is analytic in a strip of that half-width around the real line. A step of width/5 gives float64.
+
+Where s is far below the width, as in the posterior of many records, Gauss and Hermite's rule needs
+fewer nodes. Its error with n of them is n! s^(2n)/(2n)! times the 2n-th derivative, which is at
+most about (2n)!/width^(2n): with n = 9 and s ≤ width/16 it is 9!/16^18 = 8e-17.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ Triple = tuple[Floats, Floats, Floats]
 """A function, its first and its second derivative."""
 
 _FAR = 8.5  # standard deviations; beyond them the normal distribution holds 2e-17
+_HERMITE = 9  # nodes where s ≤ width/_FINE
+_FINE = 16.0
 _FEWEST = 41  # nodes for a function that is smooth on the scale of s
 _MOST = 1 << 16
 _CELLS = 1 << 19  # nodes × records at a time
@@ -39,6 +45,9 @@ _LOGISTIC_WEIGHTS = (
 @lru_cache(maxsize=32)
 def nodes(count: int) -> tuple[Floats, Floats]:
     """Nodes z and weights of the standard normal distribution."""
+    if count == _HERMITE:
+        z, weights = np.polynomial.hermite_e.hermegauss(count)
+        return z, weights / weights.sum()
     z = np.linspace(-_FAR, _FAR, count)
     weights = np.exp(-0.5 * z * z)
     return z, weights / weights.sum()
@@ -64,16 +73,15 @@ def expectations(
             "prior sd, or a scale near the size of the features"
         )
     # Records with a narrow t need few nodes.
-    levels = np.exp2(np.ceil(np.log2(counts / _FEWEST))).astype(np.intp)
-    kinds = np.unique(levels)
+    counts = _FEWEST * np.exp2(np.ceil(np.log2(counts / _FEWEST)))
+    counts = np.where(_FINE * s <= width, _HERMITE, counts).astype(np.intp)
+    kinds = np.unique(counts)
     if len(kinds) <= 1:
-        return _rule(function, a, s, _FEWEST * int(levels.max(initial=1)), arguments)
+        return _rule(function, a, s, int(counts.max(initial=_HERMITE)), arguments)
     found: tuple[Floats, ...] = ()
-    for level in kinds.tolist():
-        chosen = np.flatnonzero(levels == level)
-        parts = _rule(
-            function, a[chosen], s[chosen], _FEWEST * level, [x[chosen] for x in arguments]
-        )
+    for count in kinds.tolist():
+        chosen = np.flatnonzero(counts == count)
+        parts = _rule(function, a[chosen], s[chosen], count, [x[chosen] for x in arguments])
         found = found or tuple(np.empty(a.shape) for _ in parts)
         for whole, part in zip(found, parts, strict=True):
             whole[chosen] = part

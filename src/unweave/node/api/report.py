@@ -24,7 +24,7 @@ from unweave.protocol.messages import Pass
 from unweave.protocol.state import State
 from unweave.protocol.steps import wrong_step
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import NOTHING, Token, dead, digest, missing
+from unweave.protocol.token import NOTHING, Token, commitment, dead, digest, missing
 from unweave.text import listed
 
 __all__ = [
@@ -81,7 +81,7 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
         "dropped_records": None if (lost := node.missing()) is None else lost.report,
         "missing": [name(k) for k in absent],
         "complete": token is not None and not absent,
-        "digest": None if token is None else digest(token.eta).hex(),
+        "commitment": _hex(None if token is None else commitment(token)),
         "erased": sorted(name(k) for k, tomb in s.known.tombs.items() if tomb.whole),
         "departed": sorted(name(k) for k, tomb in s.known.tombs.items() if tomb.departed),
         "erasures": sum(len(tomb.ids) for tomb in s.known.tombs.values()),
@@ -105,6 +105,10 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
             for t, v in sorted(s.known.votes, reverse=True)
         },
     }
+
+
+def _hex(value: bytes | None) -> str | None:
+    return None if value is None else value.hex()
 
 
 def _lie(s: State, proof: Pass) -> str:
@@ -186,13 +190,15 @@ def posterior_report(
     before: Mapping[str, Any] | None = None,
     *,
     erasures: bool = False,
+    secret: bool = False,
 ) -> dict[str, Any]:
     """The posterior as this agent knows it, and whether it is complete and confirmed.
 
     Of a large posterior only the first marginals and no units are reported, unless `everything` is
     wanted. The state is read once, so that a thread may call this. `before` is an earlier report of
     the same kind: the marginals of the same sum are not computed again. `erasures` adds all known
-    erasures, so that the sums of other agents can be compared with them.
+    erasures, so that the sums of other agents can be compared with them. `secret` adds that of the
+    token's attestation round, which opens the commitment in a certificate.
     """
     s = node.state
     if s is None:
@@ -210,6 +216,8 @@ def posterior_report(
         stale = latest(s) is not None
         why = "its sum holds erased data, and the next one has not arrived" if stale else NO_TOKEN
         return {"state": "unknown", "why": why, **more}
+    if secret and token.round.secret:
+        more["secret"] = token.round.secret.hex()
     return _sum_report(node, s, token, everything, before) | more
 
 

@@ -49,6 +49,9 @@ class PosteriorQuery(Nothing):
     )
     erasures: bool = Field(False, description="also what the agent knows to be erased")
     brief: bool = Field(False, description="for a display: some marginals, rounded; no units")
+    secret: bool = Field(
+        False, description="also the secret that opens the commitment to this sum in a certificate"
+    )
 
 
 class EraseRequest(Nothing):
@@ -139,7 +142,7 @@ class Status(Answer):
     dropped_records: NotRequired[Dropped | None]
     missing: NotRequired[list[str]]
     complete: NotRequired[bool]
-    digest: NotRequired[str | None]
+    commitment: NotRequired[str | None]
     erased: NotRequired[list[str]]
     departed: NotRequired[list[str]]
     erasures: NotRequired[int]
@@ -193,6 +196,7 @@ class PosteriorReport(Answer):
     included: NotRequired[list[str]]
     stamp: NotRequired[list[Integer]]
     digest: NotRequired[str]
+    secret: NotRequired[str]
     units: NotRequired[list[Integer]]
     units_total: NotRequired[int]
     model: NotRequired[str]

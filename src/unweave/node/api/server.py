@@ -257,10 +257,9 @@ class Api:
         await self.node.awake()
         everything = asked.everything
         before = None if everything else self._cached
-        report = await asyncio.to_thread(
-            posterior_report, self.node, everything, before, erasures=asked.erasures
-        )
-        if not everything:
+        more = {"erasures": asked.erasures, "secret": asked.secret}
+        report = await asyncio.to_thread(posterior_report, self.node, everything, before, **more)
+        if not everything and not asked.secret:
             self._cached = report
             asyncio.get_running_loop().call_later(_KEPT, self._drop, report)
         return {"posterior": brief_report(report) if asked.brief else report}

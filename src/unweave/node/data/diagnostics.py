@@ -158,7 +158,7 @@ def _problems(selection: Selection, batch: Batch) -> list[tuple[int, _Cell]]:
     order = np.argsort(batch.numbers, kind="stable")
     rows, numbers, faults = batch.rows[order], batch.numbers[order], batch.faults[order]
     found: dict[int, _Cell] = {}
-    for j, column in enumerate(selection.model.schema):
+    for j, column in enumerate(selection.schema):
         for row in np.flatnonzero(column.bad(rows[:, j])).tolist():
             fault = float(faults[row, j])
             wrong = fault if fault in _FAULTS else column.why(float(rows[row, j]))

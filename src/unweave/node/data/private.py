@@ -99,7 +99,7 @@ class PrivateData:
             n, units = self._steady(self._examined, dropped)
             self._ready = (self._seen, dropped, n, units)
         else:
-            n = self._steady(self._sound, dropped)
+            n = self.shard(dropped).n  # every record was checked; the first visit reads no file
         if n == 0 and not dropped:
             lost = f": {self.missing}" if self.missing and self.missing.records else ""
             raise BadData(
@@ -309,10 +309,6 @@ class PrivateData:
 
     def _scale(self, reader: Reader, erased: frozenset[str]) -> str:
         return mended(reader, self._conjugate(), erased, self._chunk, self._share)
-
-    def _sound(self, reader: Reader, erased: frozenset[str]) -> int:
-        self._count_missing(reader, erased)
-        return sum(len(rows) for rows in self._chunks(reader, erased))
 
     def _loaded(self, reader: Reader, erased: frozenset[str]) -> Shard | int:
         """All records; only their number if they would fill the memory."""

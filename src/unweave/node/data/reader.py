@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from unweave.errors import DataError, GridOverflow
 from unweave.models import ConjugateModel, Model
+from unweave.models.columns import Column
 from unweave.models.resolution import Extremes, Measured, remedy, weighted
 from unweave.models.shards import Missing
 from unweave.node.data.source import DataSource
@@ -60,7 +62,12 @@ class Selection:
         names = tuple(called.get(column.given, column.given) for column in model.schema)
         return cls(agent, model, names, source.key, source.missing == "drop")
 
-    @property
+    @cached_property
+    def schema(self) -> tuple[Column, ...]:
+        """The model's columns: a model makes them anew whenever it is asked."""
+        return self.model.schema
+
+    @cached_property
     def asked(self) -> tuple[str, ...]:
         """The columns of the source that are read, each once."""
         return tuple(dict.fromkeys((*self.names, *([self.key] if self.key else []))))
@@ -181,7 +188,7 @@ def missing_column(
 ) -> DataError:
     """The error for a column that is not in the source. `names` says what the source has, `mark` is
     the probable delimiter."""
-    for column, source in zip(selection.model.schema, selection.names, strict=True):
+    for column, source in zip(selection.schema, selection.names, strict=True):
         if source == name:
             role = f"the model's {column.given!r}, {column.expects}"
             break

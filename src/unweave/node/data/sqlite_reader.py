@@ -102,7 +102,7 @@ class SqliteReader:
             if name not in names:
                 raise missing_column(selection, name, _PLACE, schema_names(names))
         places = map(names.index, selection.names)
-        self._cells = list(zip(places, selection.model.schema, strict=True))
+        self._cells = list(zip(places, selection.schema, strict=True))
         self._key = names.index(selection.key) if selection.key else None
 
     def batches(self, erased: frozenset[str], chunk: int, ordered: bool = False) -> Batches:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from unweave.errors import StoreError
 from unweave.node.storage.atomic import sync_directory
-from unweave.node.storage.integrity import BadMac
+from unweave.node.storage.integrity import BadMac, RowMacs
 from unweave.node.storage.rows import read_state
 from unweave.node.storage.schema import (
     APPLICATION_ID,
@@ -124,7 +124,7 @@ def create(path: Path, terms: Terms, me: int, migrations: Sequence[Migration]) -
 
 
 def inspect(
-    path: Path, terms: Terms, me: int, secret: bytes, migrations: Sequence[Migration]
+    path: Path, terms: Terms, me: int, macs: RowMacs, migrations: Sequence[Migration]
 ) -> State | None:
     """The state in the file; None: nothing was ever stored, or the file needs a migration. Refuses,
     and does not change, a file that is damaged, newer, of another program or agent, or that another
@@ -157,7 +157,7 @@ def inspect(
         _check_owner(db, path, terms, me)
         if found == newest:
             try:
-                read = read_state(db, terms, me, secret)
+                read = read_state(db, terms, me, macs)
                 return None if read is None else read[0]
             except BadMac as error:
                 raise StoreError(f"{path}: {error} {_CHANGED}. {_RESTORE}") from None

@@ -344,11 +344,10 @@ def _write_statements(db: sqlite3.Connection, macs: RowMacs, name: str, old: Any
 
 
 def read_state(
-    db: sqlite3.Connection, terms: Terms, me: int, secret: bytes
+    db: sqlite3.Connection, terms: Terms, me: int, macs: RowMacs
 ) -> tuple[State, Rows] | None:
     """The stored state and its rows; None: nothing was ever stored. `WireError` if the rows are
-    no state, `BadMac` if they were not written under this secret."""
-    macs = RowMacs(secret)
+    no state, `BadMac` if they were not written under the secret of `macs`, which is empty."""
     s = State(terms, me)
     tokens = _read_tokens(db, macs, terms)
     factors = _read_factors(db, macs, terms)

@@ -105,8 +105,9 @@ _FIRST = (
 MIGRATIONS: tuple[Migration, ...] = (_FIRST,)
 
 # Version 1 had request ids that did not name their agent, version 2 rows of varying length,
-# version 3 names from before the vocabulary, version 4 revisions without commitments.
-OLDEST = 5
+# version 3 names from before the vocabulary, version 4 revisions without commitments, version 5
+# attestation rounds without secrets, and receipts with digests of sums.
+OLDEST = 6
 
 
 def latest(migrations: Sequence[Migration]) -> int:

@@ -81,7 +81,7 @@ class SqliteStore:
         with explained(file):
             if not file.exists():
                 create(file, terms, me, migrations)
-            inspect(file, terms, me, secret, migrations)
+            inspect(file, terms, me, RowMacs(secret), migrations)
             make_private(file)
             store = cls(file, connect(file), terms, me, secret)
             try:
@@ -163,7 +163,7 @@ class SqliteStore:
             return copy.serialize()
 
     def _read(self) -> State | None:
-        found = read_state(self._db, self._terms, self._me, self._secret)
+        found = read_state(self._db, self._terms, self._me, RowMacs(self._secret))
         if found is None:
             return None
         state, self._rows = found
@@ -209,7 +209,8 @@ def look_into_store(folder: AgentFolder, identity: Identity) -> State | None:
     if not folder.store.exists():
         return None
     with explained(folder.store):
-        return inspect(folder.store, folder.terms, folder.me, identity.store_secret, MIGRATIONS)
+        macs = RowMacs(identity.store_secret)
+        return inspect(folder.store, folder.terms, folder.me, macs, MIGRATIONS)
 
 
 class StoreThread:

@@ -70,7 +70,7 @@ from unweave.protocol.statements import (
 )
 from unweave.protocol.steps import TokenHeader, TokenStep
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import NO_ROUND, PASSES, AttestationRound, Stamp, Token
+from unweave.protocol.token import NO_ROUND, PASSES, SECRET_BYTES, AttestationRound, Stamp, Token
 
 __all__ = ["decode", "encode", "read_parked", "write_parked"]
 
@@ -163,6 +163,7 @@ def _write_round(place: pb.AttestationRound, attested: AttestationRound) -> None
     place.statement = attested.statement
     place.converged = attested.converged
     place.unknown = attested.unknown
+    place.secret = attested.secret
     place.signatures.extend(
         pb.Signature(agent=agent, signature=signature)
         for agent, signature in sorted(attested.signatures.items())
@@ -174,6 +175,8 @@ def _read_round(message: pb.Message, terms: Terms) -> AttestationRound:
     if not (audit or frozen or message.token.token.HasField("round")):
         return NO_ROUND
     sent = message.token.token.round
+    if len(sent.secret) != (SECRET_BYTES if sent.agents else 0):
+        raise WireError(f"an attestation round with a secret of {len(sent.secret)} bytes")
     return AttestationRound(
         agents=read_bitmap(sent.agents, terms),
         audit=read_vector(message.audit, terms.grid) if audit else None,
@@ -182,6 +185,7 @@ def _read_round(message: pb.Message, terms: Terms) -> AttestationRound:
         signatures={agent_of(s.agent, terms): s.signature for s in sent.signatures},
         converged=sent.converged,
         unknown=sent.unknown,
+        secret=sent.secret,
     )
 
 

@@ -363,7 +363,7 @@ def _check_mismatch(statement: AuditMismatch, body: Mapping[str, Any], terms: Te
         return _NOT_THE_AUTHOR
     if not all(type(agent) is int and 0 <= agent < terms.size for agent in body["departed"]):
         return "names a departed agent that is not in this network"
-    return None if isinstance(body["eta"], str) else "does not name the sum"
+    return None
 
 
 def _check_opening(statement: Opening, body: Mapping[str, Any], terms: Terms) -> str | None:
@@ -376,7 +376,7 @@ def _check_opening(statement: Opening, body: Mapping[str, Any], terms: Terms) ->
     return None
 
 
-_DIGESTS = ("agents", "statement", "audit", "frozen")
+_DIGESTS = ("agents", "statement", "audit", "frozen", "secret")
 _FLAGS = ("converged", "unknown")
 
 

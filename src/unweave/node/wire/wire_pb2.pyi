@@ -49,18 +49,20 @@ class Signature(_message.Message):
     def __init__(self, agent: _Optional[int] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class AttestationRound(_message.Message):
-    __slots__ = ("agents", "statement", "signatures", "converged", "unknown")
+    __slots__ = ("agents", "statement", "signatures", "converged", "unknown", "secret")
     AGENTS_FIELD_NUMBER: _ClassVar[int]
     STATEMENT_FIELD_NUMBER: _ClassVar[int]
     SIGNATURES_FIELD_NUMBER: _ClassVar[int]
     CONVERGED_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
     agents: bytes
     statement: bytes
     signatures: _containers.RepeatedCompositeFieldContainer[Signature]
     converged: bool
     unknown: bool
-    def __init__(self, agents: _Optional[bytes] = ..., statement: _Optional[bytes] = ..., signatures: _Optional[_Iterable[_Union[Signature, _Mapping]]] = ..., converged: _Optional[bool] = ..., unknown: _Optional[bool] = ...) -> None: ...
+    secret: bytes
+    def __init__(self, agents: _Optional[bytes] = ..., statement: _Optional[bytes] = ..., signatures: _Optional[_Iterable[_Union[Signature, _Mapping]]] = ..., converged: _Optional[bool] = ..., unknown: _Optional[bool] = ..., secret: _Optional[bytes] = ...) -> None: ...
 
 class Token(_message.Message):
     __slots__ = ("head", "included", "receipts", "seen", "stack", "tombs", "retrain_epoch", "round")

@@ -54,12 +54,12 @@ __all__ = [
     "json_schema",
 ]
 
-FORMAT = "unweave certificate 2"
+FORMAT = "unweave certificate 3"
 MOST_BYTES = 32 << 20  # of a file: the evidence of a network is bounded, too (requests.UNPROVED)
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
-ATTESTATION = "urn:unweave:attestation:v2"
-CLOSING = "urn:unweave:erasure:v2"
+ATTESTATION = "urn:unweave:attestation:v3"
+CLOSING = "urn:unweave:erasure:v3"
 
 # ------------------------------------------------------------------------------------- values
 
@@ -138,9 +138,10 @@ class Strict(BaseModel):
 
 
 class SubjectDigest(Strict):
-    """The digest of the sum: SHA-256 of its little-endian 64-bit integers."""
+    """The keyed digest of the sum: HMAC-SHA256 of its little-endian 64-bit integers, under the
+    secret of the attestation round, which is not in the file."""
 
-    sha256: Sha256
+    hmac_sha256: Sha256
 
 
 class Subject(Strict):
@@ -213,8 +214,8 @@ class Statement(Strict):
     predicate: Attestation | Closing
 
     @property
-    def eta(self) -> str:
-        return self.subject[0].digest.sha256
+    def commitment(self) -> str:
+        return self.subject[0].digest.hmac_sha256
 
     @property
     def network_id(self) -> str:
@@ -245,8 +246,6 @@ class ReceiptBody(Strict):
     after: RevisionParts
     agent: Number
     before: RevisionParts
-    eta_after: Sha256
-    eta_before: Sha256
     previous: Sha256
     request: Request
     network_id: Sha256
@@ -359,7 +358,7 @@ def json_schema() -> dict[str, Any]:
     )
     return {
         "$schema": GenerateJsonSchema.schema_dialect,
-        "$id": "urn:unweave:certificate:v2",
+        "$id": "urn:unweave:certificate:v3",
         "title": FORMAT,
         "$ref": "#/$defs/Certificate",
         **schema,

@@ -12,7 +12,12 @@ from typing import Any
 
 from unweave.bounded import load_json
 
-__all__ = ["unchecked_closing", "unchecked_requests", "unchecked_tombstones"]
+__all__ = [
+    "unchecked_closing",
+    "unchecked_payloads",
+    "unchecked_requests",
+    "unchecked_tombstones",
+]
 
 
 def unchecked_closing(certificate: bytes) -> dict[str, Any]:
@@ -20,6 +25,13 @@ def unchecked_closing(certificate: bytes) -> dict[str, Any]:
     payload = base64.b64decode(load_json(certificate)["closing"]["payload"])
     predicate: dict[str, Any] = load_json(payload)["predicate"]
     return predicate
+
+
+def unchecked_payloads(certificate: bytes) -> Iterator[bytes]:
+    """The bytes of every document inside."""
+    file = load_json(certificate)
+    for envelope in (file["attestation"], file["closing"], *file["tombstones"], *file["votes"]):
+        yield base64.b64decode(envelope["payload"])
 
 
 def unchecked_tombstones(certificate: bytes) -> Iterator[tuple[bytes, list[bytes]]]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from hmac import compare_digest
 from typing import Any
 
 from unweave.errors import NotCertified
+from unweave.grid import Ints, keyed_digest
 from unweave.protocol.certificate.format import (
     Attestation,
     AttestationStatement,
@@ -26,6 +28,7 @@ from unweave.protocol.certificate.format import (
 )
 from unweave.protocol.certificate.read import Check, EnvelopeReader, Evidence, Signed, read_file
 from unweave.protocol.terms import Terms
+from unweave.protocol.token import SECRET_BYTES
 
 __all__ = ["Account", "Check", "Erased", "verify"]
 
@@ -53,7 +56,7 @@ class Account:
     """What a certificate proves."""
 
     manifest: str
-    eta: str
+    commitment: str  # to the sum: HMAC-SHA256 under the round's secret
     stamp: tuple[int, ...]
     erasures: tuple[Erased, ...]
     attested: tuple[str, ...]
@@ -70,6 +73,11 @@ class Account:
     @property
     def hop(self) -> int:
         return self.stamp[3]
+
+    def opens(self, secret: bytes, units: Ints) -> bool:
+        """Whether this is the certified sum, under this secret."""
+        found = keyed_digest(secret, units).hex()
+        return len(secret) == SECRET_BYTES and compare_digest(found, self.commitment)
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "epoch": self.epoch, "hop": self.hop}
@@ -292,7 +300,7 @@ def check_closing(
     ):
         if getattr(body, key) != wanted:
             raise NotCertified(f"closing.{key}: {why}")
-    if closed.body.eta != statement.eta:
+    if closed.body.commitment != statement.commitment:
         raise NotCertified("closing.subject: its eta is not the attested one")
     if body.stamp[:3] != statement.predicate.epoch:
         raise NotCertified("closing.stamp: is of another epoch than the attestation")
@@ -303,7 +311,7 @@ def check_closing(
         )
     return Account(
         manifest=body.manifest,
-        eta=closed.body.eta,
+        commitment=closed.body.commitment,
         stamp=tuple(body.stamp),
         erasures=tuple(found.values()),
         attested=tuple(terms.name(k) for k in attested.signers),

@@ -15,10 +15,12 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from decimal import ROUND_CEILING, Context
 from functools import lru_cache
 from operator import is_
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from unweave.grid import keyed_digest
 from unweave.protocol.certificate.format import (
     ATTESTATION,
     CLOSING,
@@ -46,7 +48,7 @@ from unweave.protocol.certificate.format import (
 )
 from unweave.protocol.statements import Sign, SignedStatement, Tombstone, Vote, pae
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import Stamp, Token, digest, round_name
+from unweave.protocol.token import Stamp, Token, round_name
 
 if TYPE_CHECKING:
     from unweave.protocol.state import State
@@ -68,12 +70,14 @@ def _encode(model: Strict) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _subject(token: Token) -> list[Subject]:
-    return [Subject(name="eta", digest=SubjectDigest(sha256=digest(token.eta).hex()))]
+def _subject(token: Token, secret: bytes) -> list[Subject]:
+    found = SubjectDigest(hmac_sha256=keyed_digest(secret, token.eta).hex())
+    return [Subject(name="eta", digest=found)]
 
 
-def attestation(terms: Terms, token: Token) -> bytes:
-    """What every agent signs in an attestation round: a function of the token alone."""
+def attestation(terms: Terms, token: Token, secret: bytes) -> bytes:
+    """What every agent signs in an attestation round: a function of the token and of the round's
+    secret, which it does not show."""
     about = (
         token.eta,
         token.included,
@@ -81,16 +85,17 @@ def attestation(terms: Terms, token: Token) -> bytes:
         token.retrain_epoch,
         token.receipts,
         token.masked.keys,
+        secret,
     )
     for epoch, statement, *known in terms.attested:
         if epoch == token.stamp[:3] and all(map(is_, known, about)):
             return bytes(statement)
-    statement = _attestation(terms, token)
+    statement = _attestation(terms, token, secret)
     terms.attested[:] = [(token.stamp[:3], statement, *about)]
     return statement
 
 
-def _attestation(terms: Terms, token: Token) -> bytes:
+def _attestation(terms: Terms, token: Token, secret: bytes) -> bytes:
     names = terms.topology.agents
     tombs = {
         names[agent]: AttestedErasures(
@@ -120,7 +125,7 @@ def _attestation(terms: Terms, token: Token) -> bytes:
     return _encode(
         AttestationStatement(
             _type=STATEMENT,
-            subject=_subject(token),
+            subject=_subject(token, secret),
             predicateType=ATTESTATION,
             predicate=predicate,
         )
@@ -152,7 +157,7 @@ def closing(s: State, token: Token, stamp: Stamp, estimate: Mapping[str, Any] | 
         attestation=hashlib.sha256(token.round.statement).hexdigest(),
         audit="equal",
         converged=token.round.converged,
-        estimate=None if estimate is None else _finite(estimate),
+        estimate=None if estimate is None else _coarse(estimate),
         not_attested=[names[k] for k, tomb in sorted(token.tombs.items()) if tomb.departed],
         erasures=erasures(s, token),
         evidence=[
@@ -164,7 +169,7 @@ def closing(s: State, token: Token, stamp: Stamp, estimate: Mapping[str, Any] | 
     return _encode(
         ClosingStatement(
             _type=STATEMENT,
-            subject=_subject(token),
+            subject=_subject(token, token.round.secret),
             predicateType=CLOSING,
             predicate=predicate,
         )
@@ -233,15 +238,20 @@ def evident(s: State) -> bool:
     return True
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no infinity: a bound that does not exist is null."""
+def _coarse(value: Any) -> Any:
+    """An estimate follows from the sum: with all its digits it would tell a right guess of the sum
+    from a wrong one. So its numbers have one digit, rounded up: a bound stays a bound. JSON has no
+    infinity: a bound that does not exist is null."""
     if isinstance(value, Mapping):
-        return {str(key): _finite(v) for key, v in value.items()}
+        return {str(key): _coarse(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+        return [_coarse(v) for v in value]
+    if isinstance(value, float):
+        return float(_ONE_DIGIT.create_decimal(repr(value))) if math.isfinite(value) else None
     return value
+
+
+_ONE_DIGIT = Context(prec=1, rounding=ROUND_CEILING)
 
 
 def _envelope(model: type[E], kind: str, payload: bytes, signatures: Mapping[str, bytes]) -> E:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError, DomainError
-from unweave.families.special import log_excess
+from unweave.families.numerics.special import log_excess
 
 __all__ = [
     "cholesky",

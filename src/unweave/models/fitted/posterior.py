@@ -19,10 +19,10 @@ from unweave.families import Distribution
 from unweave.families.marginals import Marginal
 from unweave.grid import Ints, digest
 from unweave.json_form import as_json
-from unweave.models.plotting import plot_posterior
-from unweave.models.published import STEP, Published, publish
+from unweave.models.fitted.plotting import plot_posterior
+from unweave.models.fitted.published import STEP, Published, publish
+from unweave.models.fitted.tables import Check, check_table, draws_table, predictions
 from unweave.models.shards import Shard
-from unweave.models.tables import Check, check_table, draws_table, predictions
 
 if TYPE_CHECKING:
     from unweave.models.base import Model

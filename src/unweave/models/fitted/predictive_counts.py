@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unweave.arguments import floats, generator, levels
 from unweave.lazy import special
-from unweave.models.predictive_reals import ScalarPredictive
+from unweave.models.fitted.predictive_reals import ScalarPredictive
 
 __all__ = [
     "BetaBinomialPredictive",

@@ -19,7 +19,7 @@ from unweave.errors import ConfigError, DataError
 from unweave.models.columns import cell_text
 
 if TYPE_CHECKING:
-    from unweave.models.posterior import Posterior
+    from unweave.models.fitted.posterior import Posterior
 
 __all__ = ["Check", "check_table", "draws_table", "predictions", "typed"]
 

@@ -28,7 +28,7 @@ from unweave.grid import Ints
 
 if TYPE_CHECKING:
     from unweave.models.base import Model
-    from unweave.models.posterior import Posterior
+    from unweave.models.fitted.posterior import Posterior
 
 __all__ = ["STEP", "Published", "publish"]
 
@@ -73,10 +73,10 @@ class Published:
 
     def report(self, error: float) -> dict[str, Any]:
         """What a certificate says, if every number is within `error` standard deviations of the
-        optimum's. An exponent moves by at most 2·error octaves."""
+        optimum's. An exponent moves by at most 2·error octaves. The digest of the rounded posterior
+        is not in it: who has no sum could guess it."""
         settled = self.edge > 2.0 * error
         return {
-            "digest": self.digest,
             "step": self.step,
             "identical": "proved: the optimum of the remaining data publishes this, however it is "
             "reached, with or without the erased data before"

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import ConfigError
+from unweave.families.atoms.clouds import Cloud, line_cloud
+from unweave.families.atoms.parameters import Space
 from unweave.families.base import Family, Floats, Params
-from unweave.families.clouds import Cloud, line_cloud
 from unweave.families.marginals import Marginal
-from unweave.families.parameters import Space
 from unweave.lazy import interpolate, special
 from unweave.rng import Rng
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import DomainError
-from unweave.families.special import (
+from unweave.families.numerics.special import (
     binet1,
     binet2,
     binet_bregman,

@@ -12,7 +12,7 @@ from unweave.errors import MissingExtra
 from unweave.families.marginals import Marginal
 
 if TYPE_CHECKING:
-    from unweave.models.posterior import Posterior
+    from unweave.models.fitted.posterior import Posterior
 
 __all__ = ["plot_posterior"]
 

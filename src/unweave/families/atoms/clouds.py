@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unweave.arguments import floats
+from unweave.families.atoms.parameters import Parameter, Space
 from unweave.families.marginals import Marginal
-from unweave.families.parameters import Parameter, Space
 from unweave.rng import Rng
 
 __all__ = ["Cloud", "CloudMarginal", "line_cloud"]

@@ -1,0 +1,1 @@
+"""Numerics that several families share: gamma functions, packed matrices, the Wishart's sums."""

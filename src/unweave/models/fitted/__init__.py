@@ -1,0 +1,1 @@
+"""What a fitted model says: posterior, predictives, tables, plots, the published posterior."""
