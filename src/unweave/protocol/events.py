@@ -209,6 +209,7 @@ class SolveResult(NamedTuple):
     units: Ints | None
     keep: bool = False
     failed: bool = False  # the solver failed for a temporary reason
+    no_point: bool = False  # the bytes of the private round are no point of the model
 
 
 class Unknown(NamedTuple):

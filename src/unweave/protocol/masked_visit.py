@@ -242,6 +242,11 @@ def factor_units(s: State, turn: Turn, token: Token) -> Ints | None:
     answer: SolveResult | None = ask(s, turn, work)
     if answer is None:
         return None
+    if answer.no_point:
+        why = "the point of this round is none of the model"
+        first = following_round(s, token, s.terms.first_point)
+        open_epoch(s, turn, None, why, masked=first)
+        return None
     if answer.units is None:
         s.own.infeasible_at = token.included
         kept = answer.failed and fitting and current is not None

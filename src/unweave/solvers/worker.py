@@ -5,12 +5,13 @@ A Federation, a simulation with faults and a real process use the same worker.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.errors import DataError, GridOverflow
+from unweave.errors import DataError, GridOverflow, WireError
 from unweave.grid import Ints
 from unweave.models import Data, LossModel, Model, Shard
 from unweave.protocol.events import (
@@ -46,7 +47,8 @@ class ModelWorker:
 
     `tolerance` is tol/K² of the stop rule: if a solve moves q by at most this (in KL), the agent
     keeps the factor. None always replaces the factor (the paper's rule). `retrain_above`: if a
-    removal moves q by more, all agents start from zero (None: the model's threshold).
+    removal moves q by more, all agents start from zero (None: the model's threshold). `tol` is the
+    KL to the optimum at which private rounds end.
     """
 
     def __init__(
@@ -58,16 +60,19 @@ class ModelWorker:
         *,
         tolerance: float | None = None,
         retrain_above: float | None = None,
+        tol: float = 1e-4,
     ) -> None:
         self.model = model
         self.solver = solver
         self.whole = shard
         self.seed = seed
         self.tolerance = tolerance
+        self.tol = tol
         self.retrain_above = model.retrain_above if retrain_above is None else retrain_above
         self.version = 0
         self._dropped: frozenset[bytes] = frozenset()
         self._shard = shard
+        self._round: tuple[Data, bytes, Ints] | None = None
 
     def replace(self, shard: Shard) -> None:
         """Replace the data. The numbering of records starts again; earlier drops stay valid."""
@@ -85,6 +90,8 @@ class ModelWorker:
         return self._shard
 
     def solve(self, work: Solve) -> SolveResult:
+        if work.point is not None:
+            return self.solve_at(work)
         data = self.shard(work.dropped)
         if not data.n:
             return self._solve_empty(work)
@@ -147,17 +154,43 @@ class ModelWorker:
     def appraise(self, work: Appraise) -> dict[str, Any]:
         """The estimated KL to the optimum, for a certificate (`LossModel.appraise`)."""
         model = self.model
-        assert work.frozen is not None
         assert isinstance(model, LossModel)  # a conjugate model has nothing to estimate
         if not model.inside(work.eta):
             return {"kl_to_optimum": None, "method": "none: the sum is not a proper posterior"}
+        if work.frozen is None:
+            return model.appraise_round(work.point, work.eta)
         if not self.solver.estimates:
             return {"kl_to_optimum": None, "method": "none: the solver minimises no free energy"}
         return model.appraise(work.eta, model.frozen_grid.decode(work.frozen))
 
+    # -- private rounds ---------------------------------------------------------------------------
+
+    def solve_at(self, work: Solve) -> SolveResult:
+        """The factor at the point of a private round."""
+        assert work.point is not None
+        try:
+            return SolveResult(self.factor_at(work.point, work.dropped))
+        except WireError:
+            return SolveResult(None, no_point=True)
+
+    def factor_at(self, point: bytes, dropped: frozenset[bytes]) -> Ints:
+        """The factor of the current rows at the point of a round; zero without rows. An answer is
+        kept: a round may ask again. An UnweaveError says why there is none."""
+        data, at = self.shard(dropped), sha256(point).digest()
+        if self._round is None or self._round[0] is not data or self._round[1] != at:
+            self._round = (data, at, self.solver.factor_at(self.model, point, data))
+        return self._round[2]
+
     def advance(self, work: Advance) -> NextPoint:
-        """The point of the next private round. A conjugate model needs one round."""
-        return NextPoint(work.point if work.eta is None else None)
+        """The point of the next round, or the one from which learning goes on with other data.
+        Bytes that are no point of this model came from a lying agent: learning starts again."""
+        model = self.model
+        try:
+            if work.eta is None:
+                return NextPoint(model.restart(work.point))
+            return NextPoint(model.advance(work.point, work.eta, self.tol))
+        except WireError:
+            return NextPoint(model.first_point())
 
 
 def influence(model: Model, eta: Ints, factor: Ints) -> float:
