@@ -354,7 +354,7 @@ def _data(agent: AgentFolder, state: State | None, factors: Factors) -> str:
     data = open_data(agent, open_identity(agent))
     dropped = frozenset[bytes]() if state is None else state.own.dropped
     # A running agent was admitted when it started; erasures since may leave it few records.
-    number = data.check() if status else admit(data, agent.config.min_records, state)
+    number = data.check() if status else admit(data, agent.least_records, state)
     if isinstance(data.model, ConjugateModel) and not status:
         factors[name] = data.model, data.measured(dropped)
     nameless, repeated = data.named()
