@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.support.certificates import fixed_identity, signed_manifest
 from unweave.errors import ConfigError
 from unweave.manifest import Manifest, load
+from unweave.manifest.privacy import ring_degree
 from unweave.models import BetaBernoulli, DirichletCategorical, LinearRegression, by_name, names
 from unweave.node.identity import Identity
 
@@ -341,3 +342,76 @@ def test_small_shards_are_allowed_in_so_many_words() -> None:
     assert Manifest.parse((words + SMALL).encode()).small_shards != "refuse"
     with pytest.raises(ConfigError, match="small_shards"):
         Manifest.parse(("small_shards = true\n" + SMALL).encode())
+
+
+MASKED = 'name = "n"\ngraph = "ring"\n'
+
+
+def test_the_short_form_of_privacy_is_the_table_with_its_defaults() -> None:
+    short = Manifest.parse(f'{MASKED}privacy = "masked"\nagents = 7\n{MODEL}'.encode())
+    table = Manifest.parse(f'{MASKED}agents = 7\n{MODEL}[privacy]\nmode = "masked"\n'.encode())
+    assert short.privacy == table.privacy
+    assert tomllib.loads(short.to_toml())["privacy"] == {
+        "mode": "masked",
+        "min_roster": 4,
+        "degree": 0,
+    }
+    terms = short.terms()
+    assert (terms.privacy, terms.min_roster, terms.degree) == ("masked", 4, 0)
+    assert Manifest.parse(short.to_toml().encode()).terms().min_roster == 4
+    plain = Manifest.parse(SMALL.encode())
+    assert plain.terms().privacy == "plain"
+    assert tomllib.loads(plain.to_toml())["privacy"] == {"mode": "plain"}
+
+
+@pytest.mark.parametrize(
+    ("agents", "roster", "degree"),
+    [(4, 3, 0), (5, 3, 0), (6, 4, 0), (200, 101, 0), (201, 101, 86), (1000, 501, 90)],
+)
+def test_the_roster_and_the_mask_graph_follow_from_the_number_of_agents(
+    agents: int, roster: int, degree: int
+) -> None:
+    manifest = Manifest.make(
+        name="n", graph="ring", agents=agents, model=BetaBernoulli(), privacy="masked"
+    )
+    assert manifest.privacy.min_roster == roster
+    assert manifest.privacy.degree == degree
+
+
+def test_degrees_are_those_of_the_bound() -> None:
+    """½ K² γ^degree · 2^30 ≤ 2^−40, and two fewer would not do."""
+    for share in (0.25, 1 / 3, 0.5):
+        for agents in (50, 1000, 20_000):
+            degree = ring_degree(agents, share, always=True)
+            assert 0.5 * agents**2 * share**degree * 2.0**30 <= 2.0**-40
+            assert 0.5 * agents**2 * share ** (degree - 2) * 2.0**30 > 2.0**-40
+
+
+@pytest.mark.parametrize(
+    ("agents", "line", "problem"),
+    [
+        (3, 'privacy = "masked"', "needs at least 4 agents, not 3"),
+        (5, 'privacy = { mode = "masked", min_roster = 2 }', "at least 3"),
+        (8, 'privacy = { mode = "masked", min_roster = 4 }', "at least 5"),
+        (8, 'privacy = { mode = "masked", min_roster = 9 }', "at most 8"),
+        (300, 'privacy = { mode = "masked", degree = 52 }', "at least 54, or 0"),
+        (8, 'privacy = "maske"', "should be 'plain' or 'masked'"),
+        (8, "privacy = 1", 'Fix: "plain", "masked" or a table'),
+        (8, 'privacy = { mode = "masked", roster = 3 }', "did you mean min_roster"),
+        (8, "privacy = { min_roster = 5 }", "a setting of masked networks"),
+        (8, 'privacy = "masked"\nsolve = "visit"', 'Fix: solve = "pass"'),
+    ],
+)
+def test_masks_that_hide_nothing_are_refused(agents: int, line: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem.replace("(", r"\(")) as error:
+        Manifest.parse(f"{MASKED}{line}\nagents = {agents}\n{MODEL}".encode())
+    assert "network.toml: " in str(error.value)
+    assert "Fix: " in str(error.value)
+
+
+def test_a_model_without_private_rounds_is_refused_with_its_reason() -> None:
+    manifest = Manifest.make(
+        name="n", graph="ring", agents=4, privacy="masked", model={"name": "beta-exponential"}
+    )
+    with pytest.raises(ConfigError, match=r"network\.toml: privacy: beta-exponential has no"):
+        manifest.terms()

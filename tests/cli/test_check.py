@@ -221,7 +221,7 @@ def test_a_port_that_is_taken(unweave, net):
 
 def test_a_network_whose_sum_leaves_the_grid(unweave, tmp_path):
     """Each agent's own sum fits, but they could never all be included."""
-    words = ("--agents", "4", "--model", "normal-unknown")
+    words = ("--agents", "4", "--model", "normal-unknown", "--privacy", "plain")
     assert unweave("init", tmp_path / "net", *words).code == 0
     homes = sorted((tmp_path / "net/agents").iterdir())
     text = "x\n" + "".join(f"{7000 + k}\n" for k in range(12))
@@ -246,6 +246,19 @@ def test_a_network_whose_sum_leaves_the_grid(unweave, tmp_path):
     assert unweave("check", tmp_path / "fine", "--json").json["ok"]
     (homes[0] / "data.csv").write_text("x\n" + "1\n" * 12)
     assert unweave("check", tmp_path / "net", "--json").json["ok"]
+
+
+def test_an_agent_beyond_its_share_of_the_grid_is_told_before_it_starts(unweave, tmp_path):
+    """Under masks nobody sees a sum that wraps: each of K agents has a K-th of the grid."""
+    net = tmp_path / "net"
+    assert unweave("init", net, "--agents", "4", "--model", "normal-unknown").code == 0
+    for k, home in enumerate(sorted((net / "agents").iterdir())):
+        value = 7000 if k == 2 else 1
+        (home / "data.csv").write_text("x\n" + "".join(f"{value + j}\n" for j in range(12)))
+    (problem,) = [c for c in unweave("check", net, "--json").json["checks"] if c["problem"]]
+    assert (problem["agent"], problem["what"]) == ("a3", "data")
+    assert "the sum over 4 agents with the data of a3 leaves the grid" in problem["problem"]
+    assert "--scale auto" in problem["fix"]
 
 
 def test_who_has_contributed_may_become_small(unweave, net):

@@ -350,7 +350,8 @@ def test_small_mistakes(unweave, tmp_path, monkeypatch):
 def test_few_records_are_told_at_once(unweave, tmp_path):
     data = write(tmp_path, "visits.csv")
     words = ("--data", data, "--column", "x=ill")
-    assert "min_records" in unweave("init", tmp_path / "few", "--agents", "5", *words).out
+    five = ("--agents", "5", "--privacy", "plain", *words)
+    assert "min_records" in unweave("init", tmp_path / "few", *five).out
     assert "min_records" not in unweave("init", tmp_path / "net", "--agents", "3", *words).out
 
 
@@ -578,3 +579,59 @@ def test_the_way_to_an_erasure_is_written_into_the_manifest(unweave, tmp_path, f
     done = unweave("init", tmp_path / "net", "--agents", "3", "--forget", forget)
     assert done.code == 0, done.err
     assert load(tmp_path / "net" / "network.toml").terms().forget == forget
+
+
+def test_four_agents_are_masked_and_told_so(unweave, tmp_path):
+    done = unweave("init", tmp_path / "net", "--agents", "4")
+    assert "Privacy: masked. No agent sees another's sums" in done.out
+    assert "the difference of two published sums shows what changed" in done.out
+    table = tomllib.loads((tmp_path / "net/network.toml").read_text())["privacy"]
+    assert table == {"mode": "masked", "min_roster": 3, "degree": 0}
+    settings = (tmp_path / "net/agents/a1/agent.toml").read_text()
+    assert "min_records" not in settings
+    told = unweave("init", tmp_path / "json", "--agents", "6", "--json").json["privacy"]
+    assert (told["mode"], told["min_roster"]) == ("masked", 4)
+    assert "No agent sees" in told["seen"]
+
+
+def test_plain_is_a_choice_or_follows_from_three_agents(unweave, tmp_path):
+    by_choice = unweave("init", tmp_path / "a", "--agents", "4", "--privacy", "plain").out
+    too_small = unweave("init", tmp_path / "b", "--agents", "3").out
+    for out in (by_choice, too_small):
+        assert "Neighbours can compute an agent's sufficient statistics" in out
+    assert "Privacy: plain, the paper's walk, by choice." in by_choice
+    assert "because masks hide nothing among fewer than 4 agents." in too_small
+    for net in ("a", "b"):
+        table = tomllib.loads((tmp_path / net / "network.toml").read_text())["privacy"]
+        assert table == {"mode": "plain"}
+    assert "min_records" in (tmp_path / "a/agents/a1/agent.toml").read_text()
+
+
+def test_under_masks_one_record_is_enough(unweave, tmp_path):
+    net = tmp_path / "net"
+    done = unweave("init", net, "--agents", "4", "--model", "beta-bernoulli")
+    assert done.code == 0
+    for home in (net / "agents").iterdir():
+        (home / "data.csv").write_text("x\n1\n")
+    assert unweave("check", net, "--json").json["ok"]
+    plain = tmp_path / "plain"
+    assert unweave("init", plain, "--agents", "4", "--privacy", "plain").code == 0
+    for home in (plain / "agents").iterdir():
+        (home / "data.csv").write_text("x\n1\n")
+    assert not unweave("check", plain, "--json").json["ok"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--privacy", "dark"), "--privacy dark: no such mode. Fix: choose masked or plain"),
+        (("--agents", "3", "--privacy", "masked"), "at least 4 agents, not 3"),
+        (("--small-shards",), "leave it out, or add --privacy plain"),
+        (("--model", "beta-exponential"), "has no private rounds"),
+        (("--model", "beta-exponential"), "(--privacy plain)"),
+    ],
+)
+def test_what_masks_exclude_is_refused_before_anything_is_written(unweave, tmp_path, words, said):
+    done = unweave("init", tmp_path / "net", *words)
+    assert (done.code, said in done.err) == (2, True), done.err
+    assert not list(tmp_path.iterdir())

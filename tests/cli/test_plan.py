@@ -147,3 +147,20 @@ def test_bad_input_is_one_line_and_code_2(run, tmp_path, monkeypatch, arguments,
     assert out == ""
     assert message in " ".join(err.split())
     assert "Traceback" not in err
+
+
+def test_private_rounds_count_their_laps(run):
+    report = plan_json(run, "--graph", "complete", "--agents", 10, "--privacy", "masked")
+    assert report["privacy"] == "masked"
+    sweep = report["schedules"]["sweep"]
+    assert sweep["learn_iterations"] == 10 + 9 + 9
+    assert sweep["retrain_iterations"] == 9 + 8 + 8
+    assert 19 <= sweep["forget_iterations"] <= 20
+    assert "paper" not in report
+    code, out, _ = run("--graph", "ring", "--agents", 6, "--privacy", "masked")
+    assert code == 0
+    assert "masked: expected iterations" in out
+    code, _, err = run("--graph", "ring", "--agents", 3, "--privacy", "masked")
+    assert code == 2
+    assert "at least 4 agents" in err
+    assert run("--agents", 5, "--privacy", "dark")[0] == 2

@@ -348,3 +348,30 @@ def test_what_the_network_has_forgotten_is_not_learned_from(run, unweave, tmp_pa
             assert report["digest"] == net.expected({"a1": [key]})
             text = unweave("simulate", net.root).out
             assert "without the forgotten data (a3, 1 record)" in text
+
+
+@pytest.mark.parametrize("faults", ["calm", "severe", "insider"])
+def test_private_rounds_run_with_faults(run, tmp_path, faults):
+    path = tmp_path / "network.toml"
+    path.write_text(
+        'name = "n"\ngraph = "ring"\nagents = 6\nprivacy = "masked"\n'
+        '[model]\nname = "beta-bernoulli"\n'
+    )
+    code, out, _ = run(path, "--faults", faults, "--seed", 2, "--hops", 60, "--json")
+    report = json.loads(out)
+    assert (code, report["privacy"]) == (0, "masked")
+    assert report["equal_to_fault_free"]
+    assert report["erasures_certified"] > 0
+
+
+def test_too_few_agents_publish_no_sum(run, tmp_path):
+    path = tmp_path / "network.toml"
+    path.write_text(
+        'name = "n"\ngraph = "ring"\nagents = 6\n[model]\nname = "beta-bernoulli"\n'
+        '[privacy]\nmode = "masked"\nmin_roster = 6\n'
+    )
+    code, out, _ = run(path, "--faults", "calm", "--seed", 1, "--json")
+    report = json.loads(out)
+    assert (code, report["records_left"], report["equal_to_fault_free"]) == (0, 0, None)
+    assert "fewer than min_roster = 6: no sum is published" in report["notes"][-1]
+    assert report["erasures_certified"] > 0

@@ -4,11 +4,12 @@ import re
 import tomllib
 from pathlib import Path
 
-from unweave.manifest import AgentEntry, GraphEntry, Manifest, TimeoutsEntry
+from unweave.manifest import AgentEntry, GraphEntry, Manifest, PrivacyEntry, TimeoutsEntry
 from unweave.node.config import AgentConfig
 from unweave.node.data.source import DataSource
 
 TEXT = (Path(__file__).parents[2] / "docs" / "files.md").read_text(encoding="utf-8")
+TABLES = (Manifest, AgentEntry, GraphEntry, PrivacyEntry, TimeoutsEntry)
 NETWORK, AGENT = re.findall(r"^```toml\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 
 
@@ -19,6 +20,6 @@ def test_the_examples_are_what_the_code_reads():
 
 
 def test_every_key_is_explained():
-    for table in (Manifest, AgentEntry, GraphEntry, TimeoutsEntry, AgentConfig, DataSource):
+    for table in (*TABLES, AgentConfig, DataSource):
         for key in table.model_fields:
             assert re.search(rf"\b{key}\b", TEXT), f"{table.__name__}: {key}"

@@ -30,6 +30,7 @@ from unweave.text import count, listed
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from unweave.manifest.privacy import Mode
     from unweave.models import Model
 
 __all__ = ["init", "parse_settings"]
@@ -74,12 +75,22 @@ def init(
             "solver.name=ep --set solver.tol=1e-6 (repeatable).",
         ),
     ] = None,
+    privacy: Annotated[
+        str | None,
+        typer.Option(
+            "--privacy",
+            metavar="MODE",
+            help="masked: private rounds, only the sum of all agents can be read. plain: the "
+            "paper's walk, neighbours see an agent's sums.",
+            show_default="masked from four agents on, plain below",
+        ),
+    ] = None,
     small_shards: Annotated[
         bool,
         typer.Option(
             "--small-shards",
-            help="Allow agents with fewer records than the model requires, although neighbours can "
-            "then reconstruct records from its factors.",
+            help="plain: allow agents with fewer records than the model requires, although "
+            "neighbours can then reconstruct records from its factors.",
         ),
     ] = False,
     data: Annotated[
@@ -181,7 +192,10 @@ def init(
     """Write a new network: network.toml, and one folder per agent to copy to its host.
 
     Each folder holds a private key (mode 0600), a self-signed certificate that network.toml pins,
-    and agent.toml, which names a free loopback port for /metrics and /healthz. **Neighbours can
+    and agent.toml, which names a free loopback port for /metrics and /healthz.
+
+    From four agents on the network is **masked**: agents learn in private rounds, and only the sum
+    of all of them can be read. With fewer agents, and with `--privacy plain`, **neighbours can
     compute an agent's sufficient statistics** (sums over its records) from two tokens in a row; an
     agent with fewer than `min_records` records (agent.toml, default 10) therefore refuses to start.
 
@@ -198,7 +212,10 @@ def init(
         unweave init stays -m gamma-exponential --data stays.csv --scale auto
 
         unweave init stays -m gamma-exponential --scale auto --range x=0:1e-4
+
+        unweave init clinics --agents 5 --privacy plain
     """
+    from unweave.manifest.privacy import SEEN
     from unweave.node.data.private import MIN_RECORDS
     from unweave.operations.create import (
         addresses_of,
@@ -220,10 +237,18 @@ def init(
     else:
         names, own_edges = graph_of(agents, graph, edges)
     check_number(len(names))
+    mode, reason = _mode(privacy, len(names))
+    if small_shards and mode == "masked":
+        raise ConfigError(
+            "--small-shards: in a masked network agents of any size are hidden. Fix: leave it out, "
+            "or add --privacy plain"
+        )
     stated = parse_settings(settings or [])
     solver = {key: stated.pop(f"solver.{key}") for key in _of_solver(stated)}
     scaling = bool(scale or center or ranges)
     chosen = _model(model, without_units(model, stated) if scaling else stated)
+    if mode == "masked":
+        _check_rounds(chosen, len(names))
     columns = dict(pair(item, "--column") for item in column or [])
     for wrong in sorted(set(columns) - set(chosen.inputs)):
         raise ConfigError(
@@ -267,6 +292,7 @@ def init(
             schedule=schedule,
             forget=forget,
             seed=seed,
+            privacy=mode,
             **({"solver": solver} if solver else {}),
             **({"small_shards": "neighbours can reconstruct records"} if small_shards else {}),
         )
@@ -276,6 +302,7 @@ def init(
             {
                 "network": str(folder / "network.toml"),
                 "network_id": manifest.digest.hex(),
+                "privacy": {**manifest.privacy.model_dump(exclude_none=True), "seen": SEEN[mode]},
                 "scales": proposals,
                 "agents": {
                     entry.name: {
@@ -294,8 +321,7 @@ def init(
             f" {folder}/network.toml and {count(len(names), 'agent folder')}.",
         ),
         *proposals,
-        "Neighbours can compute an agent's sufficient statistics from two tokens in a row; see "
-        "docs/security.md.",
+        f"Privacy: {mode}{reason}. {SEEN[mode]} See docs/security.md.",
     ]
     if len(names) == 1:
         alone = " and learns from its own data only; --agents adds others."
@@ -304,11 +330,11 @@ def init(
         wanted = ", ".join([*([key] if key else []), *(columns.get(c, c) for c in chosen.inputs)])
         lines.append(f"Next: put each agent's data.csv (columns {wanted}) into its folder, then")
     needed = 1 if small_shards else chosen.min_records()
-    if few := [agent for agent, n in given.counts.items() if n < max(MIN_RECORDS, needed)]:
+    least = 1 if mode == "masked" else max(MIN_RECORDS, needed)
+    if few := [agent for agent, n in given.counts.items() if n < least]:
         lower = "lower min_records in agent.toml" if needed <= MIN_RECORDS else "--small-shards"
-        why = (
-            f" will refuse to start with fewer than {max(MIN_RECORDS, needed)} records: give more, "
-            f"or {lower}."
+        why = f" will refuse to start with fewer than {least} records: give more" + (
+            f", or {lower}." if mode == "plain" else "."
         )
         lines.append(styled((listed(few, 5), "yellow"), why))
     if given.repeated:
@@ -321,6 +347,28 @@ def init(
         lines.append(styled((same, "yellow"), why))
     say(*lines)
     command(f"unweave check {quote(folder)}", f"unweave up {quote(folder)}")
+
+
+def _mode(asked: str | None, agents: int) -> tuple[Mode, str]:
+    """The privacy mode, and the reason if the number of agents decided it."""
+    from unweave.manifest.privacy import LEAST_AGENTS, default_mode
+
+    if asked == "masked" or asked == "plain":
+        return asked, ", the paper's walk, by choice" if asked == "plain" else ""
+    if asked is not None:
+        raise ConfigError(f"--privacy {asked}: no such mode. Fix: choose masked or plain")
+    small = f", because masks hide nothing among fewer than {LEAST_AGENTS} agents"
+    return (mode := default_mode(agents)), "" if mode == "masked" else small
+
+
+def _check_rounds(model: Model, agents: int) -> None:
+    """Raise before anything is written if private rounds cannot learn the model."""
+    from unweave.manifest.privacy import in_rounds
+
+    try:
+        in_rounds(model, agents)
+    except ConfigError as error:
+        raise ConfigError(f"{error} (--privacy plain)") from None
 
 
 def _model(name: str, settings: dict[str, Any]) -> Model:

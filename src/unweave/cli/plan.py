@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from unweave.graph import Topology
     from unweave.graph.cover import Expected
     from unweave.graph.forecast import Forecast
+    from unweave.graph.private_rounds import RoundForecast
 
 __all__ = ["plan"]
 
@@ -53,6 +55,15 @@ def plan(
     joins: Annotated[
         int | None, typer.Option("--joins", help="Edges of each newcomer (barabasi-albert).")
     ] = None,
+    privacy: Annotated[
+        str,
+        typer.Option(
+            "--privacy",
+            metavar="MODE",
+            help="plain (the paper's walk) or masked (private rounds: every lap until all agents "
+            "have attested).",
+        ),
+    ] = "plain",
     replicas: Annotated[
         int,
         typer.Option(
@@ -75,6 +86,10 @@ def plan(
     over the moves of the walk, and over the orders in which a sweep tries neighbours. Retraining is
     forgetting by learning again from zero without the agent, on the graph without it.
 
+    With `--privacy masked` learning takes three laps over all agents: enrol, give, attest. A change
+    starts a new round, which gives and attests; so does forgetting, after the shortest path to the
+    agent. Nothing is shown before all agents have attested, so those visits count, too.
+
     Examples:
 
         unweave plan --graph complete --agents 10
@@ -82,6 +97,8 @@ def plan(
         unweave plan --graph star --agents 20 --agent a1 --json
 
         unweave plan --edges consortium.csv --agent hospital-3
+
+        unweave plan --graph ring --agents 20 --privacy masked
     """
     from unweave.graph.forecast import forecast, paper_formulas
 
@@ -89,9 +106,19 @@ def plan(
         raise ConfigError(f"--replicas {replicas}: too few. Fix: give at least 2")
     topology = _topology(graph, agents, edges, p, near, joins, seed)
     target = topology.index(agent if agent is not None else topology.agents[-1])
-    with errors.status("simulating …"):
-        found = forecast(topology, target, replicas, seed, _MAX_MOVES)
     K = len(topology)
+    if privacy not in ("plain", "masked"):
+        raise ConfigError(f"--privacy {privacy}: unknown. Fix: choose plain or masked")
+    found: Mapping[str, Forecast | RoundForecast]
+    with errors.status("simulating …"):
+        if privacy == "masked":
+            from unweave.graph.private_rounds import round_forecast
+            from unweave.manifest import PrivacyEntry
+
+            PrivacyEntry(mode="masked").resolved(K)
+            found = round_forecast(topology, target, replicas, seed)
+        else:
+            found = forecast(topology, target, replicas, seed, _MAX_MOVES)
     is_complete = bool((topology.degrees == K - 1).all())
     report: dict[str, Any] = {
         "graph": str(edges) if edges is not None else (graph or "complete"),
@@ -99,11 +126,12 @@ def plan(
         "edges": topology.indices.size // 2,
         "agent": topology.agents[target],
         "seed": seed,
+        "privacy": privacy,
         "start": "uniform, counts as iteration 1",
         "expectation": "over the start, the moves of metropolis and the orders of sweep",
         "schedules": {name: _entry(one) for name, one in found.items()},
     }
-    if is_complete:
+    if is_complete and privacy == "plain":
         report["paper"] = paper_formulas(K)
     if json:
         emit_json(report)
@@ -141,11 +169,9 @@ def _topology(
     return topology
 
 
-def _entry(one: Forecast) -> dict[str, Any]:
+def _entry(one: Forecast | RoundForecast) -> dict[str, Any]:
     times: dict[str, Expected | None] = {
-        "learn": one.learn,
-        "forget": one.forget,
-        "retrain": one.retrain,
+        name: getattr(one, name) for name in _HEADINGS["masked"] if hasattr(one, name)
     }
     entry: dict[str, Any] = {
         f"{name}_iterations": time and time.value for name, time in times.items()
@@ -159,21 +185,31 @@ def _entry(one: Forecast) -> dict[str, Any]:
     return entry
 
 
+_HEADINGS = {
+    "plain": {"learn": "learn from all", "forget": "reach {agent}", "retrain": "retrain"},
+    "masked": {
+        "learn": "learn",
+        "round": "one more round",
+        "change": "change of {agent}",
+        "forget": "forget {agent}",
+        "retrain": "retrain",
+    },
+}
+
+
 def _table(report: dict[str, Any]) -> Any:
-    table = Table(
-        title=f"{report['graph']}, {count(report['agents'], 'agent')}: expected iterations"
-    )
+    size, privacy = count(report["agents"], "agent"), report["privacy"]
+    table = Table(title=f"{report['graph']}, {size}, {privacy}: expected iterations")
     table.add_column("schedule")
-    table.add_column("learn from all", justify="right")
-    table.add_column(f"reach {report['agent']}", justify="right")
-    table.add_column("retrain", justify="right")
+    for heading in _HEADINGS[privacy].values():
+        table.add_column(heading.format(agent=report["agent"]), justify="right")
     table.add_column("how")
     for name, entry in report["schedules"].items():
         how = sorted({m for m in entry["method"].values() if m})
         ci95 = entry.get("ci95", {})
         table.add_row(
             name,
-            *(_cell(entry[f"{t}_iterations"], ci95.get(t)) for t in ("learn", "forget", "retrain")),
+            *(_cell(entry[f"{t}_iterations"], ci95.get(t)) for t in _HEADINGS[privacy]),
             ", ".join(how),
         )
     return table
@@ -192,6 +228,12 @@ def _remarks(report: dict[str, Any]) -> list[str]:
         "sweep's orders; ± is a 95% confidence interval.",
         f"Retraining learns from zero without {report['agent']}, on the graph without it.",
     ]
+    if report["privacy"] == "masked":
+        lines.append(
+            "Learning enrols, gives and attests; a change and an erasure give and attest, from the "
+            "agent at which the token was parked. An agent that was restarted enrols again: one "
+            "lap more. A model that is not conjugate takes several rounds."
+        )
     paper = report.get("paper")
     if paper:
         lines.append(

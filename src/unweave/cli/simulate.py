@@ -50,9 +50,10 @@ def simulate(
 ) -> None:
     """Run the network of a manifest in memory, on the protocol of real agents.
 
-    Messages are lost, delayed and repeated, processes die at any point, disks are lost or replaced
-    by old backups, owners request erasures. With insider, one agent with a valid key lies, until it
-    stops or is voted out. After every event the invariants are checked; after the faults have
+    A masked network runs its private rounds, keys and masks included. Messages are lost, delayed
+    and repeated, processes die at any point, disks are lost or replaced by old backups, owners
+    request erasures. With insider, one agent with a valid key lies, until it stops or is voted out.
+    After every event the invariants are checked; after the faults have
     ended, the token must be parked with no pending work and every erasure certified. Exit code 1 if
     not, with the command that repeats the run exactly. Erasures never take all data: a majority of
     the agents keep records (of two, one), and their posterior is compared with that of a run
@@ -153,7 +154,7 @@ def _left_out(forgotten: dict[str, Any] | None) -> str:
 def _show(console: Any, report: dict[str, Any]) -> None:
     say(
         f"{report['network']}: {report['model']}, {count(report['agents'], 'agent')}, "
-        f"faults {report['faults']}, seed {report['seed']}, "
+        f"{report['privacy']}, faults {report['faults']}, seed {report['seed']}, "
         f"{_DATA.get(report['data'], report['data'].replace('synthetic', 'data drawn at random'))}"
         f"{_left_out(report['forgotten'])}",
     )

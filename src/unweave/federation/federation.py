@@ -24,9 +24,10 @@ from unweave.errors import ConfigError, DataError
 from unweave.federation.history import History
 from unweave.federation.results import Audit, Erasure
 from unweave.federation.saving import damaged, restored, saved
-from unweave.federation.walk import Walk
+from unweave.federation.walk import MaskedWalk, Walk
 from unweave.graph import Topology, match
 from unweave.grid import Ints
+from unweave.manifest.privacy import Mode, PrivacyEntry, RoundTerms, in_rounds
 from unweave.models import LossModel, Model, as_model
 from unweave.models.fitted.posterior import Posterior
 from unweave.models.resolution import check_shards
@@ -55,16 +56,22 @@ def terms_of(
     forget: Forgetting,
     solve: Solving,
     seed: int,
+    privacy: PrivacyEntry,
 ) -> Terms:
-    """Terms without parking: the caller requests every step."""
+    """Terms without parking: the caller requests every step. Private rounds end by themselves."""
     if schedule not in ("metropolis", "sweep"):
         raise ConfigError(f'schedule = {schedule!r}: unknown. Fix: choose "metropolis" or "sweep"')
     if solve not in ("pass", "visit"):
         raise ConfigError(f'solve = {solve!r}: unknown. Fix: choose "pass" or "visit"')
     if forget not in ("seek", "walk"):
         raise ConfigError(f'forget = {forget!r}: unknown. Fix: choose "seek" or "walk"')
+    if privacy.masked and solve == "visit":
+        raise ConfigError(
+            'solve = "visit" and privacy = "masked": in a private round an agent gives one value. '
+            'Fix: solve = "pass"'
+        )
     return Terms(
-        network_id=_network_id(model, graph, schedule, seed),
+        network_id=_network_id(model, graph, schedule, seed, privacy),
         topology=graph,
         grid=model.grid,
         frozen=model.frozen_grid,
@@ -77,12 +84,15 @@ def terms_of(
         attest="sweep",
         solve=solve,
         max_passes=sys.maxsize,  # the caller decides when to stop
-        parks=False,
+        parks=privacy.masked,
         checked=False,
+        **vars(RoundTerms.of(privacy, model)),
     )
 
 
-def _network_id(model: Model, graph: Topology, schedule: str, seed: int) -> bytes:
+def _network_id(
+    model: Model, graph: Topology, schedule: str, seed: int, privacy: PrivacyEntry
+) -> bytes:
     """A digest of everything that the agents agree on."""
     terms = {
         "model": model.name,
@@ -91,7 +101,7 @@ def _network_id(model: Model, graph: Topology, schedule: str, seed: int) -> byte
         "edges": graph.edges,
         "schedule": schedule,
         "seed": seed,
-    }
+    } | ({"privacy": privacy.model_dump()} if privacy.masked else {})
     return hashlib.sha256(json.dumps(terms, sort_keys=True, default=str).encode()).digest()
 
 
@@ -194,7 +204,9 @@ class Federation:
     erasure: "seek" takes the shortest path, "walk" follows the schedule (the paper). For models
     that are not conjugate, `solve` is "pass" (an agent solves once per pass) or "visit" (at every
     visit, as in the paper), and a removal that moves the posterior by more than `retrain_above` in
-    KL (by default 3·max(1, D/31) for D quantities) makes all agents start from zero.
+    KL (by default 3·max(1, D/31) for D quantities) makes all agents start from zero. `privacy` is
+    "plain" (the paper's walk, in which a token shows factors) or "masked" (private rounds: only the
+    sum of all agents can be read); the sums are the same, bit for bit, if the model is conjugate.
     """
 
     def __init__(
@@ -211,13 +223,19 @@ class Federation:
         retrain_above: float | None = None,
         columns: Mapping[str, str] | None = None,
         missing: MissingRule = "refuse",
+        privacy: Mode = "plain",
     ) -> None:
         self.model = as_model(model)
         self.seed = seed_number(seed)
         self.solver = as_solver(solver, self.model)
         self.graph, data = match(graph, shards)
         self.model.check_agents(len(self.graph.agents))
-        terms = terms_of(self.model, self.graph, schedule, forget, solve, self.seed)
+        self.privacy = _privacy(privacy, len(self.graph.agents))
+        if self.privacy.masked:
+            if solver is not None and not self.model.conjugate:
+                raise ConfigError("solver: private rounds find their own way. Fix: leave it out")
+            self.model = in_rounds(self.model, len(self.graph.agents))
+        terms = terms_of(self.model, self.graph, schedule, forget, solve, self.seed, self.privacy)
         self.columns = dict(columns or {})
         self.missing = missing
         parts = [
@@ -231,7 +249,7 @@ class Federation:
             for part in parts
         ]
         self.erasures: list[Erasure] = []
-        self._walk = Walk(self.model, terms, workers)
+        self._walk = (MaskedWalk if terms.masked else Walk)(self.model, terms, workers)
         self._requests = Requests(self._walk)
 
     # reading
@@ -265,7 +283,7 @@ class Federation:
 
     @property
     def token(self) -> Token | None:
-        """The newest token; None before the first visit."""
+        """The newest token whose sum can be read; None before the first one."""
         return self._walk.token
 
     @property
@@ -282,10 +300,13 @@ class Federation:
     @property
     def posterior(self) -> Posterior:
         """The current posterior; the prior before the first visit."""
+        if self._walk.withheld:
+            raise DataError(f"no posterior: {self._walk.withheld}")
         return self.model.posterior(self.units)
 
     def factor(self, agent: str) -> Ints:
         """An agent's current contribution; zero if it is not in the token."""
+        self._refuse_factors("factor")
         k = agent_index(self.graph, agent)
         token = self._walk.token
         held = None if token is None else self._walk.world.state(k).own.factor(token.included[k])
@@ -302,6 +323,7 @@ class Federation:
 
     def influence(self) -> dict[str, float]:
         """KL of the posterior with and without each agent, the most influential first."""
+        self._refuse_factors("influence")
         units = self.units
         found = {name: influence(self.model, units, self.factor(name)) for name in self.included}
         return dict(sorted(found.items(), key=lambda item: -item[1]))
@@ -328,11 +350,17 @@ class Federation:
 
         A conjugate model is done when all agents are included. Another model is done when a whole
         pass (a cover of all agents) has moved the posterior by less than `tol` in KL; with
-        `until="identical"`, when no further pass can change `posterior.published()`.
+        `until="identical"`, when no further pass can change `posterior.published()`. Private rounds
+        are done when the network is at rest, with a sum that all agents have attested.
         """
-        _check_until(until)
+        self._check_until(until)
         tol, limit = number(tol, "tol", least=0.0), _limit(max_iterations)
         if iterations is not None:
+            if self.privacy.masked:
+                raise ConfigError(
+                    f"learn: iterations = {shown(iterations)}: a private round shows nothing "
+                    "before it is complete. Fix: leave it out"
+                )
             self._walk.visits(whole_number(iterations, "iterations", 0), "learning", progress)
         elif self.model.conjugate:
             self._walk.until(self._walk.complete, "learning", progress, limit)
@@ -357,7 +385,7 @@ class Federation:
         With `until="identical"`, until no further pass can change `posterior.published()`:
         retraining then publishes the same, as far as this was measured.
         """
-        _check_until(until)
+        self._check_until(until)
         tol, limit = number(tol, "tol", least=0.0), _limit(max_iterations)
         if not self.model.conjugate:
             first = len(self.history)
@@ -414,13 +442,19 @@ class Federation:
         leaves them, "refine" fits them again (to `tol`, as in `learn`), "retrain" makes all agents
         start from zero, and "auto" retrains after a removal of more than `retrain_above`, and
         refines after any other. A sum that is no posterior is always retrained. With
-        `until="identical"` the result is `posterior.published()` as retraining publishes it.
+        `until="identical"` the result is `posterior.published()` as retraining publishes it. In
+        private rounds nothing is subtracted: a new round is learned without the data.
         """
-        _check_until(until)
+        self._check_until(until)
         limit, tol = _limit(max_iterations), number(tol, "tol", least=0.0)
         if method not in get_args(Method):
             choices = ", ".join(get_args(Method))
             raise ConfigError(f"forget: method = {shown(method)}. Fix: choose from {choices}")
+        if method == "subtract" and self.privacy.masked:
+            raise ConfigError(
+                "forget: method = 'subtract': no agent sees a factor that could be subtracted. "
+                "Fix: leave it out"
+            )
         names, wanted = chosen_agents(self.graph, agents), chosen_records(self._walk, records)
         if not names and not wanted:
             raise ConfigError(f"forget: no agent and no records. Fix: write {_EXAMPLES}")
@@ -457,6 +491,8 @@ class Federation:
                 if self.model.conjugate or self.model.settles
                 else "retrained"
                 if again
+                else "refined"
+                if self.privacy.masked
                 else "subtracted",
             )
         )
@@ -468,15 +504,21 @@ class Federation:
         """One attestation round: every agent adds its factor to a second sum and attests the
         result. The protocol requires the two sums to be equal, bit for bit."""
         first, walk = len(self.history), self._walk
+        if isinstance(walk, MaskedWalk):
+            walk.attest(progress)
+            return self._audited(attested(walk), first)
         walk.begin()
         walk.world.amend(replace(walk.terms, parks=True, solve="pass", max_passes=0))
         try:
             walk.until(lambda: attested(walk) is not None, "auditing", progress, None)
             token = attested(walk)
-            assert token is not None
         finally:
             walk.world.amend(walk.terms)
             walk.wake()
+        return self._audited(token, first)
+
+    def _audited(self, token: Token | None, first: int) -> Audit:
+        assert token is not None
         return Audit(
             self.model.posterior(token.eta).digest,
             self._names(token.round.agents),
@@ -517,6 +559,22 @@ class Federation:
         if concern is not None:
             warnings.warn(concern, stacklevel=3)
 
+    def _check_until(self, until: str) -> None:
+        if until not in ("tol", "identical"):
+            raise ConfigError(f'until = {until!r}: unknown. Fix: choose "tol" or "identical"')
+        if until == "identical" and self.privacy.masked and not self.model.conjugate:
+            raise ConfigError(
+                "until = 'identical': private rounds end at a tolerance. Fix: until='tol', or "
+                'privacy="plain"'
+            )
+
+    def _refuse_factors(self, what: str) -> None:
+        if self.privacy.masked:
+            raise ConfigError(
+                f"{what}: under masks no agent sees another's factor, and an influence nearly is "
+                'one. Fix: privacy="plain" for data that lie in one place, as here'
+            )
+
     def _inside(self) -> Iterable[int]:
         return self._walk.current_token().inside
 
@@ -540,15 +598,18 @@ class Federation:
 
     def _moved(self, before: Ints) -> float:
         family, decode = self.model.family, self.model.decode
+        if self._walk.withheld:
+            return float("nan")
         old, new = decode(before), decode(self.units)
         if not (family.margin(old) > 0.0 and family.margin(new) > 0.0):
             return float("nan")
         return float(family.kl(old, new))
 
 
-def _check_until(until: str) -> None:
-    if until not in ("tol", "identical"):
-        raise ConfigError(f'until = {until!r}: unknown. Fix: choose "tol" or "identical"')
+def _privacy(mode: Mode, agents: int) -> PrivacyEntry:
+    if mode not in get_args(Mode):
+        raise ConfigError(f'privacy = {shown(mode)}: unknown. Fix: choose "plain" or "masked"')
+    return PrivacyEntry(mode=mode).resolved(agents)
 
 
 def _limit(max_iterations: int | None) -> int | None:

@@ -193,6 +193,7 @@ def saved(federation: Federation) -> dict[str, Any]:
         "seed": federation.seed,
         "terms": {"schedule": terms.schedule, "forget": terms.forget, "solve": terms.solve},
         "retrain_above": encode(float(walk.workers[0].retrain_above)),
+        "privacy": federation.privacy.mode,
         "columns": federation.columns,
         "missing": federation.missing,
         "shards": shards,
@@ -240,6 +241,7 @@ def _restored(cls: type[F], values: dict[str, Any]) -> F:
         retrain_above=decode(values["retrain_above"]),
         columns=values["columns"],
         missing=values["missing"],
+        privacy=values["privacy"],
     )
     walk = federation._walk
     shared["terms"] = walk.terms
@@ -250,6 +252,7 @@ def _restored(cls: type[F], values: dict[str, Any]) -> F:
     for agent, one in zip(walk.world.agents, values["processes"], strict=True):
         for name in _PROCESS:
             setattr(agent, name, decode(one[name]))
+    walk.world.renew_keyrings()
     walk.resume(decode(values["token"]), values["visits"], values["started"])
     federation._requests.count = values["requests"]
     federation.erasures[:] = decode(values["erasures"])

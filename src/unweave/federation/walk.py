@@ -1,5 +1,5 @@
-"""`Walk` runs the agents of a federation until the work is done; `Recorder` writes each visit to
-the history."""
+"""`Walk` runs the agents of a federation until the work is done, `MaskedWalk` in private rounds;
+`Recorder` writes each visit to the history."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from itertools import chain
 
 import numpy as np
 
-from unweave.errors import GridOverflow, SolverError
+from unweave.errors import DataError, GridOverflow, SolverError
 from unweave.federation.history import History, Step
+from unweave.grid import Ints
 from unweave.models import Model
 from unweave.models.fitted.published import normal_parts, publish
 from unweave.persistent import NOBODY
 from unweave.progress import Bar, bar
-from unweave.protocol.events import Continue, Effect, Event, StaysOut
-from unweave.protocol.state import State
+from unweave.protocol.events import Continue, Effect, Event, StaysOut, WakeRequested
+from unweave.protocol.state import Parked, State
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import Token, all_out, is_missing
+from unweave.protocol.token import Token, all_out, is_missing, roster
 from unweave.simulator.world import World
 from unweave.solvers.worker import ModelWorker
 
-__all__ = ["Walk"]
+__all__ = ["MaskedWalk", "Walk"]
 
 _FLOOR = 1e-8  # standard deviations: differences of converged posteriors on a grid of 32 bits
 
@@ -30,18 +31,23 @@ class Recorder:
     """Observes every transition. A visit ends when an agent sends the token, or keeps it for
     another visit.
 
-    `token` is the newest token of the network.
+    `token` is the newest token of the network, and `shown` the newest one whose sum can be read: in
+    private rounds, the last one that all agents have attested.
     """
 
-    def __init__(self, history: History, names: Sequence[str]) -> None:
+    def __init__(self, history: History, terms: Terms, eta0: Ints) -> None:
         self._history = history
-        self._names = names
+        self._names = terms.topology.agents
+        self._terms = terms
+        self._eta0 = eta0
         self.token: Token | None = None
+        self.shown: Token | None = None
         self.visits = 0
         self.stays_out: dict[int, str] = {}  # agent → why its factor could not be added last time
 
     def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None:
-        if after.own.infeasible_at is not before.own.infeasible_at:  # a fast test: runs often
+        masked = self._terms.masked
+        if masked or after.own.infeasible_at is not before.own.infeasible_at:  # fast: runs often
             for effect in effects:
                 if isinstance(effect, StaysOut):
                     self.stays_out[agent] = effect.why
@@ -50,6 +56,11 @@ class Recorder:
             return
         old = self.token
         self.token = token
+        if not masked:
+            self.shown = token
+        elif isinstance(after.token.role, Parked):
+            if not self._terms.beyond(token.round.agents, after.departed):
+                self.shown = token
         was = None if old is None else old.included[agent]
         now = token.included[agent]
         if after.known.tombs is not before.known.tombs and after.tomb.ids != before.tomb.ids:
@@ -70,7 +81,7 @@ class Recorder:
                 self._names[agent],
                 action,
                 len(token.inside),
-                token.eta,
+                self._eta0 if self.shown is None else self.shown.eta,
             )
         )
 
@@ -100,7 +111,7 @@ class Walk:
         self.terms = terms
         self.workers = workers
         self.history = History(model)
-        self._recorder = Recorder(self.history, terms.topology.agents)
+        self._recorder = Recorder(self.history, terms, model.eta0)
         self.world = World(terms, workers, seed=terms.seed, observers=[self._recorder])
         self.started = False
         self._unsettled = _Search(len(workers))
@@ -110,8 +121,8 @@ class Walk:
 
     @property
     def token(self) -> Token | None:
-        """The newest token; None before the first visit."""
-        return self._recorder.token
+        """The newest token whose sum can be read; None before the first one."""
+        return self._recorder.shown
 
     @property
     def visit_count(self) -> int:
@@ -119,17 +130,23 @@ class Walk:
 
     def resume(self, token: Token | None, visits: int, started: bool) -> None:
         """Go on from a saved state of the agents."""
-        self._recorder.token, self._recorder.visits, self.started = token, visits, started
+        self._recorder.token = self._recorder.shown = token
+        self._recorder.visits, self.started = visits, started
 
     def current_token(self) -> Token:
         """The token of a network that has begun."""
-        token = self._recorder.token
+        token = self.token
         assert token is not None
         return token
 
+    @property
+    def withheld(self) -> str:
+        """Why no sum is published, although agents take part; empty: one is, or soon will be."""
+        return ""
+
     def complete(self) -> bool:
         """Whether the token includes every agent with records, at its current revision."""
-        token = self._recorder.token
+        token = self.token
         if token is None:
             return False
         return self._unsettled.find(lambda k: self._is_unsettled(token, k)) is None
@@ -292,3 +309,60 @@ class Walk:
                         "with the seed"
                     )
             show()
+
+
+class MaskedWalk(Walk):
+    """The agents of a network that learns in private rounds. A round shows nothing before it is
+    complete and attested, so every piece of work runs until the network is at rest."""
+
+    @property
+    def withheld(self) -> str:
+        token, terms = self.token, self.terms
+        if token is None or len(members := roster(terms.size, token.tombs)) >= terms.min_roster:
+            return ""
+        return (
+            f"{len(members)} agents remain, and no sum is published for fewer than min_roster = "
+            f"{terms.min_roster}. Fix: make a new Federation of the remaining data"
+        )
+
+    def tell(self, k: int, event: Event) -> None:
+        self._recorder.stays_out.pop(k, None)  # other data may fit
+        super().tell(k, event)
+
+    def until(
+        self, done: Callable[[], bool], what: str, progress: bool | None, limit: int | None
+    ) -> None:
+        """Run until the network is at rest; raise if the work is not done then."""
+        self.begin()
+        end = len(self.history) + (limit or 10_000 + 100 * len(self.workers) ** 2)
+        with bar(what, None, progress) as show:
+            seen = self.visit_count
+            while self.world.step():
+                if self.visit_count > seen:
+                    seen = self.visit_count
+                    show()
+                    if len(self.history) >= end:
+                        raise SolverError(f"{what} was not done in time. Fix: raise max_iterations")
+        self._refuse_overflow()
+        if not done():
+            raise DataError(self.withheld or f"{what} ended early. Fix: report this as a bug")
+
+    def converge(self, tol: float, what: str, progress: bool | None, limit: int | None) -> None:
+        """The rounds end by themselves, when the sum is final."""
+        self.until(self.complete, what, progress, limit)
+
+    def attest(self, progress: bool | None) -> None:
+        """All agents attest the published sum again."""
+        self.until(lambda: self.token is not None, "learning", False, None)
+        assert self.world.parked is not None
+        self.tell(self.world.parked, WakeRequested(0.0))
+        self.until(lambda: self.world.parked is not None, "auditing", progress, None)
+
+    def _refuse_overflow(self) -> None:
+        why = self._recorder.stays_out
+        for k in [
+            k for k in why if self.world.state(k).tomb.out or self.world.state(k).own.detached
+        ]:
+            del why[k]
+        for k, reason in sorted(why.items()):
+            raise GridOverflow(f"{self.terms.name(k)} is not in the sum: {reason}")

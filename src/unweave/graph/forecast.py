@@ -21,7 +21,7 @@ from unweave.graph.times import first_visit
 from unweave.graph.topology import Topology
 from unweave.rng import Purpose, derive
 
-__all__ = ["Forecast", "forecast", "paper_formulas", "seek_forecast", "sweep_times"]
+__all__ = ["Forecast", "forecast", "paper_formulas", "seek_forecast", "sweep_times", "without"]
 
 
 _SWEEP_BUDGET = 200_000  # steps of all simulated sweeps; some seconds
@@ -62,7 +62,7 @@ def forecast(
             notes[str(error)] = None
             return None
 
-    remaining, reason = _without(topology, agent)
+    remaining, reason = without(topology, agent)
     learn = tried(lambda: expected_cover(topology, replicas, seed, max_moves))
     retrain = (
         tried(lambda: expected_cover(remaining, replicas, seed, max_moves)) if remaining else None
@@ -79,7 +79,7 @@ def forecast(
     }
 
 
-def _without(topology: Topology, agent: str | int) -> tuple[Topology | None, list[str]]:
+def without(topology: Topology, agent: str | int) -> tuple[Topology | None, list[str]]:
     """The graph without the agent; or None and the reason."""
     name = topology.agents[topology.index(agent)]
     if len(topology) == 1:

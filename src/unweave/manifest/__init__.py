@@ -5,6 +5,7 @@ from __future__ import annotations
 from unweave.manifest.custom import PinnedSource
 from unweave.manifest.entries import AgentEntry, GraphEntry, ModelEntry, TimeoutsEntry
 from unweave.manifest.network import Manifest, load
+from unweave.manifest.privacy import PrivacyEntry
 
 __all__ = [
     "AgentEntry",
@@ -12,6 +13,7 @@ __all__ = [
     "Manifest",
     "ModelEntry",
     "PinnedSource",
+    "PrivacyEntry",
     "TimeoutsEntry",
     "load",
 ]

@@ -14,6 +14,7 @@ from unweave.manifest.entries import (
     SolverEntry,
     TimeoutsEntry,
 )
+from unweave.manifest.privacy import PrivacyEntry
 from unweave.text import clip
 
 __all__ = ["explain"]
@@ -23,6 +24,7 @@ _TABLES: dict[str, type[BaseModel]] = {
     "agents": AgentEntry,
     "graph": GraphEntry,
     "model": ModelEntry,
+    "privacy": PrivacyEntry,
     "solver": SolverEntry,
     "timeouts": TimeoutsEntry,
 }

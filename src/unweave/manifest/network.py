@@ -17,6 +17,9 @@ issued.
     name = "ep"
     tol = 1e-6
 
+    [privacy]                            # or, in short, privacy = "masked"
+    mode = "masked"
+
     [[agents]]
     name = "north"
     address = "10.0.0.1:7400"            # real agents
@@ -32,7 +35,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from unweave.bounded import load_toml, read_bytes
 from unweave.errors import ConfigError, GraphError, UnweaveError
@@ -50,6 +53,7 @@ from unweave.manifest.entries import (
     look_alike,
 )
 from unweave.manifest.errors import explain
+from unweave.manifest.privacy import PrivacyEntry, RoundTerms, in_rounds
 from unweave.protocol.terms import Terms, Timeouts
 from unweave.text import clip
 
@@ -83,6 +87,7 @@ class Manifest(StrictTable):
     solver: SolverEntry = SolverEntry()
     # "refuse", or the consent of all agents to factors of fewer records than the model requires.
     small_shards: Literal["refuse", "neighbours can reconstruct records"] = "refuse"
+    privacy: PrivacyEntry = PrivacyEntry()
     timeouts: TimeoutsEntry = TimeoutsEntry()
     agents: (
         Annotated[int, Field(ge=1, le=100_000)]
@@ -120,6 +125,16 @@ class Manifest(StrictTable):
             ) from None
         return _validated(values, path, raw)
 
+    @field_validator("privacy", mode="before")
+    @classmethod
+    def _privacy_table(cls, value: Any) -> Any:
+        """`privacy = "masked"` is short for the table."""
+        if isinstance(value, str):
+            return {"mode": value}
+        if not isinstance(value, dict | PrivacyEntry):
+            raise ConfigError('no mode. Fix: "plain", "masked" or a table [privacy]')
+        return value
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         entries = self.entries
@@ -137,6 +152,13 @@ class Manifest(StrictTable):
                 "(every agent of a real network is pinned), or remove all of them (simulation)"
             )
         self._topology = self._build_topology()
+        # The file of a new network states what follows from its number of agents today.
+        self.__dict__["privacy"] = self.privacy.resolved(len(entries))
+        if self.privacy.masked and self.solve == "visit":
+            raise ConfigError(
+                'solve = "visit" and privacy = "masked": in a private round an agent gives one '
+                'value, not one per visit. Fix: solve = "pass", or privacy = "plain"'
+            )
         return self
 
     # Access
@@ -184,7 +206,28 @@ class Manifest(StrictTable):
         return folder / data
 
     def build_model(self) -> Model:
-        """The model with its settings."""
+        """The model with its settings; of a masked network, as private rounds learn it."""
+        model = self._stated_model()
+        if not self.privacy.masked:
+            return model
+        try:
+            self._check_solver(model)
+            return in_rounds(model, len(self.topology))
+        except ConfigError as error:
+            raise ConfigError(f"{self._where.name}: privacy: {error}") from None
+
+    def _check_solver(self, model: Model) -> None:
+        """Private rounds find their own way: of [solver], `tol` and `retrain_above` count."""
+        stated = {"name": self.solver.name, **self.solver.settings}
+        if stated["name"] in (None, "vi") and not model.conjugate:
+            del stated["name"]
+        for name in stated if not model.conjugate else ():
+            raise ConfigError(
+                f"[solver] {name} is not used in private rounds. Fix: remove it, or "
+                'privacy = "plain"'
+            )
+
+    def _stated_model(self) -> Model:
         from unweave.models import by_name
 
         try:
@@ -245,7 +288,7 @@ class Manifest(StrictTable):
         """The protocol's terms."""
         model = self.build_model()
         passes = self.max_passes
-        if not model.conjugate:
+        if not model.conjugate and not self.privacy.masked:
             # After the passes of a solver that does not converge, the agents attest what there is.
             passes = min(passes, self.build_solver(model).stops_after or passes)
         keyids = self.keyids()
@@ -271,6 +314,7 @@ class Manifest(StrictTable):
             kept=self.kept,
             timeouts=Timeouts(**self.timeouts.model_dump()),
             keyids=keyids,
+            **vars(RoundTerms.of(self.privacy, model)),
         )
 
     # Output

@@ -61,7 +61,7 @@ def open_data(folder: AgentFolder, identity: Identity) -> PrivateData:
         config.name,
         identity.row_secret,
         agents=len(folder.manifest.topology.agents),
-        small_shards=folder.manifest.small_shards != "refuse",
+        small_shards=folder.terms.masked or folder.manifest.small_shards != "refuse",
     )
 
 
@@ -220,7 +220,7 @@ def _check_data(
     try:
         if replaced and state is not None and (state.own.counter or dropped):
             return _Findings(again=again, read=False)
-        admit(data, folder.config.min_records, state)
+        admit(data, folder.least_records, state)
         return _Findings(again=again)
     except (DataError, GridOverflow) as error:
         if state is None or not (state.own.counter or dropped or state.tomb.ids):

@@ -103,6 +103,12 @@ class AgentFolder:
         return self.manifest.topology.index(self.config.name)
 
     @property
+    def least_records(self) -> int:
+        """The records that a first contribution needs. Under masks nobody sees the sums of one
+        agent, so they may be over a single record."""
+        return 1 if self.terms.masked else self.config.min_records
+
+    @property
     def store(self) -> Path:
         return self.path / STORE_FILE
 

@@ -20,6 +20,7 @@ from unweave.bounded import read_bytes
 from unweave.errors import ConfigError
 from unweave.graph import graphs
 from unweave.manifest import Manifest, PinnedSource
+from unweave.manifest.privacy import Mode
 from unweave.models import Model
 from unweave.node.config import AGENT_FILE
 from unweave.node.identity import Identity
@@ -97,7 +98,8 @@ def create_network(
             if isinstance(model, PinnedSource):
                 write_atomic(home / model.path.name, model.raw)
             table = dict(data.get(identity.name, {"path": "data.csv"}))
-            _write_agent_file(home, identity.name, table, metrics[k] if metrics else "")
+            port = metrics[k] if metrics else ""
+            _write_agent_file(home, identity.name, table, port, manifest.privacy.mode)
             if fill is not None:
                 fill(identity.name, home)
             tell(identity.name)
@@ -140,15 +142,24 @@ def _umask() -> int:
     return mask
 
 
-def _write_agent_file(home: Path, name: str, data: Mapping[str, Any], metrics: str) -> None:
+_HEAD: dict[Mode, str] = {
+    "plain": "# One agent. Its neighbours see the tokens it passes on, and from two of them in a\n"
+    "# row they can compute its sufficient statistics (sums over its records, never the records).\n"
+    "# A shard with fewer than min_records records is refused.\n",
+    "masked": "# One agent of a masked network. No other agent sees its sums: only the sum of all\n"
+    "# agents can be read. What changes between two published sums can be computed.\n",
+}
+
+
+def _write_agent_file(
+    home: Path, name: str, data: Mapping[str, Any], metrics: str, mode: Mode
+) -> None:
     import tomli_w
 
-    head = (
-        "# One agent. Its neighbours see the tokens it passes on, and from two of them in a row\n"
-        "# they can compute its sufficient statistics (sums over its records, never the records).\n"
-        "# A shard with fewer than min_records records is refused.\n"
-    )
-    values: dict[str, Any] = {"network": "network.toml", "name": name, "min_records": 10}
+    head = _HEAD[mode]
+    values: dict[str, Any] = {"network": "network.toml", "name": name}
+    if mode == "plain":
+        values["min_records"] = 10
     if metrics:
         values["metrics"] = metrics
     values["data"] = dict(data)

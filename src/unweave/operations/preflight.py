@@ -155,6 +155,13 @@ def _look_at_network(folder: Path, factors: Factors) -> list[Result]:
             problem = moved, "make the network with a scale (`unweave init --scale auto`)"
         if problem is not None:
             results.append(_found("network", "data", *problem))
+        size = len(manifest.topology)
+        shared = manifest.privacy.masked and problem is None
+        for name, (model, one) in factors.items() if shared else ():
+            # Nobody sees whether a masked sum wraps, so an agent may use 1/K of the grid.
+            units = [size * int(unit) for unit in one.units]
+            if problem := sum_problem(model, units, f"{size} agents with the data of {name}"):
+                results.append(_found(name, "data", *problem))
     return results
 
 
@@ -354,7 +361,7 @@ def _data(agent: AgentFolder, state: State | None, factors: Factors) -> str:
     data = open_data(agent, open_identity(agent))
     dropped = frozenset[bytes]() if state is None else state.own.dropped
     # A running agent was admitted when it started; erasures since may leave it few records.
-    number = data.check() if status else admit(data, agent.config.min_records, state)
+    number = data.check() if status else admit(data, agent.least_records, state)
     if isinstance(data.model, ConjugateModel) and not status:
         factors[name] = data.model, data.measured(dropped)
     nameless, repeated = data.named()

@@ -29,7 +29,7 @@ from unweave.models.fitted.posterior import Posterior
 from unweave.protocol.events import Effect, Solve
 from unweave.protocol.state import State
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import NOTHING, Stamp
+from unweave.protocol.token import NOTHING, Stamp, roster
 from unweave.rng import Purpose, derive
 from unweave.simulator.faults import Profile, RandomFaults, profile
 from unweave.simulator.insider import InsiderWorld, keyed_signers
@@ -192,6 +192,7 @@ class FaultRun:
         return {
             "model": self.model.name,
             "agents": len(self.world.agents),
+            "privacy": self.world.terms.privacy,
             "faults": self.profile or "none",
             "seed": self.seed,
             "hops": self.hops,
@@ -294,7 +295,15 @@ def run_with_faults(
             f"The faults ended early, after {seen} of {most} hops: {bound:,} events are the most."
         )
     remaining = _remaining(world, checker, shards)
-    if model.conjugate:
+    token = parked_token(world)
+    members = roster(terms.size, token.tombs)
+    if terms.masked and len(members) < terms.min_roster:
+        notes.append(
+            f"{len(members)} agents remain, fewer than min_roster = {terms.min_roster}: no sum is "
+            "published, and the posterior shown is the prior."
+        )
+        remaining, reference = [shard.drop(np.arange(shard.n)) for shard in shards], model.eta0
+    elif model.conjugate:
         reference = _fault_free(model, remaining)
     else:
         calm = RandomFaults(NO_FAULTS, terms.size, seed)

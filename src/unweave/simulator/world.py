@@ -180,6 +180,14 @@ class World:
         source = random.Random(f"keys {self.seed} {k} {self.agents[k].starts}")
         return Keyring(source.randbytes, degree=self.terms.degree)
 
+    def renew_keyrings(self) -> None:
+        """Give every running agent new one-time keys: the states were read from a file, which holds
+        none."""
+        for k, agent in enumerate(self.agents):
+            if self.terms.masked and agent.state is not None:
+                agent.starts += 1  # other keys than those that this process has made before
+                agent.keyring = self._new_keyring(k)
+
     def crash(self, k: int) -> None:
         """Crash agent k's process: everything that was not committed is lost."""
         agent = self.agents[k]

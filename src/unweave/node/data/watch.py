@@ -125,7 +125,7 @@ class DataWatch:
             attempt = f"{fingerprint} {state.own.data} {len(state.own.dropped)}"
             if attempt == self._refused and not anew:
                 return False
-            least = self.node.folder.config.min_records
+            least = self.node.folder.least_records
             self._refused = attempt
             await self._in_thread(admit, self.data, least, state)
             self._refused = ""

@@ -1,0 +1,157 @@
+"""The privacy mode of a network: what its agents see of each other's data.
+
+    privacy = "masked"          # short for a table with the defaults for this number of agents
+
+    [privacy]
+    mode = "masked"             # private rounds: only the sum of all agents can be read
+    min_roster = 3              # no sum is published for fewer agents
+    degree = 0                  # an agent shares masks with this many others; 0: with all
+
+`plain` is the paper's walk: whoever sees two tokens in a row can compute the factor between them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from unweave.errors import ConfigError
+from unweave.manifest.entries import StrictTable
+
+if TYPE_CHECKING:
+    from unweave.models import Model
+
+__all__ = [
+    "LEAST_AGENTS",
+    "SEEN",
+    "PrivacyEntry",
+    "RoundTerms",
+    "default_mode",
+    "in_rounds",
+    "least_roster",
+    "ring_degree",
+]
+
+Mode = Literal["plain", "masked"]
+
+LEAST_AGENTS = 4  # two colluding agents still leave the sum of two others
+_COMPLETE = 200  # agents up to which everybody shares masks with everybody
+_FAILURE = 40  # bits: the probability that a ring splits, for one round
+_TRIES = 30  # bits: rounds that an agent could start to find a bad order
+
+# What stays visible, in one sentence; `init`, `status` and the pages say it in the same words.
+SEEN: dict[Mode, str] = {
+    "plain": "Neighbours can compute an agent's sufficient statistics (sums over its records) from "
+    "two tokens in a row.",
+    "masked": "No agent sees another's sums: only the sum of all agents can be read, and the "
+    "difference of two published sums shows what changed between them.",
+}
+
+
+class PrivacyEntry(StrictTable):
+    """The `[privacy]` table. Settings that are left out follow from the number of agents."""
+
+    mode: Mode = "plain"
+    min_roster: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    degree: Annotated[int, Field(ge=0, le=100_000)] | None = None
+
+    @property
+    def masked(self) -> bool:
+        return self.mode == "masked"
+
+    def resolved(self, agents: int) -> PrivacyEntry:
+        """With all defaults for this number of agents; ConfigError if masks would hide nothing."""
+        if not self.masked:
+            for name in ("min_roster", "degree"):
+                if getattr(self, name) is not None:
+                    raise ConfigError(
+                        f"privacy: {name} is a setting of masked networks. Fix: "
+                        f'mode = "masked", or remove {name}'
+                    )
+            return self
+        if agents < LEAST_AGENTS:
+            raise ConfigError(
+                f'privacy: mode = "masked" needs at least {LEAST_AGENTS} agents, not {agents}: the '
+                f'sum of fewer gives each one away. Fix: mode = "plain", or add agents'
+            )
+        least = least_roster(agents)
+        roster = least if self.min_roster is None else self.min_roster
+        if not least <= roster <= agents:
+            raise ConfigError(
+                f"privacy: min_roster = {roster}: with {agents} agents it is at least {least}, so "
+                f"that no minority is left alone in a sum, and at most {agents}. Fix: give a "
+                f"number from {least} to {agents}, or remove it"
+            )
+        degree = ring_degree(agents) if self.degree is None else self.degree
+        if degree >= agents - 1:
+            degree = 0
+        needed = ring_degree(agents, colluding=1 / 3, always=True)
+        if degree and degree < needed:
+            raise ConfigError(
+                f"privacy: degree = {degree}: if a third of {agents} agents collude, masks with so "
+                f"few others may leave an agent alone. Fix: at least {needed}, or 0 (all others)"
+            )
+        return self.model_copy(update={"min_roster": roster, "degree": degree})
+
+
+def default_mode(agents: int) -> Mode:
+    """The mode of a new network of this size."""
+    return "masked" if agents >= LEAST_AGENTS else "plain"
+
+
+def least_roster(agents: int) -> int:
+    """The fewest agents for whom a sum is published: a majority, so that no vote of a minority can
+    isolate an agent, and at least three."""
+    return max(3, agents // 2 + 1)
+
+
+def ring_degree(agents: int, colluding: float = 0.5, *, always: bool = False) -> int:
+    """With how many others an agent shares masks; 0: with all, as in every small network.
+
+    On a ring in random order the honest agents split, so that a part of them has a sum of its own,
+    with probability ≤ ½ K² γ^degree for a share γ of colluding agents. This is at most 2^−40, also
+    for the best of 2^30 orders.
+    """
+    if agents <= _COMPLETE and not always:
+        return 0
+    bits = _FAILURE + _TRIES + 2.0 * math.log2(agents) - 1.0
+    return 2 * math.ceil(bits / -math.log2(colluding) / 2.0)
+
+
+def in_rounds(model: Model, agents: int) -> Model:
+    """The model as private rounds learn it; ConfigError with the model's reason if they cannot."""
+    convert = getattr(model, "in_rounds", None)
+    if convert is not None:
+        found: Model = convert(agents)
+        return found
+    if model.conjugate:
+        return model
+    raise ConfigError(
+        f"{model.name} has no private rounds: its factors depend on the other agents' factors. "
+        'Fix: privacy = "plain", or a conjugate model'
+    )
+
+
+@dataclass(frozen=True)
+class RoundTerms:
+    """The terms of a network that follow from its privacy mode and its model."""
+
+    privacy: Mode
+    min_roster: int = 3
+    degree: int = 0
+    first_point: bytes = b""
+    iterates: bool = False
+
+    @classmethod
+    def of(cls, entry: PrivacyEntry, model: Model) -> RoundTerms:
+        """`entry` is resolved, and `model` the model of rounds if it is masked."""
+        if not entry.masked:
+            return cls("plain")
+        assert entry.min_roster is not None
+        assert entry.degree is not None
+        first: Any = getattr(model, "first_point", bytes)
+        iterates = bool(getattr(model, "iterates", False))
+        return cls("masked", entry.min_roster, entry.degree, first(), iterates)
