@@ -353,20 +353,21 @@ def _mode(asked: str | None, agents: int) -> tuple[Mode, str]:
     """The privacy mode, and the reason if the number of agents decided it."""
     from unweave.manifest.privacy import LEAST_AGENTS, default_mode
 
-    if asked == "masked" or asked == "plain":
-        return asked, ", the paper's walk, by choice" if asked == "plain" else ""
+    if asked == "masked":
+        return "masked", ""
+    if asked == "plain":
+        return "plain", ", the paper's walk, by choice"
     if asked is not None:
         raise ConfigError(f"--privacy {asked}: no such mode. Fix: choose masked or plain")
     small = f", because masks hide nothing among fewer than {LEAST_AGENTS} agents"
-    return (mode := default_mode(agents)), "" if mode == "masked" else small
+    mode: Mode = default_mode(agents)
+    return mode, "" if mode == "masked" else small
 
 
 def _check_rounds(model: Model, agents: int) -> None:
     """Raise before anything is written if private rounds cannot learn the model."""
-    from unweave.manifest.privacy import in_rounds
-
     try:
-        in_rounds(model, agents)
+        model.in_rounds(agents)
     except ConfigError as error:
         raise ConfigError(f"{error} (--privacy plain)") from None
 

@@ -27,7 +27,7 @@ from unweave.federation.saving import damaged, restored, saved
 from unweave.federation.walk import MaskedWalk, Walk
 from unweave.graph import Topology, match
 from unweave.grid import Ints
-from unweave.manifest.privacy import Mode, PrivacyEntry, RoundTerms, in_rounds
+from unweave.manifest.privacy import Mode, PrivacyEntry, RoundTerms
 from unweave.models import LossModel, Model, as_model
 from unweave.models.fitted.posterior import Posterior
 from unweave.models.resolution import check_shards
@@ -234,7 +234,7 @@ class Federation:
         if self.privacy.masked:
             if solver is not None and not self.model.conjugate:
                 raise ConfigError("solver: private rounds find their own way. Fix: leave it out")
-            self.model = in_rounds(self.model, len(self.graph.agents))
+            self.model = self.model.in_rounds(len(self.graph.agents))
         terms = terms_of(self.model, self.graph, schedule, forget, solve, self.seed, self.privacy)
         self.columns = dict(columns or {})
         self.missing = missing

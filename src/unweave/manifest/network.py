@@ -53,7 +53,7 @@ from unweave.manifest.entries import (
     look_alike,
 )
 from unweave.manifest.errors import explain
-from unweave.manifest.privacy import PrivacyEntry, RoundTerms, in_rounds
+from unweave.manifest.privacy import PrivacyEntry, RoundTerms
 from unweave.protocol.terms import Terms, Timeouts
 from unweave.text import clip
 
@@ -212,7 +212,7 @@ class Manifest(StrictTable):
             return model
         try:
             self._check_solver(model)
-            return in_rounds(model, len(self.topology))
+            return model.in_rounds(len(self.topology))
         except ConfigError as error:
             raise ConfigError(f"{self._where.name}: privacy: {error}") from None
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -30,7 +30,6 @@ __all__ = [
     "PrivacyEntry",
     "RoundTerms",
     "default_mode",
-    "in_rounds",
     "least_roster",
     "ring_degree",
 ]
@@ -121,20 +120,6 @@ def ring_degree(agents: int, colluding: float = 0.5, *, always: bool = False) ->
     return 2 * math.ceil(bits / -math.log2(colluding) / 2.0)
 
 
-def in_rounds(model: Model, agents: int) -> Model:
-    """The model as private rounds learn it; ConfigError with the model's reason if they cannot."""
-    convert = getattr(model, "in_rounds", None)
-    if convert is not None:
-        found: Model = convert(agents)
-        return found
-    if model.conjugate:
-        return model
-    raise ConfigError(
-        f"{model.name} has no private rounds: its factors depend on the other agents' factors. "
-        'Fix: privacy = "plain", or a conjugate model'
-    )
-
-
 @dataclass(frozen=True)
 class RoundTerms:
     """The terms of a network that follow from its privacy mode and its model."""
@@ -152,6 +137,5 @@ class RoundTerms:
             return cls("plain")
         assert entry.min_roster is not None
         assert entry.degree is not None
-        first: Any = getattr(model, "first_point", bytes)
-        iterates = bool(getattr(model, "iterates", False))
-        return cls("masked", entry.min_roster, entry.degree, first(), iterates)
+        first, iterates = model.first_point(), not model.conjugate
+        return cls("masked", entry.min_roster, entry.degree, first, iterates)
