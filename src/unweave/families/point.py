@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from unweave.families.numerics.packed import cholesky, log_det, matvec, symmetric
 from unweave.lazy import linalg
 
-__all__ = ["NormalPoint"]
+__all__ = ["NormalMoments", "NormalPoint"]
 
 
 Floats = NDArray[np.float64]
@@ -68,5 +68,18 @@ class NormalPoint:
         """xᵀ cov x for each row of x."""
         if self.diagonal:
             return np.square(x) @ (1.0 / np.diag(self.precision))
+        result: Floats = np.einsum("ij,ij->i", x @ self.cov, x)
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class NormalMoments:
+    """Normal(mean, cov), whose covariance may be singular."""
+
+    mean: Floats
+    cov: Floats
+
+    def spread(self, x: Floats) -> Floats:
+        """xᵀ cov x for each row of x."""
         result: Floats = np.einsum("ij,ij->i", x @ self.cov, x)
         return result

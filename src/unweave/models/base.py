@@ -160,6 +160,37 @@ class Model(ABC):
         """For each variable with several entries: the names and the labels of its axes."""
         return {}
 
+    # -- private rounds ---------------------------------------------------------------------------
+
+    # A round publishes eta0 + Σ_k factor_k, where all agents compute their factors at the same
+    # public point. `advance` finds the next point from the sum, until a sum is final.
+
+    @property
+    def iterates(self) -> bool:
+        """Whether learning takes several private rounds, each at a point of its own."""
+        return False
+
+    @abstractmethod
+    def in_rounds(self, agents: int) -> Model:
+        """This model as private rounds of `agents` agents learn it; ConfigError if they cannot."""
+
+    def first_point(self) -> bytes:
+        """The point at which learning starts."""
+        return b""
+
+    @abstractmethod
+    def factor_at(self, point: bytes, data: Data) -> Ints:
+        """The agent's factor at a point. WireError: a peer's bytes are no point of this model."""
+
+    def advance(self, point: bytes, total: Ints, tol: float = 1e-4) -> bytes | None:
+        """The next point, from the complete sum at this one; None: the sum is final. `tol` is the
+        KL to the optimum that a final sum may have. WireError as above."""
+        return None
+
+    def restart(self, point: bytes) -> bytes:
+        """The point from which learning goes on with other data; `first_point()` retrains."""
+        return self.first_point()
+
     # -- derived ----------------------------------------------------------------------------------
 
     @cached_property
@@ -370,6 +401,15 @@ class ConjugateModel(Model):
         """The factor that belongs to the sums of n records: their weight, applied once."""
         return self.grid.rescale(sums, self.weight(n))
 
+    # One private round: its sum is that of the plain mode, bit for bit.
+
+    def in_rounds(self, agents: int) -> Model:
+        self.check_agents(agents)
+        return self
+
+    def factor_at(self, point: bytes, data: Data) -> Ints:
+        return self.factor(data)
+
 
 class LossModel(Model):
     """A model with a loss, whose factor a solver finds from the cavity.
@@ -407,6 +447,21 @@ class LossModel(Model):
         """Why a converged result for these data says little, with a fix; None if nothing is wrong
         with it."""
         return None
+
+    # -- private rounds ---------------------------------------------------------------------------
+
+    def in_rounds(self, agents: int) -> Model:
+        raise ConfigError(
+            f"{self.name} has no private rounds: its factors depend on the other agents' factors. "
+            'Fix: privacy = "plain", a GLM with covariance = "full", or a model of atoms'
+        )
+
+    def factor_at(self, point: bytes, data: Data) -> Ints:
+        raise ConfigError(f"{self.name}: no private round. Fix: model.in_rounds(agents)")
+
+    def appraise_round(self, point: bytes, total: Ints) -> dict[str, Any]:
+        """The estimate of a final sum, from the point and the sum alone."""
+        return {"kl_to_optimum": None, "method": "none: this model has no private rounds"}
 
     # -- the certificate's estimate ---------------------------------------------------------------
 

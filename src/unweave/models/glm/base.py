@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from unweave.errors import ConfigError
 from unweave.families import DiagonalNormal, Distribution, MultivariateNormal
 from unweave.families.numerics.packed import pack, smallest_eigenvalue, unpack
-from unweave.families.point import NormalPoint
+from unweave.families.point import NormalMoments, NormalPoint
 from unweave.grid import Grid, Ints
 from unweave.models.columns import Column
 from unweave.models.curvature import CurvatureModel, Sums
@@ -183,7 +183,9 @@ class GLM(Regression, CurvatureModel):
             return None
         return OwnIntercept(self, self.agent_sd / self.predictor_units[0])
 
-    def curvature(self, at: NormalPoint | Floats, data: Data, own: bool = False) -> Sums:
+    def curvature(
+        self, at: NormalPoint | NormalMoments | Floats, data: Data, own: bool = False
+    ) -> Sums:
         """(E_q[L], g, H) of all records at q, or at a single theta; without 1/alpha. `own`: the
         last coefficient is the agent's own intercept."""
 
@@ -197,11 +199,11 @@ class GLM(Regression, CurvatureModel):
             if own:
                 x = np.column_stack([x, np.ones(len(x))])
             with np.errstate(over="ignore", invalid="ignore"):  # the solver sees what is infinite
-                if isinstance(at, NormalPoint):
-                    f, first, second = self.derivatives(x @ at.mean + offset, at.spread(x), y)
-                else:
+                if isinstance(at, np.ndarray):
                     f, first, second = self.pointwise(x @ at + offset, y)
                     second = np.maximum(second, 0.0)
+                else:
+                    f, first, second = self.derivatives(x @ at.mean + offset, at.spread(x), y)
                 return float(f.sum()), first @ x, (x.T * second) @ x
 
         loss, gradient, curvature = data.reduce(part)
@@ -272,6 +274,11 @@ class GLM(Regression, CurvatureModel):
                 found["bound"] = bound.kl
                 found["published"] = publish(self.posterior(units)).report(bound.sds)
         return found
+
+    def in_rounds(self, agents: int) -> GLM:
+        from unweave.models.glm.rounds import in_rounds
+
+        return in_rounds(self, agents)
 
     # -- results ----------------------------------------------------------------------------------
 

@@ -70,10 +70,18 @@ class Distance(NamedTuple):
 
 
 def distance_bound(
-    q: NormalPoint, prior_precision: Floats, dh: Floats, dp: Floats, curvature: Floats
+    q: NormalPoint,
+    prior_precision: Floats,
+    dh: Floats,
+    dp: Floats,
+    curvature: Floats,
+    served: NormalPoint | None = None,
 ) -> Distance | None:
     """The bounds; None: q is too far away for them. (dh, dp) is Σ_k r_k, the
-    distance of the factors from their fixed point, and `curvature` the sum of all agents'."""
+    distance of the factors from their fixed point, and `curvature` the sum of all agents'.
+
+    They are for q, or for `served`: with its distance δ from q in M, the optimum is within ε + δ of
+    it, and the bounds follow with its own root in place of C."""
     m = prior_precision + curvature
     root = np.linalg.cholesky(q.cov)
     try:
@@ -86,6 +94,13 @@ def distance_bound(
     least = float(np.sqrt(max(np.linalg.eigvalsh(root.T @ m @ root)[0], 0.0)))
     if not 2.0 * epsilon <= RADIUS * least:
         return None
+    if served is not None:
+        after = np.linalg.cholesky(served.cov)
+        moved = np.column_stack([served.mean - q.mean, after - root])
+        epsilon += float(np.linalg.norm(factor.T @ moved))
+        least = float(np.sqrt(max(np.linalg.eigvalsh(after.T @ m @ after)[0], 0.0)))
+        if not 2.0 * epsilon < least:
+            return None
     x = epsilon / (least - epsilon)
     kl = 0.5 * x * x * (1.0 + 1.0 / (1.0 - x))
     return Distance(_ROUNDING * kl, _ROUNDING * epsilon / least)

@@ -7,18 +7,22 @@ b ~ Normal(0, agent_sd²), and integrates it out: with the joint (h, P) of (thet
 
 Only this factor of the shared coefficients leaves the agent. The joint optimum of all coefficients
 and all intercepts has the same structure, so the fixed point is its marginal.
+
+In private rounds (`at`) the marginal q of the coefficients is given, and the agent fits b given
+them: b = a + Bᵀtheta + noise of variance 1/p, with p = P_bb, B = −P_bθ/p and a = h_b/p. This is the
+minimum over b of the joint free energy, so that factor and loss are functions of q alone.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unweave.families.multivariate_normal import MultivariateNormalFamily
 from unweave.families.numerics.packed import pack
-from unweave.families.point import NormalPoint
+from unweave.families.point import NormalMoments, NormalPoint
 from unweave.models.data import Data
 
 if TYPE_CHECKING:
@@ -27,6 +31,21 @@ if TYPE_CHECKING:
 __all__ = ["OwnIntercept"]
 
 Floats = NDArray[np.float64]
+
+
+_STEPS = 60
+_SOLVED = 1e-20  # squared length of a step
+_SHORTEST = 1e-4  # a step halved below this is none
+
+
+class _Given(NamedTuple):
+    """b given theta: (P_θb, P_bb, h_b), what it should be, the energy, and (h, P) of theta."""
+
+    at: Floats
+    wanted: Floats
+    energy: float
+    h: Floats
+    precision: Floats
 
 
 class OwnIntercept:
@@ -50,6 +69,60 @@ class OwnIntercept:
 
     def curvature(self, at: NormalPoint | Floats, data: Data) -> Sums:
         return self.model.curvature(at, data, own=True)
+
+    def at(self, q: NormalPoint | Floats, data: Data) -> tuple[float, Floats, Floats]:
+        """The free energy of the records and b at this q of the coefficients (or a single theta),
+        and the factor (h, P) of the coefficients, b integrated out. With 1/alpha."""
+        if isinstance(q, NormalPoint):
+            mean, cov = q.mean, q.cov
+        else:
+            mean, cov = q, np.zeros((len(q), len(q)))
+        tau = self._precision
+        here = self._given(mean, cov, np.append(np.zeros(len(mean)), [tau, 0.0]), data)
+        for _ in range(_STEPS):
+            step, t = here.wanted - here.at, 1.0
+            if self._length(mean, cov, here.at, step) < _SOLVED:
+                break
+            while True:
+                there = self._given(mean, cov, here.at + t * step, data)
+                if there.energy < here.energy:
+                    break
+                t *= 0.5
+                if t < _SHORTEST:
+                    break
+            if t < _SHORTEST:
+                break  # below the resolution of the energy
+            here = there
+        cross, p, h = here.wanted[:-2], here.wanted[-2], here.wanted[-1]
+        own = here.precision - np.outer(cross, cross) / p
+        return here.energy, here.h - cross * (h / p), own
+
+    def _given(self, mean: Floats, cov: Floats, at: Floats, data: Data) -> _Given:
+        """The sums at the joint distribution of theta and b, where b has (P_θb, P_bb, h_b) = `at`
+        given theta."""
+        cross, p, h = at[:-2], at[-2], at[-1]
+        slope = -cross / p
+        both = np.zeros((len(mean) + 1,) * 2)
+        both[:-1, :-1] = cov
+        both[:-1, -1] = both[-1, :-1] = cov @ slope
+        both[-1, -1] = 1.0 / p + slope @ cov @ slope
+        middle = np.append(mean, (h - cross @ mean) / p)
+        loss, g, curvature = self.model.curvature(NormalMoments(middle, both), data, own=True)
+        weight, tau = 1.0 / self.alpha, self._precision
+        curvature, g = weight * curvature, weight * g
+        full = curvature @ middle - g
+        wanted = np.append(curvature[:-1, -1], [tau + curvature[-1, -1], full[-1]])
+        # E KL(q(b | theta) ‖ prior of b), with E b² = variance + mean².
+        spread = tau * (both[-1, -1] + middle[-1] ** 2)
+        energy = weight * loss + 0.5 * float(spread - 1.0 + np.log(p / tau))
+        return _Given(at, wanted, float(energy), full[:-1], curvature[:-1, :-1])
+
+    def _length(self, mean: Floats, cov: Floats, at: Floats, step: Floats) -> float:
+        """The expected squared length of a step in the Fisher metric of b given theta."""
+        p, dp = at[-2], step[-2] / at[-2]
+        slope = (step[:-2] - at[:-2] * dp) / p
+        moved = step[-1] / p - at[-1] / p * dp - slope @ mean
+        return float(p * (moved * moved + slope @ cov @ slope) + 0.5 * dp * dp)
 
     def joint(self, cavity: Floats) -> Floats:
         """The cavity and the prior of the intercept."""
