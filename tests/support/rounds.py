@@ -28,7 +28,10 @@ class Learned(NamedTuple):
     def to(self, goal: np.ndarray, limit: float) -> int | None:
         """The first round whose sum is within `limit` (a KL) of the goal, from 1 on."""
         for n, (_, total) in enumerate(self.rounds, 1):
-            if self.model.inside(total) and self.model.family.kl(self.model.decode(total), goal) <= limit:
+            if (
+                self.model.inside(total)
+                and self.model.family.kl(self.model.decode(total), goal) <= limit
+            ):
                 return n
         return None
 

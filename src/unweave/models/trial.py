@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -59,35 +59,44 @@ class RoundSums(NamedTuple):
     agents: int
 
 
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """The q of a round, and how it was found: by a step of length `t` from `base`, the last
-    accepted trial, where r was `residual` and F `energy`. `plain`: along the residual. `evaluated`:
-    `residual` is from a sum at `base`. `changes` are rows (Δq, Δr) [n, 2, C], oldest first."""
+class Base(NamedTuple):
+    """The last accepted trial: q, its step r, F, and the agents in its sum. `evaluated`: r is from
+    a sum at q, and not from one at the prior's mean without spread."""
 
     q: Floats
-    base: Floats | None = None
-    residual: Floats | None = None
-    changes: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 2, 0), np.float32))
-    energy: float = math.inf
+    residual: Floats
+    energy: float
+    agents: int
+    evaluated: bool
+
+
+def _no_changes() -> NDArray[np.float32]:
+    return np.zeros((0, 2, 0), np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """The q of a round, and how it was found: from `base`, if there is one, along its residual
+    (`plain`), shortened to the share t, or from the changes (Δq, Δr) [n, 2, C], oldest first.
+    `bound`: the agents add their least curvatures."""
+
+    q: Floats
+    base: Base | None = None
+    changes: NDArray[np.float32] = field(default_factory=_no_changes)
     t: float = 1.0
-    agents: int = 0
     rounds: int = 1
     plain: bool = True
-    evaluated: bool = False
-    bound: bool = False  # the agents add their least curvatures
+    bound: bool = False
 
     def to_bytes(self) -> bytes:
-        flags = _PLAIN * self.plain | _EVALUATED * self.evaluated | _BOUND * self.bound
-        vectors = [self.q]
-        if self.base is not None and self.residual is not None:
-            flags |= _BASED
-            vectors += [self.base, self.residual]
-        head = _HEAD.pack(
-            _MAGIC, len(self.changes), flags, self.agents, self.rounds, self.t, self.energy
-        )
+        base = self.base or Base(self.q, self.q, math.inf, 0, False)
+        flags = _PLAIN * self.plain | _EVALUATED * base.evaluated | _BOUND * self.bound
+        flags |= _BASED * (self.base is not None)
+        vectors = [self.q] if self.base is None else [self.q, base.q, base.residual]
+        numbers = len(self.changes), flags, base.agents, self.rounds, self.t, base.energy
         parts = [vector.astype("<f8").tobytes() for vector in vectors]
-        return b"".join([head, *parts, self.changes.astype("<f4").tobytes()])
+        changes = self.changes.astype("<f4").tobytes()
+        return b"".join([_HEAD.pack(_MAGIC, *numbers), *parts, changes])
 
     @classmethod
     def parse(cls, point: bytes, size: int) -> Trial:
@@ -96,7 +105,7 @@ class Trial:
         if len(point) < _HEAD.size:
             raise WireError(f"a point of {len(point)} bytes is no trial: it has no head")
         magic, count, flags, agents, rounds, t, energy = _HEAD.unpack_from(point)
-        if magic != _MAGIC or flags >> 4 or count > MEMORY:
+        if magic != _MAGIC or flags >= 2 * _BASED or count > MEMORY:
             raise WireError("a point has another form than the trials of this version")
         vectors = 3 if flags & _BASED else 1
         if len(point) != _HEAD.size + length * (8 * vectors + 8 * count):
@@ -106,22 +115,12 @@ class Trial:
         changes = np.frombuffer(point, "<f4", 2 * count * length, at).astype(np.float32)
         if not (np.isfinite(body).all() and np.isfinite(changes).all() and 0.0 < t <= 1.0):
             raise WireError("a point holds a number that is not finite, or no step from 0 to 1")
-        if math.isnan(energy) or energy == -math.inf:
-            raise WireError("a point holds no free energy")
-        parts = [*body.reshape(vectors, length), None, None]
-        return cls(
-            parts[0],
-            parts[1],
-            parts[2],
-            changes.reshape(count, 2, length),
-            energy,
-            t,
-            agents,
-            rounds,
-            bool(flags & _PLAIN),
-            bool(flags & _EVALUATED),
-            bool(flags & _BOUND),
-        )
+        q, *rest = body.reshape(vectors, length)
+        if math.isfinite(energy) != bool(rest):
+            raise WireError("a point holds no free energy, or one without its trial")
+        base = Base(rest[0], rest[1], energy, agents, bool(flags & _EVALUATED)) if rest else None
+        plain, bound = bool(flags & _PLAIN), bool(flags & _BOUND)
+        return cls(q, base, changes.reshape(count, 2, length), t, rounds, plain, bound)
 
     def again(self) -> Trial:
         """The same q without a past, for other data."""
@@ -181,7 +180,7 @@ class Descent:
             elif trial.base is None:
                 return b""  # learning cannot go on from here with other data: it starts again
             else:
-                found = self.back(trial, q, sums)
+                found = self.back(trial, trial.base, q, sums)
             return None if found is None else found.to_bytes()
 
     def first(self, sums: RoundSums) -> Trial | None:
@@ -193,21 +192,18 @@ class Descent:
             return None
         base = np.concatenate([start.precision @ self.mean, sums.wanted[self.size :]])
         energy = sums.loss + 0.5 * (self.size + start.log_det)
-        step = sums.wanted - base
-        return Trial(sums.wanted, base, step, energy=energy, agents=sums.agents, rounds=2)
+        found = Base(base, sums.wanted - base, energy, sums.agents, evaluated=False)
+        return Trial(sums.wanted, found, rounds=2)
 
     def accepted(self, trial: Trial, q: NormalPoint, sums: RoundSums) -> bool:
-        if trial.base is None or trial.residual is None or trial.agents != sums.agents:
+        base = trial.base
+        at = None if base is None else self.normal(base.q)
+        if base is None or at is None or base.agents != sums.agents:
             return True  # nothing that F could be compared with
-        base = self.normal(trial.base)
-        if base is None:
-            return True
-        energy, before = self.energy(q, sums.loss), self.length(base, trial.residual)
-        if energy < trial.energy:
-            return True
-        if not trial.evaluated:
-            return False
-        now = self.length(q, sums.wanted - trial.q)
+        energy = self.energy(q, sums.loss)
+        if energy < base.energy or not base.evaluated:
+            return energy < base.energy
+        before, now = self.length(at, base.residual), self.length(q, sums.wanted - trial.q)
         # Below the resolution of F a comparison would compare rounding errors.
         coarse = before < _RESOLVED * (1.0 + abs(energy)) + 2.0**-22 * (1 + sums.agents)
         return now < (4.0 if coarse else 0.0 if self.convex else 0.9) * before
@@ -215,32 +211,30 @@ class Descent:
     def onward(self, trial: Trial, q: NormalPoint, sums: RoundSums, tol: float) -> Trial | None:
         """From an accepted trial; None if it is good enough."""
         residual = sums.wanted - trial.q
-        changes = np.zeros((0, 2, len(residual)), np.float32)
-        if trial.evaluated and trial.base is not None and trial.agents == sums.agents:
-            newest = np.stack([trial.q - trial.base, residual - trial.residual])
-            if np.isfinite(newest.astype(np.float32)).all():
-                changes = np.concatenate([trial.changes, newest[None].astype(np.float32)])[-MEMORY:]
-        there, mixed = trial.q + residual, self.mixed(q, trial.q, residual, changes)
-        if mixed is None:
-            changes = changes[:0]
-        else:
-            there = mixed
+        changes = self.changed(trial, residual, sums)
+        mixed = self.mixed(q, trial.q, residual, changes)
+        there = sums.wanted if mixed is None else mixed
         estimate = 0.5 * max(self.length(q, residual), self.length(q, there - trial.q))
         if estimate <= _SAFETY * tol and (trial.bound or not self.bounded):
             return None
         return Trial(
             there,
-            trial.q,
-            residual,
-            changes,
-            self.energy(q, sums.loss),
-            1.0,
-            sums.agents,
-            trial.rounds + 1,
+            Base(trial.q, residual, self.energy(q, sums.loss), sums.agents, evaluated=True),
+            changes if mixed is not None else changes[:0],
+            rounds=trial.rounds + 1,
             plain=mixed is None,
-            evaluated=True,
             bound=estimate <= max(_NEAR, tol),
         )
+
+    def changed(self, trial: Trial, residual: Floats, sums: RoundSums) -> NDArray[np.float32]:
+        """The changes up to an accepted trial."""
+        base = trial.base
+        if base is None or not base.evaluated or base.agents != sums.agents:
+            return _no_changes()
+        newest = np.stack([trial.q - base.q, residual - base.residual]).astype(np.float32)
+        if not np.isfinite(newest).all():
+            return _no_changes()
+        return np.concatenate([trial.changes, newest[None]])[-MEMORY:]
 
     def mixed(
         self, q: NormalPoint, at: Floats, residual: Floats, changes: NDArray[np.float32]
@@ -264,28 +258,25 @@ class Descent:
         turned = np.linalg.solve(q.factor, half[:, 1:].T)
         return np.concatenate([half[:, 0], pack(turned) * np.sqrt(_halves(self.size))])
 
-    def back(self, trial: Trial, q: NormalPoint | None, sums: RoundSums) -> Trial | None:
+    def back(
+        self, trial: Trial, base: Base, q: NormalPoint | None, sums: RoundSums
+    ) -> Trial | None:
         """From a rejected trial; None if no shorter step is left."""
-        assert trial.base is not None and trial.residual is not None
-        t = trial.t
-        if trial.plain:
-            # The minimum of the parabola through F and its slope at the base, and F here.
-            t *= 0.1
-            if q is not None and math.isfinite(sums.loss) and math.isfinite(trial.energy):
-                base = self.normal(trial.base)
-                slope = 0.0 if base is None else -trial.t * self.length(base, trial.residual)
-                rise = self.energy(q, sums.loss) - trial.energy - slope
-                t = trial.t * min(max(-0.5 * slope / rise if rise > 0.0 else 0.5, 0.1), 0.5)
+        t = trial.t * self.shorter(trial, base, q, sums) if trial.plain else 1.0
         if t < _SHORTEST:
             return None
-        return replace(
-            trial,
-            q=trial.base + t * trial.residual,
-            changes=trial.changes[:0],
-            t=t,
-            rounds=trial.rounds + 1,
-            plain=True,
-        )
+        there, rounds = base.q + t * base.residual, trial.rounds + 1
+        return Trial(there, base, trial.changes[:0], t, rounds, plain=True, bound=trial.bound)
+
+    def shorter(self, trial: Trial, base: Base, q: NormalPoint | None, sums: RoundSums) -> float:
+        """The share of a step to try next: where the parabola through F and its slope at the base,
+        and F here, is smallest; between 0.1 and 0.5."""
+        at = self.normal(base.q)
+        if q is None or at is None or not math.isfinite(sums.loss):
+            return 0.1
+        slope = -trial.t * self.length(at, base.residual)
+        rise = self.energy(q, sums.loss) - base.energy - slope
+        return min(max(-0.5 * slope / rise, 0.1), 0.5) if rise > 0.0 else 0.5
 
 
 def _halves(size: int) -> Floats:

@@ -161,10 +161,12 @@ class DataWorker(ModelWorker):
             terms.seed,
             tolerance=tol / terms.size**2 if terms.solve == "pass" else None,
             retrain_above=retrain_above,
+            tol=tol,
         )
         self.data = data
 
     def let_go(self, *, whole: bool) -> None:
+        self._round = None
         self.data.let_go(whole=whole)
         if isinstance(self.model.family, CloudFamily):
             self.model.family.let_go()  # posteriors of the erased records
@@ -177,3 +179,9 @@ class DataWorker(ModelWorker):
             return super().solve(work)
         n, units = self.data.totals(work.dropped)
         return SolveResult(self.model.finished(units, n) if n else None)
+
+    def factor_at(self, point: bytes, dropped: frozenset[bytes]) -> Ints:
+        if not isinstance(self.model, ConjugateModel):
+            return super().factor_at(point, dropped)
+        n, units = self.data.totals(dropped)
+        return self.model.finished(units, n)

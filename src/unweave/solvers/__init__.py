@@ -46,6 +46,7 @@ __all__ = [
     "as_solver",
     "by_name",
     "default_solver",
+    "in_rounds",
     "optimum",
 ]
 
@@ -95,3 +96,14 @@ def by_name(name: str | None, model: Model, **settings: Any) -> Solver:
 def default_solver(model: Model) -> Solver:
     """The model's own solver with its default settings."""
     return by_name(None, model)
+
+
+def in_rounds(model: Model, solver: Solver, agents: int) -> Model:
+    """The model as private rounds of `agents` agents learn it. ConfigError if the model or the
+    solver has none."""
+    if not solver.private:
+        raise ConfigError(
+            f"{model.name} with {solver!r}: no private rounds lead to this solver's result. Fix: "
+            'leave the solver out, or privacy = "plain"'
+        )
+    return model.in_rounds(agents)

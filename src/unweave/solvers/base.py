@@ -91,6 +91,8 @@ class Solver(ABC):
 
     # Whether the fixed point minimises the free energy, so that a model can estimate the KL to it.
     estimates: ClassVar[bool] = True
+    # Whether private rounds find the same result from sums at public points.
+    private: ClassVar[bool] = False
 
     @property
     def stops_after(self) -> int | None:
@@ -100,6 +102,10 @@ class Solver(ABC):
     def check(self, model: Model) -> None:
         """Raise ConfigError if this solver does not work on the model."""
         return None
+
+    def factor_at(self, model: Model, point: bytes, data: Data) -> Ints:
+        """The agent's factor in a private round; `model` is the result of `Model.in_rounds`."""
+        return model.factor_at(point, data)
 
     @abstractmethod
     def solve(

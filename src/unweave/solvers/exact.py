@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import ClassVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,6 +17,8 @@ __all__ = ["Exact"]
 
 class Exact(Solver):
     """eta_k = (1/alpha) Σ s(x) (`eq:nat_para_sum`), computed once per shard."""
+
+    private: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._cache: WeakKeyDictionary[Data, tuple[Model, Ints]] = WeakKeyDictionary()
@@ -35,13 +37,16 @@ class Exact(Solver):
         current: Ints | None,
         context: Context,
     ) -> Solution:
+        factor = self.factor_at(model, b"", data)
+        return Solution(factor, current is None or not np.array_equal(current, factor))
+
+    def factor_at(self, model: Model, point: bytes, data: Data) -> Ints:
         cached = self._cache.get(data)
         if cached is None or cached[0] is not model:
             self.check(model)
             cached = (model, cast(ConjugateModel, model).factor(data))
             self._cache[data] = cached
-        factor = cached[1]
-        return Solution(factor, current is None or not np.array_equal(current, factor))
+        return cached[1]
 
     def __repr__(self) -> str:
         return "Exact()"

@@ -4,6 +4,7 @@ determines."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,6 +22,8 @@ __all__ = ["Stages"]
 class Stages(Solver):
     """Goes through the stages until one is not complete: the other agents have not evaluated it
     yet, or at other atoms. A stage is evaluated once for the same records."""
+
+    private: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[Data, dict[AtomStage, Sequence[int]]] = WeakKeyDictionary()
@@ -46,8 +49,7 @@ class Stages(Solver):
             slot = layout.slot(s)
             own = known.get(stage) or model.values(data, stage)
             used[stage] = own
-            factor[slot.start - 2 : slot.start] = 1, stage.tag
-            factor[slot.start : slot.start + len(own)] = grid.units(own)
+            model.fill(factor, s, stage, own)
             agents, tags = (int(x) for x in cavity[slot.start - 2 : slot.start])
             agreed = agents == others and tags == others * stage.tag
             if stage.last or not agreed or not context.complete:
@@ -59,6 +61,17 @@ class Stages(Solver):
             stage = following
         self._known[data] = used
         return Solution(factor, current is None or not np.array_equal(factor, current))
+
+    def factor_at(self, model: Model, point: bytes, data: Data) -> Ints:
+        assert isinstance(model, StagedAtoms)
+        known = self._known.setdefault(data, {})
+        used: dict[AtomStage, Sequence[int]] = {}
+        factor = model.grid.zeros()
+        for s, stage in enumerate(model.stages_at(point) if data.n else ()):
+            used[stage] = known.get(stage) or model.values(data, stage)
+            model.fill(factor, s, stage, used[stage])
+        self._known[data] = used
+        return factor
 
     def __repr__(self) -> str:
         return "Stages()"

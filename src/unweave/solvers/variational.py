@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, cast, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,8 @@ class Variational(Solver):
 
     steps: int = 10
     relax: float = 1.08
+
+    private: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if whole_number(self.steps, "steps") < 1:

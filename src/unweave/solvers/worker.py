@@ -5,6 +5,7 @@ A Federation, a simulation with faults and a real process use the same worker.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,8 @@ class ModelWorker:
 
     `tolerance` is tol/K² of the stop rule: if a solve moves q by at most this (in KL), the agent
     keeps the factor. None always replaces the factor (the paper's rule). `retrain_above`: if a
-    removal moves q by more, all agents start from zero (None: the model's threshold).
+    removal moves q by more, all agents start from zero (None: the model's threshold). `tol` is the
+    KL to the optimum at which private rounds end.
     """
 
     def __init__(
@@ -48,16 +50,19 @@ class ModelWorker:
         *,
         tolerance: float | None = None,
         retrain_above: float | None = None,
+        tol: float = 1e-4,
     ) -> None:
         self.model = model
         self.solver = solver
         self.whole = shard
         self.seed = seed
         self.tolerance = tolerance
+        self.tol = tol
         self.retrain_above = model.retrain_above if retrain_above is None else retrain_above
         self.version = 0
         self._dropped: frozenset[bytes] = frozenset()
         self._shard = shard
+        self._round: tuple[Data, bytes, Ints] | None = None
 
     def replace(self, shard: Shard) -> None:
         """Replace the data. The numbering of records starts again; earlier drops stay valid."""
@@ -141,6 +146,29 @@ class ModelWorker:
         if not self.solver.estimates:
             return {"kl_to_optimum": None, "method": "none: the solver minimises no free energy"}
         return model.appraise(work.eta, model.frozen_grid.decode(work.frozen))
+
+    # -- private rounds ---------------------------------------------------------------------------
+
+    def factor_at(self, point: bytes, dropped: frozenset[bytes]) -> Ints:
+        """The factor of the current rows at the point of a round; zero without rows. An answer is
+        kept: a round may ask again. An UnweaveError says why there is none."""
+        data, at = self.shard(dropped), sha256(point).digest()
+        if self._round is None or self._round[0] is not data or self._round[1] != at:
+            self._round = (data, at, self.solver.factor_at(self.model, point, data))
+        return self._round[2]
+
+    def advance(self, point: bytes, total: Ints) -> bytes | None:
+        """The point of the next round; None: the sum is final."""
+        return self.model.advance(point, total, self.tol)
+
+    def restart(self, point: bytes) -> bytes:
+        """The point from which learning goes on with other data."""
+        return self.model.restart(point)
+
+    def appraise_round(self, point: bytes, total: Ints) -> dict[str, Any]:
+        """The estimated KL of a final sum to the optimum (`LossModel.appraise_round`)."""
+        assert isinstance(self.model, LossModel)  # a conjugate model has nothing to estimate
+        return self.model.appraise_round(point, total)
 
 
 def influence(model: Model, eta: Ints, factor: Ints) -> float:

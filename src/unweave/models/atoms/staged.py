@@ -33,8 +33,17 @@ from unweave.models.atoms.base import AtomBase, Given
 from unweave.models.atoms.ellipsoid import RADIUS, Ellipsoid, Fitted, best_fit, gaussian_sobol
 from unweave.models.atoms.likelihood import BITS, evaluate, log_likelihoods
 from unweave.models.atoms.prior import shift
-from unweave.models.atoms.stages import PRIOR, AtomStage, Layout, log_weights, next_stage, regions
-from unweave.models.base import LossModel
+from unweave.models.atoms.stages import (
+    PRIOR,
+    AtomStage,
+    Layout,
+    log_weights,
+    next_stage,
+    regions,
+    stages_from_bytes,
+    stages_to_bytes,
+)
+from unweave.models.base import LossModel, Model
 from unweave.models.data import Data
 from unweave.rng import Rng
 
@@ -86,26 +95,49 @@ class StagedFamily(CloudFamily):
         return self._readings[key]
 
     def _read(self, eta: Floats) -> Reading:
-        layout, stage = self.layout, PRIOR
+        layout = self.layout
         agents = eta[0]
         if not agents:
             return Reading((PRIOR,))
+        stages, following = self._followed(eta)
+        if isinstance(following, str):
+            return Reading(stages, problem=following)
+        s = len(stages)
+        if following is not None and s < layout.stages:
+            count = eta[layout.slot(s).start - 2]
+            problem = f"stage {s} is not complete: {count:.0f} agents of {agents:.0f}"
+            return Reading(stages, problem=problem)
+        if following is not None:
+            return Reading(stages, problem=f"{layout.stages} stages were not enough")
+        values = eta[layout.slot(s - 1)][: len(layout.points(stages[-1]))]
+        return self._checked(Reading(stages, self.fit(stages[-1], values)))
+
+    def stages_of(self, eta: Floats) -> tuple[AtomStage, ...]:
+        """The complete stages of a sum, and the one that follows from them, if any."""
+        if not eta[0]:
+            return (PRIOR,)
+        stages, following = self._followed(eta)
+        more = isinstance(following, AtomStage) and len(stages) < self.layout.stages
+        return (*stages, cast(AtomStage, following)) if more else stages
+
+    def _followed(self, eta: Floats) -> tuple[tuple[AtomStage, ...], AtomStage | str | None]:
+        """The complete stages, and the one that follows from their sums; None after the last one, a
+        text if there is none."""
+        layout, stage, agents = self.layout, PRIOR, eta[0]
         stages: tuple[AtomStage, ...] = ()
         for s in range(layout.stages):
             slot = layout.slot(s)
             count, tags = eta[slot.start - 2 : slot.start]
             if count != agents or tags != agents * stage.tag:
-                problem = f"stage {s} is not complete: {count:.0f} agents of {agents:.0f}"
-                return Reading(stages, problem=problem)
+                return stages, stage
             stages = (*stages, stage)
-            values = eta[slot][: len(layout.points(stage))]
             if stage.last:
-                return self._checked(Reading(stages, self.fit(stage, values)))
-            following = next_stage(layout, stage, values)
+                return stages, None
+            following = next_stage(layout, stage, eta[slot][: len(layout.points(stage))])
             if isinstance(following, str):
-                return Reading(stages, problem=following)
+                return stages, following
             stage = following
-        return Reading(stages, problem=f"{layout.stages} stages were not enough")
+        return stages, stage
 
     def _checked(self, found: Reading) -> Reading:
         if found.estimate <= self.limit:
@@ -386,6 +418,50 @@ class StagedAtoms(AtomBase, LossModel):
             totals = [a + b for a, b in zip(totals, part, strict=True)]
         weight = self.weight(data.n)
         return totals if weight == 1 else [round(t * weight) for t in totals]
+
+    # -- private rounds ---------------------------------------------------------------------------
+
+    # A point names the ellipsoids of all stages after the prior. A round's sum has these stages, so
+    # a settled sum is that of the plain mode, bit for bit. Whoever reads a sum finds the ellipsoids
+    # from it again: a forged point gives a sum that is not settled.
+
+    @property
+    def iterates(self) -> bool:
+        return True
+
+    def in_rounds(self, agents: int) -> Model:
+        self.check_agents(agents)
+        return self
+
+    def factor_at(self, point: bytes, data: Data) -> Ints:
+        factor = self.grid.zeros()
+        for s, stage in enumerate(self.stages_at(point) if data.n else ()):
+            self.fill(factor, s, stage, self.values(data, stage))
+        return factor
+
+    def stages_at(self, point: bytes) -> tuple[AtomStage, ...]:
+        """The stages that a factor has at this point."""
+        return (PRIOR, *stages_from_bytes(point, self.layout))
+
+    def fill(self, factor: Ints, s: int, stage: AtomStage, values: Sequence[int]) -> None:
+        """Write an agent's values at the atoms of stage s into its factor."""
+        slot = self.layout.slot(s)
+        factor[slot.start - 2 : slot.start] = 1, stage.tag
+        factor[slot.start : slot.start + len(values)] = self.grid.units(values)
+
+    def advance(self, point: bytes, total: Ints, tol: float = 1e-4) -> bytes | None:
+        """The stages that follow from the sum; None if it has them all, if it has no next stage, or
+        if the agents do not follow: no posterior is served then."""
+        stages = self.staged.stages_of(self.decode(total))
+        found = stages_to_bytes(stages[1:])
+        return None if found == point else found
+
+    def restart(self, point: bytes) -> bytes:
+        """The same ellipsoids: where they do not change without some data, one round is enough."""
+        return stages_to_bytes(self.stages_at(point)[1:])
+
+    def appraise_round(self, point: bytes, total: Ints) -> dict[str, Any]:
+        return self.appraise(total, np.zeros(1))
 
     # -- the certificate --------------------------------------------------------------------------
 

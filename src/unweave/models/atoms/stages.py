@@ -13,6 +13,8 @@ functions: its results are the same on machines with the same build of the libra
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -20,19 +22,30 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from unweave.errors import WireError
 from unweave.families.atoms import ess
 from unweave.families.atoms.parameters import Space, sobol
 from unweave.lazy import special
 from unweave.models.atoms.ellipsoid import SPREAD, Ellipsoid, gaussian_sobol, monomials, terms
 from unweave.models.atoms.prior import shift
 
-__all__ = ["PRIOR", "AtomStage", "Layout", "log_weights", "next_stage", "regions"]
+__all__ = [
+    "PRIOR",
+    "AtomStage",
+    "Layout",
+    "log_weights",
+    "next_stage",
+    "regions",
+    "stages_from_bytes",
+    "stages_to_bytes",
+]
 
 Floats = NDArray[np.float64]
 
 _SHRINK = 0.1  # a stage's ellipsoid is at least this share of the tempered one before it
 _MASS = 1e-7  # a mode with less of the mass is dropped
 _HALVINGS = 60
+_FARTHEST = 2000  # half octaves that a scale may be from 1: float64 holds it
 
 
 class AtomStage(NamedTuple):
@@ -48,6 +61,44 @@ class AtomStage(NamedTuple):
 
 
 PRIOR = AtomStage(())
+
+
+def stages_to_bytes(stages: Sequence[AtomStage]) -> bytes:
+    """The point of a private round: the stages after the prior, as 64-bit integers. For each: the
+    number of ellipsoids, whether it is the last stage, and the ellipsoids."""
+    numbers: list[int] = []
+    for stage in stages:
+        numbers += [len(stage.boxes), int(stage.last)]
+        for box in stage.boxes:
+            numbers += [*box.scales, *box.shears, *box.centre]
+    return struct.pack(f"<{len(numbers)}q", *numbers)
+
+
+def stages_from_bytes(point: bytes, layout: Layout) -> tuple[AtomStage, ...]:
+    """WireError if these bytes are no stages of this layout."""
+    d = layout.space.dim
+    each = 2 * d + d * (d - 1) // 2
+    if len(point) % 8 or len(point) > 8 * (layout.stages - 1) * (2 + layout.modes * each):
+        raise WireError(f"a point of {len(point)} bytes holds no stages of this model")
+    numbers = struct.unpack(f"<{len(point) // 8}q", point)
+    stages: list[AtomStage] = []
+    at = 0
+    while at < len(numbers):
+        count, last = (*numbers[at : at + 2], 0)[:2]
+        end = at + 2 + count * each
+        if not 1 <= count <= layout.modes or last not in (0, 1) or end > len(numbers):
+            raise WireError("a point holds a stage that this model cannot have")
+        boxes = [
+            Ellipsoid(one[:d], one[d : each - d], one[each - d :])
+            for one in (numbers[i : i + each] for i in range(at + 2, end, each))
+        ]
+        if any(abs(k) > _FARTHEST for box in boxes for k in box.scales) or (
+            stages and stages[-1].last
+        ):
+            raise WireError("a point holds a stage that this model cannot have")
+        stages.append(AtomStage(tuple(boxes), bool(last)))
+        at = end
+    return tuple(stages)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ next natural-gradient iterate, and behind it
 
     loss      Σ_k E_q[L_k]/alpha
     agents    the agents with records
-    unable    the agents whose loss at the trial is infinite, or does not fit their share of the grid
+    unable    the agents whose sums at the trial are infinite, or beyond their share of the grid
     κ         for the bound: the least curvatures (`bound`), in rounds near the end
 
 An agent that cannot evaluate a trial adds only its 1: the trial is rejected, and a shorter step
@@ -239,5 +239,3 @@ class GLMRounds(GLM):
                 found["bound"] = bound.kl
                 found["published"] = publish(self.posterior(total)).report(bound.sds)
         return found
-
-
