@@ -21,7 +21,7 @@ from tests.support.rounds import Learned, in_rounds, round_sum
 
 from unweave import Federation
 from unweave.errors import ConfigError, WireError
-from unweave.families.packed import pack
+from unweave.families.numerics.packed import pack
 from unweave.models import (
     BetaExponential,
     LinearRegression,

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from unweave.errors import DataError
-from unweave.models import BetaExponential
+from unweave.manifest import Manifest
+from unweave.models import BetaExponential, LinearRegression, LogisticRegression
 from unweave.models.base import REGISTRY
+from unweave.node.compute import DataWorker
 from unweave.node.data import private
 from unweave.node.data.private import PrivateData
 from unweave.node.data.source import DataSource
@@ -115,3 +117,32 @@ def test_a_model_may_need_more_records(tmp_path: Path) -> None:
     assert agreed.admit(10) == 39
     with pytest.raises(DataError, match="min_records = 40"):
         agreed.admit(40)
+
+
+def test_a_worker_gives_its_factor_to_a_private_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[Any]
+) -> None:
+    """Conjugate sums come from the data engine, others from rows that may be streamed; without the
+    erased records, also after a change of the file."""
+    lines = "".join(f"{i},{(i % 7) - 3},{i % 2}\n" for i in range(40))
+    (tmp_path / "d.csv").write_text(f"id,x1,y\n{lines}")
+    source = DataSource(path="d.csv", key="id")
+    terms = Manifest.make(name="n", model=BetaExponential(), agents=3, graph="ring").terms()
+    plain = LogisticRegression(features=1, intercept=True)
+    for model in (LinearRegression(features=1), plain.in_rounds(3)):
+        data = PrivateData(tmp_path, source, model, "north", b"secret")
+        worker = DataWorker(model, default_solver(model), data, terms)
+        rows = np.loadtxt(tmp_path / "d.csv", delimiter=",", skiprows=1)[:, 1:]
+        dropped, _ = data.commit_keys([3, 4])
+        for gone in (frozenset(), dropped):
+            kept = np.delete(rows, [3, 4], axis=0) if gone else rows
+            wanted = model.factor_at(b"", model.shard(kept))
+            assert np.array_equal(worker.factor_at(b"", gone), wanted)
+    opened.clear()
+    worker.factor_at(b"", dropped)
+    assert not opened, "the answer is kept"
+    monkeypatch.setattr(private, "_MOST_CELLS", 20)
+    worker.let_go(whole=False)
+    data._chunk = 7
+    streamed = worker.factor_at(b"", dropped)
+    assert np.abs(streamed - wanted).max() <= 1

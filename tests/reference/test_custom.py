@@ -101,6 +101,12 @@ def test_a_diagonal_posterior_stops_after_its_passes():
     assert federation.learn().posterior == before
 
 
+@pytest.mark.parametrize("posterior", ["full", "diagonal"])
+def test_there_are_no_private_rounds(posterior):
+    with pytest.raises(ConfigError, match="private rounds"):
+        custom(logistic, posterior).in_rounds(4)
+
+
 def test_names_and_values_follow_the_tree():
     params = {"layers": [{"w": jnp.ones((2, 2))}, {"w": jnp.zeros(2)}], "scale": 3.0}
     model = CustomModel(

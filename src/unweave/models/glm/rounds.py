@@ -29,9 +29,9 @@ from unweave.families.numerics.packed import pack, unpack
 from unweave.families.point import NormalPoint
 from unweave.grid import LIMIT, Grid, Ints
 from unweave.models.data import Data
+from unweave.models.fitted.published import publish
 from unweave.models.glm.base import GLM
 from unweave.models.glm.bound import distance_bound, least_curvature
-from unweave.models.published import publish
 from unweave.models.trial import Descent, RoundSums, Trial
 
 __all__ = ["GLMRounds", "in_rounds"]
