@@ -32,7 +32,7 @@ from unweave.models import (
     by_name,
 )
 from unweave.models.data import Data, chunks
-from unweave.models.trial import MEMORY, Trial
+from unweave.models.glm.trial import MEMORY, Trial
 from unweave.solvers import as_solver
 from unweave.solvers import in_rounds as private
 from unweave.solvers.worker import ModelWorker, record_key

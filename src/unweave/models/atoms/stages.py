@@ -45,6 +45,7 @@ Floats = NDArray[np.float64]
 _SHRINK = 0.1  # a stage's ellipsoid is at least this share of the tempered one before it
 _MASS = 1e-7  # a mode with less of the mass is dropped
 _HALVINGS = 60
+_FIX = "the same model and version at all agents"
 _FARTHEST = 2000  # half octaves that a scale may be from 1: float64 holds it
 
 
@@ -79,7 +80,7 @@ def stages_from_bytes(point: bytes, layout: Layout) -> tuple[AtomStage, ...]:
     d = layout.space.dim
     each = 2 * d + d * (d - 1) // 2
     if len(point) % 8 or len(point) > 8 * (layout.stages - 1) * (2 + layout.modes * each):
-        raise WireError(f"a point of {len(point)} bytes holds no stages of this model")
+        raise WireError(f"a point of {len(point)} bytes holds no stages of this model. Fix: {_FIX}")
     numbers = struct.unpack(f"<{len(point) // 8}q", point)
     stages: list[AtomStage] = []
     at = 0
@@ -87,7 +88,7 @@ def stages_from_bytes(point: bytes, layout: Layout) -> tuple[AtomStage, ...]:
         count, last = (*numbers[at : at + 2], 0)[:2]
         end = at + 2 + count * each
         if not 1 <= count <= layout.modes or last not in (0, 1) or end > len(numbers):
-            raise WireError("a point holds a stage that this model cannot have")
+            raise WireError(f"a point holds a stage that this model cannot have. Fix: {_FIX}")
         boxes = [
             Ellipsoid(one[:d], one[d : each - d], one[each - d :])
             for one in (numbers[i : i + each] for i in range(at + 2, end, each))
@@ -95,7 +96,7 @@ def stages_from_bytes(point: bytes, layout: Layout) -> tuple[AtomStage, ...]:
         if any(abs(k) > _FARTHEST for box in boxes for k in box.scales) or (
             stages and stages[-1].last
         ):
-            raise WireError("a point holds a stage that this model cannot have")
+            raise WireError(f"a point holds a stage that this model cannot have. Fix: {_FIX}")
         stages.append(AtomStage(tuple(boxes), bool(last)))
         at = end
     return tuple(stages)

@@ -1,4 +1,4 @@
-"""GLMs in private rounds: every round publishes one sum at a common trial (`models.trial`).
+"""GLMs in private rounds: every round publishes one sum at a common trial (`trial`).
 
 The sum has the plain carrier (P m, triangle of P) in front, so that a complete sum decodes to the
 next natural-gradient iterate, and behind it
@@ -32,7 +32,7 @@ from unweave.models.data import Data
 from unweave.models.fitted.published import publish
 from unweave.models.glm.base import GLM
 from unweave.models.glm.bound import distance_bound, least_curvature
-from unweave.models.trial import Descent, RoundSums, Trial
+from unweave.models.glm.trial import Descent, RoundSums, Trial
 
 __all__ = ["GLMRounds", "in_rounds"]
 

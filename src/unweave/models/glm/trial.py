@@ -47,6 +47,7 @@ _WIDEST = 0.5  # a trial has at least this share of the prior's precision, in ev
 # Magic, changes, flags, agents, rounds, step, energy.
 _HEAD = struct.Struct("<4sHHIIdd")
 _MAGIC = b"nrm1"
+_FIX = "the same model and version at all agents"
 _PLAIN, _EVALUATED, _BOUND, _BASED = 1, 2, 4, 8
 
 
@@ -103,21 +104,29 @@ class Trial:
         """WireError if these bytes are no trial of `size` parameters."""
         length = size + packed_size(size)
         if len(point) < _HEAD.size:
-            raise WireError(f"a point of {len(point)} bytes is no trial: it has no head")
+            raise WireError(
+                f"a point of {len(point)} bytes is no trial: it has no head. Fix: {_FIX}"
+            )
         magic, count, flags, agents, rounds, t, energy = _HEAD.unpack_from(point)
         if magic != _MAGIC or flags >= 2 * _BASED or count > MEMORY:
-            raise WireError("a point has another form than the trials of this version")
+            raise WireError(
+                f"a point has another form than the trials of this version. Fix: {_FIX}"
+            )
         vectors = 3 if flags & _BASED else 1
         if len(point) != _HEAD.size + length * (8 * vectors + 8 * count):
-            raise WireError(f"a point of {len(point)} bytes is no trial of {size} parameters")
+            raise WireError(
+                f"a point of {len(point)} bytes is no trial of {size} parameters. Fix: {_FIX}"
+            )
         body = np.frombuffer(point, "<f8", vectors * length, _HEAD.size).astype(np.float64)
         at = _HEAD.size + body.nbytes
         changes = np.frombuffer(point, "<f4", 2 * count * length, at).astype(np.float32)
         if not (np.isfinite(body).all() and np.isfinite(changes).all() and 0.0 < t <= 1.0):
-            raise WireError("a point holds a number that is not finite, or no step from 0 to 1")
+            raise WireError(
+                f"a point holds a number that is not finite, or no step from 0 to 1. Fix: {_FIX}"
+            )
         q, *rest = body.reshape(vectors, length)
         if math.isfinite(energy) != bool(rest):
-            raise WireError("a point holds no free energy, or one without its trial")
+            raise WireError(f"a point holds no free energy, or one without its trial. Fix: {_FIX}")
         base = Base(rest[0], rest[1], energy, agents, bool(flags & _EVALUATED)) if rest else None
         plain, bound = bool(flags & _PLAIN), bool(flags & _BOUND)
         return cls(q, base, changes.reshape(count, 2, length), t, rounds, plain, bound)
@@ -269,14 +278,14 @@ class Descent:
         return Trial(there, base, trial.changes[:0], t, rounds, plain=True, bound=trial.bound)
 
     def shorter(self, trial: Trial, base: Base, q: NormalPoint | None, sums: RoundSums) -> float:
-        """The share of a step to try next: where the parabola through F and its slope at the base,
-        and F here, is smallest; between 0.1 and 0.5."""
+        """The share of a step to try next: a half, but a tenth after a step far beyond reason: the
+        parabola through F and its slope at the base, and F here, is smallest before a tenth."""
         at = self.normal(base.q)
         if q is None or at is None or not math.isfinite(sums.loss):
             return 0.1
         slope = -trial.t * self.length(at, base.residual)
         rise = self.energy(q, sums.loss) - base.energy - slope
-        return min(max(-0.5 * slope / rise, 0.1), 0.5) if rise > 0.0 else 0.5
+        return 0.1 if -0.5 * slope < 0.1 * rise else 0.5
 
 
 def _halves(size: int) -> Floats:
