@@ -16,12 +16,13 @@ from scipy import stats
 from tests.models.test_staged_atoms import CASES as STAGED
 from tests.solvers.test_glm_learning import real_data
 from tests.support.glm import CASES as GLMS
-from tests.support.glm import GlmCase, central_optimum, gaussian_kl, split
+from tests.support.glm import Central, GlmCase, central_optimum, gaussian_kl, split
 from tests.support.rounds import Learned, in_rounds, round_sum
 
 from unweave import Federation
 from unweave.errors import ConfigError, WireError
-from unweave.families.numerics.packed import pack
+from unweave.families.numerics.packed import pack, unpack
+from unweave.families.point import NormalPoint
 from unweave.models import (
     BetaExponential,
     LinearRegression,
@@ -32,6 +33,7 @@ from unweave.models import (
     by_name,
 )
 from unweave.models.data import Data, chunks
+from unweave.models.glm.bound import distance_bound
 from unweave.models.glm.trial import MEMORY, Trial
 from unweave.solvers import as_solver
 from unweave.solvers import in_rounds as private
@@ -256,7 +258,7 @@ ROUNDS = {
     ("diabetes", 1.0): (6, 8),
     ("diabetes", 10.0): (6, 8),
     ("digits", 1.0): (17, 19),
-    ("digits", 10.0): (50, 58),
+    ("digits", 10.0): (48, 52),
 }
 
 
@@ -407,6 +409,26 @@ def test_a_forged_path_cannot_hide_the_distance_from_the_optimum() -> None:
             assert estimate["bound"] == "no bound" or estimate["bound"] >= kl
     assert all(estimate >= kl / 10 for kl, estimate in ends), ends
     assert max(kl for kl, _ in ends) > 1e-3
+
+
+@pytest.mark.parametrize("shift", [0.02, 0.1, 0.2])
+def test_the_bound_is_for_the_posterior_that_is_served(shift: float) -> None:
+    """At a trial at the optimum, for a q that is `shift` standard deviations away from it."""
+    model, shards, found = _SMALL
+    trial = Trial.parse(found.point, model.size)
+    q = model.descent.normal(trial.q)
+    total = round_sum(model, replace(trial, bound=True).to_bytes(), shards)
+    values = model.grid.decode(total)
+    dh, dp = model.carrier_family.split(trial.q - values[: model.slots.carrier])
+    least = unpack(values[model.slots.least :], model.size)
+    near = distance_bound(q, model.descent.precision, dh, dp, least)
+    away = NormalPoint(q.h + q.precision @ (shift * np.sqrt(np.diag(q.cov))), q.precision)
+    served = distance_bound(q, model.descent.precision, dh, dp, least, away)
+    kl = gaussian_kl(away.mean, away.cov, Central(*moments(found)))
+    assert near is not None
+    assert near.kl < kl / 10
+    assert served is None or (served.kl >= kl and served.sds >= shift)
+    assert served is not None or shift > 0.1
 
 
 # -- around it --------------------------------------------------------------------------------
