@@ -331,6 +331,9 @@ def small() -> tuple[Any, list[Data], Learned]:
     return model, shards, in_rounds(model, shards, tol=1e-8)
 
 
+_SMALL = small()
+
+
 def test_a_point_is_the_same_bytes_again_and_has_a_known_size() -> None:
     model, _, found = small()
     size, length = model.size, model.slots.carrier
@@ -340,6 +343,49 @@ def test_a_point_is_the_same_bytes_again_and_has_a_known_size() -> None:
         assert len(point) <= 32 + length * (24 + 8 * MEMORY)
     assert model.advance(found.rounds[2][0], found.rounds[2][1]) == found.rounds[3][0]
     assert len(Trial.parse(model.restart(found.point), size).to_bytes()) == 32 + 8 * length
+
+
+def test_bytes_that_are_no_trial_are_named() -> None:
+    model, shards, found = _SMALL
+    trial = Trial.parse(found.rounds[-1][0], model.size)
+    assert trial.base is not None
+    odd = trial.q.copy()
+    odd[3] = np.nan
+    good = trial.to_bytes()
+    for wrong in (
+        b"x",
+        good[:-1],
+        good + bytes(8),
+        b"nrm2" + good[4:],
+        good[:4] + struct.pack("<H", MEMORY + 1) + good[6:],
+        good[:6] + struct.pack("<H", 16) + good[8:],
+        replace(trial, q=odd).to_bytes(),
+        replace(trial, q=trial.q * np.inf).to_bytes(),
+        replace(trial, base=trial.base._replace(residual=odd)).to_bytes(),
+        replace(trial, base=trial.base._replace(energy=np.nan)).to_bytes(),
+        replace(trial, base=trial.base._replace(energy=-np.inf)).to_bytes(),
+        replace(trial, changes=np.full_like(trial.changes, np.inf)).to_bytes(),
+        replace(trial, t=0.0).to_bytes(),
+        replace(trial, t=np.nan).to_bytes(),
+    ):
+        for ask in (
+            lambda point: model.factor_at(point, shards[0]),
+            lambda point: model.advance(point, found.total),
+            lambda point: model.appraise_round(point, found.total),
+            model.restart,
+        ):
+            with pytest.raises(WireError, match=r"a point .* Fix: "):
+                ask(wrong)
+
+
+@pytest.mark.parametrize("share", [-1.0, 0.0, 0.49])
+def test_no_agent_evaluates_a_trial_wider_than_the_prior_allows(share: float) -> None:
+    """The width of a predictor decides how many nodes a quadrature has."""
+    model, shards, _ = _SMALL
+    wide = model.packed(np.zeros(model.size), share * model.descent.precision)
+    factor = model.factor_at(Trial(wide).to_bytes(), shards[0])
+    assert np.flatnonzero(factor).tolist() == [model.slots.unable]
+    assert model.advance(Trial(wide).to_bytes(), model.eta0 + factor) == b""
 
 
 @settings(max_examples=150, deadline=None)
@@ -364,9 +410,6 @@ def test_a_forged_point_is_named_or_evaluated(data: Any) -> None:
     assert (np.abs(factor) <= model.share).all()
     if following:
         model.factor_at(following, shards[0])
-
-
-_SMALL = small()
 
 
 @pytest.mark.parametrize("value", [1e300, 1e154, -1e300, 1e-300])
@@ -429,6 +472,11 @@ def test_the_bound_is_for_the_posterior_that_is_served(shift: float) -> None:
     assert near.kl < kl / 10
     assert served is None or (served.kl >= kl and served.sds >= shift)
     assert served is not None or shift > 0.1
+    told = model.appraise_round(replace(trial, bound=True).to_bytes(), total)["bound"]
+    itself = model.gaussian(model.decode(total))
+    wanted = distance_bound(q, model.descent.precision, dh, dp, least, itself)
+    assert wanted is not None
+    assert told == wanted.kl != near.kl
 
 
 # -- around it --------------------------------------------------------------------------------
