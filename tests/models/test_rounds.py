@@ -16,12 +16,21 @@ from scipy import stats
 from tests.models.test_staged_atoms import CASES as STAGED
 from tests.solvers.test_glm_learning import real_data
 from tests.support.glm import CASES as GLMS
+<<<<<<< HEAD
 from tests.support.glm import GlmCase, central_optimum, gaussian_kl, split
+=======
+from tests.support.glm import Central, GlmCase, central_optimum, gaussian_kl, split
+>>>>>>> rounds11
 from tests.support.rounds import Learned, in_rounds, round_sum
 
 from unweave import Federation
 from unweave.errors import ConfigError, WireError
+<<<<<<< HEAD
 from unweave.families.numerics.packed import pack
+=======
+from unweave.families.numerics.packed import pack, unpack
+from unweave.families.point import NormalPoint
+>>>>>>> rounds11
 from unweave.models import (
     BetaExponential,
     LinearRegression,
@@ -32,6 +41,10 @@ from unweave.models import (
     by_name,
 )
 from unweave.models.data import Data, chunks
+<<<<<<< HEAD
+=======
+from unweave.models.glm.bound import distance_bound
+>>>>>>> rounds11
 from unweave.models.glm.trial import MEMORY, Trial
 from unweave.solvers import as_solver
 from unweave.solvers import in_rounds as private
@@ -140,9 +153,13 @@ def test_the_default_tolerance_is_kept_and_the_estimate_is_honest(case: GlmCase)
     assert kl <= 10 * estimate["kl_to_optimum"] <= 1e-3
     if case.model.bounded:
         assert kl <= estimate["bound"] < 1e-2
+<<<<<<< HEAD
         assert (
             estimate["published"]["digest"] == found.model.posterior(found.total).published().digest
         )
+=======
+        assert estimate["published"]["step"] == 1e-3
+>>>>>>> rounds11
     else:
         assert estimate["bound"] == "no bound"
 
@@ -256,7 +273,11 @@ ROUNDS = {
     ("diabetes", 1.0): (6, 8),
     ("diabetes", 10.0): (6, 8),
     ("digits", 1.0): (17, 19),
+<<<<<<< HEAD
     ("digits", 10.0): (50, 58),
+=======
+    ("digits", 10.0): (48, 52),
+>>>>>>> rounds11
 }
 
 
@@ -329,6 +350,12 @@ def small() -> tuple[Any, list[Data], Learned]:
     return model, shards, in_rounds(model, shards, tol=1e-8)
 
 
+<<<<<<< HEAD
+=======
+_SMALL = small()
+
+
+>>>>>>> rounds11
 def test_a_point_is_the_same_bytes_again_and_has_a_known_size() -> None:
     model, _, found = small()
     size, length = model.size, model.slots.carrier
@@ -340,6 +367,52 @@ def test_a_point_is_the_same_bytes_again_and_has_a_known_size() -> None:
     assert len(Trial.parse(model.restart(found.point), size).to_bytes()) == 32 + 8 * length
 
 
+<<<<<<< HEAD
+=======
+def test_bytes_that_are_no_trial_are_named() -> None:
+    model, shards, found = _SMALL
+    trial = Trial.parse(found.rounds[-1][0], model.size)
+    assert trial.base is not None
+    odd = trial.q.copy()
+    odd[3] = np.nan
+    good = trial.to_bytes()
+    for wrong in (
+        b"x",
+        good[:-1],
+        good + bytes(8),
+        b"nrm2" + good[4:],
+        good[:4] + struct.pack("<H", MEMORY + 1) + good[6:],
+        good[:6] + struct.pack("<H", 16) + good[8:],
+        replace(trial, q=odd).to_bytes(),
+        replace(trial, q=trial.q * np.inf).to_bytes(),
+        replace(trial, base=trial.base._replace(residual=odd)).to_bytes(),
+        replace(trial, base=trial.base._replace(energy=np.nan)).to_bytes(),
+        replace(trial, base=trial.base._replace(energy=-np.inf)).to_bytes(),
+        replace(trial, changes=np.full_like(trial.changes, np.inf)).to_bytes(),
+        replace(trial, t=0.0).to_bytes(),
+        replace(trial, t=np.nan).to_bytes(),
+    ):
+        for ask in (
+            lambda point: model.factor_at(point, shards[0]),
+            lambda point: model.advance(point, found.total),
+            lambda point: model.appraise_round(point, found.total),
+            model.restart,
+        ):
+            with pytest.raises(WireError, match=r"a point .* Fix: "):
+                ask(wrong)
+
+
+@pytest.mark.parametrize("share", [-1.0, 0.0, 0.49])
+def test_no_agent_evaluates_a_trial_wider_than_the_prior_allows(share: float) -> None:
+    """The width of a predictor decides how many nodes a quadrature has."""
+    model, shards, _ = _SMALL
+    wide = model.packed(np.zeros(model.size), share * model.descent.precision)
+    factor = model.factor_at(Trial(wide).to_bytes(), shards[0])
+    assert np.flatnonzero(factor).tolist() == [model.slots.unable]
+    assert model.advance(Trial(wide).to_bytes(), model.eta0 + factor) == b""
+
+
+>>>>>>> rounds11
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_a_forged_point_is_named_or_evaluated(data: Any) -> None:
@@ -364,9 +437,12 @@ def test_a_forged_point_is_named_or_evaluated(data: Any) -> None:
         model.factor_at(following, shards[0])
 
 
+<<<<<<< HEAD
 _SMALL = small()
 
 
+=======
+>>>>>>> rounds11
 @pytest.mark.parametrize("value", [1e300, 1e154, -1e300, 1e-300])
 def test_numbers_of_any_size_harm_nobody(value: float) -> None:
     model, shards, found = _SMALL
@@ -409,6 +485,34 @@ def test_a_forged_path_cannot_hide_the_distance_from_the_optimum() -> None:
     assert max(kl for kl, _ in ends) > 1e-3
 
 
+<<<<<<< HEAD
+=======
+@pytest.mark.parametrize("shift", [0.02, 0.1, 0.2])
+def test_the_bound_is_for_the_posterior_that_is_served(shift: float) -> None:
+    """At a trial at the optimum, for a q that is `shift` standard deviations away from it."""
+    model, shards, found = _SMALL
+    trial = Trial.parse(found.point, model.size)
+    q = model.descent.normal(trial.q)
+    total = round_sum(model, replace(trial, bound=True).to_bytes(), shards)
+    values = model.grid.decode(total)
+    dh, dp = model.carrier_family.split(trial.q - values[: model.slots.carrier])
+    least = unpack(values[model.slots.least :], model.size)
+    near = distance_bound(q, model.descent.precision, dh, dp, least)
+    away = NormalPoint(q.h + q.precision @ (shift * np.sqrt(np.diag(q.cov))), q.precision)
+    served = distance_bound(q, model.descent.precision, dh, dp, least, away)
+    kl = gaussian_kl(away.mean, away.cov, Central(*moments(found)))
+    assert near is not None
+    assert near.kl < kl / 10
+    assert served is None or (served.kl >= kl and served.sds >= shift)
+    assert served is not None or shift > 0.1
+    told = model.appraise_round(replace(trial, bound=True).to_bytes(), total)["bound"]
+    itself = model.gaussian(model.decode(total))
+    wanted = distance_bound(q, model.descent.precision, dh, dp, least, itself)
+    assert wanted is not None
+    assert told == wanted.kl != near.kl
+
+
+>>>>>>> rounds11
 # -- around it --------------------------------------------------------------------------------
 
 
@@ -470,7 +574,10 @@ def test_both_modes_publish_the_same_numbers() -> None:
     assert ours.digest == plain.posterior.published().digest
     said = found.model.appraise_round(found.point, found.total)["published"]
     assert said["identical"].startswith("proved")
+<<<<<<< HEAD
     assert said["digest"] == ours.digest
+=======
+>>>>>>> rounds11
 
 
 class Streamed(Data):

@@ -292,7 +292,7 @@ def test_a_factor_beyond_its_share_of_the_grid_is_zero_and_told() -> None:
 
 
 def test_a_model_that_iterates_takes_several_rounds() -> None:
-    wire = masked_wire(conjugate=False, iterates=True, max_passes=30)
+    wire = masked_wire(conjugate=False, iterates=True)
     wire.wait(60.0)
     assert wire.resting
     assert wire.token.masked.step == wire.opened.count(NEXT) > 2
@@ -306,7 +306,7 @@ def test_a_model_that_iterates_takes_several_rounds() -> None:
 
 
 def test_rounds_that_never_settle_are_not_called_converged() -> None:
-    wire = masked_wire(conjugate=False, iterates=True, max_passes=1)
+    wire = masked_wire(conjugate=False, iterates=True, max_rounds=1)
     wire.wait(60.0)
     assert wire.resting
     assert not wire.token.round.converged

@@ -237,7 +237,7 @@ def masked_settings(rng: random.Random) -> dict[str, Any]:
     return {
         "min_roster": rng.choice([1, 1, 2, 3]),
         "degree": rng.choice([0, 0, 2]),
-        "max_passes": 30,
+        "max_rounds": 30,
     }
 
 

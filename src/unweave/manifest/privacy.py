@@ -137,5 +137,4 @@ class RoundTerms:
             return cls("plain")
         assert entry.min_roster is not None
         assert entry.degree is not None
-        first, iterates = model.first_point(), not model.conjugate
-        return cls("masked", entry.min_roster, entry.degree, first, iterates)
+        return cls("masked", entry.min_roster, entry.degree, model.first_point(), model.iterates)

@@ -288,7 +288,7 @@ def iterate(s: State, turn: Turn, token: Token) -> Token | None:
     answer = advanced(s, turn, token)
     if answer is None:
         return None
-    if answer.point is None or token.masked.step >= s.terms.max_passes:
+    if answer.point is None or token.masked.step >= s.terms.max_rounds:
         return token
     following = following_round(s, token, answer.point, token.masked.step + 1)
     open_epoch(s, turn, None, "the next private round", masked=following)

@@ -50,6 +50,7 @@ class Terms:
     degree: int = 0  # masked: with how many others an agent shares masks; 0: with all
     first_point: bytes = b""  # masked: where learning starts
     iterates: bool = False  # masked: learning takes several rounds, each at a point of its own
+    max_rounds: int = 500  # masked: after so many rounds the sum is attested, not converged
     parks: bool = True  # False: the walk never ends, for studies of the walk
     kept: int = 2  # older revisions that an agent keeps beside the current one
     compact_after: int = 32  # open erasures from which agents compact certified ones
