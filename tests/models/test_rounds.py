@@ -16,21 +16,13 @@ from scipy import stats
 from tests.models.test_staged_atoms import CASES as STAGED
 from tests.solvers.test_glm_learning import real_data
 from tests.support.glm import CASES as GLMS
-<<<<<<< HEAD
-from tests.support.glm import GlmCase, central_optimum, gaussian_kl, split
-=======
 from tests.support.glm import Central, GlmCase, central_optimum, gaussian_kl, split
->>>>>>> rounds11
 from tests.support.rounds import Learned, in_rounds, round_sum
 
 from unweave import Federation
 from unweave.errors import ConfigError, WireError
-<<<<<<< HEAD
-from unweave.families.numerics.packed import pack
-=======
 from unweave.families.numerics.packed import pack, unpack
 from unweave.families.point import NormalPoint
->>>>>>> rounds11
 from unweave.models import (
     BetaExponential,
     LinearRegression,
@@ -41,11 +33,9 @@ from unweave.models import (
     by_name,
 )
 from unweave.models.data import Data, chunks
-<<<<<<< HEAD
-=======
 from unweave.models.glm.bound import distance_bound
->>>>>>> rounds11
 from unweave.models.glm.trial import MEMORY, Trial
+from unweave.protocol.events import Advance, Appraise, Solve
 from unweave.solvers import as_solver
 from unweave.solvers import in_rounds as private
 from unweave.solvers.worker import ModelWorker, record_key
@@ -153,13 +143,7 @@ def test_the_default_tolerance_is_kept_and_the_estimate_is_honest(case: GlmCase)
     assert kl <= 10 * estimate["kl_to_optimum"] <= 1e-3
     if case.model.bounded:
         assert kl <= estimate["bound"] < 1e-2
-<<<<<<< HEAD
-        assert (
-            estimate["published"]["digest"] == found.model.posterior(found.total).published().digest
-        )
-=======
         assert estimate["published"]["step"] == 1e-3
->>>>>>> rounds11
     else:
         assert estimate["bound"] == "no bound"
 
@@ -273,11 +257,7 @@ ROUNDS = {
     ("diabetes", 1.0): (6, 8),
     ("diabetes", 10.0): (6, 8),
     ("digits", 1.0): (17, 19),
-<<<<<<< HEAD
-    ("digits", 10.0): (50, 58),
-=======
     ("digits", 10.0): (48, 52),
->>>>>>> rounds11
 }
 
 
@@ -350,12 +330,9 @@ def small() -> tuple[Any, list[Data], Learned]:
     return model, shards, in_rounds(model, shards, tol=1e-8)
 
 
-<<<<<<< HEAD
-=======
 _SMALL = small()
 
 
->>>>>>> rounds11
 def test_a_point_is_the_same_bytes_again_and_has_a_known_size() -> None:
     model, _, found = small()
     size, length = model.size, model.slots.carrier
@@ -367,8 +344,6 @@ def test_a_point_is_the_same_bytes_again_and_has_a_known_size() -> None:
     assert len(Trial.parse(model.restart(found.point), size).to_bytes()) == 32 + 8 * length
 
 
-<<<<<<< HEAD
-=======
 def test_bytes_that_are_no_trial_are_named() -> None:
     model, shards, found = _SMALL
     trial = Trial.parse(found.rounds[-1][0], model.size)
@@ -412,7 +387,6 @@ def test_no_agent_evaluates_a_trial_wider_than_the_prior_allows(share: float) ->
     assert model.advance(Trial(wide).to_bytes(), model.eta0 + factor) == b""
 
 
->>>>>>> rounds11
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_a_forged_point_is_named_or_evaluated(data: Any) -> None:
@@ -437,12 +411,6 @@ def test_a_forged_point_is_named_or_evaluated(data: Any) -> None:
         model.factor_at(following, shards[0])
 
 
-<<<<<<< HEAD
-_SMALL = small()
-
-
-=======
->>>>>>> rounds11
 @pytest.mark.parametrize("value", [1e300, 1e154, -1e300, 1e-300])
 def test_numbers_of_any_size_harm_nobody(value: float) -> None:
     model, shards, found = _SMALL
@@ -485,8 +453,6 @@ def test_a_forged_path_cannot_hide_the_distance_from_the_optimum() -> None:
     assert max(kl for kl, _ in ends) > 1e-3
 
 
-<<<<<<< HEAD
-=======
 @pytest.mark.parametrize("shift", [0.02, 0.1, 0.2])
 def test_the_bound_is_for_the_posterior_that_is_served(shift: float) -> None:
     """At a trial at the optimum, for a q that is `shift` standard deviations away from it."""
@@ -512,7 +478,6 @@ def test_the_bound_is_for_the_posterior_that_is_served(shift: float) -> None:
     assert told == wanted.kl != near.kl
 
 
->>>>>>> rounds11
 # -- around it --------------------------------------------------------------------------------
 
 
@@ -574,10 +539,6 @@ def test_both_modes_publish_the_same_numbers() -> None:
     assert ours.digest == plain.posterior.published().digest
     said = found.model.appraise_round(found.point, found.total)["published"]
     assert said["identical"].startswith("proved")
-<<<<<<< HEAD
-    assert said["digest"] == ours.digest
-=======
->>>>>>> rounds11
 
 
 class Streamed(Data):
@@ -617,10 +578,14 @@ def test_a_worker_answers_the_questions_of_a_round() -> None:
     dropped = frozenset({record_key(0), record_key(4)})
     without = worker.factor_at(point, dropped)
     assert np.array_equal(without, model.factor_at(point, shards[0].drop(np.array([0, 4]))))
-    assert worker.advance(point, total) == found.rounds[3][0]
-    assert worker.advance(*found.rounds[-1]) is None
-    assert worker.restart(point) == model.restart(point)
-    assert worker.appraise_round(*found.rounds[-1])["kl_to_optimum"] < 1e-8
+    assert worker.advance(Advance((), point, total)).point == found.rounds[3][0]
+    at, last = found.rounds[-1]
+    assert worker.advance(Advance((), at, last)).point is None
+    assert worker.advance(Advance((), point, None)).point == model.restart(point)
+    assert worker.appraise(Appraise((), last, None, at))["kl_to_optimum"] < 1e-8
+    forged = Solve((), 1, 1, None, None, frozenset(), point=b"no point")
+    assert worker.solve(forged).no_point
+    assert worker.advance(Advance((), b"no point", total)).point == model.first_point()
     worker.replace(shards[1])
     assert not np.array_equal(worker.factor_at(point, frozenset()), first)
 

@@ -165,7 +165,6 @@ class ModelWorker:
 
     # -- private rounds ---------------------------------------------------------------------------
 
-<<<<<<< HEAD
     def solve_at(self, work: Solve) -> SolveResult:
         """The factor at the point of a private round."""
         assert work.point is not None
@@ -174,8 +173,6 @@ class ModelWorker:
         except WireError:
             return SolveResult(None, no_point=True)
 
-=======
->>>>>>> rounds11
     def factor_at(self, point: bytes, dropped: frozenset[bytes]) -> Ints:
         """The factor of the current rows at the point of a round; zero without rows. An answer is
         kept: a round may ask again. An UnweaveError says why there is none."""
@@ -184,7 +181,6 @@ class ModelWorker:
             self._round = (data, at, self.solver.factor_at(self.model, point, data))
         return self._round[2]
 
-<<<<<<< HEAD
     def advance(self, work: Advance) -> NextPoint:
         """The point of the next round, or the one from which learning goes on with other data.
         Bytes that are no point of this model came from a lying agent: learning starts again."""
@@ -195,20 +191,6 @@ class ModelWorker:
             return NextPoint(model.advance(work.point, work.eta, self.tol))
         except WireError:
             return NextPoint(model.first_point())
-=======
-    def advance(self, point: bytes, total: Ints) -> bytes | None:
-        """The point of the next round; None: the sum is final."""
-        return self.model.advance(point, total, self.tol)
-
-    def restart(self, point: bytes) -> bytes:
-        """The point from which learning goes on with other data."""
-        return self.model.restart(point)
-
-    def appraise_round(self, point: bytes, total: Ints) -> dict[str, Any]:
-        """The estimated KL of a final sum to the optimum (`LossModel.appraise_round`)."""
-        assert isinstance(self.model, LossModel)  # a conjugate model has nothing to estimate
-        return self.model.appraise_round(point, total)
->>>>>>> rounds11
 
 
 def influence(model: Model, eta: Ints, factor: Ints) -> float:
