@@ -50,11 +50,13 @@ from unweave.manifest.entries import (
     look_alike,
 )
 from unweave.manifest.errors import explain
+from unweave.manifest.privacy import PrivacyEntry
 from unweave.protocol.terms import Terms, Timeouts
 from unweave.text import clip
 
 if TYPE_CHECKING:
     from unweave.models import Model
+    from unweave.privacy.mechanism import Mechanism
     from unweave.solvers import Solver
 
 __all__ = ["Manifest", "load"]
@@ -81,6 +83,7 @@ class Manifest(StrictTable):
     edges: Annotated[list[_Edge], Field(fail_fast=True)] | None = None
     model: ModelEntry
     solver: SolverEntry = SolverEntry()
+    privacy: Literal["plain", "masked"] | PrivacyEntry | None = None
     # "refuse", or the consent of all agents to factors of fewer records than the model requires.
     small_shards: Literal["refuse", "neighbours can reconstruct records"] = "refuse"
     timeouts: TimeoutsEntry = TimeoutsEntry()
@@ -207,6 +210,19 @@ class Manifest(StrictTable):
             return as_solver(by_name(self.solver.name, model, **self.solver.settings), model)
         except UnweaveError as error:
             raise ConfigError(f"{self._where.name}: [solver]: {error}") from None
+
+    def build_mechanism(self, model: Model, min_roster: int) -> Mechanism | None:
+        """The noise of differential privacy by the `[privacy]` table, checked against the model;
+        None without epsilon. Its `model` clips records, and takes the place of the given one."""
+        from unweave.privacy.mechanism import Mechanism
+
+        terms = self.privacy.terms() if isinstance(self.privacy, PrivacyEntry) else None
+        if terms is None:
+            return None
+        try:
+            return Mechanism.of(model, terms, min_roster)
+        except UnweaveError as error:
+            raise ConfigError(f"{self._where.name}: [privacy]: {error}") from None
 
     def pems(self) -> tuple[str, ...]:
         """Every agent's certificate or public key, in order; verification needs all of them."""
