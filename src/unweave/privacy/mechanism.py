@@ -41,9 +41,11 @@ _REACH = 16
 
 @dataclass(frozen=True)
 class Mechanism:
-    """`model` sums clipped records; `variances` are those of a share, in squared grid units."""
+    """`model` sums clipped records, `stated` is the manifest's model; `variances` are those of a
+    share, in squared grid units."""
 
     model: ConjugateModel
+    stated: Model
     terms: PrivacyTerms
     honest: int
     sensitivity: Sensitivity
@@ -79,7 +81,7 @@ class Mechanism:
         )
         rho = accounting.cost(ratio, variances, honest)
         assert rho * terms.releases <= total
-        return cls(bounded, terms, honest, found, variances, rho, total)
+        return cls(bounded, model, terms, honest, found, variances, rho, total)
 
     def draw(self, source: Source = os.urandom) -> Ints:
         """One share of noise, in grid units."""
@@ -114,7 +116,7 @@ class Mechanism:
 
     def posterior(self, units: Ints, shares: int) -> NoisyPosterior:
         """The posterior given a published sum (with the prior) of so many agents' noisy values."""
-        return NoisyPosterior(self.model, units, self.noise_variances(shares))
+        return NoisyPosterior(self.stated, units, self.noise_variances(shares))
 
     def statement(self) -> dict[str, Any]:
         """What a certificate may state about the noise. That the agents drew it as stated cannot be

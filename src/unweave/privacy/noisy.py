@@ -31,6 +31,7 @@ from unweave.errors import ConfigError
 from unweave.families import Beta, Dirichlet, MultivariateNormal, Normal
 from unweave.families.marginals import BetaMarginal, Marginal, NormalMarginal
 from unweave.families.packed import unpack
+from unweave.grid import Ints
 from unweave.json_form import as_json
 from unweave.lazy import special
 from unweave.models import (
@@ -38,6 +39,7 @@ from unweave.models import (
     BetaBinomial,
     DirichletCategorical,
     LinearRegression,
+    Model,
     NormalKnownVariance,
 )
 from unweave.models.posterior import Posterior, Samples
@@ -47,7 +49,7 @@ __all__ = ["MixtureMarginal", "NoisyPosterior"]
 Floats = NDArray[np.float64]
 
 _AXIS = 300  # nodes of a sum over one unknown count, at most
-_CHAINS, _SWEEPS = 2000, 60  # of the Markov chain over many counts
+_CHAINS, _SWEEPS = 2000, 50  # of the Markov chain over many counts
 _WEAK = 3.0  # standard deviations of noise below which a direction is unknown
 _LITTLE = 0.5  # of the prior's standard deviation: more, and the noise has left little
 
@@ -84,24 +86,27 @@ class MixtureMarginal(Marginal):
 
     def _root(self, p: float) -> float:
         """Newton's method, with the bisection of a bracket where a step would leave it."""
-        ends = self.parts.quantile([p])[0]
-        low, high = float(ends.min()), float(ends.max())
-        if not low < high:
-            return low
-        x, sd = 0.5 * (low + high), float(self.sd())
+        if p in (0.0, 1.0):
+            ends = self.parts.quantile(p)
+            return float(ends.min() if p == 0.0 else ends.max())
+        mean, sd = float(self.mean()), float(self.sd())
+        x = mean + sd * float(special.ndtri(p))
+        low, high = -np.inf, np.inf
         for _ in range(200):
             error = float(self.cdf(x)) - p
             low, high = (x, high) if error < 0 else (low, x)
             slope = float(self.pdf(x))
-            step = x - error / slope if slope > 0 else low
-            new = step if low < step < high else 0.5 * (low + high)
-            if abs(new - x) <= 1e-10 * sd or high - low <= 1e-12 * sd:
-                return new
+            new = x - error / slope if slope > 0 else np.nan
+            if not low < new < high:
+                # Outside of the bracket: its middle, or a way out of a side that is still open.
+                new = 0.5 * (low + high) if np.isfinite(high - low) else x - np.sign(error) * sd
+            if abs(new - x) <= 1e-10 * sd:
+                return float(new)
             x = new
-        return x
+        return float(x)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NoisyPosterior(Posterior):
     """The posterior given a noisy sum. `noise` is the variance of the noise per component.
 
@@ -217,6 +222,16 @@ class NoisyPosterior(Posterior):
             }
         )
 
+    @classmethod
+    def _from(cls, model: Model, units: Ints, values: Mapping[str, Any]) -> NoisyPosterior:
+        try:
+            noise = np.array(values["noise"], dtype=np.float64)
+        except (KeyError, TypeError, ValueError):
+            raise ConfigError(
+                "this posterior has no noise. Fix: read it with unweave.Posterior"
+            ) from None
+        return cls(model, units, noise)
+
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, NoisyPosterior)
@@ -237,14 +252,14 @@ class _Law(NamedTuple):
     unknown: int = 0
 
 
-def _axis(noisy: float, variance: float, spread: float) -> Floats:
-    """Counts from max(0, noisy − 6 sd) to noisy + 6 sd: the middles of blocks of equal length, each
-    of at most half the noise's and half the data's standard deviation."""
+def _axis(noisy: float, variance: float, step: float) -> Floats:
+    """Counts from max(0, noisy − 6 sd) to noisy + 6 sd: the middles of blocks of at most `step`
+    counts, or of more if there were more than `_AXIS` blocks."""
     sd = variance**0.5
     low = max(0, int(np.floor(noisy - 6 * sd)))
     high = max(int(np.ceil(noisy + 6 * sd)), low + int(3 * sd)) + 1
-    step = max(1, int(0.5 * min(sd, spread)), -(-(high - low) // _AXIS))
-    return np.arange(low, high, step, dtype=np.float64) + 0.5 * (step - 1)
+    length = max(1, int(step), -(-(high - low) // _AXIS))
+    return np.arange(low, high, length, dtype=np.float64) + 0.5 * (length - 1)
 
 
 def _normalised(log: Floats) -> Floats:
@@ -271,34 +286,43 @@ def _lattice(noisy: Floats, variance: Floats, alpha: Floats) -> tuple[Floats, Fl
     n, total = max(float(noisy.sum()), 1.0), float(alpha.sum())
     share = alpha[0] / total
     spread = float(np.sqrt(n * share * (1 - share) * (total + n) / (total + 1)))
-    axes = [_axis(float(x), float(v), spread) for x, v in zip(noisy, variance, strict=True)]
+    # Half a standard deviation of p(N | Ñ), and one of the Beta of a count: the sum is smooth.
+    axes = [
+        _axis(x, v, min(0.5 * v**0.5, 0.5 * spread, max(x, 1.0) ** 0.5))
+        for x, v in zip(noisy.tolist(), variance.tolist(), strict=True)
+    ]
     counts = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
     log = _log_counts(counts, alpha) - (np.square(counts - noisy) / (2 * variance)).sum(axis=-1)
     return _pruned(_normalised(log), counts + alpha)
 
 
 def _chain(noisy: Floats, variance: Floats, alpha: Floats) -> tuple[Floats, Floats]:
-    """Many unknown counts: draws of a Markov chain, from the noisy counts on. Each sweep proposes
-    for every class a new count near its noisy one, and a step from where it is."""
-    rng = np.random.default_rng(0)  # the same sums give the same posterior
+    """Many unknown counts: where independent Markov chains are after some sweeps over the classes,
+    from the noisy counts on. The seed is fixed: the same sums give the same posterior."""
+    rng = np.random.default_rng(0)
     d, sd = len(noisy), np.sqrt(variance)
     at = np.maximum(np.rint(noisy + sd * rng.standard_normal((_CHAINS, d))), 0.0)
-    step = np.maximum(1.0, np.minimum(sd, np.sqrt(np.maximum(noisy, 1.0))))
+    step = 2.0 * np.maximum(1.0, np.minimum(sd, np.sqrt(np.maximum(noisy, 1.0))))
+    n, size = at.sum(axis=1), float(alpha.sum())
 
-    def log_density(counts: Floats) -> Floats:
-        fit = -(np.square(counts - noisy) / (2 * variance)).sum(axis=-1)
-        return np.where(
-            (counts >= 0).all(axis=-1), fit + _log_counts(np.abs(counts), alpha), -np.inf
-        )
+    def log_one(count: Floats, j: int) -> Floats:
+        """The terms of class j in log p(N, Ñ); `log_all` has those of the sum of all classes."""
+        fit = np.square(count - noisy[j]) / (2 * variance[j])
+        return np.asarray(special.gammaln(count + alpha[j]) - special.gammaln(count + 1) - fit)
 
-    density = log_density(at)
+    def log_all(n: Floats) -> Floats:
+        return np.asarray(special.gammaln(n + 1) - special.gammaln(n + size))
+
     for _ in range(_SWEEPS):
         for j in range(d):
-            new = at.copy()
-            new[:, j] += np.rint(2.0 * step[j] * rng.standard_normal(_CHAINS))
-            proposed = log_density(new)
-            taken = np.log(rng.random(_CHAINS)) < proposed - density
-            at[taken], density[taken] = new[taken], proposed[taken]
+            old = at[:, j]
+            new = old + np.rint(step[j] * rng.standard_normal(_CHAINS))
+            inside = new >= 0
+            new = np.where(inside, new, old)
+            gain = log_one(new, j) - log_one(old, j) + log_all(n + new - old) - log_all(n)
+            taken = inside & (np.log(rng.random(_CHAINS)) < gain)
+            n = np.where(taken, n + new - old, n)
+            at[:, j] = np.where(taken, new, old)
     return np.full(_CHAINS, 1 / _CHAINS), at + alpha
 
 
@@ -326,7 +350,7 @@ def _normal(model: NormalKnownVariance, noisy: Floats, variance: Floats, prior: 
     w = model.used_noise**-2.0
     (s_noisy, n_noisy), (s_noise, n_noise) = noisy / w, variance / w**2
     p0, m0 = float(prior[1]), float(prior[0] / prior[1])
-    n = _axis(float(n_noisy), float(n_noise), np.inf)
+    n = _axis(float(n_noisy), float(n_noise), 1.0)
     spread = n / w + s_noise  # of S̃ given theta
     whole = spread + n * n / p0  # of S̃ before theta is known
     log = -0.5 * (np.square(n - n_noisy) / n_noise + np.square(s_noisy - n * m0) / whole)

@@ -55,6 +55,8 @@ __all__ = ["Sensitivity", "clipped", "sensitivity"]
 
 Floats = NDArray[np.float64]
 
+_HUGE = 1e150  # entries beyond this are moved there: their squares would overflow
+
 _SUPPORTED = (
     "beta-bernoulli, beta-binomial (with trials), dirichlet-categorical, normal-known-variance, "
     "linear-regression"
@@ -108,7 +110,7 @@ class _ClippedRegression(LinearRegression):
         return int(self.norm * self.multiplier)
 
     def z(self, rows: Floats) -> tuple[Floats, Floats]:
-        exact = self.standard(rows) * self.multiplier
+        exact = np.clip(self.standard(rows), -_HUGE, _HUGE) * self.multiplier
         if self.constant:
             exact = np.insert(exact, 0, self.multiplier, axis=1)
         # First in floating point, so that records of any size fit the grid …
