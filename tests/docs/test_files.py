@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 from unweave.manifest import AgentEntry, GraphEntry, Manifest, TimeoutsEntry
+from unweave.manifest.privacy import PrivacyEntry
 from unweave.node.config import AgentConfig
 from unweave.node.data.source import DataSource
 
@@ -19,6 +20,7 @@ def test_the_examples_are_what_the_code_reads():
 
 
 def test_every_key_is_explained():
-    for table in (Manifest, AgentEntry, GraphEntry, TimeoutsEntry, AgentConfig, DataSource):
+    tables = (Manifest, AgentEntry, GraphEntry, PrivacyEntry, TimeoutsEntry)
+    for table in (*tables, AgentConfig, DataSource):
         for key in table.model_fields:
             assert re.search(rf"\b{key}\b", TEXT), f"{table.__name__}: {key}"

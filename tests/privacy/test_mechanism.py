@@ -138,6 +138,13 @@ def test_without_epsilon_there_is_no_noise(table):
     assert ("privacy" in manifest.to_toml()) == (table != "")
 
 
+def test_no_network_runs_without_the_privacy_that_its_manifest_promises():
+    for table in (TABLE, 'privacy = "masked"'):
+        with pytest.raises(ConfigError, match="run plain rounds only"):
+            read(table)[0].terms()
+    assert read('privacy = "plain"', "beta-bernoulli")[0].terms().size == 5
+
+
 WRONG = {
     "plain": (TABLE + '\nmode = "plain"', "epsilon needs masked rounds"),
     "no delta": (TABLE.replace("delta = 1e-6", ""), "epsilon has no delta"),

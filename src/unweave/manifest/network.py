@@ -259,6 +259,11 @@ class Manifest(StrictTable):
 
     def terms(self) -> Terms:
         """The protocol's terms."""
+        if self.privacy not in (None, "plain"):
+            raise ConfigError(
+                f"{self._where.name}: privacy: agents of this version run plain rounds only. Fix: "
+                'privacy = "plain", and read docs/security.md'
+            )
         model = self.build_model()
         passes = self.max_passes
         if not model.conjugate:
