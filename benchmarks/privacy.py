@@ -20,7 +20,9 @@ def _against_rounding(variance: int) -> float:
     return ratio(lambda: sampler.draw(DRAWS), rounded)
 
 
-@benchmark("10⁶ exact discrete Gaussians, σ = 2⁴⁰, against rounded normals", target=15, at_most=True)
+@benchmark(
+    "10⁶ exact discrete Gaussians, σ = 2⁴⁰, against rounded normals", target=15, at_most=True
+)
 def large() -> float:
     return _against_rounding(1 << 80)
 

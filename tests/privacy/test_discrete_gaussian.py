@@ -108,6 +108,17 @@ def test_bounds_of_exp_hold_the_exact_value(x, bits):
     assert high - low <= 2
 
 
+def test_bounds_of_exp_are_rounded_outwards():
+    """Few digits and many numbers: a bound that is rounded inwards passes an exact value."""
+    draw = random.Random(8)
+    with localcontext() as context:
+        context.prec = 30
+        for _ in range(30_000):
+            x = Fraction(draw.randrange(1, 2**40), 2**40)
+            low, high = exp_bounds(x, 8)
+            assert low <= (-exactly(x)).exp() * 256 <= high, x
+
+
 @pytest.mark.parametrize("variance", SMALL + CELLED[:1], ids=str)
 def test_thresholds_are_the_cumulative_probabilities(variance):
     sampler = DiscreteGaussian(variance)
@@ -163,30 +174,37 @@ def test_the_tail_has_no_end():
     assert cells[0] >= table - 1 < cells[1]
 
 
-@pytest.mark.parametrize("variance", [CELLED[0], LARGE[1]], ids=str)
+def test_words_on_thresholds_are_not_decided_by_the_table():
+    """Followed by zeros, T_k is at most C_k: the cell before it. Followed by ones, it is above."""
+    sampler = DiscreteGaussian(Fraction(31, 4))
+    words = sampler._table[:-1].copy()
+    cells = np.arange(len(words))
+    np.testing.assert_array_equal(sampler._cells(words, lambda n: bytes(n)), cells)
+    np.testing.assert_array_equal(sampler._cells(words, lambda n: b"\xff" * n), cells + 1)
+    # One word to either side, no further bits are asked for.
+    np.testing.assert_array_equal(sampler._cells(words - np.uint64(1), None), cells)
+    np.testing.assert_array_equal(sampler._cells(words + np.uint64(1), None), cells + 1)
+
+
+@pytest.mark.parametrize("variance", [CELLED[0], *LARGE], ids=lambda v: f"{float(v):.0e}")
 def test_the_fast_rejection_decides_as_exact_arithmetic(variance):
-    """Every decision of the vectors, and every one that they leave open, against exp(−γ)."""
+    """Words around ⌊exp(−γ)·2^32⌋, which itself is the only one that needs further bits."""
     sampler = DiscreteGaussian(variance)
-    rng = np.random.default_rng(6)
-    b, n = sampler._shift, 4000
-    k = rng.integers(0, len(sampler._table), n).astype(np.uint64)
-    u = rng.integers(0, 2**b, n).astype(np.uint64)
-    exact = [
-        float((int(ui) * (int(ki) * 2 ** (b + 1) + int(ui))) / (2 * variance))
-        for ki, ui in zip(k, u, strict=True)
-    ]
-    p = np.exp(-np.array(exact))
-    edge = np.rint(p * 2**32).astype(np.int64)
-    for offset in (-(2**14), -200, -1, 0, 1, 200, 2**14):
-        words = np.clip(edge + offset, 0, 2**32 - 1).astype("<u4")
-        kept = sampler._kept(k, u, scripted(words.tobytes()))
-        if abs(offset) > 1:  # the float is right, except on the edge
-            assert (kept == (words / 2**32 < p)).all()
-    below, above = (np.full(n, w, dtype="<u4") for w in (0, 2**32 - 1))
-    assert sampler._kept(k, u, scripted(below.tobytes())).all()
-    assert not sampler._kept(k, u + (u == 0), scripted(above.tobytes()))[
-        exact > np.float64(1e-8)
-    ].any()
+    draw = random.Random(6)
+    b, n = sampler._shift, 3000
+    k = [draw.randrange(len(sampler._table)) for _ in range(n)]
+    u = [draw.randrange(1, 2**b) for _ in range(n)]
+    gamma = [ui * (ki * 2 ** (b + 1) + ui) / (2 * variance) for ki, ui in zip(k, u, strict=True)]
+    edge = np.array([exp_bounds(g, 96)[0] >> 64 for g in gamma])
+    at, fine = (np.array(x, dtype=np.uint64) for x in (k, u))
+
+    def decided(words, *more):
+        return sampler._kept(at, fine, scripted(words.astype("<u4").tobytes(), *more))
+
+    for distance in (1, 2, 5, 11, 40, 2**14):
+        assert decided(np.maximum(edge - distance, 0))[edge >= distance].all()
+        assert not decided(np.minimum(edge + distance, 2**32 - 1))[edge + distance < 2**32].any()
+    assert sampler._kept(at, fine, lambda n: bytes(n)).all()
 
 
 def test_undecided_rejections_are_rare_and_happen(monkeypatch):
