@@ -11,9 +11,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.support.processes import Processes
 
 from unweave.errors import StoreError
-from unweave.node.storage.ledger import LEDGER_FILE, SqliteLedger
+from unweave.node.agent import open_identity
+from unweave.node.config import LEDGER_FILE, AgentFolder
+from unweave.node.storage.ledger import SqliteLedger, open_ledger
 from unweave.node.storage.sqlite import SqliteStore
 from unweave.privacy.ledger import BudgetSpent, MemoryLedger
 from unweave.testing.ledger import LAWS, RHO
@@ -140,3 +143,17 @@ def test_one_process_at_a_time_and_a_private_file(tmp_path):
             opened(path)
         assert os.stat(path).st_mode & 0o077 == 0
     opened(path).close()
+
+
+def test_an_agents_folder_has_its_ledger(tmp_path):
+    with Processes(tmp_path / "net", agents=2) as net:
+        folders = [AgentFolder.read(net.folder(name)) for name in ("a1", "a2")]
+        first, second = ((folder, open_identity(folder)) for folder in folders)
+        with open_ledger(*first, 1.0) as ledger:
+            ledger.charge(b"key", RHO)
+        assert (net.folder("a1") / "ledger.db").stat().st_mode & 0o077 == 0
+        shutil.copy(net.folder("a1") / "ledger.db", net.folder("a2") / "ledger.db")
+        with pytest.raises(StoreError, match="belongs to agent a1"):
+            open_ledger(*second, 1.0)
+        with open_ledger(*first, 1.0) as ledger:
+            assert ledger.given == 1

@@ -302,7 +302,7 @@ def test_coverage_of_classes():
     assert np.mean([covered("dirichlet", 500, eps, 12)[0] for eps in EPSILONS]) > 0.9
 
 
-RUNS = {"beta": 3000, "normal": 5000, "regression": 1000, "dirichlet": 150}
+RUNS = {"beta": 1000, "normal": 2000, "regression": 1000, "dirichlet": 150}
 
 
 @pytest.mark.slow

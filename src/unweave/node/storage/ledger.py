@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from unweave.errors import StoreError
+from unweave.node.config import AgentFolder
+from unweave.node.identity import Identity
 from unweave.node.storage.file import (
     claim,
     connect,
@@ -34,10 +36,9 @@ from unweave.node.storage.schema import LEDGER_MIGRATIONS
 from unweave.privacy.ledger import check_charge, repeated
 from unweave.protocol.terms import Terms
 
-__all__ = ["LEDGER_FILE", "SqliteLedger"]
+__all__ = ["SqliteLedger", "open_ledger"]
 
 
-LEDGER_FILE = "ledger.db"
 _RESTORE = (
     "Fix: restore the file from a backup. Never delete it: the agent would spend its budget again; "
     "without a backup, the agent has to leave the network"
@@ -54,7 +55,7 @@ class _Account(NamedTuple):
 
 
 class SqliteLedger:
-    """`with SqliteLedger.open(folder / LEDGER_FILE, terms, me, budget, secret) as ledger: …`"""
+    """`with SqliteLedger.open("ledger.db", terms, me, budget, secret) as ledger: …`"""
 
     def __init__(
         self, path: Path, db: sqlite3.Connection, budget: float, secret: bytes, account: _Account
@@ -141,6 +142,11 @@ class SqliteLedger:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def open_ledger(folder: AgentFolder, identity: Identity, budget: float) -> SqliteLedger:
+    """The ledger in an agent's folder, under its key. It is created if there is none."""
+    return SqliteLedger.open(folder.ledger, folder.terms, folder.me, budget, identity.store_secret)
 
 
 def _read(db: sqlite3.Connection, secret: bytes) -> _Account:
