@@ -30,7 +30,7 @@ from unweave.arguments import floats
 from unweave.errors import ConfigError
 from unweave.families import Beta, Dirichlet, MultivariateNormal, Normal
 from unweave.families.marginals import BetaMarginal, Marginal, NormalMarginal
-from unweave.families.packed import unpack
+from unweave.families.numerics.packed import unpack
 from unweave.grid import Ints
 from unweave.json_form import as_json
 from unweave.lazy import special
@@ -42,7 +42,7 @@ from unweave.models import (
     Model,
     NormalKnownVariance,
 )
-from unweave.models.posterior import Posterior, Samples
+from unweave.models.fitted.posterior import Posterior, Samples
 
 __all__ = ["MixtureMarginal", "NoisyPosterior"]
 

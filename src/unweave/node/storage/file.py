@@ -170,7 +170,7 @@ def examine(
         if found < OLDEST:
             raise StoreError(
                 f"{path}: written by an older unweave (schema {found}, this one reads from "
-                f"{OLDEST} on). Fix: {_ANEW}"
+                f"{OLDEST} on). {restore}"
             )
         check_schema(db, path, migrations)
         problem = db.execute("PRAGMA integrity_check(1)").fetchone()[0]

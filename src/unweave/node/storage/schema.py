@@ -107,7 +107,8 @@ _FIRST = (
 
 MIGRATIONS: tuple[Migration, ...] = (_FIRST,)
 
-# The privacy ledger is a file of its own (ledger.py), with steps of its own.
+# The privacy ledger is a file of its own (ledger.py), with steps of its own. Its versions count
+# from OLDEST too: raising OLDEST needs a step for ledgers, which no agent may lose.
 LEDGER_MIGRATIONS: tuple[Migration, ...] = (
     (
         _IDENTITY,
