@@ -20,6 +20,7 @@ from benchmarks import glm as _glm  # noqa: F401
 from benchmarks import ingest as _ingest  # noqa: F401 — registers its entries
 from benchmarks import node as _node  # noqa: F401 — registers its entries
 from benchmarks import paper as _paper  # noqa: F401
+from benchmarks import privacy as _privacy  # noqa: F401
 from benchmarks import replicas as _replicas  # noqa: F401
 from benchmarks import store as _store  # noqa: F401
 from benchmarks import transport as _transport  # noqa: F401 — registers its entries

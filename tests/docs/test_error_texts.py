@@ -14,7 +14,7 @@ from unweave import errors
 ROOT = Path(unweave.__file__).parent
 ROOMS = (
     *("arguments.py", "errors.py", "grid.py", "keys.py", "sharding.py"),
-    *("models", "families", "solvers", "graph", "experiments"),
+    *("models", "families", "solvers", "privacy", "graph", "experiments"),
     *("cli", "operations", "federation", "demo", "datasets", "manifest", "simulator"),
     "node/identity.py",
 )

@@ -154,7 +154,8 @@ def net(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["store.db", "data.seen", "data.key", "agent.log", "agent.sock", "certificates"]
+    "name",
+    ["store.db", "ledger.db", "data.seen", "data.key", "agent.log", "agent.sock", "certificates"],
 )
 def test_what_an_agent_writes_is_no_link(net, tmp_path, name):
     outside = tmp_path / "outside"

@@ -1,5 +1,6 @@
-"""python -m tests.reference: writes tests/golden/posteriors.json (`make golden`)."""
+"""python -m tests.reference: writes tests/golden (`make golden`)."""
 
-from tests.reference.posteriors import write
+from tests.reference import posteriors, privacy
 
-write()
+posteriors.write()
+privacy.write()

@@ -33,8 +33,9 @@ _TABLES: dict[str, type[BaseModel]] = {
 def explain(error: ValidationError, values: dict[str, Any], top: type[BaseModel]) -> str:
     """The error text of one problem: key, cause, fix."""
     problems = error.errors(include_url=False)
-    # A union reports one problem per alternative: the deepest place is the likely intention.
-    first = max(problems, key=lambda p: len(p["loc"]))
+    # A union reports one problem per alternative: the deepest place is the likely intention, and of
+    # equally deep ones the table whose own check has failed.
+    first = max(problems, key=lambda p: (len(p["loc"]), p["type"] == "value_error"))
     # Pydantic names the alternatives of a union as if they were keys; the text omits them.
     known = set(top.model_fields).union(*(table.model_fields for table in _TABLES.values()))
     *path, last = first["loc"] or ("",)

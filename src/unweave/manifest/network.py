@@ -59,6 +59,7 @@ from unweave.text import clip
 
 if TYPE_CHECKING:
     from unweave.models import Model
+    from unweave.privacy.mechanism import Mechanism
     from unweave.solvers import Solver
 
 __all__ = ["Manifest", "load"]
@@ -87,7 +88,7 @@ class Manifest(StrictTable):
     solver: SolverEntry = SolverEntry()
     # "refuse", or the consent of all agents to factors of fewer records than the model requires.
     small_shards: Literal["refuse", "neighbours can reconstruct records"] = "refuse"
-    privacy: PrivacyEntry = PrivacyEntry()
+    privacy: PrivacyEntry = PrivacyEntry(mode="plain")
     timeouts: TimeoutsEntry = TimeoutsEntry()
     agents: (
         Annotated[int, Field(ge=1, le=100_000)]
@@ -251,6 +252,19 @@ class Manifest(StrictTable):
         except UnweaveError as error:
             raise ConfigError(f"{self._where.name}: [solver]: {error}") from None
 
+    def build_mechanism(self, model: Model, min_roster: int) -> Mechanism | None:
+        """The noise of differential privacy by the `[privacy]` table, checked against the model;
+        None without epsilon. Its `model` clips records, and takes the place of the given one."""
+        from unweave.privacy.mechanism import Mechanism
+
+        terms = self.privacy.noise_terms()
+        if terms is None:
+            return None
+        try:
+            return Mechanism.of(model, terms, min_roster)
+        except UnweaveError as error:
+            raise ConfigError(f"{self._where.name}: [privacy]: {error}") from None
+
     def pems(self) -> tuple[str, ...]:
         """Every agent's certificate or public key, in order; verification needs all of them."""
         pems = []
@@ -286,6 +300,11 @@ class Manifest(StrictTable):
 
     def terms(self) -> Terms:
         """The protocol's terms."""
+        if self.privacy.epsilon is not None:
+            raise ConfigError(
+                f"{self._where.name}: [privacy] epsilon: agents of this version add no noise. Fix: "
+                "remove epsilon, and read what published sums show in docs/security.md"
+            )
         model = self.build_model()
         passes = self.max_passes
         if not model.conjugate and not self.privacy.masked:

@@ -6,6 +6,11 @@
     mode = "masked"             # private rounds: only the sum of all agents can be read
     min_roster = 3              # no sum is published for fewer agents
     degree = 0                  # an agent shares masks with this many others; 0: with all
+    epsilon = 1.0               # differential privacy: for every record, over all rounds
+    delta = 1e-6
+    releases = 20               # values that each agent may give
+    colluders = 1
+    bounds = { x = [-5.0, 5.0] }  # or norm = 4.0 for a regression
 
 `plain` is the paper's walk: whoever sees two tokens in a row can compute the factor between them.
 """
@@ -14,12 +19,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from unweave.errors import ConfigError
 from unweave.manifest.entries import StrictTable
+from unweave.privacy.terms import Bounds, PrivacyTerms
 
 if TYPE_CHECKING:
     from unweave.models import Model
@@ -50,16 +56,60 @@ SEEN: dict[Mode, str] = {
 }
 
 
-class PrivacyEntry(StrictTable):
-    """The `[privacy]` table. Settings that are left out follow from the number of agents."""
+_Pair = Annotated[list[float], Field(min_length=2, max_length=2)]
+_NEEDS_EPSILON = ("delta", "bounds", "norm")
 
-    mode: Mode = "plain"
+
+class PrivacyEntry(StrictTable):
+    """The `[privacy]` table. Settings that are left out follow from the number of agents. With
+    `epsilon`, every published sum carries noise (`unweave.privacy`)."""
+
+    mode: Mode = "masked"
     min_roster: Annotated[int, Field(ge=1, le=100_000)] | None = None
     degree: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    releases: int = PrivacyTerms.releases
+    colluders: int = PrivacyTerms.colluders
+    bounds: Annotated[dict[str, _Pair], Field(max_length=10_000)] | None = None
+    norm: float | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.epsilon is None:
+            unused = [key for key in _NEEDS_EPSILON if getattr(self, key) is not None]
+            if unused:
+                raise ConfigError(f"{unused[0]} has no epsilon. Fix: add epsilon, or remove it")
+            return self
+        if self.mode != "masked":
+            raise ConfigError(
+                "epsilon needs masked rounds: without masks, neighbours see every factor with "
+                'little noise. Fix: mode = "masked", or remove epsilon'
+            )
+        if self.delta is None:
+            raise ConfigError(
+                "epsilon has no delta. Fix: delta, far below 1/records, for example delta = 1e-6"
+            )
+        self.noise_terms()
+        return self
 
     @property
     def masked(self) -> bool:
         return self.mode == "masked"
+
+    def noise_terms(self) -> PrivacyTerms | None:
+        """The promise of differential privacy; None without epsilon."""
+        if self.epsilon is None:
+            return None
+        assert self.delta is not None
+        columns = {name: (low, high) for name, (low, high) in (self.bounds or {}).items()}
+        return PrivacyTerms(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            releases=self.releases,
+            colluders=self.colluders,
+            bounds=Bounds(columns, self.norm),
+        )
 
     def resolved(self, agents: int) -> PrivacyEntry:
         """With all defaults for this number of agents; ConfigError if masks would hide nothing."""

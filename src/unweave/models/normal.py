@@ -81,22 +81,21 @@ class NormalKnownVariance(Scaled, ConjugateModel):
         return min(max(24, 24 + scale), 62), min(max(24, 30 + 2 * scale), 62)
 
     @cached_property
-    def _units_of_precision(self) -> int:
+    def precision_units(self) -> int:
+        """w in units of the grid."""
         return round(float(np.ldexp(1.0, self.grid.bits[1])) / (self._noise * self._noise))
 
     @property
     def used_noise(self) -> float:
         """The noise whose precision lies on the grid, in z-units. The posterior is exact for
         this noise."""
-        w = self._units_of_precision * 2.0 ** -self.grid.bits[1]
+        w = self.precision_units * 2.0 ** -self.grid.bits[1]
         return float(w**-0.5) if w else np.inf
 
     @property
     def multiplier(self) -> float:
         """w·2^q: the multiplier of z before it is rounded to a whole number."""
-        return float(
-            np.ldexp(float(self._units_of_precision), self.grid.bits[0] - self.grid.bits[1])
-        )
+        return float(np.ldexp(float(self.precision_units), self.grid.bits[0] - self.grid.bits[1]))
 
     @property
     def resolution(self) -> tuple[float, ...]:
@@ -104,7 +103,7 @@ class NormalKnownVariance(Scaled, ConjugateModel):
 
     def sums(self, rows: Floats) -> list[int]:
         whole, _ = self.whole(rows, self.multiplier)
-        return [whole_sum(whole[:, 0]), len(rows) * self._units_of_precision]
+        return [whole_sum(whole[:, 0]), len(rows) * self.precision_units]
 
     def rounding(self, rows: Floats) -> Floats:
         _, added = self.whole(rows, self.multiplier)

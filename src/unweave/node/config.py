@@ -54,9 +54,11 @@ __all__ = [
 AGENT_FILE = "agent.toml"
 _MOST_BYTES = 1 << 20  # of agent.toml
 STORE_FILE = "store.db"
+LEDGER_FILE = "ledger.db"
 SUPERVISOR = "UNWEAVE_SUPERVISOR"  # environment: the process that restarts this agent
 _WRITTEN = (
     STORE_FILE,
+    LEDGER_FILE,
     SEEN_FILE,
     KEY_FILE,
     LOG_FILE,
@@ -111,6 +113,10 @@ class AgentFolder:
     @property
     def store(self) -> Path:
         return self.path / STORE_FILE
+
+    @property
+    def ledger(self) -> Path:
+        return self.path / LEDGER_FILE
 
     @property
     def socket(self) -> Path:

@@ -216,10 +216,19 @@ class Posterior:
                 "this is no posterior as JSON (model, settings, units). Fix: write one with "
                 "to_json(), or `unweave posterior DIR --json`"
             ) from None
-        found = by_name(name, **settings).posterior(units)
+        found = cls._from(by_name(name, **settings), units, values)
         if values.get("digest", found.digest) != found.digest:
             raise ConfigError("the posterior is not that of its digest. Fix: write it again")
         return found
+
+    @classmethod
+    def _from(cls, model: Model, units: Ints, values: Mapping[str, Any]) -> Posterior:
+        if "noise" in values:
+            raise ConfigError(
+                "this posterior has noise, without which its intervals would be too narrow. Fix: "
+                "read it with unweave.privacy.noisy.NoisyPosterior"
+            )
+        return model.posterior(units)
 
     def save(self, path: str | Path) -> None:
         """Write `to_json` to a file."""
@@ -327,4 +336,4 @@ class Posterior:
             f"{m.name} = {float(m.mean()):.4g} ± {float(m.sd()):.2g}" for m in self.marginals[:6]
         )
         more = ", …" if len(self.marginals) > 6 else ""
-        return f"Posterior({self.model.name}: {rows}{more}; {self.digest[:12]})"
+        return f"{type(self).__name__}({self.model.name}: {rows}{more}; {self.digest[:12]})"

@@ -12,9 +12,10 @@ import os
 import sqlite3
 import struct
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from unweave.errors import StoreError
 from unweave.node.storage.atomic import sync_directory
@@ -38,6 +39,7 @@ __all__ = [
     "connect",
     "create",
     "empty_log",
+    "examine",
     "explained",
     "inspect",
     "make_private",
@@ -45,6 +47,8 @@ __all__ = [
     "settle",
 ]
 
+
+T = TypeVar("T")
 
 _OPEN: set[tuple[int, int]] = set()  # files that this process has open
 _MAGIC = b"SQLite format 3\0"
@@ -126,9 +130,27 @@ def create(path: Path, terms: Terms, me: int, migrations: Sequence[Migration]) -
 def inspect(
     path: Path, terms: Terms, me: int, macs: RowMacs, migrations: Sequence[Migration]
 ) -> State | None:
-    """The state in the file; None: nothing was ever stored, or the file needs a migration. Refuses,
-    and does not change, a file that is damaged, newer, of another program or agent, or that another
-    process has changed."""
+    """The state in the file; None: nothing was ever stored, or the file needs a migration. Refuses
+    what `examine` refuses."""
+
+    def read(db: sqlite3.Connection) -> State | None:
+        found = read_state(db, terms, me, macs)
+        return None if found is None else found[0]
+
+    return examine(path, terms, me, migrations, read)
+
+
+def examine(
+    path: Path,
+    terms: Terms,
+    me: int,
+    migrations: Sequence[Migration],
+    read: Callable[[sqlite3.Connection], T | None],
+    restore: str = _RESTORE,
+) -> T | None:
+    """What `read` finds in the file; None if the file needs a migration. Refuses, and does not
+    change, a file that is damaged, newer, of another program or agent, or that another process has
+    changed. `restore` is the fix for a damaged one."""
     _check_files(path)
     if _inode(path) in _OPEN:
         raise StoreError(f"{path}: {_IN_USE}")
@@ -148,21 +170,20 @@ def inspect(
         if found < OLDEST:
             raise StoreError(
                 f"{path}: written by an older unweave (schema {found}, this one reads from "
-                f"{OLDEST} on). Fix: {_ANEW}"
+                f"{OLDEST} on). {restore}"
             )
         check_schema(db, path, migrations)
         problem = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if problem != "ok":
-            raise StoreError(f"{path}: damaged ({problem}). {_RESTORE}")
+            raise StoreError(f"{path}: damaged ({problem}). {restore}")
         _check_owner(db, path, terms, me)
         if found == newest:
             try:
-                read = read_state(db, terms, me, macs)
-                return None if read is None else read[0]
+                return read(db)
             except BadMac as error:
-                raise StoreError(f"{path}: {error} {_CHANGED}. {_RESTORE}") from None
+                raise StoreError(f"{path}: {error} {_CHANGED}. {restore}") from None
             except _NO_STATE as error:
-                raise StoreError(f"{path}: damaged ({error}). {_RESTORE}") from None
+                raise StoreError(f"{path}: damaged ({error}). {restore}") from None
     return None
 
 

@@ -1,4 +1,4 @@
-"""The tables of a store, and the migrations from older versions.
+"""The tables of a store and of a ledger, and the migrations from older versions.
 
 A migration is a tuple of SQL statements. The first creates all tables in version OLDEST, each
 further one leads to the next version. They run in one transaction. Older files are refused: before
@@ -25,6 +25,7 @@ from unweave.text import visible
 
 __all__ = [
     "APPLICATION_ID",
+    "LEDGER_MIGRATIONS",
     "MIGRATIONS",
     "OLDEST",
     "Migration",
@@ -39,14 +40,16 @@ APPLICATION_ID = 0x756E7776  # "unwv": SQLite's mark of the program that owns th
 
 Migration = Sequence[str]
 
-_FIRST = (
-    # The owner of the store; written once. Each row of the other tables has a MAC (integrity.py).
-    """CREATE TABLE identity (
+# The owner of the file; written once. Each row of the other tables has a MAC (integrity.py).
+_IDENTITY = """CREATE TABLE identity (
         one INTEGER PRIMARY KEY CHECK (one = 1),
         network_id BLOB NOT NULL,
         agent INTEGER NOT NULL,
         name TEXT NOT NULL
-    )""",
+    )"""
+
+_FIRST = (
+    _IDENTITY,
     # A token as it is sent; at most two: the one that the agent is responsible for, and its copy.
     # `padding` is zeros, so that the row keeps its length while the message varies by a few bytes.
     """CREATE TABLE token (
@@ -103,6 +106,24 @@ _FIRST = (
 )
 
 MIGRATIONS: tuple[Migration, ...] = (_FIRST,)
+
+# The privacy ledger is a file of its own (ledger.py), with steps of its own. Its versions count
+# from OLDEST too: raising OLDEST needs a step for ledgers, which no agent may lose.
+LEDGER_MIGRATIONS: tuple[Migration, ...] = (
+    (
+        _IDENTITY,
+        # `values_given` is 1, or for values that only others remembered their number; then the key
+        # is empty. `rho` is the cost of all of them.
+        """CREATE TABLE charge (
+        number INTEGER PRIMARY KEY,
+        mac BLOB NOT NULL,
+        key BLOB NOT NULL,
+        values_given INTEGER NOT NULL,
+        rho TEXT NOT NULL
+    )""",
+        "CREATE UNIQUE INDEX charged ON charge (key) WHERE key <> x''",
+    ),
+)
 
 # Version 1 had request ids that did not name their agent, version 2 rows of varying length,
 # version 3 names from before the vocabulary, version 4 revisions without commitments, version 5
