@@ -353,15 +353,14 @@ def _mode(asked: str | None, agents: int) -> tuple[Mode, str]:
     """The privacy mode, and the reason if the number of agents decided it."""
     from unweave.manifest.privacy import LEAST_AGENTS, default_mode
 
+    if asked is None:
+        small = f", because masks hide nothing among fewer than {LEAST_AGENTS} agents"
+        return (mode := default_mode(agents)), "" if mode == "masked" else small
     if asked == "masked":
         return "masked", ""
     if asked == "plain":
         return "plain", ", the paper's walk, by choice"
-    if asked is not None:
-        raise ConfigError(f"--privacy {asked}: no such mode. Fix: choose masked or plain")
-    small = f", because masks hide nothing among fewer than {LEAST_AGENTS} agents"
-    mode: Mode = default_mode(agents)
-    return mode, "" if mode == "masked" else small
+    raise ConfigError(f"--privacy {asked}: no such mode. Fix: choose masked or plain")
 
 
 def _check_rounds(model: Model, agents: int) -> None:
