@@ -169,3 +169,20 @@ def test_solvers_without_private_rounds_are_refused() -> None:
     masked = Federation(LOGISTIC, patients(), privacy="masked")
     with pytest.raises(ConfigError, match="private rounds end at a tolerance"):
         masked.learn(until="identical")
+
+
+def test_a_lone_change_is_the_difference_of_two_published_sums() -> None:
+    """What masks do not hide, as docs/security.md says."""
+    _, masked = pair()
+    before = masked.learn().units
+    masked.forget(records={"a1": [4]})
+    record = masked.model.factor(masked.model.shard(COINS[0][4:5], "a1"))
+    assert np.array_equal(before - masked.units, record)
+
+
+def test_a_lone_leaver_is_the_difference_of_two_published_sums() -> None:
+    _, masked = pair()
+    before = masked.learn().units
+    masked.forget("a3")
+    factor = masked.model.factor(masked.model.shard(COINS[2], "a3"))
+    assert np.array_equal(before - masked.units, factor)

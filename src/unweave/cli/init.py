@@ -370,7 +370,7 @@ def _check_rounds(model: Model, solver: dict[str, Any], agents: int) -> None:
     try:
         in_rounds(model, as_solver(solver.get("name"), model), agents)
     except ConfigError as error:
-        raise ConfigError(f"{error} (--privacy plain)") from None
+        raise ConfigError(f"--privacy masked: {error}") from None
 
 
 def _model(name: str, settings: dict[str, Any]) -> Model:

@@ -298,8 +298,8 @@ class Federation:
     @property
     def posterior(self) -> Posterior:
         """The current posterior; the prior before the first visit."""
-        if self._walk.withheld:
-            raise DataError(f"no posterior: {self._walk.withheld}")
+        if error := self._walk.withheld:
+            raise DataError(f"no posterior: {error}")
         return self.model.posterior(self.units)
 
     def factor(self, agent: str) -> Ints:

@@ -373,5 +373,5 @@ class MaskedWalk(Walk):
             k for k in why if self.world.state(k).tomb.out or self.world.state(k).own.detached
         ]:
             del why[k]
-        for k, reason in sorted(why.items()):
-            raise GridOverflow(f"{self.terms.name(k)} is not in the sum: {reason}")
+        for k, error in sorted(why.items()):
+            raise GridOverflow(f"{self.terms.name(k)} is not in the sum: {error}")
