@@ -18,6 +18,7 @@ from rich.table import Table
 from benchmarks import front_door as _front_door  # noqa: F401 — registers its entries
 from benchmarks import glm as _glm  # noqa: F401
 from benchmarks import ingest as _ingest  # noqa: F401 — registers its entries
+from benchmarks import masks as _masks  # noqa: F401 — registers its entries
 from benchmarks import node as _node  # noqa: F401 — registers its entries
 from benchmarks import paper as _paper  # noqa: F401
 from benchmarks import privacy as _privacy  # noqa: F401
@@ -35,10 +36,13 @@ def main(words: list[str]) -> int:
     for entry in chosen:
         with console.status(entry.title):
             results.append(entry.run())
-    table = Table("", "measured", "target", "met", title="Speed (CPU time, median of repeats)")
+    table = Table(
+        "", "mode", "measured", "target", "met", title="Speed (CPU time, median of repeats)"
+    )
     for result in results:
         table.add_row(
             result.title,
+            result.privacy,
             f"{result.value:,.3g} {result.unit}",
             f"{'≤' if result.at_most else '≥'} {result.target:,g} {result.unit}",
             "[green]yes[/]" if result.met else "[red]no[/]",

@@ -628,7 +628,7 @@ def test_under_masks_one_record_is_enough(unweave, tmp_path):
         (("--agents", "3", "--privacy", "masked"), "at least 4 agents, not 3"),
         (("--small-shards",), "leave it out, or add --privacy plain"),
         (("--model", "beta-exponential"), "has no private rounds"),
-        (("--model", "beta-exponential"), "(--privacy plain)"),
+        (("--model", "beta-exponential"), "--privacy masked: beta-exponential"),
     ],
 )
 def test_what_masks_exclude_is_refused_before_anything_is_written(unweave, tmp_path, words, said):

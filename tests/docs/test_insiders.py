@@ -1,4 +1,5 @@
-"""Every row of the table of what an insider can do names tests that exist."""
+"""Every row of the tables of what an insider can do, and of what each party sees in each privacy
+mode, names tests that exist."""
 
 import importlib
 import inspect
@@ -14,6 +15,10 @@ ROWS = [line.strip("|").split(" | ") for line in SECTION.splitlines() if line.st
 TEST = re.compile(r"`(tests/[a-z_/]+\.py)::(test_[a-z_]+)(?:\[([^\]]+)\])?`")
 
 
+MODES = PAGE.partition("### By privacy mode\n")[2].partition("\n###")[0]
+SEEN = [line.strip("|").split(" | ") for line in MODES.splitlines() if line.startswith("| ")][1:]
+
+
 def cases(function):
     """The values of the one parameter of a test."""
     (mark,) = [m for m in function.pytestmark if m.name == "parametrize"]
@@ -25,14 +30,26 @@ def test_each_row_names_tests_that_exist(row):
     attack, result, tests = row
     assert attack.strip()
     assert result.strip()
+    assert named(tests), row
+
+
+@pytest.mark.parametrize("row", SEEN, ids=[row[0].strip()[:40] for row in SEEN])
+def test_each_row_of_the_privacy_modes_names_tests_that_exist(row):
+    party, plain, masked, tests = row
+    assert all(cell.strip() for cell in (party, plain, masked))
+    assert named(tests) or tests.strip() == "–"
+
+
+def named(tests):
+    """The tests that a cell names, all of which exist."""
     found = TEST.findall(tests)
     assert len(found) == tests.count("::"), tests
-    assert found, row
     for path, name, case in found:
         module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
         function = getattr(module, name)
         assert inspect.isfunction(function)
         assert not case or case in cases(function), (path, name, case)
+    return found
 
 
 def test_every_kind_of_lie_has_a_row():

@@ -9,7 +9,7 @@ import pytest
 
 from unweave import BetaBernoulli, Federation, LinearRegression
 from unweave.errors import ConfigError, DataError, GridOverflow
-from unweave.models import NormalKnownVariance
+from unweave.models import LogisticRegression, NormalKnownVariance
 
 RNG = np.random.default_rng(11)
 COINS = [RNG.random(20) < 0.3 for _ in range(6)]
@@ -125,5 +125,64 @@ def test_what_masks_exclude_is_refused_with_the_reason() -> None:
             Federation(BetaBernoulli(), COINS, **wrong)
     with pytest.raises(ConfigError, match="at least 4 agents, not 3"):
         Federation(BetaBernoulli(), COINS[:3], privacy="masked")
-    with pytest.raises(ConfigError, match="beta-exponential has no private rounds"):
+    with pytest.raises(ConfigError, match="no private rounds"):
         Federation("beta-exponential", [np.full(9, 0.5)] * 4, privacy="masked")
+
+
+LOGISTIC = LogisticRegression(features=2, intercept=True)
+
+
+def patients() -> list:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 2))
+    y = rng.random(300) < 1 / (1 + np.exp(-(x @ [1.0, -1.0] + 0.3)))
+    return np.array_split(np.column_stack([x, y]), 6)
+
+
+def test_a_glm_learns_in_several_rounds_to_the_plain_result() -> None:
+    plain, masked = pair("sweep", patients(), LOGISTIC)
+    plain.learn(tol=1e-8), masked.learn()
+    assert masked.posterior.kl(plain.posterior) < 1e-4
+    assert masked.token.masked.step > 1
+    first = masked.posterior.kl(plain.posterior)
+    masked.learn(tol=1e-9)
+    assert masked.posterior.kl(plain.posterior) < min(first, 1e-6)
+    plain.forget("a2", tol=1e-8)
+    masked.forget("a2", tol=1e-8)
+    assert masked.posterior.kl(plain.posterior) < 1e-6
+    masked.forget(records={"a1": [0, 1, 2]}, method="retrain")
+    assert [e.kind for e in masked.erasures] == ["refined", "retrained"]
+
+
+def test_a_glm_is_saved_and_goes_on(tmp_path: Path) -> None:
+    masked = Federation(LOGISTIC, patients(), privacy="masked", seed=1).learn()
+    masked.save(tmp_path / "m.json")
+    again = Federation.load(tmp_path / "m.json")
+    assert again.posterior == masked.posterior
+    rows = patients()[2][:10]
+    assert again.update("a3", rows).learn().posterior == masked.update("a3", rows).learn().posterior
+
+
+def test_solvers_without_private_rounds_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"no private rounds.*Fix: "):
+        Federation(LOGISTIC, patients(), solver="ep", privacy="masked")
+    masked = Federation(LOGISTIC, patients(), privacy="masked")
+    with pytest.raises(ConfigError, match="private rounds end at a tolerance"):
+        masked.learn(until="identical")
+
+
+def test_a_lone_change_is_the_difference_of_two_published_sums() -> None:
+    """What masks do not hide, as docs/security.md says."""
+    _, masked = pair()
+    before = masked.learn().units
+    masked.forget(records={"a1": [4]})
+    record = masked.model.factor(masked.model.shard(COINS[0][4:5], "a1"))
+    assert np.array_equal(before - masked.units, record)
+
+
+def test_a_lone_leaver_is_the_difference_of_two_published_sums() -> None:
+    _, masked = pair()
+    before = masked.learn().units
+    masked.forget("a3")
+    factor = masked.model.factor(masked.model.shard(COINS[2], "a3"))
+    assert np.array_equal(before - masked.units, factor)

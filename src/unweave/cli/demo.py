@@ -33,7 +33,8 @@ def demo(
     """Five hospitals learn together; one hospital and three patients are forgotten and certified.
 
     Each hospital is a process with its own key, database and address; the processes communicate
-    over mutual TLS and share nothing else. One process is killed (kill -9) and restarted. After
+    over mutual TLS, learn in private rounds, in which only the sum of all hospitals can be read,
+    and share nothing else. One process is killed (kill -9) and restarted. After
     forgetting, the posterior is compared, bit for bit, with training without the forgotten data,
     and the certificates of erasure are verified offline. The agents learn a regression; the share
     of malignant diagnoses is learned in memory, for the pictures.
@@ -92,7 +93,7 @@ def demo(
 
 
 def _account(scenario: Scenario, run: NetworkRun) -> list[Any]:
-    from unweave.demo.report import posterior_rows
+    from unweave.demo.report import INFLUENCE, posterior_rows
 
     hospitals = Table(title="Five hospitals, 569 patients, no pooling")
     for column in ("hospital", "patients", "malignant", "influence (KL)"):
@@ -131,6 +132,7 @@ def _account(scenario: Scenario, run: NetworkRun) -> list[Any]:
     )
     return [
         hospitals,
+        styled((INFLUENCE, "dim")),
         styled(
             "Forgotten: ",
             (scenario.forgotten, "bold"),
@@ -138,7 +140,8 @@ def _account(scenario: Scenario, run: NetworkRun) -> list[Any]:
             f"{iterations}).",
         ),
         table,
-        f"Between processes: {run.hops} hops in {run.seconds:.1f} s over mutual TLS, "
+        f"Between processes, in private rounds: {run.hops} hops in {run.seconds:.1f} s over mutual "
+        f"TLS, "
         f"{run.killed} killed and restarted, {run.attested} attestations.",
         verdict,
     ]

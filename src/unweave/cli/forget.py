@@ -80,6 +80,10 @@ def forget(
     command votes for every agent whose folder is in DIR, other operators use `unweave vote`.
     Progress goes to standard error (not with --json).
 
+    A warning says beforehand what others will be able to compute: the difference of two published
+    sums shows what changed between them. In a masked network an erasure that leaves fewer than
+    `min_roster` agents is certified with an empty sum, and no posterior follows.
+
     With `--records`, the answer and the certificate state how many keys were found in the data, and
     how many are only remembered: no data were removed for those. If no key was found, the exit code
     is 1.
@@ -93,6 +97,7 @@ def forget(
         unweave forget clinics a4 --departed
     """
     from unweave.operations.cluster import open_cluster
+    from unweave.operations.disclosure import disclosed
     from unweave.operations.erase import erase_and_wait
 
     check_timeout(timeout)
@@ -110,7 +115,7 @@ def forget(
                 f"{', '.join(agents.folders)}"
             )
         agents.check_name(name)
-        warning = _disclosure(agents, name, keys)
+        warning = disclosed(agents, name, keys)
         if warning:
             tell(warning)
         options = f"--records {quote(records)}" if records is not None else "--departed" * departed
@@ -170,23 +175,6 @@ def _nothing_found(name: str, erased: Erased) -> UnweaveError | None:
         f"the data of {name} did not have {keys}: no record was removed, as the certificate "
         "states. Fix: compare the keys file with the key column, unless the records were deleted "
         "before"
-    )
-
-
-def _disclosure(agents: Cluster, name: str, keys: list[str] | None) -> str:
-    """A warning if so few records are forgotten that their statistics are disclosed."""
-    from unweave.node.config import AgentFolder
-
-    if keys is None or name not in agents.folders:
-        return ""
-    least = AgentFolder.read(agents.folders[name]).config.min_records
-    number = len(set(keys))
-    if number >= least:
-        return ""
-    return (
-        f"note: {count(number, 'record')}, fewer than min_records = {least}: the "
-        "difference of the posteriors before and after discloses the sum of their statistics; "
-        "forget more records at a time if possible (docs/security.md)"
     )
 
 

@@ -248,7 +248,7 @@ def init(
     scaling = bool(scale or center or ranges)
     chosen = _model(model, without_units(model, stated) if scaling else stated)
     if mode == "masked":
-        _check_rounds(chosen, len(names))
+        _check_rounds(chosen, solver, len(names))
     columns = dict(pair(item, "--column") for item in column or [])
     for wrong in sorted(set(columns) - set(chosen.inputs)):
         raise ConfigError(
@@ -353,23 +353,24 @@ def _mode(asked: str | None, agents: int) -> tuple[Mode, str]:
     """The privacy mode, and the reason if the number of agents decided it."""
     from unweave.manifest.privacy import LEAST_AGENTS, default_mode
 
+    if asked is None:
+        small = f", because masks hide nothing among fewer than {LEAST_AGENTS} agents"
+        return (mode := default_mode(agents)), "" if mode == "masked" else small
     if asked == "masked":
         return "masked", ""
     if asked == "plain":
         return "plain", ", the paper's walk, by choice"
-    if asked is not None:
-        raise ConfigError(f"--privacy {asked}: no such mode. Fix: choose masked or plain")
-    small = f", because masks hide nothing among fewer than {LEAST_AGENTS} agents"
-    mode: Mode = default_mode(agents)
-    return mode, "" if mode == "masked" else small
+    raise ConfigError(f"--privacy {asked}: no such mode. Fix: choose masked or plain")
 
 
-def _check_rounds(model: Model, agents: int) -> None:
+def _check_rounds(model: Model, solver: dict[str, Any], agents: int) -> None:
     """Raise before anything is written if private rounds cannot learn the model."""
+    from unweave.solvers import as_solver, in_rounds
+
     try:
-        model.in_rounds(agents)
+        in_rounds(model, as_solver(solver.get("name"), model), agents)
     except ConfigError as error:
-        raise ConfigError(f"{error} (--privacy plain)") from None
+        raise ConfigError(f"--privacy masked: {error}") from None
 
 
 def _model(name: str, settings: dict[str, Any]) -> Model:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.table import Table
@@ -12,6 +12,10 @@ from rich.table import Table
 from unweave.cli.common import Folder, Json, command, console, emit_json, errors, quote, say, styled
 from unweave.errors import UnweaveError
 from unweave.text import count
+
+if TYPE_CHECKING:
+    from unweave.manifest.privacy import Mode
+    from unweave.operations.cluster import Cluster
 
 __all__ = ["status", "status_table"]
 
@@ -30,6 +34,7 @@ def status(
 
         unweave status clinics/agents/a1 --json
     """
+    from unweave.manifest.privacy import SEEN
     from unweave.operations.cluster import LOOK, open_cluster
     from unweave.operations.status import (
         data_problems,
@@ -47,7 +52,7 @@ def status(
         out = [name for name in agents.down if name in departed]
         down = [name for name in agents.down if name not in departed]
     if json:
-        emit_json({"agents": found, "down": down, "departed": out})
+        emit_json({"agents": found, "down": down, "departed": out, "privacy": _mode(agents)})
     else:
         places = _places(agents.folders, found)
         console.print(status_table(found, agents.down, places))
@@ -64,10 +69,19 @@ def status(
         say(*notices(found), *lies(found), style="red")
         say(*staying_out(found), *data_problems(found), *restarts_due(found), style="yellow")
         say(*dropped_records(found))
+        if mode := _mode(agents):
+            say(f"Privacy: {mode}. {SEEN[mode]}", style="dim")
         if len(agents.folders) == 1 and found:
             console.print(_others_table(next(iter(found.values()))))
     if down:
         raise typer.Exit(1)
+
+
+def _mode(agents: Cluster) -> Mode | None:
+    try:
+        return agents.manifest.privacy.mode
+    except UnweaveError:
+        return None  # `unweave check` reports the problem
 
 
 def _wide() -> bool:

@@ -1,6 +1,7 @@
 """The demonstration between real processes: five agents over mutual TLS.
 
-Each hospital has its own folder, key, database and process; they share nothing but the network.
+Each hospital has its own folder, key, database and process; they share nothing but the network, and
+learn in private rounds: only the sum of all of them can be read.
 One process is killed and restarted. The final sum must equal that of the scenario in memory, bit
 for bit.
 """
@@ -150,6 +151,7 @@ def lay_out(scenario: Scenario, folder: Path) -> Manifest:
         data={name: {"path": "patients.csv", "key": "id"} for name in names},
         edges=list(scenario.graph.edges),
         seed=scenario.seed,
+        privacy="masked",
     )
     for name in names:
         columns = scenario.files[name]

@@ -11,7 +11,12 @@ from unweave.models import Posterior
 from unweave.protocol.certificate.verify import Erased
 from unweave.text import count, in_markdown
 
-__all__ = ["as_dict", "as_markdown", "posterior_rows"]
+__all__ = ["INFLUENCE", "as_dict", "as_markdown", "posterior_rows"]
+
+INFLUENCE = (
+    "Influences are computed in memory, where all data lie in one place. Between masked agents "
+    "none is published: it would nearly be an agent's sums."
+)
 
 
 def as_dict(scenario: Scenario, run: NetworkRun) -> dict[str, Any]:
@@ -29,6 +34,7 @@ def as_dict(scenario: Scenario, run: NetworkRun) -> dict[str, Any]:
         "models": {stage.title: _stage(stage) for stage in scenario.stages},
         "network": {
             "agents": dict(run.agents),
+            "privacy": "masked",
             "killed": run.killed,
             "learned": run.learned,
             "forgotten": run.forgotten,
@@ -95,6 +101,7 @@ def as_markdown(scenario: Scenario, run: NetworkRun, pictures: list[str]) -> str
         f"{share.influence[name]:.3g} | {regression.influence[name]:.3g} |"
         for name, n in scenario.patients.items()
     ]
+    lines += ["", INFLUENCE]
     for stage in scenario.stages:
         lines += ["", f"## {stage.title[0].upper()}{stage.title[1:]}", "", *_table(stage)]
     lines += ["", *_network(scenario, run)]
@@ -113,7 +120,8 @@ def _network(scenario: Scenario, run: NetworkRun) -> list[str]:
         "## Between real processes",
         "",
         f"The regression was learned by {len(run.agents)} processes over mutual TLS, each with its "
-        f"own key, database and address. **{in_markdown(run.killed)}** was killed (`kill -9`) "
+        f"own key, database and address, in private rounds: no hospital saw the sums of another, "
+        f"only the sum of all of them. **{in_markdown(run.killed)}** was killed (`kill -9`) "
         f"and restarted. {run.hops} hops, {run.seconds:.1f} s from the first start to the last "
         "verification. Before and after forgetting, the network's sum and the sum in memory are "
         f"{verdict}; {run.attested} agents attested the last sum.",

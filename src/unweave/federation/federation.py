@@ -36,7 +36,7 @@ from unweave.protocol.events import DataChanged, EraseRequested
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import NOTHING, Token, all_out, request_id
 from unweave.rng import Purpose, derive
-from unweave.solvers import Solver, as_solver
+from unweave.solvers import Solver, as_solver, in_rounds
 from unweave.solvers.worker import ModelWorker, influence, record_key
 
 __all__ = ["Federation"]
@@ -232,9 +232,7 @@ class Federation:
         self.model.check_agents(len(self.graph.agents))
         self.privacy = _privacy(privacy, len(self.graph.agents))
         if self.privacy.masked:
-            if solver is not None and not self.model.conjugate:
-                raise ConfigError("solver: private rounds find their own way. Fix: leave it out")
-            self.model = self.model.in_rounds(len(self.graph.agents))
+            self.model = in_rounds(self.model, self.solver, len(self.graph.agents))
         terms = terms_of(self.model, self.graph, schedule, forget, solve, self.seed, self.privacy)
         self.columns = dict(columns or {})
         self.missing = missing
@@ -300,8 +298,8 @@ class Federation:
     @property
     def posterior(self) -> Posterior:
         """The current posterior; the prior before the first visit."""
-        if self._walk.withheld:
-            raise DataError(f"no posterior: {self._walk.withheld}")
+        if error := self._walk.withheld:
+            raise DataError(f"no posterior: {error}")
         return self.model.posterior(self.units)
 
     def factor(self, agent: str) -> Ints:
@@ -470,6 +468,8 @@ class Federation:
             for name, rows in {**dict.fromkeys(names), **parts}.items()
         }
         walk = self._walk
+        if isinstance(walk, MaskedWalk):
+            walk.aim(tol)
         with self._judged_by(method):
             walk.until(lambda: erased(walk.token, asked), "forgetting", progress, limit)
         again = retrained(walk.current_token(), asked)
@@ -478,7 +478,7 @@ class Federation:
             walk.converge(tol, "retraining", progress, limit)
             if until == "identical":
                 walk.settle("retraining", limit)
-        elif self.model.settles and learned:
+        elif self.model.settles and learned and not self.privacy.masked:
             # Where the sum without the data moves an ellipsoid, everybody evaluates again.
             walk.converge(0.0, "settling", progress, limit)
         self.erasures.append(

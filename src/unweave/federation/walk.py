@@ -348,8 +348,17 @@ class MaskedWalk(Walk):
             raise DataError(self.withheld or f"{what} ended early. Fix: report this as a bug")
 
     def converge(self, tol: float, what: str, progress: bool | None, limit: int | None) -> None:
-        """The rounds end by themselves, when the sum is final."""
+        """The rounds end by themselves, when the sum is within `tol` of the best one."""
+        tighter = tol < self.workers[0].tol
+        self.aim(tol)
+        if tighter and self.world.parked is not None:
+            self.tell(self.world.parked, WakeRequested(0.0))
         self.until(self.complete, what, progress, limit)
+
+    def aim(self, tol: float) -> None:
+        """The tolerance at which agents call a sum final."""
+        for worker in self.workers:
+            worker.tol = tol
 
     def attest(self, progress: bool | None) -> None:
         """All agents attest the published sum again."""
@@ -364,5 +373,5 @@ class MaskedWalk(Walk):
             k for k in why if self.world.state(k).tomb.out or self.world.state(k).own.detached
         ]:
             del why[k]
-        for k, reason in sorted(why.items()):
-            raise GridOverflow(f"{self.terms.name(k)} is not in the sum: {reason}")
+        for k, error in sorted(why.items()):
+            raise GridOverflow(f"{self.terms.name(k)} is not in the sum: {error}")

@@ -211,22 +211,12 @@ class Manifest(StrictTable):
         model = self._stated_model()
         if not self.privacy.masked:
             return model
+        from unweave.solvers import in_rounds
+
         try:
-            self._check_solver(model)
-            return model.in_rounds(len(self.topology))
+            return in_rounds(model, self.build_solver(model), len(self.topology))
         except ConfigError as error:
             raise ConfigError(f"{self._where.name}: privacy: {error}") from None
-
-    def _check_solver(self, model: Model) -> None:
-        """Private rounds find their own way: of [solver], `tol` and `retrain_above` count."""
-        stated = {"name": self.solver.name, **self.solver.settings}
-        if stated["name"] in (None, "vi") and not model.conjugate:
-            del stated["name"]
-        for name in stated if not model.conjugate else ():
-            raise ConfigError(
-                f"[solver] {name} is not used in private rounds. Fix: remove it, or "
-                'privacy = "plain"'
-            )
 
     def _stated_model(self) -> Model:
         from unweave.models import by_name

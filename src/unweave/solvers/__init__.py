@@ -101,9 +101,10 @@ def default_solver(model: Model) -> Solver:
 def in_rounds(model: Model, solver: Solver, agents: int) -> Model:
     """The model as private rounds of `agents` agents learn it. ConfigError if the model or the
     solver has none."""
+    found = model.in_rounds(agents)
     if not solver.private:
         raise ConfigError(
             f"{model.name} with {solver!r}: no private rounds lead to this solver's result. Fix: "
             'leave the solver out, or privacy = "plain"'
         )
-    return model.in_rounds(agents)
+    return found
