@@ -328,6 +328,69 @@ def test_the_estimate_of_a_certificate_is_near_the_kl(covariance: str) -> None:
     assert other.appraise(Appraise(("a",), eta, frozen))["kl_to_optimum"] is None
 
 
+def ratios_of_the_estimate(kind: str, name: str, covariance: str, by_label: bool) -> list[float]:
+    """Estimate / true KL after an erasure and after each of three passes of refining; for the agent
+    with the first records and for one in the middle."""
+    model, rows = real_case(kind, name, covariance=covariance)
+    agents = min(10, len(rows) // 3)
+    shards = split(rows, agents, by_label)
+    found = []
+    for gone in (0, agents // 2):
+        federation = Federation(model, shards, "complete", retrain_above=np.inf).learn()
+        federation.forget(f"a{gone + 1}", method="subtract")
+        rest = {
+            name: model.shard(shards[k]) for k, name in enumerate(federation.agents) if k != gone
+        }
+        goal = goal_of(model, np.concatenate([part.rows for part in rest.values()]), Variational())
+        for _ in range(4):
+            units = federation.units
+            frozen = [model.freeze(units, federation.factor(k), part) for k, part in rest.items()]
+            said = model.appraise(units, np.sum(frozen, axis=0))
+            assert said["accuracy"] == f"typically within {model.estimate_within:g}×"
+            true = float(model.family.kl(model.decode(units), goal))
+            if 1e-9 < true < 0.1:
+                found.append(said["kl_to_optimum"] / true)
+            federation.learn(iterations=len(rest))
+    return found
+
+
+def check_estimates(kind: str, covariance: str, names: tuple[str, ...]) -> None:
+    ratios = np.concatenate(
+        [
+            ratios_of_the_estimate(kind, name, covariance, by)
+            for name in names
+            for by in (True, False)
+        ]
+    )
+    within = real_case(kind, names[0])[0].estimate_within
+    assert within is not None
+    held = (ratios < within) & (ratios > 1 / within)
+    assert held.mean() >= 0.9, sorted(ratios)
+    # Nothing is far off.
+    assert ratios.min() > 0.2, ratios.min()
+    assert ratios.max() < 5.0, ratios.max()
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("kind", REAL)
+def test_the_stated_accuracy_of_the_estimate_holds(kind: str, covariance: str) -> None:
+    check_estimates(kind, covariance, tuple({"wine", "linnerud"} & {*REAL[kind]}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("kind", REAL)
+def test_the_stated_accuracy_of_the_estimate_holds_on_all_data(kind: str, covariance: str) -> None:
+    check_estimates(kind, covariance, REAL[kind])
+
+
+def test_an_accuracy_that_was_not_measured_is_not_stated() -> None:
+    class Unmeasured(LogisticRegression, registered=False):
+        estimate_within = None
+
+    assert Unmeasured(features=2).estimate(1e-3)["accuracy"] == "not measured for this model"
+
+
 @pytest.mark.parametrize("name", ["logistic-regression", "probit-regression"])
 def test_separated_classes_with_a_flat_prior_are_told(name: str) -> None:
     rng = np.random.default_rng(3)

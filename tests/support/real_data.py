@@ -34,18 +34,15 @@ def _standard(x: np.ndarray) -> np.ndarray:
     return np.asarray((x - x.mean(axis=0)) / x.std(axis=0))
 
 
-def real_data(name: str) -> np.ndarray:
-    """Standardised features and a binary target."""
+def _binary(name: str) -> tuple[np.ndarray, np.ndarray]:
     load: Any = getattr(datasets, f"load_{name}")
     x, y = load(return_X_y=True)
     if name == "diabetes":
-        y = y > np.median(y)
-    elif name == "digits":
+        return x, y > np.median(y)
+    if name == "digits":
         chosen = (y == 3) | (y == 8)
-        x, y = x[chosen], y[chosen] == 8
-    else:
-        y = y == 1
-    return np.column_stack([_standard(x), y])
+        return x[chosen], y[chosen] == 8
+    return x, y == 1
 
 
 def _counts(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -70,31 +67,44 @@ def _reals(name: str) -> tuple[np.ndarray, np.ndarray]:
     return found.data, found.target
 
 
-def _classes(name: str) -> tuple[np.ndarray, np.ndarray]:
+def _classes(name: str, classes: int | None) -> tuple[np.ndarray, np.ndarray]:
     if name == "digits":
         found = datasets.load_digits()
         blocks = found.images.reshape(-1, 4, 2, 4, 2).sum(axis=(2, 4))  # 16 numbers instead of 64
         return blocks.reshape(-1, 16), found.target
+    if classes == 2:
+        return _binary(name)
     load: Any = getattr(datasets, f"load_{name}")
-    return load(return_X_y=True)
+    x, y = load(return_X_y=True)
+    return x, y
 
 
 def real_case(kind: str, name: str, **settings: Any) -> tuple[GLM, np.ndarray]:
-    """A model with an intercept and prior sd 1, and its records: standardised features, target."""
+    """A model with an intercept and prior sd 1, and its records: standardised features, target, and
+    the exposure, if `settings` name one: the ink of the whole image (digits)."""
     if kind in ("logistic-regression", "probit-regression"):
-        rows = real_data(name)
+        x, y = _binary(name)
+    elif kind == "softmax-regression":
+        x, y = _classes(name, settings.get("classes"))
+        settings["classes"] = int(y.max()) + 1
+    elif kind == "robust-regression":
+        x, y = _reals(name)
+        y = (y - y.mean()) / y.std()
+        settings = {"noise": 0.5, **settings}
     else:
-        x, y = {"softmax-regression": _classes, "robust-regression": _reals}.get(kind, _counts)(
-            name
-        )
-        if kind == "softmax-regression":
-            settings["classes"] = int(y.max()) + 1
-        if kind == "robust-regression":
-            y = (y - y.mean()) / y.std()
-            settings["noise"] = 0.5
+        x, y = _counts(name)
         if kind == "negative-binomial-regression":
-            settings["shape"] = 2.0
-        rows = np.column_stack([_standard(x), y])
-    model = by_name(kind, features=rows.shape[1] - 1, intercept=True, **settings)
+            settings = {"shape": 2.0, **settings}
+    rows = np.column_stack([_standard(x), y])
+    if settings.get("exposure") is not None:
+        assert name == "digits"
+        rows = np.column_stack([rows, datasets.load_digits().data.sum(axis=1)])
+    features = len(_standard(x)[0])
+    model = by_name(kind, **{"features": features, "intercept": True, **settings})
     assert isinstance(model, GLM)
     return model, rows
+
+
+def real_data(name: str) -> np.ndarray:
+    """The records of logistic regression."""
+    return real_case("logistic-regression", name)[1]

@@ -111,4 +111,4 @@ class CurvatureModel(LossModel):
     def appraise(self, units: Ints, frozen: Floats) -> dict[str, Any]:
         q = self.gaussian(self.grid.decode(units))
         dh, dp = self.carrier_family.split(frozen)
-        return self.estimate(0.5 * q.length(dh, dp))
+        return self.estimate(q.moved(dh, dp))

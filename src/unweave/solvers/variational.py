@@ -12,7 +12,7 @@ long as the parabola through them asks. Without a factor to start from, Newton's
 finds the mode first, where the expected loss is finite for any prior.
 
 A solution is relaxed: the factor moves 1.06 times as far. Agents that solve one after another
-converge like Gauss-Seidel. On five data sets, by label and at random, ten agents need 3.8 visits
+converge like Gauss-Seidel. On four data sets, by label and at random, ten agents need 3.8 visits
 each to KL 1e-4 instead of 4.4 (1.08 and 1.1: 3.6 and 3.7, but slower to forget). A fixed point
 stays the same.
 """
