@@ -32,6 +32,7 @@ def status(
     """
     from unweave.operations.cluster import LOOK, open_cluster
     from unweave.operations.status import (
+        concerns,
         data_problems,
         departed_agents,
         dropped_records,
@@ -63,6 +64,7 @@ def status(
             command(f"unweave {start} {quote(folder)}")
         say(*notices(found), *lies(found), style="red")
         say(*staying_out(found), *data_problems(found), *restarts_due(found), style="yellow")
+        say(*concerns(found), style="yellow")
         say(*dropped_records(found))
         if len(agents.folders) == 1 and found:
             console.print(_others_table(next(iter(found.values()))))

@@ -406,6 +406,10 @@ class LossModel(Model):
         """The condition behind `margin`, for error messages."""
         return f"natural parameters inside the domain of {self.family.name}"
 
+    def flatness(self, data: Iterable[Data]) -> float:
+        """Above 0 if the prior is too flat for these data, so that `concern` may find something."""
+        return 0.0
+
     def concern(self, units: Ints, data: Iterable[Data]) -> str | None:
         """Why a converged result for these data says little, with a fix; None if nothing is wrong
         with it."""
