@@ -52,7 +52,8 @@ class GLM(Regression, CurvatureModel):
     """A loss per record, f(t; y) with t = xᵀtheta. A subclass defines `target_column` and
     `pointwise`, and may replace `derivatives` by closed forms.
 
-    `covariance` is "full", or "diagonal" for independent coefficients. With `agent_sd`, every agent
+    `covariance` is "full", or "diagonal" for independent coefficients; factors are the same, and a
+    diagonal one hides nothing more. With `agent_sd`, every agent
     has an intercept of its own, Normal(0, agent_sd²) around the shared one, which it integrates out
     (`own_intercept`).
     """
