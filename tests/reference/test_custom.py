@@ -1,6 +1,7 @@
 """Models of one's own agree with closed forms and with the models that we wrote by hand."""
 
 import re
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -182,12 +183,14 @@ def test_a_loss_that_is_not_finite_is_reported_with_agent_and_pass(posterior, br
         Federation(custom(broken, posterior), shards(0)).learn()
 
 
-def test_the_guide_runs_and_prints_what_it_says(capsys):
+def test_the_guide_runs_and_prints_what_it_says(tmp_path, capsys):
     text = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^```python jax\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    exec(compile(code, "docs/guide.md", "exec"), {})
-    for line in capsys.readouterr().out.splitlines():
-        assert f"# {line}" in code
+    (tmp_path / "guide.py").write_text(code, encoding="utf-8")
+    runpy.run_path(str(tmp_path / "guide.py"))
+    printed = capsys.readouterr().out.splitlines()
+    assert printed
+    assert all(f"# {line}" in code for line in printed)
 
 
 def test_a_diagonal_factor_of_one_record_is_the_record_up_to_its_size():
