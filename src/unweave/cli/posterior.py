@@ -123,7 +123,7 @@ def posterior(
     whole = best["state"] in WHOLE and "marginals" in best
     fitted = posterior_of(folder, best) if whole and (draws or covariance) else None
     if fitted is not None and out is not None:
-        write_table(out, fitted.draws(draws, seed))
+        write_table(out, [fitted.draws(draws, seed)])
     if fitted is not None and covariance:
         best["covariance"] = _matrix(fitted)
     if json:
