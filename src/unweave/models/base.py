@@ -105,7 +105,7 @@ class Model(ABC):
         """The columns of a record."""
 
     @property
-    def carrier_names(self) -> tuple[str, ...]:
+    def carrier_names(self) -> Sequence[str]:
         """The components of the carrier; by default, those of eta."""
         return self.family.component_names
 
@@ -137,7 +137,7 @@ class Model(ABC):
         )
 
     @property
-    def quantities(self) -> tuple[str, ...]:
+    def quantities(self) -> Sequence[str]:
         """The names of the quantities of the posterior, one for each marginal."""
         return self.family.theta_names
 
@@ -185,7 +185,7 @@ class Model(ABC):
                 f"{self.name}: bits has {len(bits)} numbers. Fix: give one, or one for each of "
                 f"{', '.join(names)}"
             )
-        return Grid(tuple(int(b) for b in bits), names)
+        return Grid(tuple(map(int, bits)), names)
 
     @property
     def frozen_grid(self) -> Grid:

@@ -100,7 +100,7 @@ class Custom(LossModel, registered=False):
         if not isinstance(tree, Tree):
             tree = Tree.of(tree, self.name, "params")
             object.__setattr__(self, "params", tree)
-        sd = tuple(float(s) for s in spread(self.sd, tree, self.name))
+        sd = tuple(spread(self.sd, tree, self.name).tolist())
         object.__setattr__(self, "sd", sd)
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"{self.name}: seed = {self.seed}. Fix: a whole number, at least 0")
@@ -138,7 +138,7 @@ class Custom(LossModel, registered=False):
         return (32,) * len(self.carrier_names)
 
     @property
-    def quantities(self) -> tuple[str, ...]:
+    def quantities(self) -> Sequence[str]:
         return self.tree.components
 
     def settings(self) -> dict[str, Any]:

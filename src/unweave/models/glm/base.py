@@ -256,7 +256,7 @@ class GLM(Regression, CurvatureModel):
         if not self.bounded:
             return self.grid
         more = len(self.grid.bits) - self.size
-        names = self.grid.names + tuple(f"κ {name}" for name in self.grid.names[self.size :])
+        names = (*self.grid.names, *(f"κ {name}" for name in self.grid.names[self.size :]))
         return Grid(self.grid.bits + self.grid.bits[-1:] * more, names)
 
     def freeze(self, units: Ints, factor: Ints, data: Data) -> Floats | None:
