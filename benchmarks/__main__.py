@@ -15,6 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import diagonal as _diagonal  # noqa: F401
 from benchmarks import front_door as _front_door  # noqa: F401 — registers its entries
 from benchmarks import glm as _glm  # noqa: F401
 from benchmarks import ingest as _ingest  # noqa: F401 — registers its entries

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["ENTRIES", "Entry", "Measured", "benchmark", "cpu", "ratio"]
+__all__ = ["ENTRIES", "Entry", "Measured", "benchmark", "cpu", "once", "ratio"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ def benchmark(
     return register
 
 
-def _once(work: Callable[[], object]) -> float:
+def once(work: Callable[[], object]) -> float:
+    """CPU seconds of one call."""
     start = time.process_time()
     work()
     return time.process_time() - start
@@ -69,11 +70,11 @@ def _once(work: Callable[[], object]) -> float:
 def cpu(work: Callable[[], object], repeats: int = 7) -> float:
     """Median CPU seconds of `work`, all threads together, after one call to warm up."""
     work()
-    return statistics.median(_once(work) for _ in range(repeats))
+    return statistics.median(once(work) for _ in range(repeats))
 
 
 def ratio(slow: Callable[[], object], fast: Callable[[], object], repeats: int = 7) -> float:
     """Median of cpu(slow)/cpu(fast) over pairs of runs, after one call of each to warm up."""
     slow()
     fast()
-    return statistics.median(_once(slow) / _once(fast) for _ in range(repeats))
+    return statistics.median(once(slow) / once(fast) for _ in range(repeats))

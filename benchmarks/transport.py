@@ -40,8 +40,8 @@ def _transport(network: LocalNetwork) -> GrpcTransport:
     return GrpcTransport(network.manifest, 0, network.identities[0], log=Log("a1"), limits=limits)
 
 
-def _ratios(data: bytes, repeats: int, rounds: int) -> list[float]:
-    """time(transport) / time(bare gRPC) for the same bytes, one ratio per round."""
+def message_ratio(data: bytes, repeats: int, rounds: int) -> float:
+    """time(transport) / time(bare gRPC) for the same bytes: the median of the rounds."""
     network = LocalNetwork(2)
     me, other = network.identities
 
@@ -70,7 +70,7 @@ def _ratios(data: bytes, repeats: int, rounds: int) -> list[float]:
         peer(network, 1, Path(folder) / "ours"),
         bare.server(other, me, Path(folder) / "bare") as port,
     ):
-        return asyncio.run(measure(port))
+        return statistics.median(asyncio.run(measure(port)))
 
 
 async def _ignore(sender: int, data: bytes) -> list[bytes]:
@@ -81,12 +81,12 @@ async def _ignore(sender: int, data: bytes) -> list[bytes]:
     "a message of 1 kB and its answer against bare gRPC with mutual TLS", target=2.0, at_most=True
 )
 def small_message() -> float:
-    return statistics.median(_ratios(SMALL, repeats=100, rounds=9))
+    return message_ratio(SMALL, repeats=100, rounds=9)
 
 
 @benchmark("a message of 50 MB: throughput as a share of bare gRPC streaming", target=0.5)
 def large_message() -> float:
-    return 1.0 / statistics.median(_ratios(LARGE, repeats=1, rounds=15))
+    return 1.0 / message_ratio(LARGE, repeats=1, rounds=15)
 
 
 @benchmark(

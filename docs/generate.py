@@ -17,11 +17,13 @@ import typer
 
 from unweave.cli import app
 from unweave.json_form import SAFE
+from unweave.manifest.entries import SolverEntry
 from unweave.models import ConjugateModel, Model, names
 from unweave.models.registry import example, predictive_words, resolution_words
 from unweave.models.scaling import Scaled
 from unweave.node.api.routes import openapi
 from unweave.protocol.certificate.format import json_schema
+from unweave.solvers import ESTIMATORS, SOLVERS
 from unweave.testing.models import CASES
 
 HERE = Path(__file__).parent
@@ -167,9 +169,33 @@ def models() -> str:
         lines.append(
             f"| [`{name}`](#{name}) | `{type(model).__name__}` | {model.family.name} | {exact} |"
         )
+    lines += ["", "## Solvers", "", *_solvers()]
     for name in names():
         lines += ["", f"## {name}", "", *_model(shown[name], records.get(name))]
     return "\n".join(lines) + "\n"
+
+
+def _solvers() -> list[str]:
+    """The settings that `[solver]` accepts, by solver."""
+    lines = [
+        "A model that is not conjugate has a solver. `[solver]` in network.toml chooses another "
+        "one, or other settings; agents, `simulate` and `evaluate` follow it, and `Federation` "
+        "takes the same as `solver=`. `tol` and `retrain_above` belong to every solver "
+        "([files.md](files.md)).",
+        "",
+        "| name | class | settings |",
+        "|---|---|---|",
+    ]
+    accepted = SolverEntry.model_fields
+    for name, kind in SOLVERS.items():
+        takes = inspect.signature(kind).parameters.values()
+        shown = ", ".join(f"`{p.name} = {p.default}`" for p in takes if p.name in accepted)
+        lines.append(f"| `{name}` | `{kind.__name__}` | {shown or '–'} |")
+    return [
+        *lines,
+        "",
+        f"Any other name is an estimator of `natural-gradient`: {', '.join(ESTIMATORS)}.",
+    ]
 
 
 def _model(model: Model, record: Any) -> list[str]:

@@ -17,6 +17,7 @@ from unweave.manifest import Manifest, load
 from unweave.manifest.privacy import ring_degree
 from unweave.models import BetaBernoulli, DirichletCategorical, LinearRegression, by_name, names
 from unweave.node.identity import Identity
+from unweave.solvers import Variational
 
 MODEL = '[model]\nname = "beta-bernoulli"\n'
 SMALL = f'name = "n"\ngraph = "ring"\nagents = 3\n{MODEL}'
@@ -327,10 +328,15 @@ def test_the_solver_is_part_of_the_manifest() -> None:
     assert (manifest.solver.tol, manifest.solver.retrain_above) == (1e-6, float("inf"))
     written = Manifest.parse(manifest.to_toml().encode())
     assert written.solver == manifest.solver
+    glm = text.replace('"beta-exponential"', '"logistic-regression"\nfeatures = 2')
+    relaxed = Manifest.parse(f"{glm}[solver]\nrelax = 1.02\n".encode())
+    assert relaxed.build_solver(relaxed.build_model()) == Variational(relax=1.02)
     for wrong, message in (
         ('name = "no"', r"\[solver\]: unknown estimator 'no'"),
         ('name = "exact"\nsteps = 0', "solver.steps: "),
         ("speed = 3", "solver.speed: unknown key"),
+        ("relax = 1.5", "solver.relax: "),
+        ("relax = 1.05", r"\[solver\]: solver .* has no setting 'relax'"),
     ):
         with pytest.raises(ConfigError, match=message):
             Manifest.parse(f"{text}[solver]\n{wrong}\n".encode()).terms()

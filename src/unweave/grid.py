@@ -57,10 +57,10 @@ class Grid:
     """
 
     bits: tuple[int, ...]
-    names: tuple[str, ...] = field(default=())
+    names: Sequence[str] = field(default=())
 
     def __post_init__(self) -> None:
-        if not self.bits or any(not 0 <= b <= 62 for b in self.bits):
+        if not self.bits or any(not 0 <= b <= 62 for b in set(self.bits)):
             raise ConfigError(
                 f"grid bits {self.bits} cannot be used. Fix: give a number from 0 to 62 for each"
             )
@@ -78,11 +78,18 @@ class Grid:
     @cached_property
     def scale(self) -> NDArray[np.float64]:
         """2^q_j, exact in float64."""
-        return np.ldexp(1.0, np.asarray(self.bits, dtype=np.int64))
+        return np.ldexp(1.0, self._exponents)
 
     @cached_property
     def _step(self) -> NDArray[np.float64]:
-        return np.ldexp(1.0, -np.asarray(self.bits, dtype=np.int64))
+        return np.ldexp(1.0, -self._exponents)
+
+    @property
+    def _exponents(self) -> Ints:
+        first = self.bits[0]
+        if self.bits.count(first) == len(self.bits):  # much faster than reading a million numbers
+            return np.full(len(self.bits), first, dtype=np.int64)
+        return np.asarray(self.bits, dtype=np.int64)
 
     def zeros(self) -> Ints:
         return np.zeros(self.dim, dtype=np.int64)

@@ -22,6 +22,8 @@ from unweave.models import (
     NormalKnownVariance,
     Posterior,
 )
+from unweave.node.api import report
+from unweave.operations import tables
 
 WARDS = ["north", "south"]
 RNG = np.random.default_rng(6)
@@ -116,6 +118,62 @@ def test_real_agents_by_name(tmp_path: Path, kind: str) -> None:
     written = duckdb.execute(f"FROM '{out}'").fetchnumpy()
     np.testing.assert_allclose(np.array(written[expected[0]]), predicted[expected[0]])
     assert run_command("predict", net.root, tmp_path / "rows.csv").code == 0
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Posterior]:
+    """A network that has stopped, and its posterior."""
+    model, table, _, _ = NETWORKS["levels"]
+    with Processes(tmp_path_factory.mktemp("n") / "net", agents=1, model=model, rows=0) as net:
+        write(net.folder("a1") / "data.csv", table, 0)
+        net.start()
+        net.settled()
+    return net.root, Federation(model, [table]).learn().posterior
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_many_rows_are_read_and_written_in_blocks(
+    learned: tuple[Path, Posterior], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    root, posterior = learned
+    monkeypatch.setattr(tables, "_BLOCK", 4)
+    table = {"dose": np.arange(11) / 7, "ward": np.array(["north", "south"] * 5 + ["south"])}
+    # Numbers in the first blocks only: one type for the whole column.
+    table["id"] = np.array([*map(str, range(10)), "ten"])
+    rows, out = tmp_path / f"rows.{kind}", tmp_path / f"out.{kind}"
+    tables.write_table(rows, [table])
+    done = run_command("predict", root, rows, "--out", out, "--json")
+    assert done.code == 0, done.err
+    wanted = posterior.predict_table(table)
+    found = json.loads(done.out)
+    assert found["rows"] == 11
+    written = duckdb.execute(f"FROM '{out}'").fetchnumpy()
+    for name in ("mean", "sd", "low", "high"):
+        np.testing.assert_allclose(found["predictions"][name], wanted[name])
+        np.testing.assert_allclose(np.asarray(written[name], dtype=float), wanted[name])
+    assert list(written["id"]) == table["id"].tolist()
+    done = run_command("predict", root, rows)
+    assert "… and 7 more rows" in done.out
+    table["ward"] = np.array(["north"] * 9 + ["east", "north"])
+    tables.write_table(rows, [table])
+    done = run_command("predict", root, rows, "--out", out)
+    assert done.code == 2
+    assert "counted from row 9: " in done.err
+    assert duckdb.execute(f"SELECT COUNT(*) FROM '{out}'").fetchall() == [(11,)], "as before"
+    assert {path.name for path in tmp_path.iterdir()} == {rows.name, out.name}
+
+
+def test_a_posterior_of_many_numbers(
+    learned: tuple[Path, Posterior], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report has a part of it only; the whole sum is read when it is needed."""
+    root, posterior = learned
+    monkeypatch.setattr(report, "_SHOWN", 2)
+    (tmp_path / "rows.csv").write_text("dose,ward\n0.5,south\n")
+    done = run_command("predict", root, tmp_path / "rows.csv", "--json")
+    assert done.code == 0, done.err
+    wanted = posterior.predict_table({"dose": [0.5], "ward": ["south"]})
+    np.testing.assert_allclose(json.loads(done.out)["predictions"]["mean"], wanted["mean"])
 
 
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:

@@ -74,6 +74,19 @@ def test_a_model_that_is_not_conjugate_comes_close(run, network):
     assert report["kl_to_fault_free"] < 1e-3
 
 
+def test_the_solver_is_that_of_the_manifest(run, network):
+    def report(table):
+        model = f'name = "logistic-regression"\nfeatures = 2\n[solver]\n{table}'
+        code, out, err = run(network(model), "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    plain = report("")
+    assert report('name = "ep"')["digest"] != plain["digest"]
+    assert report("relax = 1.0")["digest"] != plain["digest"]
+    assert report("tol = 1e-12")["hops"] > plain["hops"] > report("tol = 1.0")["hops"]
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_the_profile_departed_removes_an_agent(run, network, seed):
     """Also halfway, when it was there at first."""

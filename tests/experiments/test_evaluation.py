@@ -9,9 +9,15 @@ from scipy.stats import norm
 from unweave.errors import ConfigError
 from unweave.experiments.evaluation.membership import _FORGOTTEN, _KEPT, _OUT, _judge, attack
 from unweave.experiments.evaluation.methods import Trial, compare, deletions
-from unweave.experiments.evaluation.scores import ece, log_density
+from unweave.experiments.evaluation.scores import log_density
 from unweave.graph import graphs
-from unweave.models import BetaBernoulli, BetaExponential, NormalKnownVariance
+from unweave.models import (
+    BetaBernoulli,
+    BetaExponential,
+    LogisticRegression,
+    NormalKnownVariance,
+)
+from unweave.models.fitted.calibration import calibration_curve, calibration_error
 from unweave.solvers import optimum
 
 
@@ -111,11 +117,31 @@ def test_forgotten_records_of_a_network_are_found_by_chance_only() -> None:
 
 def test_the_calibration_error_is_the_mean_gap_of_the_bins() -> None:
     p, y = np.array([0.1, 0.1, 0.9, 0.9]), np.array([0.0, 1.0, 1.0, 1.0])
-    assert ece(p, y, bins=2) == pytest.approx((abs(1 - 0.2) + abs(2 - 1.8)) / 4)
+    found = calibration_error(calibration_curve(p, y, bins=2))
+    assert found == pytest.approx((abs(1 - 0.2) + abs(2 - 1.8)) / 4)
     rng = np.random.default_rng(2)
-    p = rng.uniform(size=20_000)
-    assert ece(p, (rng.uniform(size=p.size) < p).astype(float)) < 0.02
-    assert ece(p, (rng.uniform(size=p.size) < p**3).astype(float)) > 0.1
+    p, u = rng.uniform(size=20_000), rng.uniform(size=20_000)
+    assert calibration_error(calibration_curve(p, (u < p).astype(float))) < 0.02
+    assert calibration_error(calibration_curve(p, (u < p**3).astype(float))) > 0.1
+
+
+def test_every_method_of_a_classifier_has_a_calibration_curve() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(360, 2))
+    y = rng.uniform(size=360) < 1 / (1 + np.exp(-2 * x[:, 0]))
+    rows = np.column_stack([x, y])
+    model, graph = LogisticRegression(2, intercept=True), graphs.ring(4)
+    shards = [
+        model.shard(part, name)
+        for part, name in zip(np.array_split(rows[:200], 4), graph.agents, strict=True)
+    ]
+    for found in compare(Trial(model, shards, graph, test=rows[200:]), ["a2"]):
+        assert sum(one.records for one in found.calibration) == 160
+        assert found.ece == calibration_error(found.calibration)
+        assert found.row()["calibration"][0]["records"] == found.calibration[0].records
+    for one in compare(durations(), ["a2"]):
+        assert one.ece is None
+        assert one.calibration == []
 
 
 def test_a_model_without_a_density_per_record_says_so() -> None:

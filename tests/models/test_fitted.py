@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import integrate, stats
+from sklearn.calibration import calibration_curve
 
 from unweave import Federation
 from unweave.errors import ConfigError, DataError
@@ -30,6 +31,7 @@ from unweave.models import (
     NormalKnownVariance,
     NormalUnknown,
     PoissonRegression,
+    SoftmaxRegression,
 )
 from unweave.models.fitted.posterior import Posterior
 from unweave.testing.models import CASES, Case
@@ -254,3 +256,34 @@ def test_a_fitted_glm() -> None:
     flat = counts.posterior(counts.eta0)
     with_exposure = flat.predict_table({"dose": [0.1, 0.1], "exposure": [1.0, 2.0]})
     assert with_exposure["mean"][1] == pytest.approx(2 * with_exposure["mean"][0])
+
+
+def test_the_calibration_curve_is_the_one_of_scikit_learn() -> None:
+    rng = np.random.default_rng(8)
+    x = rng.normal(size=(400, 2))
+    y = (rng.uniform(size=400) < 1 / (1 + np.exp(-x[:, 0]))).astype(float)
+    post = Federation(LogisticRegression(2), [(x[:150], y[:150])]).learn().posterior
+    test = np.column_stack([x[150:], y[150:]])
+    found = post.calibration(test, bins=8)
+    p = post.predict_proba(x[150:])[:, 1]
+    observed, predicted = calibration_curve(y[150:], p, n_bins=8)
+    np.testing.assert_allclose([one.observed for one in found], observed)
+    np.testing.assert_allclose([one.predicted for one in found], predicted)
+    assert sum(one.records for one in found) == 250
+    other = post.calibration(test, bins=8, label=0)
+    np.testing.assert_allclose([1 - one.observed for one in reversed(other)], observed)
+    with pytest.raises(ConfigError, match="label = 2"):
+        post.calibration(test, label=2)
+    with pytest.raises(ConfigError, match="no classes"):
+        Federation(BetaBernoulli(), [[1, 0]]).learn().posterior.calibration([[1]])
+
+
+def test_the_calibration_of_many_classes_is_that_of_the_prediction() -> None:
+    rng = np.random.default_rng(9)
+    x = rng.normal(size=(300, 2))
+    y = (x + rng.gumbel(size=(300, 2))).argmax(axis=1) + (rng.uniform(size=300) < 0.2)
+    model = SoftmaxRegression(2, classes=3)
+    post = Federation(model, [(x, y.astype(float))]).learn().posterior
+    found = post.calibration((x, y.astype(float)))
+    right = (post.predict_proba(x).argmax(axis=1) == y).mean()
+    assert sum(one.records * one.observed for one in found) == pytest.approx(300 * right)

@@ -8,14 +8,21 @@ from scipy import integrate
 from scipy.stats import norm
 
 from unweave.families.point import NormalPoint
-from unweave.models import LogisticRegression, PoissonRegression
+from unweave.models import (
+    LogisticRegression,
+    NegativeBinomialRegression,
+    PoissonRegression,
+    SoftmaxRegression,
+)
 from unweave.models.glm.bound import RADIUS, distance_bound, least_curvature
 
 
 def data(model, rng, n, d):
     x = rng.normal(size=(n, d))
     t = x @ rng.normal(size=d) / np.sqrt(d)
-    if isinstance(model, LogisticRegression):
+    if isinstance(model, SoftmaxRegression):
+        y = (np.stack([t, -t, 0 * t]) + rng.gumbel(size=(3, n))).argmax(axis=0)
+    elif isinstance(model, LogisticRegression):
         y = rng.uniform(size=n) < 1 / (1 + np.exp(-t))
     else:
         y = rng.poisson(np.exp(t))
@@ -35,7 +42,7 @@ def optimum(model, rows, p0):
         kl = 0.5 * (np.trace(p0 @ q.cov) + q.mean @ p0 @ q.mean + q.log_det)
         return loss / model.alpha + kl, (q, g / model.alpha, curvature / model.alpha)
 
-    h, p = np.zeros(size), p0 + rows[:, :-1].T @ rows[:, :-1]
+    h, p = np.zeros(size), p0 + model.curvature(np.zeros(size), shard)[2] / model.alpha
     value, at = energy(h, p)
     for _ in range(300):
         q, g, curvature = at
@@ -85,7 +92,7 @@ def cases(kind, count, seed):
         sd = float(10 ** rng.uniform(-0.5, 0.7))
         model = kind(features=d, intercept=False, sd=sd, alpha=float(rng.choice([0.5, 1.0, 2.0])))
         rows = data(model, rng, n, d)
-        p0 = np.eye(d) / sd**2
+        p0 = np.eye(model.size) / sd**2
         best = optimum(model, rows, p0)
         for size in 10 ** rng.uniform(-5, -0.5, 5):
             q = moved(best, rng, size)
@@ -99,7 +106,9 @@ def cases(kind, count, seed):
     return found
 
 
-@pytest.mark.parametrize("kind", [LogisticRegression, PoissonRegression])
+@pytest.mark.parametrize(
+    "kind", [LogisticRegression, PoissonRegression, NegativeBinomialRegression, SoftmaxRegression]
+)
 def test_the_bound_holds_and_is_tight_enough_to_be_useful(kind):
     found = cases(kind, 200, 3)
     assert len(found) >= 200

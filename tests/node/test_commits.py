@@ -58,7 +58,7 @@ class Play:
         monkeypatch.setattr(room, "handle", self._handle)
         monkeypatch.setattr(room, "start", lambda before, *_: (before.fork(), []))
 
-    def _handle(self, before, event, sign):
+    def _handle(self, before, event, sign, entropy):
         effects, changes = self.decision
         after = before.fork()
         for name, value in changes.items():

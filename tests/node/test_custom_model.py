@@ -138,3 +138,31 @@ def test_commands_on_a_foreign_manifest_do_not_run_its_program(tmp_path, command
     assert not (tmp_path / "ran").exists()
     run_command(*words, tmp_path / "network.toml", "--run-model")
     assert (tmp_path / "ran").exists()
+
+
+def test_init_pins_a_model_of_ones_own(tmp_path, source, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = tmp_path / "times.csv"
+    rows.write_text("t\n" + "\n".join(f"{0.5 + k / 50}" for k in range(60)) + "\n")
+    words = ("--agents", "2", "--data", rows, "--set", "atoms=300", "--json")
+    for place, name in (("one", str(source) + ":make"), ("two", "failures:make")):
+        done = run_command("init", tmp_path / place, "--model", name, *words)
+        assert done.code == 0, done.err
+        manifest = load(tmp_path / place / "network.toml")
+        assert manifest.model.name == "failures:make"
+        assert manifest.build_model().atoms == 300
+        for agent in manifest.topology.agents:
+            home = tmp_path / place / "agents" / agent
+            assert (home / "failures.py").read_bytes() == source.read_bytes()
+            assert load(home / "network.toml").build_model().atoms == 300
+        assert run_command("check", tmp_path / place).code == 0
+    for name, more, why in (
+        ("failures:nothing", (), "nothing is no model"),
+        ("absent:model", (), "cannot be read"),
+        ("failures:model", ("--set", "atoms=3"), "takes no settings"),
+        ("failures:model", ("--scale", "t=2"), "has no --scale"),
+    ):
+        done = run_command("init", tmp_path / "three", "--model", name, "--agents", "2", *more)
+        assert done.code == 2, name
+        assert why in done.err
+    assert not (tmp_path / "three").exists()

@@ -16,6 +16,8 @@ from unweave.errors import UnweaveError
 from unweave.keys import verifier
 from unweave.manifest import load
 from unweave.models import LogisticRegression
+from unweave.operations.preflight import check_folder
+from unweave.operations.status import concerns
 from unweave.protocol.certificate.verify import verify
 
 CASE = CASES["logistic-regression"]
@@ -64,6 +66,28 @@ def test_agents_learn_forget_and_certify_a_glm(tmp_path: Path) -> None:
         assert account.estimate is not None
         assert account.estimate["kl_to_optimum"] < 1e-4
         assert account.estimate["accuracy"] == "typically within 3×"
+
+
+def test_separated_classes_with_a_flat_prior_are_told(tmp_path: Path) -> None:
+    """By `check` before the agents run, by each agent's log, and by `status` if it is so at all."""
+    model = LogisticRegression(features=3, intercept=True, sd=100.0)
+    solver = {"name": "vi", "tol": 1e-2}
+    with Processes(tmp_path / "net", agents=3, model=model, solver=solver, rows=0) as net:
+        rows = CASE.rows(60, 1)
+        rows[:, 3] = rows[:, 0] > 0
+        write(net, rows)
+        before = [r["warning"] for r in check_folder(net.root, print) if r["what"] == "data"]
+        assert len(before) == 3
+        assert all("separate the classes" in text and "other agents" in text for text in before)
+        net.start()
+        assert len(net.settled()) == 1
+        (said,) = concerns(net.statuses())
+        assert said.startswith("logistic-regression: the features separate the classes")
+        assert "at all agents here" in said
+        assert "the own records alone decide little" in net.log("a1")
+    # One record of one agent on the wrong side is enough.
+    statuses = {"a1": {"revision": 1, "concern": said}, "a2": {"revision": 2, "concern": None}}
+    assert concerns(statuses) == []
 
 
 def test_small_shards_need_the_consent_of_all(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import numpy as np
 
 from unweave.models import Model, by_name
 
-__all__ = ["FILE", "references", "write"]
+__all__ = ["FILE", "conjugate_references", "references"]
 
 FILE = Path(__file__).parents[1] / "golden" / "posteriors.json"
 
@@ -121,8 +119,8 @@ def references(name: str, settings: dict[str, Any], records: list[list[float]]) 
     return found
 
 
-def write() -> None:
-    """Draw the records, ask the other software, and write the golden values."""
+def conjugate_references() -> dict[str, Any]:
+    """What tests/golden/posteriors.json holds, with the records that were drawn."""
     cases = {}
     for name, settings in SETTINGS.items():
         records = draw_records(name)
@@ -132,12 +130,8 @@ def write() -> None:
             **references(name, settings, records),
         }
     packages = ("numpyro", "jax", "statsmodels")
-    made = {
+    return {
         "command": "make golden",
         "versions": {package: version(package) for package in packages},
         "cases": cases,
     }
-    text = json.dumps(made, indent=1)
-    lists = re.compile(r"\[\s+([^][{}]+?)\s+\]")  # of numbers: each on one line
-    text = lists.sub(lambda found: f"[{' '.join(found[1].split())}]", text)
-    FILE.write_text(text + "\n", encoding="utf-8")

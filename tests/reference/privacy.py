@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import version
 from math import sqrt
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FILE", "conversion", "opendp_draws", "write"]
+__all__ = ["FILE", "conversion", "opendp_draws", "privacy_references"]
 
 FILE = Path(__file__).parents[1] / "golden" / "privacy.json"
 
@@ -53,10 +52,9 @@ def opendp_draws(scale: float, count: int) -> list[int]:
     return found
 
 
-def write() -> None:
-    """tests/golden/privacy.json"""
-    found = {
+def privacy_references() -> dict[str, Any]:
+    """The values of tests/golden/privacy.json."""
+    return {
         "software": {name: version(name) for name in ("opendp", "dp-accounting")},
         "conversions": [conversion(rho, delta) for rho, delta in POINTS],
     }
-    FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -1,5 +1,9 @@
 """Models of one's own agree with closed forms and with the models that we wrote by hand."""
 
+import re
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -183,3 +187,30 @@ def test_the_prior_fits_the_parameters():
 def test_a_loss_that_is_not_finite_is_reported_with_agent_and_pass(posterior, broken, what):
     with pytest.raises(SolverError, match=rf"agent 'a\d', pass 1: .*{what}"):
         Federation(custom(broken, posterior), shards(0)).learn()
+
+
+def test_the_guide_runs_and_prints_what_it_says(tmp_path, capsys):
+    text = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python jax\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "guide.py").write_text(code, encoding="utf-8")
+    runpy.run_path(str(tmp_path / "guide.py"))
+    printed = capsys.readouterr().out.splitlines()
+    assert printed
+    assert all(f"# {line}" in code for line in printed)
+
+
+def test_a_diagonal_factor_of_one_record_is_the_record_up_to_its_size():
+    """(P m − h) is the gradient of the loss: a multiple of x for a generalised linear model."""
+    rng = np.random.default_rng(2)
+    model = CustomModel(
+        lambda p, r: -jnp.logaddexp(0.0, jnp.where(r["y"] == 1, -1.0, 1.0) * (r["x"] @ p["w"])),
+        params={"w": np.zeros(20)},
+        records={"x": [f"x{i}" for i in range(20)], "y": "binary"},
+        posterior="diagonal",
+    )
+    x = rng.normal(size=(61, 20))
+    y = (x[:, 0] > 0).astype(float)
+    network = Federation(model, [(x[:1], y[:1]), (x[1:], y[1:])]).learn()
+    h, precision = np.split(model.grid.decode(network.factor("a1")), 2)
+    gradient = precision * network.posterior.mean() - h
+    assert abs(np.corrcoef(gradient, x[0])[0, 1]) > 0.99

@@ -76,8 +76,9 @@ def evaluate(
     """Compare subtracting, refining and retraining on the data of a network, in memory.
 
     The reference is a network that has never seen the erased data. For each method: KL to the
-    reference in both directions, the largest change on the grid, NLL, calibration and the change of
-    predictions on held-out records, and the cost in visits, hops, bytes and CPU seconds.
+    reference in both directions, the largest change on the grid, NLL, calibration (ECE and its
+    curve) and the change of predictions on held-out records, and the cost in visits, hops, bytes
+    and CPU seconds.
 
     With --membership, an attacker who can repeat the method on data of its own tries to tell
     forgotten records from records that were never there (U-LiRA): chance finds 1% at 1% false
@@ -206,6 +207,19 @@ def _show(report: dict[str, Any]) -> None:
         )
     console.print(table)
     say("The reference never saw the erased data.", style="dim")
+    last = report["methods"][-2]  # before "retrain": exact, or refined
+    if last["calibration"]:
+        table = Table(title=f"Calibration after {last['method']}")
+        for head in ("probability", "records", "predicted", "observed"):
+            table.add_column(head, justify="right")
+        for one in last["calibration"]:
+            table.add_row(
+                f"{one['low']:.2f}–{one['high']:.2f}",
+                f"{one['records']:,}",
+                f"{one['predicted']:.3f}",
+                f"{one['observed']:.3f} ± {one['sd']:.3f}",
+            )
+        console.print(table)
     if report["membership"]["runs"]:
         table = Table("method", "records", title="Membership attack (chance: 1%)")
         for head in ("found", "of the most memorised", "AUC"):

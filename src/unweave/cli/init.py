@@ -63,7 +63,8 @@ def init(
         typer.Option(
             "--model",
             "-m",
-            help="The model: a name from `unweave models`.",
+            help="The model: a name from `unweave models`, or FILE.py:OBJECT for one of your own, "
+            "whose file is executed, pinned by its digest and copied into every folder.",
             autocompletion=complete_model,
         ),
     ] = "beta-bernoulli",
@@ -215,6 +216,7 @@ def init(
 
         unweave init clinics --agents 5 --privacy plain
     """
+    from unweave.manifest import PinnedSource
     from unweave.manifest.privacy import SEEN
     from unweave.node.data.private import MIN_RECORDS
     from unweave.operations.create import (
@@ -246,7 +248,16 @@ def init(
     stated = parse_settings(settings or [])
     solver = {key: stated.pop(f"solver.{key}") for key in _of_solver(stated)}
     scaling = bool(scale or center or ranges)
-    chosen = _model(model, without_units(model, stated) if scaling else stated)
+    own = PinnedSource.named(model, stated)
+    if own is not None and scaling:
+        raise ConfigError(
+            f"--model {model}: a model of your own has no --scale, --center or --range. Fix: "
+            "divide by constants in its file"
+        )
+    if own is not None:
+        chosen = own.model()
+    else:
+        chosen = _model(model, without_units(model, stated) if scaling else stated)
     if mode == "masked":
         _check_rounds(chosen, solver, len(names))
     columns = dict(pair(item, "--column") for item in column or [])
@@ -280,7 +291,7 @@ def init(
         manifest = create_network(
             folder,
             name=name or normalize("NFC", folder.resolve().name)[:64],
-            model=chosen,
+            model=own or chosen,
             agents=names,
             addresses=addresses,
             data=given.tables,

@@ -139,7 +139,7 @@ def posterior(
     whole = best["state"] in WHOLE and "marginals" in best
     fitted = posterior_of(folder, best) if whole and (draws or covariance) else None
     if fitted is not None and out is not None:
-        write_table(out, fitted.draws(draws, seed))
+        write_table(out, [fitted.draws(draws, seed)])
     if whole and sum_file is not None and secret_file is not None:
         _write_sum(folder, best, sum_file, secret_file)
     if fitted is not None and covariance:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from unweave.cli.common import Folder, Json, console, emit_json, say
+from unweave.errors import DataError
 
 __all__ = ["predict"]
 
@@ -38,7 +40,8 @@ def predict(
 
     The columns of the file are the model's: the features of a regression, the group, the trials or
     the exposure. A prediction is a mean, a standard deviation and a central interval, or the
-    probability of each class. The rows stay on this machine.
+    probability of each class. The rows stay on this machine, and are read in blocks: a file may be
+    larger than the memory.
 
     Examples:
 
@@ -46,6 +49,8 @@ def predict(
 
         unweave predict clinics rows.csv --out predicted.parquet
     """
+    import numpy as np
+
     from unweave.operations.tables import (
         check_table_path,
         current_posterior,
@@ -55,22 +60,48 @@ def predict(
 
     if out is not None:
         check_table_path(out)
-    table = read_table(rows)
-    found = current_posterior(folder).predict_table(table, interval)
+    kept: list[dict[str, Any]] = []
+    size = 0
+
+    def predicted() -> Iterator[dict[str, Any]]:
+        """The rows with their predictions, some at a time."""
+        nonlocal size
+        fitted = None
+        for block in read_table(rows):
+            fitted = fitted or current_posterior(folder)  # after a look at the file
+            first, size = size, size + len(next(iter(block.values())))
+            if out is None and not json and first:
+                continue  # only the first rows are shown, and the others counted
+            try:
+                found = fitted.predict_table(block, interval)
+            except DataError as error:
+                since = f"counted from row {first + 1}: " if first else ""
+                raise DataError(f"{rows}: {since}{error}") from None
+            if json or not first:
+                kept.append(found)
+            yield {**block, **found}
+
     if out is not None:
-        write_table(out, {**table, **found})
+        write_table(out, predicted())
+    else:
+        for _ in predicted():
+            pass
+    if not kept:
+        raise DataError(f"{rows}: no rows. Fix: give at least one below the header")
     if json:
-        emit_json({"rows": len(next(iter(found.values()))), "predictions": found})
+        all_of = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
+        emit_json({"rows": size, "predictions": all_of})
         return
     if out is not None:
         say(f"Wrote {out}.")
         return
-    size = len(next(iter(found.values())))
     shown = Table()
-    for name in ("row", *found):
+    for name in ("row", *kept[0]):
         shown.add_column(name, justify="right")
-    for i in range(min(size, _SHOWN)):
-        shown.add_row(str(i + 1), *(f"{column[i]:.6g}" for column in found.values()))
+    top = zip(*(column[:_SHOWN].tolist() for column in kept[0].values()), strict=True)
+    for i, values in enumerate(top, start=1):
+        shown.add_row(str(i), *(f"{value:.6g}" for value in values))
     console.print(shown)
-    if size > _SHOWN:
-        say(f"… and {size - _SHOWN} more rows: --out FILE writes all of them, --json prints them")
+    if size > shown.row_count:
+        more = size - shown.row_count
+        say(f"… and {more} more rows: --out FILE writes all of them, --json prints them")

@@ -86,7 +86,17 @@ def simulate(
     again += f" --hops {hops}" if hops is not None else ""
     try:
         with errors.status("simulating …"):
-            report = run_with_faults(model, terms, shards, faults, seed, hops).report()
+            report = run_with_faults(
+                model,
+                terms,
+                shards,
+                faults,
+                seed,
+                hops,
+                solver=manifest.build_solver(model),
+                tol=manifest.solver.tol,
+                retrain_above=manifest.solver.retrain_above,
+            ).report()
     except (Violation, SolverError) as broken:
         if json:
             emit_json({"ok": False, "violation": str(broken), "seed": seed, "repeat": again})

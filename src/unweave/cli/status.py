@@ -37,6 +37,7 @@ def status(
     from unweave.manifest.privacy import SEEN
     from unweave.operations.cluster import LOOK, open_cluster
     from unweave.operations.status import (
+        concerns,
         data_problems,
         departed_agents,
         dropped_records,
@@ -68,6 +69,7 @@ def status(
             command(f"unweave {start} {quote(folder)}")
         say(*notices(found), *lies(found), style="red")
         say(*staying_out(found), *data_problems(found), *restarts_due(found), style="yellow")
+        say(*concerns(found), style="yellow")
         say(*dropped_records(found))
         if mode := _mode(agents):
             say(f"Privacy: {mode}. {SEEN[mode]}", style="dim")

@@ -15,6 +15,7 @@ The methods expect eta inside the domain: callers `check` eta where it enters.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -39,8 +40,8 @@ class Family(ABC):
     # What helps if learning leads out of the domain, for error messages.
     remedy: ClassVar[str] = "use a stronger prior, remove a smaller factor, or take a shorter step"
     dim: int  # D, the length of eta
-    component_names: tuple[str, ...]
-    theta_names: tuple[str, ...]  # one per marginal
+    component_names: Sequence[str]
+    theta_names: Sequence[str]  # one per marginal
     event_shape: tuple[int, ...]  # shape of one θ
     base_constant: float  # c₀ of log h
     base_weights: Floats  # c of log h
@@ -53,8 +54,8 @@ class Family(ABC):
 
     def _set(
         self,
-        component_names: tuple[str, ...],
-        theta_names: tuple[str, ...],
+        component_names: Sequence[str],
+        theta_names: Sequence[str],
         event_shape: tuple[int, ...],
         base_constant: float,
         base_weights: ArrayLike,
@@ -263,7 +264,7 @@ class Family(ABC):
 class Positive:
     """The domain is eta > 0 in each component. List this class before `Family` among the bases."""
 
-    component_names: tuple[str, ...]
+    component_names: Sequence[str]
 
     def margin(self, eta: Floats) -> Floats:
         result: Floats = eta.min(-1)

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from unweave.errors import DomainError
 from unweave.families.base import Family, Floats, Params
 from unweave.families.marginals import Marginal, NormalMarginal
+from unweave.families.names import Names
 from unweave.families.numerics.special import HALF_LOG_2PI, log_excess
 from unweave.rng import Rng
 
@@ -22,9 +23,8 @@ class DiagonalNormalFamily(Family):
 
     def __init__(self, dim: int) -> None:
         self.d = self._at_least(1, "coordinate", dim)
-        names = [f"h[{i}]" for i in range(dim)] + [f"P[{i}]" for i in range(dim)]
-        thetas = tuple(f"theta[{i}]" for i in range(dim))
-        self._set(tuple(names), thetas, (dim,), -dim * HALF_LOG_2PI, np.zeros(2 * dim))
+        names, thetas = Names(("h", (dim,)), ("P", (dim,))), Names(("theta", (dim,)))
+        self._set(names, thetas, (dim,), -dim * HALF_LOG_2PI, np.zeros(2 * dim))
 
     def _columns(self, theta: Floats) -> Floats:
         """θ as [..., d]."""

@@ -55,14 +55,29 @@ class NormalPoint:
         return float(log_det(self.factor))
 
     def length(self, dh: Floats, dp: Floats) -> float:
-        """The squared length of a step (dh, dP) in the Fisher metric, dmᵀP dm + ½ tr(S dP S dP):
-        twice the KL that a small step moves q by."""
-        dm = matvec(self.inverse, dh - matvec(dp, self.mean))
+        """The squared length of a step (dh, dP), dmᵀP dm + ½ tr(S dP S dP): the slope of the free
+        energy along a natural gradient. For a full P it is twice the KL that the step moves q by.
+        """
+        dm = self._shift(dh, dp)
+        return float(dm @ self.precision @ dm) + self._spread_length(dp)
+
+    def moved(self, dh: Floats, dp: Floats) -> float:
+        """The KL that a small step (dh, dP) moves q by. For independent normals the shift of the
+        mean counts by the variances of q, 1/P_jj."""
+        if not self.diagonal:
+            return 0.5 * self.length(dh, dp)
+        dm = self._shift(dh, dp)
+        return 0.5 * (float(np.diag(self.precision) @ (dm * dm)) + self._spread_length(dp))
+
+    def _shift(self, dh: Floats, dp: Floats) -> Floats:
+        return matvec(self.inverse, dh - matvec(dp, self.mean))
+
+    def _spread_length(self, dp: Floats) -> float:
         if self.diagonal:
             spread = np.diag(dp) / np.diag(self.precision)
-            return float(dm @ self.precision @ dm + 0.5 * (spread * spread).sum())
+            return 0.5 * float((spread * spread).sum())
         turned = self.inverse @ dp
-        return float(dm @ self.precision @ dm + 0.5 * np.einsum("ij,ji->", turned, turned))
+        return 0.5 * float(np.einsum("ij,ji->", turned, turned))
 
     def spread(self, x: Floats) -> Floats:
         """xᵀ cov x for each row of x."""

@@ -15,10 +15,11 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from unweave.bounded import read_bytes
 from unweave.errors import ConfigError, UnweaveError
@@ -40,19 +41,35 @@ def is_custom(name: str) -> bool:
 
 @dataclass(frozen=True)
 class PinnedSource:
-    """A model in a Python file, for a new network: `PinnedSource(Path("decay.py"), "model")`."""
+    """A model in a Python file, for a new network: `PinnedSource(Path("decay.py"), "model")`. If
+    the object makes a model, `settings` are its arguments."""
 
     path: Path
     attribute: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def named(cls, text: str, settings: Mapping[str, Any]) -> Self | None:
+        """The model of "FILE.py:OBJECT", or of "MODULE:OBJECT" in the working folder; None if the
+        text is no such name."""
+        file, _, attribute = text.rpartition(":")
+        path = Path(file if file.endswith(".py") else f"{file}.py")
+        return cls(path, attribute, settings) if is_custom(f"{path.stem}:{attribute}") else None
+
+    def model(self) -> Model:
+        """Executes the file."""
+        table = self.table()
+        return load_custom(table.pop("name"), table, self.path.parent)
 
     @property
     def raw(self) -> bytes:
         return _read(self.path)
 
-    def table(self) -> dict[str, str]:
-        """The [model] table: name and digest."""
+    def table(self) -> dict[str, Any]:
+        """The [model] table: name, digest and settings."""
         digest = hashlib.sha256(self.raw).hexdigest()
-        return {"name": f"{self.path.stem}:{self.attribute}", "source": digest}
+        name = f"{self.path.stem}:{self.attribute}"
+        return {"name": name, "source": digest, **self.settings}
 
 
 def load_custom(name: str, settings: dict[str, Any], folder: Path) -> Model:

@@ -112,6 +112,7 @@ class SolverEntry(StrictTable):
     rho: Annotated[float, Field(gt=0, le=1)] | None = None
     samples: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
     passes: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    relax: Annotated[float, Field(ge=1, le=1.1)] | None = None
     tol: Annotated[float, Field(gt=0, le=1)] = 1e-4
     retrain_above: Annotated[float, Field(ge=0)] | None = None
 

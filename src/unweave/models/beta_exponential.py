@@ -54,6 +54,7 @@ class BetaExponential(LossModel):
     b: float = 3.0
 
     name: ClassVar[str] = "beta-exponential"
+    estimate_within: ClassVar[float | None] = 3.0
 
     def check_settings(self) -> None:
         if 0.0 < self.a <= 1.0:

@@ -8,6 +8,7 @@ gradient. H ⪰ 0, so every cavity is a proper distribution.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -69,7 +70,7 @@ class CurvatureModel(LossModel):
         return MultivariateNormalFamily(self.size)
 
     @property
-    def carrier_names(self) -> tuple[str, ...]:
+    def carrier_names(self) -> Sequence[str]:
         return self.carrier_family.component_names
 
     def gaussian(self, carrier: Floats) -> NormalPoint:
@@ -111,4 +112,4 @@ class CurvatureModel(LossModel):
     def appraise(self, units: Ints, frozen: Floats) -> dict[str, Any]:
         q = self.gaussian(self.grid.decode(units))
         dh, dp = self.carrier_family.split(frozen)
-        return self.estimate(0.5 * q.length(dh, dp))
+        return self.estimate(q.moved(dh, dp))

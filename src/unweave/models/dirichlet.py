@@ -59,7 +59,7 @@ class _DirichletModel(ConjugateModel):
         return Dirichlet(alpha=np.broadcast_to(self.concentration, (self.size,)))
 
     @property
-    def quantities(self) -> tuple[str, ...]:
+    def quantities(self) -> Sequence[str]:
         names = tuple(f"theta[{text}]" for text in self._texts)
         return names or self.family.theta_names
 

@@ -20,7 +20,7 @@ import numpy as np
 from unweave.errors import SolverError, UnweaveError
 from unweave.families.atoms import CloudFamily
 from unweave.grid import Grid, Ints
-from unweave.models import ConjugateModel, Data, Model
+from unweave.models import ConjugateModel, Data, LossModel, Model
 from unweave.node.data.private import PrivateData
 from unweave.node.log import Log
 from unweave.protocol.events import UNKNOWN, Done, Freeze, Judge, Solve, SolveResult, Unknown, Work
@@ -54,19 +54,32 @@ class ComputeQueue:
         self._counts = counts
         self._limit = limit  # seconds for one attempt
         self._stuck: asyncio.Future[Any] | None = None  # took longer than the limit
+        self._told: str | None = None  # the concern that is in the log
         self._thread = ThreadPoolExecutor(1, "solver")
 
     async def answer(self, work: Work, wanted: Callable[[], bool]) -> Done | None:
         """The worker's result, or the one of `without`; None: it is not `wanted` any more."""
         for _ in range(_ATTEMPTS):
             try:
-                return Done(work.key, await self._ask(work), time.monotonic())
+                done = Done(work.key, await self._ask(work), time.monotonic())
+                self._log_concern()
+                return done
             except Exception as error:  # workers are written by others
                 self.complain(error)
             await asyncio.sleep(self._terms.timeouts.ack)
             if not wanted():
                 return None
         return self.without(work)
+
+    @property
+    def concern(self) -> str | None:
+        """Why the result says little, as far as this agent's own records tell."""
+        return getattr(self._worker, "concern", None)
+
+    def _log_concern(self) -> None:
+        if self.concern is not None and self.concern != self._told:
+            self._log.warning("the own records alone decide little", why=self.concern)
+        self._told = self.concern
 
     def let_go(self, *, whole: bool) -> None:
         """Delete what the worker caches of erased records (`whole`: of all records)."""
@@ -164,6 +177,8 @@ class DataWorker(ModelWorker):
             tol=tol,
         )
         self.data = data
+        # Of the own records at the last solve that changed nothing (`LossModel.concern`).
+        self.concern: str | None = None
 
     def let_go(self, *, whole: bool) -> None:
         self._round = None
@@ -175,8 +190,16 @@ class DataWorker(ModelWorker):
         return self.data.shard(dropped)
 
     def solve(self, work: Solve) -> SolveResult:
-        if work.point is not None or not isinstance(self.model, ConjugateModel):
-            return super().solve(work)
+        if work.point is not None:
+            return self.solve_at(work)
+        if isinstance(self.model, LossModel):
+            result = super().solve(work)
+            if result.keep and work.cavity is not None and work.current is not None:
+                self.concern = self.model.concern(
+                    work.cavity + work.current, [self.shard(work.dropped)]
+                )
+            return result
+        assert isinstance(self.model, ConjugateModel)
         n, units = self.data.totals(work.dropped)
         return SolveResult(self.model.finished(units, n) if n else None)
 

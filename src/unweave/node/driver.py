@@ -264,6 +264,11 @@ class AgentDriver:
         return self._effects.stays_out
 
     @property
+    def concern(self) -> str | None:
+        """Why the result says little, as far as the own records tell."""
+        return self._queue.concern
+
+    @property
     def pid(self) -> int:
         return os.getpid()
 

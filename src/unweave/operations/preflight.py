@@ -19,7 +19,7 @@ from typing import Any
 from unweave.address import Address
 from unweave.errors import StoreError, UnweaveError
 from unweave.manifest import Manifest, load
-from unweave.models import ConjugateModel, Model
+from unweave.models import ConjugateModel, Data, LossModel, Model
 from unweave.models.resolution import Measured, rounding_problem, sum_problem
 from unweave.node.agent import open_data, open_identity
 from unweave.node.api.client import AgentDown, Operator
@@ -30,6 +30,8 @@ from unweave.node.storage.sqlite import open_store
 from unweave.node.transport.pinning import own_pin, tls_problem
 from unweave.operations.hosts import host_of, host_problem, reach
 from unweave.protocol.state import State
+from unweave.rng import Stream
+from unweave.solvers import Context
 from unweave.text import count, quote
 
 __all__ = ["Result", "check_folder"]
@@ -104,7 +106,11 @@ def _look_at_agent(home: Path, factors: Factors) -> list[Result]:
     results.append(_result(name, "store", store, f"look at {agent.store}"))
     if states:
         fix = f"correct the data, or their description in {home / AGENT_FILE} ([data])"
-        results.append(_result(name, "data", lambda: _data(agent, states[0], factors), fix))
+        warnings: list[str] = []
+        results.append(
+            _result(name, "data", lambda: _data(agent, states[0], factors, warnings), fix)
+        )
+        results[-1]["warning"] = "; ".join(warnings)
     return results
 
 
@@ -352,8 +358,8 @@ def _free(listen: str, setting: str) -> str:
     return "free"
 
 
-def _data(agent: AgentFolder, state: State | None, factors: Factors) -> str:
-    """Check the data as the agent does when it starts."""
+def _data(agent: AgentFolder, state: State | None, factors: Factors, warnings: list[str]) -> str:
+    """Check the data as the agent does when it starts; `warnings` are added to."""
     name = agent.config.name
     status = _status(agent)
     if name in status.get("erased", ()) if state is None else state.own.detached:
@@ -364,6 +370,8 @@ def _data(agent: AgentFolder, state: State | None, factors: Factors) -> str:
     number = data.check() if status else admit(data, agent.least_records, state)
     if isinstance(data.model, ConjugateModel) and not status:
         factors[name] = data.model, data.measured(dropped)
+    if isinstance(data.model, LossModel) and not status:
+        warnings += _concerns(agent, data.model, data.shard(dropped))
     nameless, repeated = data.named()
     if nameless:
         key, settings = agent.config.data.key, agent.path / "agent.toml"
@@ -378,6 +386,19 @@ def _data(agent: AgentFolder, state: State | None, factors: Factors) -> str:
     if repeated:
         said.append(f"{repeated} with the key of another: erased together")
     return ", ".join(said)
+
+
+def _concerns(agent: AgentFolder, model: LossModel, data: Data) -> list[str]:
+    """What a nearly flat prior makes of these records alone. Other priors cost no solve."""
+    if not data.n or not model.flatness([data]):
+        return []
+    solver = agent.manifest.build_solver(model)
+    try:
+        factor = solver.solve(model, data, model.eta0, None, Context(Stream(0))).factor
+        concern = model.concern(model.eta0 + factor, [data])
+    except UnweaveError as error:
+        return [f"data: alone they cannot be learned: {error}"]
+    return [] if concern is None else [f"data: {concern} (unless other agents' records overlap)"]
 
 
 def _state(agent: AgentFolder) -> State | None:

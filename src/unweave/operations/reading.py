@@ -40,6 +40,7 @@ __all__ = [
     "read_posteriors",
     "read_shards",
     "read_sum",
+    "whole_sum",
 ]
 
 
@@ -68,6 +69,23 @@ def _reports(agents: Cluster, within: float | None, **request: Any) -> dict[str,
     return {name: answer["posterior"] for name, answer in answers.items()}
 
 
+def whole_sum(agents: Cluster, wanted: str) -> list[int]:
+    """The sum with this digest, from the first agent that still has it: the report of a large
+    posterior holds a part of it only."""
+    for name in agents.folders:
+        if name in agents.agents:
+            answer = agents.again(name, "posterior", everything=True)
+            report = {} if answer is None else answer["posterior"]
+        else:
+            report = _stored_report(agents, name, everything=True) or {}
+        if report.get("digest") == wanted and "units" in report:
+            return [int(unit) for unit in report["units"]]
+    raise UnweaveError(
+        f"{agents.root}: the sum has changed meanwhile. Fix: repeat the command when the token is "
+        "parked"
+    )
+
+
 class _Stored(NamedTuple):
     """A stopped agent, as a source of reports."""
 
@@ -79,18 +97,12 @@ class _Stored(NamedTuple):
 def read_posteriors(agents: Cluster) -> dict[str, dict[str, Any]]:
     """The reports of stopped agents, from their stores; empty if no agent has stored a state.
     Raises `AgentDown` if a process uses one of the stores."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, path in agents.folders.items():
-        home = AgentFolder.read(path)
-        state = _look(agents, home)
-        if state is None:
-            continue
-        source = _Stored(state, home.terms, home.manifest.build_model())
-        found[name] = posterior_report(source, erasures=True) | {"as_of": _written(home.store)}
+    reports = {name: _stored_report(agents, name) for name in agents.folders}
+    found = {name: report for name, report in reports.items() if report is not None}
     if not found:
         return {}
     out = {name for report in found.values() for name in _out(report)}
-    all_read = set(home.manifest.topology.agents) <= out | found.keys()
+    all_read = set(agents.manifest.topology.agents) <= out | found.keys()
     for report in found.values():
         if report["state"] == "unconfirmed" and all_read:
             report["state"] = "complete"  # no other agent could know a later erasure
@@ -134,6 +146,16 @@ def read_sum(agents: Cluster, name: str) -> tuple[Ints, bytes]:
         )
     units = np.array([int(unit) for unit in report["units"]], dtype=np.int64)
     return units, bytes.fromhex(report["secret"])
+
+
+def _stored_report(agents: Cluster, name: str, everything: bool = False) -> dict[str, Any] | None:
+    home = AgentFolder.read(agents.folders[name])
+    state = _look(agents, home)
+    if state is None:
+        return None
+    source = _Stored(state, home.terms, home.manifest.build_model())
+    report = posterior_report(source, everything, erasures=True)
+    return report | {"as_of": _written(home.store)}
 
 
 def newest(found: Reports) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from unweave.text import count, quote
 
 __all__ = [
     "Overview",
+    "concerns",
     "data_problems",
     "departed_agents",
     "dropped_records",
@@ -63,6 +64,16 @@ def data_problems(found: Statuses) -> list[str]:
         for name, status in found.items()
         if status.get("data_problem")
     ]
+
+
+def concerns(found: Statuses) -> list[str]:
+    """Why the result says little: if the records of all these agents tell so."""
+    holds = [s for s in found.values() if s.get("revision")]
+    reasons = {s.get("concern") for s in holds}
+    if not reasons or None in reasons:
+        return []
+    whose = "at all agents here" if len(holds) > 1 else "at this agent; look at the others, too"
+    return [f"{min(filter(None, reasons))} ({whose})"]
 
 
 def dropped_records(found: Statuses) -> list[str]:

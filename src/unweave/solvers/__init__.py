@@ -28,6 +28,7 @@ from unweave.solvers.variational import HasCurvature, Variational
 
 __all__ = [
     "ESTIMATORS",
+    "SOLVERS",
     "Context",
     "Diagonal",
     "Exact",
@@ -51,7 +52,7 @@ __all__ = [
 ]
 
 # Solvers by name; any other name is an estimator of `NaturalGradient`.
-_SOLVERS: dict[str, type[Solver]] = {
+SOLVERS: dict[str, type[Solver]] = {
     "exact": Exact,
     "natural-gradient": NaturalGradient,
     "vi": Variational,
@@ -83,7 +84,7 @@ def by_name(name: str | None, model: Model, **settings: Any) -> Solver:
     if name == "exact" and not model.conjugate:
         kind: type[Solver] = NaturalGradient  # "exact" is an estimator as well
     else:
-        kind = _SOLVERS.get(name, NaturalGradient)
+        kind = SOLVERS.get(name, NaturalGradient)
     if kind is NaturalGradient and name != "natural-gradient":
         settings["estimator"] = name
     takes = inspect.signature(kind).parameters

@@ -3,8 +3,13 @@
 With the average gradient g and curvature H ≥ 0 of the agent's loss over a few draws from q, one
 step moves the agent's factor by a share rho of the way to (H m − g, H)/alpha. Draws come in pairs
 m ± z·sd, whose noise cancels to first order. Two limits keep the noise and the first steps, far
-from any optimum, from destroying q: no mean moves by more than a tenth of its sd, and no precision
+from any optimum, from destroying q: no mean moves by more than a fifth of its sd, and no precision
 loses more than half. Without them, or with rho = 1, digits were classified by chance.
+
+An agent that holds one class pulls q towards it: what counts is how far q moves in a visit, and how
+often agents take turns. Over eight seeds of the digits network (one digit per agent, central .973),
+5 steps of up to 0.2 sd gave .958 after 20 passes and .969 after 40; 10 steps of 0.1 sd, .952; 20 of
+them, .911; rho = 0.2, .922. With four times as many weights it was .964 instead of .941.
 
 A solver with noise never meets a rule on KL. It stops after a fixed number of passes since the last
 change from outside, in the second half of which rho falls to zero: the result is stopped, not
@@ -31,7 +36,7 @@ __all__ = ["Diagonal", "HasDiagonalCurvature"]
 
 Floats = NDArray[np.float64]
 
-_FARTHEST = 0.1  # sd that a mean moves in one step
+_FARTHEST = 0.2  # sd that a mean moves in one step
 
 
 @runtime_checkable
@@ -47,7 +52,7 @@ class HasDiagonalCurvature(Protocol):
 class Diagonal(Solver):
     """`steps` steps per visit of size `rho`, each from `samples` draws, for `passes` passes."""
 
-    steps: int = 10
+    steps: int = 5
     rho: float = 0.1
     samples: int = 8
     passes: int = 20

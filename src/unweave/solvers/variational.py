@@ -5,12 +5,16 @@ The local free energy of q = N(m, S) and the cavity (h_c, P_c) is
     F(q) = E_q[L_k]/alpha + KL(q ‖ cavity)
 
 Its natural gradient at rho = 1 replaces the factor by (H m − g, H)/alpha. Each step is halved until
-F decreases: undamped steps drift away on some data. Without a factor to start from, Newton's method
+F decreases: undamped steps drift away on some data. Where F is more curved along a step than q
+alone, whole steps swing around the solution and shrink by some per cent only (digits: 10 steps took
+a quarter of the error away). F at both ends of a step tells the curvature, and the next step is as
+long as the parabola through them asks. Without a factor to start from, Newton's method
 finds the mode first, where the expected loss is finite for any prior.
 
-A solution is relaxed: the factor moves 1.08 times as far. Agents that solve one after another
-converge like Gauss-Seidel, and on ten data sets this saves up to a fifth of the visits (1.0: up to
-4.4 K visits to KL 1e-4, 1.08: 3.7 K, 1.2: 5.0 K). A fixed point stays the same.
+A solution is relaxed: the factor moves 1.06 times as far. Agents that solve one after another
+converge like Gauss-Seidel. On four data sets, by label and at random, ten agents need 3.8 visits
+each to KL 1e-4 instead of 4.4 (1.08 and 1.1: 3.6 and 3.7, but slower to forget). A fixed point
+stays the same.
 """
 
 from __future__ import annotations
@@ -39,6 +43,8 @@ Floats = NDArray[np.float64]
 _NEWTON = 50  # steps to the mode
 _SHORTEST = 1e-7  # a step halved below this is none
 _SOLVED = 1e-2  # the KL of the next step below which a solution is relaxed
+_RESOLVED = 1e-11  # of F: below it, its curvature along a step is rounding error
+_LEAST_SHARE = 0.25  # of a step, however curved F was along the last one
 _NEAR_MODE = 1e-3  # ½ squared length in the Hessian's metric
 
 
@@ -69,7 +75,7 @@ class Variational(Solver):
     way to their end."""
 
     steps: int = 10
-    relax: float = 1.08
+    relax: float = 1.06
 
     private: ClassVar[bool] = True
 
@@ -128,12 +134,13 @@ class Variational(Solver):
         """The factor after the steps, the estimated KL of the next step, and the steps taken."""
         problem = _Local(model, data, cavity)
         here = problem.start(factor)
+        share = 1.0
         for done in range(self.steps):
             step = here.wanted - here.factor
             length = problem.length(here.q, step)
             if 0.5 * length < CONVERGED:
                 return here.factor, 0.5 * length, done
-            t = 1.0
+            t = share
             while True:
                 there = problem.place(here.factor + t * step)
                 # Below the resolution of F the comparison would compare rounding errors.
@@ -146,6 +153,7 @@ class Variational(Solver):
                 t *= 0.5
                 if t < _SHORTEST:
                     return here.factor, 0.5 * length, done
+            share = problem.share(here, there, t, length, share)
             here = there
         return here.factor, 0.5 * problem.length(here.q, here.wanted - here.factor), self.steps
 
@@ -198,6 +206,13 @@ class _Local:
         """The squared length of a step of the carrier in the Fisher metric of q."""
         moved = self.model.gaussian(step)
         return q.length(moved.h, moved.precision)
+
+    def share(self, here: _Place, there: _Place, t: float, length: float, last: float) -> float:
+        """The minimum of the parabola F(0) − length·t + c·length·t²/2 through both places: 1/c."""
+        if not self.model.convex or length < _RESOLVED * here.size:
+            return last
+        curved = 2.0 * ((there.energy - here.energy) / length + t) / (t * t)
+        return min(1.0, max(_LEAST_SHARE, 1.0 / curved)) if curved > 0.0 else 1.0
 
     def nearer(self, there: _Place, length: float) -> bool:
         """Whether the next step is shorter: the guard for a curvature that was clipped, because

@@ -29,13 +29,15 @@ def draw(
 ) -> list[str]:
     """Write PNG, SVG and PDF; the names of the files."""
     panels: list[tuple[Any, Sequence[Any]]] = [(_distance, methods), (_cost, methods)]
+    if any(one.calibration for one in methods):
+        panels.append((_calibration, methods))
     if attacks:
         panels.append((_attack, attacks))
     if deletions:
         panels.append((_sequence, deletions))
     with style.look():
         figure, axes = style.canvas(2.3 * len(panels), 2.4, cols=len(panels))
-        for letter, (show, rows), one in zip("abcd", panels, axes[0], strict=False):
+        for letter, (show, rows), one in zip("abcde", panels, axes[0], strict=False):
             show(one, letter, rows)
         return style.save(figure, path)
 
@@ -67,6 +69,25 @@ def _cost(axes: Any, letter: str, methods: Sequence[MethodScore]) -> None:
     _bars(axes, [m.method for m in methods], visits, labels)
     axes.set_ylim(0, max([*visits, 1]) * 1.18)
     axes.set_ylabel("visits / hops")
+
+
+def _calibration(axes: Any, letter: str, methods: Sequence[MethodScore]) -> None:
+    style.panel(axes, letter, "Calibration")
+    axes.plot((0, 1), (0, 1), color=style.BLACK, linewidth=0.9, linestyle=(0, (1, 1.4)))
+    for one in methods:
+        axes.errorbar(
+            [b.predicted for b in one.calibration],
+            [b.observed for b in one.calibration],
+            [b.sd for b in one.calibration],
+            color=_COLORS[one.method],
+            label=one.method,
+            marker="o",
+            markersize=2.5,
+            linewidth=0.9,
+        )
+    axes.set_xlabel("predicted probability")
+    axes.set_ylabel("share that came true")
+    axes.legend(loc="best")
 
 
 def _attack(axes: Any, letter: str, attacks: Sequence[Membership]) -> None:

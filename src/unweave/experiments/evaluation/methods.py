@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unweave.errors import SolverError
-from unweave.experiments.evaluation.scores import ece, log_density, positive, response
+from unweave.experiments.evaluation.scores import log_density, positive, response
 from unweave.federation import Federation
 from unweave.graph import Topology
 from unweave.grid import Ints
 from unweave.models import Model, Shard
+from unweave.models.fitted.calibration import CalibrationBin, calibration_curve, calibration_error
 from unweave.models.fitted.posterior import Posterior
 from unweave.node.wire.codec import encode
 from unweave.protocol.messages import Pass
@@ -78,6 +79,7 @@ class MethodScore:
     grid_change: int  # the largest difference from the reference, in units of the grid
     nll: float | None  # mean −log p of the test records
     ece: float | None  # of a binary response
+    calibration: list[CalibrationBin]  # its bins
     prediction_change: float | None  # largest |Δp| (binary) or |Δ log p| from the reference
     visits: int  # calls of the solver
     hops: int
@@ -85,7 +87,7 @@ class MethodScore:
     seconds: float  # CPU
 
     def row(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "calibration": [one._asdict() for one in self.calibration]}
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,8 @@ def compare(
 
 def _method(case: Trial, name: str, units: Ints, reference: Posterior, cost: _Cost) -> MethodScore:
     q = _proper(case.model, units)
-    nll = calibration = change = None
+    nll = change = None
+    curve: list[CalibrationBin] = []
     if q is not None and case.test is not None and len(case.test):
         density = log_density(q, case.test)
         nll = -float(density.mean())
@@ -177,7 +180,7 @@ def _method(case: Trial, name: str, units: Ints, reference: Posterior, cost: _Co
         if p is not None and wanted is not None:
             place = response(case.model)
             assert place is not None
-            calibration = ece(p, case.test[:, place])
+            curve = calibration_curve(p, case.test[:, place])
             change = float(np.max(np.abs(p - wanted)))
         else:
             change = float(np.max(np.abs(density - log_density(reference, case.test))))
@@ -187,7 +190,8 @@ def _method(case: Trial, name: str, units: Ints, reference: Posterior, cost: _Co
         kl_from_reference=None if q is None else reference.kl(q),
         grid_change=int(np.max(np.abs(units - reference.units))),
         nll=nll,
-        ece=calibration,
+        ece=calibration_error(curve) if curve else None,
+        calibration=curve,
         prediction_change=change,
         **asdict(cost),
     )

@@ -1,8 +1,7 @@
-"""Scores of a posterior's predictions: log density, calibration, and confidence per record."""
+"""Scores of a posterior's predictions: log density, and confidence per record."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -12,11 +11,9 @@ from unweave.errors import ConfigError
 from unweave.models import Model
 from unweave.models.fitted.posterior import Posterior
 
-__all__ = ["HasDensity", "confidence", "ece", "log_density", "positive", "response"]
+__all__ = ["HasDensity", "confidence", "log_density", "positive", "response"]
 
 Floats = NDArray[np.float64]
-
-_BINS = 15
 
 
 @runtime_checkable
@@ -65,12 +62,3 @@ def confidence(posterior: Posterior, rows: Floats) -> Floats:
     p = np.clip(np.exp(density), 1e-12, 1.0 - 1e-12)
     found: Floats = np.log(p) - np.log1p(-p)
     return found
-
-
-def ece(p: Floats, y: Floats, bins: int = _BINS) -> float:
-    """Expected calibration error: Σ_b (n_b/N) |mean of y − mean of p| over bins of p."""
-    place = np.minimum((p * bins).astype(int), bins - 1)
-    gaps: Sequence[float] = [
-        abs(float((y - p)[place == b].sum())) for b in range(bins) if (place == b).any()
-    ]
-    return sum(gaps) / len(p)

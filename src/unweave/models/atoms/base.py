@@ -44,10 +44,16 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class AtomBase(Model):
-    """A model of atoms; `seed` draws the atoms, so all agents have the same ones."""
+    """A model of atoms; `seed` draws the atoms, so all agents have the same ones.
+
+    From one factor, neighbours can compute the records of an agent that has few (docs/security.md).
+    """
 
     _: KW_ONLY
     seed: int = 0
+
+    def disclosure(self) -> str:
+        return "from its one factor, neighbours can compute its records"
 
     @property
     @abstractmethod

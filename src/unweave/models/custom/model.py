@@ -6,6 +6,9 @@
 "diagonal"  q has independent components, for up to millions of parameters. The curvature is the sum
             of the records' squared gradients, and the solver "diagonal" stops after a fixed number
             of passes.
+
+Both give records away (docs/security.md): a diagonal factor of one record is its gradient, and the
+factors of several visits span the records of a small shard.
 """
 
 from __future__ import annotations
@@ -97,7 +100,7 @@ class Custom(LossModel, registered=False):
         if not isinstance(tree, Tree):
             tree = Tree.of(tree, self.name, "params")
             object.__setattr__(self, "params", tree)
-        sd = tuple(float(s) for s in spread(self.sd, tree, self.name))
+        sd = tuple(spread(self.sd, tree, self.name).tolist())
         object.__setattr__(self, "sd", sd)
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"{self.name}: seed = {self.seed}. Fix: a whole number, at least 0")
@@ -135,7 +138,7 @@ class Custom(LossModel, registered=False):
         return (32,) * len(self.carrier_names)
 
     @property
-    def quantities(self) -> tuple[str, ...]:
+    def quantities(self) -> Sequence[str]:
         return self.tree.components
 
     def settings(self) -> dict[str, Any]:
@@ -255,6 +258,9 @@ class DiagonalCustom(Custom, registered=False):
     def retrain_above(self) -> float:
         """Never by itself: a network that lost a class refines in half the passes."""
         return math.inf
+
+    def disclosure(self) -> str:
+        return "from its factors, neighbours can find the directions that its records span"
 
     def check_agents(self, agents: int) -> None:
         """K factors are each rounded by up to half a step, which must not use up the prior."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import ConfigError, MissingExtra
+from unweave.families.names import Names
 
 __all__ = ["Tree", "jax", "spread"]
 
@@ -80,13 +82,9 @@ class Tree:
         return jax().tree_util.tree_unflatten(self.structure, self.leaves(theta))
 
     @cached_property
-    def components(self) -> tuple[str, ...]:
+    def components(self) -> Sequence[str]:
         """The name of each component of the vector, e.g. "layer.weights[0,3]"."""
-        return tuple(
-            name + (f"[{','.join(map(str, index))}]" if shape else "")
-            for name, shape in zip(self.names, self.shapes, strict=True)
-            for index in np.ndindex(*shape)
-        )
+        return Names(*zip(self.names, self.shapes, strict=True))
 
 
 def spread(prior: Any, tree: Tree, model: str) -> Floats:

@@ -19,6 +19,7 @@ from unweave.families import Distribution
 from unweave.families.marginals import Marginal
 from unweave.grid import Ints, digest
 from unweave.json_form import as_json
+from unweave.models.fitted.calibration import BINS, CalibrationBin, calibration_curve
 from unweave.models.fitted.plotting import plot_posterior
 from unweave.models.fitted.published import STEP, Published, publish
 from unweave.models.fitted.tables import Check, check_table, draws_table, predictions
@@ -291,6 +292,29 @@ class Posterior:
             )
         proba: Floats = found.proba
         return proba
+
+    def calibration(
+        self, data: Any, bins: int = BINS, label: int | None = None
+    ) -> list[CalibrationBin]:
+        """The calibration curve on records that were not learned: bins of the predicted
+        probability, each with the share that came true.
+
+        `label` is the class whose probability is meant; by default class 1 of two, and of more
+        classes the predicted one (its probability beside the share of right predictions).
+        """
+        if not getattr(self.model, "classifies", False):
+            raise ConfigError(f"calibration: {self.model.name} predicts no classes. Fix: use check")
+        shard = data if isinstance(data, Shard) else self.model.shard(data)
+        at = len(getattr(self.model, "feature_names", ()))
+        proba, y = self.predict_proba(shard.rows[:, :at]), shard.rows[:, at]
+        classes = proba.shape[1]
+        if label is None and classes > 2:
+            best = proba.argmax(axis=1)
+            return calibration_curve(proba.max(axis=1), (y == best).astype(float), bins)
+        chosen = 1 if label is None else whole_number(label, "label")
+        if not 0 <= chosen < classes:
+            raise ConfigError(f"calibration: label = {chosen}. Fix: from 0 to {classes - 1}")
+        return calibration_curve(proba[:, chosen], (y == chosen).astype(float), bins)
 
     def published(self, step: float = STEP) -> Published:
         """This posterior rounded to `step` standard deviations, with a digest of its own; for

@@ -156,9 +156,12 @@ def _statistics(chosen: Mapping[str, Statistic], rows: Floats) -> list[float]:
     return [float(f(rows[:, j])) for f in chosen.values() for j in range(rows.shape[1])]
 
 
-def typed(cells: Sequence[str | None]) -> NDArray[Any]:
-    """The cells of a text file: numbers if all are numbers, else texts."""
+def typed(cells: Sequence[str | None], *, text: bool = False) -> NDArray[Any]:
+    """The cells of a text file: numbers if all are numbers and they need not be `text`, else
+    texts."""
     try:
-        return np.array([float(cell or "nan") for cell in cells])
+        if not text:
+            return np.array([float(cell or "nan") for cell in cells])
     except ValueError:
-        return np.array([cell_text(cell) for cell in cells], dtype=object)
+        pass
+    return np.array([cell_text(cell) for cell in cells], dtype=object)

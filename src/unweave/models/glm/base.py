@@ -52,7 +52,8 @@ class GLM(Regression, CurvatureModel):
     """A loss per record, f(t; y) with t = xᵀtheta. A subclass defines `target_column` and
     `pointwise`, and may replace `derivatives` by closed forms.
 
-    `covariance` is "full", or "diagonal" for independent coefficients. With `agent_sd`, every agent
+    `covariance` is "full", or "diagonal" for independent coefficients; factors are the same, and a
+    diagonal one hides nothing more. With `agent_sd`, every agent
     has an intercept of its own, Normal(0, agent_sd²) around the shared one, which it integrates out
     (`own_intercept`).
     """
@@ -210,22 +211,34 @@ class GLM(Regression, CurvatureModel):
         scale = 1.0 / data.n if self.reduction == "mean" else 1.0
         return loss * scale, gradient * scale, curvature * scale
 
+    def flatness(self, data: Iterable[Data]) -> float:
+        """The prior sd of a typical predictor, if probabilities are 0 or 1 beforehand; else 0."""
+        if not self.classifies:
+            return 0.0
+        prior = self.gaussian(self.carrier_prior)
+        wide = max(
+            (
+                float(np.median(prior.spread(self.outcomes(rows)[0])) ** 0.5)
+                for part in data
+                for rows in part.batches()
+            ),
+            default=0.0,
+        )
+        return wide if wide >= _FLAT else 0.0
+
     def concern(self, units: Ints, data: Iterable[Data]) -> str | None:
         """Classes that a plane separates have no best coefficients: any prior wider than the data
         chooses their size, and a nearly flat one makes them huge."""
-        if not self.classifies:
+        parts = list(data)
+        wide = self.flatness(parts)
+        if not wide:
             return None
         mean = self.gaussian(self.grid.decode(units)).mean
-        prior = self.gaussian(self.carrier_prior)
-        wide = 0.0
-        for part in data:
+        for part in parts:
             for rows in part.batches():
                 x, y, offset = self.outcomes(rows)
                 if not (self.pointwise(x @ mean + offset, y)[0] < math.log(2.0)).all():
                     return None
-                wide = max(wide, float(np.median(prior.spread(x)) ** 0.5))
-        if wide < _FLAT:
-            return None
         return (
             f"{self.name}: the features separate the classes of all records, and the prior is "
             f"nearly flat (sd {wide:.3g} of a predictor): it alone limits the coefficients. "
@@ -245,7 +258,7 @@ class GLM(Regression, CurvatureModel):
         if not self.bounded:
             return self.grid
         more = len(self.grid.bits) - self.size
-        names = self.grid.names + tuple(f"κ {name}" for name in self.grid.names[self.size :])
+        names = (*self.grid.names, *(f"κ {name}" for name in self.grid.names[self.size :]))
         return Grid(self.grid.bits + self.grid.bits[-1:] * more, names)
 
     def freeze(self, units: Ints, factor: Ints, data: Data) -> Floats | None:

@@ -32,6 +32,7 @@ class LogisticRegression(GLM):
     name: ClassVar[str] = "logistic-regression"
     classifies: ClassVar[bool] = True
     self_concordant: ClassVar[bool] = True
+    estimate_within: ClassVar[float | None] = 3.0
 
     def target_column(self) -> Column:
         return binary(self.target)

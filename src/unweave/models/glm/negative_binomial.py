@@ -29,6 +29,7 @@ class NegativeBinomialRegression(RateModel):
 
     name: ClassVar[str] = "negative-binomial-regression"
     self_concordant: ClassVar[bool] = True
+    estimate_within: ClassVar[float | None] = 3.0
 
     def check_settings(self) -> None:
         if not self.shape > 0:

@@ -67,6 +67,7 @@ class PoissonRegression(RateModel):
 
     name: ClassVar[str] = "poisson-regression"
     self_concordant: ClassVar[bool] = True
+    estimate_within: ClassVar[float | None] = 3.0
 
     def pointwise(self, t: Floats, y: Floats) -> Triple:
         """f = e^t − y t."""

@@ -29,6 +29,7 @@ class ProbitRegression(GLM):
 
     name: ClassVar[str] = "probit-regression"
     classifies: ClassVar[bool] = True
+    estimate_within: ClassVar[float | None] = 5.0
 
     def target_column(self) -> Column:
         return binary(self.target)

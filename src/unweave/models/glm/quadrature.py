@@ -33,7 +33,7 @@ _HERMITE = 9  # nodes where s ≤ width/_FINE
 _FINE = 16.0
 _FEWEST = 41  # nodes for a function that is smooth on the scale of s
 _MOST = 1 << 16
-_CELLS = 1 << 19  # nodes × records at a time
+_CELLS = 1 << 17  # nodes × records at a time: 1 MB, as much as a cache holds
 
 # Σ w f''(t) replaces the integral where s is wide: softplus'' = σ' decays within ±37.
 _LOGISTIC_NODES = np.arange(-62, 63) * 0.6
@@ -92,14 +92,20 @@ def _rule(
     function: Callable[..., tuple[Floats, ...]], a: Floats, s: Floats, count: int, arguments: Any
 ) -> tuple[Floats, ...]:
     z, weights = nodes(count)
-    step = max(1, _CELLS // count)
-    parts = []
-    for at in range(0, max(len(a), 1), step):
-        some = slice(at, at + step)
+
+    def part(some: slice) -> tuple[Floats, ...]:
         t = a[some, None] + s[some, None] * z
-        parts.append(
-            tuple(value @ weights for value in function(t, *(x[some, None] for x in arguments)))
-        )
+        return tuple(value @ weights for value in function(t, *(x[some, None] for x in arguments)))
+
+    return _in_parts(part, len(a), count)
+
+
+def _in_parts(
+    part: Callable[[slice], tuple[Floats, ...]], records: int, count: int
+) -> tuple[Floats, ...]:
+    """`part` of some records at a time, so that arrays [records, nodes] stay small."""
+    step = max(1, _CELLS // count)
+    parts = [part(slice(at, at + step)) for at in range(0, max(records, 1), step)]
     return tuple(np.concatenate(values) for values in zip(*parts, strict=True))
 
 
@@ -178,10 +184,14 @@ def _softplus_at(t: Floats) -> Triple:
 
 
 def _wide_softplus(a: Floats, v: Floats) -> Triple:
-    s = np.sqrt(v)[:, None]
-    d = a[:, None] - _LOGISTIC_NODES
-    x = d / s
-    density = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
-    below = special.ndtr(x)
-    w = _LOGISTIC_WEIGHTS
-    return (d * below + s * density) @ w, below @ w, (density / s) @ w
+    def part(some: slice) -> Triple:
+        s = np.sqrt(v[some])[:, None]
+        d = a[some, None] - _LOGISTIC_NODES
+        x = d / s
+        density = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+        below = special.ndtr(x)
+        w = _LOGISTIC_WEIGHTS
+        return (d * below + s * density) @ w, below @ w, (density / s) @ w
+
+    f, first, second = _in_parts(part, len(a), len(_LOGISTIC_NODES))
+    return f, first, second

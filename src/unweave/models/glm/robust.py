@@ -36,6 +36,7 @@ class RobustRegression(GLM):
 
     name: ClassVar[str] = "robust-regression"
     convex: ClassVar[bool] = False
+    estimate_within: ClassVar[float | None] = 3.0
     _scaled_target: ClassVar[bool] = True
 
     def check_settings(self) -> None:

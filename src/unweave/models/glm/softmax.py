@@ -36,6 +36,7 @@ class SoftmaxRegression(GLM):
     name: ClassVar[str] = "softmax-regression"
     classifies: ClassVar[bool] = True
     self_concordant: ClassVar[bool] = True
+    estimate_within: ClassVar[float | None] = 5.0
 
     def check_settings(self) -> None:
         if self.classes < 2:

@@ -78,6 +78,7 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
         "included": [] if token is None else [name(k) for k in token.inside],
         "stays_out": _stays_out(node, s, token),
         "data_problem": None if s.own.detached else node.data_problem,
+        "concern": None if s.own.detached else node.concern,
         "dropped_records": None if (lost := node.missing()) is None else lost.report,
         "missing": [name(k) for k in absent],
         "complete": token is not None and not absent,

@@ -139,6 +139,7 @@ class Status(Answer):
     included: NotRequired[list[str]]
     stays_out: NotRequired[str | None]
     data_problem: NotRequired[str | None]
+    concern: NotRequired[str | None]
     dropped_records: NotRequired[Dropped | None]
     missing: NotRequired[list[str]]
     complete: NotRequired[bool]

@@ -55,16 +55,22 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "allow_persistent_secrets": "false",
     "python_enable_replacements": "false",  # a query must not read Python variables
     "preserve_insertion_order": "true",  # the order gives the record numbers
-    "memory_limit": "1GiB",
     # type_pushdown moves TRY_CAST into the CSV reader as a cast that fails (duckdb/duckdb#23818).
     "disabled_optimizers": "type_pushdown",
 }
+# Megabytes of one reading: the engine needs some for each column that it reads at once. With more,
+# it keeps what it has read of a file, which is not read again.
+_LEAST, _PER_COLUMN, _MOST = 128, 6, 1024
 _TEMPORARY = ".duckdb-tmp"  # in the agent's folder; the engine removes it
 
 
-def connect(folder: Path, threads: int) -> duckdb.DuckDBPyConnection:
+def connect(folder: Path, threads: int, memory: int = _MOST) -> duckdb.DuckDBPyConnection:
     """An engine in memory, with its temporary files in `folder`."""
-    settings = _SETTINGS | {"threads": threads, "temp_directory": str(folder / _TEMPORARY)}
+    settings = _SETTINGS | {
+        "threads": threads,
+        "memory_limit": f"{memory}MiB",
+        "temp_directory": str(folder / _TEMPORARY),
+    }
     connection = duckdb.connect(":memory:", config=settings)
     connection.execute(
         "SET enable_progress_bar = false"
@@ -78,7 +84,9 @@ def open_duck(
 ) -> Iterator[DuckReader]:
     """A reader of `files`, or of `sql` on them or on the one database file, until the block
     ends."""
-    with connect(folder, threads) as connection:
+    free = source.sql is not None or source.where is not None  # it may read any number of columns
+    memory = _MOST if free else min(_MOST, max(_LEAST, _PER_COLUMN * len(selection.asked)))
+    with connect(folder, threads, memory) as connection:
         names = ", ".join(quoted(str(file), "'") for file in files)
         if source.database is not None:
             base = Part(files[0].name, "query", (), "")

@@ -41,7 +41,7 @@ WatchReading = Callable[[str, frozenset[str]], object]
 MIN_RECORDS = 10
 
 _NOTHING: frozenset[bytes] = frozenset()
-_MOST_CELLS = 1 << 23  # cells of all records together, in memory: 64 MB
+_MOST_CELLS = 1 << 22  # cells of all records together, in memory: 32 MB
 _CELLS = 1 << 18  # cells of one batch in memory, for any number of columns
 
 
