@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unweave.errors import WireError
@@ -429,13 +429,14 @@ def _read_factors(db: sqlite3.Connection, macs: RowMacs, terms: Terms) -> dict[i
             rows,
             data,
             salt,
-            None if name is None else _read_given(name, *given, terms),
+            None if name is None else _read_given(name, given, terms),
             point,
         )
     return factors
 
 
-def _read_given(name: bytes, key: bytes, masked: bytes, audit: bytes, terms: Terms) -> Given:
+def _read_given(name: bytes, columns: Sequence[bytes], terms: Terms) -> Given:
+    key, masked, audit = columns
     return Given(name, key, read_vector(masked, terms.grid), read_vector(audit, terms.grid))
 
 
