@@ -37,6 +37,7 @@ def status(
         dropped_records,
         lies,
         notices,
+        private_rounds,
         restarts_due,
         staying_out,
     )
@@ -63,6 +64,7 @@ def status(
             command(f"unweave {start} {quote(folder)}")
         say(*notices(found), *lies(found), style="red")
         say(*staying_out(found), *data_problems(found), *restarts_due(found), style="yellow")
+        say(*private_rounds(found), style="yellow")
         say(*dropped_records(found))
         if len(agents.folders) == 1 and found:
             console.print(_others_table(next(iter(found.values()))))
