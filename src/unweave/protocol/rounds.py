@@ -93,13 +93,16 @@ def has_masked_work(s: State, parked: ParkNotice) -> bool:
     complete = all(parked.included[k].counter for k in members)
     unattested = s.me not in parked.attested and attest_ready(s)
     attests = unattested and (empty and small if empty else complete)
+    # All have attested, and this agent does not hold the sum: its disk was lost or restored.
+    rested = complete and not s.terms.beyond(parked.attested, s.departed)
+    shown = s.token.published
+    attests |= rested and not empty and (shown is None or shown.included != parked.included)
     if s.tomb.out or s.own.detached:
         return bool(included.counter) or attests
     if included.counter:
         held = s.own.factor(included)
         if held is None or held.given is None or held.given.round != parked.masked:
             return True  # the disk was restored: the round cannot go on
-        rested = complete and not s.terms.beyond(parked.attested, s.departed)
         return attests or (rested and is_stale(s))
     if has_unknown_rows(s) or s.own.spent:
         return False
