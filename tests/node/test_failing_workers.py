@@ -80,10 +80,10 @@ def test_the_token_goes_on_if_the_answer_breaks_the_step(tmp_path, monkeypatch):
     units = np.array([1, 1])
     handle = steps.handle
 
-    def breaks(state, event, sign):
+    def breaks(state, event, *more):
         if isinstance(event, Done) and event.result.units is units:
             raise ValueError("no such thing")
-        return handle(state, event, sign)
+        return handle(state, event, *more)
 
     monkeypatch.setattr(steps, "handle", breaks)
     asyncio.run(goes_on(tmp_path, Bad(lambda _: SolveResult(units))))

@@ -302,7 +302,7 @@ def test_a_round_that_is_not_complete_shows_nothing_and_names_who_is_missing(tmp
             )
             for node in agents.values():
                 assert posterior_report(node)["state"] == "unknown"
-                assert status_report(node)["digest"] is None
+                assert status_report(node)["commitment"] is None
                 assert status_report(node)["included"] == []
             told = status_report(agents["a3"])["private_round"]
             assert not told["published"]

@@ -278,12 +278,13 @@ def test_an_agent_without_rows_gives_zero() -> None:
     assert 1 in wire.token.inside
 
 
-def test_a_factor_beyond_its_share_of_the_grid_is_zero_and_told() -> None:
+@pytest.mark.parametrize("value", [2**62, -(2**62), -(2**63)])
+def test_a_factor_beyond_its_share_of_the_grid_is_zero_and_told(value: int) -> None:
     wire = masked_wire()
 
     class Huge:
         def solve(self, work):
-            return SolveResult(np.array([2**62, 1], dtype=np.int64))
+            return SolveResult(np.array([value, 1], dtype=np.int64))
 
     wire.workers[1].solve = Huge().solve
     told = []

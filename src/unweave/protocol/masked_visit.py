@@ -263,7 +263,8 @@ def factor_units(s: State, turn: Turn, token: Token) -> Ints | None:
         kept = answer.failed and fitting and current is not None
         return current.units if kept and current is not None else s.terms.grid.zeros()
     s.own.infeasible_at = None
-    if (np.abs(answer.units) > share_of_grid(s)).any():
+    share = share_of_grid(s)
+    if ((answer.units > share) | (answer.units < -share)).any():
         # No agent can see whether a masked sum has wrapped: each keeps to its share of the grid.
         turn.do(StaysOut("its sums do not fit its share of the grid. Fix: fewer bits, or a scale"))
         return s.terms.grid.zeros()
