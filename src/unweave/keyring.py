@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -125,6 +126,7 @@ def partners(me: int, name: bytes, roster: Sequence[int], degree: int) -> list[i
     return sorted({ring[(at + away) % len(ring)] for away in near} - {me})
 
 
+@lru_cache(maxsize=1 << 12)  # a token shows the same keys at every hop of a round
 def is_usable_key(public: bytes) -> bool:
     """Whether these bytes are an X25519 key. A key of low order gives everybody the same secret:
     its agent lies."""

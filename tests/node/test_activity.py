@@ -42,9 +42,10 @@ class Diary:
         return Counter(entry.what for entries in self.entries.values() for entry in entries)
 
 
-def world_of(diary: Diary, faults: RandomFaults, agents: int = 4):
+def world_of(diary: Diary, faults: RandomFaults, agents: int = 4, **settings):
     model = BetaBernoulli()
-    terms = Manifest.make(name="n", model=model, agents=agents, graph="ring").terms()
+    manifest = Manifest.make(name="n", model=model, agents=agents, graph="ring", **settings)
+    terms = manifest.terms()
     workers = [
         ModelWorker(model, default_solver(model), shard, terms.seed)
         for shard in draw_shards(model, terms.topology.agents, 1)
@@ -115,6 +116,35 @@ def test_the_lines_of_faults():
 def erasure(rng, agent):
     whole = rng.random() < 0.15
     return whole, frozenset() if whole else frozenset({record_key(rng.randrange(100))})
+
+
+def test_a_private_round_is_told_without_a_digest_of_any_sum():
+    diary = Diary()
+    world, _ = world_of(diary, RandomFaults(NO_FAULTS, 4, 1), privacy="masked")
+    for k in range(3):
+        world.start_agent(k)
+    run(world)
+    waits = diary.of(0, "the private round waits")
+    assert waits[-1] == {"not_enrolled": "a4"}
+    world.start_agent(3)
+    run(world)
+    request = request_id(2, b"r" * 12)
+    world.tell(2, EraseRequested(request, False, frozenset({record_key(2, 0)}), 0.0))
+    run(world)
+    for k in range(4):
+        told = [entry.what for entry in diary.entries[k]]
+        for what in ("enrolled for a private round", "gave its value to a private round"):
+            assert told.count(what) >= 2, (k, what)
+        served = [what for what in told if what.startswith("the private sum")]
+        assert served == [
+            "the private sum is complete and attested",
+            "the private sum holds erased data: it is served no more",
+            "the private sum is complete and attested",
+        ]
+        assert diary.of(k, "the private sum is complete and attested")[-1] == {"agents": 4}
+        assert not any("factor" in what for what in told)
+    facts = [entry.facts for entries in diary.entries.values() for entry in entries]
+    assert not any("digest" in one for one in facts)
 
 
 def test_an_audit_that_failed_is_an_error_that_names_who_found_it():

@@ -26,7 +26,7 @@ from unweave.node.storage.rows import (
 )
 from unweave.node.wire.codec import decode, encode
 from unweave.node.wire.envelope import PAYLOAD_TYPE, open_message, sign_message
-from unweave.node.wire.primitives import pb
+from unweave.node.wire.primitives import pb, read_point
 from unweave.persistent import Bitmap, Stack, Vector
 from unweave.protocol.messages import (
     Ack,
@@ -40,26 +40,30 @@ from unweave.protocol.messages import (
     Share,
 )
 from unweave.protocol.requests import OPEN_REQUESTS
-from unweave.protocol.statements import Intent, Tombstone, Vote, pae, tombs_in
-from unweave.protocol.token import NEVER, Revision, Stamp, join, request_id
+from unweave.protocol.statements import Enrolment, Intent, Tombstone, Vote, pae, tombs_in
+from unweave.protocol.token import NEVER, MaskedRound, Revision, Stamp, join, request_id
 from unweave.testing.values import MESSAGES, gossip, same, small_terms, state, token
 
 TERMS = small_terms()
+MASKED = small_terms(privacy="masked", iterates=True)
+MODES = pytest.mark.parametrize("terms", [TERMS, MASKED], ids=lambda terms: terms.privacy)
 NONE = Digests(b"", b"", b"", b"", b"")
 randoms = st.randoms(use_true_random=False)
 
 
+@MODES
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
 @given(draw=randoms)
-def test_every_message_comes_back_unchanged(kind, draw):
-    message = MESSAGES[kind](draw, TERMS)
-    assert same(decode(encode(message, TERMS), TERMS), message)
+def test_every_message_comes_back_unchanged(kind, terms, draw):
+    message = MESSAGES[kind](draw, terms)
+    assert same(decode(encode(message, terms), terms), message)
 
 
+@MODES
 @given(draw=randoms)
-def test_the_same_value_gives_the_same_bytes(draw):
+def test_the_same_value_gives_the_same_bytes(terms, draw):
     """Also when its sets and maps were filled in another order, as they are after a restart."""
-    said = gossip(draw, TERMS)
+    said = gossip(draw, terms)
     other = said
     if said.compacted is not None:
         other = other._replace(compacted=dict(reversed(said.compacted.items())))
@@ -71,42 +75,51 @@ def test_the_same_value_gives_the_same_bytes(draw):
             retrain_epoch=frozenset(sorted(erased.retrain_epoch, reverse=True)),
         )
         other = other._replace(erasures=shuffled)
+    if said.parked is not None:
+        enrolled = dict(reversed(said.parked.enrolled.items()))
+        other = other._replace(parked=said.parked._replace(enrolled=enrolled))
     if said.news is not None:
         intents = dict(reversed(said.news.intents.items()))
         other = other._replace(news=said.news._replace(intents=intents))
     stamp = Stamp(1, 0, 5, 2, 5)
-    data = encode(Share(stamp, said), TERMS)
-    assert encode(Share(stamp, other), TERMS) == data
-    assert encode(decode(data, TERMS), TERMS) == data
-    held = token(draw, TERMS)
+    data = encode(Share(stamp, said), terms)
+    assert encode(Share(stamp, other), terms) == data
+    assert encode(decode(data, terms), terms) == data
+    held = token(draw, terms)
     signatures = dict(reversed(held.round.signatures.items()))
+    masked = held.masked._replace(
+        keys=dict(reversed(held.masked.keys.items())),
+        spare=dict(reversed(held.masked.spare.items())),
+    )
     shuffled = held._replace(
         tombs=dict(reversed(held.tombs.items())),
         round=held.round._replace(signatures=signatures),
+        masked=masked if terms.masked else held.masked,
     )
-    data = encode(Pass(held), TERMS)
-    assert encode(Pass(shuffled), TERMS) == data
-    assert encode(decode(data, TERMS), TERMS) == data
+    data = encode(Pass(held), terms)
+    assert encode(Pass(shuffled), terms) == data
+    assert encode(decode(data, terms), terms) == data
 
 
+@MODES
 @given(draw=randoms)
-def test_the_parts_of_a_state_come_back_unchanged(draw):
-    s = state(draw, TERMS, 1)
+def test_the_parts_of_a_state_come_back_unchanged(terms, draw):
+    s = state(draw, terms, 1)
     away = tombs_in(s.known.compacted.values())
-    assert same(join(decode_tombs(encode_tombs(s.known.tombs), TERMS), away), s.known.tombs)
-    assert same(decode_parked(encode_parked(s.token.parked), TERMS), s.token.parked)
-    assert same(decode_set(encode_set(s.own.dropped), TERMS), s.own.dropped)
-    assert same(decode_stamp(encode_stamp(s.token.last), TERMS), s.token.last)
+    assert same(join(decode_tombs(encode_tombs(s.known.tombs), terms), away), s.known.tombs)
+    assert same(decode_parked(encode_parked(s.token.parked), terms), s.token.parked)
+    assert same(decode_set(encode_set(s.own.dropped), terms), s.own.dropped)
+    assert same(decode_stamp(encode_stamp(s.token.last), terms), s.token.last)
 
 
 # ----------------------------------------------------------------------------- what is no message
 
 
-def _try(data: bytes) -> bool:
+def _try(data: bytes, terms=TERMS) -> bool:
     """Whether `data` was read as a message. Anything but a message or a WireError fails the test,
     also when it happens later, as the records and maps are looked into."""
     try:
-        message = decode(data, TERMS)
+        message = decode(data, terms)
     except WireError:
         return False
     if isinstance(message, Hello | Share):
@@ -119,7 +132,13 @@ def _try(data: bytes) -> bool:
         for record in records:
             assert 0 <= record.agent < TERMS.size
             assert isinstance(record.rows, frozenset)
-    encode(message, TERMS)
+    if isinstance(message, Pass):
+        for enrolments in (message.token.masked.keys, message.token.masked.spare):
+            for agent, one in enrolments.items():
+                assert one.author == agent < terms.size
+                assert len(one.key) == 32
+                assert 0 <= one.incarnation < 2**64
+    encode(message, terms)
     return True
 
 
@@ -128,17 +147,18 @@ def test_random_bytes_are_refused(data):
     assert not _try(data)
 
 
+@MODES
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
-def test_truncated_and_flipped_bytes_never_raise_anything_else(kind):
+def test_truncated_and_flipped_bytes_never_raise_anything_else(kind, terms):
     draw = Random(4)
     for _ in range(8):
-        data = encode(MESSAGES[kind](draw, TERMS), TERMS)
-        assert _try(data)
+        data = encode(MESSAGES[kind](draw, terms), terms)
+        assert _try(data, terms)
         for cut in range(len(data)):
-            _try(data[:cut])
+            _try(data[:cut], terms)
         for _ in range(300):
             at, bit = draw.randrange(len(data)), draw.randrange(8)
-            _try(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
+            _try(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :], terms)
 
 
 def _pass(**changes) -> bytes:
@@ -173,6 +193,86 @@ def test_what_does_not_fit_the_network_is_named(changes, says):
     assert _try(_pass())
     with pytest.raises(WireError, match=says):
         decode(_pass(**changes), TERMS)
+
+
+def _enrolment(**changes):
+    body = {"network_id": MASKED.network_id.hex(), "agent": 1, "incarnation": 5, "key": "ab" * 32}
+    return Enrolment.write(1, lambda _: b"", **(body | changes))
+
+
+def _in_round(*enrolments: Enrolment, **changes) -> bytes:
+    """A token whose private round has these keys, with some of its wire fields replaced."""
+    carried = token(Random(1), MASKED)._replace(masked=MaskedRound(point=b"p"))
+    message = pb.Message()
+    message.ParseFromString(encode(Pass(carried), MASKED))
+    for one in enrolments:
+        sent = pb.Statement(raw=one.raw, author=one.author, signature=one.signature)
+        message.token.token.masked.keys.append(sent)
+    for name, value in changes.items():
+        setattr(message if name == "point" else message.token.token.masked, name, value)
+    return message.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("enrolments", "changes", "says"),
+    [
+        ([_enrolment()] * 5, {}, "5 one-time keys among 4 agents"),
+        ([_enrolment()] * 2, {}, "two one-time keys of a2"),
+        ([_enrolment(key="ab" * 31)], {}, "key must have 32 bytes"),
+        ([_enrolment(key="ab" * 31 + "  ")], {}, "key must have 32 bytes"),
+        ([_enrolment(key="xy" * 32)], {}, "cannot be read"),
+        ([_enrolment(key=7)], {}, "cannot be read"),
+        ([_enrolment(more="x" * 300)], {}, "an enrolment of .* bytes: at most 400"),
+        ([_enrolment(agent=2)], {}, "not signed by the agent"),
+        ([_enrolment(agent=True)], {}, "not signed by the agent"),
+        ([_enrolment(network_id="00" * 32)], {}, "another network"),
+        ([_enrolment(incarnation=2**64)], {}, "incarnation is not a number"),
+        ([_enrolment(incarnation=-1)], {}, "incarnation is not a number"),
+        ([Enrolment(b"[" * 300, 1, b"")], {}, "cannot be read"),
+        ([], {"step": MASKED.max_passes + 1}, "the last one is 50"),
+        ([], {"point": bytes(1024 + 16 * 8 * 3 + 1)}, "a point of 1409 bytes: at most 1408"),
+    ],
+)
+def test_a_private_round_that_does_not_fit_the_network_is_named(enrolments, changes, says):
+    assert _try(_in_round(_enrolment(), point=bytes(1408), step=50), MASKED)
+    with pytest.raises(WireError, match=says):
+        decode(_in_round(*enrolments, **changes), MASKED)
+
+
+def test_a_point_is_bounded_also_on_a_large_grid():
+    wide = small_terms(dim=10**6, privacy="masked", iterates=True)
+    read_point(bytes(4 << 20), wide)
+    with pytest.raises(WireError, match="at most 4194304"):
+        read_point(bytes((4 << 20) + 1), wide)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"masked": b"x" * 31}, "a name of 31 bytes"),
+        ({"enrolled": {4: 1}}, "agent number 4"),
+    ],
+)
+def test_a_notice_of_a_private_round_that_does_not_fit_the_network_is_named(changes, says):
+    parked = gossip_with_notice()._replace(**changes)
+    said = Gossip(NONE, parked=parked)
+    with pytest.raises(WireError, match=says):
+        decode(encode(Share(Stamp(1, 0, 1, 1, 1), said), MASKED), MASKED)
+
+
+def gossip_with_notice():
+    draw = Random(3)
+    while (parked := gossip(draw, MASKED).parked) is None:
+        pass
+    return parked
+
+
+def test_an_agent_enrols_once_in_a_notice():
+    notice = pb.ParkNotice()
+    notice.ParseFromString(encode_parked(gossip_with_notice()._replace(enrolled={2: 1})))
+    notice.enrolled.append(pb.Enrolled(agent=2, incarnation=7))
+    with pytest.raises(WireError, match="2 enrolments of 1 agents"):
+        decode_parked(notice.SerializeToString(), MASKED)
 
 
 def test_another_network_and_an_unknown_kind_are_refused():

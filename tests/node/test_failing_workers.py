@@ -14,7 +14,17 @@ from unweave.errors import DataError
 from unweave.node import commits as steps
 from unweave.node.compute import ComputeQueue
 from unweave.node.log import Log
-from unweave.protocol.events import UNKNOWN, Appraise, Done, Freeze, Judge, Solve, SolveResult
+from unweave.protocol.events import (
+    UNKNOWN,
+    Advance,
+    Appraise,
+    Done,
+    Freeze,
+    Judge,
+    NextPoint,
+    Solve,
+    SolveResult,
+)
 from unweave.protocol.terms import Timeouts
 from unweave.testing.values import small_terms
 
@@ -25,6 +35,7 @@ WORK = [
     Judge(("j",), np.zeros(DIM, np.int64), np.zeros(DIM, np.int64)),
     Freeze(("f",), np.zeros(DIM, np.int64), np.zeros(DIM, np.int64), frozenset()),
     Appraise(("a",), np.zeros(DIM, np.int64), np.zeros(DIM, np.int64)),
+    Advance(("n",), b"point", np.zeros(DIM, np.int64)),
 ]
 NAMES = [type(work).__name__ for work in WORK]
 
@@ -33,7 +44,7 @@ class Bad:
     """Does the same whatever is asked."""
 
     def __init__(self, act):
-        self.solve = self.judge = self.freeze = self.appraise = act
+        self.solve = self.judge = self.freeze = self.appraise = self.advance = act
         self.act = act
 
 
@@ -69,10 +80,10 @@ def test_the_token_goes_on_if_the_answer_breaks_the_step(tmp_path, monkeypatch):
     units = np.array([1, 1])
     handle = steps.handle
 
-    def breaks(state, event, sign, entropy):
+    def breaks(state, event, *more):
         if isinstance(event, Done) and event.result.units is units:
             raise ValueError("no such thing")
-        return handle(state, event, sign, entropy)
+        return handle(state, event, *more)
 
     monkeypatch.setattr(steps, "handle", breaks)
     asyncio.run(goes_on(tmp_path, Bad(lambda _: SolveResult(units))))
@@ -133,6 +144,7 @@ def test_nothing_is_claimed_without_an_answer(work, act):
         "Judge": lambda found: found is False,
         "Freeze": lambda found: found is UNKNOWN,
         "Appraise": lambda found: found["kl_to_optimum"] is None,
+        "Advance": lambda found: found.failed and found.point is None,
     }
     assert claims[type(work).__name__](done.result)
 
@@ -142,6 +154,15 @@ def test_an_estimate_is_a_number_or_nothing(kl):
     done, failed = ask(lambda _: {"kl_to_optimum": kl, "method": "guess"}, WORK[3])
     assert failed == 3
     assert done.result["kl_to_optimum"] is None
+
+
+@pytest.mark.parametrize("point", [7, "text", bytearray(3)])
+def test_a_point_is_bytes_or_nothing(point):
+    done, failed = ask(lambda _: NextPoint(point), WORK[4])
+    assert failed == 3
+    assert done.result == NextPoint(None, failed=True)
+    done, failed = ask(lambda _: NextPoint(b"next"), WORK[4])
+    assert (done.result, failed) == (NextPoint(b"next"), 0)
 
 
 def test_one_failure_is_no_failure():

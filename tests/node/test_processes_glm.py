@@ -46,9 +46,15 @@ def distance(net: Processes, name: str, rows: np.ndarray) -> float:
     return gaussian_kl(means, best.cov, best)
 
 
-def test_agents_learn_forget_and_certify_a_glm(tmp_path: Path) -> None:
-    solver = {"name": "vi", "steps": 8, "tol": 1e-6}
-    with Processes(tmp_path / "net", agents=4, model=CASE.model, solver=solver, rows=0) as net:
+@pytest.mark.parametrize(
+    ("privacy", "solver"),
+    [("plain", {"name": "vi", "steps": 8, "tol": 1e-6}), ("masked", {"tol": 1e-6})],
+)
+def test_agents_learn_forget_and_certify_a_glm(
+    tmp_path: Path, privacy: str, solver: dict[str, object]
+) -> None:
+    more = {"privacy": privacy, "solver": solver}
+    with Processes(tmp_path / "net", agents=4, model=CASE.model, rows=0, **more) as net:
         rows = CASE.rows(160, 1)
         parts = write(net, rows)
         net.start()
@@ -65,7 +71,7 @@ def test_agents_learn_forget_and_certify_a_glm(tmp_path: Path) -> None:
         assert account.converged
         assert account.estimate is not None
         assert account.estimate["kl_to_optimum"] < 1e-4
-        assert account.estimate["accuracy"] == "typically within 3×"
+        assert account.estimate["accuracy"].startswith("typically within 3×")
 
 
 def test_separated_classes_with_a_flat_prior_are_told(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from unweave.protocol.messages import Pass
 from unweave.protocol.ports import MemoryStore
 from unweave.protocol.state import DURABLE, Hold, Idle, Out, State
 from unweave.protocol.token import NO_ROUND
-from unweave.testing.store import LAWS, ME, TERMS, the_last_commit_is_what_is_loaded
+from unweave.testing.store import LAWS, MASKED, ME, TERMS, the_last_commit_is_what_is_loaded
 from unweave.testing.values import same, same_durable, small_terms, state, token
 
 
@@ -36,34 +36,40 @@ def _same(store):
     return store
 
 
+MODES = pytest.mark.parametrize("terms", [TERMS, MASKED], ids=lambda terms: terms.privacy)
+
+
+@MODES
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-def test_laws(law, kind, tmp_path):
+def test_laws(law, kind, terms, tmp_path):
     for seed in range(2):
         memory = partial(_same, MemoryStore())
         path = tmp_path / f"{seed}.db"
-        reopen = memory if kind == "memory" else partial(SqliteStore.open, path, TERMS, ME)
-        law(reopen, Random(seed))
+        reopen = memory if kind == "memory" else partial(SqliteStore.open, path, terms, ME)
+        law(reopen, Random(seed), terms)
 
 
 def test_every_durable_field_has_a_place():
     assert sorted(FIELDS) == sorted(DURABLE)
 
 
+@MODES
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_states_in_any_order(seed, tmp_path):
+def test_any_states_in_any_order(seed, terms, tmp_path):
     path = tmp_path / f"{len(os.listdir(tmp_path))}.db"
-    the_last_commit_is_what_is_loaded(partial(SqliteStore.open, path, TERMS, ME), Random(seed))
+    reopen = partial(SqliteStore.open, path, terms, ME)
+    the_last_commit_is_what_is_loaded(reopen, Random(seed), terms)
 
 
-def filled(path: Path, seed: int = 1, steps: int = 4) -> State:
+def filled(path: Path, seed: int = 1, steps: int = 4, terms=TERMS) -> State:
     """A store with some history, closed; the state it holds."""
     draw = Random(seed)
-    with SqliteStore.open(path, TERMS, ME) as store:
-        at = State(TERMS, ME)
+    with SqliteStore.open(path, terms, ME) as store:
+        at = State(terms, ME)
         for step in range(steps):
-            after = state(draw, TERMS, ME, at if step else None)
+            after = state(draw, terms, ME, at if step else None)
             store.commit(at, after)
             at = after
     return at
@@ -177,10 +183,10 @@ def written(path: Path) -> int:
 def test_no_row_is_left_behind(tmp_path):
     """After any step the file holds the state's tokens, factors and records, and no others."""
     draw = Random(9)
-    with SqliteStore.open(tmp_path / "a.db", TERMS, ME) as store:
-        at = State(TERMS, ME)
+    with SqliteStore.open(tmp_path / "a.db", MASKED, ME) as store:
+        at = State(MASKED, ME)
         for step in range(30):
-            after = state(draw, TERMS, ME, at if step else None)
+            after = state(draw, MASKED, ME, at if step else None)
             store.commit(at, after)
             at = after
             fields = (
@@ -192,8 +198,9 @@ def test_no_row_is_left_behind(tmp_path):
                 at.known.openings,
                 at.own.receipts,
             )
+            tokens = (at.token.held, at.token.copy, at.token.published)
             wanted = {
-                "token": len({id(t) for t in (at.token.held, at.token.copy) if t is not None}),
+                "token": len({id(token) for token in tokens if token is not None}),
                 "factor": len(at.own.factors),
                 "statement": sum(len(field) for field in fields),
             }
@@ -277,7 +284,7 @@ def test_any_damage_is_noticed_or_harmless(tmp_path):
     """Flip bits everywhere: either the store is refused, or the state is the one that was stored.
     Never another state, never another error."""
     path = tmp_path / "a.db"
-    held = filled(path, seed=6)
+    held = filled(path, seed=6, terms=MASKED)
     good = path.read_bytes()
     draw = Random(1)
     outcomes = {"refused": 0, "harmless": 0}
@@ -287,12 +294,12 @@ def test_any_damage_is_noticed_or_harmless(tmp_path):
         bad[at] ^= 1 << draw.randrange(8)
         path.write_bytes(bad)
         try:
-            store = SqliteStore.open(path, TERMS, ME)
+            store = SqliteStore.open(path, MASKED, ME)
         except StoreError:
             outcomes["refused"] += 1
             assert path.read_bytes() == bad
             continue
-        loaded = store.load(TERMS, ME)
+        loaded = store.load(MASKED, ME)
         store.close()
         assert loaded is not None
         assert same_durable(loaded, held), f"byte {at}"
@@ -300,7 +307,7 @@ def test_any_damage_is_noticed_or_harmless(tmp_path):
     assert outcomes["refused"] > 25, outcomes
     for size in range(0, len(good) - 4096, len(good) // 20):
         path.write_bytes(good[:size])
-        refused(path, "a.db: (damaged|not an unweave store)")
+        refused(path, "a.db: (damaged|not an unweave store)", MASKED)
 
 
 # ---------------------------------------------------------------------- what somebody has changed
@@ -329,16 +336,17 @@ def sealed(path: Path, secret: bytes = SECRET) -> State:
     """A store in which every table has a row, closed; the state it holds."""
     draw = Random(11)
     while True:
-        held = state(draw, TERMS, ME)
+        held = state(draw, MASKED, ME)
         if (
             held.token.held is not None
             and held.token.copy is not None
-            and held.own.factors
+            and held.token.published is not None
+            and any(factor.given is not None for factor in held.own.factors)
             and held.known.tombstones
         ):
             break
-    with SqliteStore.open(path, TERMS, ME, secret) as store:
-        store.commit(State(TERMS, ME), held)
+    with SqliteStore.open(path, MASKED, ME, secret) as store:
+        store.commit(State(MASKED, ME), held)
     assert all(rows_of(path, table) for table in TABLES)
     return held
 
@@ -356,25 +364,30 @@ def test_rows_with_macs_under_another_secret_are_refused(tmp_path, table):
         db.execute(f"DELETE FROM {table}")
         db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
     db.close()
-    refused(path, CHANGED, secret=SECRET)
-    refused(path, CHANGED)
+    refused(path, CHANGED, terms=MASKED, secret=SECRET)
+    refused(path, CHANGED, MASKED)
 
 
 def test_a_file_with_macs_under_another_secret_is_refused(tmp_path):
     path = tmp_path / "a.db"
     sealed(path, b"another secret")
-    refused(path, CHANGED, secret=SECRET)
+    refused(path, CHANGED, terms=MASKED, secret=SECRET)
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_row_that_is_missing_is_noticed(tmp_path, table):
     path = tmp_path / "a.db"
     held = sealed(path)
-    with SqliteStore.open(path, TERMS, ME, SECRET) as store:
-        assert same_durable(store.load(TERMS, ME), held)
+    with SqliteStore.open(path, MASKED, ME, SECRET) as store:
+        assert same_durable(store.load(MASKED, ME), held)
     key = {"part": "name", "statement": "key", "state": "one"}.get(table, "id")
     edit(path, f"DELETE FROM {table} WHERE {key} = (SELECT {key} FROM {table} LIMIT 1)")
-    refused(path, "the row of state is missing" if table == "state" else CHANGED, secret=SECRET)
+    refused(
+        path,
+        "the row of state is missing" if table == "state" else CHANGED,
+        terms=MASKED,
+        secret=SECRET,
+    )
 
 
 def test_a_row_of_an_earlier_time_is_noticed(tmp_path):
@@ -382,18 +395,18 @@ def test_a_row_of_an_earlier_time_is_noticed(tmp_path):
     path = tmp_path / "a.db"
     held = sealed(path)
     before = {table: rows_of(path, table) for table in TABLES}
-    with SqliteStore.open(path, TERMS, ME, SECRET) as store:
-        loaded = store.load(TERMS, ME)
+    with SqliteStore.open(path, MASKED, ME, SECRET) as store:
+        loaded = store.load(MASKED, ME)
         after = loaded.fork()
         after.own.dropped = held.own.dropped | {b"one more"}
         store.commit(loaded, after)
-    with SqliteStore.open(path, TERMS, ME, SECRET) as store:
-        assert same_durable(store.load(TERMS, ME), after)
+    with SqliteStore.open(path, MASKED, ME, SECRET) as store:
+        assert same_durable(store.load(MASKED, ME), after)
     db = sqlite3.connect(path)
     with db:
         db.executemany("REPLACE INTO part VALUES (?, ?, ?)", before["part"])
     db.close()
-    refused(path, CHANGED, secret=SECRET)
+    refused(path, CHANGED, terms=MASKED, secret=SECRET)
 
 
 def test_the_values_of_a_row_are_told_apart(tmp_path):
@@ -405,7 +418,7 @@ def test_the_values_of_a_row_are_told_apart(tmp_path):
         "UPDATE statement SET raw = substr(raw, 1, length(raw) - 1), "
         "signature = CAST(substr(raw, -1) || signature AS BLOB)",
     )
-    refused(path, CHANGED, secret=SECRET)
+    refused(path, CHANGED, terms=MASKED, secret=SECRET)
 
 
 @pytest.mark.parametrize("size", [300, 1000, 5000])

@@ -38,10 +38,13 @@ class Disks:
         self.directory = directory
         self.stores = [SqliteStore.open(directory / f"{k}.db", terms, k) for k in range(terms.size)]
         self.tokens = []
+        self.given = []  # (agent, what it gave to a private round)
 
     def after(self, agent, before, after, effects):
         self.stores[agent].commit(before, after)
-        self.tokens += [t for t in (after.token.held, after.token.copy) if t is not None]
+        tokens = (after.token.held, after.token.copy, after.token.published)
+        self.tokens += [token for token in tokens if token is not None]
+        self.given += [(agent, f.given) for f in after.own.factors if f.given is not None]
         self.tokens += [
             e.message.token for e in effects if isinstance(getattr(e, "message", 0), Pass)
         ]
@@ -64,8 +67,9 @@ def traces(vectors, content: bytes) -> int:
 
 @pytest.mark.parametrize("dim", [2, 150, 3_000])
 @pytest.mark.parametrize("whole", [True, False])
-def test_what_is_erased_leaves_no_bytes(whole, dim, tmp_path):
-    terms = small_terms(agents=3, dim=dim)
+@pytest.mark.parametrize("privacy", ["plain", "masked"])
+def test_what_is_erased_leaves_no_bytes(privacy, whole, dim, tmp_path):
+    terms = small_terms(agents=3, dim=dim, privacy=privacy, min_roster=2)
     workers = [Noise(k, dim) for k in range(3)]
     disks = Disks(tmp_path, terms)
     world = World(terms, workers, observers=[disks])
@@ -77,6 +81,12 @@ def test_what_is_erased_leaves_no_bytes(whole, dim, tmp_path):
     # The steps so far are in the file and in its log: the search below can find them.
     assert traces(workers[VICTIM].made[-1:], disks.content()) > 0.99 * dim
     old = list(workers[VICTIM].made)
+    masked = [units for agent, given in disks.given if agent == VICTIM for units in given[2:]]
+    if privacy == "masked":
+        assert traces(masked[-2:], disks.content()) > 0.99 * 2 * dim
+        shown = world.state(0).token.published.eta
+        assert traces([shown], disks.content()) > 0.99 * dim
+        old += masked
     world.tell(
         VICTIM,
         EraseRequested(

@@ -14,7 +14,15 @@ from tests.support.wire import Wire
 
 from unweave.errors import NotCertified
 from unweave.protocol.certificate.verify import verify
-from unweave.protocol.events import Continue, SolveResult, StaysOut
+from unweave.protocol.events import (
+    Continue,
+    Done,
+    Mask,
+    MaskedValue,
+    NextPoint,
+    SolveResult,
+    StaysOut,
+)
 from unweave.protocol.machine import handle
 from unweave.protocol.messages import Pass
 from unweave.protocol.rounds import given_to
@@ -270,12 +278,13 @@ def test_an_agent_without_rows_gives_zero() -> None:
     assert 1 in wire.token.inside
 
 
-def test_a_factor_beyond_its_share_of_the_grid_is_zero_and_told() -> None:
+@pytest.mark.parametrize("value", [2**62, -(2**62), -(2**63)])
+def test_a_factor_beyond_its_share_of_the_grid_is_zero_and_told(value: int) -> None:
     wire = masked_wire()
 
     class Huge:
         def solve(self, work):
-            return SolveResult(np.array([2**62, 1], dtype=np.int64))
+            return SolveResult(np.array([value, 1], dtype=np.int64))
 
     wire.workers[1].solve = Huge().solve
     told = []
@@ -351,3 +360,69 @@ def test_a_certificate_of_a_part_of_the_roster_does_not_verify() -> None:
     verify(certificate, wire.terms, lambda *_: True)
     with pytest.raises(NotCertified, match="names a private round"):
         verify(certificate, replace(wire.terms, privacy="plain"), lambda *_: True)
+
+
+def test_an_agent_that_lost_the_sum_asks_for_it() -> None:
+    """It is not in the round, so nothing of the round is missing; only its copy of the sum is."""
+    wire = masked_wire()
+    wire.settle()
+    wire.erase(1, whole=True)
+    wire.wait(20.0)
+    wire.crash(1)
+    wire.start_agent(1, wire.blank(1))
+    wire.wait(60.0)
+    at_rest(wire, out={1})
+    shown = wire.disks[1].token.published
+    assert shown is not None
+    assert np.array_equal(shown.eta, wire.token.eta)
+    hop = wire.token.stamp.hop
+    wire.wait(60.0)
+    assert wire.token.stamp.hop == hop  # once
+
+
+def test_a_question_about_another_value_has_another_name() -> None:
+    """The mask of the value before an erasure may be answered after it."""
+    wire = masked_wire()
+    asked = []
+    good = wire._commit
+
+    def watch(k, after, effects, live):
+        asked.extend(e for e in effects if isinstance(e, Mask) and k == 1)
+        good(k, after, effects, live)
+
+    wire._commit = watch
+    while not asked:
+        if wire.local:
+            k, event = wire.local.pop(0)
+            wire.tell(k, event._replace(now=wire.now))
+        else:
+            wire.arrive(wire.flight.pop(0))
+    (late,) = [item for item in wire.local if item[0] == 1]
+    wire.local.remove(late)
+    wire.erase(1, rows=[2])
+    for _ in range(20):
+        if len(asked) == 2:
+            break
+        k, event = wire.local.pop(0)
+        wire.tell(k, event._replace(now=wire.now))
+    assert asked[0].round == asked[1].round
+    wire.local = [item for item in wire.local if item[0] != 1]  # the first answer overtakes it
+    wire.tell(1, late[1]._replace(now=wire.now))
+    assert wire.disks[1].own.current is None
+    wire.wait(60.0)
+    wire.local += [(1, Done(asked[1].key, MaskedValue(None, None), wire.now))]
+    wire.wait(60.0)
+    at_rest(wire, {1: {2}})
+
+
+def test_an_agent_that_cannot_compute_the_next_point_calls_no_sum_final() -> None:
+    wire = masked_wire(conjugate=False, iterates=True, max_passes=30)
+    wire.workers[2].advance = lambda work: NextPoint(None, failed=True)
+    wire.wait(200.0)
+    at_rest(wire)
+    assert NEXT in wire.opened
+    assert not wire.token.round.converged
+    healthy = masked_wire(conjugate=False, iterates=True, max_passes=30)
+    healthy.wait(200.0)
+    assert healthy.token.round.converged
+    assert np.array_equal(wire.token.eta, healthy.token.eta)

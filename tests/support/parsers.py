@@ -333,14 +333,23 @@ def statements() -> Target:
 # -------------------------------------------------------------------------------------------- wire
 
 
+_PLAIN, _MASKED = small_terms(), small_terms(privacy="masked")
+
+
 def _messages(count: int) -> list[bytes]:
-    terms, draw = small_terms(), Random(1)
-    return [encode(make(draw, terms), terms) for make in MESSAGES.values() for _ in range(count)]
+    """Of networks in both modes: of one form, until an agent compares them with its terms."""
+    draw = Random(1)
+    return [
+        encode(make(draw, terms), terms)
+        for make in MESSAGES.values()
+        for terms in (_PLAIN, _MASKED)
+        for _ in range(count)
+    ]
 
 
 def message() -> Target:
     """What is read as a message can be written, and is then read as the same bytes."""
-    terms = small_terms()
+    terms = _MASKED
 
     def accepts(data: bytes) -> bool:
         try:
@@ -351,11 +360,11 @@ def message() -> Target:
         assert encode(decode(written, terms), terms) == written
         return True
 
-    return Target(_messages(20), accepts)
+    return Target(_messages(10), accepts)
 
 
 def envelope() -> Target:
-    terms = small_terms()
+    terms = _MASKED
 
     def accepts(data: bytes) -> bool:
         try:
@@ -366,7 +375,7 @@ def envelope() -> Target:
         assert 0 <= sender < terms.size
         return True
 
-    return Target([sign_message(m, 1, lambda p: b"signed") for m in _messages(10)], accepts)
+    return Target([sign_message(m, 1, lambda p: b"signed") for m in _messages(5)], accepts)
 
 
 def chunks() -> Target:
@@ -391,7 +400,7 @@ def chunks() -> Target:
 
 # ------------------------------------------------------------------------------------------- store
 
-_STORE_TERMS, _ME = small_terms(agents=3, dim=2), 1
+_STORE_TERMS, _ME = small_terms(agents=3, dim=2, privacy="masked"), 1
 
 
 def _store(path: Path, seed: int) -> bytes:

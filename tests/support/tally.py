@@ -321,3 +321,8 @@ def check_sum(world: World, checker: Checker) -> None:
     found, expected = [int(v) for v in token.eta[:2]], expected_eta(world, checker)
     if found != expected:
         raise Violation(f"liveness: the network learned {found}, not {expected}")
+    if world.terms.masked and token.inside:
+        for k in world.terms.everybody - known_departed(world):
+            shown = world.state(k).token.published
+            if shown is None or [int(v) for v in shown.eta[:2]] != expected:
+                raise Violation(f"liveness: agent {k} does not hold the published sum")

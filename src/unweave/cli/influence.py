@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from unweave.cli.common import Folder, Json, console, emit_json
+from unweave.errors import ConfigError
 
 __all__ = ["influence"]
 
@@ -22,6 +23,9 @@ def influence(
     other number. Agents that do not answer (down, or on another machine) are shown with the last
     number that they published; forgotten and departed agents have no influence and are not shown.
 
+    In a network with private rounds no agent publishes its influence: of a small model it nearly is
+    the agent's data. Give an AGENT_DIR, and see the influence of this agent alone.
+
     Exit code 0, also if some agents do not answer; 1 if none does.
 
     Example:
@@ -33,6 +37,11 @@ def influence(
 
     with open_cluster(folder) as agents:
         agents.any()
+        if agents.manifest.terms().masked and len(agents.folders) > 1:
+            raise ConfigError(
+                f"{folder}: influences are not published in a network with private rounds. Fix: "
+                f"give the folder of your own agent, as in {next(iter(agents.folders.values()))}"
+            )
         answers = {
             name: answer["influence"] for name, answer in agents.ask_all("influence").items()
         }

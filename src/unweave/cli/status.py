@@ -43,6 +43,7 @@ def status(
         dropped_records,
         lies,
         notices,
+        private_rounds,
         restarts_due,
         staying_out,
     )
@@ -69,7 +70,7 @@ def status(
             command(f"unweave {start} {quote(folder)}")
         say(*notices(found), *lies(found), style="red")
         say(*staying_out(found), *data_problems(found), *restarts_due(found), style="yellow")
-        say(*concerns(found), style="yellow")
+        say(*concerns(found), *private_rounds(found), style="yellow")
         say(*dropped_records(found))
         if mode := _mode(agents):
             say(f"Privacy: {mode}. {SEEN[mode]}", style="dim")

@@ -3,6 +3,7 @@
     joined · a neighbour does not answer · a new epoch · an erasure was requested, carried out,
     certified · a vote · an agent has departed · the factor was added or replaced · the token is
     parked · an audit mismatch · the audit failed
+    private rounds: enrolled · gave its value · waits for agents · a sum is published, is withdrawn
 
 The lines are computed from the states before and after an event, so that each change has exactly
 one line, whatever caused it.
@@ -15,9 +16,10 @@ from typing import Any, NamedTuple
 
 from unweave.node.log import Log
 from unweave.protocol.messages import ParkNotice
+from unweave.protocol.rounds import awaited
 from unweave.protocol.state import State
 from unweave.protocol.statements import Intent, Tombstone
-from unweave.protocol.token import NEVER, NOTHING, Tomb, commitment, requested_of
+from unweave.protocol.token import NEVER, NOTHING, Tomb, commitment, requested_of, roster
 from unweave.text import listed
 
 __all__ = ["MISMATCH", "ActivityEntry", "log_activity", "news"]
@@ -72,6 +74,8 @@ def news(before: State, after: State) -> Iterator[ActivityEntry]:
             yield ActivityEntry("a vote that an agent has departed", facts | count)
     if after.own.factors is not before.own.factors:
         yield from _new_factor(before, after)
+    if after.terms.masked:
+        yield from _private_round(before, after)
     if after.token.parked is not before.token.parked and after.token.parked is not None:
         yield from _parked(before, after)
     if after.known.mismatches is not before.known.mismatches:
@@ -97,6 +101,8 @@ def _new_factor(before: State, after: State) -> Iterator[ActivityEntry]:
     now, then = after.own.current, before.own.current
     if now is None or (then is not None and now.revision == then.revision):
         return
+    if now.given is not None:
+        return  # `_private_round` says so
     if then is None:
         what = "added the factor"
     elif now.rows != then.rows:
@@ -106,6 +112,40 @@ def _new_factor(before: State, after: State) -> Iterator[ActivityEntry]:
     else:
         what = "replaced the factor: the other factors have changed"
     yield ActivityEntry(what, {"revision": now.revision.counter})
+
+
+def _private_round(before: State, after: State) -> Iterator[ActivityEntry]:
+    """Never a digest: that of a sum could be guessed, that of a masked value says nothing."""
+    key, then = _one_time_key(after), _one_time_key(before)
+    if key is not None and key != then:
+        size = len(roster(after.terms.size, after.known.tombs))
+        enrolled = 0 if after.token.copy is None else len(after.token.copy.masked.keys)
+        yield ActivityEntry("enrolled for a private round", {"enrolled": enrolled, "agents": size})
+    current = after.own.current
+    if current is not None and current.given is not None:
+        earlier = (one.given.round for one in before.own.factors if one.given is not None)
+        if current.given.round not in earlier:
+            facts = {"revision": current.revision.counter}
+            yield ActivityEntry("gave its value to a private round", facts)
+    if after.token.published is not before.token.published:
+        if after.token.published is None:
+            yield ActivityEntry("the private sum holds erased data: it is served no more", {})
+        else:
+            facts = {"agents": len(after.token.published.inside)}
+            yield ActivityEntry("the private sum is complete and attested", facts)
+    if after.token.parked is not before.token.parked and after.token.parked is not None:
+        waits = awaited(after)
+        for agents, what in ((waits.to_enrol, "enrolled"), (waits.to_give, "given")):
+            if agents:
+                names = listed([after.terms.name(k) for k in sorted(agents)])
+                yield ActivityEntry("the private round waits", {f"not_{what}": names})
+
+
+def _one_time_key(s: State) -> bytes | None:
+    """This agent's key on the last token that it sent, if this incarnation signed it."""
+    copy = s.token.copy
+    mine = None if copy is None else copy.masked.keys.get(s.me)
+    return None if mine is None or mine.incarnation != s.incarnation else mine.key
 
 
 def _erased(before: State, after: State) -> Iterator[ActivityEntry]:

@@ -23,7 +23,18 @@ from unweave.grid import Grid, Ints
 from unweave.models import ConjugateModel, Data, LossModel, Model
 from unweave.node.data.private import PrivateData
 from unweave.node.log import Log
-from unweave.protocol.events import UNKNOWN, Done, Freeze, Judge, Solve, SolveResult, Unknown, Work
+from unweave.protocol.events import (
+    UNKNOWN,
+    Advance,
+    Done,
+    Freeze,
+    Judge,
+    NextPoint,
+    Solve,
+    SolveResult,
+    Unknown,
+    Work,
+)
 from unweave.protocol.ports import Worker, answer
 from unweave.protocol.terms import Terms
 from unweave.solvers import Solver
@@ -102,6 +113,8 @@ class ComputeQueue:
             result = False  # every agent then starts from zero: the weakest claim
         elif isinstance(work, Freeze):
             result = UNKNOWN
+        elif isinstance(work, Advance):
+            result = NextPoint(None, failed=True)  # this agent does not call the sum final
         return Done(work.key, result, time.monotonic())
 
     def end(self) -> None:
@@ -138,6 +151,8 @@ def _sound(work: Work, result: Any, terms: Terms) -> bool:
         return isinstance(result, bool)
     if isinstance(work, Freeze):
         return isinstance(result, Unknown) or _is_vector(result, terms.frozen_grid)
+    if isinstance(work, Advance):
+        return isinstance(result, NextPoint) and isinstance(result.point, bytes | None)
     return isinstance(result, dict) and _is_estimate(result.get("kl_to_optimum", ...))
 
 

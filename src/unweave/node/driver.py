@@ -6,7 +6,8 @@ For every event, in this order:
               driver opens the store again and starts a new incarnation, as after a crash.
     send      `EffectRunner` sends each message once (`wire.channel`). What answers a neighbour's
               call goes back in the answer to that call (`answers`).
-    compute   `EffectRunner` gives work to the queue (`compute`) and feeds the result back.
+    compute   `EffectRunner` gives work to the queue (`compute`), one-time keys and masks to the
+              keyring of this incarnation, and feeds the result back.
     report    `EffectRunner` keeps certificates and logs; `phase` and `measure_influence` describe
               the state to the operator.
     wait      `AgentDriver` feeds a `Tick` when the deadline of the state has come.
@@ -27,6 +28,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from unweave.errors import StoreError, UnweaveError
+from unweave.keyring import Keyring
 from unweave.models import Model
 from unweave.models.shards import Missing
 from unweave.node.activity import log_activity
@@ -46,11 +48,15 @@ from unweave.protocol.events import (
     Certified,
     Continue,
     Detach,
+    Done,
     Effect,
+    Enrol,
     Event,
     InfluenceMeasured,
     KeepCertificate,
     LieProved,
+    Mask,
+    MaskedValue,
     Opened,
     Received,
     Refused,
@@ -61,15 +67,18 @@ from unweave.protocol.events import (
 )
 from unweave.protocol.gossip import hello
 from unweave.protocol.messages import Message, Pass
-from unweave.protocol.ports import Transport, Worker
+from unweave.protocol.ports import Transport, Worker, unlock
 from unweave.protocol.state import Hold, Out, Parked, State
+from unweave.protocol.terms import Terms
 from unweave.protocol.timers import deadline
 from unweave.solvers.worker import influence
 
-__all__ = ["AgentDriver", "NotReady"]
+__all__ = ["AgentDriver", "NotReady", "measure_influence"]
 
 
 _STALL = 3.0  # seconds for which a busy machine may stop any process
+_LARGE = 1 << 18  # words of keystream that are not made on the event loop
+_ATTEMPTS = 3  # to make a one-time key
 
 
 def _clock() -> float:
@@ -140,7 +149,8 @@ class AgentDriver:
             self._tasks,
             log,
             self.counts,
-            folder.terms.name,
+            folder.terms,
+            folder.me,
         )
 
     async def run(self) -> None:
@@ -182,6 +192,7 @@ class AgentDriver:
         await self._disk.open()
         self._looked = _clock()
         self._stood_still.clear()
+        self._effects.keyring = Keyring(degree=self.terms.degree) if self.terms.masked else None
         self._effects.perform(await self._commits.begin(secrets.randbits(63) | 1))
         self._current.set()
         self.log.info("started", agent=self.folder.config.name, phase=self.phase)
@@ -199,6 +210,7 @@ class AgentDriver:
                 task.cancel()
             await asyncio.gather(timer, *waits, return_exceptions=True)
             await self._commits.end()
+            self._effects.keyring = None  # the private halves of its keys end with an incarnation
             if broken.is_set():
                 await self._disk.close()
         if broken.is_set():
@@ -313,8 +325,9 @@ class AgentDriver:
 
     async def publish(self) -> None:
         """Compute this agent's influence on the parked token, and publish it if it has changed.
-        Only on request: the influences of all agents travel to all agents."""
-        s = self.state
+        Only on request: the influences of all agents travel to all agents. Not in a network with
+        private rounds: of a small model the influence nearly is the factor."""
+        s = None if self.terms.masked else self.state
         found = None if s is None else await asyncio.to_thread(measure_influence, self.model, s)
         if s is None or found is None:
             return
@@ -373,7 +386,8 @@ class EffectRunner:
         tasks: Tasks,
         log: Log,
         counts: Counter[str],
-        name: Callable[[int], str],
+        terms: Terms,
+        me: int,
     ) -> None:
         self._step = step
         self._commits = commits
@@ -383,7 +397,9 @@ class EffectRunner:
         self._tasks = tasks
         self._log = log
         self._counts = counts
-        self._name = name
+        self._terms = terms
+        self._me = me
+        self.keyring: Keyring | None = None  # of the running incarnation
         self.stays_out = ""  # why the solver last refused to make the factor
 
     def perform(self, effects: list[Effect], cause: Event | None = None) -> None:
@@ -411,13 +427,15 @@ class EffectRunner:
                 self._queue.let_go(whole=effect.whole)
                 scope = "all data" if effect.whole else "the erased records"
                 self._log.info("deleted what the worker kept of the data", scope=scope)
+            elif isinstance(effect, Enrol | Mask):
+                self._tasks.begin(self._unlock(effect))
             else:
                 self._tasks.begin(self._work(effect))
 
     def _refused(self, refusal: Refused, cause: Event | None) -> None:
         if isinstance(cause, Received):
             self._counts["messages refused"] += 1
-            sender = self._name(cause.sender)
+            sender = self._terms.name(cause.sender)
             self._log.warning("refused", sender=sender, reason="content", why=refusal.why)
         else:
             self._log.warning("refused", why=refusal.why)
@@ -427,12 +445,37 @@ class EffectRunner:
         for answer in await self._channel.send(to, message, self._commits.state):
             await self._step(answer)
 
-    async def _work(self, work: Work) -> None:
-        def wanted() -> bool:
-            state = self._commits.state
-            return state is not None and state.token.pending == work.key
+    def _is_wanted(self, work: Work) -> bool:
+        state = self._commits.state
+        return state is not None and state.token.pending == work.key
 
-        done = await self._queue.answer(work, wanted)
+    async def _unlock(self, work: Enrol | Mask) -> None:
+        """A one-time key, or a value under its mask. A key that failed is gone: the agent enrols
+        again, after a pause. The answer of a keyring that has ended is of no use."""
+        keyring = self.keyring
+        for _ in range(_ATTEMPTS):
+            if keyring is None or keyring is not self.keyring or not self._is_wanted(work):
+                return
+            try:
+                if isinstance(work, Mask) and len(work.keys) * work.units.size > _LARGE:
+                    answer = await asyncio.to_thread(unlock, keyring, self._me, work)
+                else:
+                    answer = unlock(keyring, self._me, work)
+                break
+            except Exception as error:
+                self._counts["masks failed"] += 1
+                self._log.error("cannot use a one-time key", why=type(error).__name__)
+                await asyncio.sleep(self._terms.timeouts.ack)
+                if isinstance(work, Mask):
+                    answer = MaskedValue(None, None)
+                    break
+        else:
+            answer = b""  # no key: the agent gives nothing until it starts again
+        if keyring is self.keyring:
+            await self._step(Done(work.key, answer, time.monotonic()))
+
+    async def _work(self, work: Work) -> None:
+        done = await self._queue.answer(work, lambda: self._is_wanted(work))
         if done is None:
             return
         try:
@@ -526,13 +569,15 @@ def phase(s: State | None) -> str:
 
 
 def measure_influence(model: Model, s: State) -> InfluenceMeasured | None:
-    """This agent's influence on the parked token; None if this agent has no copy of that token, or
-    the token does not include it."""
+    """This agent's influence on the parked token, or on the published sum of private rounds; None
+    if this agent has no copy of it, or it does not include this agent."""
     parked, copy = s.token.parked, s.token.copy
-    if parked is None or copy is None or copy.included != parked.included:
+    if s.terms.masked:
+        copy = s.token.published
+    elif parked is None or copy is None or copy.included != parked.included:
         return None
-    factor = s.own.factor(parked.included[s.me])
-    if factor is None:
+    factor = None if copy is None else s.own.factor(copy.included[s.me])
+    if copy is None or factor is None:
         return None
     value = influence(model, copy.eta, factor.units)
     return InfluenceMeasured(value if math.isfinite(value) else None, time.monotonic())

@@ -59,7 +59,7 @@ class ErasedInMemory:
         """Called with the first state of the process, and with each new one."""
         before, self._tombs = self._tombs, after.known.tombs
         if before is None:
-            tokens = (after.token.held, after.token.copy)
+            tokens = (after.token.held, after.token.copy, after.token.published)
             if any(token is not None and _is_dead(after, token) for token in tokens):
                 self._note("the store held a sum with erased data")
         elif self._tombs is not before and _size(self._tombs) > _size(before):

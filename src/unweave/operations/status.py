@@ -17,6 +17,7 @@ __all__ = [
     "dropped_records",
     "lies",
     "notices",
+    "private_rounds",
     "restarts_due",
     "staying_out",
 ]
@@ -27,6 +28,27 @@ Statuses = Mapping[str, Mapping[str, Any]]  # by agent
 def notices(found: Statuses) -> list[str]:
     """Why agents show no sum; agents with the same reason in one line."""
     return [f"{', '.join(names)}: {why}" for why, names in _by_reason(found, "notice")]
+
+
+def private_rounds(found: Statuses) -> list[str]:
+    """What the private round waits for, by the newest token that any agent knows."""
+    known = [s for s in found.values() if s.get("private_round") and not s.get("notice")]
+    if not known:
+        return []
+    newest = max(known, key=lambda s: (s["epoch"], s["hop"], s.get("parked_stamp") or []))
+    told = newest["private_round"]
+    for field, what in _STEPS.items():
+        if names := told[field]:
+            none = "" if told["published"] else "no posterior is served yet: "
+            some = quote(names[0])
+            return [
+                f"{none}the private round waits for {', '.join(names)}, not {what} yet. Fix: start "
+                f"every agent that does not run, or vote it out (`unweave vote AGENT_DIR {some}`)"
+            ]
+    return []
+
+
+_STEPS = {"not_enrolled": "enrolled", "not_given": "given", "not_attested": "attested"}
 
 
 def lies(found: Statuses) -> list[str]:
@@ -145,6 +167,8 @@ class Overview(NamedTuple):
             return "; ".join(out)
         if self.troubles:
             return "; ".join(f"{name}: {reason}" for name, reason in self.troubles.items())
+        if rounds := private_rounds(self._remaining()):
+            return "; ".join(rounds)
         if not self.down and self.away():
             return (
                 f"waiting for {late}, on another machine, not included or not heard. "
@@ -164,6 +188,7 @@ class Overview(NamedTuple):
             parts = ["no agent answers"]
         parts += [*notices(remaining), *lies(self.found)]
         parts += [*staying_out(self.found), *data_problems(self.found)]
+        parts += private_rounds(remaining)
         if down := [name for name in self.down if name not in departed]:
             parts.append(f"down: {', '.join(down)}")
         parts += self.absent()

@@ -1,9 +1,9 @@
 """What an agent checks before it handles a neighbour's message: signatures, certificates, effort.
 
 `check_message` accepts a message only if every new statement inside it holds: signed statements,
-the certificate of a parked token, and attestations. Statements keep their authors' signatures
-wherever they travel; `KnownSignatures` checks each one once. `WorkBudget` bounds the processor time
-that one neighbour can cost.
+the certificate of a parked token, attestations, and the one-time keys of a private round.
+Statements keep their authors' signatures wherever they travel; `KnownSignatures` checks each one
+once. `WorkBudget` bounds the processor time that one neighbour can cost.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from unweave.protocol.messages import Gossip, Hello, Message, Pass, Share, Welco
 from unweave.protocol.state import Knowledge, State
 from unweave.protocol.statements import SignedStatement, Tombstone, Vote, pae
 from unweave.protocol.terms import Terms
+from unweave.protocol.token import NOT_MASKED
 
 __all__ = [
     "KnownSignatures",
@@ -28,6 +29,7 @@ __all__ = [
     "check_attestations",
     "check_message",
     "check_parked",
+    "check_private_round",
     "check_statements",
 ]
 
@@ -84,6 +86,7 @@ def check_message(message: Message, state: State | None, terms: Terms, check: Ch
     check_statements(message, state, terms, check)
     check_parked(message, state, terms, check)
     check_attestations(message, terms, check)
+    check_private_round(message, terms, check)
 
 
 def check_statements(message: Message, state: State | None, terms: Terms, check: Check) -> None:
@@ -167,6 +170,64 @@ def check_attestations(message: Message, terms: Terms, check: Check) -> None:
     for agent, signature in current.signatures.items():
         if not check(agent, signed, signature):
             raise WireError(f"an attestation that {terms.name(agent)} did not sign")
+
+
+def check_private_round(message: Message, terms: Terms, check: Check) -> None:
+    """Both modes have one wire form: an agent refuses the parts of the other mode. In a private
+    round every one-time key must be usable and signed by the agent that it names: under a forged
+    key another agent could unmask what is given."""
+    passes = [message] if isinstance(message, Pass) else []
+    gossip = getattr(message, "gossip", None)
+    if isinstance(gossip, Gossip):
+        if gossip.parked is not None and (
+            bool(gossip.parked.masked) != terms.masked
+            or (gossip.parked.enrolled and not terms.masked)
+        ):
+            raise WireError(_OTHER_MODE[terms.masked])
+        passes += gossip.news.proofs.values() if gossip.news is not None else ()
+    for one in passes:
+        _check_mode(one, terms)
+        _check_enrolments(one, terms, check)
+
+
+_OTHER_MODE = {
+    False: "a part of a private round: the manifest says privacy = plain",
+    True: "a token or a factor without masks: the manifest says privacy = masked",
+}
+
+
+def _check_mode(message: Pass, terms: Terms) -> None:
+    masked, step = message.token.masked, message.step
+    shown = () if step is None else (step.removed, step.factor)
+    if not terms.masked:
+        if masked != NOT_MASKED or any(one is not None and one.audit is not None for one in shown):
+            raise WireError(_OTHER_MODE[False])
+        return
+    if message.token.inside and not masked.keys:
+        raise WireError(_OTHER_MODE[True])
+    if any(one is not None and one.audit is None for one in shown):
+        raise WireError(_OTHER_MODE[True])
+    if not terms.iterates and masked.point != terms.first_point:
+        raise WireError("a private round at a point: this model needs none")
+
+
+def _check_enrolments(message: Pass, terms: Terms, check: Check) -> None:
+    masked = message.token.masked
+    if not masked.keys and not masked.spare:
+        return
+    from unweave.keyring import is_usable_key  # private rounds need the cryptography package
+
+    for enrolments in (masked.keys, masked.spare):
+        for agent, one in enrolments.items():
+            name = terms.name(agent)
+            if one.author != agent or one.body.get("agent") != agent:
+                raise WireError(f"a one-time key of {name} in another agent's name")
+            if one.body.get("network_id") != terms.network_id.hex():
+                raise WireError(f"a one-time key of {name} for another network")
+            if not check(agent, pae(one.kind, one.raw), one.signature):
+                raise WireError(f"a one-time key that {name} did not sign")
+            if not is_usable_key(one.key):
+                raise WireError(f"a one-time key of {name} that hides nothing")
 
 
 def _headers(message: Pass) -> Iterator[SignedStatement]:

@@ -117,7 +117,7 @@ def attest(
     solved = not s.terms.freezes or out or is_solved(s, token, cavity)
     if s.terms.iterates and token.inside:
         following = advanced(s, turn, token)  # the visit has asked before
-        solved = following is not None and following.point is None
+        solved = following is not None and following.point is None and not following.failed
     total = frozen_sum(s, so_far, frozen)
     so_far = AttestationRound(
         agents=so_far.agents.plus(s.me),

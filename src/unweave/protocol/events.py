@@ -272,9 +272,10 @@ class Advance(NamedTuple):
 
 
 class NextPoint(NamedTuple):
-    """None: the sum is final."""
+    """None: the sum is final, unless `failed`: this agent could not find out."""
 
     point: bytes | None
+    failed: bool = False
 
 
 class Enrol(NamedTuple):

@@ -33,7 +33,16 @@ from unweave.protocol.routing import after_visit
 from unweave.protocol.state import Factor, Given, Hold, State, Turn, ask
 from unweave.protocol.statements import Enrolment
 from unweave.protocol.steps import Revealed, new_salt
-from unweave.protocol.token import NO_ROUND, OUT, Revision, Token, lacking, roster, round_name
+from unweave.protocol.token import (
+    NO_ROUND,
+    OUT,
+    Revision,
+    Token,
+    digest,
+    lacking,
+    roster,
+    round_name,
+)
 from unweave.protocol.visit import carry_out, chain, merge_tombs, uses_last_hops, write_receipts
 
 __all__ = ["visit_masked"]
@@ -202,7 +211,9 @@ def give(s: State, turn: Turn, token: Token) -> Token | None:
     if spare is None and not s.own.spent:
         return None
     keys = {k: one.key for k, one in token.masked.keys.items()}
-    value: MaskedValue | None = ask(s, turn, Mask(("mask", name), name, keys, units))
+    # With a digest in its name, a late answer for other data is not taken for this one.
+    question = ("mask", name, digest(units))
+    value: MaskedValue | None = ask(s, turn, Mask(question, name, keys, units))
     if value is None:
         return None
     if value.units is None or value.audit is None:
@@ -252,7 +263,8 @@ def factor_units(s: State, turn: Turn, token: Token) -> Ints | None:
         kept = answer.failed and fitting and current is not None
         return current.units if kept and current is not None else s.terms.grid.zeros()
     s.own.infeasible_at = None
-    if (np.abs(answer.units) > share_of_grid(s)).any():
+    share = share_of_grid(s)
+    if ((answer.units > share) | (answer.units < -share)).any():
         # No agent can see whether a masked sum has wrapped: each keeps to its share of the grid.
         turn.do(StaysOut("its sums do not fit its share of the grid. Fix: fewer bits, or a scale"))
         return s.terms.grid.zeros()
@@ -289,7 +301,7 @@ def iterate(s: State, turn: Turn, token: Token) -> Token | None:
     if answer is None:
         return None
     if answer.point is None or token.masked.step >= s.terms.max_rounds:
-        return token
+        return token  # after a failure, too: another agent goes on to the next point
     following = following_round(s, token, answer.point, token.masked.step + 1)
     open_epoch(s, turn, None, "the next private round", masked=following)
     return None

@@ -81,6 +81,8 @@ def expulsion_request(s: State, liar: int) -> bytes:
 def _size(proof: Pass) -> int:
     so_far, step = proof.token.round, proof.step
     vectors = [proof.token.eta, so_far.audit, so_far.frozen]
-    if step is not None:
-        vectors += [shown.units for shown in (step.removed, step.factor) if shown is not None]
-    return sum(vector.nbytes for vector in vectors if vector is not None)
+    for shown in () if step is None else (step.removed, step.factor):
+        vectors += [] if shown is None else [shown.units, shown.audit]
+    return sum(vector.nbytes for vector in vectors if vector is not None) + len(
+        proof.token.masked.point
+    )

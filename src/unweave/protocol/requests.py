@@ -111,8 +111,9 @@ def on_wake_requested(s: State, turn: Turn, event: WakeRequested) -> None:
 
 
 def on_influence_measured(s: State, turn: Turn, event: InfluenceMeasured) -> None:
-    """Publish the influence beside the park notice that it belongs to."""
-    if s.token.parked is None:
+    """Publish the influence beside the park notice that it belongs to. Of a small model it nearly
+    is the factor, which a private round hides."""
+    if s.token.parked is None or s.terms.masked:
         return
     report = InfluenceReport.write(
         s.me,

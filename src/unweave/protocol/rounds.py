@@ -15,7 +15,8 @@ enrols again; if others have given, in a new round.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from typing import NamedTuple
 
 from unweave.protocol.events import Advance, NextPoint
 from unweave.protocol.gossip import attest_ready
@@ -26,7 +27,9 @@ from unweave.protocol.statements import Enrolment
 from unweave.protocol.token import Token, Tombs, digest, lacking, roster, round_name
 
 __all__ = [
+    "Awaited",
     "advanced",
+    "awaited",
     "can_attest",
     "described",
     "given_to",
@@ -90,19 +93,51 @@ def has_masked_work(s: State, parked: ParkNotice) -> bool:
     complete = all(parked.included[k].counter for k in members)
     unattested = s.me not in parked.attested and attest_ready(s)
     attests = unattested and (empty and small if empty else complete)
+    # All have attested, and this agent does not hold the sum: its disk was lost or restored.
+    rested = complete and not s.terms.beyond(parked.attested, s.departed)
+    shown = s.token.published
+    attests |= rested and not empty and (shown is None or shown.included != parked.included)
     if s.tomb.out or s.own.detached:
         return bool(included.counter) or attests
     if included.counter:
         held = s.own.factor(included)
         if held is None or held.given is None or held.given.round != parked.masked:
             return True  # the disk was restored: the round cannot go on
-        rested = complete and not s.terms.beyond(parked.attested, s.departed)
         return attests or (rested and is_stale(s))
     if has_unknown_rows(s) or s.own.spent:
         return False
     if small:
         return attests
     return parked.enrolled.keys() == members or parked.enrolled.get(s.me) != s.incarnation
+
+
+class Awaited(NamedTuple):
+    """The agents that a private round waits for: all but one of the sets are empty."""
+
+    to_enrol: frozenset[int] = frozenset()
+    to_give: frozenset[int] = frozenset()
+    to_attest: frozenset[int] = frozenset()
+
+
+def awaited(s: State) -> Awaited:
+    """By the newest token that this agent knows: the parked one, or the last one that was here."""
+    parked, token = s.token.parked, s.token.held or s.token.copy
+    if parked is not None and (token is None or parked.stamp >= token.stamp):
+        given = frozenset(k for k, revision in enumerate(parked.included) if revision.counter)
+        return _awaited(s, given, parked.enrolled.keys(), parked.attested)
+    if token is None:
+        return _awaited(s, frozenset(), frozenset(), frozenset())
+    return _awaited(s, token.inside, token.masked.keys.keys(), token.round.agents)
+
+
+def _awaited(s: State, given: Set[int], enrolled: Set[int], attested: Set[int]) -> Awaited:
+    members = roster(s.terms.size, s.known.tombs)
+    if len(members) >= s.terms.min_roster:
+        if not given and not members <= enrolled:
+            return Awaited(to_enrol=members - enrolled)
+        if not members <= given:
+            return Awaited(to_give=members - given)
+    return Awaited(to_attest=frozenset(s.terms.everybody - attested - s.departed))
 
 
 def described(s: State, token: Token) -> tuple[bytes, Mapping[int, int]]:

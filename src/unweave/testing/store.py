@@ -1,8 +1,10 @@
 """Laws for every store. A law takes `reopen`, which opens the same disk anew each time (the
-store from the call before is closed or was killed), and raises AssertionError.
+store from the call before is closed or was killed), and raises AssertionError. The disk is that of
+agent ME of a network with `terms`: TERMS, or MASKED for one with private rounds.
 
+    @pytest.mark.parametrize("terms", (TERMS, MASKED), ids=lambda terms: terms.privacy)
     @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-    def test_store(law): law(reopen, Random(1))
+    def test_store(law, terms): law(reopen, Random(1), terms)
 """
 
 from __future__ import annotations
@@ -26,12 +28,14 @@ from unweave.protocol.events import (
 )
 from unweave.protocol.ports import Store
 from unweave.protocol.state import DURABLE, State
+from unweave.protocol.terms import Terms
 from unweave.protocol.token import request_id
 from unweave.simulator.world import World
 from unweave.testing.values import same, same_durable, small_terms, state
 
 __all__ = [
     "LAWS",
+    "MASKED",
     "ME",
     "TERMS",
     "CountingWorker",
@@ -42,45 +46,46 @@ __all__ = [
 
 
 TERMS = small_terms(agents=3, dim=2)
+MASKED = small_terms(agents=3, dim=2, privacy="masked", min_roster=2)
 ME = 1
 
 Reopen = Callable[[], Store]
-Law = Callable[[Reopen, Random], None]
+Law = Callable[[Reopen, Random, Terms], None]
 
 
-def a_new_disk_is_empty(reopen: Reopen, draw: Random) -> None:
+def a_new_disk_is_empty(reopen: Reopen, draw: Random, terms: Terms) -> None:
     for _ in range(2):
         store = reopen()
-        assert store.load(TERMS, ME) is None
+        assert store.load(terms, ME) is None
         store.close()
 
 
-def the_last_commit_is_what_is_loaded(reopen: Reopen, draw: Random) -> None:
+def the_last_commit_is_what_is_loaded(reopen: Reopen, draw: Random, terms: Terms) -> None:
     """Over any sequence of states, each keeping some fields and replacing others."""
     store = reopen()
-    at = State(TERMS, ME)
+    at = State(terms, ME)
     for step in range(12):
-        after = state(draw, TERMS, ME, at if step else None)
+        after = state(draw, terms, ME, at if step else None)
         store.commit(at, after)
         at = after
         if draw.random() < 0.4:
             store.close()
             store = reopen()
-            loaded = store.load(TERMS, ME)
+            loaded = store.load(terms, ME)
             assert loaded is not None
             assert same_durable(loaded, at), f"step {step}"
             at = loaded
     store.close()
 
 
-def nothing_volatile_is_kept(reopen: Reopen, draw: Random) -> None:
+def nothing_volatile_is_kept(reopen: Reopen, draw: Random, terms: Terms) -> None:
     store = reopen()
-    after = state(draw, TERMS, ME).restarted(77)
+    after = state(draw, terms, ME).restarted(77)
     after.peers.synced, after.peers.suspects, after.timers = True, frozenset({0}), {"loss": 3.0}
-    store.commit(State(TERMS, ME), after)
+    store.commit(State(terms, ME), after)
     store.close()
     store = reopen()
-    loaded = store.load(TERMS, ME)
+    loaded = store.load(terms, ME)
     assert loaded is not None
     assert (loaded.incarnation, dict(loaded.timers)) == (0, {})
     for group in (loaded.token, loaded.own, loaded.known, loaded.peers):
@@ -90,10 +95,10 @@ def nothing_volatile_is_kept(reopen: Reopen, draw: Random) -> None:
     store.close()
 
 
-def a_step_without_durable_change_is_no_step(reopen: Reopen, draw: Random) -> None:
+def a_step_without_durable_change_is_no_step(reopen: Reopen, draw: Random, terms: Terms) -> None:
     store = reopen()
-    first = state(draw, TERMS, ME)
-    store.commit(State(TERMS, ME), first)
+    first = state(draw, terms, ME)
+    store.commit(State(terms, ME), first)
     second = first.restarted(5)
     store.commit(first, second)
     third = second.fork()
@@ -101,16 +106,16 @@ def a_step_without_durable_change_is_no_step(reopen: Reopen, draw: Random) -> No
     store.commit(second, third)
     store.close()
     store = reopen()
-    loaded = store.load(TERMS, ME)
+    loaded = store.load(terms, ME)
     assert loaded is not None
     assert same_durable(loaded, third)
     store.close()
 
 
-def an_agents_life_survives(reopen: Reopen, draw: Random) -> None:
+def an_agents_life_survives(reopen: Reopen, draw: Random, terms: Terms) -> None:
     """A real run: learn, new data, erase. After every step the disk holds the step's state."""
-    watch = _Watch(reopen)
-    world = World(TERMS, [CountingWorker(k) for k in range(TERMS.size)], observers=[watch])
+    watch = _Watch(reopen, terms)
+    world = World(terms, [CountingWorker(k) for k in range(terms.size)], observers=[watch])
     world.start()
     world.run(lambda: world.parked is not None, limit=500)
     world.tell(ME, DataChanged(0.0))
@@ -151,8 +156,9 @@ class CountingWorker:
 class _Watch:
     """Commits one agent's steps and compares the disk with the state after each."""
 
-    def __init__(self, reopen: Reopen) -> None:
+    def __init__(self, reopen: Reopen, terms: Terms) -> None:
         self.reopen = reopen
+        self.terms = terms
         self.store = reopen()
         self.steps = 0
         self.known: State | None = None
@@ -168,7 +174,7 @@ class _Watch:
         self.store.commit(before, after)
         self.store.close()
         self.store = self.reopen()
-        self.known = self.store.load(TERMS, ME)
+        self.known = self.store.load(self.terms, ME)
         assert self.known is not None
         assert same_durable(self.known, after)
 

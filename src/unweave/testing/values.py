@@ -31,10 +31,11 @@ from unweave.protocol.messages import (
     Share,
     Welcome,
 )
-from unweave.protocol.state import DURABLE, Factor, Hold, Idle, Out, Parked, Role, State
+from unweave.protocol.state import DURABLE, Factor, Given, Hold, Idle, Out, Parked, Role, State
 from unweave.protocol.statements import (
     AuditMismatch,
     CompactedErasures,
+    Enrolment,
     InfluenceReport,
     Intent,
     Opening,
@@ -48,11 +49,13 @@ from unweave.protocol.steps import Origin, Revealed, TokenHeader, TokenStep, wri
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import (
     HOPS,
+    NOT_MASKED,
     OPENINGS,
     OUT,
     PASSES,
     SECRET_BYTES,
     AttestationRound,
+    MaskedRound,
     Revision,
     Stamp,
     Token,
@@ -147,7 +150,33 @@ def token(draw: Random, terms: Terms) -> Token:
         busy=draw.random() < 0.5,
         round=_round(draw, terms),
         receipts=_bytes(draw, 32),
+        masked=_masked_round(draw, terms) if terms.masked else NOT_MASKED,
     )
+
+
+def _masked_round(draw: Random, terms: Terms) -> MaskedRound:
+    return MaskedRound(
+        keys=_enrolments(draw, terms),
+        spare=_enrolments(draw, terms),
+        point=_bytes(draw, draw.choice((0, 8, 100))),
+        step=draw.choice((0, 1, terms.max_passes)),
+        rested=draw.random() < 0.5,
+    )
+
+
+def _enrolments(draw: Random, terms: Terms) -> dict[int, Enrolment]:
+    return {
+        agent: Enrolment.write(
+            agent,
+            lambda _: b"e",
+            network_id=terms.network_id.hex(),
+            agent=agent,
+            incarnation=_nonce(draw),
+            key=_bytes(draw, 32).hex(),
+        )
+        for agent in range(terms.size)
+        if draw.random() < 0.5
+    }
 
 
 def _round(draw: Random, terms: Terms) -> AttestationRound:
@@ -174,7 +203,8 @@ def _maybe(draw: Random, value: Any) -> Any:
 
 
 def _revealed(draw: Random, terms: Terms) -> Revealed:
-    return Revealed(_bytes(draw, 16), _vector(draw, terms))
+    audit = _vector(draw, terms) if terms.masked else None
+    return Revealed(_bytes(draw, 16), _vector(draw, terms), audit)
 
 
 def _header(draw: Random, terms: Terms, step: TokenStep | None = None) -> TokenHeader:
@@ -187,7 +217,7 @@ def _step(draw: Random, terms: Terms) -> TokenStep:
     return TokenStep(
         _maybe(draw, _header(draw, terms)),
         _revision(draw),
-        _maybe(draw, _revealed(draw, terms)),
+        None if terms.masked else _maybe(draw, _revealed(draw, terms)),
         _maybe(draw, _revealed(draw, terms)),
     )
 
@@ -297,7 +327,12 @@ def _park_notice(draw: Random, terms: Terms) -> ParkNotice:
         _bitmap(draw, terms),
         _tombs(draw, terms),
         _bytes(draw, draw.randrange(30)),
+        *((_bytes(draw, 32), _enrolled(draw, terms)) if terms.masked else ()),
     )
+
+
+def _enrolled(draw: Random, terms: Terms) -> dict[int, int]:
+    return {agent: _nonce(draw) for agent in range(terms.size) if draw.random() < 0.5}
 
 
 def _compacted(draw: Random, terms: Terms) -> dict[bytes, CompactedErasures]:
@@ -378,7 +413,11 @@ def _role(draw: Random, terms: Terms, shared: Token) -> Role:
 def _factor(draw: Random, terms: Terms) -> Factor:
     revision = Revision(draw.randrange(1, 2**40), _nonce(draw), _bytes(draw, 32))
     versions = draw.randrange(9), draw.randrange(9)
-    return Factor(revision, _vector(draw, terms), _ids(draw), *versions, _bytes(draw, 16))
+    factor = Factor(revision, _vector(draw, terms), _ids(draw), *versions, _bytes(draw, 16))
+    if not terms.masked:
+        return factor
+    given = Given(_bytes(draw, 32), _bytes(draw, 32), _vector(draw, terms), _vector(draw, terms))
+    return factor._replace(given=_maybe(draw, given), point=_bytes(draw, draw.choice((0, 32))))
 
 
 def state(draw: Random, terms: Terms, me: int, before: State | None = None) -> State:
@@ -393,6 +432,7 @@ def state(draw: Random, terms: Terms, me: int, before: State | None = None) -> S
         "fence": _stamp(draw, terms),
         "role": _role(draw, terms, shared),
         "copy": draw.choice((None, shared, token(draw, terms))),
+        "published": draw.choice((None, shared, token(draw, terms))) if terms.masked else None,
         "origin": _maybe(draw, _origin(draw, terms)),
         "copy_origin": _maybe(draw, _origin(draw, terms)),
         "tombs": _tombs(draw, terms),

@@ -17,6 +17,7 @@ the trial, and integrates it out (`own_intercept`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, cast
@@ -110,7 +111,7 @@ class GLMRounds(GLM):
         )
 
     @property
-    def carrier_names(self) -> tuple[str, ...]:
+    def carrier_names(self) -> Sequence[str]:
         return self.grid.names
 
     @property

@@ -1,7 +1,8 @@
 """Reports for the operator, as plain values: status, posterior, forgotten data, one erasure.
 
 A report never shows a sum that a known tombstone forbids, that a departed agent holds, or that an
-audit has rejected (`served`).
+audit has rejected (`served`). In a network with private rounds it shows only a complete sum that
+all agents have attested.
 """
 
 from __future__ import annotations
@@ -21,10 +22,19 @@ from unweave.node.driver import AgentDriver
 from unweave.persistent import NOBODY
 from unweave.protocol.certificate.unchecked import unchecked_requests
 from unweave.protocol.messages import Pass
+from unweave.protocol.rounds import awaited, is_too_small
 from unweave.protocol.state import State
 from unweave.protocol.steps import wrong_step
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import NOTHING, Token, commitment, dead, digest, missing
+from unweave.protocol.token import (
+    NOTHING,
+    Token,
+    commitment,
+    dead,
+    digest,
+    missing,
+    roster,
+)
 from unweave.text import listed
 
 __all__ = [
@@ -67,7 +77,7 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
     if s is None:
         return base
     token = served(s)
-    absent = missing(token) if token is not None else ()
+    absent = _missing(s, token)
     current = s.own.current
     return base | {
         "notice": _notice(s),
@@ -82,6 +92,7 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
         "dropped_records": None if (lost := node.missing()) is None else lost.report,
         "missing": [name(k) for k in absent],
         "complete": token is not None and not absent,
+        "private_round": _private_round(s) if s.terms.masked else None,
         "commitment": _hex(None if token is None else commitment(token)),
         "erased": sorted(name(k) for k, tomb in s.known.tombs.items() if tomb.whole),
         "departed": sorted(name(k) for k, tomb in s.known.tombs.items() if tomb.departed),
@@ -112,6 +123,26 @@ def _hex(value: bytes | None) -> str | None:
     return None if value is None else value.hex()
 
 
+def _missing(s: State, token: Token | None) -> Iterable[int]:
+    """The agents that should be in the sum and are not."""
+    if not s.terms.masked:
+        return [] if token is None else missing(token)
+    waits = awaited(s)
+    return sorted(waits.to_enrol | waits.to_give)
+
+
+def _private_round(s: State) -> dict[str, Any]:
+    waits, name = awaited(s), s.terms.name
+    return {
+        "agents": len(roster(s.terms.size, s.known.tombs)),
+        "least": s.terms.min_roster,
+        "published": served(s) is not None,
+        "not_enrolled": [name(k) for k in sorted(waits.to_enrol)],
+        "not_given": [name(k) for k in sorted(waits.to_give)],
+        "not_attested": [name(k) for k in sorted(waits.to_attest)],
+    }
+
+
 def _lie(s: State, proof: Pass) -> str:
     assert proof.header is not None
     assert proof.step is not None
@@ -119,7 +150,11 @@ def _lie(s: State, proof: Pass) -> str:
 
 
 def _stays_out(node: AgentDriver, s: State, token: Token | None) -> str | None:
-    """Why the solver refused to make this agent's factor, if the token does not include it."""
+    """Why the solver refused to make this agent's factor, if the token does not include it. In a
+    private round it is included with a factor of zero."""
+    if s.terms.masked:
+        stays = s.own.infeasible_at is not None or s.own.spent
+        return node.stays_out or None if stays and not (s.tomb.out or s.own.detached) else None
     out = s.tomb.out or s.own.detached or token is None or s.me in token.inside
     return None if out or s.own.infeasible_at is None else node.stays_out or None
 
@@ -153,8 +188,9 @@ def latest(s: State) -> Token | None:
 
 def served(s: State) -> Token | None:
     """The newest token whose sum may be shown. None for a departed agent, after a failed audit, and
-    for a token that a known tombstone forbids."""
-    token = None if s.tomb.departed or s.audit_failed else latest(s)
+    for a token that a known tombstone forbids. Any other sum of a private round is noise."""
+    newest = s.token.published if s.terms.masked else latest(s)
+    token = None if s.tomb.departed or s.audit_failed else newest
     return None if token is None or dead(token, s.known.tombs, s.known.retrain_epoch) else token
 
 
@@ -162,6 +198,13 @@ def _notice(s: State) -> str | None:
     """Why this agent will never show a sum again; None: it may."""
     if s.tomb.departed:  # its token is old, and it gets no newer one
         return DEPARTED
+    if s.terms.masked and is_too_small(s, s.known.tombs) and not s.audit_failed:
+        left = len(roster(s.terms.size, s.known.tombs))
+        return (
+            f"{left} of {s.terms.size} agents remain, and a private sum needs "
+            f"{s.terms.min_roster}: no posterior is served any more. Fix: make a new network of "
+            "the remaining agents (`unweave init`)"
+        )
     return (
         _audit_failure(s.terms.name(one.author) for one in s.known.mismatches)
         if s.audit_failed
@@ -211,15 +254,29 @@ def posterior_report(
         more["erasures"] = _knowledge(s)
     notice = _notice(s)
     if notice is not None:
-        return {"state": "departed" if s.tomb.departed else "audit_failed", "why": notice, **more}
+        failed = "audit_failed" if s.audit_failed else "unknown"
+        return {"state": "departed" if s.tomb.departed else failed, "why": notice, **more}
     token = served(s)
     if token is None:
-        stale = latest(s) is not None
-        why = "its sum holds erased data, and the next one has not arrived" if stale else NO_TOKEN
-        return {"state": "unknown", "why": why, **more}
+        return {"state": "unknown", "why": _why_no_sum(s), **more}
     if secret and token.round.secret:
         more["secret"] = token.round.secret.hex()
     return _sum_report(node, s, token, everything, before) | more
+
+
+def _why_no_sum(s: State) -> str:
+    if latest(s) is None and s.token.parked is None:
+        return NO_TOKEN
+    if not s.terms.masked:
+        return "its sum holds erased data, and the next one has not arrived"
+    for agents, what in zip(awaited(s), ("enrolled", "given", "attested"), strict=True):
+        if agents:
+            names = listed([s.terms.name(k) for k in sorted(agents)])
+            return (
+                f"the private round waits for {names}, not {what} yet. Fix: start every agent that "
+                "does not run, or vote it out (`unweave vote`)"
+            )
+    return "the next private sum has not arrived"
 
 
 def brief_report(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -306,7 +363,7 @@ def _sum_report(
 def _fitting(s: State, token: Token) -> int | None:
     """The number of passes, while the factors of a non-conjugate model still change; None if
     a token with these revisions is parked, or the factors are solved for at every visit."""
-    if s.terms.conjugate or s.terms.solve != "pass":
+    if s.terms.conjugate or s.terms.solve != "pass" or s.terms.masked:
         return None
     parked = s.token.parked is not None and s.token.parked.included == token.included
     return None if parked else token.passes

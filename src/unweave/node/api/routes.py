@@ -118,6 +118,18 @@ class Dropped(Answer):
     columns: dict[str, int]
 
 
+class PrivateRound(Answer):
+    """The private round: how many agents take part, how many a sum needs, whether a sum is
+    published, and the agents that the round waits for, by what they have not done yet."""
+
+    agents: int
+    least: int
+    published: bool
+    not_enrolled: list[str]
+    not_given: list[str]
+    not_attested: list[str]
+
+
 class Status(Answer):
     """The state of an agent. Before its store is open, only the required values."""
 
@@ -143,6 +155,7 @@ class Status(Answer):
     dropped_records: NotRequired[Dropped | None]
     missing: NotRequired[list[str]]
     complete: NotRequired[bool]
+    private_round: NotRequired[PrivateRound | None]
     commitment: NotRequired[str | None]
     erased: NotRequired[list[str]]
     departed: NotRequired[list[str]]

@@ -49,7 +49,7 @@ from unweave.node.api.routes import (
 from unweave.node.api.sockets import short
 from unweave.node.data.private import PrivateData
 from unweave.node.data.watch import DataWatch
-from unweave.node.driver import AgentDriver, NotReady
+from unweave.node.driver import AgentDriver, NotReady, measure_influence
 from unweave.node.erasures import asked_before, erased_before
 from unweave.node.process import RESTART_FILE
 from unweave.protocol.events import EraseRequested, Refused, VoteCast, WakeRequested
@@ -279,11 +279,21 @@ class Api:
         return {"forgotten": forgotten_report(state)}
 
     async def _influence(self, asked: Nothing) -> dict[str, Any]:
+        if self.node.terms.masked:
+            return {"influence": await self._own_influence()}
         await self.node.publish()
         state = self.node.state
         known = {} if state is None else state.known.influences
         name = self.node.terms.name
         return {"influence": {name(k): f.influence for k, f in sorted(known.items())}}
+
+    async def _own_influence(self) -> dict[str, float | None]:
+        """In a network with private rounds no agent publishes its influence."""
+        state, node = self.node.state, self.node
+        found = (
+            None if state is None else await asyncio.to_thread(measure_influence, node.model, state)
+        )
+        return {} if found is None else {node.folder.config.name: found.influence}
 
     async def _erase(self, asked: EraseRequest) -> dict[str, Any]:
         whole = asked.whole

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unweave.errors import WireError
@@ -37,7 +37,7 @@ from unweave.node.wire.primitives import (
     writing,
 )
 from unweave.protocol.messages import ParkNotice, Pass
-from unweave.protocol.state import IDLE, Factor, Hold, Idle, Out, Parked, Role, State
+from unweave.protocol.state import IDLE, Factor, Given, Hold, Idle, Out, Parked, Role, State
 from unweave.protocol.statements import (
     AuditMismatch,
     CompactedErasures,
@@ -137,10 +137,11 @@ def decode_origin(data: bytes, terms: Terms) -> Origin | None:
     if not data:
         return None
     stored = parsed(pb.Origin(), data, "origin")
+    header, removed = stored.HasField("header"), stored.HasField("removed")
     return Origin(
-        read_statement(TokenHeader, stored.header, terms) if stored.HasField("header") else None,
+        read_statement(TokenHeader, stored.header, terms) if header else None,
         read_revision(stored.revision),
-        read_revealed(stored.salt, stored.removed, terms) if stored.HasField("removed") else None,
+        read_revealed(stored.salt, stored.removed, None, terms) if removed else None,
     )
 
 
@@ -155,7 +156,7 @@ class Rows(NamedTuple):
 # The fields in the one row of the table `state`.
 _SMALL = (
     *("counter", "solved_for", "last", "fence", "wake", "rows", "data", "detached"),
-    *("factors", "role", "copy"),
+    *("factors", "role", "copy", "published"),
 )
 
 PARTS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes, Terms], Any]]] = {
@@ -207,15 +208,7 @@ def write_state(
     factors, factor_rows, old_factors = _place(rows.factors, after.own.factors)
     for at, factor, exists in factor_rows:
         columns = _factor_columns(factor)
-        sql = (
-            "UPDATE factor SET mac = ?, revision = ?, rows = ?, data = ?, retrain_epoch = ?, "
-            "salt = ?, units = ? WHERE id = ?"
-        )
-        if not exists:
-            sql = (
-                "INSERT INTO factor (mac, revision, rows, data, retrain_epoch, salt, units, id) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-            )
+        sql = _UPDATE_FACTOR if exists else _INSERT_FACTOR
         db.execute(sql, (macs.write("factor", at, *columns), *columns, at))
     for name, (write, _) in PARTS.items():
         if name in changed:
@@ -249,7 +242,8 @@ def _room(message: bytes) -> bytes:
 
 
 def _tokens(s: State) -> list[Token]:
-    return [token for token in (s.token.held, s.token.copy) if token is not None]
+    tokens = (s.token.held, s.token.copy, s.token.published)
+    return [token for token in tokens if token is not None]
 
 
 def _place(
@@ -274,20 +268,39 @@ def _place(
     return kept, written, free
 
 
-def _factor_columns(factor: Factor) -> tuple[bytes, int, int, bytes, bytes, memoryview]:
+FACTOR_COLUMNS = (
+    *("revision", "rows", "data", "retrain_epoch", "salt", "point", "units"),
+    *("round", "key", "masked", "audit"),
+)
+_UPDATE_FACTOR = (
+    f"UPDATE factor SET mac = ?, {', '.join(f'{name} = ?' for name in FACTOR_COLUMNS)} WHERE id = ?"
+)
+_INSERT_FACTOR = (
+    f"INSERT INTO factor (mac, {', '.join(FACTOR_COLUMNS)}, id) "
+    f"VALUES (?, ?, {', '.join('?' * len(FACTOR_COLUMNS))})"
+)
+
+
+def _factor_columns(factor: Factor) -> tuple[Any, ...]:
+    given = factor.given
     return (
         write_revisions((factor.revision,)),
         factor.rows,
         factor.data,
         write_ids(factor.retrain_epoch),
         factor.salt,
+        factor.point,
         write_vector(factor.units),
+        None if given is None else given.round,
+        None if given is None else given.key,
+        None if given is None else write_vector(given.units),
+        None if given is None else write_vector(given.audit),
     )
 
 
 COLUMNS = (
     *("mac", "counter", "solved_for", "last", "fence", "wake", "rows", "data"),
-    *("detached", "factors", "role", "role_token", "role_to", "copy"),
+    *("detached", "factors", "role", "role_token", "role_to", "copy", "published"),
 )
 _INSERT_STATE = (
     f"INSERT INTO state (one, {', '.join(COLUMNS)}) VALUES (1, {', '.join('?' * len(COLUMNS))})"
@@ -313,6 +326,7 @@ def _small_columns(
         None if s.token.held is None else places[id(s.token.held)],
         s.token.role.to if isinstance(s.token.role, Out) else None,
         None if s.token.copy is None else places[id(s.token.copy)],
+        None if s.token.published is None else places[id(s.token.published)],
     )
 
 
@@ -361,9 +375,8 @@ def read_state(
         return None
     mac, *small = row
     macs.check(mac, *small)
-    counter, solved_for, last, fence, wake, rows, data, detached, order, role, held, to, copy = (
-        small
-    )
+    counter, solved_for, last, fence, wake, rows, data, detached, order, *places = small
+    role, held, to, copy, published = places
     s.own.counter, s.own.solved_for, s.own.rows, s.own.data = counter, solved_for, rows, data
     s.own.detached = bool(detached)
     s.token.last, s.token.fence, s.token.wake = (
@@ -372,6 +385,7 @@ def read_state(
     try:
         s.own.factors = tuple(factors[int(at)] for at in order.split())
         s.token.copy = None if copy is None else tokens[copy]
+        s.token.published = None if published is None else tokens[published]
         s.token.role = _read_role(ROLES[role], None if held is None else tokens[held], to)
     except KeyError as error:
         raise WireError(f"row {error} is missing") from None
@@ -404,16 +418,26 @@ def _read_tokens(db: sqlite3.Connection, macs: RowMacs, terms: Terms) -> dict[in
 
 def _read_factors(db: sqlite3.Connection, macs: RowMacs, terms: Terms) -> dict[int, Factor]:
     factors = {}
-    for at, mac, *columns in db.execute(
-        "SELECT id, mac, revision, rows, data, retrain_epoch, salt, units FROM factor"
-    ):
+    sql = f"SELECT id, mac, {', '.join(FACTOR_COLUMNS)} FROM factor"
+    for at, mac, *columns in db.execute(sql):
         macs.read(mac, "factor", at, *columns)
-        revision, rows, data, retrain_epoch, salt, units = columns
-        vector = read_vector(units, terms.grid)
+        revision, rows, data, retrain_epoch, salt, point, units, name, *given = columns
         factors[at] = Factor(
-            read_revision(revision), vector, read_ids(retrain_epoch), rows, data, salt
+            read_revision(revision),
+            read_vector(units, terms.grid),
+            read_ids(retrain_epoch),
+            rows,
+            data,
+            salt,
+            None if name is None else _read_given(name, given, terms),
+            point,
         )
     return factors
+
+
+def _read_given(name: bytes, columns: Sequence[bytes], terms: Terms) -> Given:
+    key, masked, audit = columns
+    return Given(name, key, read_vector(masked, terms.grid), read_vector(audit, terms.grid))
 
 
 def _read_parts(db: sqlite3.Connection, macs: RowMacs) -> dict[str, bytes]:

@@ -50,7 +50,8 @@ _IDENTITY = """CREATE TABLE identity (
 
 _FIRST = (
     _IDENTITY,
-    # A token as it is sent; at most two: the one that the agent is responsible for, and its copy.
+    # A token as it is sent; at most three: the one that the agent is responsible for, its copy, and
+    # the last complete sum of private rounds.
     # `padding` is zeros, so that the row keeps its length while the message varies by a few bytes.
     """CREATE TABLE token (
         id INTEGER PRIMARY KEY,
@@ -58,6 +59,7 @@ _FIRST = (
         message BLOB NOT NULL,
         padding BLOB NOT NULL
     )""",
+    # `round` to `audit`: what was given to a private round; NULL: nothing was.
     """CREATE TABLE factor (
         id INTEGER PRIMARY KEY,
         mac BLOB NOT NULL,
@@ -66,7 +68,12 @@ _FIRST = (
         data INTEGER NOT NULL,
         retrain_epoch BLOB NOT NULL,
         salt BLOB NOT NULL,
-        units BLOB NOT NULL
+        point BLOB NOT NULL,
+        units BLOB NOT NULL,
+        round BLOB,
+        key BLOB,
+        masked BLOB,
+        audit BLOB
     )""",
     # The state's small fields. `factors` lists ids, the current one first.
     """CREATE TABLE state (
@@ -84,7 +91,8 @@ _FIRST = (
         role TEXT NOT NULL,
         role_token INTEGER REFERENCES token (id),
         role_to INTEGER,
-        copy INTEGER REFERENCES token (id)
+        copy INTEGER REFERENCES token (id),
+        published INTEGER REFERENCES token (id)
     )""",
     # The fields of the state that are one value of any size.
     """CREATE TABLE part (
@@ -127,7 +135,7 @@ LEDGER_MIGRATIONS: tuple[Migration, ...] = (
 
 # Version 1 had request ids that did not name their agent, version 2 rows of varying length,
 # version 3 names from before the vocabulary, version 4 revisions without commitments, version 5
-# attestation rounds without secrets, and receipts with digests of sums.
+# attestation rounds without secrets, receipts with digests of sums, and no private rounds.
 OLDEST = 6
 
 

@@ -188,10 +188,11 @@ class SqliteStore:
             if after.token.origin is None or after.token.origin.removed is None:
                 return True
         # In quarantine an agent learns a tombstone before it drops the dead token.
+        kept = (after.token.held, after.token.copy, after.token.published)
         return any(
             dead(token, after.known.tombs, after.known.retrain_epoch)
             for token in self._rows.tokens.values()
-            if token is not after.token.held and token is not after.token.copy
+            if not any(token is one for one in kept)
         )
 
 

@@ -23,7 +23,11 @@ from unweave.node.wire.primitives import (
     parsed,
     pb,
     read_bitmap,
+    read_enrolled,
+    read_enrolments,
     read_ids,
+    read_name,
+    read_point,
     read_revealed,
     read_revision,
     read_revisions,
@@ -34,6 +38,8 @@ from unweave.node.wire.primitives import (
     to_bytes,
     unwritable,
     write_bitmap,
+    write_enrolled,
+    write_enrolments,
     write_ids,
     write_revisions,
     write_stamp,
@@ -70,7 +76,16 @@ from unweave.protocol.statements import (
 )
 from unweave.protocol.steps import TokenHeader, TokenStep
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import NO_ROUND, PASSES, SECRET_BYTES, AttestationRound, Stamp, Token
+from unweave.protocol.token import (
+    NO_ROUND,
+    NOT_MASKED,
+    PASSES,
+    SECRET_BYTES,
+    AttestationRound,
+    MaskedRound,
+    Stamp,
+    Token,
+)
 
 __all__ = ["decode", "encode", "read_parked", "write_parked"]
 
@@ -128,6 +143,8 @@ def _write_pass(written: pb.Pass, message: Pass, terms: Terms) -> None:
         place.retrain_epoch = write_ids(token.retrain_epoch)
     if token.round is not NO_ROUND:
         _write_round(place.round, token.round)
+    if token.masked is not NOT_MASKED:
+        _write_masked(place.masked, token.masked)
     if message.gossip is not None:
         written.gossip.CopyFrom(_write_gossip(message.gossip, terms))
     if message.header is not None:
@@ -149,11 +166,35 @@ def _write_step(place: pb.Step, step: TokenStep) -> None:
 def _read_step(message: pb.Message, terms: Terms) -> TokenStep:
     sent = message.token.step
     removed, factor = message.HasField("removed"), message.HasField("factor")
+    audit = message.factor_audit if message.HasField("factor_audit") else None
     return TokenStep(
         read_statement(TokenHeader, sent.before, terms) if sent.HasField("before") else None,
         read_revision(sent.revision),
-        read_revealed(sent.removed_salt, message.removed, terms) if removed else None,
-        read_revealed(sent.factor_salt, message.factor, terms) if factor else None,
+        read_revealed(sent.removed_salt, message.removed, None, terms) if removed else None,
+        read_revealed(sent.factor_salt, message.factor, audit, terms) if factor else None,
+    )
+
+
+def _write_masked(place: pb.MaskedRound, masked: MaskedRound) -> None:
+    place.SetInParent()
+    place.keys.extend(write_enrolments(masked.keys))
+    place.spare.extend(write_enrolments(masked.spare))
+    place.step = masked.step
+    place.rested = masked.rested
+
+
+def _read_masked(message: pb.Message, terms: Terms) -> MaskedRound:
+    if not (message.point or message.token.token.HasField("masked")):
+        return NOT_MASKED
+    sent = message.token.token.masked
+    if sent.step > terms.max_passes:
+        raise WireError(f"private round {sent.step}: the last one is {terms.max_passes}")
+    return MaskedRound(
+        keys=read_enrolments(sent.keys, terms),
+        spare=read_enrolments(sent.spare, terms),
+        point=read_point(message.point, terms),
+        step=sent.step,
+        rested=sent.rested,
     )
 
 
@@ -193,7 +234,10 @@ def _vectors(message: Pass) -> Iterator[bytes | memoryview]:
     """The large fields, each copied once, into the message's bytes."""
     attested, step = message.token.round, message.step
     removed, factor = (None, None) if step is None else (step.removed, step.factor)
+    if message.token.masked.point:
+        yield from large_field(pb.Message.POINT_FIELD_NUMBER, message.token.masked.point)
     for number, units in (
+        (pb.Message.FACTOR_AUDIT_FIELD_NUMBER, None if factor is None else factor.audit),
         (pb.Message.ETA_FIELD_NUMBER, message.token.eta),
         (pb.Message.AUDIT_FIELD_NUMBER, attested.audit),
         (pb.Message.FROZEN_FIELD_NUMBER, attested.frozen),
@@ -238,6 +282,7 @@ def _read_pass(message: pb.Message, terms: Terms) -> Pass:
             busy,
             _read_round(message, terms),
             token.receipts,
+            _read_masked(message, terms),
         ),
         _read_gossip(read.gossip, terms) if read.HasField("gossip") else None,
         read_statement(TokenHeader, read.header, terms) if read.HasField("header") else None,
@@ -256,6 +301,8 @@ def write_parked(parked: ParkNotice) -> pb.ParkNotice:
         attested=write_bitmap(parked.attested),
         tombs=write_tombs(parked.tombs),
         certificate=parked.certificate,
+        masked=parked.masked,
+        enrolled=write_enrolled(parked.enrolled),
     )
 
 
@@ -267,6 +314,8 @@ def read_parked(sent: pb.ParkNotice, terms: Terms) -> ParkNotice:
         attested=read_bitmap(sent.attested, terms),
         tombs=read_tombs(sent.tombs, terms),
         certificate=sent.certificate,
+        masked=read_name(sent.masked),
+        enrolled=read_enrolled(sent.enrolled, terms),
     )
 
 

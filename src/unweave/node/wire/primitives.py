@@ -26,6 +26,7 @@ from unweave.persistent import Bitmap, Vector
 from unweave.protocol.statements import (
     AuditMismatch,
     CompactedErasures,
+    Enrolment,
     InfluenceReport,
     Intent,
     Opening,
@@ -56,7 +57,11 @@ __all__ = [
     "parsed",
     "pb",
     "read_bitmap",
+    "read_enrolled",
+    "read_enrolments",
     "read_ids",
+    "read_name",
+    "read_point",
     "read_revealed",
     "read_revision",
     "read_revisions",
@@ -67,6 +72,8 @@ __all__ = [
     "to_bytes",
     "unwritable",
     "write_bitmap",
+    "write_enrolled",
+    "write_enrolments",
     "write_ids",
     "write_revisions",
     "write_stamp",
@@ -88,6 +95,11 @@ except ImportError:
 
 _REVISION = struct.Struct("<QQ32s")
 _SALT_BYTES = 16
+_KEY_BYTES = 32
+_NAME_BYTES = 32
+_ENROLMENT_BYTES = 400  # of its JSON
+_POINT_BYTES = 4 << 20
+_POINT_VECTORS = 16  # a point is a head of at most 1 KiB and as many vectors of the grid
 
 AnyProto = TypeVar("AnyProto", bound=Proto)
 AnyStatement = TypeVar("AnyStatement", bound=SignedStatement)
@@ -191,10 +203,11 @@ def read_vector(data: bytes, grid: Grid) -> Ints:
     return np.frombuffer(data, dtype="<i8").astype(np.int64, copy=False)
 
 
-def read_revealed(salt: bytes, units: bytes, terms: Terms) -> Revealed:
+def read_revealed(salt: bytes, units: bytes, audit: bytes | None, terms: Terms) -> Revealed:
     if len(salt) != _SALT_BYTES:
         raise WireError(f"a salt of {len(salt)} bytes: expected {_SALT_BYTES}")
-    return Revealed(salt, read_vector(units, terms.grid))
+    audited = None if audit is None else read_vector(audit, terms.grid)
+    return Revealed(salt, read_vector(units, terms.grid), audited)
 
 
 def write_revisions(included: Sequence[Revision]) -> bytes:
@@ -323,6 +336,60 @@ def read_statement(kind: type[AnyStatement], sent: pb.Statement, terms: Terms) -
     return read
 
 
+# -------------------------------------------------------------------------------- private rounds
+
+
+def write_enrolments(enrolments: Mapping[int, Enrolment]) -> list[pb.Statement]:
+    return [write_statement(enrolments[agent]) for agent in sorted(enrolments)]
+
+
+def read_enrolments(sent: Sequence[pb.Statement], terms: Terms) -> dict[int, Enrolment]:
+    """Bounds first: a token visits every agent, and each reads all of them. Most of them were on
+    the last token, too."""
+    if len(sent) > terms.size:
+        raise WireError(f"{len(sent)} one-time keys among {terms.size} agents")
+    read: dict[int, Enrolment] = {}
+    for one in sent:
+        if len(one.raw) > _ENROLMENT_BYTES:
+            raise WireError(f"an enrolment of {len(one.raw)} bytes: at most {_ENROLMENT_BYTES}")
+        if one.author in read:
+            raise WireError(f"two one-time keys of {terms.name(one.author)} for one round")
+        read[one.author] = _enrolment(one.raw, one.author, one.signature, terms)
+    return read
+
+
+@lru_cache(maxsize=1 << 12)
+def _enrolment(raw: bytes, author: int, signature: bytes, terms: Terms) -> Enrolment:
+    return read_statement(
+        Enrolment, pb.Statement(raw=raw, author=author, signature=signature), terms
+    )
+
+
+def write_enrolled(enrolled: Mapping[int, int]) -> list[pb.Enrolled]:
+    return [pb.Enrolled(agent=k, incarnation=one) for k, one in sorted(enrolled.items())]
+
+
+def read_enrolled(sent: Sequence[pb.Enrolled], terms: Terms) -> dict[int, int]:
+    read = {agent_of(one.agent, terms): one.incarnation for one in sent}
+    if len(read) != len(sent):
+        raise WireError(f"{len(sent)} enrolments of {len(read)} agents")
+    return read
+
+
+def read_name(data: bytes) -> bytes:
+    """The name of a private round, or nothing."""
+    if len(data) not in (0, _NAME_BYTES):
+        raise WireError(f"a name of {len(data)} bytes for a private round")
+    return data
+
+
+def read_point(point: bytes, terms: Terms) -> bytes:
+    most = min(_POINT_BYTES, 1024 + 8 * _POINT_VECTORS * terms.grid.dim)
+    if len(point) > most:
+        raise WireError(f"a point of {len(point)} bytes: at most {most}")
+    return point
+
+
 def _check_network(body: Mapping[str, Any], terms: Terms) -> str | None:
     return None if body["network_id"] == terms.network_id.hex() else "belongs to another network"
 
@@ -376,6 +443,16 @@ def _check_opening(statement: Opening, body: Mapping[str, Any], terms: Terms) ->
     return None
 
 
+def _check_enrolment(statement: Enrolment, body: Mapping[str, Any], terms: Terms) -> str | None:
+    if type(body["agent"]) is not int or body["agent"] != statement.author:
+        return _NOT_THE_AUTHOR
+    if not _is_number(body["incarnation"], 2**64):
+        return f"incarnation is not a number below {2**64}"
+    if len(body["key"]) != 2 * _KEY_BYTES or len(statement.key) != _KEY_BYTES:
+        return f"a one-time key must have {_KEY_BYTES} bytes"
+    return None
+
+
 _DIGESTS = ("agents", "statement", "audit", "frozen", "secret")
 _FLAGS = ("converged", "unknown")
 
@@ -391,6 +468,8 @@ def _check_header(statement: TokenHeader, body: Mapping[str, Any], terms: Terms)
         isinstance(body[name], str) for name in ("eta", "included", "retrain_epoch", "step")
     ):
         return "does not name the parts of a token"
+    if not isinstance(body.get("masked", ""), str):
+        return "does not name a private round"
     erased = body["erased"]
     if not isinstance(erased, dict) or not all(isinstance(ids, str) for ids in erased.values()):
         return "does not name the erasures of a token"
@@ -434,5 +513,6 @@ _CHECKS: dict[type[SignedStatement], Callable[[Any, Mapping[str, Any], Terms], s
     InfluenceReport: _check_influence,
     CompactedErasures: _check_compacted,
     Opening: _check_opening,
+    Enrolment: _check_enrolment,
     TokenHeader: _check_header,
 }

@@ -64,8 +64,20 @@ class AttestationRound(_message.Message):
     secret: bytes
     def __init__(self, agents: _Optional[bytes] = ..., statement: _Optional[bytes] = ..., signatures: _Optional[_Iterable[_Union[Signature, _Mapping]]] = ..., converged: _Optional[bool] = ..., unknown: _Optional[bool] = ..., secret: _Optional[bytes] = ...) -> None: ...
 
+class MaskedRound(_message.Message):
+    __slots__ = ("keys", "spare", "step", "rested")
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    SPARE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    RESTED_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedCompositeFieldContainer[Statement]
+    spare: _containers.RepeatedCompositeFieldContainer[Statement]
+    step: int
+    rested: bool
+    def __init__(self, keys: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., spare: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., step: _Optional[int] = ..., rested: _Optional[bool] = ...) -> None: ...
+
 class Token(_message.Message):
-    __slots__ = ("head", "included", "receipts", "seen", "stack", "tombs", "retrain_epoch", "round")
+    __slots__ = ("head", "included", "receipts", "seen", "stack", "tombs", "retrain_epoch", "round", "masked")
     HEAD_FIELD_NUMBER: _ClassVar[int]
     INCLUDED_FIELD_NUMBER: _ClassVar[int]
     RECEIPTS_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +86,7 @@ class Token(_message.Message):
     TOMBS_FIELD_NUMBER: _ClassVar[int]
     RETRAIN_EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
+    MASKED_FIELD_NUMBER: _ClassVar[int]
     head: bytes
     included: bytes
     receipts: bytes
@@ -82,7 +95,8 @@ class Token(_message.Message):
     tombs: _containers.RepeatedCompositeFieldContainer[Tomb]
     retrain_epoch: bytes
     round: AttestationRound
-    def __init__(self, head: _Optional[bytes] = ..., included: _Optional[bytes] = ..., receipts: _Optional[bytes] = ..., seen: _Optional[bytes] = ..., stack: _Optional[_Iterable[int]] = ..., tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., retrain_epoch: _Optional[bytes] = ..., round: _Optional[_Union[AttestationRound, _Mapping]] = ...) -> None: ...
+    masked: MaskedRound
+    def __init__(self, head: _Optional[bytes] = ..., included: _Optional[bytes] = ..., receipts: _Optional[bytes] = ..., seen: _Optional[bytes] = ..., stack: _Optional[_Iterable[int]] = ..., tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., retrain_epoch: _Optional[bytes] = ..., round: _Optional[_Union[AttestationRound, _Mapping]] = ..., masked: _Optional[_Union[MaskedRound, _Mapping]] = ...) -> None: ...
 
 class Statement(_message.Message):
     __slots__ = ("raw", "author", "signature")
@@ -95,20 +109,32 @@ class Statement(_message.Message):
     def __init__(self, raw: _Optional[bytes] = ..., author: _Optional[int] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class ParkNotice(_message.Message):
-    __slots__ = ("stamp", "holder", "included", "attested", "tombs", "certificate")
+    __slots__ = ("stamp", "holder", "included", "attested", "tombs", "certificate", "masked", "enrolled")
     STAMP_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     INCLUDED_FIELD_NUMBER: _ClassVar[int]
     ATTESTED_FIELD_NUMBER: _ClassVar[int]
     TOMBS_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    MASKED_FIELD_NUMBER: _ClassVar[int]
+    ENROLLED_FIELD_NUMBER: _ClassVar[int]
     stamp: Stamp
     holder: int
     included: bytes
     attested: bytes
     tombs: _containers.RepeatedCompositeFieldContainer[Tomb]
     certificate: bytes
-    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., holder: _Optional[int] = ..., included: _Optional[bytes] = ..., attested: _Optional[bytes] = ..., tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., certificate: _Optional[bytes] = ...) -> None: ...
+    masked: bytes
+    enrolled: _containers.RepeatedCompositeFieldContainer[Enrolled]
+    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., holder: _Optional[int] = ..., included: _Optional[bytes] = ..., attested: _Optional[bytes] = ..., tombs: _Optional[_Iterable[_Union[Tomb, _Mapping]]] = ..., certificate: _Optional[bytes] = ..., masked: _Optional[bytes] = ..., enrolled: _Optional[_Iterable[_Union[Enrolled, _Mapping]]] = ...) -> None: ...
+
+class Enrolled(_message.Message):
+    __slots__ = ("agent", "incarnation")
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    agent: int
+    incarnation: int
+    def __init__(self, agent: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class Compacted(_message.Message):
     __slots__ = ("compacted",)
@@ -263,7 +289,7 @@ class Heard(_message.Message):
     def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., digests: _Optional[_Union[Digests, _Mapping]] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("network_id", "hello", "welcome", "token", "ack", "alive", "share", "heard", "removed", "factor", "eta", "audit", "frozen")
+    __slots__ = ("network_id", "hello", "welcome", "token", "ack", "alive", "share", "heard", "point", "factor_audit", "removed", "factor", "eta", "audit", "frozen")
     NETWORK_ID_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
@@ -272,6 +298,8 @@ class Message(_message.Message):
     ALIVE_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     HEARD_FIELD_NUMBER: _ClassVar[int]
+    POINT_FIELD_NUMBER: _ClassVar[int]
+    FACTOR_AUDIT_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     FACTOR_FIELD_NUMBER: _ClassVar[int]
     ETA_FIELD_NUMBER: _ClassVar[int]
@@ -285,12 +313,14 @@ class Message(_message.Message):
     alive: Alive
     share: Share
     heard: Heard
+    point: bytes
+    factor_audit: bytes
     removed: bytes
     factor: bytes
     eta: bytes
     audit: bytes
     frozen: bytes
-    def __init__(self, network_id: _Optional[bytes] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., token: _Optional[_Union[Pass, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., heard: _Optional[_Union[Heard, _Mapping]] = ..., removed: _Optional[bytes] = ..., factor: _Optional[bytes] = ..., eta: _Optional[bytes] = ..., audit: _Optional[bytes] = ..., frozen: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, network_id: _Optional[bytes] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., token: _Optional[_Union[Pass, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., heard: _Optional[_Union[Heard, _Mapping]] = ..., point: _Optional[bytes] = ..., factor_audit: _Optional[bytes] = ..., removed: _Optional[bytes] = ..., factor: _Optional[bytes] = ..., eta: _Optional[bytes] = ..., audit: _Optional[bytes] = ..., frozen: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
     __slots__ = ("sender", "signature", "payload")
