@@ -404,7 +404,7 @@ def test_degrees_are_those_of_the_bound() -> None:
         (8, 'privacy = "maske"', "should be 'plain' or 'masked'"),
         (8, "privacy = 1", 'Fix: "plain", "masked" or a table'),
         (8, 'privacy = { mode = "masked", roster = 3 }', "did you mean min_roster"),
-        (8, "privacy = { min_roster = 5 }", "a setting of masked networks"),
+        (8, 'privacy = { mode = "plain", min_roster = 5 }', "a setting of masked networks"),
         (8, 'privacy = "masked"\nsolve = "visit"', 'Fix: solve = "pass"'),
     ],
 )

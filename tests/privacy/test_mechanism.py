@@ -135,14 +135,13 @@ def test_a_manifest_states_the_mechanism():
 def test_without_epsilon_there_is_no_noise(table):
     manifest, mechanism = read(table, "beta-bernoulli")
     assert mechanism is None
-    assert ("privacy" in manifest.to_toml()) == (table != "")
+    assert "releases" not in manifest.to_toml()
 
 
-def test_no_network_runs_without_the_privacy_that_its_manifest_promises():
-    for table in (TABLE, 'privacy = "masked"'):
-        with pytest.raises(ConfigError, match="run plain rounds only"):
-            read(table)[0].terms()
-    assert read('privacy = "plain"', "beta-bernoulli")[0].terms().size == 5
+def test_no_network_runs_without_the_noise_that_its_manifest_promises():
+    with pytest.raises(ConfigError, match="add no noise"):
+        read(TABLE)[0].terms()
+    assert read('privacy = "masked"', "beta-bernoulli")[0].terms().masked
 
 
 WRONG = {

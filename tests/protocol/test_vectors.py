@@ -129,3 +129,43 @@ def test_every_kind_of_signed_record_has_a_vector() -> None:
         if isinstance(value, type) and issubclass(value, records.SignedStatement) and value.kind
     }
     assert kinds - {CompactedErasures.kind} <= {vector["payloadType"] for vector in SIGNED}
+
+
+def test_masks_are_those_of_the_vector_by_other_code() -> None:
+    """X25519, HKDF and AES-CTR from their definitions: HMAC and one block at a time."""
+    import hmac
+
+    import numpy as np
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    vector = json.loads((FOLDER / "masks.json").read_text())
+    name, agents = bytes.fromhex(vector["round"]), vector["agents"]
+
+    def words(key: bytes) -> list[int]:
+        block = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
+        stream = b"".join(block.update(i.to_bytes(16, "big")) for i in range(2))
+        return [int.from_bytes(stream[8 * i : 8 * i + 8], "little") for i in range(3)]
+
+    for k, agent in enumerate(agents):
+        key = X25519PrivateKey.from_private_bytes(bytes.fromhex(agent["private"]))
+        total = {"sum": list(agent["units"]), "audit": list(agent["units"])}
+        for j, other in enumerate(agents):
+            if j == k:
+                continue
+            shared = key.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(other["public"])))
+            secret = hmac.digest(name, shared, "sha256")  # HKDF: extract, then two blocks
+            info = b"unweave mask v1 %d,%d" % (min(k, j), max(k, j))
+            first = hmac.digest(secret, info + b"\x01", "sha256")
+            second = hmac.digest(secret, first + info + b"\x02", "sha256")
+            sign = 1 if k < j else -1
+            for what, stream in (("sum", words(first)), ("audit", words(second))):
+                total[what] = [a + sign * b for a, b in zip(total[what], stream, strict=True)]
+        for what in ("sum", "audit"):
+            assert [f"{word % 2**64:016x}" for word in total[what]] == agent[what]
+    plain = np.sum([agent["units"] for agent in agents], axis=0)
+    for what in ("sum", "audit"):
+        words_of_all = [[int(word, 16) for word in agent[what]] for agent in agents]
+        assert [sum(column) % 2**64 for column in zip(*words_of_all, strict=True)] == [
+            int(v) % 2**64 for v in plain
+        ]

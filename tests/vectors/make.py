@@ -6,6 +6,7 @@ departed, north closes the cover. The private keys are published on purpose; the
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from tests.support.certificates import fixed_identity, fixed_request, signed_manifest
 
+from unweave.keyring import Keyring
 from unweave.node.identity import Identity
 from unweave.node.wire.codec import encode
 from unweave.node.wire.envelope import PAYLOAD_TYPE as MESSAGE_TYPE
@@ -29,6 +31,7 @@ from unweave.protocol.state import State, Turn
 from unweave.protocol.statements import (
     AuditMismatch,
     CompactedErasures,
+    Enrolment,
     InfluenceReport,
     SignedStatement,
     pae,
@@ -170,6 +173,16 @@ def build() -> dict[str, bytes]:
     step = TokenStep(None, given.included[NORTH])
     keep("north sends the token", write_header(terms.network_id, NORTH, sign, given, step))
 
+    enrolment = Enrolment.write(
+        NORTH,
+        sign,
+        network_id=terms.network_id.hex(),
+        agent=NORTH,
+        incarnation=11,
+        key=Keyring(lambda n: bytes([NORTH + 1]) * n).enrol().hex(),
+    )
+    keep("north enrols for a private round", enrolment)
+
     # Binary payloads are written in hex.
     own = [one for one in s.known.tombstones.values() if one.agent == EAST]
     chapter = CompactedErasures.write_all(EAST, people[EAST].sign, terms.network_id, own)
@@ -208,12 +221,35 @@ def build() -> dict[str, bytes]:
         "keys.json": _text(keys),
         "signatures.json": _text(vectors),
         "compacted.json": _text(put_away),
+        "masks.json": _text(masks(terms.network_id)),
         "message.json": _text(envelope),
         "network.toml": manifest.raw,
         "certificate.json": certificate(s, token, sign, None),
         "sum.bin": token.eta.astype("<i8").tobytes(),
         "secret.txt": SECRET.hex().encode() + b"\n",
     }
+
+
+def masks(network_id: bytes) -> dict[str, Any]:
+    """A private round of three agents with fixed one-time keys: what each adds, under the mask of
+    the sum and under that of the audit. Numbers are 64-bit words in hex."""
+    rings = [Keyring(lambda n, k=k: bytes([k + 1]) * n) for k in range(3)]
+    keys = {k: ring.enrol() for k, ring in enumerate(rings)}
+    name = hashlib.sha256(b"unweave round v1" + network_id).digest()
+    agents = []
+    for k, ring in enumerate(rings):
+        value = ring.mask(k, name, keys, np.array([k, -k, 1000], dtype=np.int64))
+        assert value is not None
+        agents.append(
+            {
+                "private": (bytes([k + 1]) * 32).hex(),
+                "public": keys[k].hex(),
+                "units": [k, -k, 1000],
+                "sum": [f"{int(word) % 2**64:016x}" for word in value[0]],
+                "audit": [f"{int(word) % 2**64:016x}" for word in value[1]],
+            }
+        )
+    return {"what": "three agents mask their values", "round": name.hex(), "agents": agents}
 
 
 def _text(value: object) -> bytes:

@@ -57,7 +57,7 @@ SEEN: dict[Mode, str] = {
 
 
 _Pair = Annotated[list[float], Field(min_length=2, max_length=2)]
-_NEEDS_EPSILON = ("delta", "bounds", "norm")
+_NEEDS_EPSILON = ("delta", "releases", "colluders", "bounds", "norm")
 
 
 class PrivacyEntry(StrictTable):
@@ -69,8 +69,8 @@ class PrivacyEntry(StrictTable):
     degree: Annotated[int, Field(ge=0, le=100_000)] | None = None
     epsilon: float | None = None
     delta: float | None = None
-    releases: int = PrivacyTerms.releases
-    colluders: int = PrivacyTerms.colluders
+    releases: int | None = None
+    colluders: int | None = None
     bounds: Annotated[dict[str, _Pair], Field(max_length=10_000)] | None = None
     norm: float | None = None
 
@@ -106,8 +106,8 @@ class PrivacyEntry(StrictTable):
         return PrivacyTerms(
             epsilon=self.epsilon,
             delta=self.delta,
-            releases=self.releases,
-            colluders=self.colluders,
+            releases=PrivacyTerms.releases if self.releases is None else self.releases,
+            colluders=PrivacyTerms.colluders if self.colluders is None else self.colluders,
             bounds=Bounds(columns, self.norm),
         )
 
@@ -143,7 +143,11 @@ class PrivacyEntry(StrictTable):
                 f"privacy: degree = {degree}: if a third of {agents} agents collude, masks with so "
                 f"few others may leave an agent alone. Fix: at least {needed}, or 0 (all others)"
             )
-        return self.model_copy(update={"min_roster": roster, "degree": degree})
+        update = {"min_roster": roster, "degree": degree}
+        noise = self.noise_terms()
+        if noise is not None:  # stated, so that a later default does not change the terms
+            update |= {"releases": noise.releases, "colluders": noise.colluders}
+        return self.model_copy(update=update)
 
 
 def default_mode(agents: int) -> Mode:
