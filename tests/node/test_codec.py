@@ -229,12 +229,12 @@ def _in_round(*enrolments: Enrolment, **changes) -> bytes:
         ([_enrolment(incarnation=2**64)], {}, "incarnation is not a number"),
         ([_enrolment(incarnation=-1)], {}, "incarnation is not a number"),
         ([Enrolment(b"[" * 300, 1, b"")], {}, "cannot be read"),
-        ([], {"step": MASKED.max_passes + 1}, "the last one is 50"),
+        ([], {"step": MASKED.max_rounds + 1}, f"the last one is {MASKED.max_rounds}"),
         ([], {"point": bytes(1024 + 16 * 8 * 3 + 1)}, "a point of 1409 bytes: at most 1408"),
     ],
 )
 def test_a_private_round_that_does_not_fit_the_network_is_named(enrolments, changes, says):
-    assert _try(_in_round(_enrolment(), point=bytes(1408), step=50), MASKED)
+    assert _try(_in_round(_enrolment(), point=bytes(1408), step=MASKED.max_rounds), MASKED)
     with pytest.raises(WireError, match=says):
         decode(_in_round(*enrolments, **changes), MASKED)
 

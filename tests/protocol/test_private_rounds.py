@@ -416,13 +416,13 @@ def test_a_question_about_another_value_has_another_name() -> None:
 
 
 def test_an_agent_that_cannot_compute_the_next_point_calls_no_sum_final() -> None:
-    wire = masked_wire(conjugate=False, iterates=True, max_passes=30)
+    wire = masked_wire(conjugate=False, iterates=True, max_rounds=30)
     wire.workers[2].advance = lambda work: NextPoint(None, failed=True)
     wire.wait(200.0)
     at_rest(wire)
     assert NEXT in wire.opened
     assert not wire.token.round.converged
-    healthy = masked_wire(conjugate=False, iterates=True, max_passes=30)
+    healthy = masked_wire(conjugate=False, iterates=True, max_rounds=30)
     healthy.wait(200.0)
     assert healthy.token.round.converged
     assert np.array_equal(wire.token.eta, healthy.token.eta)

@@ -159,7 +159,7 @@ def _masked_round(draw: Random, terms: Terms) -> MaskedRound:
         keys=_enrolments(draw, terms),
         spare=_enrolments(draw, terms),
         point=_bytes(draw, draw.choice((0, 8, 100))),
-        step=draw.choice((0, 1, terms.max_passes)),
+        step=draw.choice((0, 1, terms.max_rounds)),
         rested=draw.random() < 0.5,
     )
 

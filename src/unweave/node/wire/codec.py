@@ -187,8 +187,8 @@ def _read_masked(message: pb.Message, terms: Terms) -> MaskedRound:
     if not (message.point or message.token.token.HasField("masked")):
         return NOT_MASKED
     sent = message.token.token.masked
-    if sent.step > terms.max_passes:
-        raise WireError(f"private round {sent.step}: the last one is {terms.max_passes}")
+    if sent.step > terms.max_rounds:
+        raise WireError(f"private round {sent.step}: the last one is {terms.max_rounds}")
     return MaskedRound(
         keys=read_enrolments(sent.keys, terms),
         spare=read_enrolments(sent.spare, terms),
