@@ -34,9 +34,14 @@ def main(words: list[str]) -> int:
     console = Console()
     chosen = [e for e in ENTRIES if not words or any(w.lower() in e.title.lower() for w in words)]
     results: list[Measured] = []
+    failed: list[str] = []
     for entry in chosen:
         with console.status(entry.title):
-            results.append(entry.run())
+            try:
+                results.append(entry.run())
+            except Exception:  # the others are measured all the same
+                console.print_exception()
+                failed.append(entry.title)
     table = Table(
         "", "mode", "measured", "target", "met", title="Speed (CPU time, median of repeats)"
     )
@@ -54,7 +59,9 @@ def main(words: list[str]) -> int:
         report = {"machine": machine, "results": [asdict(result) for result in results]}
         path = Path(__file__).with_name("results.json")
         path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    return 0
+    for title in failed:
+        console.print(f"failed: {title}", style="red")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -30,9 +30,8 @@ from unweave.node.log import Log
 from unweave.node.transport.framing import Limits
 from unweave.node.transport.server import GrpcTransport
 from unweave.node.wire.channel import SecureChannel
-from unweave.persistent import NOBODY
 from unweave.protocol.messages import Ack, Pass
-from unweave.protocol.token import Token
+from unweave.protocol.token import NO_ROUND, Token
 from unweave.testing.transport import LocalNetwork
 from unweave.testing.values import small_terms, token
 
@@ -64,9 +63,8 @@ class End:
 
     def token(self, dim: int) -> Token:
         small = token(Random(1), small_terms(self.folder.terms.size))
-        quiet = small.round._replace(agents=NOBODY, audit=None, frozen=None, signatures={})
         units = np.arange(dim, dtype=np.int64)
-        return small._replace(network_id=self.folder.terms.network_id, eta=units, round=quiet)
+        return small._replace(network_id=self.folder.terms.network_id, eta=units, round=NO_ROUND)
 
 
 def _own(folder: Path) -> tuple[Identity, AgentConfig]:

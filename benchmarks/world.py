@@ -164,7 +164,7 @@ def memory() -> float:
 
 def _at_rest(size: int) -> float:
     """Bytes per agent when everybody has learned and attested."""
-    terms = _terms(graphs.ring(size), schedule="sweep", rest=True)
+    terms = _terms(graphs.ring(size), schedule="sweep", parks=True)
     tracemalloc.start()
     world = World(terms, [_Ones(k) for k in range(size)])
     world.start()
