@@ -41,7 +41,7 @@ from unweave.protocol.messages import (
 )
 from unweave.protocol.requests import OPEN_REQUESTS
 from unweave.protocol.statements import Intent, Tombstone, Vote, pae, tombs_in
-from unweave.protocol.token import NEVER, Revision, Stamp, join, request_id
+from unweave.protocol.token import NEVER, AttestationRound, Revision, Stamp, join, request_id
 from unweave.testing.values import MESSAGES, gossip, same, small_terms, state, token
 
 TERMS = small_terms()
@@ -173,6 +173,16 @@ def test_what_does_not_fit_the_network_is_named(changes, says):
     assert _try(_pass())
     with pytest.raises(WireError, match=says):
         decode(_pass(**changes), TERMS)
+
+
+@pytest.mark.parametrize(
+    ("agents", "secret"), [([0], b""), ([0, 1], b"s" * 31), ([1], b"s" * 33), ([], b"s" * 32)]
+)
+def test_a_round_of_agents_has_a_secret_of_one_length(agents, secret):
+    wrong = AttestationRound(Bitmap(agents), secret=secret)
+    data = encode(Pass(token(Random(1), TERMS)._replace(round=wrong)), TERMS)
+    with pytest.raises(WireError, match=f"a secret of {len(secret)} bytes"):
+        decode(data, TERMS)
 
 
 def test_another_network_and_an_unknown_kind_are_refused():
