@@ -41,7 +41,15 @@ from unweave.protocol.messages import (
 )
 from unweave.protocol.requests import OPEN_REQUESTS
 from unweave.protocol.statements import Enrolment, Intent, Tombstone, Vote, pae, tombs_in
-from unweave.protocol.token import NEVER, MaskedRound, Revision, Stamp, join, request_id
+from unweave.protocol.token import (
+    NEVER,
+    AttestationRound,
+    MaskedRound,
+    Revision,
+    Stamp,
+    join,
+    request_id,
+)
 from unweave.testing.values import MESSAGES, gossip, same, small_terms, state, token
 
 TERMS = small_terms()
@@ -273,6 +281,16 @@ def test_an_agent_enrols_once_in_a_notice():
     notice.enrolled.append(pb.Enrolled(agent=2, incarnation=7))
     with pytest.raises(WireError, match="2 enrolments of 1 agents"):
         decode_parked(notice.SerializeToString(), MASKED)
+
+
+@pytest.mark.parametrize(
+    ("agents", "secret"), [([0], b""), ([0, 1], b"s" * 31), ([1], b"s" * 33), ([], b"s" * 32)]
+)
+def test_a_round_of_agents_has_a_secret_of_one_length(agents, secret):
+    wrong = AttestationRound(Bitmap(agents), secret=secret)
+    data = encode(Pass(token(Random(1), TERMS)._replace(round=wrong)), TERMS)
+    with pytest.raises(WireError, match=f"a secret of {len(secret)} bytes"):
+        decode(data, TERMS)
 
 
 def test_another_network_and_an_unknown_kind_are_refused():

@@ -58,12 +58,17 @@ WHY = "component c leaves the grid"
 
 
 def look(**changes):
-    return known(departed=[], attested=3, included=["a1", "a2", "a3"], digest="d" * 64) | changes
+    return (
+        known(departed=[], attested=3, included=["a1", "a2", "a3"], commitment="d" * 64) | changes
+    )
 
 
 def test_a_line_says_what_is_the_case():
     three = {name: look() for name in ("a1", "a2", "a3")}
     assert seen(three).line() == "3 agents answer, 3 included, parked with dddddddddddd"
+    for other in (None, "e" * 64):  # one of them has not attested in the last round
+        mixed = three | {"a1": three["a1"] | {"commitment": other}}
+        assert seen(mixed).line() == "3 agents answer, 3 included, parked"
     two = {name: three[name] for name in ("a1", "a2")}
     said = seen(two, ["a3"]).line()
     assert said == "2 agents answer, 3 included, parked with dddddddddddd; down: a3"
