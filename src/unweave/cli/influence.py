@@ -37,7 +37,9 @@ def influence(
 
     with open_cluster(folder) as agents:
         agents.any()
-        if agents.manifest.terms().masked and len(agents.folders) > 1:
+        statuses = agents.statuses()
+        private = any(s.get("private_round") for s in statuses.values())
+        if private and len(agents.folders) > 1:
             raise ConfigError(
                 f"{folder}: influences are not published in a network with private rounds. Fix: "
                 f"give the folder of your own agent, as in {next(iter(agents.folders.values()))}"
@@ -45,7 +47,6 @@ def influence(
         answers = {
             name: answer["influence"] for name, answer in agents.ask_all("influence").items()
         }
-        statuses = agents.statuses()
         found, silent = _influences(answers, statuses, agents.down)
     if json:
         emit_json({"influence": found, "no_answer": silent})
