@@ -165,7 +165,8 @@ def test_a_day_of_a_network(tmp_path, table):
     assert "stopped" in (a1 / "agent.log").read_text()
     offline = unweave("status", net, "--json")
     assert offline.code == 1
-    assert offline.json == {"agents": {}, "down": ["a1", "a2", "a3"], "departed": []}
+    nobody = {"agents": {}, "down": ["a1", "a2", "a3"], "departed": [], "privacy": "plain"}
+    assert offline.json == nobody
 
     # `--until parked` says what it came to, and leaves.
     done = subprocess.run(

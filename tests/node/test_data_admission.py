@@ -77,10 +77,10 @@ def test_rows_that_are_taken_out_travel(tmp_path: Path, data: PrivateData, ask: 
     async def tell(event: object) -> None:
         told.append(event)
 
-    config = SimpleNamespace(name="north", min_records=10)
+    config = SimpleNamespace(name="north")
     node: Any = SimpleNamespace(
         state=state(1),
-        folder=SimpleNamespace(path=tmp_path, config=config),
+        folder=SimpleNamespace(path=tmp_path, config=config, least_records=10),
         tell=tell,
         data_problem=None,
     )
@@ -100,7 +100,7 @@ def test_data_that_were_away_are_learned_again(tmp_path: Path, data: PrivateData
     async def tell(event: object) -> None:
         told.append(event)
 
-    folder = SimpleNamespace(path=tmp_path, config=SimpleNamespace(name="north", min_records=10))
+    folder = SimpleNamespace(path=tmp_path, config=SimpleNamespace(name="north"), least_records=10)
     node: Any = SimpleNamespace(state=state(1), folder=folder, tell=tell, data_problem=None)
     fresh = DataWatch(node, data)
     fresh._write(data.fingerprint(), 0)
@@ -119,7 +119,7 @@ def test_refused_data_are_read_and_told_once(tmp_path: Path, data: PrivateData) 
     data.check = lambda *args: read.append(1) or check(*args)  # type: ignore[method-assign, func-returns-value]
     told: list[object] = []
     stream = io.StringIO()
-    config = SimpleNamespace(name="north", min_records=10)
+    config = SimpleNamespace(name="north")
 
     def put(text: str) -> None:
         """As a whole: somebody may be reading."""
@@ -131,7 +131,7 @@ def test_refused_data_are_read_and_told_once(tmp_path: Path, data: PrivateData) 
         return []
 
     node: Any = SimpleNamespace(
-        folder=SimpleNamespace(path=tmp_path, config=config),
+        folder=SimpleNamespace(path=tmp_path, config=config, least_records=10),
         state=state(1),
         tell=tell,
         data_problem=None,

@@ -73,7 +73,7 @@ def status(
         say(*concerns(found), *private_rounds(found), style="yellow")
         say(*dropped_records(found))
         if mode := _mode(agents):
-            say(f"Privacy: {mode}. {SEEN[mode]}", style="dim")
+            console.print(f"Privacy: {mode}. {SEEN[mode]}", style="dim")
         if len(agents.folders) == 1 and found:
             console.print(_others_table(next(iter(found.values()))))
     if down:
