@@ -34,7 +34,7 @@ from unweave.models import (
 )
 from unweave.models.data import Data, chunks
 from unweave.models.glm.bound import distance_bound
-from unweave.models.glm.trial import MEMORY, Trial
+from unweave.models.glm.trial import MEMORY, TrialPoint
 from unweave.protocol.events import Advance, Appraise, Solve
 from unweave.solvers import as_solver
 from unweave.solvers import in_rounds as private
@@ -337,16 +337,16 @@ def test_a_point_is_the_same_bytes_again_and_has_a_known_size() -> None:
     model, _, found = small()
     size, length = model.size, model.slots.carrier
     for point, _ in found.rounds[1:]:
-        trial = Trial.parse(point, size)
+        trial = TrialPoint.parse(point, size)
         assert trial.to_bytes() == point
         assert len(point) <= 32 + length * (24 + 8 * MEMORY)
     assert model.advance(found.rounds[2][0], found.rounds[2][1]) == found.rounds[3][0]
-    assert len(Trial.parse(model.restart(found.point), size).to_bytes()) == 32 + 8 * length
+    assert len(TrialPoint.parse(model.restart(found.point), size).to_bytes()) == 32 + 8 * length
 
 
 def test_bytes_that_are_no_trial_are_named() -> None:
     model, shards, found = _SMALL
-    trial = Trial.parse(found.rounds[-1][0], model.size)
+    trial = TrialPoint.parse(found.rounds[-1][0], model.size)
     assert trial.base is not None
     odd = trial.q.copy()
     odd[3] = np.nan
@@ -382,9 +382,9 @@ def test_no_agent_evaluates_a_trial_wider_than_the_prior_allows(share: float) ->
     """The width of a predictor decides how many nodes a quadrature has."""
     model, shards, _ = _SMALL
     wide = model.packed(np.zeros(model.size), share * model.descent.precision)
-    factor = model.factor_at(Trial(wide).to_bytes(), shards[0])
+    factor = model.factor_at(TrialPoint(wide).to_bytes(), shards[0])
     assert np.flatnonzero(factor).tolist() == [model.slots.unable]
-    assert model.advance(Trial(wide).to_bytes(), model.eta0 + factor) == b""
+    assert model.advance(TrialPoint(wide).to_bytes(), model.eta0 + factor) == b""
 
 
 @settings(max_examples=150, deadline=None)
@@ -414,7 +414,7 @@ def test_a_forged_point_is_named_or_evaluated(data: Any) -> None:
 @pytest.mark.parametrize("value", [1e300, 1e154, -1e300, 1e-300])
 def test_numbers_of_any_size_harm_nobody(value: float) -> None:
     model, shards, found = _SMALL
-    trial = Trial.parse(found.rounds[-2][0], model.size)
+    trial = TrialPoint.parse(found.rounds[-2][0], model.size)
     assert trial.base is not None
     for forged in (
         replace(trial, q=trial.q * value),
@@ -435,12 +435,12 @@ def test_a_forged_path_cannot_hide_the_distance_from_the_optimum() -> None:
     """Points with an impossible free energy reject every step: learning ends early, and the sum
     itself says how far away it is."""
     model, shards, honest = _SMALL
-    q = model.descent.normal(Trial.parse(honest.point, model.size).q)
+    q = model.descent.normal(TrialPoint.parse(honest.point, model.size).q)
     ends = []
     for shift in (0.3, 1.0, 5.0):
         mean = q.mean + shift * np.sqrt(np.diag(q.cov))
         x = np.concatenate([q.precision @ mean, pack(q.precision)])
-        trial = Trial.parse(honest.point, model.size)
+        trial = TrialPoint.parse(honest.point, model.size)
         base = trial.base._replace(q=x, energy=-1e300)
         forged = replace(trial, q=x, base=base, rounds=999)
         for point in (forged, replace(forged, rounds=1000, bound=True)):
@@ -457,7 +457,7 @@ def test_a_forged_path_cannot_hide_the_distance_from_the_optimum() -> None:
 def test_the_bound_is_for_the_posterior_that_is_served(shift: float) -> None:
     """At a trial at the optimum, for a q that is `shift` standard deviations away from it."""
     model, shards, found = _SMALL
-    trial = Trial.parse(found.point, model.size)
+    trial = TrialPoint.parse(found.point, model.size)
     q = model.descent.normal(trial.q)
     total = round_sum(model, replace(trial, bound=True).to_bytes(), shards)
     values = model.grid.decode(total)

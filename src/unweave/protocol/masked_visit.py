@@ -30,7 +30,7 @@ from unweave.protocol.merge import has_unknown_rows
 from unweave.protocol.recovery import following_round, open_epoch
 from unweave.protocol.rounds import advanced, given_to, holds_key, is_stale, is_too_small
 from unweave.protocol.routing import after_visit
-from unweave.protocol.state import Factor, Given, Hold, State, Turn, ask
+from unweave.protocol.state import Factor, GivenValue, Hold, State, Turn, ask
 from unweave.protocol.statements import Enrolment
 from unweave.protocol.steps import Revealed, new_salt
 from unweave.protocol.token import (
@@ -229,7 +229,7 @@ def give(s: State, turn: Turn, token: Token) -> Token | None:
         s.own.rows,
         s.own.data,
         salt,
-        Given(name, keys[s.me], value.units, value.audit),
+        GivenValue(name, keys[s.me], value.units, value.audit),
         hashlib.sha256(token.masked.point).digest(),
     )
     s.own.factors = (factor, *s.own.factors[: s.terms.kept])

@@ -42,7 +42,7 @@ __all__ = [
     "IDLE",
     "Contribution",
     "Factor",
-    "Given",
+    "GivenValue",
     "Hold",
     "Idle",
     "Knowledge",
@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 
-class Given(NamedTuple):
+class GivenValue(NamedTuple):
     """What an agent gave to a private round: the only bytes that ever leave under this key."""
 
     round: bytes
@@ -76,7 +76,7 @@ class Factor(NamedTuple):
     rows: int  # version of the row set
     data: int  # version of the data
     salt: bytes  # of the revision's commitment
-    given: Given | None = None  # in a private round
+    given: GivenValue | None = None  # in a private round
     point: bytes = b""  # digest of the point that it was computed at
 
     @property

@@ -80,7 +80,7 @@ from unweave.protocol.certificate.write import attestation, sign_statement
 from unweave.protocol.events import Certified, Effect, Opened, Send, Work
 from unweave.protocol.messages import Hello, ParkNotice, Pass, Welcome
 from unweave.protocol.recovery import first_hash
-from unweave.protocol.state import Factor, Given, Hold, Idle, Out, Parked, State
+from unweave.protocol.state import Factor, GivenValue, Hold, Idle, Out, Parked, State
 from unweave.protocol.statements import Receipt, Sign, SignedStatement
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import NEVER, NOTHING, Revision, Stamp, Token, Tomb, Tombs, round_name
@@ -146,7 +146,7 @@ class Checker:
         self.checked = 0
         self.opened: list[str] = []  # why epochs were opened
         self.starts = 0
-        self.given: dict[bytes, tuple[int, Given]] = {}  # public key → who gave what under it
+        self.given: dict[bytes, tuple[int, GivenValue]] = {}  # public key → who gave what under it
         self.rounds: set[bytes] = set()  # the names of complete rounds
         self.hidden: set[str] = set()  # in hex: digests of all sums and factors, all secrets
         self.secrets: dict[bytes, bytes] = {}  # of attestation rounds → the statement
@@ -262,7 +262,7 @@ class Checker:
         if token.round.agents and not empty and members - set(token.inside):
             self._fail("P5", agent, f"token {token.stamp} is attested and not complete")
 
-    def _given(self, agent: int, s: State, given: Given) -> None:
+    def _given(self, agent: int, s: State, given: GivenValue) -> None:
         who, first = self.given.setdefault(given.key, (agent, given))
         if who != agent:
             self._fail("P1", agent, f"gave under the key of {who}")

@@ -31,7 +31,7 @@ from unweave.protocol.messages import (
     Share,
     Welcome,
 )
-from unweave.protocol.state import DURABLE, Factor, Given, Hold, Idle, Out, Parked, Role, State
+from unweave.protocol.state import DURABLE, Factor, GivenValue, Hold, Idle, Out, Parked, Role, State
 from unweave.protocol.statements import (
     AuditMismatch,
     CompactedErasures,
@@ -416,7 +416,9 @@ def _factor(draw: Random, terms: Terms) -> Factor:
     factor = Factor(revision, _vector(draw, terms), _ids(draw), *versions, _bytes(draw, 16))
     if not terms.masked:
         return factor
-    given = Given(_bytes(draw, 32), _bytes(draw, 32), _vector(draw, terms), _vector(draw, terms))
+    given = GivenValue(
+        _bytes(draw, 32), _bytes(draw, 32), _vector(draw, terms), _vector(draw, terms)
+    )
     return factor._replace(given=_maybe(draw, given), point=_bytes(draw, draw.choice((0, 32))))
 
 

@@ -33,7 +33,7 @@ from unweave.models.data import Data
 from unweave.models.fitted.published import publish
 from unweave.models.glm.base import GLM
 from unweave.models.glm.bound import distance_bound, least_curvature
-from unweave.models.glm.trial import Descent, RoundSums, Trial
+from unweave.models.glm.trial import Descent, RoundSums, TrialPoint
 
 __all__ = ["GLMRounds", "in_rounds"]
 
@@ -152,7 +152,7 @@ class GLMRounds(GLM):
         return share
 
     def factor_at(self, point: bytes, data: Data) -> Ints:
-        trial = Trial.parse(point, self.size) if point else None
+        trial = TrialPoint.parse(point, self.size) if point else None
         factor = self.grid.zeros()
         if not data.n:
             return factor
@@ -165,7 +165,7 @@ class GLMRounds(GLM):
         factor[self.slots.unable] = 1
         return factor
 
-    def _sums(self, trial: Trial | None, data: Data) -> Floats | None:
+    def _sums(self, trial: TrialPoint | None, data: Data) -> Floats | None:
         """The factor in the grid's units; None if the trial cannot be evaluated."""
         q: NormalPoint | Floats | None = self.descent.mean
         if trial is not None:
@@ -206,7 +206,7 @@ class GLMRounds(GLM):
         return self.descent.advance(point, self.read(total), tol)
 
     def restart(self, point: bytes) -> bytes:
-        return Trial.parse(point, self.size).again().to_bytes() if point else b""
+        return TrialPoint.parse(point, self.size).again().to_bytes() if point else b""
 
     # -- the certificate's estimate ---------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class GLMRounds(GLM):
             return self._appraised(point, total)
 
     def _appraised(self, point: bytes, total: Ints) -> dict[str, Any]:
-        trial = Trial.parse(point, self.size) if point else None
+        trial = TrialPoint.parse(point, self.size) if point else None
         q = None if trial is None else self.descent.normal(trial.q)
         if trial is None or q is None:
             return {"kl_to_optimum": None, "method": "none: the round was not at a distribution"}

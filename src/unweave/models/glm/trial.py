@@ -32,7 +32,7 @@ from unweave.errors import DomainError, WireError
 from unweave.families.numerics.packed import pack, packed_size, unpack
 from unweave.families.point import NormalPoint
 
-__all__ = ["MEMORY", "Descent", "RoundSums", "Trial"]
+__all__ = ["MEMORY", "Descent", "RoundSums", "TrialPoint"]
 
 Floats = NDArray[np.float64]
 
@@ -76,7 +76,7 @@ def _no_changes() -> NDArray[np.float32]:
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class TrialPoint:
     """The q of a round, and how it was found: from `base`, if there is one, along its residual
     (`plain`), shortened to the share t, or from the changes (Δq, Δr) [n, 2, C], oldest first.
     `bound`: the agents add their least curvatures."""
@@ -100,7 +100,7 @@ class Trial:
         return b"".join([_HEAD.pack(_MAGIC, *numbers), *parts, changes])
 
     @classmethod
-    def parse(cls, point: bytes, size: int) -> Trial:
+    def parse(cls, point: bytes, size: int) -> TrialPoint:
         """WireError if these bytes are no trial of `size` parameters."""
         length = size + packed_size(size)
         if len(point) < _HEAD.size:
@@ -131,9 +131,9 @@ class Trial:
         plain, bound = bool(flags & _PLAIN), bool(flags & _BOUND)
         return cls(q, base, changes.reshape(count, 2, length), t, rounds, plain, bound)
 
-    def again(self) -> Trial:
+    def again(self) -> TrialPoint:
         """The same q without a past, for other data."""
-        return Trial(self.q)
+        return TrialPoint(self.q)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +180,7 @@ class Descent:
             if not point:
                 found = self.first(sums)
                 return None if found is None else found.to_bytes()
-            trial = Trial.parse(point, self.size)
+            trial = TrialPoint.parse(point, self.size)
             if trial.rounds >= _MOST_ROUNDS:
                 return None
             q = self.normal(trial.q)
@@ -192,7 +192,7 @@ class Descent:
                 found = self.back(trial, trial.base, q, sums)
             return None if found is None else found.to_bytes()
 
-    def first(self, sums: RoundSums) -> Trial | None:
+    def first(self, sums: RoundSums) -> TrialPoint | None:
         """Newton's step, after the round at the prior's mean without spread. Its base is the normal
         distribution there with the curvature H + P_0, whose F under the quadratic that was found is
         the loss + ½ D + ½ log det P. None: the loss is infinite even there."""
@@ -202,9 +202,9 @@ class Descent:
         base = np.concatenate([start.precision @ self.mean, sums.wanted[self.size :]])
         energy = sums.loss + 0.5 * (self.size + start.log_det)
         found = Base(base, sums.wanted - base, energy, sums.agents, evaluated=False)
-        return Trial(sums.wanted, found, rounds=2)
+        return TrialPoint(sums.wanted, found, rounds=2)
 
-    def accepted(self, trial: Trial, q: NormalPoint, sums: RoundSums) -> bool:
+    def accepted(self, trial: TrialPoint, q: NormalPoint, sums: RoundSums) -> bool:
         base = trial.base
         at = None if base is None else self.normal(base.q)
         if base is None or at is None or base.agents != sums.agents:
@@ -217,7 +217,9 @@ class Descent:
         coarse = before < _RESOLVED * (1.0 + abs(energy)) + 2.0**-22 * (1 + sums.agents)
         return now < (4.0 if coarse else 0.0 if self.convex else 0.9) * before
 
-    def onward(self, trial: Trial, q: NormalPoint, sums: RoundSums, tol: float) -> Trial | None:
+    def onward(
+        self, trial: TrialPoint, q: NormalPoint, sums: RoundSums, tol: float
+    ) -> TrialPoint | None:
         """From an accepted trial; None if it is good enough."""
         residual = sums.wanted - trial.q
         changes = self.changed(trial, residual, sums)
@@ -226,7 +228,7 @@ class Descent:
         estimate = 0.5 * max(self.length(q, residual), self.length(q, there - trial.q))
         if estimate <= _SAFETY * tol and (trial.bound or not self.bounded):
             return None
-        return Trial(
+        return TrialPoint(
             there,
             Base(trial.q, residual, self.energy(q, sums.loss), sums.agents, evaluated=True),
             changes if mixed is not None else changes[:0],
@@ -235,7 +237,7 @@ class Descent:
             bound=estimate <= max(_NEAR, tol),
         )
 
-    def changed(self, trial: Trial, residual: Floats, sums: RoundSums) -> NDArray[np.float32]:
+    def changed(self, trial: TrialPoint, residual: Floats, sums: RoundSums) -> NDArray[np.float32]:
         """The changes up to an accepted trial."""
         base = trial.base
         if base is None or not base.evaluated or base.agents != sums.agents:
@@ -268,16 +270,18 @@ class Descent:
         return np.concatenate([half[:, 0], pack(turned) * np.sqrt(_halves(self.size))])
 
     def back(
-        self, trial: Trial, base: Base, q: NormalPoint | None, sums: RoundSums
-    ) -> Trial | None:
+        self, trial: TrialPoint, base: Base, q: NormalPoint | None, sums: RoundSums
+    ) -> TrialPoint | None:
         """From a rejected trial; None if no shorter step is left."""
         t = trial.t * self.shorter(trial, base, q, sums) if trial.plain else 1.0
         if t < _SHORTEST:
             return None
         there, rounds = base.q + t * base.residual, trial.rounds + 1
-        return Trial(there, base, trial.changes[:0], t, rounds, plain=True, bound=trial.bound)
+        return TrialPoint(there, base, trial.changes[:0], t, rounds, plain=True, bound=trial.bound)
 
-    def shorter(self, trial: Trial, base: Base, q: NormalPoint | None, sums: RoundSums) -> float:
+    def shorter(
+        self, trial: TrialPoint, base: Base, q: NormalPoint | None, sums: RoundSums
+    ) -> float:
         """The share of a step to try next: a half, but a tenth after a step far beyond reason: the
         parabola through F and its slope at the base, and F here, is smallest before a tenth."""
         at = self.normal(base.q)

@@ -37,7 +37,7 @@ from unweave.node.wire.primitives import (
     writing,
 )
 from unweave.protocol.messages import ParkNotice, Pass
-from unweave.protocol.state import IDLE, Factor, Given, Hold, Idle, Out, Parked, Role, State
+from unweave.protocol.state import IDLE, Factor, GivenValue, Hold, Idle, Out, Parked, Role, State
 from unweave.protocol.statements import (
     AuditMismatch,
     CompactedErasures,
@@ -435,9 +435,9 @@ def _read_factors(db: sqlite3.Connection, macs: RowMacs, terms: Terms) -> dict[i
     return factors
 
 
-def _read_given(name: bytes, columns: Sequence[bytes], terms: Terms) -> Given:
+def _read_given(name: bytes, columns: Sequence[bytes], terms: Terms) -> GivenValue:
     key, masked, audit = columns
-    return Given(name, key, read_vector(masked, terms.grid), read_vector(audit, terms.grid))
+    return GivenValue(name, key, read_vector(masked, terms.grid), read_vector(audit, terms.grid))
 
 
 def _read_parts(db: sqlite3.Connection, macs: RowMacs) -> dict[str, bytes]:
