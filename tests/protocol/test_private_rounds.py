@@ -426,3 +426,24 @@ def test_an_agent_that_cannot_compute_the_next_point_calls_no_sum_final() -> Non
     healthy.wait(200.0)
     assert healthy.token.round.converged
     assert np.array_equal(wire.token.eta, healthy.token.eta)
+
+
+def test_a_restored_agent_counts_on_from_the_value_that_it_removes() -> None:
+    """Its disk knows earlier revisions only. A certificate shows by their numbers that the value in
+    the sum is from after the erasure."""
+    wire = masked_wire()
+    wire.settle()
+    old = wire.disks[1]
+    for _ in range(3):
+        wire.change_data(1)
+        wire.settle()
+    removed = wire.token.included[1]
+    assert removed.counter > old.own.counter + 1
+    wire.crash(1)
+    wire.start_agent(1, old)
+    request = wire.erase(1, rows=[3])  # asked before it hears what the token includes
+    wire.wait(60.0)
+    at_rest(wire, {1: {3}})
+    assert wire.token.included[1].counter > removed.counter
+    account = verify(wire.checker.certificates[-1], wire.terms, lambda *_: True)
+    assert [erased.request for erased in account.erasures] == [request.hex()]

@@ -115,6 +115,8 @@ def remove(s: State, turn: Turn, token: Token) -> Token | None:
     receipts = write_receipts(s, turn.sign, token, before, OUT, intents)
     token = carry_out(s, turn, token, intents, receipts, retrain=retrain)
     s.token.published = None
+    # A restored disk may not know the value that is removed: the next ones have larger numbers.
+    s.own.counter = max(s.own.counter, before.counter)
     s.own.receipts = (*receipts[::-1], *s.own.receipts[: s.terms.kept])
     if before.counter:
         following = following_round(s, token, point)
