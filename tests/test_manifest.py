@@ -15,8 +15,16 @@ from tests.support.certificates import fixed_identity, signed_manifest
 from unweave.errors import ConfigError
 from unweave.manifest import Manifest, load
 from unweave.manifest.privacy import ring_degree
-from unweave.models import BetaBernoulli, DirichletCategorical, LinearRegression, by_name, names
+from unweave.models import (
+    BetaBernoulli,
+    DirichletCategorical,
+    LinearRegression,
+    LogisticRegression,
+    by_name,
+    names,
+)
 from unweave.node.identity import Identity
+from unweave.protocol.terms import Batches
 from unweave.solvers import Variational
 
 MODEL = '[model]\nname = "beta-bernoulli"\n'
@@ -421,3 +429,44 @@ def test_a_model_without_private_rounds_is_refused_with_its_reason() -> None:
     )
     with pytest.raises(ConfigError, match=r"network\.toml: privacy: beta-exponential has no"):
         manifest.terms()
+
+
+def test_batches_are_terms_of_a_masked_network() -> None:
+    line = 'publish = { records = 20, agents = 3, at_most = "12h" }'
+    raw = f'{MASKED}privacy = "masked"\n{line}\nagents = 7\n{MODEL}'.encode()
+    manifest = Manifest.parse(raw)
+    assert manifest.terms().publish == Batches(20, 3, 12 * 3600.0)
+    assert Manifest.parse(manifest.to_toml().encode()).publish == manifest.publish
+    assert Manifest.parse(SMALL.encode()).terms().publish is None
+
+
+@pytest.mark.parametrize(
+    ("privacy", "publish", "problem"),
+    [
+        ("plain", "records = 20", "in a plain network every token shows changes"),
+        ("masked", "records = 1", "greater than or equal to 2"),
+        ("masked", "records = 20, agents = 1", "greater than or equal to 2"),
+        ("masked", "records = 20, agents = 8", "changes of 8 agents among 7"),
+        ("masked", 'records = 20, at_most = "soon"', 'for example "30d"'),
+        ("masked", 'records = 20, at_least = "1d"', "did you mean at_most"),
+        ("masked", "agents = 2", "publish.records is missing"),
+    ],
+)
+def test_batches_that_hide_nothing_are_refused(privacy: str, publish: str, problem: str) -> None:
+    text = f'{MASKED}privacy = "{privacy}"\npublish = {{ {publish} }}\nagents = 7\n{MODEL}'
+    with pytest.raises(ConfigError, match=problem) as error:
+        Manifest.parse(text.encode())
+    assert "Fix: " in str(error.value)
+
+
+def test_a_batch_of_a_regression_has_more_rows_than_coefficients() -> None:
+    def made(records: int, model: Any) -> Manifest:
+        values = {"name": "n", "graph": "ring", "agents": 4, "privacy": "masked"}
+        return Manifest.make(**values, model=model, publish={"records": records})
+
+    model = LinearRegression(features=3, intercept=True)
+    with pytest.raises(ConfigError, match=r"show their span\. Fix: at least 5"):
+        made(4, model).terms()
+    assert made(5, model).terms().publish == Batches(5)
+    with pytest.raises(ConfigError, match="logistic-regression learns in several rounds"):
+        made(50, LogisticRegression(features=2)).terms()

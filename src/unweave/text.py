@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["clip", "count", "crash", "fault", "in_markdown", "listed", "quote", "visible"]
+__all__ = ["clip", "count", "crash", "dated", "fault", "in_markdown", "listed", "quote", "visible"]
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#|~!&])")
 
@@ -93,3 +94,8 @@ def listed(names: Iterable[object], most: int = 8, none: str = "none") -> str:
 def in_markdown(text: object) -> str:
     """`visible` text with Markdown's special characters escaped, also for tables."""
     return _MARKDOWN.sub(r"\\\1", visible(text))
+
+
+def dated(seconds: float) -> str:
+    """A date of the wall clock, in UTC, for people."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

@@ -4,12 +4,19 @@ import re
 import tomllib
 from pathlib import Path
 
-from unweave.manifest import AgentEntry, GraphEntry, Manifest, PrivacyEntry, TimeoutsEntry
+from unweave.manifest import (
+    AgentEntry,
+    GraphEntry,
+    Manifest,
+    PrivacyEntry,
+    PublishEntry,
+    TimeoutsEntry,
+)
 from unweave.node.config import AgentConfig
 from unweave.node.data.source import DataSource
 
 TEXT = (Path(__file__).parents[2] / "docs" / "files.md").read_text(encoding="utf-8")
-TABLES = (Manifest, AgentEntry, GraphEntry, PrivacyEntry, TimeoutsEntry)
+TABLES = (Manifest, AgentEntry, GraphEntry, PrivacyEntry, PublishEntry, TimeoutsEntry)
 NETWORK, AGENT = re.findall(r"^```toml\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 
 

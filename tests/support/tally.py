@@ -297,6 +297,8 @@ def run_faults(
         observers=[checker],
     )
 
+    checker.clock = lambda: world.now
+
     def new_data(k: int, version: int) -> None:
         workers[k].version = version
 

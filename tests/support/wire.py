@@ -164,17 +164,24 @@ class Wire:
         return State(self.terms, k)
 
     def erase(
-        self, k: int, rows: Iterable[int] = (), *, whole: bool = False, request: bytes | None = None
+        self,
+        k: int,
+        rows: Iterable[int] = (),
+        *,
+        whole: bool = False,
+        request: bytes | None = None,
+        at_once: bool = False,
     ) -> bytes:
         self.requests += 1
         request = request or request_id(k, bytes([self.requests]) * 12)
         keys = frozenset(row_key(row) for row in rows)
-        self.tell(k, EraseRequested(request, whole, keys, self.now))
+        event = EraseRequested(request, whole, keys, self.now, date=self.now, at_once=at_once)
+        self.tell(k, event)
         return request
 
     def change_data(self, k: int) -> None:
         self.workers[k].version += 1
-        self.tell(k, DataChanged(self.now))
+        self.tell(k, DataChanged(self.now, self.now))
 
     def vote(self, voters: Iterable[int], target: int, *, lying: bool = False) -> None:
         self.requests += 1

@@ -22,10 +22,11 @@ from unweave.cli.common import (
 )
 from unweave.errors import ConfigError, UnweaveError
 from unweave.json_form import error_report
-from unweave.text import count
+from unweave.text import count, dated
 
 if TYPE_CHECKING:
     from unweave.operations.cluster import Cluster
+    from unweave.operations.erase import Waits
     from unweave.protocol.certificate.verify import Erased
 
 __all__ = ["forget", "read_keys"]
@@ -63,6 +64,14 @@ def forget(
             "--departed", help="AGENT will never run again: collect votes, do not ask it."
         ),
     ] = False,
+    now: Annotated[
+        bool,
+        typer.Option(
+            "--now",
+            help="With --records, where changes wait for others (publish in network.toml): do not "
+            "wait. The next sum then shows these records alone.",
+        ),
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -84,6 +93,10 @@ def forget(
     sums shows what changed between them. In a masked network an erasure that leaves fewer than
     `min_roster` agents is certified with an empty sum, and no posterior follows.
 
+    Where the manifest has `publish`, a request for records waits until enough changes have
+    gathered, or until its date; the command says so and ends. Repeat it later for the certificate,
+    or add `--now`.
+
     With `--records`, the answer and the certificate state how many keys were found in the data, and
     how many are only remembered: no data were removed for those. If no key was found, the exit code
     is 1.
@@ -98,7 +111,7 @@ def forget(
     """
     from unweave.operations.cluster import open_cluster
     from unweave.operations.disclosure import disclosed
-    from unweave.operations.erase import erase_and_wait
+    from unweave.operations.erase import Waits, erase_and_wait
 
     check_timeout(timeout)
     if departed and records is not None:
@@ -115,21 +128,31 @@ def forget(
                 f"{', '.join(agents.folders)}"
             )
         agents.check_name(name)
-        warning = disclosed(agents, name, keys)
+        if now and (keys is None or agents.manifest.publish is None):
+            raise ConfigError(
+                "--now: nothing waits. Fix: leave it out; it is for --records in a network with "
+                "publish"
+            )
+        warning = disclosed(agents, name, keys, now=now)
         if warning:
             tell(warning)
         options = f"--records {quote(records)}" if records is not None else "--departed" * departed
         options += " --missing-ok" * missing_ok
-        certificate, erased = erase_and_wait(
-            agents,
-            name,
-            keys=keys,
-            missing_ok=missing_ok,
-            departed=departed,
-            timeout=timeout,
-            tell=tell,
-            repeat=options if records is not None else "",
-        )
+        try:
+            certificate, erased = erase_and_wait(
+                agents,
+                name,
+                keys=keys,
+                missing_ok=missing_ok,
+                departed=departed,
+                timeout=timeout,
+                tell=tell,
+                repeat=options if records is not None else "",
+                now=now,
+            )
+        except Waits as waits:
+            _tell_waiting(name, waits, json=json)
+            return
     # The first 8 digits of a request's id are those of its agent, so the name takes the next 8.
     target = out or folder / f"certificate-{name}-{erased.request[8:16]}.json"
     try:
@@ -156,6 +179,15 @@ def forget(
             fail(nothing)
     if nothing:
         raise typer.Exit(nothing.exit_code)
+
+
+def _tell_waiting(name: str, waits: Waits, *, json: bool) -> None:
+    """The request is durable: it waits for others, which is no failure."""
+    if json:
+        told = {"request": waits.request, "agent": name, "state": "waiting", "by": dated(waits.by)}
+        emit_json(told)
+    else:
+        console.print(styled(("Waiting.", "yellow"), f" {waits}"))
 
 
 def _count(erased: Erased) -> str:

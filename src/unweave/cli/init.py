@@ -86,6 +86,15 @@ def init(
             show_default="masked from four agents on, plain below",
         ),
     ] = None,
+    publish: Annotated[
+        str | None,
+        typer.Option(
+            "--publish",
+            metavar="RECORDS[,AGENTS[,PERIOD]]",
+            help="masked: changes and erasures of records wait until as many have gathered, over "
+            "as many agents (2), or the period has passed (30d). Default: nothing waits.",
+        ),
+    ] = None,
     small_shards: Annotated[
         bool,
         typer.Option(
@@ -304,6 +313,7 @@ def init(
             forget=forget,
             seed=seed,
             privacy=mode,
+            **({} if publish is None else {"publish": _publish(publish)}),
             **({"solver": solver} if solver else {}),
             **({"small_shards": "neighbours can reconstruct records"} if small_shards else {}),
         )
@@ -372,6 +382,19 @@ def _mode(asked: str | None, agents: int) -> tuple[Mode, str]:
     if asked == "plain":
         return "plain", ", the paper's walk, by choice"
     raise ConfigError(f"--privacy {asked}: no such mode. Fix: choose masked or plain")
+
+
+def _publish(text: str) -> dict[str, int | str]:
+    """20 or 20,3,14d: the table `publish`."""
+    records, _, rest = text.partition(",")
+    agents, _, period = rest.partition(",")
+    if not records.isdecimal() or not (agents or "2").isdecimal():
+        raise ConfigError(
+            f"--publish {text}: no number of records. Fix: write RECORDS, or "
+            "RECORDS,AGENTS,PERIOD, for example 20,2,30d"
+        )
+    found: dict[str, int | str] = {"records": int(records), "agents": int(agents or 2)}
+    return found | ({"at_most": period} if period else {})
 
 
 def _check_rounds(model: Model, solver: dict[str, Any], agents: int) -> None:

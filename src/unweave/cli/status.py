@@ -46,6 +46,7 @@ def status(
         private_rounds,
         restarts_due,
         staying_out,
+        waiting_changes,
     )
 
     with open_cluster(folder, LOOK) as agents, errors.status("asking …"):
@@ -71,7 +72,7 @@ def status(
         say(*notices(found), *lies(found), style="red")
         say(*staying_out(found), *data_problems(found), *restarts_due(found), style="yellow")
         say(*concerns(found), *private_rounds(found), style="yellow")
-        say(*dropped_records(found))
+        say(*waiting_changes(found), *dropped_records(found))
         if mode := _mode(agents):
             console.print(f"Privacy: {mode}. {SEEN[mode]}", style="dim")
         if len(agents.folders) == 1 and found:

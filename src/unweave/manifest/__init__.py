@@ -5,7 +5,7 @@ from __future__ import annotations
 from unweave.manifest.custom import PinnedSource
 from unweave.manifest.entries import AgentEntry, GraphEntry, ModelEntry, TimeoutsEntry
 from unweave.manifest.network import Manifest, load
-from unweave.manifest.privacy import PrivacyEntry
+from unweave.manifest.privacy import PrivacyEntry, PublishEntry
 
 __all__ = [
     "AgentEntry",
@@ -14,6 +14,7 @@ __all__ = [
     "ModelEntry",
     "PinnedSource",
     "PrivacyEntry",
+    "PublishEntry",
     "TimeoutsEntry",
     "load",
 ]

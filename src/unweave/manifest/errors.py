@@ -14,7 +14,7 @@ from unweave.manifest.entries import (
     SolverEntry,
     TimeoutsEntry,
 )
-from unweave.manifest.privacy import PrivacyEntry
+from unweave.manifest.privacy import PrivacyEntry, PublishEntry
 from unweave.text import clip
 
 __all__ = ["explain"]
@@ -25,6 +25,7 @@ _TABLES: dict[str, type[BaseModel]] = {
     "graph": GraphEntry,
     "model": ModelEntry,
     "privacy": PrivacyEntry,
+    "publish": PublishEntry,
     "solver": SolverEntry,
     "timeouts": TimeoutsEntry,
 }
@@ -58,6 +59,8 @@ def explain(error: ValidationError, values: dict[str, Any], top: type[BaseModel]
     value = f" (it is {clip(repr(given), 80)})" if isinstance(given, str | int | float) else ""
     if first["type"] == "string_pattern_mismatch" and place[-1] == "address":
         return f'{shown}: no address{value}. Fix: give "host:port"'
+    if first["type"] == "string_pattern_mismatch" and place[-1] == "at_most":
+        return f'{shown}: no period{value}. Fix: a number with s, m, h or d, for example "30d"'
     if first["type"] == "string_pattern_mismatch" and place[-1] == "keyid":
         return f"{shown}: no key id{value}. Fix: give the 64 hex digits of a SHA-256"
     if first["type"] == "string_pattern_mismatch":

@@ -53,7 +53,7 @@ from unweave.manifest.entries import (
     look_alike,
 )
 from unweave.manifest.errors import explain
-from unweave.manifest.privacy import PrivacyEntry, RoundTerms
+from unweave.manifest.privacy import PrivacyEntry, PublishEntry, RoundTerms
 from unweave.protocol.terms import Terms, Timeouts
 from unweave.text import clip
 
@@ -89,6 +89,7 @@ class Manifest(StrictTable):
     # "refuse", or the consent of all agents to factors of fewer records than the model requires.
     small_shards: Literal["refuse", "neighbours can reconstruct records"] = "refuse"
     privacy: PrivacyEntry = PrivacyEntry(mode="plain")
+    publish: PublishEntry | None = None
     timeouts: TimeoutsEntry = TimeoutsEntry()
     agents: (
         Annotated[int, Field(ge=1, le=100_000)]
@@ -160,6 +161,8 @@ class Manifest(StrictTable):
                 'solve = "visit" and privacy = "masked": in a private round an agent gives one '
                 'value, not one per visit. Fix: solve = "pass", or privacy = "plain"'
             )
+        if self.publish is not None:
+            self.publish.check(self.privacy, len(entries))
         return self
 
     # Access
@@ -304,6 +307,8 @@ class Manifest(StrictTable):
         try:
             _check_unique("two agents have the same key:", keyids)
             model.check_agents(len(self.topology))
+            if self.publish is not None:
+                self.publish.check_model(model)
         except ConfigError as error:
             raise ConfigError(f"{self._where.name}: {error}") from None
         return Terms(
@@ -323,6 +328,7 @@ class Manifest(StrictTable):
             kept=self.kept,
             timeouts=Timeouts(**self.timeouts.model_dump()),
             keyids=keyids,
+            publish=None if self.publish is None else self.publish.batches,
             **vars(RoundTerms.of(self.privacy, model)),
         )
 

@@ -26,6 +26,7 @@ from pydantic import Field, model_validator
 from unweave.errors import ConfigError
 from unweave.manifest.entries import StrictTable
 from unweave.privacy.terms import Bounds, PrivacyTerms
+from unweave.protocol.terms import Batches
 
 if TYPE_CHECKING:
     from unweave.models import Model
@@ -34,6 +35,7 @@ __all__ = [
     "LEAST_AGENTS",
     "SEEN",
     "PrivacyEntry",
+    "PublishEntry",
     "RoundTerms",
     "default_mode",
     "least_roster",
@@ -172,6 +174,48 @@ def ring_degree(agents: int, colluding: float = 0.5, *, always: bool = False) ->
         return 0
     bits = _FAILURE + _TRIES + 2.0 * math.log2(agents) - 1.0
     return 2 * math.ceil(bits / -math.log2(colluding) / 2.0)
+
+
+class PublishEntry(StrictTable):
+    """`publish = { records = 20, agents = 2, at_most = "30d" }`: changes of records wait until as
+    many have gathered, over as many agents, or the period has passed."""
+
+    records: Annotated[int, Field(ge=2, le=1_000_000_000)]
+    agents: Annotated[int, Field(ge=2, le=100_000)] = 2
+    at_most: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,5}[smhd]$")] = "30d"
+
+    @property
+    def batches(self) -> Batches:
+        seconds = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}[self.at_most[-1]]
+        return Batches(self.records, self.agents, int(self.at_most[:-1]) * seconds)
+
+    def check(self, privacy: PrivacyEntry, agents: int) -> None:
+        """ConfigError for batches that hide nothing."""
+        if not privacy.masked:
+            raise ConfigError(
+                "publish: in a plain network every token shows changes. Fix: "
+                'privacy = "masked", or remove publish'
+            )
+        if self.agents > agents:
+            raise ConfigError(
+                f"publish: changes of {self.agents} agents among {agents}. Fix: fewer agents"
+            )
+
+    def check_model(self, model: Model) -> None:
+        """ConfigError if a batch of this model gives its records away, or cannot wait."""
+        from unweave.models.regression import Regression
+
+        if model.iterates:
+            raise ConfigError(
+                f"publish: {model.name} learns in several rounds, each from the data as they are, "
+                "so no change can wait. Fix: remove publish, or choose a conjugate model"
+            )
+        if isinstance(model, Regression) and self.records <= model.size:
+            raise ConfigError(
+                f"publish: records = {self.records}: the sums over at most {model.size} rows of a "
+                f"regression with {model.size} coefficients show their span. Fix: at least "
+                f"{model.size + 1}"
+            )
 
 
 @dataclass(frozen=True)

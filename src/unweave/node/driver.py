@@ -44,6 +44,7 @@ from unweave.node.wire.channel import SecureChannel
 from unweave.protocol.certificate.unchecked import unchecked_requests
 from unweave.protocol.events import (
     Again,
+    BatchDue,
     CertificateKept,
     Certified,
     Continue,
@@ -342,12 +343,14 @@ class AgentDriver:
     # ------------------------------------------------------------------------------------- wait
 
     async def _timer(self) -> None:
-        """Feeds a `Tick` when the deadline of the state has come."""
+        """Feeds a `Tick` when the deadline of the state has come, and a `BatchDue`."""
         while True:
             self.log.flush()
             self._sooner.clear()
             self._due = _due(self.state)
-            if self._due <= time.monotonic():
+            if _batch_due(self.state) <= 0.0:
+                await self._step(BatchDue(time.time(), time.monotonic()))
+            elif self._due <= time.monotonic():
                 await self._step(Tick(time.monotonic()))
             else:
                 wait = min(60.0, self._due - time.monotonic())
@@ -369,7 +372,15 @@ def is_accepted(
 
 def _due(state: State | None) -> float:
     due = None if state is None else deadline(state)
-    return math.inf if due is None else due
+    batch = time.monotonic() + _batch_due(state)
+    return batch if due is None else min(due, batch)
+
+
+def _batch_due(state: State | None) -> float:
+    """The seconds until the changes that wait for a batch leave. Dates are those of the wall clock,
+    which may be set: the timer looks at it once a minute."""
+    due = None if state is None else state.own.waiting.due
+    return math.inf if due is None else due - time.time()
 
 
 class EffectRunner:

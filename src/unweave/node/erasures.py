@@ -119,7 +119,7 @@ def unremembered(folder: Path, s: State, mine: Mine) -> Iterator[Remembered]:
     hold. Only statements that this agent signed count."""
     if s.tomb.whole or s.tomb.departed:
         return
-    known = {*s.tomb.ids, *s.known.intents}
+    known = {*s.tomb.ids, *s.known.intents, *s.own.waiting.requests}
     for path in certificate_files(folder):
         try:
             found = list(_removals(path, s, mine))
@@ -149,6 +149,7 @@ def _removals(path: Path, s: State, mine: Mine) -> Iterator[Remembered]:
 def _own(s: State) -> Iterator[Intent | Tombstone | CompactedErasure]:
     """All erasures of this agent: requested, carried out, compacted."""
     yield from s.own_intents()
+    yield from s.own.waiting.requests.values()
     yield from (one for one in s.known.tombstones.values() if one.agent == s.me)
     for compacted in s.known.compacted.values():
         if compacted.agent == s.me:

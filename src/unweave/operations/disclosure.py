@@ -11,9 +11,13 @@ from unweave.text import count
 __all__ = ["disclosed"]
 
 
-def disclosed(agents: Cluster, name: str, keys: Collection[str] | None) -> str:
+def disclosed(
+    agents: Cluster, name: str, keys: Collection[str] | None, *, now: bool = False
+) -> str:
     """A warning for the operator; empty: nothing worth telling. `keys` are those of single records;
-    None: the whole agent."""
+    None: the whole agent. `now`: they do not wait for a batch."""
+    if agents.manifest.publish is not None and keys is not None:
+        return _NOW if now else ""
     if keys is None:
         return _lone_agent(agents, name) if agents.manifest.privacy.masked else ""
     if name not in agents.folders:
@@ -27,6 +31,13 @@ def disclosed(agents: Cluster, name: str, keys: Collection[str] | None) -> str:
         "unless other data change at the same time; "
         "forget more records at a time if possible (docs/security.md)"
     )
+
+
+_NOW = (
+    "note: with --now the next published sum shows these records, and whatever else waits at this "
+    "agent, without the changes of others: the difference of two sums discloses their statistics "
+    "(docs/security.md)"
+)
 
 
 def _lone_agent(agents: Cluster, name: str) -> str:

@@ -24,9 +24,28 @@ from unweave.operations.status import departed_agents
 from unweave.operations.votes import collect_votes, describe_refusals
 from unweave.protocol.certificate.unchecked import unchecked_tombstones
 from unweave.protocol.certificate.verify import Erased, verify
-from unweave.text import count, listed, quote
+from unweave.text import count, dated, listed, quote
 
-__all__ = ["audit_and_wait", "audit_failure", "erase_and_wait", "erased_keys", "mismatches"]
+__all__ = [
+    "Waits",
+    "audit_and_wait",
+    "audit_failure",
+    "erase_and_wait",
+    "erased_keys",
+    "mismatches",
+]
+
+
+class Waits(UnweaveError):
+    """The request waits for a batch. It is durable, and needs nothing more."""
+
+    def __init__(self, request: str, subject: str, by: float) -> None:
+        self.request, self.by = request, by
+        super().__init__(
+            f"{subject}: the request ({request}) waits until enough changes have gathered, until "
+            f"{dated(by)} at the latest. Fix: repeat the command then, for the certificate; or add "
+            "--now"
+        )
 
 
 _LEAST = 1.0  # seconds for the erasure's report, also if the votes took the whole timeout
@@ -42,11 +61,13 @@ def erase_and_wait(
     tell: Callable[[str], None],
     repeat: str = "",
     missing_ok: bool = False,
+    now: bool = False,
 ) -> tuple[bytes, Erased]:
     """Request an erasure, wait until it is certified, and return the certificate's bytes and its
     verified content. `departed`: collect votes instead of asking `name`. `repeat`: the command's
     options, for the advice to repeat it; without them it would forget the whole agent.
-    `missing_ok`: also accept keys that are not in the data any more."""
+    `missing_ok`: also accept keys that are not in the data any more. `now`: do not wait for a
+    batch; otherwise `Waits` is raised if the request has to wait."""
     subject = _subject(name, keys)
     refused: dict[str, str] = {}
     end = time.monotonic() + timeout
@@ -59,6 +80,7 @@ def erase_and_wait(
     else:
         what: dict[str, Any] = {"whole": True} if keys is None else {"keys": keys}
         what |= {"missing_ok": True} if missing_ok else {}
+        what |= {"at_once": True} if now else {}
         if name in agents.agents:  # a frozen process accepts connections, but does not answer
             agents.again(name, "status", within=min(LOOK, timeout))
         asked = agents.of(name).ask("erase", within=max(_LEAST, end - time.monotonic()), **what)
@@ -76,6 +98,8 @@ def erase_and_wait(
             tell(f"forgetting {subject}: {asker} does not answer; the request stays valid")
             continue
         last = answer["erasure"]
+        if last["state"] == "waiting":
+            raise Waits(request, subject, last["by"])
         if last["state"] == "certified":
             text = json.dumps(last["certificate"], sort_keys=True, separators=(",", ":"))
             return text.encode(), _verified(text.encode(), agents, request)

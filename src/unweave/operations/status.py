@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unweave.models.shards import Missing
-from unweave.text import count, quote
+from unweave.text import count, dated, quote
 
 __all__ = [
     "Overview",
@@ -20,6 +20,7 @@ __all__ = [
     "private_rounds",
     "restarts_due",
     "staying_out",
+    "waiting_changes",
 ]
 
 Statuses = Mapping[str, Mapping[str, Any]]  # by agent
@@ -104,6 +105,16 @@ def dropped_records(found: Statuses) -> list[str]:
         f"{name}: {Missing(**status['dropped_records'])}"
         for name, status in found.items()
         if (status.get("dropped_records") or {}).get("records")
+    ]
+
+
+def waiting_changes(found: Statuses) -> list[str]:
+    """The agents with changes that wait for a batch."""
+    return [
+        f"{name}: changes of at least {count(waits['records'], 'record')} wait for others, until "
+        f"{dated(waits['by'])} at the latest"
+        for name, status in found.items()
+        if (waits := status.get("waiting"))
     ]
 
 

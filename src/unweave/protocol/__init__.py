@@ -5,7 +5,7 @@ One invariant carries everything:
     I1. Every token ever sent satisfies eta = eta_0 + Σ_k factor_k[included_k], and factor_k[r] was
         durable at agent k before any token with included_k = r left agent k.
 
-`unweave.simulator.invariants` lists all invariants, I1 to I15 and for private rounds P1 to P5, and
+`unweave.simulator.invariants` lists all invariants, I1 to I15 and for private rounds P1 to P6, and
 checks them after every event.
 
 Rules. Code, tests and pages cite them by number; docs/protocol.md gives the reason for each.
@@ -67,6 +67,11 @@ Rules. Code, tests and pages cite them by number; docs/protocol.md gives the rea
         one value. Nothing is subtracted: an erasure, a change of the data or of the roster
         starts a new round from eta_0. Only a complete sum is attested, and only an attested sum
         is served.
+    21. Batches (`publish`). A change or an erasure of records waits at its agent, which enrols
+        with the number of records that wait since the last published round. When the enrolments
+        show enough records of enough agents, a round starts, and every agent that is counted in
+        it lets its changes go with it. After its period a change goes alone. The erasure of a
+        whole agent never waits.
 
 The driver's duties, in this order, for every event:
 
@@ -75,7 +80,8 @@ The driver's duties, in this order, for every event:
     3. compute   give `Work` to the worker (`ports.Worker`), `Enrol` and `Mask` to the keyring of
                  this process; feed the answers back as `Done`
     4. report    certificates to keep, refusals and news for the operator
-    5. wait      feed a `Tick` when `deadline(state)` has come
+    5. wait      feed a `Tick` when `deadline(state)` has come, and a `BatchDue` when the wall
+                 clock has come to `own.waiting.due`
 
 A crash between 1 and 4 loses nothing: `start` and `resume` recompute every outstanding effect.
 """

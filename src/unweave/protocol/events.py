@@ -18,6 +18,7 @@ __all__ = [
     "Advance",
     "Again",
     "Appraise",
+    "BatchDue",
     "CertificateKept",
     "Certified",
     "Continue",
@@ -93,6 +94,8 @@ class EraseRequested(NamedTuple):
     rows: frozenset[bytes]
     now: float
     remembered: int = 0  # rows that were not in the data when the owner asked
+    date: float = 0.0  # by the wall clock: batches wait for days, over restarts
+    at_once: bool = False  # do not wait for a batch
 
 
 class VoteCast(NamedTuple):
@@ -108,6 +111,15 @@ class VoteCast(NamedTuple):
 class DataChanged(NamedTuple):
     """The agent's data have changed."""
 
+    now: float
+    date: float = 0.0  # by the wall clock
+    records: int = 1  # that have changed, at least
+
+
+class BatchDue(NamedTuple):
+    """The wall clock has come to `own.waiting.due`. Early or repeated events are harmless."""
+
+    date: float
     now: float
 
 
@@ -139,6 +151,7 @@ Event = (
     | EraseRequested
     | VoteCast
     | DataChanged
+    | BatchDue
     | WakeRequested
     | CertificateKept
     | InfluenceMeasured

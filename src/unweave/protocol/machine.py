@@ -17,7 +17,8 @@ dies in between, `start` and `resume` recompute every effect that is still outst
     from a departed agent: nothing is believed; the answer is the votes                    13
     EraseRequested      a durable intent                                                   12
     VoteCast            a vote; with a quorum the target is departed                       13
-    DataChanged         a new version of the data                                          11
+    DataChanged         a new version of the data; with batches it may wait                11
+    BatchDue            the changes that wait here have waited for their period            21
     WakeRequested       a parked token walks once more                                     11
     CertificateKept     the certificate is on the disk: its evidence may be compacted
     InfluenceMeasured   the agent's influence is published
@@ -35,6 +36,7 @@ from typing import Any
 from unweave.protocol.compaction import keep_certificate, on_kept
 from unweave.protocol.events import (
     Again,
+    BatchDue,
     CertificateKept,
     Continue,
     DataChanged,
@@ -75,7 +77,13 @@ from unweave.protocol.messages import Ack, Alive, Heard, Hello, Pass, Share, Wel
 from unweave.protocol.openings import is_backed
 from unweave.protocol.proofs import step_problem
 from unweave.protocol.recovery import drop_role, open_epoch
-from unweave.protocol.requests import on_data, on_erase, on_influence_measured, on_wake_requested
+from unweave.protocol.requests import (
+    on_data,
+    on_due,
+    on_erase,
+    on_influence_measured,
+    on_wake_requested,
+)
 from unweave.protocol.rounds import keep_published
 from unweave.protocol.routing import check_pending_work, watch_heartbeat
 from unweave.protocol.state import Hold, Out, State, Turn, unsigned
@@ -295,6 +303,7 @@ _EVENTS: dict[type, Callable[[State, Turn, Any], None]] = {
     EraseRequested: on_erase,
     VoteCast: on_vote,
     DataChanged: on_data,
+    BatchDue: on_due,
     WakeRequested: on_wake_requested,
     CertificateKept: on_kept,
     InfluenceMeasured: on_influence_measured,

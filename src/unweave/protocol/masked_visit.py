@@ -15,6 +15,7 @@ import hashlib
 import numpy as np
 
 from unweave.grid import LIMIT, Ints
+from unweave.protocol.batches import gathered, leave
 from unweave.protocol.events import (
     Advance,
     Enrol,
@@ -95,6 +96,28 @@ def restarted(s: State, turn: Turn, token: Token) -> bytes | None:
 # Steps of a visit
 
 
+def announce(s: State, turn: Turn, token: Token) -> Token | None:
+    """Rule 21, at a published sum: enrol again with the number of records that wait here, and start
+    a round if enough have gathered."""
+    waiting, masked = s.own.waiting, token.masked
+    if waiting.leaving and s.own.current is s.own.factor(token.included[s.me]):
+        waiting = s.own.waiting = waiting._replace(leaving=0)  # this sum shows them
+    if not waiting.total:
+        return token
+    name, mine = round_name(s.terms.network_id, masked), masked.spare.get(s.me)
+    if mine is None or (mine.changed, mine.base) != (waiting.total, name) or not holds_key(s, mine):
+        mine = enrol(s, turn, ("announce", name, waiting.total), name)
+        if mine is None:
+            return token if s.own.spent else None
+        masked = masked._replace(spare={**masked.spare, s.me: mine})
+        token = token._replace(masked=masked)
+    s.own.announced = (waiting.total, name)
+    if gathered(s.terms, masked.spare, name):
+        new_round(s, turn, token, "enough changes have gathered")
+        return None
+    return token
+
+
 def remove(s: State, turn: Turn, token: Token) -> Token | None:
     """Carry out this agent's erasures. If its value was given, the tombstone kills the round."""
     intents = s.own_intents()
@@ -151,12 +174,13 @@ def take_part(s: State, turn: Turn, token: Token) -> Token | None:
     if here.counter:
         held = s.own.factor(here)
         if held is None or held.given is None or held.given.round != name:
+            leave(s)  # the sum that the changes wait beside is not known here
             new_round(s, turn, token, "the token includes a value that is no longer kept")
             return None
         if token.masked.rested and is_stale(s):
             new_round(s, turn, token, "the data have changed")
             return None
-        return token
+        return announce(s, turn, token) if token.masked.rested else token
     if has_unknown_rows(s):
         return token  # the erased rows are not known yet: nothing is given until they are
     again = given_to(s, name)
@@ -170,7 +194,7 @@ def take_part(s: State, turn: Turn, token: Token) -> Token | None:
         if token.inside:
             replace_key(s, turn, token)
             return None
-        mine = enrol(s, turn, ("enrol", token.stamp))
+        mine = enrol(s, turn, ("enrol", token.stamp), token.masked.base)
         if mine is None:
             return token if s.own.spent else None
         keys = {**token.masked.keys, s.me: mine}
@@ -179,11 +203,28 @@ def take_part(s: State, turn: Turn, token: Token) -> Token | None:
         )
     if token.masked.keys.keys() != roster(s.terms.size, token.tombs):
         return token
+    if leaves_with(s, token):
+        leave(s)
+        s.token.role = Hold(token)
+        without = remove(s, turn, token)
+        assert without is not None  # nothing of this agent is in this round
+        token = without
     return give(s, turn, token)
 
 
-def enrol(s: State, turn: Turn, question: tuple[object, ...]) -> Enrolment | None:
-    """A new one-time key of this agent, signed; None while it is made, or if there is none."""
+def leaves_with(s: State, token: Token) -> bool:
+    """Rule 21: whether the changes that wait here leave with this round, for which all agents have
+    enrolled: the enrolments show enough changes, and these among them."""
+    waiting, mine = s.own.waiting, token.masked.keys[s.me]
+    counted = mine.changed > 0 and mine.base == token.masked.base
+    if not counted or not (waiting.requests or waiting.data):
+        return False
+    return gathered(s.terms, token.masked.keys, token.masked.base)
+
+
+def enrol(s: State, turn: Turn, question: tuple[object, ...], base: bytes) -> Enrolment | None:
+    """A new one-time key of this agent, signed; None while it is made, or if there is none. With
+    batches it says how many records of the agent have changed since the published round `base`."""
     key: bytes | None = ask(s, turn, Enrol(question))
     if key is None:
         return None
@@ -199,6 +240,7 @@ def enrol(s: State, turn: Turn, question: tuple[object, ...]) -> Enrolment | Non
         agent=s.me,
         incarnation=s.incarnation,
         key=key.hex(),
+        **({"changed": s.own.waiting.total, "base": base.hex()} if s.terms.publish else {}),
     )
 
 
@@ -209,7 +251,7 @@ def give(s: State, turn: Turn, token: Token) -> Token | None:
     if found is None:
         return None
     units = found
-    spare = enrol(s, turn, ("spare", name))
+    spare = enrol(s, turn, ("spare", name), token.masked.base)
     if spare is None and not s.own.spent:
         return None
     keys = {k: one.key for k, one in token.masked.keys.items()}

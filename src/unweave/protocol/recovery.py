@@ -21,7 +21,9 @@ from unweave.protocol.token import (
     Stamp,
     Token,
     dead,
+    lacking,
     roster,
+    round_name,
 )
 
 __all__ = [
@@ -92,7 +94,17 @@ def following_round(s: State, token: Token, point: bytes, step: int = 0) -> Mask
     unused = {k: one for k, one in masked.keys.items() if k not in token.inside}
     members = roster(s.terms.size, s.known.tombs)
     keys = {k: one for k, one in {**unused, **masked.spare}.items() if k in members}
-    return MaskedRound(keys, point=point, step=step)
+    return MaskedRound(keys, point=point, step=step, base=published_round(s, token))
+
+
+def published_round(s: State, token: Token) -> bytes:
+    """The name of the last round whose sum was published, as far as this token shows."""
+    if s.terms.publish is None:
+        return b""
+    attested = token.masked.rested or not s.terms.beyond(token.round.agents, s.departed)
+    if token.inside and not lacking(token) and attested:
+        return round_name(s.terms.network_id, token.masked)
+    return token.masked.base
 
 
 def lapsed_round(s: State) -> MaskedRound:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from unweave.protocol.batches import hold_back, leave, must_wait
 from unweave.protocol.events import (
     Again,
+    BatchDue,
     DataChanged,
     EraseRequested,
     InfluenceMeasured,
@@ -18,6 +20,7 @@ __all__ = [
     "OPEN_REQUESTS",
     "UNPROVED",
     "on_data",
+    "on_due",
     "on_erase",
     "on_influence_measured",
     "on_wake_requested",
@@ -41,13 +44,17 @@ def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
     would kill the token, and every erasure would cost a rebuild."""
     if s.tomb.departed:
         turn.do(Refused("this agent was declared departed by a quorum; nothing of it is included"))
+    elif event.request in s.own.waiting.requests:
+        if event.at_once:
+            leave(s)
+            revisit(s, turn)
     elif event.request in s.known.intents or event.request in s.tomb.ids:
         return  # a repeated request
     elif s.tomb.whole:
         turn.do(Refused("it has erased itself already; the certificate of that request covers it"))
     elif not event.whole and not event.rows:
         turn.do(Refused("the request names no record. Fix: name at least one key"))
-    elif len(s.own_intents()) >= OPEN_REQUESTS:
+    elif len(s.own_intents()) + len(s.own.waiting.requests) >= OPEN_REQUESTS:
         turn.do(
             Refused(
                 f"{OPEN_REQUESTS} requests of this agent wait to be carried out. Fix: ask again "
@@ -61,8 +68,12 @@ def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
                 "parked (`unweave status` names the agents that are missing)"
             )
         )
+    elif must_wait(s) and not event.whole and not event.at_once:
+        found = write_intent(s, turn.sign, event.request, False, event.rows, event.remembered)
+        hold_back(s, event, found)
     else:
         record_intent(s, turn.sign, event.request, event.whole, event.rows, event.remembered)
+        leave(s)  # what waits here goes with it
         revisit(s, turn)
 
 
@@ -70,7 +81,18 @@ def record_intent(
     s: State, sign: Sign, request: bytes, whole: bool, rows: frozenset[bytes], remembered: int
 ) -> None:
     """From now on the agent learns nothing from these rows; the next visit takes them out."""
-    intent = Intent.write(
+    intent = write_intent(s, sign, request, whole, rows, remembered)
+    s.known.intents = {**s.known.intents, request: intent}
+    s.known.gossip = None
+    if not rows <= s.own.dropped:
+        s.own.dropped |= rows
+        s.own.rows += 1
+
+
+def write_intent(
+    s: State, sign: Sign, request: bytes, whole: bool, rows: frozenset[bytes], remembered: int
+) -> Intent:
+    return Intent.write(
         s.me,
         sign,
         network_id=s.terms.network_id.hex(),
@@ -80,11 +102,6 @@ def record_intent(
         rows=sorted(row.hex() for row in rows),
         remembered=remembered,
     )
-    s.known.intents = {**s.known.intents, request: intent}
-    s.known.gossip = None
-    if not rows <= s.own.dropped:
-        s.own.dropped |= rows
-        s.own.rows += 1
 
 
 def unproved_bytes(s: State) -> int:
@@ -99,9 +116,25 @@ def unproved_bytes(s: State) -> int:
 
 
 def on_data(s: State, turn: Turn, event: DataChanged) -> None:
+    if must_wait(s) and not is_leaving(s):
+        hold_back(s, event, None)
+        return
     s.own.data += 1
     s.own.infeasible_at = None  # the solver may accept the new data
     revisit(s, turn)
+
+
+def on_due(s: State, turn: Turn, event: BatchDue) -> None:
+    """Rule 21: the period of the first change that waits here has passed."""
+    if s.own.waiting.due is not None and event.date >= s.own.waiting.due:
+        leave(s)
+        revisit(s, turn)
+
+
+def is_leaving(s: State) -> bool:
+    """Whether a change of data has left and no solve has read it: it will read this one, too."""
+    current = s.own.current
+    return current is None or current.data != s.own.data
 
 
 def on_wake_requested(s: State, turn: Turn, event: WakeRequested) -> None:

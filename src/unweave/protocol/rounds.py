@@ -38,6 +38,7 @@ __all__ = [
     "is_stale",
     "is_too_small",
     "keep_published",
+    "must_announce",
 ]
 
 
@@ -76,6 +77,12 @@ def is_stale(s: State) -> bool:
     return changed and s.own.infeasible_at is None
 
 
+def must_announce(s: State, name: bytes) -> bool:
+    """Rule 21: whether the token of this published round must hear how many records wait here."""
+    count = s.own.waiting.total - s.own.waiting.leaving
+    return count > 0 and s.own.announced != (count, name)
+
+
 def advanced(s: State, turn: Turn, token: Token) -> NextPoint | None:
     """What follows from the complete sum of a round; None while it is computed."""
     point = token.masked.point
@@ -103,7 +110,7 @@ def has_masked_work(s: State, parked: ParkNotice) -> bool:
         held = s.own.factor(included)
         if held is None or held.given is None or held.given.round != parked.masked:
             return True  # the disk was restored: the round cannot go on
-        return attests or (rested and is_stale(s))
+        return attests or (rested and (is_stale(s) or must_announce(s, parked.masked)))
     if has_unknown_rows(s) or s.own.spent:
         return False
     if small:

@@ -40,6 +40,7 @@ from unweave.protocol.token import (
 __all__ = [
     "DURABLE",
     "IDLE",
+    "NOTHING_WAITS",
     "Contribution",
     "Factor",
     "GivenValue",
@@ -53,6 +54,7 @@ __all__ = [
     "State",
     "TokenState",
     "Turn",
+    "Waiting",
     "ask",
     "unsigned",
 ]
@@ -65,6 +67,25 @@ class GivenValue(NamedTuple):
     key: bytes  # the public half
     units: Ints  # factor + mask
     audit: Ints  # factor + the mask of the audit
+
+
+class Waiting(NamedTuple):
+    """Changes of this agent's records that wait for a batch (rule 21)."""
+
+    requests: Mapping[bytes, Intent] = MappingProxyType({})  # erasures of records
+    data: bool = False  # the data have changed
+    records: int = 0  # how many of them, at least
+    due: float | None = None  # the date at which they leave at the latest
+    leaving: int = 0  # records that have left and are in no published sum yet
+
+    @property
+    def total(self) -> int:
+        """The records that an enrolment announces."""
+        erased = sum(len(one.rows) - one.remembered for one in self.requests.values())
+        return erased + self.records + self.leaving
+
+
+NOTHING_WAITS = Waiting()
 
 
 class Factor(NamedTuple):
@@ -178,8 +199,10 @@ class Contribution(_Group):
     dropped: frozenset[bytes] = frozenset()  # commitments of rows that must never be used again
     detached: bool = False  # the agent erased itself: no rows remain
     receipts: tuple[SignedStatement, ...] = ()
+    waiting: Waiting = NOTHING_WAITS  # masked: for a batch
 
     # volatile
+    announced: tuple[int, bytes] = (0, b"")  # records that wait, on the token of which round
     infeasible_at: Vector[Revision] | None = None  # `included` when the solver refused new data
     spent: bool = False  # masked: the keyring makes no more keys
 
@@ -239,7 +262,7 @@ DURABLE = {
     **dict.fromkeys(("last", "fence", "role", "origin"), "token"),
     **dict.fromkeys(("copy", "copy_origin", "published", "parked", "wake"), "token"),
     **dict.fromkeys(("factors", "counter", "solved_for", "rows"), "own"),
-    **dict.fromkeys(("data", "dropped", "detached", "receipts"), "own"),
+    **dict.fromkeys(("data", "dropped", "detached", "receipts", "waiting"), "own"),
     **dict.fromkeys(("tombs", "retrain_epoch", "tombstones", "compacted"), "known"),
     **dict.fromkeys(("proved", "intents", "votes", "mismatches", "openings"), "known"),
 }

@@ -199,6 +199,16 @@ class Enrolment(SignedStatement):
         """The X25519 public key: 32 bytes."""
         return bytes.fromhex(self.body["key"])
 
+    @property
+    def changed(self) -> int:
+        """The records of this agent that have changed since the round `base` (rule 21)."""
+        return int(self.body.get("changed", 0))
+
+    @cached_property
+    def base(self) -> bytes:
+        """The name of the last published round."""
+        return bytes.fromhex(self.body.get("base", ""))
+
 
 class InfluenceReport(SignedStatement):
     """An agent's influence: how far the posterior at one parked token would move without the agent.

@@ -11,7 +11,7 @@ from unweave.graph import Topology, first_agent
 from unweave.grid import Grid, Ints
 from unweave.persistent import Bitmap
 
-__all__ = ["Terms", "Timeouts"]
+__all__ = ["Batches", "Terms", "Timeouts"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,15 @@ class Timeouts:
     ack: float = 5.0  # for a neighbour to acknowledge the token, before it goes elsewhere
     alive: float = 1.0  # between heartbeats
     loss: float = 15.0  # without a heartbeat, before the token is presumed lost; doubles
+
+
+@dataclass(frozen=True)
+class Batches:
+    """How many changes of records gather before a sum shows them (rule 21)."""
+
+    records: int
+    agents: int = 2
+    period: float = 30 * 86_400.0  # seconds that a change waits at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +60,7 @@ class Terms:
     first_point: bytes = b""  # masked: where learning starts
     iterates: bool = False  # masked: learning takes several rounds, each at a point of its own
     max_rounds: int = 500  # masked: after so many rounds the sum is attested, not converged
+    publish: Batches | None = None  # masked: changes of records wait for others
     parks: bool = True  # False: the walk never ends, for studies of the walk
     kept: int = 2  # older revisions that an agent keeps beside the current one
     compact_after: int = 32  # open erasures from which agents compact certified ones

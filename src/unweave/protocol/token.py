@@ -249,6 +249,7 @@ class MaskedRound(NamedTuple):
     point: bytes = b""  # public; opaque to the protocol
     step: int = 0  # rounds since learning started from a point
     rested: bool = False  # the sum was complete and attested, and the token was woken
+    base: bytes = b""  # the name of the last published round; with batches only
 
 
 NOT_MASKED = MaskedRound()

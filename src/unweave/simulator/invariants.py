@@ -42,6 +42,10 @@ P3  masks cancel: a token that includes its whole roster is eta_0 + Σ_k factor_
 P4  an incomplete sum is noise: no token with an agent in and another one missing equals its
     unmasked sum
 P5  a token is attested only if it is complete; or empty, if its roster is too small for a sum
+P6  with batches (rule 21) a change of records leaves its agent only with a round whose enrolments
+    show enough changes, its own among them; or after its date; or with the erasure of the whole
+    agent; or if the agent's disk has lost what the sum includes of it. An agent that gives to
+    the round of its batch keeps no change back
 
 If one agent lies (`InsiderChecker`), I1 to I15 hold for the honest agents, except what only the
 liar could have kept: the chain of receipts (I7), its frozen vector and its solver (I9), the token
@@ -66,6 +70,7 @@ agent that runs knows the votes; every erasure that a disk remembers was carried
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -129,12 +134,14 @@ class Checker:
         self.frozen = frozen
         self.signers = signers  # of deterministic signatures
         self.stationary = stationary
+        self.clock: Callable[[], float] = lambda: math.inf  # what wall clocks show
         self.latest: dict[int, State] = {}  # agent → its last committed state
         self.factors: dict[tuple[int, Revision], Factor] = {}
         self.names: dict[tuple[int, int, int], Factor] = {}  # agent, counter, incarnation
         self.hashes = {first_hash(terms.network_id)}
         self.erased: dict[bytes, tuple[int, frozenset[bytes]]] = {}  # request → agent, rows
         self.requests: dict[int, set[bytes]] = {}  # agent → its durable intents
+        self.left: set[bytes] = set()  # requests that wait for no batch, also of lost disks
         self.certified: set[bytes] = set()
         self.certificates: list[bytes] = []
         self.compacted: set[bytes] = set()
@@ -166,6 +173,8 @@ class Checker:
         self.starts += before.incarnation != after.incarnation
         if after.own.factors is not before.own.factors:
             self._factors(agent, after)
+        if self.terms.publish is not None and known is before:
+            self._batch(agent, before, after, effects)
         if after.own.receipts is not before.own.receipts:
             self._receipts(agent, after)
         if after.known.tombstones is not before.known.tombstones or known is not before:
@@ -175,6 +184,7 @@ class Checker:
         if after.known.intents is not before.known.intents:
             own = {r for r, intent in after.known.intents.items() if intent.agent == agent}
             self.requests.setdefault(agent, set()).update(own)
+            self.left |= own
         for token in _tokens(before, after, effects):
             self._token(agent, token)
         if set(after.known.proofs) - {self.liar}:
@@ -201,6 +211,40 @@ class Checker:
             or after.known.tombs is not before.known.tombs
         ):
             self._evidence(agent, after)
+
+    def _batch(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None:
+        was, now = before.own, after.own
+        if (now.data, now.rows) == (was.data, was.rows) or not was.factors:
+            return
+        tomb = after.known.tombs.get(agent, NOTHING)
+        whole = any(i.whole and i.agent == agent for i in after.known.intents.values())
+        if tomb != before.known.tombs.get(agent, NOTHING) or tomb.whole or tomb.departed or whole:
+            return  # an erasure of its own that it had lost, or of everything
+        new = after.known.intents.keys() - before.known.intents.keys()
+        if now.data == was.data and new and new <= self.left:
+            return  # it has left before, and the disk had lost that
+        if was.waiting.due is not None and self.clock() >= was.waiting.due:
+            return
+        if was.factors[0].data != was.data or was.factors[0].rows != was.rows:
+            return  # a change was on its way already: the next solve reads this one, too
+        if any(isinstance(e, Opened) and "is no longer kept" in e.why for e in effects):
+            return  # what the sum includes of it is lost
+        tokens = filter(None, (before.token.held, after.token.held))
+        if not any(self._in_batch(agent, token) for token in tokens):
+            self._fail("P6", agent, "a change left alone")
+
+    def _in_batch(self, agent: int, token: Token) -> bool:
+        """Whether the enrolments of this round show enough changes, this agent's among them."""
+        least = self.terms.publish
+        if least is None:
+            return False
+        counts = {
+            k: int(one.body["changed"])
+            for k, one in token.masked.keys.items()
+            if one.body["base"] == token.masked.base.hex() and one.body["changed"] > 0
+        }
+        enough = len(counts) >= least.agents and sum(counts.values()) >= least.records
+        return agent in counts and enough
 
     def _token(self, agent: int, token: Token) -> None:
         total = self.terms.eta0.astype(object)
@@ -276,6 +320,8 @@ class Checker:
             known = set(self.terms.everybody) - _out(s.known.tombs)
             if set(token.masked.keys) != known:
                 self._fail("P2", agent, f"gave to {set(token.masked.keys)}, knows of {known}")
+            if self._in_batch(agent, token) and (s.own.waiting.requests or s.own.waiting.data):
+                self._fail("P6", agent, "gave to the round of its batch without its changes")
 
     def _outbox(self, agent: int, before: State, s: State) -> None:
         role = s.token.role
@@ -772,6 +818,8 @@ def _check_agent(k: int, s: State, checker: Checker, *, given: bool) -> None:
         and (s.own.current.rows != s.own.rows or s.own.current.data != s.own.data)
     ):
         _fail(f"agent {k} has not learned its current data")
+    if not tomb.whole and (s.own.waiting.requests or s.own.waiting.data):
+        _fail(f"agent {k} has changes that wait, after their date")
     known = {request for tomb in s.known.tombs.values() for request in tomb.ids}
     if known - checker.certified:
         _fail(f"{len(known - checker.certified)} erasures known to agent {k} are not certified")

@@ -284,6 +284,7 @@ def run_with_faults(
     # A solver that stops after some passes keeps no factor.
     checker = _checker(world, tolerance is not None and chosen_solver.stops_after is None)
     world.observers.append(checker)
+    checker.clock = lambda: world.now
     owners = OwnerRequests(world, chosen, [shard.n for shard in shards], most, seed)
     bound = most * max(_EVENTS_PER_HOP, _EVENTS_PER_HOP_AND_AGENT * terms.size)
     calls, seen, reached = 0, 0, False

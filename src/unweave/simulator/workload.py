@@ -158,7 +158,9 @@ class Workload:
             world.tell(again, request._replace(now=world.clock(again)))
             return
         whole, rows = self.draw_erasure(rng, k)
-        request = EraseRequested(request_id(k, rng.randbytes(12)), whole, rows, world.clock(k))
+        request = EraseRequested(
+            request_id(k, rng.randbytes(12)), whole, rows, world.clock(k), date=world.now
+        )
         self.last_request = (k, request)
         self.asked.append(request.request)
         self.counts["requests"] += 1
@@ -175,9 +177,10 @@ class Workload:
     def _tell_of_data(self, k: int) -> None:
         agent = self.world.agents[k]
         if agent.state is not None and self.learned[k] != self.versions[k]:
-            before = agent.disk.own.data
-            self.world.tell(k, DataChanged(self.world.clock(k)))
-            if agent.disk.own.data != before:
+            before = agent.disk.own
+            self.world.tell(k, DataChanged(self.world.clock(k), self.world.now))
+            after = agent.disk.own
+            if (after.data, after.waiting) != (before.data, before.waiting):
                 self.learned[k] = self.versions[k]
 
     def stop_for_good(self, k: int) -> None:
@@ -319,6 +322,7 @@ def check_one_epoch(checker: Checker) -> None:
         "the next private round",
         "what is erased was given to this round",
         "the data have changed",
+        "enough changes have gathered",
         "the roster is not that of this round",
         "the one-time key of this agent is gone",  # the data changed while it was used
     )
@@ -418,7 +422,9 @@ class OwnerRequests:
             return
         k = rng.choice(candidates)
         whole, rows = self._draw(k)
-        request = EraseRequested(request_id(k, rng.randbytes(12)), whole, rows, world.clock(k))
+        request = EraseRequested(
+            request_id(k, rng.randbytes(12)), whole, rows, world.clock(k), date=world.now
+        )
         self.asked.append(request.request)
         self.reasons.append(self._reason(k))
         self.last = (k, request)

@@ -22,6 +22,7 @@ from unweave.protocol.events import (
     Advance,
     Again,
     Appraise,
+    BatchDue,
     CertificateKept,
     Continue,
     Done,
@@ -101,6 +102,7 @@ class Agent:
     __slots__ = (
         "backlog",
         "disk",
+        "due_at",
         "incarnation",
         "keyring",
         "starts",
@@ -117,6 +119,7 @@ class Agent:
         self.starts = 0
         self.incarnation = 0  # a counter: timers and work of an earlier incarnation are void
         self.tick_at: float | None = None
+        self.due_at: float | None = None  # of a batch
         # What has arrived for a stopped process: sender (-1: itself), item, incarnation.
         self.backlog: list[tuple[int, Event | Message, int]] | None = None
 
@@ -194,7 +197,7 @@ class World:
         agent.state = agent.keyring = None
         self._parked.discard(k)
         agent.incarnation += 1
-        agent.tick_at = None
+        agent.tick_at = agent.due_at = None
         agent.backlog = None
 
     def freeze(self, k: int) -> None:
@@ -247,6 +250,9 @@ class World:
             event: Event = Received(sender, message, self._clock(k))
         elif isinstance(item, Done | CertificateKept):
             event = item._replace(now=self._clock(k))
+        elif isinstance(item, BatchDue):
+            agent.due_at = None
+            event = BatchDue(self.now, self._clock(k))
         elif isinstance(item, Tick):
             agent.tick_at = None
             event = Tick(self._clock(k))
@@ -311,6 +317,7 @@ class World:
             self.crash(k)
         elif self.faults is not None:
             self._set_tick(k, after)
+            self._set_due(k, after)
 
     def _admits(self, k: int, sender: int, message: Message) -> bool:
         """Whether agent k's driver hands the message to the protocol. Here all agents are honest,
@@ -366,6 +373,15 @@ class World:
         if agent.tick_at is None or at < agent.tick_at:
             agent.tick_at = at
             self._push(at - self.now, -1, k, Tick(0.0), agent.incarnation)
+
+    def _set_due(self, k: int, state: State) -> None:
+        """All wall clocks show the world's time."""
+        agent, due = self.agents[k], state.own.waiting.due
+        if due is not None and agent.due_at != due:
+            agent.due_at = due
+            self._push(
+                max(due - self.now, 0.0) + 1e-6, -1, k, BatchDue(0.0, 0.0), agent.incarnation
+            )
 
     def _clock(self, k: int) -> float:
         return self.now if self.faults is None else self.faults.clock(k, self.now)

@@ -31,7 +31,19 @@ from unweave.protocol.messages import (
     Share,
     Welcome,
 )
-from unweave.protocol.state import DURABLE, Factor, GivenValue, Hold, Idle, Out, Parked, Role, State
+from unweave.protocol.state import (
+    DURABLE,
+    NOTHING_WAITS,
+    Factor,
+    GivenValue,
+    Hold,
+    Idle,
+    Out,
+    Parked,
+    Role,
+    State,
+    Waiting,
+)
 from unweave.protocol.statements import (
     AuditMismatch,
     CompactedErasures,
@@ -161,7 +173,16 @@ def _masked_round(draw: Random, terms: Terms) -> MaskedRound:
         point=_bytes(draw, draw.choice((0, 8, 100))),
         step=draw.choice((0, 1, terms.max_rounds)),
         rested=draw.random() < 0.5,
+        base=_bytes(draw, draw.choice((0, 32))) if terms.publish else b"",
     )
+
+
+def _waiting(draw: Random, terms: Terms) -> Waiting:
+    if not terms.masked or draw.random() < 0.4:
+        return NOTHING_WAITS
+    due = draw.choice((None, 0.0, 1.7e9 + draw.random()))
+    requests = _statements(draw, terms, Intent)
+    return Waiting(requests, draw.random() < 0.5, draw.randrange(9), due, draw.randrange(9))
 
 
 def _enrolments(draw: Random, terms: Terms) -> dict[int, Enrolment]:
@@ -173,6 +194,7 @@ def _enrolments(draw: Random, terms: Terms) -> dict[int, Enrolment]:
             agent=agent,
             incarnation=_nonce(draw),
             key=_bytes(draw, 32).hex(),
+            **({"changed": draw.randrange(9), "base": "00" * 32} if terms.publish else {}),
         )
         for agent in range(terms.size)
         if draw.random() < 0.5
@@ -453,6 +475,7 @@ def state(draw: Random, terms: Terms, me: int, before: State | None = None) -> S
         "dropped": frozenset(_bytes(draw, draw.choice((4, 32))) for _ in range(draw.randrange(3))),
         "detached": draw.random() < 0.5,
         "receipts": tuple(_some(draw, lambda: _statement(draw, terms, Receipt))),
+        "waiting": _waiting(draw, terms),
     }
     if fresh.keys() != set(DURABLE):
         raise AssertionError(f"no value for {sorted(set(DURABLE) ^ fresh.keys())}")

@@ -93,6 +93,7 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
         "missing": [name(k) for k in absent],
         "complete": token is not None and not absent,
         "private_round": _private_round(s) if s.terms.masked else None,
+        "waiting": _waiting(s),
         "commitment": _hex(None if token is None else commitment(token)),
         "erased": sorted(name(k) for k, tomb in s.known.tombs.items() if tomb.whole),
         "departed": sorted(name(k) for k, tomb in s.known.tombs.items() if tomb.departed),
@@ -129,6 +130,18 @@ def _missing(s: State, token: Token | None) -> Iterable[int]:
         return [] if token is None else missing(token)
     waits = awaited(s)
     return sorted(waits.to_enrol | waits.to_give)
+
+
+def _waiting(s: State) -> dict[str, Any] | None:
+    waiting = s.own.waiting
+    if not (waiting.requests or waiting.data):
+        return None
+    return {
+        "requests": len(waiting.requests),
+        "data": waiting.data,
+        "records": waiting.total - waiting.leaving,
+        "by": waiting.due,
+    }
 
 
 def _private_round(s: State) -> dict[str, Any]:
@@ -375,6 +388,9 @@ def erasure_report(node: AgentDriver, request: bytes) -> dict[str, Any]:
     if s is None:
         return {"state": "starting"}
     name = node.terms.name
+    if request in s.own.waiting.requests:
+        assert s.own.waiting.due is not None
+        return {"state": "waiting", "agent": name(s.me), "by": s.own.waiting.due}
     if request in s.known.intents:
         return {"state": "asked", "agent": name(s.known.intents[request].agent)}
     known = any(request in tomb.ids for tomb in s.known.tombs.values())

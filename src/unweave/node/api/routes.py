@@ -63,6 +63,9 @@ class EraseRequest(Nothing):
     request: RequestId | None = Field(
         None, description="the id of an earlier request that is repeated; default: a new id"
     )
+    at_once: bool = Field(
+        False, description="do not wait for a batch; what waits at this agent goes along"
+    )
 
     @model_validator(mode="after")
     def _one_scope(self) -> EraseRequest:
@@ -118,6 +121,15 @@ class Dropped(Answer):
     columns: dict[str, int]
 
 
+class WaitingChanges(Answer):
+    """Changes of this agent's records that wait for a batch, and the date by which they go."""
+
+    requests: int
+    data: bool
+    records: int
+    by: float | None
+
+
 class PrivateRound(Answer):
     """The private round: how many agents take part, how many a sum needs, whether a sum is
     published, and the agents that the round waits for, by what they have not done yet."""
@@ -156,6 +168,7 @@ class Status(Answer):
     missing: NotRequired[list[str]]
     complete: NotRequired[bool]
     private_round: NotRequired[PrivateRound | None]
+    waiting: NotRequired[WaitingChanges | None]
     commitment: NotRequired[str | None]
     erased: NotRequired[list[str]]
     departed: NotRequired[list[str]]
@@ -221,10 +234,12 @@ class PosteriorReport(Answer):
 
 
 class ErasureReport(Answer):
-    """How far an erasure is. `certificate` is the evidence, as `unweave verify` reads it."""
+    """How far an erasure is. `certificate` is the evidence, as `unweave verify` reads it. `by` is
+    the date, in seconds since 1970, by which a request that waits for a batch is carried out."""
 
-    state: Literal["starting", "unknown", "asked", "voting", "removed", "certified"]
+    state: Literal["starting", "unknown", "waiting", "asked", "voting", "removed", "certified"]
     agent: NotRequired[str]
+    by: NotRequired[float]
     votes: NotRequired[int]
     quorum: NotRequired[int]
     waiting_for: NotRequired[list[str]]

@@ -305,6 +305,9 @@ class Api:
             earlier, fresh = asked_before(state, rows)
             known = erased_before(state) if whole else (None if fresh else earlier)
             if known is not None:  # the certificate of that request proves this one
+                if asked.at_once and known in state.own.waiting.requests:
+                    again = EraseRequested(known, False, rows, time.monotonic(), at_once=True)
+                    self._raise_refusal(await self.node.tell(again))
                 return {"request": known.hex(), "before": len(rows)}
             before, rows = len(rows) - len(fresh), fresh
         if len(rows) > _ROWS:
@@ -313,7 +316,8 @@ class Api:
                 "(every agent keeps the commitments of erased records)"
             )
         ident = self._ident(asked.request, self.node.me)
-        event = EraseRequested(ident, whole, rows, time.monotonic(), len(rows & absent))
+        now, absent_rows = time.monotonic(), len(rows & absent)
+        event = EraseRequested(ident, whole, rows, now, absent_rows, time.time(), asked.at_once)
         self._raise_refusal(await self.node.tell(event))
         return {"request": ident.hex(), "before": before}
 

@@ -45,6 +45,11 @@ def admit(data: PrivateData, least: int, state: State | None) -> int:
     return data.check(state.own.dropped)
 
 
+def _version(state: State) -> int:
+    """The data version that contains the last change, also while the change waits for a batch."""
+    return state.own.data + state.own.waiting.data
+
+
 class DataWatch:
     """Detects changed data files and starts a new revision of the agent's factor."""
 
@@ -69,7 +74,9 @@ class DataWatch:
         state = self.node.state
         if state is not None and state.own.current is None and not state.own.detached:
             async with self._lock:  # no factor exists yet: the first one will use these data
-                self._write(self.data.fingerprint(), state.own.data)
+                counts = self.node.terms.publish is not None  # later changes are counted from here
+                number = await self._in_thread(self.data.check) if counts else None
+                self._write(self.data.fingerprint(), state.own.data, number)
             return False
         changed = await self.look()
         if not changed:
@@ -102,7 +109,7 @@ class DataWatch:
                     "the stored factor is not what these data give: learning anew",
                     look_at="who can write to this folder and read key.pem; `unweave audit`",
                 )
-                await self.node.tell(DataChanged(time.monotonic()))
+                await self.node.tell(DataChanged(time.monotonic(), time.time()))
                 self._write(fingerprint, state.own.data + 1)
 
     async def look(self, *, anew: bool = True) -> bool:
@@ -120,18 +127,20 @@ class DataWatch:
             # Data that were unreadable and came back unchanged still need a new revision: a
             # computation in the meantime found no data.
             unavailable = self.node.data_problem is not None or (anew and state.own.current is None)
-            if self._read() == f"{fingerprint} {state.own.data}" and not unavailable:
+            if self._read() == f"{fingerprint} {_version(state)}" and not unavailable:
                 return False
-            attempt = f"{fingerprint} {state.own.data} {len(state.own.dropped)}"
+            attempt = f"{fingerprint} {_version(state)} {len(state.own.dropped)}"
             if attempt == self._refused and not anew:
                 return False
             least = self.node.folder.least_records
             self._refused = attempt
-            await self._in_thread(admit, self.data, least, state)
+            number = await self._in_thread(admit, self.data, least, state)
             self._refused = ""
             self.node.data_problem = None
-            await self.node.tell(DataChanged(time.monotonic()))
-            self._write(fingerprint, state.own.data + 1)
+            # At least as many records have changed; which ones, nobody has recorded.
+            changed = max(1, abs(number - self._records(number)))
+            await self.node.tell(DataChanged(time.monotonic(), time.time(), changed))
+            self._write(fingerprint, state.own.data + 1, number)
             return True
 
     async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
@@ -143,13 +152,23 @@ class DataWatch:
             raise
 
     def _read(self) -> str:
-        try:
-            return self._path.read_text()
-        except (OSError, UnicodeDecodeError):
-            return ""
+        """The fingerprint and the version."""
+        return " ".join(self._seen()[:2])
 
-    def _write(self, fingerprint: str, version: int) -> None:
+    def _records(self, default: int) -> int:
+        """The number of records when the data were last read."""
+        number = "".join(self._seen()[2:])
+        return int(number) if number.isdecimal() else default
+
+    def _seen(self) -> list[str]:
         try:
-            write_atomic(self._path, f"{fingerprint} {version}".encode())
+            return self._path.read_text().split()
+        except (OSError, UnicodeDecodeError):
+            return []
+
+    def _write(self, fingerprint: str, version: int, records: int | None = None) -> None:
+        number = "" if records is None else f" {records}"
+        try:
+            write_atomic(self._path, f"{fingerprint} {version}{number}".encode())
         except OSError as error:
             raise unwritable(self._path, error) from None

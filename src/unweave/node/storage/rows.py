@@ -37,7 +37,19 @@ from unweave.node.wire.primitives import (
     writing,
 )
 from unweave.protocol.messages import ParkNotice, Pass
-from unweave.protocol.state import IDLE, Factor, GivenValue, Hold, Idle, Out, Parked, Role, State
+from unweave.protocol.state import (
+    IDLE,
+    NOTHING_WAITS,
+    Factor,
+    GivenValue,
+    Hold,
+    Idle,
+    Out,
+    Parked,
+    Role,
+    State,
+    Waiting,
+)
 from unweave.protocol.statements import (
     AuditMismatch,
     CompactedErasures,
@@ -145,6 +157,33 @@ def decode_origin(data: bytes, terms: Terms) -> Origin | None:
     )
 
 
+def encode_waiting(waiting: Waiting) -> bytes:
+    with writing("waiting changes"):
+        return to_bytes(
+            pb.Waiting(
+                requests=[write_statement(one) for _, one in sorted(waiting.requests.items())],
+                data=waiting.data,
+                records=waiting.records,
+                due=waiting.due,
+                leaving=waiting.leaving,
+            )
+        )
+
+
+def decode_waiting(data: bytes, terms: Terms) -> Waiting:
+    if not data:
+        return NOTHING_WAITS
+    stored = parsed(pb.Waiting(), data, "waiting changes")
+    requests = [read_statement(Intent, one, terms) for one in stored.requests]
+    return Waiting(
+        {one.request: one for one in requests},
+        stored.data,
+        stored.records,
+        stored.due if stored.HasField("due") else None,
+        stored.leaving,
+    )
+
+
 class Rows(NamedTuple):
     """Which object is in which row of the file, and the MACs of all rows."""
 
@@ -167,6 +206,7 @@ PARTS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes, Terms], Any]]] =
     "proved": (encode_set, decode_set),
     "origin": (encode_origin, decode_origin),
     "copy_origin": (encode_origin, decode_origin),
+    "waiting": (encode_waiting, decode_waiting),
 }
 
 STATEMENTS: dict[str, type[SignedStatement]] = {

@@ -181,6 +181,7 @@ def _write_masked(place: pb.MaskedRound, masked: MaskedRound) -> None:
     place.spare.extend(write_enrolments(masked.spare))
     place.step = masked.step
     place.rested = masked.rested
+    place.base = masked.base
 
 
 def _read_masked(message: pb.Message, terms: Terms) -> MaskedRound:
@@ -195,6 +196,7 @@ def _read_masked(message: pb.Message, terms: Terms) -> MaskedRound:
         point=read_point(message.point, terms),
         step=sent.step,
         rested=sent.rested,
+        base=read_name(sent.base),
     )
 
 

@@ -450,6 +450,12 @@ def _check_enrolment(statement: Enrolment, body: Mapping[str, Any], terms: Terms
         return f"incarnation is not a number below {2**64}"
     if len(body["key"]) != 2 * _KEY_BYTES or len(statement.key) != _KEY_BYTES:
         return f"a one-time key must have {_KEY_BYTES} bytes"
+    if terms.publish is None:
+        return "a count of changes without batches" if body.keys() & {"changed", "base"} else None
+    if not _is_number(body["changed"], 2**48):
+        return f"changed is not a number below {2**48}"
+    if not isinstance(body["base"], str) or len(statement.base) not in (0, _NAME_BYTES):
+        return f"base must have {_NAME_BYTES} bytes, or none"
     return None
 
 

@@ -65,16 +65,18 @@ class AttestationRound(_message.Message):
     def __init__(self, agents: _Optional[bytes] = ..., statement: _Optional[bytes] = ..., signatures: _Optional[_Iterable[_Union[Signature, _Mapping]]] = ..., converged: _Optional[bool] = ..., unknown: _Optional[bool] = ..., secret: _Optional[bytes] = ...) -> None: ...
 
 class MaskedRound(_message.Message):
-    __slots__ = ("keys", "spare", "step", "rested")
+    __slots__ = ("keys", "spare", "step", "rested", "base")
     KEYS_FIELD_NUMBER: _ClassVar[int]
     SPARE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     RESTED_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
     keys: _containers.RepeatedCompositeFieldContainer[Statement]
     spare: _containers.RepeatedCompositeFieldContainer[Statement]
     step: int
     rested: bool
-    def __init__(self, keys: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., spare: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., step: _Optional[int] = ..., rested: _Optional[bool] = ...) -> None: ...
+    base: bytes
+    def __init__(self, keys: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., spare: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., step: _Optional[int] = ..., rested: _Optional[bool] = ..., base: _Optional[bytes] = ...) -> None: ...
 
 class Token(_message.Message):
     __slots__ = ("head", "included", "receipts", "seen", "stack", "tombs", "retrain_epoch", "round", "masked")
@@ -351,6 +353,20 @@ class Set(_message.Message):
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, members: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class Waiting(_message.Message):
+    __slots__ = ("requests", "data", "records", "due", "leaving")
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    DUE_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedCompositeFieldContainer[Statement]
+    data: bool
+    records: int
+    due: float
+    leaving: int
+    def __init__(self, requests: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., data: _Optional[bool] = ..., records: _Optional[int] = ..., due: _Optional[float] = ..., leaving: _Optional[int] = ...) -> None: ...
 
 class Origin(_message.Message):
     __slots__ = ("header", "revision", "salt", "removed")
