@@ -18,6 +18,7 @@ from unweave.node.data.private import PrivateData
 from unweave.node.data.source import DataSource
 from unweave.node.data.watch import DataWatch, admit
 from unweave.node.log import Log
+from unweave.protocol.state import NOTHING_WAITS
 
 
 def rows(folder: Path, *keys: int) -> None:
@@ -33,6 +34,7 @@ def data(tmp_path: Path) -> PrivateData:
 
 def state(counter: int = 0, dropped: frozenset[bytes] = frozenset()) -> Any:
     own = SimpleNamespace(
+        waiting=NOTHING_WAITS,
         counter=counter,
         dropped=dropped,
         detached=False,
