@@ -11,6 +11,8 @@ from unweave.simulator.workload import OwnerRequests, spared
 class _Quiet:
     """A world in which everybody hears everything."""
 
+    now = 0.0
+
     class _Agent:
         state = None
 
