@@ -5,17 +5,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 PRODUCT := $(VENV)/.product
 DEV := $(VENV)/.dev
+DOCS := $(VENV)/.docs
 REFERENCE := .venv-reference
 TESTS ?= tests
 WORKERS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports pytest test-slow swarm golden bench bench-peers docs lock format wire clean
+.PHONY: chromium help setup demo test lint types imports pytest test-slow swarm golden bench bench-peers docs screenshots lock format wire clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-setup: $(DEV)  ## create .venv with the pinned dependencies of the product and of the tests
+setup: $(DEV) $(DOCS)  ## create .venv with the pinned dependencies of the product, the tests and the site
 
 # Every environment is made of lock files: $(call install,VENV,LOCK) adds one.
 # Debian ships venv apart from python3; as root we can fetch it, otherwise we say what is missing.
@@ -35,6 +36,10 @@ $(PRODUCT): requirements/product.lock pyproject.toml
 
 # An addition to the product, with the same pins: one .venv serves `make demo` and `make test`.
 $(DEV): requirements/dev.lock $(PRODUCT)
+	$(call install,$(VENV),$<)
+	@touch $@
+
+$(DOCS): requirements/docs.lock $(DEV)
 	$(call install,$(VENV),$<)
 	@touch $@
 
@@ -59,7 +64,13 @@ types: $(DEV)
 imports: $(DEV)
 	$(BIN)/lint-imports
 
-pytest: $(DEV)
+# The page's tests need a browser. As root we can fetch Debian's; otherwise the tests name what is missing.
+chromium:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  apt-get update -q && apt-get install -qy --no-install-recommends chromium; } || \
+	  echo "no chromium: the tests of the page are skipped; install the package chromium"
+
+pytest: $(DEV) $(DOCS) chromium
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not reference" -q $(TESTS)
 
 test-slow: $(DEV) $(REFERENCE)/.ready  ## the full counts of the heavy tests, and comparisons
@@ -86,8 +97,12 @@ $(PEERS)/.ready: benchmarks/peers/requirements.lock | $(DEV)
 bench-peers: $(DEV) $(PEERS)/.ready  ## Flower's client round trip beside our durable hop
 	$(PEERS)/bin/python benchmarks/peers/flower.py
 
-docs: $(DEV)  ## rewrite the pages that follow from the code: docs/{cli,models,api}.md, certificate.schema.json
+docs: $(DOCS)  ## rewrite the pages that follow from the code, then build the site: site/index.html
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/build.py site
+
+screenshots: $(DEV) chromium  ## draw docs/images/dashboard*.png from a running network
+	$(BIN)/python docs/screenshots.py
 
 format: $(DEV)  ## format and fix what can be fixed
 	$(BIN)/ruff format .
@@ -100,10 +115,11 @@ LOCK := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes
 lock:  ## resolve pyproject.toml into requirements/*.lock (needs uv; UV=… names it)
 	$(LOCK) pyproject.toml --extra all --group build -o requirements/product.lock
 	$(LOCK) --group dev -c requirements/product.lock -o requirements/dev.lock
+	$(LOCK) --group docs -c requirements/product.lock -c requirements/dev.lock -o requirements/docs.lock
 	$(LOCK) pyproject.toml --extra node --group build --group reference -o requirements/reference.lock
 
 wire: $(DEV)  ## regenerate node/wire_pb2.py from wire.proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/unweave/node/wire/wire.proto
 
 clean:  ## remove what the commands above made
-	rm -rf $(VENV) $(REFERENCE) $(PEERS) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache demo-out paper-out
+	rm -rf $(VENV) $(REFERENCE) $(PEERS) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache demo-out paper-out browser-out site

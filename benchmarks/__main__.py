@@ -21,17 +21,22 @@ from benchmarks import glm as _glm  # noqa: F401
 from benchmarks import ingest as _ingest  # noqa: F401 — registers its entries
 from benchmarks import masks as _masks  # noqa: F401 — registers its entries
 from benchmarks import node as _node  # noqa: F401 — registers its entries
+from benchmarks import page as _page  # noqa: F401 — registers its entries
 from benchmarks import paper as _paper  # noqa: F401
 from benchmarks import privacy as _privacy  # noqa: F401
 from benchmarks import replicas as _replicas  # noqa: F401
 from benchmarks import store as _store  # noqa: F401
 from benchmarks import transport as _transport  # noqa: F401 — registers its entries
+from benchmarks import web as _web  # noqa: F401
 from benchmarks import world as _world  # noqa: F401
 from benchmarks.harness import ENTRIES, Measured
 
 
 def main(words: list[str]) -> int:
     console = Console()
+    if {"-h", "--help"} & {*words}:
+        console.print(__doc__, "Entries:", *(entry.title for entry in ENTRIES), sep="\n")
+        return 0
     chosen = [e for e in ENTRIES if not words or any(w.lower() in e.title.lower() for w in words)]
     results: list[Measured] = []
     failed: list[str] = []

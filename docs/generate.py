@@ -1,8 +1,9 @@
 """Writes the pages that follow from the code: `python docs/generate.py` (`make docs`).
 
-cli.md comes from the commands' own help, models.md from the registry of models, api.md from the
-table of the operator's API, certificate.schema.json from the format's models. A test compares the
-files with what this script would write.
+cli.md comes from the commands' own help, models.md from the registry of models, http-api.md from
+the table of the operator's API, certificate.schema.json from the format's models, python.md from
+the public names, metrics.md from the agents' metrics, roles.svg from the protocol's table of moves.
+A test compares the files with what this script would write.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import metrics_page
+import python_api
+import roles
 import typer
 
 from unweave.cli import app
@@ -38,8 +42,9 @@ below 1) also take `center` and `scale`, numbers by column (0 and 1 unless given
 a record enters as z = (x − center)/scale and is rounded in these units. All agents must agree on
 them, so they are settings, written into network.toml. Choose a scale near the spread of the
 column, from public knowledge: `unweave init --scale auto` proposes powers of ten from `--range
-column=low:high`, or from the order of magnitude of the file's range. A column that a model needs
-the zero of (durations, a regression without an intercept) has no center.
+column=low:high`, or from the order of magnitude of the file's range, and `--scale masked` from
+private rounds, in which no agent shows its range. A column that a model needs the zero of
+(durations, a regression without an intercept) has no center.
 
 Priors are stated in the data's own units, one number for all coefficients or columns, one for
 each, or by name (`sd = { dose = 2000 }`); with the noise learned, a coefficient's `sd` is in units
@@ -181,7 +186,7 @@ def _solvers() -> list[str]:
         "A model that is not conjugate has a solver. `[solver]` in network.toml chooses another "
         "one, or other settings; agents, `simulate` and `evaluate` follow it, and `Federation` "
         "takes the same as `solver=`. `tol` and `retrain_above` belong to every solver "
-        "([files.md](files.md)).",
+        "([configuration](configuration.md)).",
         "",
         "| name | class | settings |",
         "|---|---|---|",
@@ -334,22 +339,44 @@ def certificate_schema() -> str:
 
 
 PAGES = {
-    "api.md": api,
-    "certificate.schema.json": certificate_schema,
-    "cli.md": cli,
-    "models.md": models,
+    "images/roles.svg": roles.diagram,
+    "reference/certificate.schema.json": certificate_schema,
+    "reference/cli.md": cli,
+    "reference/http-api.md": api,
+    "reference/metrics.md": lambda: metrics_page.page(NOTE),
+    "reference/models.md": models,
+    "reference/python.md": lambda: python_api.page(NOTE),
 }
+# Pages with one table that follows from the code, between two comments.
+PARTS = {"explanation/protocol.md": ("roles", roles.table)}
+
+
+def with_part(text: str, name: str, lines: list[str]) -> str:
+    """The page with its generated part."""
+    before, begin, rest = text.partition(f"<!-- {name}: written by docs/generate.py -->\n")
+    _, end, after = rest.partition(f"<!-- end of {name} -->\n")
+    assert begin, name
+    assert end, name
+    return f"{before}{begin}\n{chr(10).join(lines)}\n\n{end}{after}"
+
+
+def written() -> dict[Path, str]:
+    """Every generated file with its text."""
+    files = {HERE / page: write() for page, write in PAGES.items()}
+    for page, (name, write) in PARTS.items():
+        text = (HERE / page).read_text(encoding="utf-8")
+        files[HERE / page] = with_part(text, name, write())
+    return files
 
 
 def main(arguments: list[str]) -> int:
     """Write the pages; with --check, name those that are not as they would be written."""
     stale = []
-    for page, write in PAGES.items():
-        path, text = HERE / page, write()
+    for path, text in written().items():
         if "--check" not in arguments:
             path.write_text(text, encoding="utf-8")
         elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            stale.append(page)
+            stale.append(path.name)
     if stale:
         sys.stderr.write(f"not current: {', '.join(stale)}; run `make docs`\n")
     return 1 if stale else 0

@@ -61,4 +61,5 @@ for axes, posterior, data, title in zip(
     axes.plot(a, density, color="#D55E00", label="atoms")
     axes.set(title=title, xlabel="a")
     axes.legend(frameon=False, fontsize=8)
+figure.axes[0].set_ylabel("density")
 figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "bimodal.png", dpi=150)

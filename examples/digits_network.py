@@ -22,7 +22,7 @@ arguments.add_argument("figure", nargs="?")
 arguments.add_argument("--seed", type=int, default=0)
 given = arguments.parse_args()
 
-HIDDEN, GONE = 16, 3
+HIDDEN, GONE = 32, 3
 PIXELS = [f"p{i}" for i in range(64)]
 
 x, digits = load_digits(return_X_y=True)

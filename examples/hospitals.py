@@ -61,12 +61,13 @@ if len(sys.argv) > 1:
              "retrained": retrained}  # fmt: skip
     rows = np.arange(len(model.quantities))
     scale = np.array([1.0, *(scale for _, scale in UNITS.values())])  # effect of one unit's step
-    for shift, (label, q) in zip((-0.27, -0.09, 0.09, 0.27), kinds.items(), strict=True):
+    colours = ("#999999", "#E69F00", "#0072B2", "#000000")  # told apart by everybody
+    for j, (label, q) in enumerate(kinds.items()):
         low, high = (end * scale for end in q.interval(0.95))
         centre = q.mean() * scale
         error = [centre[1:] - low[1:], high[1:] - centre[1:]]
-        place = rows[1:] + shift
-        axes.errorbar(centre[1:], place, xerr=error, fmt="o", ms=4, capsize=2, label=label)
+        axes.errorbar(centre[1:], rows[1:] + 0.18 * j - 0.27, xerr=error, fmt="o", ms=4, capsize=2,
+                      color=colours[j], label=label)  # fmt: skip
     axes.set_yticks(rows[1:], [name.replace("_", " ") for name in UNITS])
     axes.invert_yaxis()
     axes.axvline(0, color="0.7", linewidth=0.8, zorder=0)

@@ -1,9 +1,11 @@
 """Clinics compare infection rates per patient-day, without showing a single ward's counts.
 
-    python examples/rates.py
+    python examples/rates.py [figure.png]
 
 A Poisson regression with `exposure`: the expected count is the exposure times a rate.
 """
+
+import sys
 
 import numpy as np
 
@@ -37,3 +39,29 @@ print(f"expected infections: {ward.mean()[0]:.1f}, between {low[0]:.0f} and {hig
 
 network.forget("hill")
 print(f"without hill: rate × {np.exp(network.posterior.mean()[1]):.2f} in intensive care")
+
+if len(sys.argv) > 1:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.6, 3.4), layout="constrained")
+    axes = figure.subplots()
+    share = np.linspace(0.0, 1.0, 101)
+    draws = network.posterior.sample(2000)
+    for care, colour in ((1, "#D55E00"), (0, "#0072B2")):
+        level = draws["intercept"] + care * draws["intensive_care"]
+        rate = 1000 * np.exp(level + share[:, None] * draws["catheter_days"])
+        low, middle, high = np.quantile(rate, [0.025, 0.5, 0.975], axis=1)
+        axes.fill_between(share, low, high, color=colour, alpha=0.2, linewidth=0)
+        label = "intensive care" if care else "other wards"
+        axes.plot(share, middle, color=colour, label=label)
+        own = clinics["city"]  # a clinic sees its own wards only
+        at = own["intensive_care"] == care
+        seen = 1000 * own["y"][at] / own["patient_days"][at]
+        size = own["patient_days"][at] / 8
+        axes.scatter(own["catheter_days"][at], seen, s=size, color=colour, alpha=0.4, lw=0)
+    axes.set(xlim=(0.0, 1.0), ylim=(0.0, None), xlabel="catheter days per patient-day",
+             ylabel="infections per 1,000 patient-days")  # fmt: skip
+    axes.legend(
+        frameon=False, loc="upper left", title="median and 95% interval; dots: wards of city"
+    )
+    figure.savefig(sys.argv[1], dpi=150)

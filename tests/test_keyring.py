@@ -162,20 +162,39 @@ def test_a_ring_of_partners_is_symmetric_and_drawn_by_the_round() -> None:
 
 def test_a_spent_budget_gives_no_key() -> None:
     class Spent:
-        is_spent = True
+        given, seen, left = 7, 0, 1
 
-        def release(self, units: Ints) -> Ints:
-            raise AssertionError
+        def observe(self, given: int) -> None:
+            self.seen = given
 
-    assert Keyring(release=Spent()).enrol() == b""
+        def pays_for(self, values: int) -> bool:
+            return values <= self.left
+
+        def release(self, key: bytes, units: Ints) -> Ints | None:
+            return None
+
+    spent = Spent()
+    ring = Keyring(release=spent)
+    assert ring.enrol(seen=9, ahead=1) == b""
+    assert (spent.seen, ring.given) == (9, 7)
+    key = ring.enrol()
+    assert key
+    # The budget was spent meanwhile: the key is gone with it, and nothing leaves.
+    for _ in range(2):
+        assert ring.mask(0, NAME, {0: key, 1: Keyring().enrol()}, np.zeros(2, np.int64)) is None
 
 
 def test_noise_is_drawn_once_for_the_sum_and_the_audit() -> None:
     class Noisy:
-        is_spent = False
-        calls = 0
+        given, calls = 0, 0
 
-        def release(self, units: Ints) -> Ints:
+        def observe(self, given: int) -> None: ...
+
+        def pays_for(self, values: int) -> bool:
+            return True
+
+        def release(self, key: bytes, units: Ints) -> Ints:
+            assert key == keys[0]
             self.calls += 1
             return units + 1000
 

@@ -42,6 +42,7 @@ BASE = PROJECT["project"]["dependencies"]
 WANTED = {
     "product": [*BASE, "unweave[all]", *GROUPS["build"]],
     "dev": GROUPS["dev"],
+    "docs": GROUPS["docs"],
     "reference": [*BASE, "unweave[node]", *GROUPS["build"], *GROUPS["reference"]],
 }
 
@@ -52,11 +53,18 @@ def test_every_dependency_is_locked(lock):
     assert not missing, f"run `make lock`: requirements/{lock}.lock lacks {sorted(missing)}"
 
 
-def test_the_tests_do_not_change_the_product():
-    """Both are installed into one environment."""
-    product, dev = pins("product"), pins("dev")
+@pytest.mark.parametrize(
+    ("first", "then"), [("product", "dev"), ("product", "docs"), ("dev", "docs")]
+)
+def test_what_is_added_changes_nothing(first, then):
+    """The product, the tests and the site are installed into one environment."""
     version = re.compile(r"==\S+")
-    for name in product.keys() & dev.keys():
-        both = [{version.search(pin)[0] for pin in found[name]} for found in (product, dev)]
+    before, added = pins(first), pins(then)
+    for name in before.keys() & added.keys():
+        both = [{version.search(pin)[0] for pin in found[name]} for found in (before, added)]
         assert both[1] <= both[0], name
+
+
+def test_the_product_needs_no_tools():
+    product = pins("product")
     assert not product.keys() & {"pytest", "hypothesis", "mypy", "ruff", "numpyro", "atheris"}

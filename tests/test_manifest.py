@@ -18,8 +18,10 @@ from unweave.manifest.privacy import ring_degree
 from unweave.models import (
     BetaBernoulli,
     DirichletCategorical,
+    Grouped,
     LinearRegression,
     LogisticRegression,
+    MultivariateNormalModel,
     by_name,
     names,
 )
@@ -340,7 +342,7 @@ def test_the_solver_is_part_of_the_manifest() -> None:
     relaxed = Manifest.parse(f"{glm}[solver]\nrelax = 1.02\n".encode())
     assert relaxed.build_solver(relaxed.build_model()) == Variational(relax=1.02)
     for wrong, message in (
-        ('name = "no"', r"\[solver\]: unknown estimator 'no'"),
+        ('name = "no"', r"\[solver\]: unknown solver 'no'"),
         ('name = "exact"\nsteps = 0', "solver.steps: "),
         ("speed = 3", "solver.speed: unknown key"),
         ("relax = 1.5", "solver.relax: "),
@@ -468,5 +470,9 @@ def test_a_batch_of_a_regression_has_more_rows_than_coefficients() -> None:
     with pytest.raises(ConfigError, match=r"show their span\. Fix: at least 5"):
         made(4, model).terms()
     assert made(5, model).terms().publish == Batches(5)
+    for wide in (MultivariateNormalModel(dim=4), Grouped(3, each=model)):
+        with pytest.raises(ConfigError, match=r"show their span\. Fix: at least 5"):
+            made(4, wide).terms()
+        assert made(5, wide).terms().publish == Batches(5)
     with pytest.raises(ConfigError, match="logistic-regression learns in several rounds"):
         made(50, LogisticRegression(features=2)).terms()

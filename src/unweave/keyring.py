@@ -46,11 +46,18 @@ class Release(Protocol):
     """What happens to a value before it is masked: differential privacy. Without one, nothing."""
 
     @property
-    def is_spent(self) -> bool:
-        """Whether no more values may leave."""
+    def given(self) -> int:
+        """How many values have left, or were paid for."""
 
-    def release(self, units: Ints) -> Ints:
-        """The value that leaves. The budget is charged, durably, before this returns."""
+    def observe(self, given: int) -> None:
+        """Durably count at least so many given values: others remember them."""
+
+    def pays_for(self, values: int) -> bool:
+        """Whether so many more values may leave."""
+
+    def release(self, key: bytes, units: Ints) -> Ints | None:
+        """The value that leaves under this key; None: the budget does not pay for it. The budget is
+        charged, durably, before this returns."""
 
 
 class Keyring:
@@ -67,10 +74,18 @@ class Keyring:
         self._degree = degree
         self._keys: dict[bytes, X25519PrivateKey] = {}
 
-    def enrol(self) -> bytes:
-        """The public half of a new key; empty: no more values may leave."""
-        if self._release is not None and self._release.is_spent:
-            return b""
+    @property
+    def given(self) -> int:
+        """How many values have left with noise; 0 without differential privacy."""
+        return 0 if self._release is None else self._release.given
+
+    def enrol(self, seen: int = 0, ahead: int = 0) -> bytes:
+        """The public half of a new key; empty: no value may leave under it. `seen`: how many values
+        this agent has given, by signed evidence; `ahead`: how many come before this key's."""
+        if self._release is not None:
+            self._release.observe(seen)
+            if not self._release.pays_for(ahead + 1):
+                return b""
         key = X25519PrivateKey.from_private_bytes(self._entropy(KEY_BYTES))
         public = key.public_key().public_bytes_raw()
         self._keys[public] = key
@@ -81,13 +96,17 @@ class Keyring:
     def mask(
         self, me: int, name: bytes, keys: Mapping[int, bytes], units: Ints
     ) -> tuple[Ints, Ints] | None:
-        """`units` under the mask of the sum and under that of the audit; None: the key is gone, or
-        another agent's key is none (it is refused where it arrives)."""
+        """`units` under the mask of the sum and under that of the audit; None: the key is gone, the
+        privacy budget is, or another agent's key is none (it is refused where it arrives)."""
         key = self._keys.pop(keys.get(me, b""), None)  # before anything can fail
         if key is None:
             return None
         if self._release is not None:
-            units = self._release.release(units)  # once: the sum and the audit hold the same noise
+            # Once: the sum and the audit hold the same noise.
+            released = self._release.release(keys[me], units)
+            if released is None:
+                return None
+            units = released
         total = units.astype(np.uint64), units.astype(np.uint64)
         for peer in partners(me, name, sorted(keys), self._degree):
             try:

@@ -17,9 +17,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["clip", "count", "crash", "dated", "fault", "in_markdown", "listed", "quote", "visible"]
-
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#|~!&])")
+__all__ = ["clip", "count", "crash", "dated", "fault", "listed", "quote", "visible"]
 
 # Characters without a glyph that Unicode counts as letters or marks, so that `str.isprintable`
 # accepts them: joiners, fillers, variation selectors, the empty Braille cell.
@@ -91,11 +89,10 @@ def listed(names: Iterable[object], most: int = 8, none: str = "none") -> str:
     return ", ".join(every[:most]) + more or none
 
 
-def in_markdown(text: object) -> str:
-    """`visible` text with Markdown's special characters escaped, also for tables."""
-    return _MARKDOWN.sub(r"\\\1", visible(text))
-
-
 def dated(seconds: float) -> str:
-    """A date of the wall clock, in UTC, for people."""
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+    """A date of the wall clock, in UTC, for people; the minute at which it has passed.
+
+    >>> dated(0.0), dated(0.5)
+    ('1970-01-01 00:00 UTC', '1970-01-01 00:01 UTC')
+    """
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(-(-seconds // 60.0) * 60.0))

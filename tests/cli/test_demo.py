@@ -1,7 +1,9 @@
 """`unweave demo`: it verifies what it shows, and says so when it is not true."""
 
+import io
 import json
 import sys
+import webbrowser
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,14 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.commands import run_command
+from tests.support.page import Page
 
 import unweave.demo
 from unweave.cli import common
 from unweave.datasets import load, names
 from unweave.demo import run_scenario
-from unweave.demo.pictures import CAPTION
 from unweave.errors import ConfigError
 from unweave.models import BetaBernoulli
+from unweave.report import report_of
 
 
 @pytest.fixture
@@ -44,13 +47,11 @@ def test_json_reports_the_whole_scenario(run, tmp_path):
     place = tmp_path / "new" / "place"
     files = {n.rsplit("/", 1)[-1] for n in report["files"]}
     certificates = {name for name in files if name.startswith("certificate-")}
-    assert files - certificates == {"posteriors.png", "token.png", "report.md", "network.toml"}
+    assert files - certificates == {"report.html", "report.json", "network.toml"}
     assert all((place / name).stat().st_size > 500 for name in files)
-    page = (place / "report.md").read_text(encoding="utf-8")
-    assert "equal, bit for bit" in page
-    # The picture of a walk beside the number of hops: it is another walk, and says so.
-    assert page.index("![token](token.png)") < page.index(f"*{CAPTION}*")
-    assert "in memory" in CAPTION
+    saved = json.loads((place / "report.json").read_text(encoding="utf-8"))
+    assert saved == {key: value for key, value in report.items() if key != "files"}
+    _check_page(place, report, certificates)
 
     # The processes: killed on the way, and still exactly what one memory gives.
     network = report["network"]
@@ -66,6 +67,33 @@ def test_json_reports_the_whole_scenario(run, tmp_path):
         assert run_command("verify", place / name, "--network", place).code == 0
 
 
+def _check_page(place, run, certificates):
+    """report.html says what report.json says, with the certificates inside."""
+    page = Page((place / "report.html").read_bytes())
+    facts = report_of(place / "report.json")
+    assert facts.verdict.headline == "Erased and certified"
+    assert page.files == {name: (place / name).read_bytes() for name in certificates}
+    out, ((owner, ids),) = run["forgotten"]["hospital"], run["forgotten"]["patients"].items()
+    assert [(e.agent, e.scope, e.records, e.kind) for e in facts.erasures] == [
+        (out, "agent", None, "exact"),
+        (owner, "records", len(ids), "exact"),
+    ]
+    assert all(e.requested and e.carried_out and e.certified for e in facts.erasures)
+    assert [check.holds for check in facts.checks] == [True, True, True, None, True]
+    regression, share = facts.models  # what the processes learned comes first
+    assert regression.title == run["network"]["model"]
+    assert "in memory" in share.title
+    (theta,) = share.quantities
+    assert set(theta.moments) == {"prior", "posterior", "before", "never"}
+    assert theta.moments["posterior"] == theta.moments["never"] != theta.moments["before"]
+    assert {curve.label for curve in theta.curves} == set(theta.moments)
+    assert {a.name: a.state for a in facts.agents if a.state != "in"} == {out: "erased"}
+    (place / next(iter(certificates))).rename(place / "kept.json")
+    missing = report_of(place / "report.json")
+    (place / "kept.json").rename(place / next(iter(certificates)))
+    assert len(missing.certificates) == 1
+
+
 def test_a_difference_is_a_failure_and_people_are_told(run, tmp_path, monkeypatch):
     def wrong(seed, tick):
         scenario = run_scenario(seed)
@@ -77,9 +105,49 @@ def test_a_difference_is_a_failure_and_people_are_told(run, tmp_path, monkeypatc
     assert code == 1
     assert "Not exact" in out
     assert "hops in" in out
-    report = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "NOT equal" in report
-    assert "![posteriors](posteriors.png)" in report
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Not exact" in page
+    assert "Erased and certified" not in page
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "opens"),
+    [
+        (True, {"DISPLAY": ":0"}, True),
+        (True, {"WAYLAND_DISPLAY": "wayland-0"}, True),
+        (True, {}, False),
+        (True, {"DISPLAY": ":0", "CI": "true"}, False),
+        (False, {"DISPLAY": ":0"}, False),
+    ],
+)
+def test_a_page_opens_where_a_person_sees_it(monkeypatch, tmp_path, terminal, environment, opens):
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: bool(opened.append(address) or True))
+    monkeypatch.setattr(sys, "stdout", Terminal() if terminal else io.StringIO())
+    monkeypatch.setattr(sys, "platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    page = tmp_path / "a page.html"
+    assert common.open_page(page) is opens
+    assert opened == ([page.as_uri()] if opens else [])
+
+
+def test_a_browser_that_fails_is_no_error(monkeypatch, tmp_path):
+    def fails(address):
+        raise webbrowser.Error("no browser")
+
+    monkeypatch.setattr(webbrowser, "open", fails)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.delenv("CI", raising=False)
+    assert common.open_page(tmp_path / "page.html") is False
 
 
 def test_a_directory_that_cannot_be_made(run, tmp_path):

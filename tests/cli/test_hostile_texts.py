@@ -36,7 +36,7 @@ from unweave.node.transport.server import Refusals
 from unweave.node.wire.primitives import pb, read_statement
 from unweave.protocol.statements import Intent, Tombstone, Vote
 from unweave.testing.transport import LocalNetwork
-from unweave.text import crash, fault, in_markdown, visible
+from unweave.text import crash, fault, visible
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 CERTIFICATE = json.loads((VECTORS / "certificate.json").read_text())
@@ -98,9 +98,8 @@ def test_a_terminal_gets_no_escape_of_a_text(text):
 
 @given(TEXTS)
 @example("\x7f")
-def test_one_function_for_errors_json_markdown_and_crashes(text):
+def test_one_function_for_errors_json_and_crashes(text):
     visible_line(visible(text))
-    visible_line(in_markdown(text))
     visible_line(as_json({text: text}))
     visible_line(as_json(error_report(UnweaveError(text))))
     told = crash(OSError(5, text)), fault(ValueError(text))

@@ -635,3 +635,64 @@ def test_what_masks_exclude_is_refused_before_anything_is_written(unweave, tmp_p
     done = unweave("init", tmp_path / "net", *words)
     assert (done.code, said in done.err) == (2, True), done.err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("logistic-regression", "breast_cancer"),
+        ("linear-regression", "diabetes"),
+        ("poisson-regression", "diabetes"),
+    ],
+)
+def test_scales_are_derived_by_private_rounds(unweave, tmp_path, model, name):
+    """Real data in their own units; the constants depend on all records, and not on the split."""
+    from sklearn import datasets
+
+    load = getattr(datasets, f"load_{name}")
+    x, y = load(return_X_y=True, **({"scaled": False} if name == "diabetes" else {}))
+    names = [f"f{j}" for j in range(x.shape[1])]
+    rows = zip(x.tolist(), y, strict=True)
+    table = [[*names, "y"], *([*map(repr, row), int(target)] for row, target in rows)]
+    data = tmp_path / "data.csv"
+    data.write_text("".join(",".join(map(str, row)) + "\n" for row in table))
+    words = ("-k", "5", "-m", model, "--set", f"features={','.join(names)}", "--data", data)
+    words = (*words, "--set", "intercept=true", "--scale", "masked")
+    scales = []
+    for split in ("iid", "sorted"):
+        net = tmp_path / split
+        done = unweave("init", net, *words, "--split", split)
+        assert done.code == 0, done.err
+        assert f"how many of all {len(x)} records are in each power of ten" in done.out
+        assert unweave("check", net, "--json").json["ok"]
+        found = tomllib.loads((net / "network.toml").read_text())["model"]
+        scales.append((found["scale"], found.get("center")))
+        assert ("y" in found["scale"]) == (model == "linear-regression")
+    assert scales[0] == scales[1]
+    ratio = x.std(axis=0) / [scales[0][0].get(f, 1.0) for f in names]
+    assert ratio.min() > 0.05
+    assert ratio.max() < 5
+
+
+def test_masked_scales_need_data_and_four_agents(unweave, tmp_path):
+    (tmp_path / "data.csv").write_text("x\n" + "".join(f"{k}e-3\n" for k in range(40)))
+    words = ("-m", "normal-known-variance", "--scale", "masked")
+    for more, said in (
+        (("-k", "5"), "--scale masked: the range of column 'x' is unknown. Fix: give --range"),
+        (("-k", "3", "--data", tmp_path / "data.csv"), "fewer than 4 gives each one away"),
+        (("-k", "5", "--scale", "auto"), "two sources. Fix: choose one"),
+    ):
+        done = unweave("init", tmp_path / "net", *words, *more)
+        assert (done.code, said in done.err) == (2, True), done.err
+    done = unweave("init", tmp_path / "net", "-k", "5", *words, "--range", "x=0:9")
+    assert done.code == 0, done.err
+    assert "x: scale 1, from the range that --range declares." in done.out
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for k in range(4):
+        lines = "".join(f"{k}{j}\n" for j in range(10, 30))
+        (folder / f"b{k}.csv").write_text("x\n" + lines)
+    done = unweave("init", tmp_path / "own", *words, "--data", folder)
+    assert done.code == 0, done.err
+    assert "x: scale 100" in done.out
+    assert unweave("check", tmp_path / "own", "--json").json["ok"]

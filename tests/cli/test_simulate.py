@@ -17,6 +17,7 @@ from unweave.models import names
 from unweave.models.registry import example
 from unweave.simulator import run as fault_run
 from unweave.simulator import run as shards
+from unweave.simulator import session
 from unweave.simulator.faults import PROFILES
 from unweave.simulator.workload import DOWN, NOTHING_LEFT, spared
 
@@ -252,8 +253,8 @@ def test_so_few_agents_are_spared_what_nobody_survives(run, network):
 
 
 def test_faults_that_end_early_are_reported(run, network, monkeypatch):
-    monkeypatch.setattr(fault_run, "_EVENTS_PER_HOP", 3)
-    monkeypatch.setattr(fault_run, "_EVENTS_PER_HOP_AND_AGENT", 0)
+    monkeypatch.setattr(session, "_EVENTS_PER_HOP", 3)
+    monkeypatch.setattr(session, "_EVENTS_PER_HOP_AND_AGENT", 0)
     path = network()
     report = json.loads(run(path, "--faults", "lossy", "--hops", 60, "--json")[1])
     assert report["hops_with_faults"] < report["hops_asked"] == 60
@@ -275,7 +276,10 @@ def test_without_records_nothing_is_compared(run, network, monkeypatch):
     code, out, err = run(path, "--faults", "calm", "--hops", 3, "--json")
     assert (code, err) == (0, "")
     report = json.loads(out)
-    assert report["posterior"]["sigma2"] == {"mean": 1.0, "sd": None}
+    sigma2 = report["posterior"]["sigma2"]
+    assert (sigma2["mean"], sigma2["sd"]) == (1.0, None)
+    assert sigma2 == report["prior"]["sigma2"]  # with its 95% interval
+    assert 0 < sigma2["low"] < sigma2["mean"] < sigma2["high"]
     assert report["records_left"] == report["agents_left_with_records"] == 0
     assert report["equal_to_fault_free"] is report["kl_to_fault_free"] is None
     out = run(path, "--faults", "calm", "--hops", 3)[1]
@@ -292,6 +296,7 @@ def test_one_is_not_said_as_many():
         "erasures_certified": 1,
         "erasures_without_effect": {},
         "records_left": 1,
+        "noise": None,
         "equal_to_fault_free": True,
     }
     assert verdict(report)[0] == "The one requested erasure is certified."

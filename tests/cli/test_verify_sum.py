@@ -45,7 +45,7 @@ def test_the_certificate_of_the_vectors_is_opened(unweave, tmp_path):
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
 def test_other_tools_open_it(unweave):
-    """As docs/protocol.md says."""
+    """As docs/explanation/protocol.md says."""
     key = (VECTORS / "secret.txt").read_text().strip()
     words = ("openssl", "dgst", "-sha256", "-mac", "HMAC", "-macopt", f"hexkey:{key}")
     said = subprocess.run([*words, VECTORS / "sum.bin"], capture_output=True, text=True, check=True)

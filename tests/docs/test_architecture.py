@@ -1,36 +1,18 @@
-"""docs/architecture.md: its picture shows the layers, and its walks name code that exists."""
+"""The architecture page: its picture shows the layers, and its walks name code that exists."""
 
-import ast
 import re
 import tomllib
-from functools import cache
-from pathlib import Path
 
 import pytest
+from tests.support.pages import ROOT, definitions
 
-ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "unweave"
-TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "development" / "architecture.md").read_text(encoding="utf-8")
 STEP = re.compile(r"`([\w/]+\.py): ([\w.]+)`")
 
 
 def section(title: str) -> str:
     return TEXT.split(f"## {title}", 1)[1].split("\n## ", 1)[0]
-
-
-@cache
-def defined(path: Path) -> frozenset[str]:
-    """The classes and functions at module level, and the methods as Class.method."""
-    names = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-        if isinstance(node, ast.ClassDef):
-            methods = (
-                n for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
-            )
-            names.update(f"{node.name}.{method.name}" for method in methods)
-    return frozenset(names)
 
 
 def test_the_picture_shows_the_layers_of_the_import_contract():
@@ -58,7 +40,7 @@ def test_the_walks_name_code_that_exists(walk):
     for file, name in steps:
         path = SOURCE / file
         assert path.is_file(), f"{walk}: there is no {file}"
-        assert name in defined(path), f"{walk}: {file} does not define {name}"
+        assert name in definitions(path), f"{walk}: {file} does not define {name}"
 
 
 def test_every_other_file_that_is_named_exists():
@@ -67,7 +49,7 @@ def test_every_other_file_that_is_named_exists():
 
 
 def test_the_glossary_is_in_order_and_linked():
-    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
     terms = [t.rstrip(".").casefold() for t in re.findall(r"^\*\*(.+?)\*\*", text, re.MULTILINE)]
     assert terms == sorted(terms)
     assert len(terms) == len(set(terms)) > 50

@@ -15,7 +15,7 @@ ROOT = Path(unweave.__file__).parent
 ROOMS = (
     *("arguments.py", "errors.py", "grid.py", "keys.py", "sharding.py"),
     *("models", "families", "solvers", "privacy", "graph", "experiments"),
-    *("cli", "operations", "federation", "demo", "datasets", "manifest", "simulator"),
+    *("cli", "operations", "federation", "demo", "report", "datasets", "manifest", "simulator"),
     "node/identity.py",
 )
 
@@ -24,6 +24,7 @@ _WRAPS = (
     *("{error}", "{DIVERGED}", "{unknown_agent(end, names)}"),
     *("{status['notice']}", "{best['why']}", "{next(iter(why.values()))}", "{child.trouble}"),
     "{explain(error, values, Manifest)}",
+    "{explain(error, values, PrivacyEntry)}",
 )
 
 

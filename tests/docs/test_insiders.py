@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "explanation" / "security.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("## What an insider can do\n")[2].partition("\n## ")[0]
 ROWS = [line.strip("|").split(" | ") for line in SECTION.splitlines() if line.startswith("| ")][1:]
 TEST = re.compile(r"`(tests/[a-z_/]+\.py)::(test_[a-z_]+)(?:\[([^\]]+)\])?`")
@@ -35,8 +35,8 @@ def test_each_row_names_tests_that_exist(row):
 
 @pytest.mark.parametrize("row", SEEN, ids=[row[0].strip()[:40] for row in SEEN])
 def test_each_row_of_the_privacy_modes_names_tests_that_exist(row):
-    party, plain, masked, tests = row
-    assert all(cell.strip() for cell in (party, plain, masked))
+    party, plain, masked, noisy, tests = row
+    assert all(cell.strip() for cell in (party, plain, masked, noisy))
     assert named(tests) or tests.strip() == "–"
 
 

@@ -5,13 +5,11 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
+from tests.support.pages import ROOT, pages
 
 from unweave import errors
-
-ROOT = Path(__file__).parents[2]
 
 
 def run(*arguments, cwd=ROOT):
@@ -55,7 +53,7 @@ def sections(page):
 
 
 def test_every_error_is_documented_with_its_exit_code():
-    documented = sections("docs/errors.md")
+    documented = sections("docs/reference/errors.md")
     assert set(documented) == set(errors.__all__)
     assert set(errors.__all__) == {
         name
@@ -74,10 +72,10 @@ def test_every_error_is_documented_with_its_exit_code():
         assert name in (errors.__doc__ or "")
 
 
-def test_every_model_is_in_the_readme():
+def test_the_guide_names_every_model():
     from unweave import models
 
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "how-to" / "model.md").read_text(encoding="utf-8")
     public = [n for n in models.__all__ if n[0].isupper()]
     for name in public:
         cls = getattr(models, name)
@@ -86,7 +84,7 @@ def test_every_model_is_in_the_readme():
 
 
 def test_files_that_the_pages_name_exist():
-    for page in ("docs/house.md", "docs/decisions.md", "docs/index.md", "CONTRIBUTING.md"):
+    for page in pages():
         text = (ROOT / page).read_text(encoding="utf-8")
         for name in re.findall(
             r"`((?:src|tests|docs|benchmarks|examples|requirements)/[\w./-]+)`", text
@@ -106,3 +104,15 @@ def test_every_public_name_can_be_imported():
     for name in unweave.__all__:
         assert getattr(unweave, name) is not None
     assert set(unweave.__all__) <= set(dir(unweave))
+
+
+def test_every_count_has_a_meaning():
+    """docs/reference/metrics.md is written from this table."""
+    from unweave.node.api.metrics import COUNTERS
+
+    counted = set()
+    for file in (ROOT / "src" / "unweave" / "node").rglob("*.py"):
+        counted |= set(
+            re.findall(r"""\bself\._?counts\["([a-z ]+)"\]""", file.read_text(encoding="utf-8"))
+        )
+    assert counted == COUNTERS.keys()

@@ -1,8 +1,8 @@
 """One kind of lie at a time: it delays, and nothing else.
 
 A run checks every invariant after every event, and at its end that the honest agents are at rest
-with the exact sum, whether the liar stops or is voted out. docs/security.md has a row for each
-kind.
+with the exact sum, whether the liar stops or is voted out. docs/explanation/security.md has a
+row for each kind.
 """
 
 from __future__ import annotations

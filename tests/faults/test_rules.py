@@ -1,7 +1,7 @@
 """One rule at a time, on a wire that is driven by hand; the checker looks on.
 
-The numbers are those of the rules in docs/protocol.md. Several of these tests are what catches a
-seeded bug that a fault run would heal (see test_mutants).
+The numbers are those of the rules in docs/explanation/protocol.md. Several of these tests are what
+catches a seeded bug that a fault run would heal (see test_mutants).
 """
 
 from __future__ import annotations

@@ -80,13 +80,27 @@ def test_fault_runs_in_private_rounds(chunk: int) -> None:
     assert total["lost disks"] + total["restores"] > 0
 
 
+@pytest.mark.parametrize("chunk", range(3))
+def test_fault_runs_with_noise(chunk: int) -> None:
+    """Every agent has a budget of a few values; the checker knows the noise (P3) and counts what
+    was paid for (P7), also over lost and restored disks."""
+    total: Counter[str] = Counter()
+    for seed, found in swarm(range(chunk * 32, (chunk + 1) * 32), privacy="noisy"):
+        assert not isinstance(found, Violation), f"seed {seed}: {found}"
+        total += found
+    for what in ("budgets spent", "certificates", "crashes", "restarts", "rounds completed"):
+        assert total[what] > 0, f"no {what} in {total['runs']} runs"
+    assert total["networks without a sum at the end"] < total["runs"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(8))
-def test_more_fault_runs_in_private_rounds(chunk: int) -> None:
+@pytest.mark.parametrize("privacy", ["masked", "noisy"])
+def test_more_fault_runs_in_private_rounds(privacy: str, chunk: int) -> None:
     """At least a million events in all chunks."""
     events = 0
     seeds = range(10_000 + 300 * chunk, 10_300 + 300 * chunk)
-    for seed, found in swarm(seeds, privacy="masked"):
+    for seed, found in swarm(seeds, privacy=privacy):
         assert not isinstance(found, Violation), f"seed {seed}: {found}"
         events += found["events"]
     assert events >= 125_000

@@ -23,6 +23,7 @@ from unweave import (
 from unweave.errors import ConfigError, DataError, GraphError, GridOverflow
 from unweave.experiments.replicas import PerReplica
 from unweave.families import Beta, DiagonalNormal
+from unweave.models import LogisticRegression, Weibull
 
 COINS = [[0, 1, 1], [1, 0], [1, 1, 0]]
 NAMED = {"a1": [0, 1, 1], "a2": [1, 0], "a3": [1, 1, 0]}
@@ -126,6 +127,16 @@ def test_models_by_name_solvers_by_estimator_and_numpy_numbers():
             lambda: Federation(BetaExponential(), [[0.1]], solver=solvers.Exact()),
             ConfigError,
             "beta-exponential has no exact factor",
+        ),
+        (
+            lambda: Federation(LogisticRegression(2), [[[0, 0, 1]]], solver="nuts"),
+            ConfigError,
+            r"unknown solver 'nuts'. Fix: logistic-regression takes natural-gradient, vi, ep,",
+        ),
+        (
+            lambda: Federation(Weibull(), [[1.0]], solver="factor_cv"),
+            ConfigError,
+            "weibull: its factors are no natural parameters. Fix: use its own solver, 'stages'",
         ),
         (
             lambda: NaturalGradient("bogus"),

@@ -172,7 +172,7 @@ def test_solvers_without_private_rounds_are_refused() -> None:
 
 
 def test_a_lone_change_is_the_difference_of_two_published_sums() -> None:
-    """What masks do not hide, as docs/security.md says."""
+    """What masks do not hide, as docs/explanation/security.md says."""
     _, masked = pair()
     before = masked.learn().units
     masked.forget(records={"a1": [4]})

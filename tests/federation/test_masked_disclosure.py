@@ -8,11 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from scipy import stats
 from sklearn.datasets import load_breast_cancer
 
 from unweave import BetaBernoulli, Federation
-from unweave.models import LogisticRegression
+from unweave.models import (
+    DirichletCategorical,
+    LinearRegression,
+    LogisticRegression,
+    NormalUnknown,
+)
 from unweave.protocol.events import Effect, Send
 from unweave.protocol.messages import Pass
 from unweave.protocol.state import State
@@ -86,25 +92,68 @@ def _changes(tap: Wiretap, agent: int) -> list[np.ndarray]:
     return factors
 
 
-def test_partial_sums_are_independent_of_the_data() -> None:
-    """Two networks whose records are as different as can be: thousands of words of partial tokens
-    have the same, uniform distribution."""
-    words: dict[bool, list[int]] = {False: [], True: []}
-    for value in (False, True):
-        for seed in range(60):
-            shards = [np.full(40, value) for _ in range(6)]
-            federation, tap = tapped(BetaBernoulli(), shards, seed=seed, privacy="masked")
-            federation.learn()
-            partial = [t for t in tap.tokens if t.inside and len(t.inside) < 6]
-            assert len({t.eta.tobytes() for t in partial}) == 5
-            distinct = {t.eta.tobytes(): t.eta for t in partial}
-            words[value] += [int(v) % 2**64 for eta in distinct.values() for v in eta]
-    scaled = {value: np.array(found, dtype=float) / 2.0**64 for value, found in words.items()}
-    for found in scaled.values():
-        assert len(found) == 600
-        assert stats.kstest(found, "uniform").pvalue > 1e-4
-    assert stats.ks_2samp(scaled[False], scaled[True], method="asymp").pvalue > 1e-4
-    low = [
-        np.bincount(np.array(found, dtype=np.uint64) & 15, minlength=16) for found in words.values()
-    ]
-    assert stats.chi2_contingency(np.array(low)).pvalue > 1e-4
+# Models, and the records of an agent in two networks that are as different as can be.
+MODELS = {
+    "beta-bernoulli": (BetaBernoulli(), lambda on: np.full(40, on)),
+    "dirichlet-categorical": (DirichletCategorical(4), lambda on: np.full(40, 3 * on)),
+    "normal-unknown": (NormalUnknown(), lambda on: np.linspace(-1, 1, 20) + 900 * on),
+    "linear-regression": (
+        LinearRegression(2, noise=1.0),
+        lambda on: (np.eye(20, 2) * (1 + 50 * on), np.full(20, 7.0 * on)),
+    ),
+    "logistic-regression": (
+        LogisticRegression(2),
+        lambda on: (np.column_stack([np.arange(20) % 3, np.arange(20) % 2]), np.full(20, on)),
+    ),
+}
+
+
+def partial_sums(name: str, on: bool, networks: int) -> np.ndarray:
+    """The distinct incomplete sums on tokens, as unsigned words [tokens, D]."""
+    model, records = MODELS[name]
+    found: dict[bytes, np.ndarray] = {}
+    for seed in range(networks * on, networks * (1 + on)):  # other keys in the other network
+        shards = [records(on) for _ in range(6)]
+        federation, tap = tapped(model, shards, seed=seed, privacy="masked")
+        federation.learn()
+        mine = {t.eta.tobytes(): t.eta for t in tap.tokens if t.inside and len(t.inside) < 6}
+        assert len(mine) % 5 == 0  # five in every round
+        assert len(mine) >= 5
+        found |= mine
+    return np.array([*found.values()]).view(np.uint64)
+
+
+def check_independent(name: str, networks: int) -> int:
+    """Incomplete sums are uniform, whatever the data are; returns their number."""
+    both = [partial_sums(name, on, networks) for on in (False, True)]
+    least = 1e-6
+    scaled = [found.astype(float) / 2.0**64 for found in both]
+    for found, part in zip(both, scaled, strict=True):
+        assert stats.kstest(part.ravel(), "uniform").pvalue > least
+        assert stats.chisquare(np.bincount(found.view(np.uint8).ravel())).pvalue > least
+        # No component tells another one, or the next token's.
+        flat = part.ravel()
+        assert stats.spearmanr(flat[:-1], flat[1:]).pvalue > least
+    assert stats.ks_2samp(*(p.ravel() for p in scaled), method="asymp").pvalue > least
+    low = [np.bincount((found.ravel() & np.uint64(15)).astype(int), minlength=16) for found in both]
+    assert stats.chi2_contingency(np.array(low)).pvalue > least
+    return sum(map(len, both))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_partial_sums_are_independent_of_the_data(name: str) -> None:
+    assert check_independent(name, 8) >= 80
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_thousands_of_partial_sums_are_independent_of_the_data(name: str) -> None:
+    assert check_independent(name, 100) >= 1000
+
+
+def test_partial_sums_without_masks_are_found_out() -> None:
+    """The tests can fail: the sums of plain mode are not uniform."""
+    federation, tap = tapped(BetaBernoulli(), [np.full(40, True)] * 6, seed=1)
+    federation.learn()
+    words = np.array([t.eta for t in tap.tokens if t.inside]).view(np.uint64).ravel()
+    assert stats.kstest(words.astype(float) / 2.0**64, "uniform").pvalue < 1e-6

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.datasets import load_breast_cancer, load_wine
+from tests.support.real_data import real_data
 
 from unweave import BetaBernoulli, Federation
 from unweave.errors import ConfigError, SolverError
@@ -14,10 +18,6 @@ from unweave.grid import Ints
 from unweave.models import LogisticRegression
 from unweave.models.fitted import published
 from unweave.models.fitted.published import normal_parts, publish
-
-
-def standard(x):
-    return (x - x.mean(axis=0)) / x.std(axis=0)
 
 
 def shards_of(x, y, agents, rng=None):
@@ -48,12 +48,20 @@ def published_both_ways(model, shards, seed, **erasure):
     )
 
 
-def check_cases(x, y, agents, count, seed):
-    """`count` erasures, half of agents and half of records: how many published alike, and in how
-    many a number lay so near to an edge that publishing was refused."""
+class Outcomes(NamedTuple):
+    """What became of a number of erasures. A refusal is an honest outcome: a number lay so near to
+    an edge that the grid of the factors cannot tell its side, and nothing was published."""
+
+    identical: int
+    refused: int
+    different: int
+
+
+def outcomes_of(x, y, agents, count, seed) -> Outcomes:
+    """`count` erasures, half of agents and half of records, in random orders of the network."""
     rng = np.random.default_rng(seed)
     shards = shards_of(x, y, agents)
-    model, same, refused = LogisticRegression(x.shape[1], intercept=True), 0, 0
+    model, found = LogisticRegression(x.shape[1], intercept=True), Counter()
     for case in range(count):
         k = int(rng.integers(agents))
         name = f"a{k + 1}"
@@ -63,25 +71,41 @@ def check_cases(x, y, agents, count, seed):
         try:
             one, other, _ = published_both_ways(model, shards, order, **erasure)
         except SolverError as error:
-            refused += "not decided which side" in str(error)
+            if "not decided which side" not in str(error):
+                raise
+            found["refused"] += 1
         else:
-            same += one == other and one.digest == other.digest
-    return same, refused
+            assert (one == other) == (one.digest == other.digest)
+            found["identical" if one == other else "different"] += 1
+    return Outcomes(*(found[name] for name in Outcomes._fields))
 
 
 def test_refining_publishes_what_retraining_publishes():
     x, y = synthetic(0)
-    assert check_cases(x, y, 5, 8, 1) == (8, 0)
+    assert outcomes_of(x, y, 5, 8, 1) == Outcomes(8, 0, 0)
+
+
+def test_passes_go_on_where_the_free_energy_has_no_digits_left():
+    """On digits by class, whole steps swing around the solution: decided by the free energy alone,
+    they never came nearer than 1e-6 sd, and an edge was nearer than that."""
+    rows = real_data("digits")
+    found = outcomes_of(rows[:, :-1], rows[:, -1], 10, 2, 3)
+    assert found.different == 0
+    assert found.identical >= 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("load", [load_wine, load_breast_cancer])
-def test_refining_publishes_what_retraining_publishes_in_all_of_two_hundred_cases(load):
-    """Or refuses to: one number of 119 (wine) or 527 within 1e-8 of an edge, 2e-5 for each."""
-    x, y = load(return_X_y=True)
-    same, refused = check_cases(standard(x), (y == 0).astype(float), 10, 200, 7)
-    assert same + refused == 200
-    assert refused <= 8
+@pytest.mark.parametrize("name", ["wine", "breast_cancer", "digits"])
+def test_refining_publishes_what_retraining_publishes_in_two_hundred_cases(name):
+    """None differs. Few are refused: a number lies within 1e-8 sd of an edge with probability 2e-5,
+    so a posterior of 119 numbers (wine) in one case of 400, of 527 (breast_cancer) in one of 100,
+    of 1708 (digits) in one of 30. Each case has two posteriors, which share most edges."""
+    rows = real_data(name)
+    found = outcomes_of(rows[:, :-1], rows[:, -1], 10, 200, 7)
+    sys.stdout.write(f"{name}: {found}\n")  # `pytest -rP` shows it
+    assert found.different == 0
+    assert found.identical + found.refused == 200
+    assert found.refused <= 20
 
 
 def test_a_number_on_an_edge_is_refused_until_the_grid_is_finer(monkeypatch):

@@ -1,4 +1,4 @@
-"""What a neighbour computes from factors that it sees in plain mode (docs/security.md)."""
+"""What a neighbour computes from factors seen in plain mode (docs/explanation/security.md)."""
 
 import numpy as np
 import pytest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 from sklearn.calibration import calibration_curve
+from tests.support.glm import CASES as GLMS
 
 from unweave import Federation
 from unweave.errors import ConfigError, DataError
@@ -32,6 +34,7 @@ from unweave.models import (
     NormalUnknown,
     PoissonRegression,
     SoftmaxRegression,
+    Weibull,
 )
 from unweave.models.fitted.posterior import Posterior
 from unweave.testing.models import CASES, Case
@@ -176,6 +179,31 @@ def test_draws_have_one_named_column_per_number(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", ALL, ids=name)
+def test_densities_of_one_record_after_another_are_the_evidence(case: Case) -> None:
+    model, rows = case.model, case.rows(12, seed=3)
+    steps = [fit(model, rows[:n]) if n else model.posterior(model.eta0) for n in range(12)]
+    total = sum(float(q.log_density(rows[n : n + 1])[0]) for n, q in enumerate(steps))
+    assert total == pytest.approx(fit(model, rows).log_evidence(rows), rel=1e-9, abs=1e-6)
+    assert steps[-1].score(rows[:3]) == pytest.approx(steps[-1].log_density(rows[:3]).mean())
+
+
+def test_the_score_is_the_density_of_the_predictive() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = (x[:, 0] + rng.normal(size=60) > 0).astype(float)
+    records = np.column_stack([x, y])
+    for model in (LogisticRegression(2), LinearRegression(2)):
+        post = Federation(model, [records]).learn().posterior
+        wanted = post.predict(x).log_prob(y).mean()
+        assert post.score(records) == pytest.approx(wanted, abs=1e-4)
+    times = rng.weibull(1.5, 80)
+    post = Federation(Weibull(), [times]).learn().posterior
+    assert post.score(times) == pytest.approx(post.predict().log_prob(times).mean())
+    with pytest.raises(DataError, match="no records"):
+        post.score(np.empty(0))
+
+
+@pytest.mark.parametrize("case", ALL, ids=name)
 def test_checks_find_data_of_another_kind_only(case: Case) -> None:
     """p is calibrated where the records come from the model: no value is extreme."""
     model, rng = case.model, np.random.default_rng(4)
@@ -188,6 +216,37 @@ def test_checks_find_data_of_another_kind_only(case: Case) -> None:
     for row in fit(model, rows).check(rows, centre, draws=300, seed=1):
         assert 0.005 < row.p < 0.995, row
     assert prior.check(rows, draws=10)[0].observed == fit(model, rows).check(rows)[0].observed
+
+
+@pytest.mark.parametrize("name", GLMS)
+def test_checks_replicate_the_targets_of_regressions(name: str) -> None:
+    """Of every GLM, in the user's units: features at 50 ± 10, and counts over exposures."""
+    case = GLMS[name]
+    rows = case.rows(300, seed=2)
+    x, y = rows[:, :3] * 10 + 50, rows[:, 3:]
+    named = {f"x{j}": 10.0 for j in range(1, 4)}
+    settings = {"center": dict.fromkeys(named, 50.0), "scale": named}
+    if name == "robust-regression":
+        y = 20 + 5 * y
+        settings = {"center": {**settings["center"], "y": 20.0}, "scale": {**named, "y": 5.0}}
+        settings["noise"] = 2.5  # in the units of y
+    elif name == "poisson-regression":
+        time = np.random.default_rng(0).uniform(1, 9, (300, 1))
+        y = np.column_stack([np.random.default_rng(1).poisson(np.exp(rows[:, :1]) * time), time])
+        settings["exposure"] = "time"
+    model = replace(case.model, **settings)
+    records = np.column_stack([x, y])
+    post = Federation(model, [records]).learn().posterior
+    target = records[:, 3]
+    order = np.argsort(x[:, 0])
+    checks = {  # the last one depends on the order of records: targets must belong to features
+        "mean": lambda z: float(z.mean()),
+        "trend": lambda z: float(z[order[150:]].mean() - z[order[:150]].mean()),
+    }
+    for row in post.check(records, checks, draws=300, seed=1):
+        assert 0.005 < row.p < 0.995, row
+        assert row.observed == pytest.approx(checks[row.name](target))
+    assert np.abs(post.check(records, checks)[1].mean) > 2 * post.check(records, checks)[1].sd
 
 
 def test_a_check_shows_a_misfit() -> None:
@@ -252,6 +311,19 @@ def test_a_fitted_glm() -> None:
     rows = {"dose": [40.0, 60.0], "ward": ["a", "b"]}
     found = post.predict_table(rows)
     np.testing.assert_array_equal(found["p[1]"], post.predict_proba(rows)[:, 1])
+    ends = post.predict(rows).probability_interval(0.95)
+    np.testing.assert_array_equal([found["low[1]"], found["high[1]"]], ends)
+    classes = SoftmaxRegression(["dose"], classes=3)
+    three = classes.posterior(classes.eta0).predict_table({"dose": [0.5]}, 0.8)
+    assert all(three[f"low[{c}]"] < three[f"p[{c}]"] < three[f"high[{c}]"] for c in range(3))
+    post3 = classes.posterior(classes.eta0)
+    found3 = post3.to_arviz(draws=10, chains=1).posterior["dose"]
+    assert found3.dims == ("chain", "draw", "class")
+    np.testing.assert_array_equal(found3.sel({"class": 2})[0], post3.draws(10)["dose[2]"])
+    assert set(post3.draws(2)) == {row.name for row in post3.table()}
+    rates = PoissonRegression(["dose"], exposure="years")  # the column has the user's name
+    by_years = rates.posterior(rates.eta0).predict_table({"dose": [0.1] * 2, "years": [1.0, 2.0]})
+    assert by_years["mean"][1] == pytest.approx(2 * by_years["mean"][0])
     counts = PoissonRegression(["dose"])
     flat = counts.posterior(counts.eta0)
     with_exposure = flat.predict_table({"dose": [0.1, 0.1], "exposure": [1.0, 2.0]})

@@ -208,7 +208,7 @@ def test_a_sum_that_is_not_settled_is_no_posterior():
 def test_too_few_stages_are_refused():
     model = Weibull(stages=2)
     rows = np.random.default_rng(0).weibull(1.4, (3000, 1))
-    with pytest.raises(DomainError, match="2 stages were not enough"):
+    with pytest.raises(DomainError, match="2 stages and modes = 1 were not enough"):
         _ = settled(model, rows).posterior
 
 

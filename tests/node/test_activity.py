@@ -16,7 +16,8 @@ from unweave.protocol.statements import AuditMismatch
 from unweave.protocol.token import NOTHING, request_id
 from unweave.simulator.faults import RandomFaults, profile
 from unweave.simulator.invariants import Checker
-from unweave.simulator.run import NO_FAULTS, draw_shards
+from unweave.simulator.run import draw_shards
+from unweave.simulator.session import NO_FAULTS
 from unweave.simulator.workload import run_workload
 from unweave.simulator.world import World
 from unweave.solvers import default_solver

@@ -89,6 +89,8 @@ def test_every_request_is_answered_as_the_table_says(tmp_path):
                 with pytest.raises(UnweaveError, match=r"a1: .*vote on itself"):
                     operator.ask("vote", agent="a1")
                 found["backup"] = operator.ask("backup")
+                found["changes"] = operator.ask("changes", timeout=0.0)
+                found["receipts"] = operator.ask("receipts")
                 found["stop"] = operator.ask("stop")
             return found
 

@@ -38,9 +38,11 @@ from unweave.protocol.messages import (
     News,
     Pass,
     Share,
+    Welcome,
 )
 from unweave.protocol.requests import OPEN_REQUESTS
 from unweave.protocol.statements import Enrolment, Intent, Tombstone, Vote, pae, tombs_in
+from unweave.protocol.terms import Noise
 from unweave.protocol.token import (
     NEVER,
     AttestationRound,
@@ -54,7 +56,8 @@ from unweave.testing.values import MESSAGES, gossip, same, small_terms, state, t
 
 TERMS = small_terms()
 MASKED = small_terms(privacy="masked", iterates=True)
-MODES = pytest.mark.parametrize("terms", [TERMS, MASKED], ids=lambda terms: terms.privacy)
+NOISY = small_terms(privacy="masked", noise=Noise(np.zeros(2, np.int64), {}))
+MODES = pytest.mark.parametrize("terms", [TERMS, MASKED, NOISY], ids=["plain", "masked", "noisy"])
 NONE = Digests(b"", b"", b"", b"", b"")
 randoms = st.randoms(use_true_random=False)
 
@@ -144,7 +147,8 @@ def _try(data: bytes, terms=TERMS) -> bool:
         for enrolments in (message.token.masked.keys, message.token.masked.spare):
             for agent, one in enrolments.items():
                 assert one.author == agent < terms.size
-                assert len(one.key) == 32
+                # Without a key, an agent says that its privacy budget is spent.
+                assert len(one.key) == 32 or (terms.noise is not None and not one.key)
                 assert 0 <= one.incarnation < 2**64
     encode(message, terms)
     return True
@@ -245,6 +249,29 @@ def test_a_private_round_that_does_not_fit_the_network_is_named(enrolments, chan
     assert _try(_in_round(_enrolment(), point=bytes(1408), step=MASKED.max_rounds), MASKED)
     with pytest.raises(WireError, match=says):
         decode(_in_round(*enrolments, **changes), MASKED)
+
+
+@pytest.mark.parametrize(
+    ("terms", "changes", "says"),
+    [
+        (MASKED, {"given": 1}, "a count of given values without noise"),
+        (MASKED, {"key": ""}, "key must have 32 bytes"),
+        (NOISY, {}, "cannot be read"),
+        (NOISY, {"given": -1}, "given is not a number"),
+        (NOISY, {"given": 2**48}, "given is not a number"),
+        (NOISY, {"given": 1.0}, "given is not a number"),
+        (NOISY, {"given": 1, "key": "ab"}, "key must have 32 bytes"),
+    ],
+)
+def test_counts_of_given_values_belong_to_networks_with_noise(terms, changes, says):
+    said = Gossip(NONE)
+    for key in ("ab" * 32, ""):
+        one = _enrolment(given=2**48 - 1, key=key)
+        good = Welcome(Stamp(1, 0, 1, 1, 1), said, 1, 2, 3, one)
+        assert same(decode(encode(good, NOISY), NOISY), good)
+    bad = Welcome(Stamp(1, 0, 1, 1, 1), said, 1, 2, 3, _enrolment(**changes))
+    with pytest.raises(WireError, match=says):
+        decode(encode(bad, terms), terms)
 
 
 def test_a_point_is_bounded_also_on_a_large_grid():

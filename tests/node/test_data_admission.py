@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,12 @@ from unweave.node.data.private import PrivateData
 from unweave.node.data.source import DataSource
 from unweave.node.data.watch import DataWatch, admit
 from unweave.node.log import Log
+from unweave.protocol.events import DataChanged
 from unweave.protocol.state import NOTHING_WAITS
+from unweave.protocol.statements import Intent
+from unweave.protocol.terms import Batches
+
+PLAIN = SimpleNamespace(publish=None)
 
 
 def rows(folder: Path, *keys: int) -> None:
@@ -85,6 +91,7 @@ def test_rows_that_are_taken_out_travel(tmp_path: Path, data: PrivateData, ask: 
         folder=SimpleNamespace(path=tmp_path, config=config, least_records=10),
         tell=tell,
         data_problem=None,
+        terms=PLAIN,
     )
     rows(tmp_path, *range(7))
     assert asyncio.run(getattr(DataWatch(node, data), ask)())
@@ -103,7 +110,9 @@ def test_data_that_were_away_are_learned_again(tmp_path: Path, data: PrivateData
         told.append(event)
 
     folder = SimpleNamespace(path=tmp_path, config=SimpleNamespace(name="north"), least_records=10)
-    node: Any = SimpleNamespace(state=state(1), folder=folder, tell=tell, data_problem=None)
+    node: Any = SimpleNamespace(
+        state=state(1), folder=folder, tell=tell, data_problem=None, terms=PLAIN
+    )
     fresh = DataWatch(node, data)
     fresh._write(data.fingerprint(), 0)
     assert not asyncio.run(fresh.look(anew=False))
@@ -137,6 +146,7 @@ def test_refused_data_are_read_and_told_once(tmp_path: Path, data: PrivateData) 
         state=state(1),
         tell=tell,
         data_problem=None,
+        terms=PLAIN,
     )
 
     async def play() -> None:
@@ -199,3 +209,91 @@ def test_keys_of_another_column_are_not_taken(tmp_path: Path, data: PrivateData)
     for commit in (other.commit_keys, other.commit_absent):
         with pytest.raises(DataError, match="known by the column 'id'"):
             commit(["1"])
+
+
+class Batched:
+    """An agent of a network with batches, as far as the watch sees it."""
+
+    def __init__(self, folder: Path, data: PrivateData) -> None:
+        self.data_problem = None
+        self.terms = SimpleNamespace(publish=Batches(3))
+        config = SimpleNamespace(name="north")
+        self.folder = SimpleNamespace(path=folder, config=config, least_records=1)
+        self.state = state(1)
+        self.data = data
+        self.watch = DataWatch(self, data)  # type: ignore[arg-type]
+        self.told = 0
+        asyncio.run(self.watch.look())
+        self.leave()
+
+    async def tell(self, event: DataChanged) -> None:
+        own = self.state.own
+        self.told = event.records
+        own.waiting = own.waiting._replace(data=True, records=event.records)
+
+    def counted(self, *keys: int) -> int:
+        """How many records have changed, after the file has these keys."""
+        rows(self.folder.path, *keys)
+        assert asyncio.run(self.watch.look())
+        return self.told
+
+    def forget(self, *keys: int) -> None:
+        own = self.state.own
+        found, _ = self.data.commit_keys(keys)
+        body = {"rows": [row.hex() for row in found], "remembered": 0, "request": f"{keys[0]:02x}"}
+        intent = Intent(json.dumps(body).encode(), 0, b"")
+        waits = {**own.waiting.requests, intent.request: intent}
+        own.waiting = own.waiting._replace(requests=waits)
+
+    def leave(self) -> None:
+        own = self.state.own
+        for intent in own.waiting.requests.values():
+            own.dropped |= intent.rows
+        own.data += own.waiting.data
+        own.waiting = NOTHING_WAITS
+
+
+def test_changes_are_counted_from_the_data_that_left(tmp_path: Path, data: PrivateData) -> None:
+    node = Batched(tmp_path, data)
+    assert node.counted(*range(16)) == 2
+    assert node.counted(*range(19)) == 5  # with the two that wait
+    assert node.counted(*range(1, 20)) == 5  # one more and one less: nobody knows
+    node.leave()
+    assert node.counted(*range(1, 21)) == 1
+    (tmp_path / "data.seen").unlink()
+    assert node.counted(*range(40)) == 1  # unknown
+
+
+def test_a_record_that_is_changed_again_is_one_record(tmp_path: Path, data: PrivateData) -> None:
+    node = Batched(tmp_path, data)
+    for key in (101, 102, 103):
+        assert node.counted(*range(13), key) == 1
+
+
+def test_an_erased_record_that_is_deleted_is_counted_once(
+    tmp_path: Path, data: PrivateData
+) -> None:
+    node = Batched(tmp_path, data)
+    node.forget(3, 4)
+    assert node.counted(0, 1, 2, *range(5, 14)) == 0  # the request counts them
+    node.leave()
+    assert node.counted(0, 1, 2, *range(5, 15)) == 1
+    node.leave()
+    node.forget(5, 6, 7)
+    node.leave()
+    assert node.counted(0, 1, 2, *range(5, 16)) == 0  # one more; at least none, as far as is known
+    node.leave()
+    assert node.counted(0, 1, 2, *range(5, 18)) == 2
+
+
+def test_a_crash_before_the_counts_are_written_counts_from_the_same_data(
+    tmp_path: Path, data: PrivateData
+) -> None:
+    node = Batched(tmp_path, data)
+    for _ in range(2):
+        before = (tmp_path / "data.seen").read_bytes()
+        first = node.counted(*range(node.data.count() + 2))
+        (tmp_path / "data.seen").write_bytes(before)
+        assert asyncio.run(node.watch.look())
+        assert node.told == first == 2
+        node.leave()

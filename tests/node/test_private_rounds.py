@@ -169,10 +169,10 @@ def test_a_keyring_that_fails_once_costs_no_more_than_a_round(tmp_path, monkeypa
 def test_an_agent_that_can_make_no_key_stays_out_and_harms_nobody(tmp_path, monkeypatch):
     good = Keyring.enrol
 
-    def enrol(self):
+    def enrol(self, *counts):
         if self is agents_by_name["a2"]._effects.keyring:
             raise OSError("no entropy")
-        return good(self)
+        return good(self, *counts)
 
     monkeypatch.setattr(Keyring, "enrol", enrol)
     agents_by_name = {}
@@ -246,7 +246,9 @@ class OnlyCompleteSums:
     def after(self, agent, before, after, effects):
         self.units |= {(agent, f.revision): f.units for f in after.own.factors}
         token = served(after)
-        report = posterior_report(SimpleNamespace(state=after, terms=self.terms, model=self.model))
+        report = posterior_report(
+            SimpleNamespace(state=after, terms=self.terms, model=self.model, mechanism=None)
+        )
         if token is None:
             assert "units" not in report
             assert "digest" not in report

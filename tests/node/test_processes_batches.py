@@ -37,8 +37,12 @@ def test_changes_wait_survive_a_kill_and_leave_together(net, tmp_path):
     net.start("a2")
     assert net.settled() == {first}
     assert waiting(net, "a2")["requests"] == 1
-    net.append("a1", [1.0, 1.0, 0.0])
-    assert net.ask("a1", "learn") == {"changed": True}
+    net.append("a1", [1.0])
+    told = run_command("learn", net.folder("a1"))
+    assert "a1: new data; they wait for changes of others, until " in told.out
+    assert waiting(net, "a1")["records"] == 1
+    net.append("a1", [1.0, 0.0])
+    assert run_command("learn", net.folder("a1"), "--json").json["changed"] == {"a1": True}
     gone = {"a2": ["a2-0", "a2-7"]}
     net.wait("to publish the batch", lambda: [n for n in net.names if waiting(net, n)])
     assert net.settled() == {net.expected(gone)}

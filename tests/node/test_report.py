@@ -9,7 +9,8 @@ from unweave.node.api.report import posterior_report
 from unweave.protocol.state import State
 from unweave.protocol.token import Tomb
 from unweave.simulator.faults import RandomFaults
-from unweave.simulator.run import NO_FAULTS, draw_shards
+from unweave.simulator.run import draw_shards
+from unweave.simulator.session import NO_FAULTS
 from unweave.simulator.world import World
 from unweave.solvers import default_solver
 from unweave.solvers.worker import ModelWorker
@@ -25,7 +26,9 @@ def test_coefficients_have_their_features_names():
         world.start_agent(k)
     for _ in range(500):
         world.step()
-    report = posterior_report(SimpleNamespace(state=world.state(0), terms=terms, model=model))
+    report = posterior_report(
+        SimpleNamespace(state=world.state(0), terms=terms, model=model, mechanism=None)
+    )
     assert report["state"] == "complete"
     names = [row["name"] for row in report["marginals"]]
     assert names[:3] == ["intercept", "dose", "age"]
@@ -46,7 +49,7 @@ def test_a_model_that_is_still_fitting_says_so():
     world = World(terms, workers, seed=1, faults=RandomFaults(NO_FAULTS, 3, 1), observers=[])
     for k in range(3):
         world.start_agent(k)
-    node = SimpleNamespace(state=None, terms=terms, model=model)
+    node = SimpleNamespace(state=None, terms=terms, model=model, mechanism=None)
     passes, digests = [], []
     for _ in range(5000):
         world.step()

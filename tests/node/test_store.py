@@ -196,6 +196,7 @@ def test_no_row_is_left_behind(tmp_path):
                 at.known.votes,
                 at.known.mismatches,
                 at.known.openings,
+                at.known.enrolments,
                 at.own.receipts,
             )
             tokens = (at.token.held, at.token.copy, at.token.published)

@@ -57,7 +57,7 @@ def show_mixed(seen, rng):
             model = SimpleNamespace(
                 decode=s.terms.grid.decode, family=family, name="", marginals=lambda eta: []
             )
-            source = SimpleNamespace(state=s, terms=s.terms, model=model)
+            source = SimpleNamespace(state=s, terms=s.terms, model=model, mechanism=None)
             found[s.terms.name(s.me)] = posterior_report(source, erasures=True)
         best = newest(found)
         assert not {"asked", "erasures"} & best.keys()

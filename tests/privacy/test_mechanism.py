@@ -9,6 +9,7 @@ import pytest
 from unweave.errors import ConfigError
 from unweave.manifest import Manifest
 from unweave.models import BetaBernoulli, LinearRegression, NormalKnownVariance
+from unweave.privacy import accounting
 from unweave.privacy.mechanism import Mechanism
 from unweave.privacy.noisy import NoisyPosterior
 from unweave.privacy.terms import Bounds, PrivacyTerms
@@ -119,15 +120,15 @@ TABLE = "[privacy]\nepsilon = 1.0\ndelta = 1e-6\ncolluders = 1\nbounds = {{ x = 
 def read(table, model="normal-known-variance"):
     text = MANIFEST.format(table=table.format(), model=model)
     manifest = Manifest.parse(text.encode())
-    return manifest, manifest.build_mechanism(manifest.build_model(), 4)
+    return manifest, manifest.build_mechanism()
 
 
 def test_a_manifest_states_the_mechanism():
     manifest, mechanism = read(TABLE)
     expected = PrivacyTerms(1.0, 1e-6, 20, 1, Bounds({"x": (-5.0, 5.0)}))
-    assert mechanism == Mechanism.of(NORMAL, expected, 4)
+    assert mechanism == Mechanism.of(NORMAL, expected, 3)
     again = Manifest.parse(manifest.to_toml().encode())
-    assert again.build_mechanism(again.build_model(), 4) == mechanism
+    assert again.build_mechanism() == mechanism
     assert "releases = 20" in manifest.to_toml()  # a later default does not change the terms
 
 
@@ -138,10 +139,33 @@ def test_without_epsilon_there_is_no_noise(table):
     assert "releases" not in manifest.to_toml()
 
 
-def test_no_network_runs_without_the_noise_that_its_manifest_promises():
-    with pytest.raises(ConfigError, match="add no noise"):
-        read(TABLE)[0].terms()
-    assert read('privacy = "masked"', "beta-bernoulli")[0].terms().masked
+def test_the_terms_and_the_model_of_a_network_hold_the_noise_that_its_manifest_promises():
+    manifest, mechanism = read(TABLE)
+    noise = manifest.terms().noise
+    assert noise is not None
+    assert noise.statement == mechanism.statement()
+    assert np.array_equal(noise.reach, mechanism.reach)
+    model = manifest.build_model()
+    assert model == mechanism.model
+    outside, inside = np.array([[-100.0], [100.0]]), np.array([[-5.0], [5.0]])
+    assert model.sums(outside) == model.sums(inside)
+    assert model.clipped(outside) == 2
+    assert read('privacy = "masked"', "beta-bernoulli")[0].terms().noise is None
+
+
+def test_other_models_are_refused_by_name_with_the_reason():
+    table = "[privacy]\nepsilon = 1.0\ndelta = 1e-6"
+    for model in ("gamma-poisson", "normal-unknown"):
+        with pytest.raises(ConfigError, match=rf"\[privacy\]: {model}: no differential privacy"):
+            read(table, model)[0].terms()
+
+
+def test_the_statement_is_the_same_on_machines_whose_logarithms_differ_a_little():
+    _, mechanism = read(TABLE)
+    stated = accounting.budget(1.0, 1e-6)
+    assert mechanism.budget <= stated < mechanism.budget * (1 + 1e-5)
+    assert len(f"{mechanism.budget:.17g}".strip("0.")) <= 8
+    assert mechanism.statement()["rho"] >= mechanism.rho
 
 
 WRONG = {

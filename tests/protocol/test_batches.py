@@ -155,6 +155,58 @@ def test_an_agent_that_restarts_within_the_round_does_not_stay_behind() -> None:
     assert wire.opened[1] == GATHERED
 
 
+def test_a_restored_disk_keeps_its_requests_waiting() -> None:
+    """It lacks the value that the sum holds, and gives what the data are now: the same again."""
+    wire = batched()
+    request = wire.erase(1, rows=[3])
+    wire.wait(30.0)
+    old = wire.disks[1]
+    wire.erase(0, whole=True)  # a new round, and a new value of each agent
+    wire.wait(60.0)
+    before = shown(wire)
+    wire.crash(1)
+    wire.start_agent(1, old)
+    wire.wait(100.0)
+    assert "no longer kept" in wire.opened[-1]
+    assert shown(wire) == before
+    assert set(wire.disks[1].own.waiting.requests) == {request}
+    assert wire.disks[1].own.waiting.leaving == 0
+    wire.erase(2, rows=[4, 5])
+    wire.wait(60.0)
+    at_rest(wire, {1: {3}, 2: {4, 5}}, out={0})
+
+
+def test_a_restored_disk_gives_the_data_of_now_and_not_those_of_the_backup() -> None:
+    """The data were published after the backup: an older value would show the difference."""
+    wire = batched(records=2)
+    old = wire.disks[1]
+    wire.change_data(1)
+    wire.change_data(2)
+    wire.wait(60.0)
+    before = shown(wire)
+    wire.crash(1)
+    wire.start_agent(1, old)
+    wire.wait(100.0)
+    assert "no longer kept" in wire.opened[-1]
+    assert shown(wire) == before
+
+
+def test_a_request_that_was_carried_out_does_not_wait_again() -> None:
+    wire = batched(records=2)
+    wire.erase(1, rows=[3])
+    wire.wait(30.0)
+    old = wire.disks[1]
+    wire.erase(2, rows=[4])
+    wire.wait(60.0)
+    before = shown(wire)
+    wire.crash(1)
+    wire.start_agent(1, old)
+    wire.wait(100.0)
+    assert shown(wire) == before
+    assert wire.disks[1].own.waiting == NOTHING_WAITS
+    assert len(wire.checker.certified) == 2
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_no_two_sums_differ_by_the_changes_of_one_agent(seed: int) -> None:
     """What a reader of all published sums can subtract, in a calm network."""

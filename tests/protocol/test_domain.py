@@ -11,7 +11,7 @@ from unweave.protocol.events import EraseRequested, Solve, VoteCast
 from unweave.protocol.token import request_id
 from unweave.simulator.faults import RandomFaults
 from unweave.simulator.invariants import Checker, check_liveness
-from unweave.simulator.run import NO_FAULTS
+from unweave.simulator.session import NO_FAULTS
 from unweave.simulator.world import World
 from unweave.solvers import default_solver
 from unweave.solvers.worker import ModelWorker

@@ -20,7 +20,7 @@ from unweave.protocol.certificate import format as f
 from unweave.protocol.certificate.read import parse
 
 ROOT = Path(__file__).parents[2]
-SCHEMA = json.loads((ROOT / "docs/certificate.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((ROOT / "docs/reference/certificate.schema.json").read_text(encoding="utf-8"))
 RAW = (ROOT / "tests/vectors/certificate.json").read_bytes()
 Json = Any
 

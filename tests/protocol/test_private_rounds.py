@@ -13,6 +13,7 @@ from tests.support.tally import ROWS, row_key
 from tests.support.wire import Wire
 
 from unweave.errors import NotCertified
+from unweave.keyring import Keyring
 from unweave.protocol.certificate.verify import verify
 from unweave.protocol.events import (
     Continue,
@@ -27,8 +28,9 @@ from unweave.protocol.machine import handle
 from unweave.protocol.messages import Pass
 from unweave.protocol.rounds import given_to
 from unweave.protocol.state import Hold
+from unweave.protocol.statements import Opening
 from unweave.protocol.steps import wrong_step
-from unweave.protocol.token import OUT, round_name
+from unweave.protocol.token import OPENINGS, OUT, round_name
 
 SQUARE = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (1, 3)]
 CHANGED = "the data have changed"
@@ -447,3 +449,54 @@ def test_a_restored_agent_counts_on_from_the_value_that_it_removes() -> None:
     assert wire.token.included[1].counter > removed.counter
     account = verify(wire.checker.certificates[-1], wire.terms, lambda *_: True)
     assert [erased.request for erased in account.erasures] == [request.hex()]
+
+
+class TwoValues(Keyring):
+    """The keyring of an agent that gives one value to the sum and another to the audit."""
+
+    def mask(self, *asked):
+        found = super().mask(*asked)
+        return None if found is None else (found[0], found[1] + 1)
+
+
+def test_two_values_for_sum_and_audit_are_never_served_and_name_nobody() -> None:
+    """The audit fails in every round, two agents find it, and the network stops. No step is wrong,
+    so there is no proof: the operators have to find out, and vote."""
+    wire = masked_wire(down=range(4))
+    for k in range(4):
+        wire.start_agent(k)
+        if k == 2:
+            wire.keyrings[k].__class__ = TwoValues
+    wire.wait(120.0)
+    assert all(s.audit_failed for s in wire.disks)
+    assert not any(s.token.published for s in wire.disks)
+    assert not any(s.known.proofs for s in wire.disks)
+    assert not wire.checker.certificates
+    # Without the agent, the others publish the sum of theirs.
+    wire.vote([0, 1, 3], 2, lying=True)
+    wire.wait(120.0)
+    at_rest(wire, out={2})
+    assert all(wire.disks[k].token.published is not None for k in (0, 1, 3))
+
+
+@pytest.mark.parametrize("spent", range(4))
+def test_an_agent_that_may_open_no_epoch_leaves_the_next_round_to_another(spent: int) -> None:
+    """It has lied about its openings, and stopped. Without another agent, every sum that it
+    completes would be lost with the token."""
+    wire = masked_wire(conjugate=False, iterates=True, down=range(4))
+    opening = Opening.write(
+        spent,
+        wire.signers[spent],
+        network_id=wire.terms.network_id.hex(),
+        agent=spent,
+        count=OPENINGS - 1,
+        epoch=2,
+        incarnation=9,
+    )
+    for k, disk in enumerate(wire.disks):
+        disk.known.openings = {spent: opening}
+        wire.start_agent(k, disk)
+    wire.wait(100.0)
+    assert wire.resting
+    assert wire.token.round.converged
+    assert [int(v) for v in wire.token.eta[:2]] == sum_of(wire)

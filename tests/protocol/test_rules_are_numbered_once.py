@@ -21,7 +21,12 @@ def in_the_code() -> dict[int, str]:
 
 
 def in_the_page() -> dict[int, str]:
-    text = (ROOT / "docs/protocol.md").read_text().split("## The rules\n")[1].split("\n## ")[0]
+    text = (
+        (ROOT / "docs/explanation/protocol.md")
+        .read_text()
+        .split("## The rules\n")[1]
+        .split("\n## ")[0]
+    )
     return stated(text, r"^(\d+)\. (.+?)(?=^\d+\. |\Z)")
 
 

@@ -105,6 +105,44 @@ def test_a_diagonal_posterior_stops_after_its_passes():
     assert federation.learn().posterior == before
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_atoms_give_the_exact_posterior_and_forget_exactly(seed):
+    """Of a linear likelihood, which has a closed form; the order of agents and of records changes
+    no bit, and neither does forgetting."""
+    data, model = shards(seed), custom(linear, "atoms")
+    federation = Federation(model, data, "ring").learn()
+    exact = Federation(LinearRegression(3, intercept=True, noise=1.0), data).learn().posterior
+    sd = exact.sd()
+    np.testing.assert_allclose(federation.posterior.mean(), exact.mean(), atol=1e-3 * sd.min())
+    np.testing.assert_allclose(federation.posterior.sd(), sd, rtol=1e-3)
+    mixed = [np.random.default_rng(seed).permutation(part) for part in data[::-1]]
+    assert Federation(model, mixed, "path").learn().posterior == federation.posterior
+    federation.forget("a3", records={"a1": [0, 3, 17]})
+    rest = [np.delete(data[0], [0, 3, 17], 0), data[1], data[3]]
+    assert federation.posterior == Federation(model, rest).learn().posterior
+    assert federation.erasures[-1].kind == "exact"
+
+
+def test_atoms_follow_the_tree_and_refuse_what_they_cannot_do():
+    model = custom(logistic, "atoms", prior={"w": 1.5, "b": 0.123456789})
+    assert model.quantities == ("b", "w[0]", "w[1]", "w[2]")
+    assert model.params["b"] == "normal(0, 0.123456789)"  # no digit of a prior is lost
+    draws = Federation(model, shards(0)).learn().posterior.sample(5)
+    assert draws["w"].shape == (5, 3)
+    assert draws["b"].shape == (5,)
+    assert model.build(np.arange(4.0))["w"].tolist() == [1, 2, 3]
+    assert "logistic" in model.settings()["likelihood"]
+    assert model != custom(linear, "atoms")
+    assert model.settings() != custom(linear, "atoms").settings()
+    assert model == custom(logistic, "atoms", prior={"w": 1.5, "b": 0.123456789})
+    with pytest.raises(ConfigError, match=r"7 parameters at atoms. Fix: at most 6"):
+        CustomModel(logistic, jnp.zeros(7), records=RECORDS, posterior="atoms")
+    with pytest.raises(ConfigError, match="one number per record"):
+        custom(lambda params, record: 0.0, "atoms")
+    with pytest.raises(ConfigError, match='Fix: "full", "diagonal" or "atoms"'):
+        custom(logistic, "atom")
+
+
 @pytest.mark.parametrize("posterior", ["full", "diagonal"])
 def test_there_are_no_private_rounds(posterior):
     with pytest.raises(ConfigError, match="private rounds"):
@@ -190,7 +228,7 @@ def test_a_loss_that_is_not_finite_is_reported_with_agent_and_pass(posterior, br
 
 
 def test_the_guide_runs_and_prints_what_it_says(tmp_path, capsys):
-    text = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "model.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^```python jax\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     (tmp_path / "guide.py").write_text(code, encoding="utf-8")
     runpy.run_path(str(tmp_path / "guide.py"))

@@ -36,9 +36,9 @@ def test_networks_learn_from_one_digit_per_agent_and_forget_one():
     learned, longer, central = (np.array([one[i][0] for one in found]) for i in range(3))
     others, gone = (np.array([[line[i] for line in one[3:]] for one in found]) for i in range(2))
     assert (central > 0.95).all()
-    # Eight seeds: after 20 visits of each agent the gap is .015 on average (−.002 to .037, five of
-    # eight within .015), after 40 visits .004 (−.013 to .013, all within .015).
-    assert (central - learned).mean() <= 0.02
+    # Eight seeds: after 20 visits of each agent the gap is .007 on average (.000 to .019, seven of
+    # eight within .015). With half as many hidden units it was .015, and five of eight.
+    assert (central - learned).mean() <= 0.015
     assert (central - longer).mean() <= 0.01
     subtracted, refined, retrained = others.T
     assert (subtracted < 0.9).all()  # refining is not optional

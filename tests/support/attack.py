@@ -123,7 +123,8 @@ class Attack(Owners):
         folder, aside = net.folder(name), net.root / "aside"
         net.kill(name)
         self.keep_evidence(name)
-        # A request that no certificate proves is lost if its removal was, too (docs/protocol.md).
+        # A request that no certificate proves is lost if its removal was, too
+        # (docs/explanation/protocol.md).
         mine = {one.request for one in self.asked if one.agent == name}
         self.promised -= mine - set(self.evidence)
         shutil.rmtree(aside, ignore_errors=True)

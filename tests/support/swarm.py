@@ -59,7 +59,14 @@ def counts(outcome: Outcome) -> Counter[str]:
     if outcome.world.terms.masked:
         found["values given"] = len(checker.given)
         found["rounds completed"] = len(checker.rounds)
-        found["networks too small for a sum"] = not parked_token(outcome.world).inside
+        found["networks without a sum at the end"] = not parked_token(outcome.world).inside
+    if outcome.world.noise is not None:
+        noise = outcome.world.noise
+        found["values paid for"] = sum(noise.charged.values())
+        found["values that a ledger had forgotten"] = noise.missing
+        found["budgets spent"] = sum(
+            noise.release(k, 0).left == 0 for k in range(len(noise.ledgers))
+        )
     return found
 
 
@@ -80,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--start", type=int, default=0, help="the first")
     parser.add_argument("--profile", choices=list(PROFILES), help="default: by seed, all in turn")
-    parser.add_argument("--privacy", choices=["plain", "masked"], default="plain")
+    parser.add_argument("--privacy", choices=["plain", "masked", "noisy"], default="plain")
     options = parser.parse_args(arguments)
     total: Counter[str] = Counter()
     failed: list[int] = []
@@ -90,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(found, Violation):
             failed.append(seed)
             which = f" --profile {options.profile}" if options.profile else ""
-            which += " --privacy masked" if options.privacy == "masked" else ""
+            which += f" --privacy {options.privacy}" if options.privacy != "plain" else ""
             sys.stdout.write(f"seed {seed} fails: {found}\n")
             sys.stdout.write(f"  python -m tests.support.swarm --start {seed} --seeds 1{which}\n")
         else:

@@ -9,6 +9,7 @@ several passes.
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from unweave.errors import WireError
 from unweave.graph import Topology
 from unweave.graph.random_graphs import erdos_renyi
 from unweave.grid import Grid, Ints
+from unweave.privacy.discrete_gaussian import DiscreteGaussian, Source
 from unweave.protocol.events import (
     Advance,
     Appraise,
@@ -31,7 +33,8 @@ from unweave.protocol.events import (
     Solve,
     SolveResult,
 )
-from unweave.protocol.terms import Terms, Timeouts
+from unweave.protocol.rounds import is_exhausted
+from unweave.protocol.terms import Noise, Terms, Timeouts
 from unweave.protocol.token import NOTHING
 from unweave.simulator.faults import Profile, RandomFaults
 from unweave.simulator.insider import InsiderWorld, keyed_signers
@@ -42,6 +45,7 @@ from unweave.simulator.invariants import (
     known_departed,
     parked_token,
 )
+from unweave.simulator.noise import SimulatedNoise
 from unweave.simulator.workload import Workload, check_one_epoch, dispensable_agents, run_workload
 from unweave.simulator.world import World
 
@@ -217,6 +221,7 @@ def expected_eta(world: World, checker: Checker) -> list[int]:
     not erased, the newest version of all rows that were not erased."""
     total = [int(v) for v in world.terms.eta0[:2]]
     absent = known_departed(world)
+    exhausted = is_exhausted(parked_token(world).masked.spare)  # newer data are not learned
     for k, agent in enumerate(world.agents):
         tomb = world.state(k).known.tombs.get(k, NOTHING)
         if k in absent or tomb.whole:
@@ -225,11 +230,52 @@ def expected_eta(world: World, checker: Checker) -> list[int]:
         worker = agent.worker
         assert isinstance(worker, Tally)
         factor = worker.factor(erased)
+        included = parked_token(world).included[k]
+        if exhausted and included.counter:
+            factor = [int(v) for v in checker.factors[k, included].units]
+            assert not contains(k, np.array(factor), erased)
         if factor is not None:
             total = [a + b for a, b in zip(total, factor, strict=True)]
-    if world.terms.masked and not parked_token(world).inside:
-        return [int(v) for v in world.terms.eta0[:2]]  # too few agents remain: no sum
+    token = parked_token(world)
+    if world.terms.masked and not token.inside:
+        return [int(v) for v in world.terms.eta0[:2]]  # too few agents or a spent budget: no sum
+    if world.noise is not None:
+        for k in token.inside:
+            given = checker.factors[k, token.included[k]].given
+            assert given is not None
+            noise = world.noise.drawn[given.key]
+            total = [a + int(b) for a, b in zip(total, noise[:2], strict=True)]
     return total
+
+
+class TallyShares:
+    """Noise for tally factors: small numbers, and a budget for so many values of an agent."""
+
+    rho = 1.0
+    _sampler = DiscreteGaussian(900)
+
+    def __init__(self, releases: int) -> None:
+        self.budget = float(releases)
+
+    def draw(self, source: Source = os.urandom) -> Ints:
+        return self._sampler.draw(2, source)
+
+    @property
+    def noise(self) -> Noise:
+        """As the terms state it."""
+        statement = {
+            "mechanism": "tally",
+            "neighbours": "none",
+            "epsilon": 1.0,
+            "delta": 1e-6,
+            "colluders": 0,
+            "sensitivity": 1.0,
+            "share_variances": [900],
+            "honest_shares": 2,
+            "rho": self.rho,
+            "releases": int(self.budget),
+        }
+        return Noise(np.array([30 * 16, 30 * 16], dtype=np.int64), statement)
 
 
 def masked_settings(rng: random.Random) -> dict[str, Any]:
@@ -275,6 +321,10 @@ def run_faults(
         "max_passes": 8,
         "timeouts": TIMEOUTS,
     } | settings
+    shares = None
+    if chosen.get("privacy") == "noisy":
+        shares = TallyShares(rng.choice([2, 4, 10, 1000]))
+        chosen |= {"privacy": "masked", "conjugate": True, "noise": shares.noise}
     if chosen.get("privacy") == "masked":
         chosen = masked_settings(rng) | chosen
         chosen["iterates"] = not chosen["conjugate"]
@@ -295,9 +345,13 @@ def run_faults(
         faults=faults,
         signers=tally_signers(terms),
         observers=[checker],
+        noise=None if shares is None else SimulatedNoise(shares, size, seed),
     )
 
     checker.clock = lambda: world.now
+    if world.noise is not None:
+        checker.noise = world.noise.drawn
+        checker.paid = lambda k: world.noise.ledgers[k].given
 
     def new_data(k: int, version: int) -> None:
         workers[k].version = version

@@ -18,7 +18,14 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
-from tests.support.tally import TIMEOUTS, Tally, row_key, tally_checker, tally_signers
+from tests.support.tally import (
+    TIMEOUTS,
+    Tally,
+    TallyShares,
+    row_key,
+    tally_checker,
+    tally_signers,
+)
 from tests.support.tally import tally_terms as terms_of
 from unweave.graph import Topology
 from unweave.keyring import Keyring
@@ -54,6 +61,7 @@ from unweave.protocol.messages import Message, Share
 from unweave.protocol.ports import unlock
 from unweave.protocol.state import Parked, State
 from unweave.protocol.token import SECRET_BYTES, Token, request_id
+from unweave.simulator.noise import SimulatedNoise
 from unweave.simulator.world import answer
 
 __all__ = ["Flight", "Wire"]
@@ -78,8 +86,12 @@ class Wire:
         genesis: int = 0,
         down: Iterable[int] = (),
         liar: int | None = None,
+        releases: int | None = None,
         **settings: Any,
     ) -> None:
+        shares = None if releases is None else TallyShares(releases)
+        if shares is not None:
+            settings |= {"privacy": "masked", "noise": shares.noise}
         topology = Topology([f"a{k + 1}" for k in range(size)], list(edges))
         settings = {"timeouts": TIMEOUTS} | settings
         made = (terms_of(topology, seed, **settings) for seed in count())
@@ -88,6 +100,10 @@ class Wire:
         self.signers = tally_signers(self.terms)
         self.workers = [Tally(k, self.terms.conjugate) for k in range(size)]
         self.starts = 0
+        self.noise = noise = None if shares is None else SimulatedNoise(shares, size, 0)
+        if noise is not None:
+            self.checker.noise = noise.drawn
+            self.checker.paid = lambda k: noise.ledgers[k].given
         self.disks = [State(self.terms, k) for k in range(size)]
         self.keyrings = [self._new_keyring(k) for k in range(size)]
         self.up = [False] * size
@@ -152,7 +168,9 @@ class Wire:
 
     def _new_keyring(self, k: int) -> Keyring:
         """The one-time keys of a new process."""
-        return Keyring(random.Random(f"{k} {self.starts}").randbytes, degree=self.terms.degree)
+        release = None if self.noise is None else self.noise.release(k, self.starts)
+        source = random.Random(f"{k} {self.starts}").randbytes
+        return Keyring(source, release, self.terms.degree)
 
     def crash(self, k: int) -> None:
         self.up[k] = False

@@ -182,6 +182,8 @@ def build() -> dict[str, bytes]:
         key=Keyring(lambda n: bytes([NORTH + 1]) * n).enrol().hex(),
     )
     keep("north enrols for a private round", enrolment)
+    body = enrolment.body | {"key": "", "given": 20}
+    keep("north has spent its privacy budget", Enrolment.write(NORTH, sign, **body))
 
     # Binary payloads are written in hex.
     own = [one for one in s.known.tombstones.values() if one.agent == EAST]

@@ -13,6 +13,7 @@ from unweave.cli.audit import audit
 from unweave.cli.backup import backup, restore
 from unweave.cli.check import check
 from unweave.cli.common import fail, hush, program
+from unweave.cli.dashboard import dashboard
 from unweave.cli.demo import demo
 from unweave.cli.evaluate import evaluate
 from unweave.cli.forget import forget
@@ -24,6 +25,7 @@ from unweave.cli.paper import paper
 from unweave.cli.plan import plan
 from unweave.cli.posterior import posterior
 from unweave.cli.predict import predict
+from unweave.cli.report import report
 from unweave.cli.simulate import simulate
 from unweave.cli.status import status
 from unweave.cli.up import up
@@ -66,8 +68,8 @@ def _root(
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "See it": (demo, paper, plan, simulate, evaluate, models),
     "Make a network and run it": (init, check, up, agent, backup, restore),
-    "Ask a running network": (status, posterior, predict, influence, learn),
-    "Forget, with evidence": (forget, vote, audit, verify),
+    "Ask a running network": (dashboard, status, posterior, predict, influence, learn),
+    "Forget, with evidence": (forget, vote, audit, verify, report),
 }
 for _panel, _commands in _COMMANDS.items():
     for _command in _commands:

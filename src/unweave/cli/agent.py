@@ -26,7 +26,7 @@ def agent(
 
     The agent accepts its neighbours only, over mutual TLS, on its address in network.toml (or
     `listen` in agent.toml). Its operator uses the control socket agent.sock in its folder
-    (docs/api.md). The log goes to standard error.
+    (docs/reference/http-api.md). The log goes to standard error.
 
     After an erasure the agent replaces its process, so that nothing erased stays in its memory; the
     process id stays the same (`restart_interval` in agent.toml).

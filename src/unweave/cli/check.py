@@ -50,10 +50,11 @@ def _show(
     table = Table()
     for name in ("agent", *what):
         table.add_column(name, overflow="fold")
-    for agent in dict.fromkeys(r["agent"] for r in results):
+    for agent in dict.fromkeys(r["agent"] for r in results if r["what"] != "noise"):
         cells = {r["what"]: _cell(r) for r in results if r["agent"] == agent}
         table.add_row(agent, *(cells.get(name, "") for name in what))
     console.print(table)
+    say(*(f"Differential privacy: {r['note']}." for r in results if r["what"] == "noise"))
     for r in results:
         if r["warning"]:
             said = styled(("!", "yellow"), f" {r['agent']}, {r['warning']}")

@@ -50,6 +50,7 @@ __all__ = [
     "fail",
     "hush",
     "live_text",
+    "open_page",
     "pair",
     "program",
     "progress",
@@ -213,6 +214,20 @@ def progress(*, quiet: bool = False, counted: bool = True) -> Progress:
         transient=True,
         disable=quiet or not errors.is_terminal,
     )
+
+
+def open_page(file: Path) -> bool:
+    """Show a file in a browser, if a person would see it: in a terminal, with a display, and not in
+    a run of continuous integration. A browser that fails is no error."""
+    import webbrowser
+
+    display = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    if not sys.stdout.isatty() or not display or os.environ.get("CI"):
+        return False
+    try:
+        return webbrowser.open(file.absolute().as_uri())
+    except (OSError, webbrowser.Error):
+        return False
 
 
 def pair(item: str, option: str) -> tuple[str, str]:

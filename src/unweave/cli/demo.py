@@ -2,32 +2,64 @@
 
 from __future__ import annotations
 
+import math
+import time
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from unweave.cli.common import Json, command, console, emit_json, progress, quote, say, styled
+from unweave.cli.common import (
+    Json,
+    command,
+    console,
+    emit_json,
+    open_page,
+    progress,
+    quote,
+    say,
+    styled,
+)
+from unweave.cli.dashboard import PageOptions, serving
 from unweave.errors import ConfigError
 
 if TYPE_CHECKING:
     from unweave.demo import Scenario
     from unweave.demo.network import NetworkRun
+    from unweave.operations.supervisor import Supervisor
 
 __all__ = ["demo"]
 
 
 _TICKS = 12
+_UNSEEN = 10.0  # seconds that the network is kept if the output is no terminal
 
 
 def demo(
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Where pictures and report go.")
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Where the network and report go.")
     ] = Path("demo-out"),
     seed: Annotated[
         int, typer.Option("--seed", metavar="S", help="Who gets which patients, and the walk.")
     ] = 3,
+    browser: Annotated[
+        bool,
+        typer.Option(
+            "--browser/--no-browser", help="Open the report in a browser, if there is one."
+        ),
+    ] = True,
+    dashboard: Annotated[
+        bool,
+        typer.Option(
+            "--dashboard", help="Show the network on a page, and keep it running until Ctrl-C."
+        ),
+    ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", help="With --dashboard: its port; default: 8760 or the next free."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Five hospitals learn together; one hospital and three patients are forgotten and certified.
@@ -37,9 +69,15 @@ def demo(
     and share nothing else. One process is killed (kill -9) and restarted. After
     forgetting, the posterior is compared, bit for bit, with training without the forgotten data,
     and the certificates of erasure are verified offline. The agents learn a regression; the share
-    of malignant diagnoses is learned in memory, for the pictures.
+    of malignant diagnoses is learned in memory, for the report.
 
-    DIR receives network.toml, the agents' folders, certificate-*.json, report.md and pictures.
+    DIR receives network.toml, the agents' folders, certificate-*.json, report.json, and the report
+    for people, report.html, as `unweave report DIR/report.json` writes it. It opens in a browser if
+    the command runs in a terminal with a display.
+
+    With --dashboard a page shows the hospitals while they learn and forget, and compares the
+    posterior with those before and without the forgotten data; the network then runs until Ctrl-C
+    (outside of a terminal for some seconds). `unweave dashboard DIR` shows it later.
 
     Exit code 0 if all comparisons hold, else 1.
 
@@ -47,13 +85,20 @@ def demo(
 
         unweave demo
 
+        unweave demo --dashboard
+
         unweave demo --out somewhere --seed 7 --json
     """
     from unweave.demo import run_scenario
     from unweave.demo.network import check_place, run_network
-    from unweave.demo.pictures import draw
-    from unweave.demo.report import as_dict, as_markdown
+    from unweave.demo.report import as_dict
+    from unweave.json_form import as_json
+    from unweave.node.storage.atomic import write_atomic
+    from unweave.report import html_of
 
+    if port is not None and not dashboard:
+        raise ConfigError("--port: no page is served. Fix: add --dashboard, or leave --port out")
+    options = PageOptions(port, browser=browser, json=json)
     if not 0 <= seed < 2**63:
         raise ConfigError(f"--seed {seed}: out of range. Fix: give a whole number from 0 to 2⁶³-1")
     try:
@@ -73,23 +118,70 @@ def demo(
                 bar.console.print(styled(("✓", "green"), f" {done}"))
 
         scenario = run_scenario(seed, lambda done: bar.update(task, advance=1, description=done))
-        run = run_network(scenario, out, tick)
-        bar.update(task, description="drawing")
-        pictures = draw(scenario, out)
-        bar.update(task, advance=1)
-    (out / "report.md").write_text(as_markdown(scenario, run, pictures), encoding="utf-8")
-    holds = scenario.exact and run.agrees(scenario)
-    if json:
-        files = [*pictures, "report.md", "network.toml", *run.certificates]
-        emit_json({**as_dict(scenario, run), "files": [str(out / name) for name in files]})
-    else:
-        for part in _account(scenario, run):
-            console.print(part)
-        say(f"Certificates, report.md and pictures are in {out}/; verify one yourself:")
-        for name in run.certificates:
-            command(f"unweave verify {quote(out / name)} --network {quote(out / 'network.toml')}")
-    if not holds:
+
+        def finish(run: NetworkRun, agents: Supervisor) -> None:
+            bar.update(task, description="writing the report")
+            facts = as_dict(scenario, run)
+            write_atomic(out / "report.json", as_json(facts, indent=2).encode() + b"\n")
+            write_atomic(out / "report.html", html_of(out / "report.json"))
+            bar.update(task, advance=1)
+            bar.stop()
+            _tell(scenario, run, facts, out, json=json)
+            if dashboard:
+                _linger(agents, json=json)
+
+        def watch(agents: Supervisor) -> AbstractContextManager[object]:
+            return _page(scenario, out, agents, options) if dashboard else nullcontext()
+
+        run = run_network(scenario, out, tick, watch=watch, linger=finish)
+    if browser and not json and not dashboard:
+        open_page(out / "report.html")
+    if not (scenario.exact and run.agrees(scenario)):
         raise typer.Exit(1)
+
+
+def _tell(
+    scenario: Scenario, run: NetworkRun, facts: dict[str, Any], out: Path, *, json: bool
+) -> None:
+    if json:
+        files = ["report.html", "report.json", "network.toml", *run.certificates]
+        emit_json({**facts, "files": [str(out / name) for name in files]})
+        return
+    for part in _account(scenario, run):
+        console.print(part)
+    page = out / "report.html"
+    say(f"The report for people is {page}; certificates are beside it. Verify one yourself:")
+    for name in run.certificates:
+        command(f"unweave verify {quote(out / name)} --network {quote(out / 'network.toml')}")
+
+
+def _page(
+    scenario: Scenario, out: Path, agents: Supervisor, options: PageOptions
+) -> AbstractContextManager[object]:
+    """The page of the network. The demonstration's data are public, so it may compare moments."""
+    from unweave.demo.network import regression
+    from unweave.web.network import NetworkSource
+
+    stage = regression(scenario)
+    moments = {
+        "before": (f"before {scenario.forgotten} was forgotten", stage.before),
+        "never": ("of a network that never had the data", stage.never),
+    }
+    source = NetworkSource(out, moments=moments, troubles=agents.troubles)
+    return serving(source, out, options)
+
+
+def _linger(agents: Supervisor, *, json: bool) -> None:
+    """Keep the network until Ctrl-C; where nobody can press it, for some seconds."""
+    import sys
+
+    end = math.inf if sys.stdout.isatty() else time.monotonic() + _UNSEEN
+    if not json:
+        say("The network runs on; the page shows it. Ctrl-C stops it.")
+    with suppress(KeyboardInterrupt):
+        while time.monotonic() < end:
+            agents.look()
+            time.sleep(0.5)
 
 
 def _account(scenario: Scenario, run: NetworkRun) -> list[Any]:

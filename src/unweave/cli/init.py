@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from unweave.manifest.privacy import Mode
     from unweave.models import Model
+    from unweave.operations.scales import Proposal
 
 __all__ = ["init", "parse_settings"]
 
@@ -93,6 +94,58 @@ def init(
             metavar="RECORDS[,AGENTS[,PERIOD]]",
             help="masked: changes and erasures of records wait until as many have gathered, over "
             "as many agents (2), or the period has passed (30d). Default: nothing waits.",
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            "--epsilon",
+            metavar="E",
+            help="masked: differential privacy. Every published sum carries noise; 1 is strong, "
+            "above 10 is weak. For beta-bernoulli, beta-binomial with trials, "
+            "dirichlet-categorical, normal-known-variance and linear-regression.",
+        ),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            "--delta", metavar="D", help="With --epsilon: far below 1/records, for example 1e-6."
+        ),
+    ] = None,
+    releases: Annotated[
+        int | None,
+        typer.Option(
+            "--releases",
+            metavar="N",
+            help="With --epsilon: how many values each agent may give; every round takes one.",
+            show_default="20",
+        ),
+    ] = None,
+    colluders: Annotated[
+        int | None,
+        typer.Option(
+            "--colluders",
+            metavar="C",
+            help="With --epsilon: how many agents may put together what they know.",
+            show_default="0",
+        ),
+    ] = None,
+    bounds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--bounds",
+            metavar="COLUMN=LOW:HIGH",
+            help="With --epsilon: the bounds to which records are clipped, from what is known "
+            "without looking at records (normal-known-variance).",
+        ),
+    ] = None,
+    norm: Annotated[
+        float | None,
+        typer.Option(
+            "--norm",
+            metavar="C",
+            help="With --epsilon: the length to which records are shortened, in units of their "
+            "scales (linear-regression).",
         ),
     ] = None,
     small_shards: Annotated[
@@ -159,7 +212,8 @@ def init(
             metavar="COLUMN=NUMBER",
             help="The scale of a column, in which its records are rounded, e.g. --scale dose=1e-5 "
             "(repeatable). auto proposes powers of ten from --range, else from the order of "
-            "magnitude of the range of --data.",
+            "magnitude of the range of --data. masked proposes them from private rounds of coarse "
+            "counts over --data, in which no agent shows its range.",
         ),
     ] = None,
     center: Annotated[
@@ -173,7 +227,7 @@ def init(
         typer.Option(
             "--range",
             metavar="COLUMN=LOW:HIGH",
-            help="A range that may be known publicly, for --scale auto (repeatable).",
+            help="A range that may be known publicly, for --scale auto or masked (repeatable).",
         ),
     ] = None,
     hosts: Annotated[
@@ -209,6 +263,13 @@ def init(
     compute an agent's sufficient statistics** (sums over its records) from two tokens in a row; an
     agent with fewer than `min_records` records (agent.toml, default 10) therefore refuses to start.
 
+    Real columns are rounded in agreed constants (`--scale`, `--center`), which become public.
+    `--scale masked` derives them by private rounds of four agents or more. What can be read is how
+    many of **all** records are in each power of ten, then in sixteenths of the range without its
+    outer hundredths; the smallest and the largest record decide nothing. The data must be here
+    (`--data`). For data on other hosts, let a masked network count their powers of ten first
+    (docs/tutorial/library.md), or state what is publicly known (`--range`).
+
     Examples:
 
         unweave init clinics --agents 5 --graph ring --data visits.csv --key id
@@ -221,12 +282,15 @@ def init(
 
         unweave init stays -m gamma-exponential --data stays.csv --scale auto
 
+        unweave init stays -m gamma-exponential --data shards/ --scale masked
+
         unweave init stays -m gamma-exponential --scale auto --range x=0:1e-4
 
         unweave init clinics --agents 5 --privacy plain
+
+        unweave init clinics --agents 5 --epsilon 1 --delta 1e-6 --releases 20
     """
     from unweave.manifest import PinnedSource
-    from unweave.manifest.privacy import SEEN
     from unweave.node.data.private import MIN_RECORDS
     from unweave.operations.create import (
         addresses_of,
@@ -235,6 +299,7 @@ def init(
         free_ports,
         graph_of,
     )
+    from unweave.operations.noise import costs
     from unweave.operations.scales import chosen_scales, without_units
     from unweave.operations.shares import Columns, agents_of, shares
 
@@ -254,6 +319,15 @@ def init(
             "--small-shards: in a masked network agents of any size are hidden. Fix: leave it out, "
             "or add --privacy plain"
         )
+    noise = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "releases": releases,
+        "colluders": colluders,
+        "bounds": {c: list(ends) for c, ends in (_range(b, "--bounds") for b in bounds or [])},
+        "norm": norm,
+    }
+    table = {"mode": mode} | {key: one for key, one in noise.items() if one not in (None, {})}
     stated = parse_settings(settings or [])
     solver = {key: stated.pop(f"solver.{key}") for key in _of_solver(stated)}
     scaling = bool(scale or center or ranges)
@@ -284,15 +358,18 @@ def init(
     if scaling:
         constants, proposals = chosen_scales(
             asked,
-            dict(_number(item, "--scale") for item in scale or [] if item != "auto"),
+            dict(_number(item, "--scale") for item in scale or [] if item not in _PROPOSALS),
             dict(_number(item, "--center") for item in center or []),
             dict(map(_range, ranges or [])),
-            auto="auto" in (scale or []),
+            proposal=_proposal(scale or []),
             data=data,
             agents=names,
+            split=split,
+            seed=seed,
         )
         chosen = _model(model, {**stated, **constants})
-    given = shares(data, names, replace(asked, model=chosen), split, seed)
+    summed = chosen if own is not None else _summed(chosen, table, len(names))
+    given = shares(data, names, replace(asked, model=summed), split, seed)
     addresses = addresses_of(hosts, len(names))
     taken = {found.port for one in addresses if (found := Address.parse(one))}
     with progress(quiet=json) as bar:
@@ -312,7 +389,7 @@ def init(
             schedule=schedule,
             forget=forget,
             seed=seed,
-            privacy=mode,
+            privacy=table,
             **({} if publish is None else {"publish": _publish(publish)}),
             **({"solver": solver} if solver else {}),
             **({"small_shards": "neighbours can reconstruct records"} if small_shards else {}),
@@ -323,7 +400,10 @@ def init(
             {
                 "network": str(folder / "network.toml"),
                 "network_id": manifest.digest.hex(),
-                "privacy": {**manifest.privacy.model_dump(exclude_none=True), "seen": SEEN[mode]},
+                "privacy": {
+                    **manifest.privacy.model_dump(exclude_none=True),
+                    "seen": manifest.privacy.seen,
+                },
                 "scales": proposals,
                 "agents": {
                     entry.name: {
@@ -342,8 +422,10 @@ def init(
             f" {folder}/network.toml and {count(len(names), 'agent folder')}.",
         ),
         *proposals,
-        f"Privacy: {mode}{reason}. {SEEN[mode]} See docs/security.md.",
+        f"Privacy: {mode}{reason}. {manifest.privacy.seen} See docs/explanation/security.md.",
     ]
+    if (mechanism := manifest.build_mechanism()) is not None:
+        lines.append(f"Differential privacy: {costs(mechanism)}.")
     if len(names) == 1:
         alone = " and learns from its own data only; --agents adds others."
         lines.append(styled((f"{names[0]} is the only agent", "yellow"), alone))
@@ -423,12 +505,31 @@ def _model(name: str, settings: dict[str, Any]) -> Model:
         ) from None
 
 
-def _range(item: str) -> tuple[str, tuple[float, float]]:
-    name, text = pair(item, "--range")
+_PROPOSALS: tuple[Proposal, ...] = ("auto", "masked")
+
+
+def _proposal(scale: list[str]) -> Proposal | None:
+    found = [one for one in _PROPOSALS if one in scale]
+    if len(found) > 1:
+        raise ConfigError("--scale auto and --scale masked: two sources. Fix: choose one")
+    return found[0] if found else None
+
+
+def _summed(model: Model, table: dict[str, Any], agents: int) -> Model:
+    """The model whose sums the agents give: with noise, that of clipped records. Raises before
+    anything is written."""
+    from unweave.manifest.errors import read_privacy
+
+    mechanism = read_privacy(table, agents, "--epsilon").mechanism(model)
+    return model if mechanism is None else mechanism.model
+
+
+def _range(item: str, option: str = "--range") -> tuple[str, tuple[float, float]]:
+    name, text = pair(item, option)
     low, _, high = text.partition(":")
-    ends = _number(f"{name}={low}", "--range")[1], _number(f"{name}={high}", "--range")[1]
+    ends = _number(f"{name}={low}", option)[1], _number(f"{name}={high}", option)[1]
     if not ends[0] < ends[1]:
-        raise ConfigError(f"--range {item}: not a range. Fix: write COLUMN=LOW:HIGH, LOW < HIGH")
+        raise ConfigError(f"{option} {item}: not a range. Fix: write COLUMN=LOW:HIGH, LOW < HIGH")
     return name, ends
 
 

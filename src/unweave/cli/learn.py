@@ -9,6 +9,7 @@ import typer
 
 from unweave.cli.common import Json, check_timeout, emit_json, errors, say
 from unweave.errors import UnweaveError
+from unweave.text import dated
 
 __all__ = ["learn"]
 
@@ -23,6 +24,8 @@ def learn(
     json: Json = False,
 ) -> None:
     """Read the data again: changed data become a new revision. Erased records stay erased.
+
+    Where the manifest has `publish`, changed data may wait for others; the command says until when.
 
     Exit code 2 (or 1) if an agent's data are refused, 1 if an agent runs and does not answer; the
     other agents learn nevertheless.
@@ -52,12 +55,13 @@ def learn(
     }
     wrong = {name: why for name, why in answers.items() if isinstance(why, UnweaveError)}
     changed = {name: a["changed"] for name, a in answers.items() if isinstance(a, dict)}
+    due = {name: dated(a["by"]) for name, a in answers.items() if isinstance(a, dict) and "by" in a}
     departed = departed_agents(statuses)
     erased = {name for s in statuses.values() for name in s.get("erased", ())}
     if json:
-        emit_json(
-            {"changed": changed, "refused": {k: str(wrong[k]) for k in wrong}, "silent": silent}
-        )
+        refused = {name: str(why) for name, why in wrong.items()}
+        told = {"changed": changed, "refused": refused, "silent": silent}
+        emit_json(told | ({"waiting": due} if due else {}))
     for name in () if json else agents.folders:
         if name in departed:
             result = DEPARTED
@@ -69,6 +73,8 @@ def learn(
             result = silent[name]
         elif name not in changed:
             result = "does not answer; it will read its data when it starts"
+        elif name in due:
+            result = f"new data; they wait for changes of others, until {due[name]} at the latest"
         else:
             result = "new data, added at the next visit" if changed[name] else "no change"
         say(f"{name}: {result}")

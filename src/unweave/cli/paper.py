@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from unweave.cli.common import Json, console, emit_json, errors, progress
+from unweave.cli.dashboard import OpenBrowser, PagePort, show_page
 
 __all__ = ["paper"]
 
@@ -30,6 +31,15 @@ def paper(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="Where the files go.")
     ] = Path("paper-out"),
+    dashboard: Annotated[
+        bool,
+        typer.Option(
+            "--dashboard",
+            help="Show the walks of fig3 and fig5 in a browser, with explanations. Ctrl-C ends it.",
+        ),
+    ] = False,
+    port: PagePort = None,
+    browser: OpenBrowser = True,
     json: Json = False,
 ) -> None:
     """Reproduce the figures of Gong, Simeone, Kang 2021, with their data and all settings.
@@ -41,15 +51,27 @@ def paper(
     **fig3** a conjugate model on three graphs, **fig4** a model that is not conjugate: local steps
     and gradients, **fig5** unlearning an agent, **theory** cover and hitting times.
 
+    With --dashboard nothing is written: a page on this machine shows one walk of fig3 or fig5, hop
+    by hop, beside the curve and the band of all replicas, in parts that explain what happens:
+    play, pause, step, any speed. --json prints its address.
+
     Examples:
 
         unweave paper all
 
         unweave paper fig5 --replicas 50 --out out --json
+
+        unweave paper fig5 --dashboard
     """
     from unweave.experiments.paper import FIGURES, choose, run
     from unweave.experiments.replicas.jit import COMPILED
 
+    if dashboard:
+        from unweave.web.paper import PaperSource
+
+        source = PaperSource(figure, replicas=replicas, seed=seed)
+        show_page(source, port=port, browser=browser, json=json)
+        return
     names = choose(figure)
     if not COMPILED and names != ["theory"]:
         errors.print(

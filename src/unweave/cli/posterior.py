@@ -240,6 +240,10 @@ def _show(console: Any, report: dict[str, Any]) -> None:
             *("–" if row[k] is None else f"{row[k]:.6g}" for k in ("mean", "sd", "low", "high")),
         )
     console.print(table)
+    if "noise" in report:
+        say("With noise for differential privacy; the intervals know of it.")
+    if "remark" in report:
+        say(report["remark"], style="yellow")
     say(f"digest {report['digest']}")
     if report.get("fitting") is not None:
         why = f": pass {report['fitting']}; the numbers still change"

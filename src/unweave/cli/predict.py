@@ -39,9 +39,9 @@ def predict(
     """Predict a new record for each row of a file, with the newest complete posterior of DIR.
 
     The columns of the file are the model's: the features of a regression, the group, the trials or
-    the exposure. A prediction is a mean, a standard deviation and a central interval, or the
-    probability of each class. The rows stay on this machine, and are read in blocks: a file may be
-    larger than the memory.
+    the exposure (without it, 1). A prediction is a mean, a standard deviation and a central
+    interval, or the probability of each class, of a regression with its interval. The rows stay on
+    this machine, and are read in blocks: a file may be larger than the memory.
 
     Examples:
 

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from unweave.cli.common import Json, RunModel, console, emit_json, errors, quote, say
+from unweave.cli.dashboard import OpenBrowser, PagePort, show_page
 from unweave.errors import ConfigError, SolverError
 from unweave.text import count
 
@@ -45,12 +46,21 @@ def simulate(
             show_default="20 per agent",
         ),
     ] = None,
+    dashboard: Annotated[
+        bool,
+        typer.Option(
+            "--dashboard", help="Show the run in a browser, with faults on buttons. Ctrl-C ends it."
+        ),
+    ] = False,
+    port: PagePort = None,
+    browser: OpenBrowser = True,
     run_model: RunModel = False,
     json: Json = False,
 ) -> None:
     """Run the network of a manifest in memory, on the protocol of real agents.
 
-    A masked network runs its private rounds, keys and masks included. Messages are lost, delayed
+    A masked network runs its private rounds, keys and masks included; with epsilon, with noise that
+    the seed repeats. Messages are lost, delayed
     and repeated, processes die at any point, disks are lost or replaced by old backups, owners
     request erasures. With insider, one agent with a valid key lies, until it stops or is voted out.
     After every event the invariants are checked; after the faults have
@@ -64,6 +74,12 @@ def simulate(
     forgotten or was asked to forget; else drawn at random. No file is written, and the agents of
     the network are not changed.
 
+    With --dashboard the run is a page on this machine: play, pause, one hop at a time, any speed,
+    and buttons that crash agents, cut the network, lose disks, vote an agent out or ask for
+    erasures. The invariants are checked all the same; a violation stops the run and is shown with
+    the command that repeats it. Certificates of a simulation are signed with its own keys: only the
+    page can verify them. --json prints the page's address.
+
     Examples:
 
         unweave simulate network.toml
@@ -71,6 +87,8 @@ def simulate(
         unweave simulate clinics --faults calm
 
         unweave simulate network.toml --faults severe --seed 7 --json
+
+        unweave simulate clinics --dashboard
     """
     from unweave.manifest import load
     from unweave.simulator.invariants import Violation
@@ -81,9 +99,19 @@ def simulate(
     manifest = load(network, run_model=run_model)
     model, terms = manifest.build_model(), manifest.terms()
     shards, data, forgotten = shards_of(manifest, model, seed, network.parent)
-    again = f"unweave simulate {quote(network)} --seed {seed}"
-    again += f" --faults {quote(faults)}" if faults else ""
-    again += f" --hops {hops}" if hops is not None else ""
+
+    def repeat(seed: int) -> str:
+        again = f"unweave simulate {quote(network)} --seed {seed}"
+        again += f" --faults {quote(faults)}" if faults else ""
+        return again + (f" --hops {hops}" if hops is not None else "")
+
+    if dashboard:
+        from unweave.web.simulation import Simulated, SimulationSource
+
+        simulated = Simulated(manifest, model, shards, data, forgotten, faults, seed, hops, repeat)
+        show_page(SimulationSource(simulated), port=port, browser=browser, json=json)
+        return
+    again = repeat(seed)
     try:
         with errors.status("simulating …"):
             report = run_with_faults(
@@ -96,15 +124,25 @@ def simulate(
                 solver=manifest.build_solver(model),
                 tol=manifest.solver.tol,
                 retrain_above=manifest.solver.retrain_above,
+                mechanism=manifest.build_mechanism(),
             ).report()
     except (Violation, SolverError) as broken:
         if json:
-            emit_json({"ok": False, "violation": str(broken), "seed": seed, "repeat": again})
+            emit_json(
+                {
+                    "unweave": "simulation",
+                    "ok": False,
+                    "violation": str(broken),
+                    "seed": seed,
+                    "repeat": again,
+                }
+            )
         else:
             errors.print(f"violated: {broken}", style="red")
             errors.print(f"repeat with: {again}", soft_wrap=True)
         raise typer.Exit(1) from None
     report = {
+        "unweave": "simulation",
         "ok": True,
         "network": manifest.name,
         "data": data,
@@ -227,7 +265,8 @@ def verdict(report: dict[str, Any]) -> list[str]:
     if not report["records_left"]:
         lines.append("Every invariant held. No records remain to compare.")
     elif report["equal_to_fault_free"]:
-        lines.append("Every invariant held. Equal, bit for bit, to a run without faults.")
+        what = "Without its noise equal" if report["noise"] else "Equal"
+        lines.append(f"Every invariant held. {what}, bit for bit, to a run without faults.")
     else:
         lines.append(
             "Every invariant held. KL to a run without faults: "

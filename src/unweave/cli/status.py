@@ -14,7 +14,7 @@ from unweave.errors import UnweaveError
 from unweave.text import count
 
 if TYPE_CHECKING:
-    from unweave.manifest.privacy import Mode
+    from unweave.manifest.privacy import PrivacyEntry
     from unweave.operations.cluster import Cluster
 
 __all__ = ["status", "status_table"]
@@ -34,7 +34,6 @@ def status(
 
         unweave status clinics/agents/a1 --json
     """
-    from unweave.manifest.privacy import SEEN
     from unweave.operations.cluster import LOOK, open_cluster
     from unweave.operations.status import (
         concerns,
@@ -43,6 +42,7 @@ def status(
         dropped_records,
         lies,
         notices,
+        privacy_budgets,
         private_rounds,
         restarts_due,
         staying_out,
@@ -55,7 +55,8 @@ def status(
         out = [name for name in agents.down if name in departed]
         down = [name for name in agents.down if name not in departed]
     if json:
-        emit_json({"agents": found, "down": down, "departed": out, "privacy": _mode(agents)})
+        mode = None if (privacy := _privacy(agents)) is None else privacy.mode
+        emit_json({"agents": found, "down": down, "departed": out, "privacy": mode})
     else:
         places = _places(agents.folders, found)
         console.print(status_table(found, agents.down, places))
@@ -72,18 +73,18 @@ def status(
         say(*notices(found), *lies(found), style="red")
         say(*staying_out(found), *data_problems(found), *restarts_due(found), style="yellow")
         say(*concerns(found), *private_rounds(found), style="yellow")
-        say(*waiting_changes(found), *dropped_records(found))
-        if mode := _mode(agents):
-            console.print(f"Privacy: {mode}. {SEEN[mode]}", style="dim")
+        say(*waiting_changes(found), *dropped_records(found), *privacy_budgets(found))
+        if privacy := _privacy(agents):
+            console.print(f"Privacy: {privacy.mode}. {privacy.seen}", style="dim")
         if len(agents.folders) == 1 and found:
             console.print(_others_table(next(iter(found.values()))))
     if down:
         raise typer.Exit(1)
 
 
-def _mode(agents: Cluster) -> Mode | None:
+def _privacy(agents: Cluster) -> PrivacyEntry | None:
     try:
-        return agents.manifest.privacy.mode
+        return agents.manifest.privacy
     except UnweaveError:
         return None  # `unweave check` reports the problem
 

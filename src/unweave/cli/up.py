@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 from rich.console import Group
 
 from unweave.cli.common import check_timeout, console, quote, say, styled
+from unweave.cli.dashboard import PageOptions, serving
 from unweave.errors import ConfigError, UnweaveError
 from unweave.json_form import as_json
 from unweave.text import count
@@ -38,6 +40,14 @@ def up(
     restart: Annotated[
         bool, typer.Option("--restart/--no-restart", help="Restart agents whose process ends.")
     ] = True,
+    dashboard: Annotated[
+        bool,
+        typer.Option("--dashboard", help="Also serve the page of `unweave dashboard`."),
+    ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", help="With --dashboard: its port; default: 8760 or the next free."),
+    ] = None,
     json: Annotated[
         bool,
         typer.Option(
@@ -51,9 +61,14 @@ def up(
     In the background (`unweave up clinics &`) and in a pipe, changes are printed line by line. With
     `--until` the agents are stopped at that point; the next `up` continues from there.
 
+    With `--dashboard` a page in a browser shows the network, on loopback; its address and the
+    access code for erasures are printed first.
+
     Examples:
 
         unweave up clinics
+
+        unweave up clinics --dashboard
 
         unweave up clinics --until parked --json
     """
@@ -65,6 +80,9 @@ def up(
     from unweave.operations.supervisor import Supervisor
 
     check_timeout(timeout)
+    if port is not None and not dashboard:
+        raise ConfigError("--port: no page is served. Fix: add --dashboard, or leave --port out")
+    options = PageOptions(port, json=json)
     if until not in ("forever", "ready", "parked"):
         raise ConfigError(f"--until {until}: no such state. Fix: choose forever, ready or parked")
 
@@ -90,7 +108,8 @@ def up(
             missing = ""
             if until != "ready":
                 end = time.monotonic() + timeout if until == "parked" else None
-                missing = _watch(folder, agents, end, json)
+                with _page(folder, agents, options) if dashboard else nullcontext():
+                    missing = _watch(folder, agents, end, json)
     except KeyboardInterrupt:
         if not json:
             console.print(f"Stopped {count(len(homes), 'agent')}.")
@@ -99,6 +118,12 @@ def up(
         _report_stopped(homes, until, json)
         return
     raise TimedOut(f"the token was not parked within {timeout:g} s: {missing}")
+
+
+def _page(folder: Path, agents: Supervisor, options: PageOptions) -> AbstractContextManager[object]:
+    from unweave.web.network import NetworkSource
+
+    return serving(NetworkSource(folder, troubles=agents.troubles), folder, options)
 
 
 def _report_stopped(homes: list[Path], until: str, json: bool) -> None:

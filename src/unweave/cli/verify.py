@@ -29,6 +29,8 @@ __all__ = ["verify"]
 
 _MEANING = {
     "exact": "the sum equals, bit for bit, that of training without the erased data",
+    "exact_before_noise": "without its noise, the sum equals, bit for bit, that of training "
+    "without the erased data; the published sum does not show this",
     "refined": "the erased factor was removed and the others were fitted again, starting from "
     "factors that were fitted with the erased data",
     "retrained": "all agents started again from zero; no factor was fitted with the erased data",
@@ -293,6 +295,8 @@ def _account(account: Account, network: str) -> list[Any]:
         )
     if account.estimate is not None:
         lines.append(_estimate(account.estimate))
+    if account.noise is not None:
+        lines += _noise(account)
     if not account.converged:
         why = ": the passes ended before all agents had converged."
         lines.append(styled(("Not converged", "yellow"), why))
@@ -304,6 +308,22 @@ def _account(account: Account, network: str) -> list[Any]:
             f"epoch {account.epoch}, hop {account.hop}",
         )
     ]
+    return lines
+
+
+def _noise(account: Account) -> list[str]:
+    """What the agents state about noise, and what no certificate can prove."""
+    noise = account.noise
+    assert noise is not None
+    lines = [
+        f"Noise, as every agent states it: epsilon {noise['epsilon']:g}, delta {noise['delta']:g} "
+        f"for each record over {noise['releases']} values of an agent, if at most "
+        f"{noise['colluders']} agents collude; each value costs rho {noise['rho']:.3g}.",
+        "Not proved: that the noise was drawn like this. What earlier sums show of the erased data "
+        "stays, within epsilon and delta; an erasure refunds nothing.",
+    ]
+    if not account.included:
+        lines.append("A privacy budget is spent: this sum is empty, and no other follows.")
     return lines
 
 

@@ -3,8 +3,7 @@ result is compared with a network that never had their data.
 
     scenario.py  the learning and forgetting, in memory
     network.py   the same between real processes
-    pictures.py  plots of posteriors, graph and walk
-    report.py    the results as JSON and as Markdown
+    report.py    the results as JSON, for `unweave report`
 """
 
 from __future__ import annotations

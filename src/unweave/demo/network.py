@@ -14,6 +14,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
@@ -31,7 +32,7 @@ from unweave.operations.reading import ask_posteriors, newest
 from unweave.operations.supervisor import Supervisor
 from unweave.protocol.certificate.verify import Account, verify
 
-__all__ = ["NetworkRun", "check_place", "run_network"]
+__all__ = ["NetworkRun", "check_place", "regression", "run_network"]
 
 
 _NAME = "hospitals"
@@ -39,6 +40,7 @@ _NAME = "hospitals"
 _LIMIT = 60.0  # seconds: timeout of each single wait
 
 Tick = Callable[[str], None]
+Watch = Callable[[Supervisor], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class NetworkRun:
     def agrees(self, scenario: Scenario) -> bool:
         """Whether the sums before and after equal those in memory, bit for bit, with certificates
         of exact erasure."""
-        stage = _regression(scenario)
+        stage = regression(scenario)
         erasures = [e for account in self.certificates.values() for e in account.erasures]
         return (
             self.learned == stage.before.digest
@@ -69,21 +71,34 @@ class NetworkRun:
         )
 
 
-def _regression(scenario: Scenario) -> Stage:
+Linger = Callable[[NetworkRun, Supervisor], None]
+
+
+def regression(scenario: Scenario) -> Stage:
     """The model that the processes learn."""
     return scenario.stages[-1]
 
 
-def run_network(scenario: Scenario, folder: Path, tick: Tick) -> NetworkRun:
-    """Learn, kill −9, forget a hospital and some patients, audit, verify offline."""
+def run_network(
+    scenario: Scenario,
+    folder: Path,
+    tick: Tick,
+    *,
+    watch: Watch = lambda agents: nullcontext(),
+    linger: Linger = lambda run, agents: None,
+) -> NetworkRun:
+    """Learn, kill −9, forget a hospital and some patients, audit, verify offline.
+
+    `watch` is entered while the agents run, to show them; `linger` is called before they stop."""
     began = time.monotonic()
     manifest = lay_out(scenario, folder)
     homes = [folder / "agents" / name for name in scenario.graph.agents]
     killed = next(
         n for n in scenario.graph.agents if n not in (scenario.forgotten, *scenario.withdrawn)
     )
-    with Supervisor(homes) as agents:
+    with Supervisor(homes) as agents, ExitStack() as shown:
         agents.ready(_LIMIT)
+        shown.enter_context(watch(agents))
         pids = {name: child.pid or 0 for name, child in agents.children.items()}
         tick("five processes are up, each with its own key, database and address")
         os.kill(pids[killed], signal.SIGKILL)
@@ -96,22 +111,24 @@ def run_network(scenario: Scenario, folder: Path, tick: Tick) -> NetworkRun:
             forgotten = _digest(reached)
             hops = sum(s["counts"].get("tokens sent", 0) for s in reached.statuses().values())
         tick("all agents have attested the sum")
-    check = verifier(manifest.pems())
-    accounts = {
-        path.name: verify(path.read_bytes(), manifest.terms(), check) for path in certificates
-    }
-    tick("the certificates are verified offline")
-    return NetworkRun(
-        folder,
-        pids,
-        killed,
-        learned,
-        forgotten,
-        status["attested"],
-        accounts,
-        hops,
-        time.monotonic() - began,
-    )
+        check = verifier(manifest.pems())
+        accounts = {
+            path.name: verify(path.read_bytes(), manifest.terms(), check) for path in certificates
+        }
+        tick("the certificates are verified offline")
+        run = NetworkRun(
+            folder,
+            pids,
+            killed,
+            learned,
+            forgotten,
+            status["attested"],
+            accounts,
+            hops,
+            time.monotonic() - began,
+        )
+        linger(run, agents)
+    return run
 
 
 def check_place(folder: Path) -> None:
@@ -145,7 +162,7 @@ def lay_out(scenario: Scenario, folder: Path) -> Manifest:
     manifest = create_network(
         folder,
         name=_NAME,
-        model=_regression(scenario).before.model,
+        model=regression(scenario).before.model,
         agents=names,
         addresses=[f"127.0.0.1:{port}" for port in free_ports(len(names))],
         data={name: {"path": "patients.csv", "key": "id"} for name in names},

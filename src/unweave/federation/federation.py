@@ -14,30 +14,35 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from unweave.arguments import is_whole, number, seed_number, shown, whole_number
-from unweave.errors import ConfigError, DataError
+from unweave.errors import ConfigError, DataError, DomainError
 from unweave.federation.history import History
 from unweave.federation.results import Audit, Erasure
 from unweave.federation.saving import damaged, restored, saved
 from unweave.federation.walk import MaskedWalk, Walk
 from unweave.graph import Topology, match
-from unweave.grid import Ints
+from unweave.grid import Ints, digest
+from unweave.manifest.errors import read_privacy
 from unweave.manifest.privacy import Mode, PrivacyEntry, RoundTerms
 from unweave.models import LossModel, Model, as_model
 from unweave.models.fitted.posterior import Posterior
 from unweave.models.resolution import check_shards
 from unweave.models.shards import Missing, MissingRule, Shard
+from unweave.privacy.terms import PrivacyTerms
 from unweave.protocol.events import DataChanged, EraseRequested
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import NOTHING, Token, all_out, request_id
 from unweave.rng import Purpose, derive
 from unweave.solvers import Solver, as_solver, in_rounds
 from unweave.solvers.worker import ModelWorker, influence, record_key
+
+if TYPE_CHECKING:
+    from unweave.privacy.mechanism import Mechanism
 
 __all__ = ["Federation"]
 
@@ -57,6 +62,7 @@ def terms_of(
     solve: Solving,
     seed: int,
     privacy: PrivacyEntry,
+    mechanism: Mechanism | None,
 ) -> Terms:
     """Terms without parking: the caller requests every step. Private rounds end by themselves."""
     if schedule not in ("metropolis", "sweep"):
@@ -86,7 +92,7 @@ def terms_of(
         max_passes=sys.maxsize,  # the caller decides when to stop
         parks=privacy.masked,
         checked=False,
-        **vars(RoundTerms.of(privacy, model)),
+        **vars(RoundTerms.of(privacy, model, mechanism)),
     )
 
 
@@ -194,19 +200,29 @@ class Requests:
 class Federation:
     """K agents that learn one model over a graph, and can forget.
 
-    `model` is a model, or the name of one. `shards` is one data set per agent: a mapping by name or
-    a sequence in the graph's order. Tables may have more columns than the model; `columns` maps a
-    model's column to its name in the tables, e.g. {"x": "diagnosis"}. `missing` says what becomes
-    of a record with a missing value: "refuse" (an error) or "drop" (`dropped` counts them, and row
-    numbers stay those of the tables). `graph` is a `Topology`, a
-    name such as "ring", pairs of agents or a networkx graph. `schedule` is "sweep" (depth first) or
-    "metropolis" (the paper's random walk). `forget` is how the token reaches an agent with an
-    erasure: "seek" takes the shortest path, "walk" follows the schedule (the paper). For models
-    that are not conjugate, `solve` is "pass" (an agent solves once per pass) or "visit" (at every
-    visit, as in the paper), and a removal that moves the posterior by more than `retrain_above` in
-    KL (by default 3·max(1, D/31) for D quantities) makes all agents start from zero. `privacy` is
-    "plain" (the paper's walk, in which a token shows factors) or "masked" (private rounds: only the
-    sum of all agents can be read); the sums are the same, bit for bit, if the model is conjugate.
+    - `model`: a model, or the name of one.
+    - `shards`: one data set per agent, a mapping by name or a sequence in the graph's order. Tables
+      may have more columns than the model.
+    - `graph`: a `Topology`, a name such as "ring", pairs of agents, or a networkx graph.
+    - `schedule`: "sweep" (depth first) or "metropolis" (the paper's random walk).
+    - `seed`: of all draws; the same seed gives the same walk.
+    - `solver`: for a model that is not conjugate; by default its own.
+    - `forget`: how the token reaches an agent with an erasure. "seek" takes the shortest path,
+      "walk" follows the schedule (the paper).
+    - `solve`: for models that are not conjugate. "pass": an agent solves once per pass; "visit": at
+      every visit, as in the paper.
+    - `retrain_above`: a removal that moves the posterior by more than this in KL makes all agents
+      start from zero; by default 3·max(1, D/31) for D quantities.
+    - `columns`: a model's column → its name in the tables, e.g. `{"x": "diagnosis"}`.
+    - `missing`: what becomes of a record with a missing value. "refuse": an error; "drop":
+      `dropped` counts them, and row numbers stay those of the tables.
+    - `privacy`: "plain" (the paper's walk, in which a token shows factors) or "masked" (private
+      rounds: only the sum of all agents can be read). The sums are the same, bit for bit, if the
+      model is conjugate. A mapping, with the names of the table `[privacy]` of network.toml, also
+      asks for differential privacy: `{"epsilon": 1.0, "delta": 1e-6, "bounds": {"x": (-5, 5)}}`.
+      Then records are clipped, sums carry noise, and `posterior` knows of it (`noise` says what was
+      promised). Here the noise follows from the seed, for planning: it protects nobody who can read
+      the records.
     """
 
     def __init__(
@@ -223,7 +239,7 @@ class Federation:
         retrain_above: float | None = None,
         columns: Mapping[str, str] | None = None,
         missing: MissingRule = "refuse",
-        privacy: Mode = "plain",
+        privacy: Mode | Mapping[str, Any] | PrivacyTerms = "plain",
     ) -> None:
         self.model = as_model(model)
         self.seed = seed_number(seed)
@@ -233,7 +249,10 @@ class Federation:
         self.privacy = _privacy(privacy, len(self.graph.agents))
         if self.privacy.masked:
             self.model = in_rounds(self.model, self.solver, len(self.graph.agents))
-        terms = terms_of(self.model, self.graph, schedule, forget, solve, self.seed, self.privacy)
+        mechanism = self.privacy.mechanism(self.model)
+        terms = terms_of(
+            self.model, self.graph, schedule, forget, solve, self.seed, self.privacy, mechanism
+        )
         self.columns = dict(columns or {})
         self.missing = missing
         parts = [
@@ -242,12 +261,13 @@ class Federation:
         ]
         check_shards(self.model, parts)
         far = _threshold(retrain_above)
+        summed = self.model if mechanism is None else mechanism.model
         workers = [
-            ModelWorker(self.model, self.solver, part, self.seed, retrain_above=far)
-            for part in parts
+            ModelWorker(summed, self.solver, part, self.seed, retrain_above=far) for part in parts
         ]
         self.erasures: list[Erasure] = []
-        self._walk = (MaskedWalk if terms.masked else Walk)(self.model, terms, workers)
+        kind = MaskedWalk if terms.masked else Walk
+        self._walk = kind(self.model, terms, workers, mechanism)
         self._requests = Requests(self._walk)
 
     # reading
@@ -297,10 +317,21 @@ class Federation:
 
     @property
     def posterior(self) -> Posterior:
-        """The current posterior; the prior before the first visit."""
+        """The current posterior; the prior before the first visit. Of a sum with noise, one that
+        knows of it (`NoisyPosterior`)."""
         if error := self._walk.withheld:
             raise DataError(f"no posterior: {error}")
-        return self.model.posterior(self.units)
+        return self._walk.read(self.units)
+
+    @property
+    def noise(self) -> dict[str, Any] | None:
+        """The noise of differential privacy, what it promises, and how many values each agent may
+        still give; None without epsilon."""
+        mechanism, noise = self._walk.mechanism, self._walk.noise
+        if mechanism is None or noise is None:
+            return None
+        releases = [noise.release(k, 0).left for k in range(len(self.agents))]
+        return {**mechanism.statement(), "left": dict(zip(self.agents, releases, strict=True))}
 
     def factor(self, agent: str) -> Ints:
         """An agent's current contribution; zero if it is not in the token."""
@@ -487,7 +518,9 @@ class Federation:
                 {name: len(rows) for name, rows in wanted.items()},
                 len(self.history) - first,
                 self._moved(before),
-                "exact"
+                "exact_before_noise"
+                if self.noise is not None
+                else "exact"
                 if self.model.conjugate or self.model.settles
                 else "retrained"
                 if again
@@ -520,7 +553,7 @@ class Federation:
     def _audited(self, token: Token | None, first: int) -> Audit:
         assert token is not None
         return Audit(
-            self.model.posterior(token.eta).digest,
+            digest(token.eta).hex(),
             self._names(token.round.agents),
             self._names(token.inside),
             len(self.history) - first,
@@ -597,19 +630,36 @@ class Federation:
         return self._walk.started and self._walk.world.state(k).tomb.out
 
     def _moved(self, before: Ints) -> float:
-        family, decode = self.model.family, self.model.decode
         if self._walk.withheld:
             return float("nan")
-        old, new = decode(before), decode(self.units)
-        if not (family.margin(old) > 0.0 and family.margin(new) > 0.0):
+        try:
+            return self._walk.read(before).kl(self._walk.read(self.units))
+        except DomainError:  # the sum is not a proper posterior
             return float("nan")
-        return float(family.kl(old, new))
 
 
-def _privacy(mode: Mode, agents: int) -> PrivacyEntry:
-    if mode not in get_args(Mode):
-        raise ConfigError(f'privacy = {shown(mode)}: unknown. Fix: choose "plain" or "masked"')
-    return PrivacyEntry(mode=mode).resolved(agents)
+def _privacy(chosen: Any, agents: int) -> PrivacyEntry:
+    if isinstance(chosen, PrivacyTerms):
+        return PrivacyEntry.of(chosen).resolved(agents)
+    if isinstance(chosen, Mapping):
+        values = {key: _listed(value) for key, value in chosen.items()}
+        return read_privacy(values, agents, "privacy")
+    if chosen not in get_args(Mode):
+        raise ConfigError(
+            f'privacy = {shown(chosen)}: unknown. Fix: choose "plain" or "masked", or give the '
+            "settings of [privacy] in a dictionary"
+        )
+    return PrivacyEntry(mode=chosen).resolved(agents)
+
+
+def _listed(value: Any) -> Any:
+    """The bounds of a column may be a tuple, and whole numbers."""
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        key: [float(v) if is_whole(v) else v for v in one] if isinstance(one, Sequence) else one
+        for key, one in value.items()
+    }
 
 
 def _limit(max_iterations: int | None) -> int | None:

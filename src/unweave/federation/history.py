@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unweave.errors import MissingExtra
+from unweave.errors import DomainError, MissingExtra
 from unweave.grid import Ints
 from unweave.models import Model
+from unweave.models.fitted.posterior import Posterior
 
 __all__ = ["History", "Step"]
 
@@ -28,8 +29,9 @@ class Step(NamedTuple):
 class History(Sequence[Step]):
     """The steps so far. `columns()`, `to_csv` and `to_pandas` add the posterior's marginals."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, read: Callable[[Ints], Posterior] | None = None) -> None:
         self._model = model
+        self._read = model.posterior if read is None else read
         self._steps: list[Step] = []
 
     def append(self, step: Step) -> None:
@@ -58,14 +60,20 @@ class History(Sequence[Step]):
         for step in self._steps:
             for key, value in zip(table, step[:5], strict=False):
                 table[key].append(value)
-            eta = self._model.decode(step.units)
-            proper = bool(self._model.family.margin(eta) > 0.0)
-            marginals = self._model.marginals(eta) if proper else ()
-            table["digest"].append(self._model.posterior(step.units).digest if proper else None)
+            found = self._posterior(step.units)
+            proper = found is not None
+            marginals = () if found is None else found.marginals
+            table["digest"].append(None if found is None else found.digest)
             for i, name in enumerate(names):
                 table[f"{name}_mean"].append(float(marginals[i].mean()) if proper else None)
                 table[f"{name}_sd"].append(float(marginals[i].sd()) if proper else None)
         return table
+
+    def _posterior(self, units: Ints) -> Posterior | None:
+        try:
+            return self._read(units)
+        except DomainError:
+            return None
 
     def to_csv(self, path: str | Path) -> Path:
         table = self.columns()

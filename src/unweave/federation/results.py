@@ -11,19 +11,32 @@ __all__ = ["Audit", "Erasure"]
 
 @dataclass(frozen=True)
 class Erasure:
-    """Forgotten agents and records. `kind` is `exact`, `subtracted` (`refine()` comes
-    next), `refined`, or `retrained`."""
+    """What one call of `forget` has erased, and how.
+
+    - `agents`: those that were erased as a whole.
+    - `records`: agent → number of its records that were erased.
+    - `iterations`: of `forget`, and of the `refine` that followed.
+    - `moved`: KL(posterior before ‖ after); nan if one of them is improper.
+    - `kind`: "exact", "exact_before_noise" (with differential privacy), "subtracted" (`refine()`
+      comes next), "refined" or "retrained".
+    """
 
     agents: tuple[str, ...]
     records: Mapping[str, int]
-    iterations: int  # of forget(), and of the refine() that followed
-    moved: float  # KL(posterior before ‖ after); nan if one of them is improper
-    kind: Literal["exact", "subtracted", "refined", "retrained"]
+    iterations: int
+    moved: float
+    kind: Literal["exact", "exact_before_noise", "subtracted", "refined", "retrained"]
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of an attestation round in which all agents attested the same sum."""
+    """The result of an attestation round in which all agents attested the same sum.
+
+    - `digest`: names the sum; equal to that of the posterior.
+    - `attested`: the agents that attested, forgotten ones as well.
+    - `included`: the agents whose contribution is in the sum.
+    - `iterations`: of the round.
+    """
 
     digest: str
     attested: tuple[str, ...]

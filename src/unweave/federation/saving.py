@@ -15,6 +15,7 @@ import importlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,9 +23,11 @@ import numpy as np
 
 import unweave.solvers as solvers
 from unweave.errors import ConfigError, UnweaveError
+from unweave.federation.walk import MaskedWalk
 from unweave.graph import Topology
 from unweave.models import Shard, by_name
 from unweave.models.shards import Missing
+from unweave.privacy.ledger import MemoryLedger
 from unweave.solvers import Solver
 
 if TYPE_CHECKING:
@@ -162,7 +165,7 @@ _PROCESS = ("state", "disk", "starts", "incarnation", "tick_at", "backlog")
 def saved(federation: Federation) -> dict[str, Any]:
     """Everything that `restored` needs, as JSON values."""
     walk, model = federation._walk, federation.model
-    terms = walk.terms
+    terms, noise = walk.terms, walk.noise
     encode = Encoder({"terms": terms})
     shards = []
     for k, worker in enumerate(walk.workers):
@@ -193,7 +196,10 @@ def saved(federation: Federation) -> dict[str, Any]:
         "seed": federation.seed,
         "terms": {"schedule": terms.schedule, "forget": terms.forget, "solve": terms.solve},
         "retrain_above": encode(float(walk.workers[0].retrain_above)),
-        "privacy": federation.privacy.mode,
+        "privacy": federation.privacy.model_dump(exclude_none=True)
+        if federation.privacy.epsilon is not None
+        else federation.privacy.mode,
+        "ledgers": [_ledger_values(one) for one in ([] if noise is None else noise.ledgers)],
         "columns": federation.columns,
         "missing": federation.missing,
         "shards": shards,
@@ -252,11 +258,26 @@ def _restored(cls: type[F], values: dict[str, Any]) -> F:
     for agent, one in zip(walk.world.agents, values["processes"], strict=True):
         for name in _PROCESS:
             setattr(agent, name, decode(one[name]))
+    if walk.noise is not None:
+        for k, one in enumerate(values["ledgers"]):
+            walk.noise.wipe(k, _ledger(walk.noise.shares.budget, one))
     walk.world.renew_keyrings()
     walk.resume(decode(values["token"]), values["visits"], values["started"])
+    if isinstance(walk, MaskedWalk) and walk.noise is not None and walk.started:
+        walk.renew_keys()
     federation._requests.count = values["requests"]
     federation.erasures[:] = decode(values["erasures"])
     return federation
+
+
+def _ledger_values(ledger: MemoryLedger) -> dict[str, Any]:
+    keys = sorted(key.hex() for key in ledger.keys)
+    return {"spent": str(ledger.spent), "given": ledger.given, "keys": keys}
+
+
+def _ledger(budget: float, values: dict[str, Any]) -> MemoryLedger:
+    keys = {bytes.fromhex(key) for key in values["keys"]}
+    return MemoryLedger(budget, Fraction(values["spent"]), values["given"], keys)
 
 
 def _solver_values(solver: Solver) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,15 +13,22 @@ from unweave.errors import DataError, GridOverflow, SolverError
 from unweave.federation.history import History, Step
 from unweave.grid import Ints
 from unweave.models import Model
+from unweave.models.fitted.posterior import Posterior
 from unweave.models.fitted.published import normal_parts, publish
 from unweave.persistent import NOBODY
+from unweave.privacy.ledger import BudgetSpent
 from unweave.progress import Bar, bar
-from unweave.protocol.events import Continue, Effect, Event, StaysOut, WakeRequested
+from unweave.protocol.events import Continue, Effect, Event, StaysOut, Tick, WakeRequested
+from unweave.protocol.rounds import is_exhausted, is_stale
 from unweave.protocol.state import Parked, State
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import Token, all_out, is_missing, roster
 from unweave.simulator.world import World
 from unweave.solvers.worker import ModelWorker
+
+if TYPE_CHECKING:
+    from unweave.privacy.mechanism import Mechanism
+    from unweave.simulator.noise import SimulatedNoise
 
 __all__ = ["MaskedWalk", "Walk"]
 
@@ -28,6 +36,7 @@ __all__ = ["MaskedWalk", "Walk"]
 # 32 bits 1e-8. No pass goes below it.
 _FLOOR = 43.0
 _FLOAT64 = 1e-13
+_SPENT = "the privacy budget is spent. Fix: make a new Federation, with other terms"
 
 
 class Recorder:
@@ -45,8 +54,14 @@ class Recorder:
         self._eta0 = eta0
         self.token: Token | None = None
         self.shown: Token | None = None
+        self.shares: dict[bytes, int] = {}  # with noise: shown sum → how many shares it holds
         self.visits = 0
         self.stays_out: dict[int, str] = {}  # agent → why its factor could not be added last time
+
+    def show(self, token: Token) -> None:
+        self.shown = token
+        if self._terms.noise is not None:
+            self.shares[token.eta.tobytes()] = len(token.inside)
 
     def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None:
         masked = self._terms.masked
@@ -63,7 +78,7 @@ class Recorder:
             self.shown = token
         elif isinstance(after.token.role, Parked):
             if not self._terms.beyond(token.round.agents, after.departed):
-                self.shown = token
+                self.show(token)
         was = None if old is None else old.included[agent]
         now = token.included[agent]
         if after.known.tombs is not before.known.tombs and after.tomb.ids != before.tomb.ids:
@@ -109,13 +124,27 @@ class _Search:
 class Walk:
     """The agents of one network, their token and its history."""
 
-    def __init__(self, model: Model, terms: Terms, workers: list[ModelWorker]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        terms: Terms,
+        workers: list[ModelWorker],
+        mechanism: Mechanism | None = None,
+    ) -> None:
         self.model = model
         self.terms = terms
         self.workers = workers
-        self.history = History(model)
+        self.mechanism = mechanism
+        self.history = History(model, self.read)
         self._recorder = Recorder(self.history, terms, model.eta0)
-        self.world = World(terms, workers, seed=terms.seed, observers=[self._recorder])
+        self.noise: SimulatedNoise | None = None
+        if mechanism is not None:
+            from unweave.simulator.noise import SimulatedNoise  # exact draws are slow to import
+
+            self.noise = SimulatedNoise(mechanism, len(workers), terms.seed)
+        self.world = World(
+            terms, workers, seed=terms.seed, observers=[self._recorder], noise=self.noise
+        )
         self.started = False
         self._unsettled = _Search(len(workers))
         self._untried = _Search(len(workers))
@@ -127,13 +156,22 @@ class Walk:
         """The newest token whose sum can be read; None before the first one."""
         return self._recorder.shown
 
+    def read(self, units: Ints) -> Posterior:
+        """The posterior of a sum that was shown; with noise, of as many shares as it has agents."""
+        shares = self._recorder.shares.get(units.tobytes(), 0)
+        if self.mechanism is None or not shares:
+            return self.model.posterior(units)
+        return self.mechanism.posterior(units, shares)
+
     @property
     def visit_count(self) -> int:
         return self._recorder.visits
 
     def resume(self, token: Token | None, visits: int, started: bool) -> None:
         """Go on from a saved state of the agents."""
-        self._recorder.token = self._recorder.shown = token
+        self._recorder.token = token
+        if token is not None:
+            self._recorder.show(token)
         self._recorder.visits, self.started = visits, started
 
     def current_token(self) -> Token:
@@ -330,8 +368,12 @@ class MaskedWalk(Walk):
     @property
     def withheld(self) -> str:
         token, terms = self.token, self.terms
-        if token is None or len(members := roster(terms.size, token.tombs)) >= terms.min_roster:
+        if token is None:
             return ""
+        members = roster(terms.size, token.tombs)
+        if len(members) >= terms.min_roster:
+            spent = not token.inside and is_exhausted(token.masked.keys)
+            return f"no sum is published any more: {_SPENT}" if spent else ""
         return (
             f"{len(members)} agents remain, and no sum is published for fewer than min_roster = "
             f"{terms.min_roster}. Fix: make a new Federation of the remaining data"
@@ -356,6 +398,12 @@ class MaskedWalk(Walk):
                     if len(self.history) >= end:
                         raise SolverError(f"{what} was not done in time. Fix: raise max_iterations")
         self._refuse_overflow()
+        token = self.token
+        if token is not None and token.inside and is_exhausted(token.masked.spare):
+            for k in roster(self.terms.size, token.tombs):
+                if is_stale(self.world.state(k)):
+                    name = self.terms.name(k)
+                    raise BudgetSpent(f"{name}: its new data are not learned: {_SPENT}")
         if not done():
             raise DataError(self.withheld or f"{what} ended early. Fix: report this as a bug")
 
@@ -366,6 +414,13 @@ class MaskedWalk(Walk):
         if tighter and self.world.parked is not None:
             self.tell(self.world.parked, WakeRequested(0.0))
         self.until(self.complete, what, progress, limit)
+
+    def renew_keys(self) -> None:
+        """After a saved state was read: enrol again, before a round would find out."""
+        for k in range(self.terms.size):
+            self.tell(k, Tick(0.0))
+        while self.world.step():
+            pass
 
     def aim(self, tol: float) -> None:
         """The tolerance at which agents call a sum final."""
@@ -382,7 +437,7 @@ class MaskedWalk(Walk):
     def _refuse_overflow(self) -> None:
         why = self._recorder.stays_out
         for k in [
-            k for k in why if self.world.state(k).tomb.out or self.world.state(k).own.detached
+            k for k in why if (s := self.world.state(k)).tomb.out or s.own.detached or s.own.spent
         ]:
             del why[k]
         for k, error in sorted(why.items()):

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from unweave.errors import ConfigError
 from unweave.manifest.entries import (
     AgentEntry,
     GraphEntry,
@@ -17,7 +18,7 @@ from unweave.manifest.entries import (
 from unweave.manifest.privacy import PrivacyEntry, PublishEntry
 from unweave.text import clip
 
-__all__ = ["explain"]
+__all__ = ["explain", "read_privacy"]
 
 
 _TABLES: dict[str, type[BaseModel]] = {
@@ -29,6 +30,14 @@ _TABLES: dict[str, type[BaseModel]] = {
     "solver": SolverEntry,
     "timeouts": TimeoutsEntry,
 }
+
+
+def read_privacy(values: dict[str, Any], agents: int, place: str) -> PrivacyEntry:
+    """The table `[privacy]` for so many agents; errors name `place`."""
+    try:
+        return PrivacyEntry.model_validate(values).resolved(agents)
+    except ValidationError as error:
+        raise ConfigError(f"{place}: {explain(error, values, PrivacyEntry)}") from None
 
 
 def explain(error: ValidationError, values: dict[str, Any], top: type[BaseModel]) -> str:

@@ -100,6 +100,7 @@ class Manifest(StrictTable):
     _where: Path = PrivateAttr(default=Path("network.toml"))
     _runs_model: bool = PrivateAttr(default=True)
     _topology: Topology | None = PrivateAttr(default=None)
+    _mechanism: Mechanism | None = PrivateAttr(default=None)
 
     # Construction
 
@@ -193,7 +194,8 @@ class Manifest(StrictTable):
 
     def agent(self, name: str) -> AgentEntry:
         """The entry of one agent; an unknown name is a GraphError that lists similar names."""
-        return self.entries[self.topology.index(name)]
+        index = self.topology.index(name)
+        return AgentEntry(name=name) if isinstance(self.agents, int) else self.agents[index]
 
     def data_path(self, name: str) -> Path | None:
         """The path of this agent's data in a simulation, inside the manifest's folder: a manifest
@@ -210,7 +212,24 @@ class Manifest(StrictTable):
         return folder / data
 
     def build_model(self) -> Model:
-        """The model with its settings; of a masked network, as private rounds learn it."""
+        """The model with its settings; of a masked network, as private rounds learn it. With noise
+        it clips records: a published sum is read by `build_mechanism().posterior`."""
+        mechanism = self.build_mechanism()
+        return self._rounds_model() if mechanism is None else mechanism.model
+
+    def build_mechanism(self) -> Mechanism | None:
+        """The noise of differential privacy by the `[privacy]` table, checked against the model;
+        None without epsilon."""
+        if self.privacy.epsilon is None:
+            return None
+        if self._mechanism is None:
+            try:
+                self._mechanism = self.privacy.mechanism(self._rounds_model())
+            except ConfigError as error:
+                raise ConfigError(f"{self._where.name}: [privacy]: {error}") from None
+        return self._mechanism
+
+    def _rounds_model(self) -> Model:
         model = self._stated_model()
         if not self.privacy.masked:
             return model
@@ -244,19 +263,6 @@ class Manifest(StrictTable):
             return as_solver(by_name(self.solver.name, model, **self.solver.settings), model)
         except UnweaveError as error:
             raise ConfigError(f"{self._where.name}: [solver]: {error}") from None
-
-    def build_mechanism(self, model: Model, min_roster: int) -> Mechanism | None:
-        """The noise of differential privacy by the `[privacy]` table, checked against the model;
-        None without epsilon. Its `model` clips records, and takes the place of the given one."""
-        from unweave.privacy.mechanism import Mechanism
-
-        terms = self.privacy.noise_terms()
-        if terms is None:
-            return None
-        try:
-            return Mechanism.of(model, terms, min_roster)
-        except UnweaveError as error:
-            raise ConfigError(f"{self._where.name}: [privacy]: {error}") from None
 
     def pems(self) -> tuple[str, ...]:
         """Every agent's certificate or public key, in order; verification needs all of them."""
@@ -293,11 +299,6 @@ class Manifest(StrictTable):
 
     def terms(self) -> Terms:
         """The protocol's terms."""
-        if self.privacy.epsilon is not None:
-            raise ConfigError(
-                f"{self._where.name}: [privacy] epsilon: agents of this version add no noise. Fix: "
-                "remove epsilon, and read what published sums show in docs/security.md"
-            )
         model = self.build_model()
         passes = self.max_passes
         if not model.conjugate and not self.privacy.masked:
@@ -329,7 +330,7 @@ class Manifest(StrictTable):
             timeouts=Timeouts(**self.timeouts.model_dump()),
             keyids=keyids,
             publish=None if self.publish is None else self.publish.batches,
-            **vars(RoundTerms.of(self.privacy, model)),
+            **vars(RoundTerms.of(self.privacy, model, self.build_mechanism())),
         )
 
     # Output

@@ -26,10 +26,11 @@ from pydantic import Field, model_validator
 from unweave.errors import ConfigError
 from unweave.manifest.entries import StrictTable
 from unweave.privacy.terms import Bounds, PrivacyTerms
-from unweave.protocol.terms import Batches
+from unweave.protocol.terms import Batches, Noise
 
 if TYPE_CHECKING:
     from unweave.models import Model
+    from unweave.privacy.mechanism import Mechanism
 
 __all__ = [
     "LEAST_AGENTS",
@@ -56,6 +57,14 @@ SEEN: dict[Mode, str] = {
     "masked": "No agent sees another's sums: only the sum of all agents can be read, and the "
     "difference of two published sums shows what changed between them.",
 }
+
+
+# The same, if every published sum carries noise.
+NOISY_SEEN = (
+    "No agent sees another's sums, and every published sum carries noise: whatever is computed "
+    "from all of them tells little about any one record (epsilon {epsilon:g}, delta {delta:g}). "
+    "Erasing refunds nothing, and that an erasure was requested is not hidden."
+)
 
 
 _Pair = Annotated[list[float], Field(min_length=2, max_length=2)]
@@ -95,9 +104,29 @@ class PrivacyEntry(StrictTable):
         self.noise_terms()
         return self
 
+    @classmethod
+    def of(cls, terms: PrivacyTerms) -> PrivacyEntry:
+        """A masked network with this promise."""
+        bounds = {name: list(pair) for name, pair in terms.bounds.columns.items()}
+        return cls(
+            epsilon=terms.epsilon,
+            delta=terms.delta,
+            releases=terms.releases,
+            colluders=terms.colluders,
+            bounds=bounds or None,
+            norm=terms.bounds.norm,
+        )
+
     @property
     def masked(self) -> bool:
         return self.mode == "masked"
+
+    @property
+    def seen(self) -> str:
+        """What stays visible, in words."""
+        if self.epsilon is None:
+            return SEEN[self.mode]
+        return NOISY_SEEN.format(epsilon=self.epsilon, delta=self.delta)
 
     def noise_terms(self) -> PrivacyTerms | None:
         """The promise of differential privacy; None without epsilon."""
@@ -112,6 +141,17 @@ class PrivacyEntry(StrictTable):
             colluders=PrivacyTerms.colluders if self.colluders is None else self.colluders,
             bounds=Bounds(columns, self.norm),
         )
+
+    def mechanism(self, model: Model) -> Mechanism | None:
+        """The noise, checked against the model; None without epsilon. Its `model` clips records,
+        and takes the place of the given one. The entry is resolved."""
+        from unweave.privacy.mechanism import Mechanism
+
+        terms = self.noise_terms()
+        if terms is None:
+            return None
+        assert self.min_roster is not None
+        return Mechanism.of(model, terms, self.min_roster)
 
     def resolved(self, agents: int) -> PrivacyEntry:
         """With all defaults for this number of agents; ConfigError if masks would hide nothing."""
@@ -203,6 +243,8 @@ class PublishEntry(StrictTable):
 
     def check_model(self, model: Model) -> None:
         """ConfigError if a batch of this model gives its records away, or cannot wait."""
+        from unweave.models.gram import GramModel
+        from unweave.models.grouped import Grouped
         from unweave.models.regression import Regression
 
         if model.iterates:
@@ -210,11 +252,12 @@ class PublishEntry(StrictTable):
                 f"publish: {model.name} learns in several rounds, each from the data as they are, "
                 "so no change can wait. Fix: remove publish, or choose a conjugate model"
             )
-        if isinstance(model, Regression) and self.records <= model.size:
+        each = model.model if isinstance(model, Grouped) else model
+        size = each.size if isinstance(each, Regression) else len(each.columns)
+        if isinstance(each, GramModel) and self.records <= size:
             raise ConfigError(
-                f"publish: records = {self.records}: the sums over at most {model.size} rows of a "
-                f"regression with {model.size} coefficients show their span. Fix: at least "
-                f"{model.size + 1}"
+                f"publish: records = {self.records}: the sums of products over at most {size} rows "
+                f"of {each.name} show their span. Fix: at least {size + 1}"
             )
 
 
@@ -227,12 +270,20 @@ class RoundTerms:
     degree: int = 0
     first_point: bytes = b""
     iterates: bool = False
+    noise: Noise | None = None
 
     @classmethod
-    def of(cls, entry: PrivacyEntry, model: Model) -> RoundTerms:
+    def of(cls, entry: PrivacyEntry, model: Model, mechanism: Mechanism | None) -> RoundTerms:
         """`entry` is resolved, and `model` the model of rounds if it is masked."""
         if not entry.masked:
             return cls("plain")
         assert entry.min_roster is not None
         assert entry.degree is not None
-        return cls("masked", entry.min_roster, entry.degree, model.first_point(), model.iterates)
+        return cls(
+            "masked",
+            entry.min_roster,
+            entry.degree,
+            model.first_point(),
+            model.iterates,
+            None if mechanism is None else mechanism.noise(),
+        )

@@ -286,6 +286,10 @@ class Model(ABC):
         result: NDArray[np.bool_] = self.family.margin(self.decode(units)) > 0.0
         return result
 
+    def why_improper(self, units: Ints) -> str:
+        """Why the sum at these units is no posterior."""
+        return "the sum is not a proper posterior yet"
+
     def moved(self, after: Ints, before: Ints) -> float:
         """How far q has moved from `before` to `after`, for the rules that stop: a KL."""
         return float(self.family.kl(self.decode(after), self.decode(before)))
@@ -384,6 +388,10 @@ class ConjugateModel(Model):
     def rounding(self, rows: Floats) -> Floats:
         """The rounding error of the sums of these rows, [D], not in grid units."""
         return np.zeros(self.grid.dim)
+
+    def clipped(self, rows: Floats) -> int:
+        """How many of these rows are summed as if they were within bounds, and are not."""
+        return 0
 
     def statistics(self, rows: Floats, chunk: int | None = None) -> Ints:
         """Σ of the rounded record statistics on the grid, by `chunk` rows; or GridOverflow."""

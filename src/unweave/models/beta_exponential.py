@@ -170,6 +170,9 @@ class BetaExponential(LossModel):
 
     # -- predictive -------------------------------------------------------------------------------
 
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        return rng.exponential(theta, rows.shape)
+
     def predictive(self, eta: ArrayLike) -> BetaExponentialPredictive:
         """The next record, θ integrated out; its density at 0 needs a > 1."""
         q = np.asarray(eta, dtype=np.float64)

@@ -100,6 +100,10 @@ class Scaled(Model):
         """Whether the model allows another zero of this column, so that it may have a center."""
         return self.schema[self.columns.index(name)].low == -np.inf
 
+    def scalable(self, name: str) -> bool:
+        """Whether the column may have a scale; otherwise it is used as it is."""
+        return True
+
     def scale_of(self, name: str) -> float:
         return float((self.scale or {}).get(name, 1.0))
 
@@ -163,9 +167,11 @@ Ranges = Mapping[str, tuple[float, float]]
 def proposed(model: Scaled, ranges: Ranges) -> tuple[dict[str, float], dict[str, float]]:
     """(center, scale) by column. The scale is the power of ten at or below the width of the range
     (or its largest magnitude, if the column is not movable). The center is the middle of the range,
-    rounded to a multiple of ten scales."""
+    rounded to a multiple of ten scales. A column that is used as it is has neither."""
     centers, scales = {}, {}
     for name, (low, high) in ranges.items():
+        if not model.scalable(name):
+            continue
         size = max(abs(low), abs(high))
         width = high - low if model.movable(name) and high > low else size
         scales[name] = decade(width)

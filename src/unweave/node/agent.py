@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from unweave.address import Address
 from unweave.errors import ConfigError, DataError, GridOverflow, StoreError, UnweaveError
@@ -35,7 +35,10 @@ from unweave.node.transport.server import GrpcTransport
 from unweave.protocol.membership import automatic_votes
 from unweave.protocol.state import State
 
-__all__ = ["open_data", "open_identity", "serve"]
+if TYPE_CHECKING:
+    from unweave.privacy.release import NoisyRelease
+
+__all__ = ["open_data", "open_identity", "open_release", "serve"]
 
 
 def open_identity(folder: AgentFolder) -> Identity:
@@ -63,6 +66,26 @@ def open_data(folder: AgentFolder, identity: Identity) -> PrivateData:
         agents=len(folder.manifest.topology.agents),
         small_shards=folder.terms.masked or folder.manifest.small_shards != "refuse",
     )
+
+
+def open_release(folder: AgentFolder, identity: Identity, log: Log) -> NoisyRelease | None:
+    """The noise and the ledger of this agent; None without differential privacy."""
+    mechanism = folder.manifest.build_mechanism()
+    if mechanism is None:
+        return None
+    # Most networks have no noise.
+    from unweave.node.storage.ledger import open_ledger
+    from unweave.privacy.release import NoisyRelease
+
+    def restored(missing: int) -> None:
+        log.warning(
+            "the ledger had forgotten given values, which are charged now",
+            values=missing,
+            why="it is older than the store, or than what other agents remember",
+        )
+
+    ledger = open_ledger(folder, identity, mechanism.budget)
+    return NoisyRelease(mechanism, ledger, on_missing=restored)
 
 
 async def serve(
@@ -115,9 +138,11 @@ async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> bool:
         solver.retrain_above,
     )
     transport = GrpcTransport(folder.manifest, folder.me, identity, listen=config.listen, log=log)
-    node = AgentDriver(folder, identity, transport, worker, model, log, memory)
+    release = open_release(folder, identity, log)
+    node = AgentDriver(folder, identity, transport, worker, model, log, memory, release)
     node.data_problem = found.problem
     node.missing = lambda: data.missing
+    node.clipped = lambda: data.clipped
     node.replaced = replaced
     freshness = DataWatch(node, data)
     api = Api(node, data, freshness)
@@ -153,6 +178,8 @@ async def _serve(folder: AgentFolder, log: Log, supervisor: int | None) -> bool:
             task.cancel()
         await asyncio.gather(running, *helpers, return_exceptions=True)
         await asyncio.gather(api.stop(), *([] if monitoring is None else [monitoring.stop()]))
+        if release is not None:
+            release.ledger.close()
         log.info("stopped")
     return bool(node.restarting)
 

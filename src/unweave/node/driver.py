@@ -25,7 +25,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unweave.errors import StoreError, UnweaveError
 from unweave.keyring import Keyring
@@ -58,6 +58,7 @@ from unweave.protocol.events import (
     LieProved,
     Mask,
     MaskedValue,
+    NewKey,
     Opened,
     Received,
     Refused,
@@ -73,6 +74,9 @@ from unweave.protocol.state import Hold, Out, Parked, State
 from unweave.protocol.terms import Terms
 from unweave.protocol.timers import deadline
 from unweave.solvers.worker import influence
+
+if TYPE_CHECKING:
+    from unweave.privacy.release import NoisyRelease
 
 __all__ = ["AgentDriver", "NotReady", "measure_influence"]
 
@@ -108,9 +112,13 @@ class AgentDriver:
         model: Model,
         log: Log,
         memory: ErasedInMemory | None = None,
+        release: NoisyRelease | None = None,
     ) -> None:
         self.folder = folder
         self.model = model
+        self.mechanism = folder.manifest.build_mechanism()
+        self.release = release  # with differential privacy: the noise and the ledger
+        assert (self.mechanism is None) == (release is None)
         self.terms = folder.terms
         self.me = folder.me
         self.identity = identity
@@ -119,6 +127,8 @@ class AgentDriver:
         self.counts = log.counts
         # The records that are left out for a missing value, if that is known.
         self.missing: Callable[[], Missing | None] = lambda: None
+        # With bounds: how many records the last reading has clipped.
+        self.clipped: Callable[[], int] = lambda: 0
         self.data_problem: str | None = None  # why the data could not be used when last read
         self.started = time.time()
         self.memory = ErasedInMemory(folder.config.restart_interval) if memory is None else memory
@@ -193,8 +203,12 @@ class AgentDriver:
         await self._disk.open()
         self._looked = _clock()
         self._stood_still.clear()
-        self._effects.keyring = Keyring(degree=self.terms.degree) if self.terms.masked else None
-        self._effects.perform(await self._commits.begin(secrets.randbits(63) | 1))
+        if self.terms.masked:
+            self._effects.keyring = Keyring(release=self.release, degree=self.terms.degree)
+        begun = await self._commits.begin(secrets.randbits(63) | 1)
+        if self.release is not None and self.state is not None:
+            self.release.begin(self.state.own.counter)
+        self._effects.perform(begun)
         self._current.set()
         self.log.info("started", agent=self.folder.config.name, phase=self.phase)
         broken = self._commits.broken
@@ -256,6 +270,9 @@ class AgentDriver:
     def _moved(self, after: State) -> None:
         self.memory.watch_state(after)
         if self._logged is not None:
+            before = self._logged.token
+            if after.token.last is not before.last and not isinstance(before.role, Hold):
+                self.log.recent.visit(after.token.last.epoch, after.token.last.hop)
             log_activity(self.log, self._logged, after)
         self._logged = after
         if _due(after) < self._due:
@@ -475,13 +492,14 @@ class EffectRunner:
                 break
             except Exception as error:
                 self._counts["masks failed"] += 1
-                self._log.error("cannot use a one-time key", why=type(error).__name__)
+                why = str(error) if isinstance(error, UnweaveError) else type(error).__name__
+                self._log.error("cannot use a one-time key", why=why)
                 await asyncio.sleep(self._terms.timeouts.ack)
                 if isinstance(work, Mask):
                     answer = MaskedValue(None, None)
                     break
         else:
-            answer = b""  # no key: the agent gives nothing until it starts again
+            answer = NewKey(b"")  # none: the agent gives nothing until it starts again
         if keyring is self.keyring:
             await self._step(Done(work.key, answer, time.monotonic()))
 

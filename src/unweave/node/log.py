@@ -25,6 +25,7 @@ from typing import IO, Any, Literal
 
 from unweave.errors import UnweaveError
 from unweave.node.log_limiter import LineLimiter
+from unweave.node.recent import Recent
 from unweave.text import clip, fault, visible
 
 __all__ = ["LOG_FILE", "Log", "RotatingLog", "open_log"]
@@ -136,6 +137,7 @@ class Log:
         self.handler = _Stream(self.stream) if handler is None else handler
         self.handler.setFormatter((_JsonFormatter if form == "json" else _Formatter)(agent))
         self.counts: Counter[str] = Counter()  # events of this agent, for its metrics
+        self.recent = Recent()  # the last lines, whatever the level of the file
         self._limiter = LineLimiter(self.handler.handle, self.counts)
         self.handler.addFilter(self._limiter)
         # Not in the process-wide tree of loggers: tests run several agents in one process.
@@ -146,12 +148,15 @@ class Log:
         self._logger.debug("%s", what, extra={"facts": facts})
 
     def info(self, what: str, **facts: Any) -> None:
+        self.recent.event("info", what, facts)
         self._logger.info("%s", what, extra={"facts": facts})
 
     def warning(self, what: str, **facts: Any) -> None:
+        self.recent.event("warning", what, facts)
         self._logger.warning("%s", what, extra={"facts": facts})
 
     def error(self, what: str, **facts: Any) -> None:
+        self.recent.event("error", what, facts)
         self._logger.error("%s", what, extra={"facts": facts})
 
     def failure(self, what: str, error: BaseException, **facts: Any) -> None:

@@ -29,6 +29,8 @@ from unweave.node.errors import ActionableError, BadLines
 from unweave.node.storage.sqlite import open_store
 from unweave.node.transport.pinning import own_pin, tls_problem
 from unweave.operations.hosts import host_of, host_problem, reach
+from unweave.operations.noise import costs, with_noise, within_share
+from unweave.privacy.mechanism import Mechanism
 from unweave.protocol.state import State
 from unweave.rng import Stream
 from unweave.solvers import Context
@@ -148,6 +150,7 @@ def _look_at_network(folder: Path, factors: Factors) -> list[Result]:
             results.append(_found(home.name, "settings", missing, fix))
         here.add(agent_name(home))
     manifest = load(folder / "network.toml")
+    size = len(manifest.topology)
     for name in manifest.topology.agents:
         if name not in here:
             results.append(_well(name, "settings", "no folder here"))
@@ -161,14 +164,25 @@ def _look_at_network(folder: Path, factors: Factors) -> list[Result]:
             problem = moved, "make the network with a scale (`unweave init --scale auto`)"
         if problem is not None:
             results.append(_found("network", "data", *problem))
-        size = len(manifest.topology)
         shared = manifest.privacy.masked and problem is None
         for name, (model, one) in factors.items() if shared else ():
             # Nobody sees whether a masked sum wraps, so an agent may use 1/K of the grid.
-            units = [size * int(unit) for unit in one.units]
+            units = [size * unit for unit in within_share(manifest.build_mechanism(), one)]
             if problem := sum_problem(model, units, f"{size} agents with the data of {name}"):
                 results.append(_found(name, "data", *problem))
+    if (mechanism := manifest.build_mechanism()) is not None:
+        results.append(_noise(mechanism, [one for _, one in factors.values()], size))
     return results
+
+
+def _noise(mechanism: Mechanism, sums: list[Measured], size: int) -> Result:
+    """What the noise costs, and how wide it is against the records that were read here."""
+    if not sums:
+        return _well("network", "noise", costs(mechanism))
+    widths, remark = with_noise(mechanism, reduce(Measured.plus, sums), size)
+    whose = "these records" if len(sums) == size else f"the records of {count(len(sums), 'agent')}"
+    note = f"{costs(mechanism)}. With {whose}: {widths or 'nothing is known'}"
+    return _well("network", "noise", note) | {"warning": remark}
 
 
 def _look_at_neighbours(home: Path) -> list[Result]:
@@ -385,6 +399,8 @@ def _data(agent: AgentFolder, state: State | None, factors: Factors, warnings: l
         said.append(str(data.missing))
     if repeated:
         said.append(f"{repeated} with the key of another: erased together")
+    if data.clipped:
+        said.append(f"{data.clipped} outside of the declared bounds: counted as at the bound")
     return ", ".join(said)
 
 

@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from unweave.protocol.state import State
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import Tomb, Tombs, dead
 from unweave.text import quote
+
+if TYPE_CHECKING:
+    from unweave.privacy.mechanism import Mechanism
 
 __all__ = [
     "ask_forgotten",
@@ -92,6 +95,12 @@ class _Stored(NamedTuple):
     state: State | None
     terms: Terms
     model: Model
+    mechanism: Mechanism | None
+
+    @classmethod
+    def of(cls, state: State | None, home: AgentFolder) -> Self:
+        manifest = home.manifest
+        return cls(state, home.terms, manifest.build_model(), manifest.build_mechanism())
 
 
 def read_posteriors(agents: Cluster) -> dict[str, dict[str, Any]]:
@@ -137,7 +146,7 @@ def read_sum(agents: Cluster, name: str) -> tuple[Ints, bytes]:
         report = agents.of(name).ask("posterior", everything=True, secret=True)["posterior"]
     else:
         home = AgentFolder.read(agents.folders[name])
-        source = _Stored(_look(agents, home), home.terms, home.manifest.build_model())
+        source = _Stored.of(_look(agents, home), home)
         report = posterior_report(source, everything=True, secret=True)
     if "secret" not in report or "units" not in report:
         raise UnweaveError(
@@ -153,7 +162,7 @@ def _stored_report(agents: Cluster, name: str, everything: bool = False) -> dict
     state = _look(agents, home)
     if state is None:
         return None
-    source = _Stored(state, home.terms, home.manifest.build_model())
+    source = _Stored.of(state, home)
     report = posterior_report(source, everything, erasures=True)
     return report | {"as_of": _written(home.store)}
 

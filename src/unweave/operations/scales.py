@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from unweave.errors import ConfigError
 from unweave.models.base import REGISTRY
 from unweave.models.scaling import Scaled, proposed
-from unweave.operations.shares import Columns, data_ranges
+from unweave.operations.shares import Columns, data_ranges, shard_rows
+from unweave.text import count
 
-__all__ = ["chosen_scales", "without_units"]
+__all__ = ["Proposal", "chosen_scales", "without_units"]
+
+Proposal = Literal["auto", "masked"]
+
+_Rows = Callable[[], Iterator[NDArray[np.float64]]]
 
 # Settings in the data's units: without the right scale the grid may be unable to hold them.
 _IN_UNITS = ("mean", "sd", "b", "psi", "noise")
@@ -30,19 +38,24 @@ def chosen_scales(
     center: Mapping[str, float],
     ranges: Mapping[str, tuple[float, float]],
     *,
-    auto: bool,
+    proposal: Proposal | None,
     data: Path | None,
     agents: Sequence[str],
+    split: str = "iid",
+    seed: int = 0,
 ) -> tuple[dict[str, dict[str, float]], list[str]]:
-    """The settings `scale` and `center`, stated or (with `auto`) proposed from declared `ranges` or
-    from the data; and a line on the source of each proposal. A stated value is never replaced."""
+    """The settings `scale` and `center`, stated or proposed; and lines on the source of the
+    proposals. They follow from declared `ranges`, else from the data: from their extremes ("auto"),
+    or from private rounds of all agents ("masked"). A stated value is never replaced."""
     model = columns.model
     if not isinstance(model, Scaled):
         raise ConfigError(
             f"--scale: {model.name} has no real columns, so it has no scale. Fix: leave it out"
         )
-    if ranges and not auto:
-        raise ConfigError("--range needs --scale auto. Fix: add it, or give --scale COLUMN=NUMBER")
+    if ranges and proposal is None:
+        raise ConfigError(
+            "--range needs --scale auto or masked. Fix: add it, or give --scale COLUMN=NUMBER"
+        )
     for name in ranges:
         if name not in model.columns:
             raise ConfigError(
@@ -52,41 +65,75 @@ def chosen_scales(
     scales = {**(model.scale or {}), **scale}
     centers = {**(model.center or {}), **center}
     told: list[str] = []
-    if auto:
-        told = _propose(columns, model, scales, centers, dict(ranges), data, agents)
+    if proposal is not None:
+        known = {**dict.fromkeys(scales), **dict.fromkeys(ranges)}
+        open_names = [n for n in model.columns if n not in known and model.scalable(n)]
+        found, source, seen = _looked_up(columns, open_names, proposal, data, agents, split, seed)
+        for name in open_names:
+            if name not in found:
+                raise ConfigError(
+                    f"--scale {proposal}: the range of column {name!r} is unknown. Fix: give "
+                    f"--range {name}=LOW:HIGH, --scale {name}=NUMBER, or --data"
+                )
+        declared = dict.fromkeys(ranges, "the range that --range declares")
+        sources = declared | dict.fromkeys(open_names, source)
+        told = _propose(model, scales, centers, {**ranges, **found}, sources) + seen
     return {"scale": scales, "center": centers}, told
 
 
-def _propose(
+def _looked_up(
     columns: Columns,
+    names: Sequence[str],
+    proposal: Proposal,
+    data: Path | None,
+    agents: Sequence[str],
+    split: str,
+    seed: int,
+) -> tuple[dict[str, tuple[float, float]], str, list[str]]:
+    """The ranges of these columns in the data, what they are, and a line on what stays visible."""
+    if not names or data is None:
+        return {}, "", []
+    if proposal == "auto":
+        extremes = data_ranges(data, agents, columns)
+        source = "the order of magnitude of its range in --data, which becomes public"
+        return {name: extremes[name] for name in names if name in extremes}, source, []
+    from unweave.operations.coarse import coarse_ranges
+
+    assert isinstance(columns.model, Scaled)
+    with shard_rows(data, agents, columns, split, seed) as shards:
+        at = [columns.model.columns.index(name) for name in names]
+        chosen = {agent: _of_columns(rows, at) for agent, rows in shards.items()}
+        found = coarse_ranges(chosen, names, [columns.model.movable(n) for n in names], seed)
+    seen = (
+        f"{count(found.rounds, 'private round')} of {len(agents)} agents showed how many of all "
+        f"{found.records:,} records are in each power of ten, and in sixteenths of the range from "
+        "the 1st to the 99th percentile; no agent's own counts or range."
+    )
+    return found.ranges, "private rounds of coarse counts", [seen]
+
+
+def _of_columns(rows: _Rows, columns: list[int]) -> _Rows:
+    def chosen() -> Iterator[NDArray[np.float64]]:
+        return (batch[:, columns] for batch in rows())
+
+    return chosen
+
+
+def _propose(
     model: Scaled,
     scale: dict[str, float],
     center: dict[str, float],
-    ranges: dict[str, tuple[float, float]],
-    data: Path | None,
-    agents: Sequence[str],
+    ranges: Mapping[str, tuple[float, float]],
+    sources: Mapping[str, str],
 ) -> list[str]:
     """Fill in the values that are not stated; return a line on the source of each."""
-    source = dict.fromkeys(ranges, "the range that --range declares")
-    open_names = [name for name in model.columns if name not in scale and name not in ranges]
-    if open_names and data is not None:
-        seen = data_ranges(data, agents, columns)
-        ranges |= {name: seen[name] for name in open_names if name in seen}
-        coarse = "the order of magnitude of its range in --data, which becomes public"
-        source |= dict.fromkeys(open_names, coarse)
-    for name in open_names:
-        if name not in ranges:
-            raise ConfigError(
-                f"--scale auto: the range of column {name!r} is unknown. Fix: give "
-                f"--range {name}=LOW:HIGH, --scale {name}=NUMBER, or --data"
-            )
     middles, widths = proposed(model, ranges)
     told = []
-    for name in ranges:
+    for name, width in widths.items():
         if name in scale:
             continue
-        scale[name] = widths[name]
+        scale[name] = width
         zero = center.setdefault(name, middles.get(name, 0.0))
         about = f", center {zero:g}" if zero else ""
-        told.append(f"{name}: scale {widths[name]:g}{about}, from {source[name]}.")
+        told.append(f"{name}: scale {width:g}{about}, from {sources[name]}.")
     return told

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unweave.errors import ConfigError, DataError, UnweaveError
 from unweave.models import ConjugateModel, Model
@@ -21,6 +25,7 @@ from unweave.operations.split import (
     DryRun,
     Records,
     data_name,
+    read_batches,
     read_extremes,
     scale_for,
     try_records,
@@ -28,7 +33,7 @@ from unweave.operations.split import (
 from unweave.sharding import partition
 from unweave.text import quote
 
-__all__ = ["SPLITS", "Columns", "Shares", "agents_of", "data_ranges", "shares"]
+__all__ = ["SPLITS", "Columns", "Shares", "agents_of", "data_ranges", "shard_rows", "shares"]
 
 SPLITS = ("iid", "quantity", "dirichlet", "by-label", "sorted")
 _SHOWN = 10  # bad files in one error
@@ -79,12 +84,25 @@ class Columns:
         found = read_extremes(path, self._source(records), self.model, self.names)
         for name, range_ in zip(self.model.columns, found, strict=bool(found)):
             if not np.isfinite(range_).all():
-                raise DataError(
-                    f"{path}: a value of column {self.names.get(name, name)!r} is not a finite "
-                    "number, so the column has no range. Fix: correct it, or give --scale "
-                    f"{name}=NUMBER"
-                )
+                raise self._not_finite(path, name)
         return dict(zip(self.model.columns, found, strict=bool(found)))
+
+    def rows(self, path: Path) -> Iterator[NDArray[np.float64]]:
+        """The numbers of all records, in the model's columns, some at a time."""
+        records = Records(path)
+        self.check(records)
+        for rows in read_batches(path, self._source(records), self.model, self.names):
+            fine = np.isfinite(rows).all(axis=0)
+            if not fine.all():
+                raise self._not_finite(path, self.model.columns[int(np.argmin(fine))])
+            yield rows
+
+    def _not_finite(self, path: Path, name: str) -> DataError:
+        return DataError(
+            f"{path}: a value of column {self.names.get(name, name)!r} is not a finite "
+            "number, so the column has no range. Fix: correct it, or give --scale "
+            f"{name}=NUMBER"
+        )
 
     def _source(self, records: Records) -> DataSource:
         return DataSource(
@@ -102,9 +120,9 @@ class Columns:
         model, sums = self.model, [t.sums for t in trials.values() if t.sums is not None]
         if not sums or not isinstance(model, ConjugateModel):
             return
-        total = weighted(model, *sums[0])
+        total = weighted(model, sums[0].n, sums[0].units, sums[0].added)
         for one in sums[1:]:
-            total = total.plus(weighted(model, *one))
+            total = total.plus(weighted(model, one.n, one.units, one.added))
         problem = sum_problem(model, total.units, whose)
         if problem is None and (moved := rounding_problem(model, total)) is not None:
             problem = moved, "a scale for its columns (--scale auto proposes one)"
@@ -133,15 +151,20 @@ def shares(
 ) -> Shares:
     """The shares of a file (split among the agents), of a folder (one file per agent), or of no
     data yet."""
-    if split.replace("_", "-") not in SPLITS:
-        raise ConfigError(f"--split {split}: no such split. Fix: choose from {', '.join(SPLITS)}")
+    how = _known_split(split)
     if data is None:
         return Shares(dict.fromkeys(agents, columns.table("data.csv")))
     if data.is_dir():
         return _own_files(data, agents, columns)
     if not data.exists():
         raise ConfigError(f"--data {data}: no such file. Fix: check the path")
-    return _split(data, agents, columns, split.replace("-", "_"), seed)
+    return _split(data, agents, columns, how, seed)
+
+
+def _known_split(split: str) -> str:
+    if split.replace("_", "-") not in SPLITS:
+        raise ConfigError(f"--split {split}: no such split. Fix: choose from {', '.join(SPLITS)}")
+    return split.replace("-", "_")
 
 
 def _split(path: Path, agents: Sequence[str], columns: Columns, split: str, seed: int) -> Shares:
@@ -149,12 +172,7 @@ def _split(path: Path, agents: Sequence[str], columns: Columns, split: str, seed
     trial = columns.try_on(records)
     if columns.model.reduction == "sum":  # else it depends on who gets what
         columns.fit({"": trial}, f"all {trial.size} records", path)
-    last = columns.model.inputs[-1]
-    labels = _labels(records.column(columns.names.get(last, last)), columns.decimal)
-    try:
-        rows = partition(np.arange(records.size), list(agents), how=split, seed=seed, labels=labels)
-    except DataError as error:
-        raise ConfigError(f"--data {path}: {error}") from None
+    rows = _parts(records, agents, columns, split, seed)
     name = data_name(path)
     return Shares(
         dict.fromkeys(agents, columns.table(name, records.delimiter)),
@@ -162,6 +180,39 @@ def _split(path: Path, agents: Sequence[str], columns: Columns, split: str, seed
         lambda agent, home: records.write(home / name, rows[agent]),
         trial.repeated,
     )
+
+
+def _parts(
+    records: Records, agents: Sequence[str], columns: Columns, split: str, seed: int
+) -> Mapping[str, Any]:
+    """The numbers of each agent's records in the file."""
+    last = columns.model.inputs[-1]
+    labels = _labels(records.column(columns.names.get(last, last)), columns.decimal)
+    try:
+        return partition(np.arange(records.size), list(agents), how=split, seed=seed, labels=labels)
+    except DataError as error:
+        raise ConfigError(f"--data {records.path}: {error}") from None
+
+
+@contextmanager
+def shard_rows(
+    data: Path, agents: Sequence[str], columns: Columns, split: str, seed: int
+) -> Iterator[dict[str, Callable[[], Iterator[NDArray[np.float64]]]]]:
+    """Each agent's records, as it will read them: those of its file in a folder, or its part of one
+    file."""
+    with tempfile.TemporaryDirectory() as temporary:  # only this user can read it
+        files: dict[str, Path] = {}
+        if data.is_dir():
+            files = {agent: _file_of(data, agent) for agent in agents}
+        else:
+            records = Records(data)
+            columns.check(records)
+            parts = _parts(records, agents, columns, _known_split(split), seed)
+            for n, agent in enumerate(agents):
+                files[agent] = Path(temporary) / str(n) / data_name(data)
+                files[agent].parent.mkdir()
+                records.write(files[agent], parts[agent])
+        yield {agent: partial(columns.rows, path) for agent, path in files.items()}
 
 
 def _labels(values: list[Any], decimal: str) -> Any:

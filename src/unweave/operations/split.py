@@ -14,6 +14,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from unweave.bounded import load_json
 from unweave.errors import DataError, GridOverflow, UnweaveError
 from unweave.models import ConjugateModel, Model
@@ -28,7 +31,15 @@ from unweave.node.data.reader import Reader, Selection, Sums, checked, mended
 from unweave.node.data.source import DataSource, format_of
 from unweave.node.storage.atomic import create_private
 
-__all__ = ["DryRun", "Records", "data_name", "read_extremes", "scale_for", "try_records"]
+__all__ = [
+    "DryRun",
+    "Records",
+    "data_name",
+    "read_batches",
+    "read_extremes",
+    "scale_for",
+    "try_records",
+]
 
 
 _CELLS = 1 << 18
@@ -182,6 +193,15 @@ def read_extremes(
     """The smallest and the largest number of every column."""
     with _opened(path, source, model, names) as (reader, _, _):
         return reader.extremes(_ALL)
+
+
+def read_batches(
+    path: Path, source: DataSource, model: Model, names: Mapping[str, str]
+) -> Iterator[NDArray[np.float64]]:
+    """The model's columns of all records, some at a time."""
+    with _opened(path, source, model, names) as (reader, _, chunk):
+        for batch in reader.batches(_ALL, chunk):
+            yield batch.rows
 
 
 def scale_for(path: Path, source: DataSource, model: Model, names: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unweave.models.shards import Missing
-from unweave.text import count, dated, quote
+from unweave.text import count, dated, listed, quote
 
 __all__ = [
     "Overview",
@@ -17,6 +17,7 @@ __all__ = [
     "dropped_records",
     "lies",
     "notices",
+    "privacy_budgets",
     "private_rounds",
     "restarts_due",
     "staying_out",
@@ -116,6 +117,34 @@ def waiting_changes(found: Statuses) -> list[str]:
         for name, status in found.items()
         if (waits := status.get("waiting"))
     ]
+
+
+def privacy_budgets(found: Statuses) -> list[str]:
+    """What the agents' values have spent of the privacy budget, and what is left."""
+    held = {name: one for name, s in found.items() if (one := s.get("privacy_budget"))}
+    if not held:
+        return []
+    first = next(iter(held.values()))
+    left = min(one["left"] for one in held.values())
+    who = [name for name, one in held.items() if one["left"] == left]
+    lines = [
+        f"Differential privacy: epsilon {first['epsilon']:g}, delta {first['delta']:g} for each "
+        f"record. {listed(who, 6)} may give {count(left, 'more value')}; every round takes one of "
+        "each agent. Erasing refunds nothing."
+    ]
+    if not left:
+        lines.append(
+            f"The privacy budget of {listed(who, 6)} is spent: changes of data are not learned any "
+            "more, and after the next erasure no posterior is served. Fix: make a new network with "
+            "other terms (`unweave init`)"
+        )
+    clipped = {name: one["clipped_records"] for name, one in held.items()}
+    lines += [
+        f"{name}: {count(number, 'record')} outside of the declared bounds, counted as at the bound"
+        for name, number in clipped.items()
+        if number
+    ]
+    return lines
 
 
 def restarts_due(found: Statuses) -> list[str]:

@@ -46,9 +46,12 @@ def current_posterior(folder: Path) -> Posterior:
 def posterior_of(folder: Path, report: Mapping[str, Any]) -> Posterior:
     """The posterior of an agent's report, with the model of the manifest."""
     with open_cluster(folder, LOOK) as agents:
-        model = agents.manifest.build_model()
-        units = report.get("units") or whole_sum(agents, report["digest"])
-    return model.posterior(np.array([int(unit) for unit in units], dtype=np.int64))
+        model, mechanism = agents.manifest.build_model(), agents.manifest.build_mechanism()
+        found = report.get("units") or whole_sum(agents, report["digest"])
+    units = np.array([int(unit) for unit in found], dtype=np.int64)
+    if mechanism is not None:
+        return mechanism.posterior(units, len(report["included"]))
+    return model.posterior(units)
 
 
 def check_table_path(path: Path) -> None:

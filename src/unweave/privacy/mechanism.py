@@ -1,8 +1,8 @@
 """The noise that every agent of a network adds to every value it gives, and what it costs.
 
 `Mechanism.of(model, terms, min_roster)` follows from the manifest alone, so all agents have the
-same one. The keyring of an agent charges `rho` to the agent's ledger and then adds `draw()` to the
-value, once per value: in the sum and in the audit's sum it is the same noise.
+same one. An agent charges `rho` to its ledger and then adds `draw()` to the value (`release`), once
+per value: in the sum and in the audit's sum it is the same noise.
 
 At least `min_roster` agents give a value before a sum can be read. At most `colluders` of them put
 together what they know; they know their own noise, or have left it out. So at least
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from fractions import Fraction
 from functools import cached_property
 from math import isqrt
@@ -30,6 +31,7 @@ from unweave.privacy.discrete_gaussian import MOST_VARIANCE, DiscreteGaussian, S
 from unweave.privacy.noisy import NoisyPosterior
 from unweave.privacy.sensitivity import Sensitivity, clipped, sensitivity
 from unweave.privacy.terms import PrivacyTerms
+from unweave.protocol.terms import Noise
 
 __all__ = ["Mechanism"]
 
@@ -64,7 +66,9 @@ class Mechanism:
             )
         bounded = clipped(model, terms.bounds)
         found = sensitivity(bounded)
-        total = accounting.budget(terms.epsilon, terms.delta)
+        # Rounded down: agents on different machines, whose logarithms may differ in the last digit,
+        # have the same budget, and sign the same statement about it.
+        total = _digits(accounting.budget(terms.epsilon, terms.delta), ROUND_FLOOR)
         variances = accounting.share_variances(
             found.squared, found.scales, total / terms.releases, honest
         )
@@ -118,6 +122,10 @@ class Mechanism:
         """The posterior given a published sum (with the prior) of so many agents' noisy values."""
         return NoisyPosterior(self.stated, units, self.noise_variances(shares))
 
+    def noise(self) -> Noise:
+        """What the protocol needs to know."""
+        return Noise(self.reach, self.statement())
+
     def statement(self) -> dict[str, Any]:
         """What a certificate may state about the noise. That the agents drew it as stated cannot be
         verified."""
@@ -130,6 +138,11 @@ class Mechanism:
             "sensitivity": float(self.sensitivity.squared) ** 0.5,
             "share_variances": sorted(set(self.variances)),
             "honest_shares": self.honest,
-            "rho": self.rho,
+            "rho": _digits(self.rho, ROUND_CEILING),
             "releases": self.releases,
         }
+
+
+def _digits(value: float, rounding: str) -> float:
+    """Six digits."""
+    return float(Context(prec=6, rounding=rounding).create_decimal(repr(value)))

@@ -1,8 +1,8 @@
 """Posteriors that know of the noise: their intervals are as wide as noise and data make them.
 
 A published sum is the sum of the records plus noise whose variance everybody knows. To take it for
-the sum of the records gives intervals that are too narrow ("naive"; `docs/security.md` shows by how
-much). The true sum is unknown, and averaged over:
+the sum of the records gives intervals that are too narrow ("naive";
+`docs/explanation/security.md` shows by how much). The true sum is unknown, and averaged over:
 
 * counts (Beta, Dirichlet): a mixture over the true counts N given the noisy ones,
       p(theta | Ñ) = Σ_N p(N | Ñ)·Dirichlet(theta; alpha + N),   p(N | Ñ) ∝ p(Ñ | N)·p(N)
@@ -43,6 +43,7 @@ from unweave.models import (
     NormalKnownVariance,
 )
 from unweave.models.fitted.posterior import Posterior, Samples
+from unweave.models.fitted.published import STEP, Published
 
 __all__ = ["MixtureMarginal", "NoisyPosterior"]
 
@@ -210,6 +211,12 @@ class NoisyPosterior(Posterior):
 
     def log_evidence(self, data: Any, columns: Mapping[str, str] | None = None) -> float:
         raise ConfigError("log_evidence: a noisy sum has none. Fix: compare without noise")
+
+    def published(self, step: float = STEP) -> Published:
+        raise ConfigError(
+            "published: noise is drawn anew in every round, so no other training publishes the "
+            "same. Fix: use table()"
+        )
 
     def to_json(self) -> str:
         return as_json(

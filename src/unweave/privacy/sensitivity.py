@@ -86,6 +86,9 @@ class _ClippedNormal(NormalKnownVariance):
     def rounding(self, rows: Floats) -> Floats:
         return super().rounding(np.clip(rows, self.low, self.high))
 
+    def clipped(self, rows: Floats) -> int:
+        return int(((rows < self.low) | (rows > self.high)).any(axis=1).sum())
+
     def settings(self) -> dict[str, Any]:
         return _without(super().settings(), "low", "high")
 
@@ -109,13 +112,20 @@ class _ClippedRegression(LinearRegression):
         """The largest length of a record z, in steps of the grid."""
         return int(self.norm * self.multiplier)
 
-    def z(self, rows: Floats) -> tuple[Floats, Floats]:
+    def _lengths(self, rows: Floats) -> tuple[Floats, Floats]:
+        """The records in steps of the grid, not rounded, and their lengths."""
         exact = np.clip(self.standard(rows), -_HUGE, _HUGE) * self.multiplier
         if self.constant:
             exact = np.insert(exact, 0, self.multiplier, axis=1)
-        # First in floating point, so that records of any size fit the grid …
         largest = np.maximum(np.abs(exact).max(axis=1, initial=1.0), 1.0)[:, None]
-        length = largest[:, 0] * np.sqrt(np.square(exact / largest).sum(axis=1))
+        return exact, largest[:, 0] * np.sqrt(np.square(exact / largest).sum(axis=1))
+
+    def clipped(self, rows: Floats) -> int:
+        return int((self._lengths(rows)[1] > self.radius).sum())
+
+    def z(self, rows: Floats) -> tuple[Floats, Floats]:
+        # First in floating point, so that records of any size fit the grid …
+        exact, length = self._lengths(rows)
         exact = exact * np.minimum(1.0, self.radius / np.maximum(length, 1.0))[:, None]
         # … then on the grid: entries are cut towards 0, so that the length is at most the radius.
         whole = np.rint(exact)

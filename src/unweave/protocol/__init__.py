@@ -5,10 +5,11 @@ One invariant carries everything:
     I1. Every token ever sent satisfies eta = eta_0 + Σ_k factor_k[included_k], and factor_k[r] was
         durable at agent k before any token with included_k = r left agent k.
 
-`unweave.simulator.invariants` lists all invariants, I1 to I15 and for private rounds P1 to P6, and
+`unweave.simulator.invariants` lists all invariants, I1 to I15 and for private rounds P1 to P7, and
 checks them after every event.
 
-Rules. Code, tests and pages cite them by number; docs/protocol.md gives the reason for each.
+Rules. Code, tests and pages cite them by number; docs/explanation/protocol.md gives the
+reason for each.
 
      0. Genesis. The manifest's seed names the first agent. It opens epoch 1 if it has heard of no
         epoch; every other agent's first epoch has a number of at least 2.
@@ -72,6 +73,11 @@ Rules. Code, tests and pages cite them by number; docs/protocol.md gives the rea
         show enough records of enough agents, a round starts, and every agent that is counted in
         it lets its changes go with it. After its period a change goes alone. The erasure of a
         whole agent never waits.
+    22. Noise (`epsilon`). A given value carries noise, which is drawn once and paid for before.
+        An enrolment states how many values its agent has given; an agent takes the largest
+        number that it has signed for its own, as tokens show it and neighbours remember it. An
+        agent whose budget is spent enrols without a key: then no agent gives, new data start no
+        round, and an empty sum is attested, so that erasures are still certified.
 
 The driver's duties, in this order, for every event:
 

@@ -19,7 +19,7 @@ from unweave.protocol.certificate.verify import verify
 from unweave.protocol.certificate.write import record_envelope
 from unweave.protocol.messages import Gossip, Hello, Message, Pass, Share, Welcome
 from unweave.protocol.state import Knowledge, State
-from unweave.protocol.statements import SignedStatement, Tombstone, Vote, pae
+from unweave.protocol.statements import Enrolment, SignedStatement, Tombstone, Vote, pae
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import NOT_MASKED
 
@@ -176,6 +176,10 @@ def check_private_round(message: Message, terms: Terms, check: Check) -> None:
     """Both modes have one wire form: an agent refuses the parts of the other mode. In a private
     round every one-time key must be usable and signed by the agent that it names: under a forged
     key another agent could unmask what is given."""
+    if isinstance(message, Welcome) and message.enrolment is not None:
+        if terms.noise is None:
+            raise WireError("a count of given values: the manifest asks for no noise")
+        _check_enrolment(message.enrolment.author, message.enrolment, terms, check)
     passes = [message] if isinstance(message, Pass) else []
     gossip = getattr(message, "gossip", None)
     if isinstance(gossip, Gossip):
@@ -213,21 +217,24 @@ def _check_mode(message: Pass, terms: Terms) -> None:
 
 def _check_enrolments(message: Pass, terms: Terms, check: Check) -> None:
     masked = message.token.masked
-    if not masked.keys and not masked.spare:
-        return
-    from unweave.keyring import is_usable_key  # private rounds need the cryptography package
-
     for enrolments in (masked.keys, masked.spare):
         for agent, one in enrolments.items():
-            name = terms.name(agent)
-            if one.author != agent or one.body.get("agent") != agent:
-                raise WireError(f"a one-time key of {name} in another agent's name")
-            if one.body.get("network_id") != terms.network_id.hex():
-                raise WireError(f"a one-time key of {name} for another network")
-            if not check(agent, pae(one.kind, one.raw), one.signature):
-                raise WireError(f"a one-time key that {name} did not sign")
-            if not is_usable_key(one.key):
-                raise WireError(f"a one-time key of {name} that hides nothing")
+            _check_enrolment(agent, one, terms, check)
+
+
+def _check_enrolment(agent: int, one: Enrolment, terms: Terms, check: Check) -> None:
+    from unweave.keyring import is_usable_key  # private rounds need the cryptography package
+
+    name = terms.name(agent)
+    if one.author != agent or one.body.get("agent") != agent:
+        raise WireError(f"a one-time key of {name} in another agent's name")
+    if one.body.get("network_id") != terms.network_id.hex():
+        raise WireError(f"a one-time key of {name} for another network")
+    if not check(agent, pae(one.kind, one.raw), one.signature):
+        raise WireError(f"a one-time key that {name} did not sign")
+    spent = terms.noise is not None and not one.key  # rule 22
+    if not spent and not is_usable_key(one.key):
+        raise WireError(f"a one-time key of {name} that hides nothing")
 
 
 def _headers(message: Pass) -> Iterator[SignedStatement]:

@@ -37,6 +37,7 @@ __all__ = [
     "LieProved",
     "Mask",
     "MaskedValue",
+    "NewKey",
     "NextPoint",
     "Opened",
     "Received",
@@ -113,7 +114,7 @@ class DataChanged(NamedTuple):
 
     now: float
     date: float = 0.0  # by the wall clock
-    records: int = 1  # that have changed, at least
+    records: int = 1  # that have changed since the data in the last given value, at least
 
 
 class BatchDue(NamedTuple):
@@ -292,9 +293,21 @@ class NextPoint(NamedTuple):
 
 
 class Enrol(NamedTuple):
-    """Make a one-time key. Answer: its public half; empty: no more values may leave."""
+    """Make a one-time key. Answer: `NewKey`. `seen` is the number of values that this agent has
+    given by signed evidence, `ahead` the number that it will give before it uses this key."""
 
     key: Key
+    seen: int = 0
+    ahead: int = 0
+
+
+class NewKey(NamedTuple):
+    """The public half; empty: there is none. `given`: how many values the agent will have given
+    before it uses the key, with noise. `spent`: its budget pays for no other value."""
+
+    public: bytes
+    given: int = 0
+    spent: bool = False
 
 
 class Mask(NamedTuple):

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from unweave.protocol.certificate.write import evident
+from unweave.protocol.given import count_welcome
 from unweave.protocol.merge import join_gossip, raise_fence
 from unweave.protocol.messages import (
     Digests,
@@ -289,15 +290,15 @@ def on_hello(s: State, turn: Turn, sender: int, message: Hello) -> None:
             doubt(s, turn, sender)
         s.peers.claimed = {**s.peers.claimed, sender: message.incarnation}
     gossip = current_gossip(s)
-    turn.send(
-        sender, Welcome(s.token.fence, gossip, s.incarnation, message.incarnation, message.question)
-    )
+    asked, known = (message.incarnation, message.question), s.known.enrolments.get(sender)
+    turn.send(sender, Welcome(s.token.fence, gossip, s.incarnation, *asked, known))
 
 
 def welcomed(s: State, turn: Turn, sender: int, message: Welcome) -> bool:
     """Join the answer; return whether it answers the latest question."""
     raise_fence(s, message.fence)
     join_gossip(s, turn, message.gossip)
+    count_welcome(s, message)
     if (message.asker, message.question) != (s.incarnation, s.peers.questions.get(sender, 0)):
         return False
     if s.peers.incarnations.get(sender) != message.incarnation:

@@ -31,7 +31,7 @@ shares knowledge that has grown.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from unweave.protocol.compaction import keep_certificate, on_kept
 from unweave.protocol.events import (
@@ -52,6 +52,7 @@ from unweave.protocol.events import (
     VoteCast,
     WakeRequested,
 )
+from unweave.protocol.given import remember_given
 from unweave.protocol.gossip import (
     handover,
     hello,
@@ -93,8 +94,44 @@ from unweave.protocol.timers import deadline, note_heartbeat, set_loss_timer, ti
 from unweave.protocol.token import NEVER, SECRET_BYTES, dead
 from unweave.protocol.visit import visit as visit_plain
 
-__all__ = ["deadline", "handle", "resume", "start"]
+__all__ = ["MOVES", "RoleChange", "deadline", "handle", "resume", "start"]
 
+
+class RoleChange(NamedTuple):
+    """A change of an agent's role: the events that can cause it, and why it happens. "Quarantine"
+    stands for the time before an agent is synced, whatever its durable role."""
+
+    before: str
+    after: str
+    events: tuple[str, ...]
+    why: str
+
+
+_MESSAGES_WITH_STAMPS = ("Pass", "Ack", "Share", "Heard", "Alive", "Hello", "Welcome")
+_WAKES = (
+    *("Pass", "Share", "Heard", "Hello", "Welcome"),
+    *("EraseRequested", "VoteCast", "DataChanged", "BatchDue", "WakeRequested", "Tick"),
+)
+
+# Every change of role. Fault runs are compared with this table, and the diagram is drawn from it.
+MOVES: tuple[RoleChange, ...] = (
+    RoleChange("Quarantine", "Idle", ("Welcome", "Tick"), "the neighbours answered"),
+    RoleChange("Quarantine", "Hold", ("Welcome", "Tick"), "genesis, or a durable role"),
+    RoleChange("Quarantine", "Out", ("Welcome", "Tick"), "a durable role: send again"),
+    RoleChange("Quarantine", "Parked", ("Welcome", "Tick"), "a durable role"),
+    RoleChange("Idle", "Hold", ("Pass", "Tick"), "a token arrives, or is lost"),
+    RoleChange("Idle", "Out", ("Pass",), "visited and sent on"),
+    RoleChange("Idle", "Parked", ("Pass",), "visited, nothing is left"),
+    RoleChange("Hold", "Out", ("Continue", "Done", "Pass"), "visited and sent on"),
+    RoleChange("Hold", "Parked", ("Continue", "Done", "Pass"), "visited, nothing is left"),
+    RoleChange("Hold", "Idle", _MESSAGES_WITH_STAMPS, "a larger stamp"),
+    RoleChange("Out", "Idle", _MESSAGES_WITH_STAMPS, "Ack, or a larger stamp"),
+    RoleChange("Out", "Hold", _WAKES, "no Ack, or a newer token"),
+    RoleChange("Out", "Parked", ("Pass",), "a newer token, nothing is left"),
+    RoleChange("Parked", "Hold", _WAKES, "pending work, or a dead token"),
+    RoleChange("Parked", "Out", ("Pass",), "a newer token, sent on"),
+    RoleChange("Parked", "Idle", _MESSAGES_WITH_STAMPS, "a larger stamp"),
+)
 
 _ONE_ANSWER = 5  # waits for all neighbours, after which one answer ends quarantine
 
@@ -219,6 +256,8 @@ def on_pass(s: State, turn: Turn, sender: int, message: Pass) -> None:
     if gossip is not None:
         join_gossip(s, turn, gossip)
     learn(s, turn, token.tombs, token.retrain_epoch)
+    if s.terms.noise is not None:
+        remember_given(s, token)
     if not stale:
         note_heartbeat(s, turn, token.stamp, turn.now)
         if dead(token, s.known.tombs, s.known.retrain_epoch):

@@ -15,21 +15,31 @@ import hashlib
 import numpy as np
 
 from unweave.grid import LIMIT, Ints
-from unweave.protocol.batches import gathered, leave
+from unweave.protocol.batches import gathered, leave, start_over
 from unweave.protocol.events import (
     Advance,
     Enrol,
     Judge,
     Mask,
     MaskedValue,
+    NewKey,
     NextPoint,
     Solve,
     SolveResult,
     StaysOut,
 )
+from unweave.protocol.given import remember_given
 from unweave.protocol.merge import has_unknown_rows
+from unweave.protocol.openings import may_open
 from unweave.protocol.recovery import following_round, open_epoch
-from unweave.protocol.rounds import advanced, given_to, holds_key, is_stale, is_too_small
+from unweave.protocol.rounds import (
+    advanced,
+    given_to,
+    holds_key,
+    is_exhausted,
+    is_stale,
+    is_too_small,
+)
 from unweave.protocol.routing import after_visit
 from unweave.protocol.state import Factor, GivenValue, Hold, State, Turn, ask
 from unweave.protocol.statements import Enrolment
@@ -48,6 +58,12 @@ from unweave.protocol.visit import carry_out, chain, merge_tombs, uses_last_hops
 
 __all__ = ["visit_masked"]
 
+_SPENT = (
+    "the privacy budget of its records is spent: it gives no more values. Fix: a new network with "
+    "other terms; what its records have spent here stays spent"
+)
+_NO_KEY = "it could make no one-time key. Fix: read agent.log, and start the agent again"
+
 
 def visit_masked(s: State, turn: Turn) -> None:
     """Rule 5 in a private round. On return the token was sent or parked, or the visit awaits an
@@ -56,6 +72,8 @@ def visit_masked(s: State, turn: Turn) -> None:
     if uses_last_hops(s, turn, s.token.role.token):
         return
     token: Token | None = merge_tombs(s, s.token.role.token)
+    if s.terms.noise is not None:
+        remember_given(s, s.token.role.token)
     for step in (remove, settle_roster, take_part, iterate):
         assert token is not None
         token = step(s, turn, token)
@@ -107,7 +125,7 @@ def announce(s: State, turn: Turn, token: Token) -> Token | None:
     name, mine = round_name(s.terms.network_id, masked), masked.spare.get(s.me)
     if mine is None or (mine.changed, mine.base) != (waiting.total, name) or not holds_key(s, mine):
         mine = enrol(s, turn, ("announce", name, waiting.total), name)
-        if mine is None:
+        if mine is None or not mine.key:
             return token if s.own.spent else None
         masked = masked._replace(spare={**masked.spare, s.me: mine})
         token = token._replace(masked=masked)
@@ -116,6 +134,20 @@ def announce(s: State, turn: Turn, token: Token) -> Token | None:
         new_round(s, turn, token, "enough changes have gathered")
         return None
     return token
+
+
+def renew(s: State, turn: Turn, token: Token) -> Token | None:
+    """Rule 22, at a published sum: an agent that was started again enrols anew for the next round.
+    Otherwise that round would break off when others have paid for their values."""
+    masked = token.masked
+    mine = masked.spare.get(s.me)
+    if s.terms.noise is None or (mine is not None and holds_key(s, mine)):
+        return token
+    base = round_name(s.terms.network_id, masked)
+    mine = enrol(s, turn, ("renew", base), base)
+    if mine is None:
+        return token if s.own.spent else None
+    return token._replace(masked=masked._replace(spare={**masked.spare, s.me: mine}))
 
 
 def remove(s: State, turn: Turn, token: Token) -> Token | None:
@@ -174,13 +206,16 @@ def take_part(s: State, turn: Turn, token: Token) -> Token | None:
     if here.counter:
         held = s.own.factor(here)
         if held is None or held.given is None or held.given.round != name:
-            leave(s)  # the sum that the changes wait beside is not known here
+            start_over(s)
             new_round(s, turn, token, "the token includes a value that is no longer kept")
             return None
-        if token.masked.rested and is_stale(s):
+        if not token.masked.rested or is_exhausted(token.masked.spare):
+            return token
+        if is_stale(s):
             new_round(s, turn, token, "the data have changed")
             return None
-        return announce(s, turn, token) if token.masked.rested else token
+        renewed = renew(s, turn, token)
+        return None if renewed is None else announce(s, turn, renewed)
     if has_unknown_rows(s):
         return token  # the erased rows are not known yet: nothing is given until they are
     again = given_to(s, name)
@@ -190,7 +225,11 @@ def take_part(s: State, turn: Turn, token: Token) -> Token | None:
         return add(s, turn, token, again)
     if is_too_small(s, token.tombs):
         return token
-    if not holds_key(s, token.masked.keys.get(s.me)):
+    mine = token.masked.keys.get(s.me)
+    if mine is not None and not mine.key:
+        s.own.spent = True  # by the agent's own word, perhaps before it was started again
+        return token
+    if not holds_key(s, mine):
         if token.inside:
             replace_key(s, turn, token)
             return None
@@ -201,7 +240,8 @@ def take_part(s: State, turn: Turn, token: Token) -> Token | None:
         token = token._replace(
             masked=token.masked._replace(keys=keys), round=NO_ROUND, busy=True, passes=0
         )
-    if token.masked.keys.keys() != roster(s.terms.size, token.tombs):
+    enrolled = token.masked.keys
+    if enrolled.keys() != roster(s.terms.size, token.tombs) or is_exhausted(enrolled):
         return token
     if leaves_with(s, token):
         leave(s)
@@ -222,25 +262,32 @@ def leaves_with(s: State, token: Token) -> bool:
     return gathered(s.terms, token.masked.keys, token.masked.base)
 
 
-def enrol(s: State, turn: Turn, question: tuple[object, ...], base: bytes) -> Enrolment | None:
+def enrol(
+    s: State, turn: Turn, question: tuple[object, ...], base: bytes, ahead: int = 0
+) -> Enrolment | None:
     """A new one-time key of this agent, signed; None while it is made, or if there is none. With
-    batches it says how many records of the agent have changed since the published round `base`."""
-    key: bytes | None = ask(s, turn, Enrol(question))
+    batches it says how many records of the agent have changed since the published round `base`;
+    with noise, how many values the agent has given, and by an empty key that its budget is spent.
+    `ahead`: the values that it will give before it uses the key."""
+    key: NewKey | None = ask(s, turn, Enrol(question, s.own.counter, ahead))
     if key is None:
         return None
-    if not key:
-        if not s.own.spent:
-            turn.do(StaysOut("the privacy budget of its records is spent"))
-        s.own.spent = True
-        return None
+    if not key.public:
+        spent = key.spent and s.terms.noise is not None
+        if not (spent and ahead):  # else the value of this round is still given
+            turn.do(StaysOut(_SPENT if key.spent else _NO_KEY))
+            s.own.spent = True
+        if not spent:
+            return None
     return Enrolment.write(
         s.me,
         turn.sign,
         network_id=s.terms.network_id.hex(),
         agent=s.me,
         incarnation=s.incarnation,
-        key=key.hex(),
+        key=key.public.hex(),
         **({"changed": s.own.waiting.total, "base": base.hex()} if s.terms.publish else {}),
+        **({"given": key.given} if s.terms.noise else {}),
     )
 
 
@@ -251,7 +298,7 @@ def give(s: State, turn: Turn, token: Token) -> Token | None:
     if found is None:
         return None
     units = found
-    spare = enrol(s, turn, ("spare", name), token.masked.base)
+    spare = enrol(s, turn, ("spare", name), token.masked.base, ahead=1)
     if spare is None and not s.own.spent:
         return None
     keys = {k: one.key for k, one in token.masked.keys.items()}
@@ -318,7 +365,7 @@ def factor_units(s: State, turn: Turn, token: Token) -> Ints | None:
 def share_of_grid(s: State) -> Ints:
     """What one of K agents may give, so that no sum of all leaves the grid."""
     share: Ints = (LIMIT - np.abs(s.terms.eta0)) // s.terms.size
-    return share
+    return share if s.terms.noise is None else np.maximum(share - s.terms.noise.reach, 0)
 
 
 def add(s: State, turn: Turn, token: Token, factor: Factor) -> Token:
@@ -344,7 +391,7 @@ def iterate(s: State, turn: Turn, token: Token) -> Token | None:
     answer = advanced(s, turn, token)
     if answer is None:
         return None
-    if answer.point is None or token.masked.step >= s.terms.max_rounds:
+    if answer.point is None or token.masked.step >= s.terms.max_rounds or not may_open(s):
         return token  # after a failure, too: another agent goes on to the next point
     following = following_round(s, token, answer.point, token.masked.step + 1)
     open_epoch(s, turn, None, "the next private round", masked=following)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from unweave.protocol.batches import drop_carried_out
 from unweave.protocol.compaction import compact, keep_certificate
 from unweave.protocol.events import Detach, Refused
 from unweave.protocol.messages import (
@@ -76,6 +77,7 @@ def learn(s: State, turn: Turn, tombs: Tombs, retrain_epoch: frozenset[bytes]) -
     s.known.gossip = None
     compact(s)
     if s.tomb != mine:
+        drop_carried_out(s)
         forget_own(s, turn, mine)
     if not all(s.known.retrain_epoch <= factor.retrain_epoch for factor in s.own.factors):
         s.own.factors = tuple(f for f in s.own.factors if s.known.retrain_epoch <= f.retrain_epoch)

@@ -9,6 +9,7 @@ from unweave.persistent import Bitmap, Vector
 from unweave.protocol.statements import (
     AuditMismatch,
     CompactedErasures,
+    Enrolment,
     InfluenceReport,
     Intent,
     Opening,
@@ -107,6 +108,7 @@ class Welcome(NamedTuple):
     incarnation: int = 0  # of the sender
     asker: int = 0  # the incarnation that asked
     question: int = 0  # number of its question
+    enrolment: Enrolment | None = None  # rule 22: the asker's, with its largest count of values
 
 
 class Pass(NamedTuple):

@@ -14,15 +14,21 @@ from unweave.protocol.state import State, Turn
 from unweave.protocol.statements import Opening
 from unweave.protocol.token import HOPS, OPENINGS, Stamp
 
-__all__ = ["is_backed", "is_opened", "join_openings", "sign_opening"]
+__all__ = ["is_backed", "is_opened", "join_openings", "may_open", "sign_opening"]
+
+
+def may_open(s: State) -> bool:
+    """Whether this agent may open another epoch. Only one that has lied has used up its count."""
+    known = s.known.openings.get(s.me)
+    return not s.terms.checked or known is None or known.count + 1 < OPENINGS
 
 
 def sign_opening(s: State, turn: Turn, stamp: Stamp) -> bool:
     """Sign that this agent opens this epoch; False if it has opened as many as it may."""
+    if not may_open(s):
+        return False
     known = s.known.openings.get(s.me)
     count = 1 if known is None else known.count + 1
-    if count >= OPENINGS:
-        return False
     opening = Opening.write(
         s.me,
         turn.sign,

@@ -25,6 +25,7 @@ from unweave.protocol.events import (
     Judge,
     Mask,
     MaskedValue,
+    NewKey,
     NextPoint,
     Solve,
     SolveResult,
@@ -179,10 +180,11 @@ class Worker(Protocol):
     def advance(self, work: Advance) -> NextPoint: ...
 
 
-def unlock(keyring: Keyring, me: int, work: Enrol | Mask) -> bytes | MaskedValue:
+def unlock(keyring: Keyring, me: int, work: Enrol | Mask) -> NewKey | MaskedValue:
     """A keyring's answer to one question of agent `me`."""
     if isinstance(work, Enrol):
-        return keyring.enrol()
+        public = keyring.enrol(work.seen, work.ahead)
+        return NewKey(public, keyring.given + work.ahead, spent=not public)
     value = keyring.mask(me, work.round, work.keys, work.units)
     return MaskedValue(None, None) if value is None else MaskedValue(*value)
 

@@ -116,6 +116,9 @@ def lapsed_round(s: State) -> MaskedRound:
         if token is not None and not dead(token, s.known.tombs, s.known.retrain_epoch):
             same = s.known.retrain_epoch <= token.retrain_epoch
             return following_round(s, token, token.masked.point if same else s.terms.first_point)
+        if token is not None and s.terms.noise is not None:
+            # Enrolments state how many values were given (rule 22), and hold nothing erased.
+            return following_round(s, token, s.terms.first_point)
     return MaskedRound(point=s.terms.first_point)
 
 

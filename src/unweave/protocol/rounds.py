@@ -35,11 +35,16 @@ __all__ = [
     "given_to",
     "has_masked_work",
     "holds_key",
+    "is_exhausted",
     "is_stale",
     "is_too_small",
     "keep_published",
     "must_announce",
+    "spent_agents",
 ]
+
+
+NO_KEY = 0  # in place of an incarnation: the agent has enrolled without a key
 
 
 def is_too_small(s: State, tombs: Tombs) -> bool:
@@ -47,11 +52,18 @@ def is_too_small(s: State, tombs: Tombs) -> bool:
     return len(roster(s.terms.size, tombs)) < s.terms.min_roster
 
 
+def is_exhausted(enrolments: Mapping[int, Enrolment]) -> bool:
+    """Rule 22: whether an agent has signed that its privacy budget pays for no other value. No sum
+    can follow while it is in the roster."""
+    return any(not one.key for one in enrolments.values())
+
+
 def can_attest(s: State, token: Token) -> bool:
     """Only a complete sum is attested: any other one is noise. An empty token is, if no sum can
-    follow: an erasure that leaves too few agents is certified without a posterior."""
+    follow: an erasure that leaves too few agents is certified without a posterior, and so is one
+    after the budget of an agent is spent."""
     if not token.inside:
-        return is_too_small(s, token.tombs)
+        return is_too_small(s, token.tombs) or is_exhausted(token.masked.keys)
     return not lacking(token)
 
 
@@ -65,7 +77,7 @@ def given_to(s: State, name: bytes) -> Factor | None:
 
 def holds_key(s: State, mine: Enrolment | None) -> bool:
     """Whether the private half may still be here: this incarnation made it, and has not used it."""
-    if mine is None or mine.incarnation != s.incarnation:
+    if mine is None or mine.incarnation != s.incarnation or not mine.key:
         return False
     return all(f.given is None or f.given.key != mine.key for f in s.own.factors)
 
@@ -98,8 +110,9 @@ def has_masked_work(s: State, parked: ParkNotice) -> bool:
     small = len(members) < s.terms.min_roster
     empty = not any(revision.counter for revision in parked.included)
     complete = all(parked.included[k].counter for k in members)
+    exhausted = NO_KEY in parked.enrolled.values()
     unattested = s.me not in parked.attested and attest_ready(s)
-    attests = unattested and (empty and small if empty else complete)
+    attests = unattested and (small or exhausted if empty else complete)
     # All have attested, and this agent does not hold the sum: its disk was lost or restored.
     rested = complete and not s.terms.beyond(parked.attested, s.departed)
     shown = s.token.published
@@ -110,12 +123,31 @@ def has_masked_work(s: State, parked: ParkNotice) -> bool:
         held = s.own.factor(included)
         if held is None or held.given is None or held.given.round != parked.masked:
             return True  # the disk was restored: the round cannot go on
-        return attests or (rested and (is_stale(s) or must_announce(s, parked.masked)))
-    if has_unknown_rows(s) or s.own.spent:
+        renews = s.terms.noise is not None and parked.enrolled.get(s.me) != s.incarnation
+        renews &= not s.own.spent  # or it would wake the token for a key that it cannot make
+        changed = is_stale(s) or must_announce(s, parked.masked) or renews
+        return attests or (rested and changed and not exhausted)
+    if has_unknown_rows(s):
         return False
-    if small:
+    if small or exhausted:
         return attests
+    if s.own.spent:
+        return False
     return parked.enrolled.keys() == members or parked.enrolled.get(s.me) != s.incarnation
+
+
+def spent_agents(s: State) -> frozenset[int]:
+    """Rule 22: the agents that have signed that they give no more values, by the newest token that
+    this agent knows. While one of them is in the roster, no other sum is published."""
+    parked, token = s.token.parked, s.token.held or s.token.copy
+    if parked is not None and (token is None or parked.stamp >= token.stamp):
+        found = {k for k, incarnation in parked.enrolled.items() if incarnation == NO_KEY}
+    elif token is None:
+        found = set()
+    else:
+        enrolments = {**token.masked.keys, **token.masked.spare}
+        found = {k for k, one in enrolments.items() if not one.key}
+    return roster(s.terms.size, s.known.tombs) & found
 
 
 class Awaited(NamedTuple):
@@ -131,15 +163,19 @@ def awaited(s: State) -> Awaited:
     parked, token = s.token.parked, s.token.held or s.token.copy
     if parked is not None and (token is None or parked.stamp >= token.stamp):
         given = frozenset(k for k, revision in enumerate(parked.included) if revision.counter)
-        return _awaited(s, given, parked.enrolled.keys(), parked.attested)
+        exhausted = NO_KEY in parked.enrolled.values()
+        return _awaited(s, given, parked.enrolled.keys(), parked.attested, exhausted)
     if token is None:
-        return _awaited(s, frozenset(), frozenset(), frozenset())
-    return _awaited(s, token.inside, token.masked.keys.keys(), token.round.agents)
+        return _awaited(s, frozenset(), frozenset(), frozenset(), False)
+    keys = token.masked.keys
+    return _awaited(s, token.inside, keys.keys(), token.round.agents, is_exhausted(keys))
 
 
-def _awaited(s: State, given: Set[int], enrolled: Set[int], attested: Set[int]) -> Awaited:
+def _awaited(
+    s: State, given: Set[int], enrolled: Set[int], attested: Set[int], exhausted: bool
+) -> Awaited:
     members = roster(s.terms.size, s.known.tombs)
-    if len(members) >= s.terms.min_roster:
+    if len(members) >= s.terms.min_roster and not exhausted:
         if not given and not members <= enrolled:
             return Awaited(to_enrol=members - enrolled)
         if not members <= given:
@@ -149,10 +185,12 @@ def _awaited(s: State, given: Set[int], enrolled: Set[int], attested: Set[int]) 
 
 def described(s: State, token: Token) -> tuple[bytes, Mapping[int, int]]:
     """What a park notice says about the round of the parked token: its name, and which incarnations
-    have enrolled."""
+    have enrolled. With noise, if the round is complete: for the next one."""
     if not s.terms.masked:
         return b"", {}
-    enrolled = {k: one.incarnation for k, one in token.masked.keys.items()}
+    complete = token.inside and not lacking(token)
+    keys = token.masked.spare if s.terms.noise and complete else token.masked.keys
+    enrolled = {k: one.incarnation if one.key else NO_KEY for k, one in keys.items()}
     return round_name(s.terms.network_id, token.masked), enrolled
 
 

@@ -16,6 +16,7 @@ from unweave.protocol.messages import Digests, Gossip, Message, ParkNotice, Pass
 from unweave.protocol.statements import (
     AuditMismatch,
     CompactedErasures,
+    Enrolment,
     InfluenceReport,
     Intent,
     Opening,
@@ -231,6 +232,7 @@ class Knowledge(_Group):
     votes: Mapping[tuple[int, int], Vote] = _NONE  # (target, voter)
     mismatches: frozenset[AuditMismatch] = frozenset()
     openings: Mapping[int, Opening] = _NONE  # the latest of each agent
+    enrolments: Mapping[int, Enrolment] = _NONE  # neighbour → its largest count (rule 22)
 
     # volatile
     proofs: Mapping[int, Pass] = _NONE  # wrong steps, by the agent that signed them
@@ -264,7 +266,8 @@ DURABLE = {
     **dict.fromkeys(("factors", "counter", "solved_for", "rows"), "own"),
     **dict.fromkeys(("data", "dropped", "detached", "receipts", "waiting"), "own"),
     **dict.fromkeys(("tombs", "retrain_epoch", "tombstones", "compacted"), "known"),
-    **dict.fromkeys(("proved", "intents", "votes", "mismatches", "openings"), "known"),
+    **dict.fromkeys(("proved", "intents", "votes", "mismatches"), "known"),
+    **dict.fromkeys(("openings", "enrolments"), "known"),
 }
 
 

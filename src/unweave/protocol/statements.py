@@ -196,8 +196,13 @@ class Enrolment(SignedStatement):
 
     @cached_property
     def key(self) -> bytes:
-        """The X25519 public key: 32 bytes."""
+        """The X25519 public key: 32 bytes. None: the agent's budget is spent (rule 22)."""
         return bytes.fromhex(self.body["key"])
+
+    @property
+    def given(self) -> int:
+        """How many values the agent will have given before it uses the key (rule 22)."""
+        return int(self.body.get("given", 0))
 
     @property
     def changed(self) -> int:

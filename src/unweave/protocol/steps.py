@@ -12,7 +12,7 @@ factors that changed. A step that is wrong under two valid signatures is a proof
 that every agent can check again, and no honest agent can be accused.
 
 A factor is named by its commitment, SHA-256(salt ‖ units), in the revision. The salt keeps others
-from guessing a factor; the receiver of a changed token sees both (docs/security.md).
+from guessing a factor; the receiver of a changed token sees both (docs/explanation/security.md).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -11,7 +11,7 @@ from unweave.graph import Topology, first_agent
 from unweave.grid import Grid, Ints
 from unweave.persistent import Bitmap
 
-__all__ = ["Batches", "Terms", "Timeouts"]
+__all__ = ["Batches", "Noise", "Terms", "Timeouts"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,14 @@ class Batches:
     records: int
     agents: int = 2
     period: float = 30 * 86_400.0  # seconds that a change waits at most
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """Differential privacy, as far as the protocol knows of it (rule 22)."""
+
+    reach: Ints  # an agent's share of the noise is at most so large, per component
+    statement: Mapping[str, Any]  # what a certificate states about it: JSON values
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +69,7 @@ class Terms:
     iterates: bool = False  # masked: learning takes several rounds, each at a point of its own
     max_rounds: int = 500  # masked: after so many rounds the sum is attested, not converged
     publish: Batches | None = None  # masked: changes of records wait for others
+    noise: Noise | None = None  # masked: every given value carries noise, and spends a budget
     parks: bool = True  # False: the walk never ends, for studies of the walk
     kept: int = 2  # older revisions that an agent keeps beside the current one
     compact_after: int = 32  # open erasures from which agents compact certified ones

@@ -37,15 +37,19 @@ P1  one value per key: under a one-time key one vector is ever given to the sum 
     audit, for one round, over all incarnations, lost disks and restored backups
 P2  an agent gives only to the roster that it derives itself: it knows no agent of the round to be
     out, and no other agent to be in
-P3  masks cancel: a token that includes its whole roster is eta_0 + Σ_k factor_k, bit for bit, and
-    all factors were computed at one point
+P3  masks cancel: a token that includes its whole roster is eta_0 + Σ_k factor_k (with noise: and
+    the noise that was drawn for these values), bit for bit, and all factors were computed at one
+    point
 P4  an incomplete sum is noise: no token with an agent in and another one missing equals its
     unmasked sum
-P5  a token is attested only if it is complete; or empty, if its roster is too small for a sum
+P5  a token is attested only if it is complete; or empty, if its roster is too small for a sum or an
+    agent of it has spent its privacy budget
 P6  with batches (rule 21) a change of records leaves its agent only with a round whose enrolments
     show enough changes, its own among them; or after its date; or with the erasure of the whole
     agent; or if the agent's disk has lost what the sum includes of it. An agent that gives to
     the round of its batch keeps no change back
+P7  with noise (rule 22) an agent's ledger counts every value that another agent has got from it,
+    also after the ledger was lost or restored, when it gives the next one
 
 If one agent lies (`InsiderChecker`), I1 to I15 hold for the honest agents, except what only the
 liar could have kept: the chain of receipts (I7), its frozen vector and its solver (I9), the token
@@ -72,7 +76,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -135,6 +139,9 @@ class Checker:
         self.signers = signers  # of deterministic signatures
         self.stationary = stationary
         self.clock: Callable[[], float] = lambda: math.inf  # what wall clocks show
+        self.noise: Mapping[bytes, Ints] = {}  # key → what was added to the value that it masked
+        self.shown: dict[int, set[bytes]] = {}  # agent → keys of its values that others have got
+        self.paid: Callable[[int], float] = lambda agent: math.inf  # values by an agent's ledger
         self.latest: dict[int, State] = {}  # agent → its last committed state
         self.factors: dict[tuple[int, Revision], Factor] = {}
         self.names: dict[tuple[int, int, int], Factor] = {}  # agent, counter, incarnation
@@ -150,6 +157,8 @@ class Checker:
         self.departed: frozenset[int] = frozenset()  # known to any agent
         self.newest = NEVER
         self.excused = NEVER  # a newest token whose loss no protocol can prevent
+        self.responsible: int | None = None  # the agent that was found with the newest token
+        self.summed: tuple[object, Any, set[int]] = (None, None, set())  # the last sum of factors
         self.checked = 0
         self.opened: list[str] = []  # why epochs were opened
         self.starts = 0
@@ -247,6 +256,24 @@ class Checker:
         return agent in counts and enough
 
     def _token(self, agent: int, token: Token) -> None:
+        total, inside = self._sum_of(agent, token)
+        if not np.array_equal(total, token.eta):
+            self._fail("I1", agent, f"token {token.stamp}: eta {token.eta} but the sum is {total}")
+        if inside != token.inside:
+            self._fail("I1", agent, f"token {token.stamp}: {token.inside} of {inside}")
+        if self.liar is None and token.receipts not in self.hashes:
+            self._fail("I7", agent, f"token {token.stamp}: its chain of receipts is unknown")
+        if self.terms.masked:
+            self._masked_token(agent, token)
+        if agent not in self.departed:
+            self._sums_nothing_certified(agent, token)
+        self._note_hidden(agent, token)
+
+    def _sum_of(self, agent: int, token: Token) -> tuple[Any, set[int]]:
+        """eta_0 and the included factors, added up once per list of revisions; and whose they
+        are."""
+        if self.summed[0] is token.included:
+            return self.summed[1], self.summed[2]
         total = self.terms.eta0.astype(object)
         inside = set()
         for k, revision in enumerate(token.included):
@@ -259,17 +286,8 @@ class Checker:
             total = total + factor.added
         if self.terms.masked:
             total = (total + _WRAP) % (2 * _WRAP) - _WRAP
-        if not np.array_equal(total, token.eta):
-            self._fail("I1", agent, f"token {token.stamp}: eta {token.eta} but the sum is {total}")
-        if inside != token.inside:
-            self._fail("I1", agent, f"token {token.stamp}: {token.inside} of {inside}")
-        if self.liar is None and token.receipts not in self.hashes:
-            self._fail("I7", agent, f"token {token.stamp}: its chain of receipts is unknown")
-        if self.terms.masked:
-            self._masked_token(agent, token)
-        if agent not in self.departed:
-            self._sums_nothing_certified(agent, token)
-        self._note_hidden(agent, token)
+        self.summed = token.included, total, inside
+        return total, inside
 
     def _note_hidden(self, agent: int, token: Token) -> None:
         so_far = token.round
@@ -294,6 +312,12 @@ class Checker:
         complete = bool(token.inside) and set(token.inside) == set(token.masked.keys)
         factors = [self.factors[k, token.included[k]] for k in token.inside]
         plain = self.terms.eta0 + sum((one.units for one in factors), self.terms.grid.zeros())
+        if self.terms.noise is not None:
+            keys = [one.given.key for one in factors if one.given is not None]
+            for k, key in zip(token.inside, keys, strict=True):
+                if k != agent:
+                    self.shown.setdefault(k, set()).add(key)
+            plain = plain + sum((self.noise[key] for key in keys), self.terms.grid.zeros())
         if complete:
             self.rounds.add(round_name(self.terms.network_id, token.masked))
             if not np.array_equal(plain, token.eta):
@@ -302,7 +326,8 @@ class Checker:
                 self._fail("P3", agent, f"token {token.stamp}: factors of several points")
         elif token.inside and np.array_equal(plain, token.eta):
             self._fail("P4", agent, f"token {token.stamp} is not masked")
-        empty = not token.inside and len(members) < self.terms.min_roster
+        spent = [one for one in token.masked.keys.values() if not one.body["key"]]
+        empty = not token.inside and (len(members) < self.terms.min_roster or bool(spent))
         if token.round.agents and not empty and members - set(token.inside):
             self._fail("P5", agent, f"token {token.stamp} is attested and not complete")
 
@@ -313,6 +338,10 @@ class Checker:
         same = np.array_equal(first.units, given.units) and np.array_equal(first.audit, given.audit)
         if first.round != given.round or not same:
             self._fail("P1", agent, "gave two values under one key")
+        if first is given:
+            count = len(self.shown.get(agent, set()) | {given.key})
+            if count > self.paid(agent):
+                self._fail("P7", agent, f"gave {count} values, and has paid for {self.paid(agent)}")
         token = s.token.held or s.token.copy
         if first is given and token is not None:
             if round_name(self.terms.network_id, token.masked) != given.round:
@@ -361,16 +390,23 @@ class Checker:
             self.excused = self.newest
         if self.newest in (self.excused, NEVER):
             return
-        for state in self.latest.values():
-            token = state.token.held
-            # Larger: a departed agent that does not know the votes took the token on.
-            if token is not None and token.stamp >= self.newest:
+        if self._has_newest(self.responsible):  # usually still the same agent
+            return
+        for k in self.latest:
+            if self._has_newest(k):
+                self.responsible = k
                 return
         incarnations = {self.latest[k].incarnation for k in self.departed if k in self.latest}
         if self.newest.sender in incarnations:
             self.excused = self.newest  # sent by a departed agent that has the votes by now
             return
         self._fail("I10", agent, f"no agent is responsible for the newest token {self.newest}")
+
+    def _has_newest(self, agent: int | None) -> bool:
+        """Larger than the newest: a departed agent that does not know the votes took it on."""
+        state = None if agent is None else self.latest.get(agent)
+        token = None if state is None else state.token.held
+        return token is not None and token.stamp >= self.newest
 
     def _agent(self, agent: int, s: State) -> None:
         token, tomb = s.token.held, s.known.tombs.get(agent, NOTHING)
@@ -509,7 +545,8 @@ class Checker:
         for request, entry in predicate["erasures"].items():
             earned = "retrained" if bytes.fromhex(request) in token.retrain_epoch else "refined"
             exact = self.terms.conjugate or (self.terms.settles and token.round.converged)
-            if entry["kind"] != ("exact" if exact else earned):
+            word = "exact" if self.terms.noise is None else "exact_before_noise"
+            if entry["kind"] != (word if exact else earned):
                 self._fail("I6", agent, f"the certificate says {entry['kind']}")
         try:
             account = verify(certificate, self.terms, self._signed)
@@ -703,9 +740,9 @@ def parked_token(world: World) -> Token:
 
 def forbidden(token: Token, s: State) -> bool:
     """Whether a token includes what the agent with this state knows to be erased."""
-    for k in token.inside:
-        known, told = s.known.tombs.get(k, NOTHING), token.tombs.get(k, NOTHING)
-        if known.whole or known.departed or not known.ids <= told.ids:
+    for k, known in s.known.tombs.items():
+        told = token.tombs.get(k, NOTHING)
+        if k in token.inside and (known.whole or known.departed or not known.ids <= told.ids):
             return True
     return bool(token.inside) and not s.known.retrain_epoch <= token.retrain_epoch
 
@@ -760,7 +797,9 @@ def check_liveness(world: World, checker: Checker) -> None:
     if set(live) - set(token.round.agents):
         _fail(f"{set(live) - set(token.round.agents)} have not attested")
     for k, s in states.items():
-        _check_agent(k, s, checker, given=bool(token.inside) or not world.terms.masked)
+        spent = any(not one.body["key"] for one in token.masked.spare.values())
+        given = (bool(token.inside) and not spent) or not world.terms.masked
+        _check_agent(k, s, checker, given=given)
         if (
             s.token.parked is None
             or s.token.parked.stamp != token.stamp
@@ -777,6 +816,8 @@ def check_liveness(world: World, checker: Checker) -> None:
             _fail(f"agent {k} was never given the certificate of its own erasures")
         if not token.inside and world.terms.masked:
             continue  # too few agents remain for a sum
+        if spent and s.own.current is None:
+            continue  # an erasure of records that the sum does not hold, and no other sum follows
         wanted = None if s.own.current is None else s.own.current.revision
         if (token.included[k] if k in token.inside else None) != wanted:
             _fail(f"agent {k} is included at {token.included[k]}, not at {wanted}")

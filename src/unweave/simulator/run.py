@@ -10,47 +10,42 @@ bit for bit for a conjugate model, close for the others.
 from __future__ import annotations
 
 import csv
-import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import ConfigError, DataError
-from unweave.families.marginals import finite
+from unweave.families.marginals import Marginal, finite
 from unweave.grid import Ints
-from unweave.models import Model, Shard
+from unweave.models import ConjugateModel, Model, Shard
 from unweave.models.columns import Column, truth
 from unweave.models.fitted.posterior import Posterior
-from unweave.protocol.events import Effect, Solve
-from unweave.protocol.state import State
+from unweave.privacy.mechanism import Mechanism
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import NOTHING, Stamp, roster
+from unweave.protocol.token import NOTHING, roster
 from unweave.rng import Purpose, derive
-from unweave.simulator.faults import Profile, RandomFaults, profile
-from unweave.simulator.insider import InsiderWorld, keyed_signers
-from unweave.simulator.invariants import (
-    Checker,
-    InsiderChecker,
-    Violation,
-    known_departed,
-    parked_token,
-)
-from unweave.simulator.workload import (
-    OwnerRequests,
-    Workload,
-    dispensable_agents,
-    run_workload,
-)
+from unweave.simulator.faults import RandomFaults
+from unweave.simulator.insider import InsiderWorld
+from unweave.simulator.invariants import Checker, Violation, known_departed, parked_token
+from unweave.simulator.session import NO_FAULTS, TOLERANCE, Session, never
+from unweave.simulator.workload import OwnerRequests, Workload, run_workload
 from unweave.simulator.world import World
-from unweave.solvers import Solver, default_solver
-from unweave.solvers.worker import ModelWorker, record_key
+from unweave.solvers import Solver
+from unweave.solvers.worker import record_key
 
-__all__ = ["draw_shards", "read_csv", "run_with_faults"]
+__all__ = [
+    "draw_shard",
+    "draw_shards",
+    "read_csv",
+    "report_of",
+    "run_with_faults",
+    "without_faults",
+]
 
 
 _ROWS = 100  # of synthetic data, per agent
@@ -58,7 +53,9 @@ _ROWS = 100  # of synthetic data, per agent
 
 def draw_shards(model: Model, agents: Sequence[str], seed: int) -> list[Shard]:
     """Synthetic data for a network that names none."""
-    return [_draw(model, name, derive(seed, Purpose.PARTITION, k)) for k, name in enumerate(agents)]
+    return [
+        draw_shard(model, name, derive(seed, Purpose.PARTITION, k)) for k, name in enumerate(agents)
+    ]
 
 
 def read_csv(path: Path, schema: Sequence[Column]) -> dict[str, list[float | str]]:
@@ -91,8 +88,8 @@ def read_csv(path: Path, schema: Sequence[Column]) -> dict[str, list[float | str
         raise DataError(f"{path}: a value is not a number. Fix: every field must be one") from None
 
 
-def _draw(model: Model, agent: str, key: int) -> Shard:
-    """Records that the model accepts: within its columns' bounds and its rules between columns."""
+def draw_shard(model: Model, agent: str, key: int) -> Shard:
+    """Synthetic records within the columns' bounds and the model's rules between columns."""
     rng = np.random.default_rng(key)
     rows = np.empty((0, len(model.schema)))
     for _ in range(200):
@@ -121,25 +118,7 @@ def _draw_column(column: Column, rng: np.random.Generator) -> NDArray[np.float64
     return rng.normal(size=_ROWS)
 
 
-NO_FAULTS = Profile(erase=0.0, data=0.0)
-TOLERANCE = 1e-4
 NEAR = 1e-3  # KL between two fits of the same records, some tolerances apart
-# A hop costs 10 to 60 events, more in larger networks. A run with more than this is stopped.
-_EVENTS_PER_HOP = 400
-_EVENTS_PER_HOP_AND_AGENT = 40
-_WITH_LIAR = 4  # agents: two honest answers outweigh the liar's
-
-
-class _Hops:
-    """Counts the hops of all tokens."""
-
-    def __init__(self) -> None:
-        self.stamps: set[Stamp] = set()
-
-    def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None:
-        token = after.token.held
-        if token is not None:
-            self.stamps.add(token.stamp)
 
 
 @dataclass
@@ -160,6 +139,7 @@ class FaultRun:
     remaining: Sequence[Shard]  # the records that were not erased
     reference: Ints  # the sum over them in a run without faults
     notes: Sequence[str]  # where the run differs from the request
+    mechanism: Mechanism | None = None
 
     @property
     def units(self) -> Ints:
@@ -167,11 +147,18 @@ class FaultRun:
 
     @property
     def posterior(self) -> Posterior:
-        return self.model.posterior(self.units)
+        return self._read(self.units)
+
+    def _read(self, units: Ints) -> Posterior:
+        shares = len(parked_token(self.world).inside)
+        if self.mechanism is None or not shares:
+            return self.model.posterior(units)
+        return self.mechanism.posterior(units, shares)
 
     @property
     def equal(self) -> bool:
-        """Whether the sum equals that of a run without faults, bit for bit."""
+        """Whether the sum equals that of a run without faults (and with the same noise), bit for
+        bit."""
         return bool(np.array_equal(self.units, self.reference))
 
     @property
@@ -184,11 +171,17 @@ class FaultRun:
         asked = zip(self.owners.asked, self.owners.reasons, strict=True)
         return Counter(why for request, why in asked if request not in self.checker.certified)
 
+    def _erased(self) -> list[dict[str, Any]]:
+        """The certified erasures: whose, and of how many records (None: of everything)."""
+        erased = (self.checker.erased[request] for request in sorted(self.checker.certified))
+        name = self.world.terms.name
+        return [{"agent": name(agent), "records": len(rows) or None} for agent, rows in erased]
+
     def report(self) -> dict[str, Any]:
         """The run as JSON values."""
-        decode, kl = self.model.decode, self.model.family.kl
         counts, records = self.workload.counts, self.records_remaining
-        far = finite(kl(decode(self.units), decode(self.reference))) if records else None
+        posterior = self.posterior
+        far = finite(posterior.kl(self._read(self.reference))) if records else None
         return {
             "model": self.model.name,
             "agents": len(self.world.agents),
@@ -213,18 +206,29 @@ class FaultRun:
             "erasures_asked": len(self.owners.asked),
             "erasures_certified": len(self.checker.certified),
             "erasures_without_effect": dict(self._without_effect()),
+            "erased": self._erased(),
             "certificates": len(self.checker.certificates),
             "checked_transitions": self.checker.checked,
             "agents_left_with_records": sum(shard.n > 0 for shard in self.remaining),
             "records_left": records,
-            "posterior": {
-                m.name: {"mean": finite(m.mean()), "sd": finite(m.sd())}
-                for m in self.model.marginals(decode(self.units))
-            },
-            "digest": self.posterior.digest,
+            "settings": self.model.settings(),
+            "conjugate": self.model.conjugate,
+            "prior": _moments(self.model.marginals(self.model.decode(self.model.eta0))),
+            "posterior": _moments(posterior.marginals),
+            "noise": None if self.mechanism is None else self.mechanism.statement(),
+            "digest": posterior.digest,
             "equal_to_fault_free": self.equal if records else None,
             "kl_to_fault_free": far,
         }
+
+
+def _moments(laws: Sequence[Marginal]) -> dict[str, dict[str, float | None]]:
+    """Mean, standard deviation and 95% interval, by quantity."""
+    return {
+        law.name: {"mean": finite(law.mean()), "sd": finite(law.sd())}
+        | dict(zip(("low", "high"), map(finite, law.interval(0.95)), strict=True))
+        for law in laws
+    }
 
 
 def run_with_faults(
@@ -238,80 +242,34 @@ def run_with_faults(
     solver: Solver | None = None,
     tol: float = TOLERANCE,
     retrain_above: float | None = None,
+    mechanism: Mechanism | None = None,
 ) -> FaultRun:
     """Run the network; raises `Violation` if an invariant is broken or the token is not parked.
 
-    `solver`, `tol` and `retrain_above` are those of the manifest's `[solver]`.
+    `solver`, `tol` and `retrain_above` are those of the manifest's `[solver]`; `mechanism` is the
+    noise of its `[privacy]`, whose model clips records: it is the given one.
     """
-    if hops is not None and hops < 1:
-        raise ConfigError(f"hops = {hops}. Fix: at least one")
-    chosen = NO_FAULTS if faults is None else profile(faults)
-    chosen, notes = _survivable(terms, chosen)
-    most = 20 * terms.size if hops is None else hops
-    # The owners ask for erasures: the workload would erase the whole network.
-    drawn = RandomFaults(replace(chosen, erase=0.0), terms.size, seed)
-    counter = _Hops()
-    tolerance = tol / terms.size**2 if terms.solve == "pass" else None
-    chosen_solver = default_solver(model) if solver is None else solver
-
-    def workers(data: Sequence[Shard]) -> list[ModelWorker]:
-        return [
-            ModelWorker(
-                model,
-                chosen_solver,
-                shard,
-                terms.seed,
-                tolerance=tolerance,
-                retrain_above=retrain_above,
-            )
-            for shard in data
-        ]
-
-    if chosen.lies:
-        liar = random.Random(f"liar {seed}").choice(dispensable_agents(terms.topology))
-        world: World = InsiderWorld(
-            terms,
-            workers(shards),
-            seed=seed,
-            faults=drawn,
-            signers=keyed_signers(terms),
-            observers=[counter],
-            liar=liar,
-            made={},
-        )
-    else:
-        world = World(terms, workers(shards), seed=seed, faults=drawn, observers=[counter])
-    # A solver that stops after some passes keeps no factor.
-    checker = _checker(world, tolerance is not None and chosen_solver.stops_after is None)
-    world.observers.append(checker)
-    checker.clock = lambda: world.now
-    owners = OwnerRequests(world, chosen, [shard.n for shard in shards], most, seed)
-    bound = most * max(_EVENTS_PER_HOP, _EVENTS_PER_HOP_AND_AGENT * terms.size)
-    calls, seen, reached = 0, 0, False
-
-    def enough() -> bool:
-        """Called before every event; the owners ask for erasures here."""
-        nonlocal calls, seen, reached
-        calls += 1
-        seen = len(counter.stamps)
-        reached = seen >= most or (faults is None and world.parked is not None)
-        # A network may have no events any more: count the calls too.
-        if reached or calls > bound:
-            return True
-        owners.between_events(seen / most)
-        return False
-
-    def halfway() -> bool:
-        return 2 * seen >= most
-
-    workload = run_workload(
-        world, drawn, checker, _never, events=bound, enough=enough, halfway=halfway
+    session = Session(
+        model,
+        terms,
+        shards,
+        faults,
+        seed,
+        hops,
+        solver=solver,
+        tol=tol,
+        retrain_above=retrain_above,
+        mechanism=mechanism,
     )
-    if not reached:
-        notes.append(
-            f"The faults ended early, after {seen} of {most} hops: {bound:,} events are the most."
-        )
-    remaining = _remaining(world, checker, shards)
+    for _ in session.events():
+        pass
+    return report_of(session, _remaining(session.world, session.checker, shards), tol)
+
+
+def report_of(session: Session, remaining: Sequence[Shard], tol: float = TOLERANCE) -> FaultRun:
+    """A run that is at rest, compared with one without faults on the remaining records."""
+    model, terms, world = session.model, session.terms, session.world
+    notes = list(session.notes)
     token = parked_token(world)
     members = roster(terms.size, token.tombs)
     if terms.masked and len(members) < terms.min_roster:
@@ -319,34 +277,55 @@ def run_with_faults(
             f"{len(members)} agents remain, fewer than min_roster = {terms.min_roster}: no sum is "
             "published, and the posterior shown is the prior."
         )
-        remaining, reference = [shard.drop(np.arange(shard.n)) for shard in shards], model.eta0
-    elif model.conjugate:
-        reference = _fault_free(model, remaining)
+        remaining = [shard.drop(np.arange(shard.given)) for shard in remaining]
+        reference = model.eta0
+    elif session.noise is not None and not token.inside:
+        notes.append(
+            "A privacy budget is spent: no sum is published any more, and the posterior shown is "
+            "the prior. More releases, or fewer faults, would leave one."
+        )
+        remaining = [shard.drop(np.arange(shard.given)) for shard in remaining]
+        reference = model.eta0
     else:
-        calm = RandomFaults(NO_FAULTS, terms.size, seed)
-        rerun = World(terms, workers(remaining), seed=seed, faults=calm)
-        reference = _settled(rerun, calm)
+        reference = without_faults(session, remaining)
+        if session.noise is not None:
+            reference = reference + session.noise_of(token)
     if isinstance(world, InsiderWorld):
         end = "was voted out" if world.liar in known_departed(world) else "stopped"
         notes.append(f"{terms.name(world.liar)} lied {world.lies.told.total():,} times and {end}.")
     done = FaultRun(
         model=model,
-        profile=faults,
-        seed=seed,
-        hops=len(counter.stamps),
-        hops_asked=most,
-        hops_with_faults=seen,
+        profile=session.profile,
+        seed=session.seed,
+        hops=session.hops,
+        hops_asked=session.most,
+        hops_with_faults=session.seen,
         world=world,
-        faults=drawn,
-        checker=checker,
-        workload=workload,
-        owners=owners,
+        faults=session.faults,
+        checker=session.checker,
+        workload=session.workload,
+        owners=session.owners,
         remaining=remaining,
         reference=reference,
         notes=notes,
+        mechanism=session.mechanism,
     )
     _compare(done, max(NEAR, 10.0 * tol))
     return done
+
+
+def without_faults(session: Session, shards: Sequence[Shard]) -> Ints:
+    """The sum of a run without faults on these data: of a conjugate model, that of its factors."""
+    model, terms = session.model, session.terms
+    if model.conjugate:
+        total: Ints = model.eta0
+        for shard in shards:
+            if shard.n:
+                total = model.grid.add(total, cast(ConjugateModel, model).factor(shard))
+        return total
+    calm = RandomFaults(NO_FAULTS, terms.size, session.seed)
+    rerun = World(terms, session.make_workers(shards), seed=session.seed, faults=calm)
+    return _settled(rerun, calm)
 
 
 def _compare(done: FaultRun, near: float) -> None:
@@ -366,61 +345,11 @@ def _compare(done: FaultRun, near: float) -> None:
         raise Violation(f"the sum is at KL = {far:.3g} from that of a run without faults")
 
 
-def _checker(world: World, solves: bool) -> Checker:
-    """A checker that knows whether a solver would keep a factor. Whether a factor contains a record
-    cannot be seen in it; the final sum shows that."""
-
-    def stationary(k: int, eta: Ints, units: Ints) -> bool:
-        s = world.state(k)
-        if s.own.current is None or s.own.current.rows != s.own.rows:
-            return True  # an erasure was requested since then
-        work = Solve(("check",), 0, 0, eta - units, units, s.own.dropped)
-        return bool(world.agents[k].worker.solve(work).keep)
-
-    exact = world.terms.conjugate or not solves
-    known = None if exact else stationary
-    if isinstance(world, InsiderWorld):
-        liar, made = world.liar, world.lies.made
-        return InsiderChecker(
-            world.terms, stationary=known, signers=world.signers, liar=liar, made=made
-        )
-    return Checker(world.terms, stationary=known)
-
-
-def _survivable(terms: Terms, chosen: Profile) -> tuple[Profile, list[str]]:
-    """The faults that a network of this size survives, and notes on the omitted ones."""
-    notes = []
-    size = terms.size
-    if chosen.departs and size - 1 < terms.quorum:
-        notes.append(f"No agent of {size} is lost for good: the rest would be no quorum.")
-        chosen = replace(chosen, departs=0.0)
-    if chosen.lies and (size < _WITH_LIAR or not dispensable_agents(terms.topology)):
-        notes.append(f"No agent of {size} lies: the others must be a quorum, and connected.")
-        chosen = replace(chosen, lies=0.0)
-    if size == 1 and (chosen.lose_disk or chosen.restore):
-        notes.append("One agent alone: its disk is never lost, for nobody else would remember.")
-        chosen = replace(chosen, lose_disk=0.0, restore=0.0)
-    return chosen, notes
-
-
-def _never(rng: random.Random, agent: int) -> tuple[bool, frozenset[bytes]]:
-    raise AssertionError("in a fault run the owners ask for erasures, not the workload")
-
-
-def _fault_free(model: Any, shards: Sequence[Shard]) -> Ints:
-    total = model.eta0
-    for shard in shards:
-        if shard.n:
-            total = model.grid.add(total, model.factor(shard))
-    units: Ints = total
-    return units
-
-
 def _settled(world: World, calm: RandomFaults) -> Ints:
     """The parked sum of a network without faults."""
     checker = Checker(world.terms)
     world.observers.append(checker)
-    run_workload(world, calm, checker, _never, events=1, enough=lambda: True)
+    run_workload(world, calm, checker, never, events=1, enough=lambda: True)
     assert world.parked is not None
     token = world.state(world.parked).token.held
     assert token is not None

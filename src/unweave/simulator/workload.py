@@ -11,11 +11,12 @@ remaining records with a run without faults.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from unweave.graph import Topology
+from unweave.privacy.ledger import MemoryLedger
 from unweave.protocol.events import DataChanged, EraseRequested, Tick, VoteCast
 from unweave.protocol.membership import automatic_votes
 from unweave.protocol.state import State
@@ -28,6 +29,7 @@ from unweave.simulator.invariants import (
     check_liveness,
     check_proofs,
     departed,
+    known_departed,
 )
 from unweave.simulator.world import World
 from unweave.solvers.worker import record_key
@@ -35,12 +37,15 @@ from unweave.solvers.worker import record_key
 __all__ = [
     "DOWN",
     "NOTHING_LEFT",
+    "NewData",
     "OwnerRequests",
     "Workload",
     "check_one_epoch",
     "dispensable_agents",
     "run_workload",
+    "same_data",
     "spared",
+    "workload_events",
 ]
 
 
@@ -71,10 +76,12 @@ class Workload:
         self.new_data = new_data
         self.size = len(world.agents)
         self.back_at: dict[int, float] = {}
-        self.backups: list[tuple[int, State, int]] = []  # agent, disk, its version of the data
+        # Agent, its disk, its version of the data, its privacy ledger.
+        self.backups: list[tuple[int, State, int, MemoryLedger | None]] = []
         self.versions = [0] * self.size  # of each agent's data
         self.learned = [0] * self.size  # the version that each disk knows of
         self.departed: int | None = None  # the agent that stops for good and is voted out
+        self.kept_down: set[int] = set()  # agents that somebody else starts again, or nobody
         self.thaws_late = False  # its stopped process goes on only when the others have parked
         self.spoiled: int | None = None  # the one agent whose disk may be lost or restored
         self.asked: list[bytes] = []  # the ids of all requests, in order
@@ -113,15 +120,19 @@ class Workload:
             self.change_data(rng.randrange(self.size))
         if rng.random() < 0.05:
             k = rng.randrange(self.size)
-            self.backups.append((k, world.agents[k].disk, self.learned[k]))
+            ledger = None if world.noise is None else world.noise.image(k)
+            self.backups.append((k, world.agents[k].disk, self.learned[k], ledger))
 
     def restart_due(self) -> None:
         world, p = self.world, self.faults.profile
-        for k, agent in enumerate(world.agents):
-            if agent.state is None and k != self.departed:
+        for k in sorted(world.down):
+            if not self.stays_down(k):
                 back = self.back_at.setdefault(k, world.now + self.rng.expovariate(1.0 / p.down))
                 if world.now >= back:
                     self.restart(k)
+
+    def stays_down(self, k: int) -> bool:
+        return k == self.departed or k in self.kept_down
 
     def restart(self, k: int) -> None:
         """Restart a process: on its disk, on an old one or on an empty one."""
@@ -140,14 +151,14 @@ class Workload:
             elif draw < p.lose_disk + p.restore and backups:
                 self.spoiled = k
                 self.counts["restores"] += 1
-                _, disk, self.learned[k] = rng.choice(backups)
-                world.wipe(k, disk)
+                _, disk, self.learned[k], ledger = rng.choice(backups)
+                world.wipe(k, disk, ledger)
         world.start_agent(k)
         self._tell_of_data(k)
 
     def restart_all(self) -> None:
-        for k, agent in enumerate(self.world.agents):
-            if agent.state is None and k != self.departed:
+        for k in sorted(self.world.down):
+            if not self.stays_down(k):
                 self.restart(k)
 
     def erase(self, k: int) -> None:
@@ -238,13 +249,38 @@ def run_workload(
     enough: Callable[[], bool] = lambda: False,
     halfway: Callable[[], bool] | None = None,
     settle_seconds: float = 4000.0,
-    settle_events: int = 60_000,
+    settle_events: int | None = None,
 ) -> Workload:
     """Run with faults for `events` events or until `enough`, then without until the token is
     parked; check liveness. An agent that departs does so `halfway`: default, at half of the
     events."""
     workload = Workload(world, faults, draw_erasure, new_data)
-    dispensable = dispensable_agents(world.terms.topology)
+    for _ in workload_events(
+        workload,
+        checker,
+        events=events,
+        enough=enough,
+        halfway=halfway,
+        settle_seconds=settle_seconds,
+        settle_events=settle_events,
+    ):
+        pass
+    return workload
+
+
+def workload_events(
+    workload: Workload,
+    checker: Checker,
+    *,
+    events: int,
+    enough: Callable[[], bool] = lambda: False,
+    halfway: Callable[[], bool] | None = None,
+    settle_seconds: float = 4000.0,
+    settle_events: int | None = None,
+) -> Iterator[None]:
+    """`run_workload`, event by event: whoever iterates may look at the world in between."""
+    world, faults = workload.world, workload.faults
+    dispensable = dispensable_agents(world.terms.topology) if faults.profile.departs else []
     due = halfway or (lambda: world.events > events // 2)
     if faults.profile.departs and workload.rng.random() < faults.profile.never_starts:
         if world.terms.genesis in dispensable:
@@ -259,10 +295,12 @@ def run_workload(
             workload.stop_for_good(workload.departed)
         if not world.step():
             world.now += 1.0
+        yield
     faults.stop()
     workload.restart_all()
     ending = _Ending(workload)
-    stopped, limit = world.now, world.events + settle_events
+    stopped = world.now
+    limit = world.events + (settle_events or _settle_events(workload.size))
     voted_at = stopped
     while world.now < stopped + settle_seconds and world.events < limit:
         workload.restart_all()
@@ -276,10 +314,17 @@ def run_workload(
         elif parked:
             break
         if not world.step():
-            break
+            if not workload.kept_down - known_departed(world):
+                break
+            world.now += 1.0  # somebody else will start these agents
+        yield
     _check_end(world, checker, workload)
     workload.delay = world.now - ending.since
-    return workload
+
+
+def _settle_events(size: int) -> int:
+    """A pass has 2(K − 1) hops, and while a token moves all K agents send heartbeats."""
+    return max(60_000, 4 * size**2)
 
 
 class _Ending:

@@ -49,6 +49,8 @@ from unweave.rng import Purpose, derive
 
 if TYPE_CHECKING:
     from unweave.keyring import Keyring
+    from unweave.privacy.ledger import MemoryLedger
+    from unweave.simulator.noise import SimulatedNoise
 
 __all__ = ["Agent", "Delivery", "FaultModel", "Observer", "World", "answer"]
 
@@ -136,8 +138,10 @@ class World:
         faults: FaultModel | None = None,
         signers: Sequence[Sign] | None = None,
         observers: Sequence[Observer] = (),
+        noise: SimulatedNoise | None = None,
     ) -> None:
         self.terms = terms
+        self.noise = noise
         self.seed = seed
         self.faults = faults
         self.signers = signers
@@ -152,6 +156,7 @@ class World:
         self._later: list[tuple[float, int, int, int, Event | Message, int]] = []
         self._order = 0
         self._parked: set[int] = set()  # agents that run and have a parked token
+        self.down = set(range(len(self.agents)))  # agents whose process does not run
 
     def start(self) -> None:
         """Start all agents. Without faults no agent has a past, so none needs quarantine."""
@@ -180,8 +185,10 @@ class World:
         """One-time keys that the seed repeats: a new process has new ones."""
         from unweave.keyring import Keyring  # private rounds need the cryptography package
 
-        source = random.Random(f"keys {self.seed} {k} {self.agents[k].starts}")
-        return Keyring(source.randbytes, degree=self.terms.degree)
+        starts = self.agents[k].starts
+        source = random.Random(f"keys {self.seed} {k} {starts}")
+        release = None if self.noise is None else self.noise.release(k, starts)
+        return Keyring(source.randbytes, release, self.terms.degree)
 
     def renew_keyrings(self) -> None:
         """Give every running agent new one-time keys: the states were read from a file, which holds
@@ -190,12 +197,16 @@ class World:
             if self.terms.masked and agent.state is not None:
                 agent.starts += 1  # other keys than those that this process has made before
                 agent.keyring = self._new_keyring(k)
+                if self.noise is not None:  # or a key that is gone would be found out too late
+                    agent.state = agent.disk = agent.state.fork()
+                    agent.state.incarnation = derive(self.seed, Purpose.NONCE, k, agent.starts)
 
     def crash(self, k: int) -> None:
         """Crash agent k's process: everything that was not committed is lost."""
         agent = self.agents[k]
         agent.state = agent.keyring = None
         self._parked.discard(k)
+        self.down.add(k)
         agent.incarnation += 1
         agent.tick_at = agent.due_at = None
         agent.backlog = None
@@ -212,9 +223,11 @@ class World:
             if sender < 0 or not lost:
                 self._push(0.0, sender, k, item, incarnation)
 
-    def wipe(self, k: int, disk: State | None = None) -> None:
-        """Lose agent k's disk, or put an old one back."""
+    def wipe(self, k: int, disk: State | None = None, ledger: MemoryLedger | None = None) -> None:
+        """Lose agent k's disk and ledger, or put old ones back."""
         self.agents[k].disk = State(self.terms, k) if disk is None else disk
+        if self.noise is not None:
+            self.noise.wipe(k, ledger)
 
     def tell(self, k: int, event: Event) -> None:
         """Give agent k an event now (a request, a vote, new data). Lost if its process is down or
@@ -285,6 +298,13 @@ class World:
         return agent.disk if agent.state is None else agent.state
 
     @property
+    def next_at(self) -> float | None:
+        """When the next event happens; None: there is none."""
+        if self._gossip or self._soon:
+            return self.now
+        return max(self._later[0][0], self.now) if self._later else None
+
+    @property
     def parked(self) -> int | None:
         """The agent that has the parked token."""
         return min(self._parked, default=None)
@@ -305,6 +325,7 @@ class World:
             self.crash(k)
             return
         agent.disk = agent.state = after
+        self.down.discard(k)
         if isinstance(after.token.role, Parked):
             self._parked.add(k)
         else:

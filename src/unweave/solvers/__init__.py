@@ -81,6 +81,9 @@ def by_name(name: str | None, model: Model, **settings: Any) -> Solver:
     """The solver or estimator of this name (None: the model's default) with these settings."""
     if name is None:
         name = model.solver_name if isinstance(model, LossModel) else "exact"
+    if name not in SOLVERS and name not in ESTIMATORS:
+        works = ", ".join(o for o in dict.fromkeys((*SOLVERS, *ESTIMATORS)) if _works(o, model))
+        raise ConfigError(f"unknown solver {shown(name)}. Fix: {model.name} takes {works}")
     if name == "exact" and not model.conjugate:
         kind: type[Solver] = NaturalGradient  # "exact" is an estimator as well
     else:
@@ -92,6 +95,14 @@ def by_name(name: str | None, model: Model, **settings: Any) -> Solver:
         known = ", ".join(takes) or "none"
         raise ConfigError(f"solver {name!r} has no setting {wrong!r}. Fix: it has {known}")
     return kind(**settings)
+
+
+def _works(name: str, model: Model) -> bool:
+    try:
+        by_name(name, model).check(model)
+    except ConfigError:
+        return False
+    return True
 
 
 def default_solver(model: Model) -> Solver:

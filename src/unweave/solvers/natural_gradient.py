@@ -70,7 +70,7 @@ class NaturalGradient(Solver):
     def check(self, model: Model) -> None:
         found = _with_loss(model)
         choose(self.estimator, found)
-        if found.carrier_names != found.family.component_names:
+        if found.settles or found.carrier_names != found.family.component_names:
             raise ConfigError(
                 f"{model.name}: its factors are no natural parameters. Fix: use its own solver, "
                 f"{found.solver_name!r}"

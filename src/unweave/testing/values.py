@@ -193,8 +193,9 @@ def _enrolments(draw: Random, terms: Terms) -> dict[int, Enrolment]:
             network_id=terms.network_id.hex(),
             agent=agent,
             incarnation=_nonce(draw),
-            key=_bytes(draw, 32).hex(),
+            key=_bytes(draw, draw.choice((0, 32, 32)) if terms.noise else 32).hex(),
             **({"changed": draw.randrange(9), "base": "00" * 32} if terms.publish else {}),
+            **({"given": draw.choice((0, 1, 2**47))} if terms.noise else {}),
         )
         for agent in range(terms.size)
         if draw.random() < 0.5
@@ -409,7 +410,8 @@ MESSAGES: Mapping[type, Callable[[Random, Terms], Message]] = {
         _stamp(draw, terms), gossip(draw, terms), _nonce(draw), draw.randrange(9)
     ),
     Welcome: lambda draw, terms: Welcome(
-        *(_stamp(draw, terms), gossip(draw, terms), _nonce(draw), _nonce(draw), draw.randrange(9))
+        *(_stamp(draw, terms), gossip(draw, terms), _nonce(draw), _nonce(draw), draw.randrange(9)),
+        *([next(iter(_enrolments(draw, terms).values()), None)] if terms.noise else []),
     ),
     Share: lambda draw, terms: Share(_stamp(draw, terms), gossip(draw, terms)),
     Pass: lambda draw, terms: Pass(
@@ -468,6 +470,7 @@ def state(draw: Random, terms: Terms, me: int, before: State | None = None) -> S
         "votes": _votes(draw, terms),
         "mismatches": frozenset(_some(draw, lambda: _statement(draw, terms, AuditMismatch))),
         "openings": _openings(draw, terms),
+        "enrolments": _enrolments(draw, terms) if terms.masked else {},
         "parked": draw.choice((None, _park_notice(draw, terms))),
         "wake": _stamp(draw, terms),
         "rows": draw.randrange(9),

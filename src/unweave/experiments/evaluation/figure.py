@@ -81,13 +81,16 @@ def _calibration(axes: Any, letter: str, methods: Sequence[MethodScore]) -> None
             [b.sd for b in one.calibration],
             color=_COLORS[one.method],
             label=one.method,
-            marker="o",
-            markersize=2.5,
-            linewidth=0.9,
+            fmt="o",  # bins with few records scatter: a line between them would show noise
+            markersize=3,
+            elinewidth=0.7,
+            alpha=0.75,
         )
+    axes.set_xlim(-0.03, 1.03)
+    axes.set_ylim(-0.03, 1.03)
     axes.set_xlabel("predicted probability")
     axes.set_ylabel("share that came true")
-    axes.legend(loc="best")
+    axes.legend(loc="lower right")
 
 
 def _attack(axes: Any, letter: str, attacks: Sequence[Membership]) -> None:

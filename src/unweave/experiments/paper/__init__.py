@@ -20,7 +20,7 @@ from unweave.experiments.paper import overview, style
 from unweave.experiments.paper.fig3 import FIG3
 from unweave.experiments.paper.fig4 import FIG4
 from unweave.experiments.paper.fig5 import FIG5
-from unweave.experiments.paper.report import Figure, Report, Tick, as_json, as_markdown
+from unweave.experiments.paper.report import Figure, PaperReport, Tick, as_json, as_markdown
 from unweave.experiments.paper.theory import THEORY
 
 __all__ = ["FIGURES", "choose", "run"]
@@ -58,7 +58,7 @@ def run(
         raise ConfigError(f"replicas = {replicas}. Fix: at least 2 for a mean with a band")
     style.need()
     folder = _folder(Path(out))
-    parts: list[tuple[Figure, Report]] = []
+    parts: list[tuple[Figure, PaperReport]] = []
     files: dict[str, list[str]] = {}
     for name in names:
         figure = FIGURES[name]

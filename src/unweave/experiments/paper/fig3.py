@@ -8,13 +8,21 @@ import numpy as np
 
 from unweave.experiments.paper import style
 from unweave.experiments.paper.experiment import AGENTS, RECORDS, SUMMARY, bernoulli, summarised
-from unweave.experiments.paper.report import Figure, Report, ResultTable, Setting, Tick, ours, paper
-from unweave.experiments.replicas import simulate
+from unweave.experiments.paper.report import (
+    Figure,
+    PaperReport,
+    ResultTable,
+    Setting,
+    Tick,
+    ours,
+    paper,
+)
+from unweave.experiments.replicas import Replicas, simulate
 from unweave.graph import graphs
 from unweave.graph.cover import expected_cover
 from unweave.models import BetaBernoulli
 
-__all__ = ["FIG3", "draw_on", "legend_entries"]
+__all__ = ["FIG3", "GRAPHS", "ITERATIONS", "draw_on", "legend_entries", "walks"]
 
 
 GRAPHS = ("star", "ring", "complete")
@@ -28,16 +36,11 @@ _LINES = {
 }
 
 
-def compute(replicas: int, seed: int, tick: Tick) -> Report:
-    model = BetaBernoulli(a=2, b=2)
-    data = bernoulli(seed, replicas, THETA)
+def compute(replicas: int, seed: int, tick: Tick) -> PaperReport:
     table = ResultTable(("graph", "iteration", *SUMMARY, "share_exact"))
     results: dict[str, Any] = {}
     for name in GRAPHS:
-        graph = graphs.by_name(name, AGENTS)
-        run = simulate(
-            model, data, graph, "metropolis", iterations=ITERATIONS, replicas=replicas, seed=seed
-        )
+        run = walks(name, replicas, seed)
         kl = run.kl().values
         share = (kl == 0.0).mean(axis=0)
         for i, row in enumerate(summarised(run.kl())):
@@ -46,13 +49,26 @@ def compute(replicas: int, seed: int, tick: Tick) -> Report:
         done = covered > 0
         at_cover = kl[np.flatnonzero(done), covered[done] - 1]
         results[name] = {
-            "expected_cover": expected_cover(graph).value,
+            "expected_cover": expected_cover(run.topology).value,
             "iterations_to_mean_kl_below_0.01": _first(kl.mean(axis=0) < 0.01),
             "largest_kl_once_all_were_visited": float(at_cover.max()) if done.any() else None,
             "share_of_replicas_exact_at_the_end": float(done.mean()),
         }
         tick(f"figure 3, {name}")
-    return Report(replicas, table, tuple(_settings()), results, tuple(_notes(results)))
+    return PaperReport(replicas, table, tuple(_settings()), results, tuple(_notes(results)))
+
+
+def walks(graph: str, replicas: int, seed: int) -> Replicas:
+    """The walks on one graph; replica r is the same whatever the number of replicas."""
+    return simulate(
+        BetaBernoulli(a=2, b=2),
+        bernoulli(seed, replicas, THETA),
+        graphs.by_name(graph, AGENTS),
+        "metropolis",
+        iterations=ITERATIONS,
+        replicas=replicas,
+        seed=seed,
+    )
 
 
 def _first(reached: np.ndarray[Any, np.dtype[np.bool_]]) -> int | None:
@@ -103,7 +119,7 @@ def _notes(results: dict[str, Any]) -> list[str]:
     ]
 
 
-def draw_on(axes: Any, report: Report) -> None:
+def draw_on(axes: Any, report: PaperReport) -> None:
     """The curves on given axes; a point on each at the graph's expected cover time."""
     for name in GRAPHS:
         rows = report.table.where(graph=name)
@@ -122,7 +138,7 @@ def legend_entries(axes: Any) -> tuple[list[Any], list[str]]:
     return [*handles, band, point], [*labels, style.BAND_LABEL, "expected cover time"]
 
 
-def draw(report: Report) -> Any:
+def draw(report: PaperReport) -> Any:
     figure, grid = style.canvas(style.COLUMN, 2.9)
     draw_on(grid[0, 0], report)
     style.legend(figure, *legend_entries(grid[0, 0]), loc="outside lower center", ncols=2)

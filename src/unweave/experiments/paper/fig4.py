@@ -24,7 +24,15 @@ from unweave.experiments.paper.experiment import (
     outside_note,
     summarised,
 )
-from unweave.experiments.paper.report import Figure, Report, ResultTable, Setting, Tick, ours, paper
+from unweave.experiments.paper.report import (
+    Figure,
+    PaperReport,
+    ResultTable,
+    Setting,
+    Tick,
+    ours,
+    paper,
+)
 from unweave.experiments.replicas import PerReplica, simulate
 from unweave.experiments.replicas.result import Replicas
 from unweave.graph import graphs
@@ -107,7 +115,7 @@ def floor(model: BetaExponential, data: PerReplica, agents: int = AGENTS) -> Any
     return model.exact(total).kl_from(optimum(model, total))
 
 
-def compute(replicas: int, seed: int, tick: Tick) -> Report:
+def compute(replicas: int, seed: int, tick: Tick) -> PaperReport:
     table = ResultTable(
         (
             "reduction",
@@ -151,7 +159,9 @@ def compute(replicas: int, seed: int, tick: Tick) -> Report:
             "after_the_budget": final,
             "atoms": ending(atoms, lowest),
         }
-    return Report(replicas, table, tuple(_settings()), results, tuple(_notes(replicas, results)))
+    return PaperReport(
+        replicas, table, tuple(_settings()), results, tuple(_notes(replicas, results))
+    )
 
 
 def _visited(found: Replicas, at: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -231,7 +241,7 @@ def _notes(replicas: int, results: dict[str, Any]) -> list[str]:
     return notes
 
 
-def draw(report: Report) -> Any:
+def draw(report: PaperReport) -> Any:
     figure, grid = style.canvas(style.PAGE, 5.0, 2, 2, sharex=True, sharey="row")
     for axes, reduction, letters in zip(grid, REDUCTIONS, ("ab", "cd"), strict=True):
         table = report.table.where(reduction=reduction)

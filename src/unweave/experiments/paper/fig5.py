@@ -28,14 +28,32 @@ from unweave.experiments.paper.experiment import (
     summarised,
 )
 from unweave.experiments.paper.fig4 import RHO, SAMPLES, Method, floor, run
-from unweave.experiments.paper.report import Figure, Report, ResultTable, Setting, Tick, ours, paper
+from unweave.experiments.paper.report import (
+    Figure,
+    PaperReport,
+    ResultTable,
+    Setting,
+    Tick,
+    ours,
+    paper,
+)
 from unweave.experiments.replicas import Forget
 from unweave.experiments.replicas.result import Curves, Replicas
 from unweave.graph.forecast import paper_formulas
 from unweave.models import BetaExponential
 from unweave.models.base import Reduction
 
-__all__ = ["CASES", "FIG5", "draw_case", "legend_entries"]
+__all__ = [
+    "CASES",
+    "FIG5",
+    "LEAVER",
+    "FigureColumn",
+    "after_request",
+    "draw_case",
+    "legend_entries",
+    "model_of",
+    "walks",
+]
 
 
 Floats = NDArray[np.float64]
@@ -52,6 +70,10 @@ class FigureColumn:
     method: Method
     iterations: int  # of learning, and again of forgetting
     hows: tuple[str, ...]
+
+    def learning(self, how: str) -> int:
+        """Iterations before the request. Retraining starts from the prior, so one is enough."""
+        return 1 if how == "retrain" else self.iterations
 
     @property
     def title(self) -> str:
@@ -79,7 +101,7 @@ _LINES["atoms"] = LINE
 _LABELS = {line.label for line in _LINES.values()}
 
 
-def compute(replicas: int, seed: int, tick: Tick) -> Report:
+def compute(replicas: int, seed: int, tick: Tick) -> PaperReport:
     table = ResultTable(
         (
             "reduction",
@@ -94,26 +116,21 @@ def compute(replicas: int, seed: int, tick: Tick) -> Report:
     )
     results: dict[str, Any] = {}
     for reduction in REDUCTIONS:
-        model = BetaExponential(a=3, b=3, reduction=cast(Reduction, reduction))
         results[reduction] = {}
         retrained: dict[Method, Replicas] = {}  # retraining does not use agent 10's data
         for case in CASES:
             data = exponential(seed, replicas, last=case.last)
-            lowest = floor(model, data, AGENTS - 1)
+            lowest = floor(model_of(reduction), data, AGENTS - 1)
             entry: dict[str, Any] = {"floor": median(lowest)}
             for how in case.hows:
-                # Retraining starts from the prior, so one iteration of learning is enough.
-                learn = 1 if how == "retrain" else case.iterations
-                forget = Forget(LEAVER, how, case.iterations)
+                learn = case.learning(how)
                 found = retrained.get(case.method) if how == "retrain" else None
                 if found is None:
-                    found = run(
-                        model, data, case.method, learn, forget=forget, replicas=replicas, seed=seed
-                    )
+                    found = walks(reduction, case, how, replicas, seed)
                 if how == "retrain":
                     retrained[case.method] = found
                 at = np.append(0, columns(case.iterations))
-                kl, removed = _after(found, learn, at, how)
+                kl, removed = after_request(found, learn, at, how)
                 for i, row, share in zip(at, summarised(kl), removed, strict=True):
                     head = (reduction, case.name, case.method.estimator, how)
                     table.add(*head, i, *row, share, median(lowest))
@@ -129,10 +146,29 @@ def compute(replicas: int, seed: int, tick: Tick) -> Report:
                 tick(f"figure 5, {reduction}, {case.name}, {how}")
             results[reduction][case.name] = entry
     results["expected_removal"] = paper_formulas(AGENTS)["unlearn"]
-    return Report(replicas, table, tuple(_settings()), results, tuple(_notes(replicas, results)))
+    return PaperReport(
+        replicas, table, tuple(_settings()), results, tuple(_notes(replicas, results))
+    )
 
 
-def _after(
+def model_of(reduction: str) -> BetaExponential:
+    return BetaExponential(a=3, b=3, reduction=cast(Reduction, reduction))
+
+
+def walks(reduction: str, case: FigureColumn, how: str, replicas: int, seed: int) -> Replicas:
+    """The walks of one curve; replica r is the same whatever the number of replicas."""
+    return run(
+        model_of(reduction),
+        exponential(seed, replicas, last=case.last),
+        case.method,
+        case.learning(how),
+        forget=Forget(LEAVER, how, case.iterations),
+        replicas=replicas,
+        seed=seed,
+    )
+
+
+def after_request(
     found: Replicas, learn: int, at: NDArray[np.int64], how: str
 ) -> tuple[Curves, list[float | None]]:
     """KL `at` iterations after the request (0: at the request), and the share of replicas
@@ -243,7 +279,7 @@ def _notes(replicas: int, results: dict[str, Any]) -> list[str]:
     return notes
 
 
-def draw_case(axes: Any, report: Report, reduction: str, case: FigureColumn) -> None:
+def draw_case(axes: Any, report: PaperReport, reduction: str, case: FigureColumn) -> None:
     """One panel: KL to the posterior without agent 10, from the request on."""
     table = report.table.where(reduction=reduction, case=case.name)
     for how, line in _LINES.items():
@@ -267,7 +303,7 @@ def legend_entries(axes: Any) -> tuple[list[Any], list[str]]:
     return [*handles, style.band_handle()], [*labels, style.BAND_LABEL]
 
 
-def draw(report: Report) -> Any:
+def draw(report: PaperReport) -> Any:
     figure, grid = style.canvas(style.PAGE, 4.6, 2, len(CASES), sharey="row", sharex="col")
     letters = iter("abcdefgh")
     for row, reduction in zip(grid, REDUCTIONS, strict=True):

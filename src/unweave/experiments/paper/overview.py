@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from unweave.experiments.paper import fig3, fig5, style
-from unweave.experiments.paper.report import Report
+from unweave.experiments.paper.report import PaperReport
 
 __all__ = ["draw"]
 
 
-def draw(learned: Report, forgotten: Report) -> Any:
+def draw(learned: PaperReport, forgotten: PaperReport) -> Any:
     """Figure 3 beside the panel of figure 5 in which agent 10 is unlike the others (sum loss)."""
     figure, grid = style.canvas(style.PAGE, 3.3, 1, 2)
     left, right = grid[0]

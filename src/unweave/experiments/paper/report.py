@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "Figure",
-    "Report",
+    "PaperReport",
     "ResultTable",
     "Setting",
     "Tick",
@@ -94,7 +94,7 @@ def _shown(cell: Cell) -> str | int:
 
 
 @dataclass(frozen=True)
-class Report:
+class PaperReport:
     """The outcome of one experiment: its data, settings, results and notes."""
 
     replicas: int
@@ -113,10 +113,10 @@ class Figure:
     title: str
     replicas: int
     steps: int
-    compute: Callable[[int, int, Tick], Report]  # (replicas, seed, tick)
-    draw: Callable[[Report], Any]  # a matplotlib Figure
+    compute: Callable[[int, int, Tick], PaperReport]  # (replicas, seed, tick)
+    draw: Callable[[PaperReport], Any]  # a matplotlib Figure
 
-    def settings_of(self, seed: int, report: Report) -> Iterable[Setting]:
+    def settings_of(self, seed: int, report: PaperReport) -> Iterable[Setting]:
         """The settings of the experiment, then the number of replicas and the seed."""
         yield from report.settings
         yield ours("replicas", report.replicas, "enough for smooth means; --replicas changes it")
@@ -130,7 +130,7 @@ _PAPER = (
 
 
 def as_json(
-    seed: int, parts: list[tuple[Figure, Report]], files: dict[str, list[str]]
+    seed: int, parts: list[tuple[Figure, PaperReport]], files: dict[str, list[str]]
 ) -> dict[str, Any]:
     """The summary as one JSON value; nothing in it depends on when or where it was made."""
     return {
@@ -151,7 +151,9 @@ def as_json(
     }
 
 
-def as_markdown(seed: int, parts: list[tuple[Figure, Report]], files: dict[str, list[str]]) -> str:
+def as_markdown(
+    seed: int, parts: list[tuple[Figure, PaperReport]], files: dict[str, list[str]]
+) -> str:
     lines = [
         "# The paper's experiments",
         "",

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from unweave.experiments.paper import style
 from unweave.experiments.paper.experiment import AGENTS
-from unweave.experiments.paper.report import Figure, Report, ResultTable, Setting, Tick, ours, paper
+from unweave.experiments.paper.report import (
+    Figure,
+    PaperReport,
+    ResultTable,
+    Setting,
+    Tick,
+    ours,
+    paper,
+)
 from unweave.experiments.replicas.paths import paths, replica_seeds
 from unweave.graph import Topology, graphs
 from unweave.graph.cover import Expected, cover_closed_form, cover_exact
@@ -85,7 +93,7 @@ def simulated_times(graph: Topology, seed: int, replicas: int) -> tuple[Floats, 
     return cover, last
 
 
-def compute(replicas: int, seed: int, tick: Tick) -> Report:
+def compute(replicas: int, seed: int, tick: Tick) -> PaperReport:
     table = ResultTable(
         (
             "graph",
@@ -132,7 +140,7 @@ def compute(replicas: int, seed: int, tick: Tick) -> Report:
             }
         tick(f"theory, {name}")
     settings = tuple(_settings())
-    return Report(replicas, table, settings, results, tuple(_notes(results)), _markdown(table))
+    return PaperReport(replicas, table, settings, results, tuple(_notes(results)), _markdown(table))
 
 
 def _settings() -> list[Setting]:
@@ -208,7 +216,7 @@ _MARKS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def draw(report: Report) -> Any:
+def draw(report: PaperReport) -> Any:
     """One line per time; the exact values are printed at the right."""
     figure, grid = style.canvas(style.COLUMN, 2.7)
     axes = grid[0, 0]

@@ -40,6 +40,12 @@ _FORM = re.compile(r"\s*([a-z]+)\s*\(([^,()]+),([^,()]+)\)\s*")
 _EXAMPLE = 'write "normal(0, 1)", "lognormal(0, 1)", "gamma(2, 1)", "beta(2, 2)" or "uniform(0, 5)"'
 
 
+def _text(x: float) -> str:
+    """Short, but without losing a digit: the text is the setting."""
+    short = f"{x:g}"
+    return short if float(short) == x else repr(x)
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One parameter and its prior. `Parameter.parse("shape", "lognormal(0, 1)")`."""
@@ -137,7 +143,7 @@ class Parameter:
         return theta if self.law == "beta" else (theta - self.a) / (self.b - self.a)
 
     def __str__(self) -> str:
-        return f"{self.law}({self.a:g}, {self.b:g})"
+        return f"{self.law}({_text(self.a)}, {_text(self.b)})"
 
 
 @dataclass(frozen=True)

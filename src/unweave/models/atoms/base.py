@@ -46,7 +46,8 @@ COLUMNS = {
 class AtomBase(Model):
     """A model of atoms; `seed` draws the atoms, so all agents have the same ones.
 
-    From one factor, neighbours can compute the records of an agent that has few (docs/security.md).
+    From one factor, neighbours can compute the records of an agent that has few
+    (docs/explanation/security.md).
     """
 
     _: KW_ONLY

@@ -77,7 +77,7 @@ def _blocks(
         if n < size:
             block = np.concatenate([block, np.repeat(block[:1], size - n, axis=0)])
         record = {name: np.ascontiguousarray(block[:, j : j + 1]) for j, name in enumerate(columns)}
-        with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        with np.errstate(all="ignore"):  # what is not a number is explained below
             values = np.asarray(likelihood(named, record), dtype=np.float64)
         if values.shape != (size, len(padded)):
             raise DataError(

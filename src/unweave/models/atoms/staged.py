@@ -77,7 +77,7 @@ class StagedFamily(CloudFamily):
     limit."""
 
     name: ClassVar[str] = "Polynomial in ellipsoids"
-    remedy: ClassVar[str] = "learn() until the stages are complete; see the model's settings"
+    remedy: ClassVar[str] = "learn() until the stages are complete, or larger stages or modes"
 
     def __init__(self, layout: Layout, limit: float) -> None:
         super().__init__(layout.space, layout.names)
@@ -108,7 +108,8 @@ class StagedFamily(CloudFamily):
             problem = f"stage {s} is not complete: {count:.0f} agents of {agents:.0f}"
             return Reading(stages, problem=problem)
         if following is not None:
-            return Reading(stages, problem=f"{layout.stages} stages were not enough")
+            problem = f"{layout.stages} stages and modes = {layout.modes} were not enough"
+            return Reading(stages, problem=problem)
         values = eta[layout.slot(s - 1)][: len(layout.points(stages[-1]))]
         return self._checked(Reading(stages, self.fit(stages[-1], values)))
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from unweave.errors import ConfigError, SolverError
 from unweave.models.custom.tree import Tree, jax
 
-__all__ = ["Autodiff"]
+__all__ = ["Autodiff", "places"]
 
 
 Floats = NDArray[np.float64]
@@ -182,6 +182,17 @@ class Autodiff:
             size = max(_LEAST_ROWS, 1 << (n - 1).bit_length())
             size -= (size // 4) * int(n <= size * 3 // 4)
             yield np.concatenate([block, np.repeat(block[:1], max(0, size - n), axis=0)]), n
+
+
+def places(records: Mapping[str, Any]) -> dict[str, int | Sequence[int]]:
+    """The places of each entry of a record among the columns."""
+    found: dict[str, int | Sequence[int]] = {}
+    at = 0
+    for name, kind in records.items():
+        n = 1 if isinstance(kind, str) else len(kind)
+        found[name] = at if isinstance(kind, str) else range(at, at + n)
+        at += n
+    return found
 
 
 def _first_line(error: Exception) -> str:

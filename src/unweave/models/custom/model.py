@@ -6,9 +6,10 @@
 "diagonal"  q has independent components, for up to millions of parameters. The curvature is the sum
             of the records' squared gradients, and the solver "diagonal" stops after a fixed number
             of passes.
+"atoms"     up to six parameters, exact: `custom_atoms`.
 
-Both give records away (docs/security.md): a diagonal factor of one record is its gradient, and the
-factors of several visits span the records of a small shard.
+All give records away (docs/explanation/security.md): a diagonal factor of one record is its
+gradient, the factors of several visits span the records of a small shard, and so do sums at atoms.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unweave.arguments import shown
 from unweave.errors import ConfigError
 from unweave.families import DiagonalNormal, Distribution, MultivariateNormal
 from unweave.families.point import NormalPoint
@@ -32,7 +34,8 @@ from unweave.models.atoms.base import COLUMNS, name_of
 from unweave.models.base import LossModel
 from unweave.models.columns import Column, real
 from unweave.models.curvature import CurvatureModel, Sums
-from unweave.models.custom.autodiff import Autodiff
+from unweave.models.custom.atoms import CustomAtoms, custom_atoms
+from unweave.models.custom.autodiff import Autodiff, places
 from unweave.models.custom.tree import Tree, spread
 from unweave.models.data import Data
 from unweave.models.settings import SettingTable
@@ -56,7 +59,7 @@ def CustomModel(
     records: Mapping[str, Any] | Sequence[str],
     posterior: str = "full",
     **settings: Any,
-) -> Custom:
+) -> Custom | CustomAtoms:
     """A model from a log-likelihood in JAX.
 
     `params` is a tree (dicts, lists, …) of arrays: the prior's mean. `prior` is its sd: a number,
@@ -71,10 +74,13 @@ def CustomModel(
             records={"x": ["dose", "age"], "y": "real"},
         )
     """
+    if posterior == "atoms":
+        return custom_atoms(log_likelihood, params, prior, _records(records, "custom"), **settings)
     kinds: dict[str, type[Custom]] = {"full": FullCustom, "diagonal": DiagonalCustom}
     if posterior not in kinds:
-        other = "AtomModel(…)" if posterior == "atoms" else '"full" or "diagonal"'
-        raise ConfigError(f"custom: posterior = {posterior!r}. Fix: {other}")
+        raise ConfigError(
+            f'custom: posterior = {shown(posterior)}. Fix: "full", "diagonal" or "atoms"'
+        )
     return kinds[posterior](log_likelihood, params, prior, records, **settings)
 
 
@@ -118,13 +124,7 @@ class Custom(LossModel, registered=False):
 
     @cached_property
     def autodiff(self) -> Autodiff:
-        places: dict[str, int | Sequence[int]] = {}
-        at = 0
-        for name, kind in self.records.items():
-            n = 1 if isinstance(kind, str) else len(kind)
-            places[name] = at if isinstance(kind, str) else range(at, at + n)
-            at += n
-        return Autodiff(self.log_likelihood, self.tree, places, self.double)
+        return Autodiff(self.log_likelihood, self.tree, places(self.records), self.double)
 
     @property
     def schema(self) -> tuple[Column, ...]:

@@ -22,7 +22,13 @@ from unweave.json_form import as_json
 from unweave.models.fitted.calibration import BINS, CalibrationBin, calibration_curve
 from unweave.models.fitted.plotting import plot_posterior
 from unweave.models.fitted.published import STEP, Published, publish
-from unweave.models.fitted.tables import Check, check_table, draws_table, predictions
+from unweave.models.fitted.tables import (
+    Check,
+    check_table,
+    draws_table,
+    predictions,
+    record_densities,
+)
 from unweave.models.shards import Shard
 
 if TYPE_CHECKING:
@@ -32,6 +38,8 @@ __all__ = ["Posterior"]
 
 
 Floats = NDArray[np.float64]
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Samples(dict[str, Floats]):
@@ -187,9 +195,23 @@ class Posterior:
         shard = data if isinstance(data, Shard) else self.model.shard(data)
         return check_table(self, shard.rows, statistics, draws, seed)
 
+    def log_density(self, data: Any) -> Floats:
+        """The log predictive density of each record, given the posterior alone, [N]; of a
+        regression, that of its target."""
+        shard = data if isinstance(data, Shard) else self.model.shard(data)
+        return record_densities(self, shard.rows)
+
+    def score(self, data: Any) -> float:
+        """The mean log predictive density of records that were not learned: higher is better."""
+        found = self.log_density(data)
+        if not len(found):
+            raise DataError("score: no records. Fix: give at least one")
+        return float(found.mean())
+
     def predict_table(self, rows: Mapping[str, Any], p: float = 0.95) -> dict[str, NDArray[Any]]:
         """A prediction for each row of a table: mean, sd, and the central interval of probability
-        p (low, high), or the probability of each class."""
+        p (low, high), or the probability of each class and, for a regression, the central posterior
+        interval of that probability."""
         return predictions(self, rows, p)
 
     def to_json(self) -> str:
@@ -278,7 +300,8 @@ class Posterior:
         try:
             signature.bind(self.eta, *args, **kwargs)
         except TypeError as error:
-            takes = ", ".join(list(signature.parameters)[1:]) or "nothing"
+            wanted = [q.name for q in signature.parameters.values() if q.kind not in _VARIADIC]
+            takes = ", ".join(wanted[1:]) or "nothing"
             raise ConfigError(f"predict of {self.model.name}: {error}. Fix: give {takes}") from None
         return self.model.predictive(self.eta, *args, **kwargs)
 

@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from unweave.arguments import whole_number
 from unweave.errors import ConfigError, DataError
 from unweave.models.columns import cell_text
+from unweave.models.shards import Shard
 
 if TYPE_CHECKING:
+    from unweave.models.base import Model
     from unweave.models.fitted.posterior import Posterior
 
-__all__ = ["Check", "check_table", "draws_table", "predictions", "typed"]
+__all__ = ["Check", "check_table", "draws_table", "predictions", "record_densities", "typed"]
 
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], float]
@@ -56,7 +58,8 @@ def predictions(posterior: Posterior, rows: Mapping[str, Any], p: float) -> dict
     each class where classes are predicted.
 
     The predictive's arguments are columns of the table: `x` stands for the features of a
-    regression, any other one (`trials`, `exposure`, `group`) for the column of its name.
+    regression, any other one (`trials`, `exposure`, `group`) for the column of its name, or of the
+    name that the model's settings give it.
     """
     model = posterior.model
     size = max((len(values) for values in rows.values()), default=0)
@@ -64,9 +67,7 @@ def predictions(posterior: Posterior, rows: Mapping[str, Any], p: float) -> dict
         raise DataError("predict: the table has no rows. Fix: give at least one")
     parameters = list(inspect.signature(model.predictive).parameters.values())[1:]
     chosen = [q for q in parameters if q.kind is q.POSITIONAL_OR_KEYWORD]
-    by_name = {
-        q.name: getattr(model, "by", q.name) if q.name == "group" else q.name for q in chosen
-    }
+    by_name = {q.name: _column_of(model, q.name) for q in chosen}
     for q in chosen:
         if q.default is q.empty and q.name != "x" and by_name[q.name] not in rows:
             raise DataError(f"predict: the table lacks the column {by_name[q.name]!r}. Fix: add it")
@@ -86,6 +87,13 @@ def predictions(posterior: Posterior, rows: Mapping[str, Any], p: float) -> dict
     return {name: np.concatenate([found[place][name] for place in parts]) for name in names}
 
 
+def _column_of(model: Model, argument: str) -> str:
+    """The column of a table that holds an argument of the predictive: some have a name in the
+    model's settings."""
+    setting = {"group": "by", "exposure": "exposure"}.get(argument, "")
+    return str(getattr(model, setting, None) or argument)
+
+
 def _argument(value: Any) -> Any:
     """A cell as an argument: whole numbers as int, other numbers as float, texts as they are."""
     if isinstance(value, str):
@@ -99,7 +107,13 @@ def _columns(law: Any, size: int, p: float) -> dict[str, NDArray[Any]]:
     if proba is not None:
         labels = getattr(law, "labels", ()) or range(np.shape(proba)[-1])
         each = np.broadcast_to(proba, (size, len(labels)))
-        return {f"p[{label}]": each[:, j] for j, label in enumerate(labels)}
+        table = {f"p[{label}]": each[:, j] for j, label in enumerate(labels)}
+        if hasattr(law, "probability_interval"):
+            ends = zip(("low", "high"), law.probability_interval(p), strict=True)
+            for name, end in ends:  # [rows] of class 1, or [rows, classes]
+                columns = {1: end} if end.ndim == 1 else dict(enumerate(end.T))
+                table |= {f"{name}[{labels[j]}]": values for j, values in columns.items()}
+        return table
     if not hasattr(law, "mean"):
         raise ConfigError(
             "predict: this predictive has no moments. Fix: sample it with posterior.predict()"
@@ -113,6 +127,30 @@ def _columns(law: Any, size: int, p: float) -> dict[str, NDArray[Any]]:
         else:
             table[name] = np.broadcast_to(one, (size,))
     return table
+
+
+def record_densities(posterior: Posterior, rows: Floats) -> Floats:
+    """log p(record | posterior) [N]. A conjugate model has it in closed form,
+    A(eta + t(x)) − A(eta) + log h(x), as the evidence of one more record."""
+    from unweave.models.base import ConjugateModel
+
+    model = posterior.model
+    if hasattr(model, "log_density"):
+        found: Floats = model.log_density(posterior.eta, rows)
+    elif isinstance(model, ConjugateModel) and model.alpha == 1 and model.reduction == "sum":
+        more = [model.factor(Shard("one", row[None])) for row in rows]
+        eta = model.decode(np.stack([model.grid.add(posterior.units, one) for one in more]))
+        grown = model.family.log_partition(eta) - model.family.log_partition(posterior.eta)
+        found = grown + model.log_base(rows)
+    else:
+        try:
+            found = posterior.predict().log_prob(rows)
+        except (ConfigError, AttributeError):
+            raise ConfigError(
+                f"{model.name} has no density per record. Fix: compare with draws of "
+                "posterior.predict()"
+            ) from None
+    return np.asarray(found)
 
 
 class Check(NamedTuple):

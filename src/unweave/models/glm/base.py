@@ -95,6 +95,13 @@ class GLM(Regression, CurvatureModel):
         """Mean and variance of t under Normal(a, v) times the likelihood of y."""
         return tilted_moments(self.pointwise, a, v, self.width, y)
 
+    def start(
+        self, mean: Floats, gradient: Floats, curvature: Floats
+    ) -> tuple[Floats, Floats] | None:
+        """From Σ g and Σ H at `mean`: a better start than Newton's step, and the curvature there;
+        None if the model knows none."""
+        return None
+
     def outcomes(self, rows: Floats) -> tuple[Floats, Floats, Floats | float]:
         """Design [N, D], targets y [N] and offsets [N] of the predictor, from records."""
         return self.standard_design(rows), rows[:, len(self.feature_names)], 0.0
@@ -117,13 +124,16 @@ class GLM(Regression, CurvatureModel):
     def _check_column(self, setting: str, name: str, value: float) -> None:
         super()._check_column(setting, name, value)
         plain = 1.0 if setting == "scale" else 0.0
-        if name not in self.feature_names and value != plain and not self._scaled_target:
+        if value != plain and not self.scalable(name):
             raise ConfigError(
                 f"{self.name}: column {name!r} has no {setting}: it is used as it is. Fix: name "
                 "features only"
             )
 
     _scaled_target: ClassVar[bool] = False
+
+    def scalable(self, name: str) -> bool:
+        return name in self.feature_names or self._scaled_target
 
     @property
     def schema(self) -> tuple[Column, ...]:
@@ -299,6 +309,24 @@ class GLM(Regression, CurvatureModel):
         """log p(y | x, q) of each record."""
         at = len(self.feature_names)
         found: Floats = self.predictive(eta, rows[:, :at]).log_prob(rows[:, at])
+        return found
+
+    def outcomes_of(self, rows: Floats) -> Floats:
+        at = len(self.feature_names)
+        return rows[:, at : at + 1]
+
+    def replicate(self, theta: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
+        """The same features and exposures with new targets."""
+        at = len(self.feature_names)
+        x = np.insert(rows[:, :at], 0, 1.0, axis=1) if self.intercept else rows[:, :at]
+        law = self.predictive(self.decode(self.eta0), rows[:1, :at])  # it knows how to draw given t
+        found = rows.copy()
+        found[:, at] = law.draw(rng, self.predictors(x, theta, rows))
+        return found
+
+    def predictors(self, x: Floats, theta: Floats, rows: Floats) -> Floats:
+        """t of each record, for a design x and theta in the user's units."""
+        found: Floats = x @ theta + self.outcomes(rows)[2]
         return found
 
     def predictor(self, eta: ArrayLike, x: Any) -> tuple[Floats, Floats]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from unweave.errors import DomainError
 from unweave.families.multivariate_normal import MultivariateNormalFamily
 from unweave.families.numerics.packed import pack
 from unweave.families.point import NormalMoments, NormalPoint
@@ -35,6 +36,7 @@ Floats = NDArray[np.float64]
 
 _STEPS = 60
 _SOLVED = 1e-20  # squared length of a step
+_RESOLUTION = 1e-12  # of the energy: it cannot tell a shorter step from rounding errors
 _SHORTEST = 1e-4  # a step halved below this is none
 
 
@@ -73,6 +75,13 @@ class OwnIntercept:
     def at(self, q: NormalPoint | Floats, data: Data) -> tuple[float, Floats, Floats]:
         """The free energy of the records and b at this q of the coefficients (or a single theta),
         and the factor (h, P) of the coefficients, b integrated out. With 1/alpha."""
+        here = self._fitted(q, data)
+        cross, p, h = here.wanted[:-2], here.wanted[-2], here.wanted[-1]
+        own = here.precision - np.outer(cross, cross) / p
+        return here.energy, here.h - cross * (h / p), own
+
+    def _fitted(self, q: NormalPoint | Floats, data: Data) -> _Given:
+        """b given theta, where the free energy is least at this q of the coefficients."""
         if isinstance(q, NormalPoint):
             mean, cov = q.mean, q.cov
         else:
@@ -81,11 +90,13 @@ class OwnIntercept:
         here = self._given(mean, cov, np.append(np.zeros(len(mean)), [tau, 0.0]), data)
         for _ in range(_STEPS):
             step, t = here.wanted - here.at, 1.0
-            if self._length(mean, cov, here.at, step) < _SOLVED:
+            length = self._length(mean, cov, here.at, step)
+            if length < _SOLVED:
                 break
+            small = length < _RESOLUTION * (1.0 + abs(here.energy))
             while True:
                 there = self._given(mean, cov, here.at + t * step, data)
-                if there.energy < here.energy:
+                if there.energy < here.energy or small:
                     break
                 t *= 0.5
                 if t < _SHORTEST:
@@ -93,9 +104,7 @@ class OwnIntercept:
             if t < _SHORTEST:
                 break  # below the resolution of the energy
             here = there
-        cross, p, h = here.wanted[:-2], here.wanted[-2], here.wanted[-1]
-        own = here.precision - np.outer(cross, cross) / p
-        return here.energy, here.h - cross * (h / p), own
+        return here
 
     def _given(self, mean: Floats, cov: Floats, at: Floats, data: Data) -> _Given:
         """The sums at the joint distribution of theta and b, where b has (P_θb, P_bb, h_b) = `at`
@@ -130,6 +139,24 @@ class OwnIntercept:
         precision = np.zeros((self.model.size + 1,) * 2)
         precision[:-1, :-1], precision[-1, -1] = shared.precision, self._precision
         return self.packed(np.append(shared.h, 0.0), precision)
+
+    def resumed(self, cavity: Floats, factor: Floats, data: Data) -> Floats | None:
+        """The joint factor that continues the factor of the shared coefficients: q of the
+        coefficients stays what it is, and the intercept is fitted given them. At a fixed point it
+        is the joint factor of the fixed point, so that a solve with few steps does not leave it.
+        None if the cavity and the factor are no distribution."""
+        q = self.model.gaussian(cavity + factor)
+        try:
+            here = self._fitted(q, data)
+        except DomainError:
+            return None
+        cross, p, h = here.wanted[:-2], here.wanted[-2], here.wanted[-1]
+        both = np.zeros((self.model.size + 1,) * 2)
+        both[:-1, :-1] = q.precision + np.outer(cross, cross) / p
+        both[:-1, -1] = both[-1, :-1] = cross
+        both[-1, -1] = p
+        found: Floats = self.packed(np.append(q.h + cross * (h / p), h), both) - self.joint(cavity)
+        return found
 
     def marginal(self, cavity: Floats, factor: Floats) -> Floats:
         """The factor of the shared coefficients, from the joint factor."""

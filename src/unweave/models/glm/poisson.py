@@ -79,6 +79,21 @@ class PoissonRegression(RateModel):
         rate = np.exp(a + 0.5 * v)
         return rate - y * a, rate - y, rate
 
+    def start(
+        self, mean: Floats, gradient: Floats, curvature: Floats
+    ) -> tuple[Floats, Floats] | None:
+        """The intercept at which the rates add up to the counts, Σ y = Σ rate − g_0. It multiplies
+        all rates, and with them the curvature. Newton's step would add (Σ y)/(Σ rate) − 1 to the
+        intercept instead of its logarithm."""
+        if not self.intercept or not curvature[0, 0] > 0.0:
+            return None
+        ratio = 1.0 - gradient[0] / curvature[0, 0]
+        if not 0.0 < ratio < np.inf:
+            return None
+        found = mean.copy()
+        found[0] += np.log(ratio)
+        return found, ratio * curvature
+
     def predictive(self, eta: ArrayLike, x: Any, exposure: ArrayLike = 1.0) -> CountsPredictive:
         """The counts of rows x with these exposures."""
         return PoissonPredictive(*self.rates(eta, x, exposure))

@@ -327,6 +327,12 @@ class ClassesPredictive:
         logs = np.log(self.proba)[np.arange(len(self.a)), index]
         return np.where(inside, logs, -np.inf)
 
+    def draw(self, rng: np.random.Generator, t: Floats) -> Floats:
+        """One class for each t [..., classes]."""
+        below = np.cumsum(special.softmax(t, axis=-1), axis=-1)[..., :-1]
+        found = (rng.random((*t.shape[:-1], 1)) > below).sum(axis=-1)
+        return np.asarray(found, dtype=np.float64)
+
     def sample(self, n: int, seed: int = 0) -> NDArray[np.int64]:
         """[n, rows]; the rows are drawn independently, each from its own predictive."""
         u = generator(n, seed).random((n, len(self.a), 1))

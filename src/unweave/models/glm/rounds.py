@@ -30,6 +30,7 @@ from unweave.families.numerics.packed import pack, unpack
 from unweave.families.point import NormalPoint
 from unweave.grid import LIMIT, Grid, Ints
 from unweave.models.data import Data
+from unweave.models.fitted.posterior import Posterior
 from unweave.models.fitted.published import publish
 from unweave.models.glm.base import GLM
 from unweave.models.glm.bound import distance_bound, least_curvature
@@ -137,13 +138,28 @@ class GLMRounds(GLM):
         eta[units[..., self.slots.unable] != 0] = np.nan
         return eta
 
+    def why_improper(self, units: Ints) -> str:
+        if not units[self.slots.unable]:
+            return super().why_improper(units)
+        return (
+            f"{self.name}: learning ended at a point that an agent does not evaluate: its loss is "
+            "infinite there, or the point lies beyond the prior's mass, where sums can single out "
+            "records. Fix: a larger sd of the prior, or scaled features"
+        )
+
+    def posterior(self, eta: Ints) -> Posterior:
+        if eta[self.slots.unable]:
+            raise SolverError(self.why_improper(eta))
+        return super().posterior(eta)
+
     # -- a round ----------------------------------------------------------------------------------
 
     @cached_property
     def descent(self) -> Descent:
         h, precision = self.carrier_family.split(self.plain.grid.decode(self.plain.eta0))
         mean = NormalPoint(h, precision).mean
-        return Descent(mean, precision, self.convex, self.bounded)
+        start = self.start if self.own_intercept is None else None
+        return Descent(mean, precision, self.convex, self.bounded, start)
 
     @cached_property
     def share(self) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -72,7 +73,13 @@ class SoftmaxRegression(GLM):
         return np.tile(mean, self.classes), blocks
 
     def named_samples(self, theta: Floats) -> dict[str, Floats]:
-        return {name: theta[:, j] for j, name in enumerate(self.quantities)}
+        """One variable for each coefficient, with an entry for each class."""
+        blocks = theta.reshape(len(theta), self.classes, -1)
+        return {name: blocks[:, :, j] for j, name in enumerate(self.coefficients)}
+
+    @property
+    def coordinates(self) -> dict[str, dict[str, Sequence[Any]]]:
+        return {name: {"class": range(self.classes)} for name in self.coefficients}
 
     def outcomes(self, rows: Floats) -> tuple[Floats, Floats, Floats | float]:
         """Each record becomes one binary record for every other class: x ⊗ (e_c − e_k), y = 1."""
@@ -87,6 +94,11 @@ class SoftmaxRegression(GLM):
         pairs[at[:, None], np.arange(self.expansion), others] = -x[:, None]
         flat = pairs.reshape(n * self.expansion, self.size)
         return flat, np.ones(len(flat)), offset
+
+    def predictors(self, x: Floats, theta: Floats, rows: Floats) -> Floats:
+        """[N, classes]"""
+        found: Floats = x @ theta.reshape(self.classes, -1).T
+        return found
 
     def pointwise(self, t: Floats, y: Floats) -> Triple:
         """f = log(1 + e^−t)."""

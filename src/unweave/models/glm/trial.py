@@ -11,18 +11,28 @@ between accepted trials, and γ that minimises ‖r − Σ γ_i Δr_i‖ in the 
 
     q + r − Σ γ_i (Δq_i + Δr_i)
 
+Changes that were made far away tell little about the slope here: those with a Δr that is long, and
+ten times as long as r, are dropped, with all before them.
+
 A trial is accepted if F falls. Otherwise the changes are dropped, and the plain step q + r is
 tried; then a shorter one, q + t r. Every rejected trial costs a round.
 
 The state of this rule is a *point*: bytes that ride on the token. A peer wrote them, so they are
 checked. Whatever a forged point says, the final sum tells how far its q is from the optimum.
+
+A sum at a chosen q can single out a record: if |m| is large, nearly all records of a logistic model
+have weight 0, and one next to the plane xᵀm = 0 has not. So no agent evaluates a trial whose mean
+lies beyond the prior's mass (`reach`). Honest trials lie far inside it; how much the limit hides
+depends on the prior.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -31,18 +41,22 @@ from numpy.typing import NDArray
 from unweave.errors import DomainError, WireError
 from unweave.families.numerics.packed import pack, packed_size, unpack
 from unweave.families.point import NormalPoint
+from unweave.lazy import special
 
 __all__ = ["MEMORY", "Descent", "RoundSums", "TrialPoint"]
 
 Floats = NDArray[np.float64]
 
 MEMORY = 6  # changes; 3 needs more rounds for wide priors, 8 no fewer
+_FAR = 12.0  # the squared length in the Fisher metric from which a change is far
+_STALE = 10.0  # lengths of the residual
 _MOST_ROUNDS = 1000
 _SHORTEST = 1e-7  # of a shortened step
 _RESOLVED = 1e-11  # relative size of a change of F that float64 resolves
 _SAFETY = 0.1  # the estimate that ends learning, as a share of the tolerance
 _NEAR = 0.1  # the estimated KL below which the agents add what the bound needs
 _WIDEST = 0.5  # a trial has at least this share of the prior's precision, in every direction
+_BEYOND = 1e-6  # prior probability of the means that are too far out for a trial
 
 # Magic, changes, flags, agents, rounds, step, energy.
 _HEAD = struct.Struct("<4sHHIIdd")
@@ -69,6 +83,10 @@ class Base(NamedTuple):
     energy: float
     agents: int
     evaluated: bool
+
+
+Start = Callable[[Floats, Floats, Floats], tuple[Floats, Floats] | None]
+"""A mean and the curvature there, from the mean of the first round and its Σ g and Σ H."""
 
 
 def _no_changes() -> NDArray[np.float32]:
@@ -140,19 +158,35 @@ class TrialPoint:
 class Descent:
     """The rule. `convex`: F falls along r; otherwise a smaller r is progress, too, because a
     clipped curvature makes G no gradient of F. `bounded`: the final sum has the least curvatures,
-    for a bound."""
+    for a bound. `start`: a better first trial than Newton's step, if the model knows one
+    (`GLM.start`)."""
 
     mean: Floats
     precision: Floats
     convex: bool
     bounded: bool
+    start: Start | None = None
 
     @property
     def size(self) -> int:
         return len(self.mean)
 
+    @cached_property
+    def reach(self) -> float:
+        """The largest squared distance of a trial's mean from the prior's, in its precision."""
+        return float(special.chdtri(self.size, _BEYOND))
+
     def normal(self, q: Floats) -> NormalPoint | None:
-        """q as a distribution; None if it is none, or wider than any trial of this rule."""
+        """q as a distribution; None if it is none, or wider or farther out than any trial of this
+        rule."""
+        found = self.proper(q)
+        if found is None:
+            return None
+        off = found.mean - self.mean
+        return found if float(off @ self.precision @ off) <= self.reach else None
+
+    def proper(self, q: Floats) -> NormalPoint | None:
+        """q as a distribution, wherever its mean is."""
         h, precision = q[: self.size], unpack(q[self.size :], self.size)
         try:
             np.linalg.cholesky(precision - _WIDEST * self.precision)
@@ -193,16 +227,29 @@ class Descent:
             return None if found is None else found.to_bytes()
 
     def first(self, sums: RoundSums) -> TrialPoint | None:
-        """Newton's step, after the round at the prior's mean without spread. Its base is the normal
-        distribution there with the curvature H + P_0, whose F under the quadratic that was found is
-        the loss + ½ D + ½ log det P. None: the loss is infinite even there."""
-        start = self.normal(sums.wanted)
+        """Newton's step, or a better one, after the round at the prior's mean without spread. Its
+        base is the normal distribution there with the curvature H + P_0, whose F under the
+        quadratic that was found is the loss + ½ D + ½ log det P. None: the loss is infinite even
+        there."""
+        start = self.proper(sums.wanted)
         if start is None or not math.isfinite(sums.loss):
             return None
         base = np.concatenate([start.precision @ self.mean, sums.wanted[self.size :]])
         energy = sums.loss + 0.5 * (self.size + start.log_det)
         found = Base(base, sums.wanted - base, energy, sums.agents, evaluated=False)
-        return TrialPoint(sums.wanted, found, rounds=2)
+        better = self.started(sums.wanted[: self.size], start.precision)
+        return TrialPoint(sums.wanted if better is None else better, found, rounds=2)
+
+    def started(self, h: Floats, precision: Floats) -> Floats | None:
+        """The trial of `start`."""
+        if self.start is None:
+            return None
+        found = self.start(self.mean, precision @ self.mean - h, precision - self.precision)
+        if found is None:
+            return None
+        mean, there = found[0], self.precision + found[1]
+        q = np.concatenate([there @ mean, pack(there)])
+        return q if np.isfinite(q).all() and self.normal(q) is not None else None
 
     def accepted(self, trial: TrialPoint, q: NormalPoint, sums: RoundSums) -> bool:
         base = trial.base
@@ -222,7 +269,7 @@ class Descent:
     ) -> TrialPoint | None:
         """From an accepted trial; None if it is good enough."""
         residual = sums.wanted - trial.q
-        changes = self.changed(trial, residual, sums)
+        changes = self.near(q, residual, self.changed(trial, residual, sums))
         mixed = self.mixed(q, trial.q, residual, changes)
         there = sums.wanted if mixed is None else mixed
         estimate = 0.5 * max(self.length(q, residual), self.length(q, there - trial.q))
@@ -246,6 +293,15 @@ class Descent:
         if not np.isfinite(newest).all():
             return _no_changes()
         return np.concatenate([trial.changes, newest[None]])[-MEMORY:]
+
+    def near(
+        self, q: NormalPoint, residual: Floats, changes: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """The changes that tell the slope here: the newest, and those after the last far one."""
+        most = max(_FAR, _STALE**2 * self.length(q, residual))
+        lengths = np.array([self.length(q, one) for one in changes[:-1, 1].astype(np.float64)])
+        far = np.flatnonzero(~(lengths <= most))
+        return changes[far[-1] + 1 :] if len(far) else changes
 
     def mixed(
         self, q: NormalPoint, at: Floats, residual: Floats, changes: NDArray[np.float32]

@@ -9,7 +9,7 @@ from unweave.node.api.report import status_report
 from unweave.node.driver import AgentDriver
 from unweave.text import visible
 
-__all__ = ["Metrics"]
+__all__ = ["COUNTERS", "GAUGES", "Metrics"]
 
 
 try:
@@ -21,7 +21,7 @@ except ImportError:
     raise MissingExtra("prometheus-client", "node", "metrics") from None
 
 
-_GAUGES = {
+GAUGES = {
     "epoch": "the epoch of the newest token",
     "hop": "the hop of the newest token",
     "included_agents": "agents in the newest token",
@@ -32,6 +32,22 @@ _GAUGES = {
     "up_seconds": "seconds since the start of the process",
     "replaced": "1: this process replaced one with erased values in its memory",
     "memory_clean": "0: erased values may be in the memory; the agent will restart itself",
+}
+
+# What an agent counts since the start of its process, by the name that its modules count it under.
+COUNTERS = {
+    "certificates": "certificates of erasures that this agent completed or received",
+    "disk failures": "commits that the disk refused; the agent tries again",
+    "epochs opened": "epochs that this agent opened, because a token was lost or had to be rebuilt",
+    "errors": "unexpected errors; the log has their place",
+    "log lines suppressed": "repeated log lines that were not written",
+    "masks failed": "one-time keys that could not be used; the agent enrols again",
+    "messages lost": "messages that did not reach a neighbour; those that matter are repeated",
+    "messages received": "messages of neighbours that were read",
+    "messages refused": "messages and answers that were refused for their content",
+    "solves failed": "solves that ended in an error; the log says why",
+    "tokens received": "tokens that arrived, repetitions included",
+    "tokens sent": "attempts to send a token",
 }
 
 
@@ -60,7 +76,8 @@ class Metrics(Collector):
         me = [visible(status["name"])]
         for event, count in sorted(self.node.counts.items()):
             name = f"unweave_{event.replace(' ', '_')}"
-            counter = CounterMetricFamily(name, f"{event}, since the start", labels=["agent"])
+            meaning = COUNTERS.get(event, event)
+            counter = CounterMetricFamily(name, meaning, labels=["agent"])
             counter.add_metric(me, count)
             yield counter
         refused = CounterMetricFamily(
@@ -77,7 +94,7 @@ class Metrics(Collector):
             "mismatches": len(status.get("mismatches", [])),
             "memory_clean": status.get("memory_holds_erased") is None,
         }
-        for gauge, meaning in _GAUGES.items():
+        for gauge, meaning in GAUGES.items():
             family = GaugeMetricFamily(f"unweave_{gauge}", meaning, labels=["agent"])
             family.add_metric(me, float(values.get(gauge, 0)))
             yield family

@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from unweave.bounded import load_json
 from unweave.families.marginals import finite
@@ -22,7 +22,7 @@ from unweave.node.driver import AgentDriver
 from unweave.persistent import NOBODY
 from unweave.protocol.certificate.unchecked import unchecked_requests
 from unweave.protocol.messages import Pass
-from unweave.protocol.rounds import awaited, is_too_small
+from unweave.protocol.rounds import awaited, is_too_small, spent_agents
 from unweave.protocol.state import State
 from unweave.protocol.steps import wrong_step
 from unweave.protocol.terms import Terms
@@ -37,6 +37,9 @@ from unweave.protocol.token import (
 )
 from unweave.text import listed
 
+if TYPE_CHECKING:
+    from unweave.privacy.mechanism import Mechanism
+
 __all__ = [
     "DEPARTED",
     "NO_TOKEN",
@@ -44,6 +47,8 @@ __all__ = [
     "erasure_report",
     "forgotten_report",
     "posterior_report",
+    "receipts_report",
+    "short_report",
     "status_report",
 ]
 
@@ -52,6 +57,7 @@ NO_TOKEN = "no token has been here yet"
 
 _SHOWN = 10_000  # numbers of a posterior in a report, unless everything is wanted
 _BRIEF = 6  # marginals in a report for a display
+_COMPUTED = ("marginals", "marginals_total", "remark")
 
 
 def status_report(node: AgentDriver) -> dict[str, Any]:
@@ -90,6 +96,7 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
         "data_problem": None if s.own.detached else node.data_problem,
         "concern": None if s.own.detached else node.concern,
         "dropped_records": None if (lost := node.missing()) is None else lost.report,
+        "privacy_budget": None if s.own.detached else _budget(node),
         "missing": [name(k) for k in absent],
         "complete": token is not None and not absent,
         "private_round": _private_round(s) if s.terms.masked else None,
@@ -100,9 +107,7 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
         "erasures": sum(len(tomb.ids) for tomb in s.known.tombs.values()),
         "erased_records": len(s.own.dropped),
         "pending": sorted({name(i.agent) for i in s.known.intents.values()}),
-        "parked": None
-        if s.token.parked is None or s.token.wake >= s.token.parked.stamp
-        else name(s.token.parked.holder),
+        "parked": _holder(s),
         "attested": 0 if s.token.parked is None else len(s.token.parked.attested),
         "parked_stamp": None if s.token.parked is None else list(s.token.parked.stamp),
         "suspects": sorted(name(k) for k in s.peers.suspects),
@@ -118,6 +123,42 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
             for t, v in sorted(s.known.votes, reverse=True)
         },
     }
+
+
+def short_report(node: AgentDriver) -> dict[str, Any]:
+    """The state of this agent in a few values that cost little: a page asks for it often."""
+    s = node.state
+    base = {"phase": node.phase, "sent": node.counts["tokens sent"]}
+    if s is None:
+        return base
+    token, parked = served(s), s.token.parked
+    current = s.own.current
+    return base | {
+        "epoch": s.token.fence.epoch,
+        "hop": s.token.fence.hop,
+        "revision": current.revision.counter if current is not None else 0,
+        "shown": None if token is None else (token.stamp.epoch, token.stamp.hop),
+        "inside": token is not None and s.me in token.inside,
+        "parked": _holder(s),
+        "attested": 0 if parked is None else len(parked.attested),
+    }
+
+
+def receipts_report(node: AgentDriver) -> list[dict[str, Any]]:
+    """The receipts that this agent keeps, the newest first."""
+    found = []
+    for receipt in () if node.state is None else node.state.own.receipts:
+        body = receipt.body
+        one = {"epoch": body["stamp"][0], "hop": body["stamp"][3], "request": body["request"]}
+        found.append(one | {"before": body["before"][0], "after": body["after"][0]})
+    return found
+
+
+def _holder(s: State) -> str | None:
+    """Where the token is parked; None: it moves, or will."""
+    parked = s.token.parked
+    asleep = parked is not None and s.token.wake < parked.stamp
+    return s.terms.name(parked.holder) if parked is not None and asleep else None
 
 
 def _hex(value: bytes | None) -> str | None:
@@ -141,6 +182,20 @@ def _waiting(s: State) -> dict[str, Any] | None:
         "data": waiting.data,
         "records": waiting.total - waiting.leaving,
         "by": waiting.due,
+    }
+
+
+def _budget(node: AgentDriver) -> dict[str, Any] | None:
+    """The privacy ledger of this agent, and how many of its records were clipped."""
+    release, mechanism = node.release, node.mechanism
+    if release is None or mechanism is None:
+        return None
+    return {
+        "epsilon": mechanism.terms.epsilon,
+        "delta": mechanism.terms.delta,
+        "given": release.given,
+        "left": release.left,
+        "clipped_records": node.clipped(),
     }
 
 
@@ -218,6 +273,14 @@ def _notice(s: State) -> str | None:
             f"{s.terms.min_roster}: no posterior is served any more. Fix: make a new network of "
             "the remaining agents (`unweave init`)"
         )
+    if s.terms.noise is not None and not s.audit_failed and served(s) is None:
+        names = [s.terms.name(k) for k in sorted(spent_agents(s))]
+        if names:
+            return (
+                f"the privacy budget of {listed(names)} is spent: no posterior is served any more. "
+                "Fix: make a new network with other terms (`unweave init`); what records have "
+                "spent stays spent"
+            )
     return (
         _audit_failure(s.terms.name(one.author) for one in s.known.mismatches)
         if s.audit_failed
@@ -239,6 +302,8 @@ class Source(Protocol):
     def terms(self) -> Terms: ...
     @property
     def model(self) -> Model: ...
+    @property
+    def mechanism(self) -> Mechanism | None: ...
 
 
 def posterior_report(
@@ -248,6 +313,7 @@ def posterior_report(
     *,
     erasures: bool = False,
     secret: bool = False,
+    marginals: bool = True,
 ) -> dict[str, Any]:
     """The posterior as this agent knows it, and whether it is complete and confirmed.
 
@@ -255,7 +321,8 @@ def posterior_report(
     wanted. The state is read once, so that a thread may call this. `before` is an earlier report of
     the same kind: the marginals of the same sum are not computed again. `erasures` adds all known
     erasures, so that the sums of other agents can be compared with them. `secret` adds that of the
-    token's attestation round, which opens the commitment in a certificate.
+    token's attestation round, which opens the commitment in a certificate. Without `marginals` they
+    are left out.
     """
     s = node.state
     if s is None:
@@ -274,7 +341,7 @@ def posterior_report(
         return {"state": "unknown", "why": _why_no_sum(s), **more}
     if secret and token.round.secret:
         more["secret"] = token.round.secret.hex()
-    return _sum_report(node, s, token, everything, before) | more
+    return _sum_report(node, s, token, everything, before, marginals) | more
 
 
 def _why_no_sum(s: State) -> str:
@@ -295,7 +362,8 @@ def _why_no_sum(s: State) -> str:
 def brief_report(report: Mapping[str, Any]) -> dict[str, Any]:
     """A report of the posterior as a display shows it. A process that shows it for a long time, as
     `unweave up` does, then holds no sum, from which data may be erased later."""
-    brief = {key: value for key, value in report.items() if key not in ("units", "marginals")}
+    private = ("units", "marginals", "noise")
+    brief = {key: value for key, value in report.items() if key not in private}
     if "marginals" in report:
         brief["marginals"] = [
             {key: float(f"{v:.5g}") if isinstance(v, float) else v for key, v in row.items()}
@@ -333,12 +401,16 @@ def forgotten_report(s: State) -> dict[str, Any]:
 
 
 def _sum_report(
-    node: Source, s: State, token: Token, everything: bool, before: Mapping[str, Any] | None
+    node: Source,
+    s: State,
+    token: Token,
+    everything: bool,
+    before: Mapping[str, Any] | None,
+    marginals: bool,
 ) -> dict[str, Any]:
     name = node.terms.name
     absent = [name(k) for k in missing(token)]
-    model = node.model
-    eta = model.decode(token.eta)
+    model, mechanism = node.model, node.mechanism
     report: dict[str, Any] = {
         "state": "incomplete" if absent else "complete" if _confirmed(s) else "unconfirmed",
         "missing": absent,
@@ -353,12 +425,23 @@ def _sum_report(
     most = math.inf if everything else _SHOWN
     if len(token.eta) <= most:
         report["units"] = token.eta.tolist()
-    if not model.family.margin(eta) > 0.0:
-        return report | {"state": "incomplete", "why": "the sum is not a proper posterior yet"}
+    if mechanism is not None:
+        report["noise"] = mechanism.noise_variances(len(token.inside)).tolist()
+    eta = None if mechanism is not None else model.decode(token.eta)
+    if eta is not None and not model.family.margin(eta) > 0.0:
+        return report | {"state": "incomplete", "why": model.why_improper(token.eta)}
+    if not marginals:
+        return report
     if before is not None and before.get("digest") == report["digest"] and "marginals" in before:
-        return report | {name: before[name] for name in ("marginals", "marginals_total")}
+        return report | {name: before[name] for name in _COMPUTED if name in before}
+    if eta is not None:
+        laws = model.marginals(eta)
+    else:
+        assert mechanism is not None
+        noisy = mechanism.posterior(token.eta, len(token.inside))
+        laws = noisy.marginals
+        report |= {} if noisy.remark is None else {"remark": noisy.remark}
     rows = []
-    laws = model.marginals(eta)
     for marginal in laws if everything else laws[:_SHOWN]:
         low, high = (float(v) for v in marginal.interval(0.95))
         rows.append(

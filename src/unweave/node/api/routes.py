@@ -1,7 +1,7 @@
 """The operator's API: every request with its parameters and its answer, in one table.
 
-The server and the client use this table, and the OpenAPI document and docs/api.md are written
-from it.
+The server and the client use this table, and the OpenAPI document and docs/reference/http-api.md
+are written from it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from unweave.json_form import SAFE
 
 __all__ = [
     "ROUTES",
+    "ChangesQuery",
     "EraseRequest",
     "ErasureQuery",
+    "InfluenceRequest",
     "Nothing",
     "PosteriorQuery",
     "Route",
@@ -52,6 +54,10 @@ class PosteriorQuery(Nothing):
     secret: bool = Field(
         False, description="also the secret that opens the commitment to this sum in a certificate"
     )
+    marginals: bool = Field(
+        True, description="false: without marginals; a reader can compute them from the units"
+    )
+    units: bool = Field(True, description="false: without the units")
 
 
 class EraseRequest(Nothing):
@@ -80,6 +86,12 @@ class ErasureQuery(Nothing):
     request: RequestId = Field(description="the id that the erasure's request answered")
 
 
+class InfluenceRequest(Nothing):
+    publish: bool = Field(
+        True, description="false: compute it for the operator, and tell no other agent"
+    )
+
+
 class VoteRequest(Nothing):
     agent: str = Field(description="the name of the agent that has departed, or has lied")
     request: RequestId | None = Field(None, description="the id of the votes before this one")
@@ -88,6 +100,11 @@ class VoteRequest(Nothing):
 
 class WaitQuery(Nothing):
     timeout: float = Field(5.0, ge=0.0, le=30.0, description="seconds")
+
+
+class ChangesQuery(WaitQuery):
+    run: str = Field("", max_length=64, description="the process of the last answer")
+    after: int = Field(0, ge=0, description="the number of the last answer")
 
 
 # ------------------------------------------------------------------------------------- answers
@@ -130,6 +147,17 @@ class WaitingChanges(Answer):
     by: float | None
 
 
+class PrivacyBudget(Answer):
+    """Differential privacy: what is promised for each record, how many values this agent has given,
+    how many it may still give, and how many of its records lie outside of the declared bounds."""
+
+    epsilon: float
+    delta: float
+    given: int
+    left: int
+    clipped_records: int
+
+
 class PrivateRound(Answer):
     """The private round: how many agents take part, how many a sum needs, whether a sum is
     published, and the agents that the round waits for, by what they have not done yet."""
@@ -167,6 +195,7 @@ class Status(Answer):
     dropped_records: NotRequired[Dropped | None]
     missing: NotRequired[list[str]]
     complete: NotRequired[bool]
+    privacy_budget: NotRequired[PrivacyBudget | None]
     private_round: NotRequired[PrivateRound | None]
     waiting: NotRequired[WaitingChanges | None]
     commitment: NotRequired[str | None]
@@ -184,6 +213,52 @@ class Status(Answer):
     others: NotRequired[dict[str, Other]]
     votes: NotRequired[dict[str, list[str]]]
     departed_requests: NotRequired[dict[str, str]]
+
+
+class LoggedEvent(Answer):
+    """A line of the agent's log; `at` in seconds since 1970."""
+
+    number: int
+    at: float
+    level: Literal["info", "warning", "error"]
+    what: str
+    facts: dict[str, Any]
+
+
+class Changes(Answer):
+    """The agent in short, and what is newer than the last answer. `run` names the process, `number`
+    its last event; `visits` are those of the token as [seconds since 1970, epoch, hop]. `shown` is
+    the sum that the agent shows, as [epoch, hop]; `inside`: it includes this agent. `sent`: the
+    tokens that this process has sent."""
+
+    run: str
+    number: int
+    visits: list[tuple[float, int, int]]
+    events: list[LoggedEvent]
+    phase: str
+    sent: int
+    epoch: NotRequired[int]
+    hop: NotRequired[int]
+    revision: NotRequired[int]
+    shown: NotRequired[tuple[int, int] | None]
+    inside: NotRequired[bool]
+    parked: NotRequired[str | None]
+    attested: NotRequired[int]
+
+
+class ReceiptRow(Answer):
+    """A change of the token by this agent: at which hop, from which revision of its factor to which
+    (0: none), and for which request, if any."""
+
+    epoch: int
+    hop: int
+    before: int
+    after: int
+    request: str | None
+
+
+class ReceiptsAnswer(Answer):
+    receipts: list[ReceiptRow]
 
 
 class MarginalRow(Answer):
@@ -213,7 +288,9 @@ class ErasureKnowledge(Answer):
 
 
 class PosteriorReport(Answer):
-    """The posterior as this agent knows it. `units` are the natural parameters on the grid."""
+    """The posterior as this agent knows it. `units` are the natural parameters on the grid. With
+    differential privacy, `noise` is the variance of the noise in them, `marginals` know of it, and
+    `remark` says where it leaves nearly nothing of the data."""
 
     state: Literal["departed", "audit_failed", "unknown", "incomplete", "unconfirmed", "complete"]
     why: NotRequired[str]
@@ -229,6 +306,8 @@ class PosteriorReport(Answer):
     model: NotRequired[str]
     settings: NotRequired[dict[str, Any]]
     fitting: NotRequired[int | None]
+    noise: NotRequired[list[float]]
+    remark: NotRequired[str]
     marginals: NotRequired[list[MarginalRow]]
     marginals_total: NotRequired[int]
 
@@ -303,7 +382,14 @@ class WakeAnswer(Answer):
 
 
 class LearnAnswer(Answer):
+    """`by`: the date, in seconds since 1970, until which new data wait for a batch at most."""
+
     changed: bool
+    by: NotRequired[float]
+
+
+class ChangesAnswer(Answer):
+    changes: Changes
 
 
 class WaitAnswer(Answer):
@@ -371,7 +457,7 @@ ROUTES = {
             "POST",
             "/influence",
             "Publish this agent's influence; answers the influences that it knows.",
-            Nothing,
+            InfluenceRequest,
             InfluenceAnswer,
         ),
         Route(
@@ -429,6 +515,22 @@ ROUTES = {
             "Answer at the next change of the token or of an erasure.",
             WaitQuery,
             WaitAnswer,
+        ),
+        Route(
+            "changes",
+            "GET",
+            "/changes",
+            "The agent in short, and what is new; waits if nothing is.",
+            ChangesQuery,
+            ChangesAnswer,
+        ),
+        Route(
+            "receipts",
+            "GET",
+            "/receipts",
+            "The latest receipts of this agent, the newest first.",
+            Nothing,
+            ReceiptsAnswer,
         ),
         Route("stop", "POST", "/stop", "Stop the agent's process.", Nothing, Answer),
     )

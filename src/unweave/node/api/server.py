@@ -34,12 +34,16 @@ from unweave.node.api.report import (
     erasure_report,
     forgotten_report,
     posterior_report,
+    receipts_report,
+    short_report,
     status_report,
 )
 from unweave.node.api.routes import (
     ROUTES,
+    ChangesQuery,
     EraseRequest,
     ErasureQuery,
+    InfluenceRequest,
     Nothing,
     PosteriorQuery,
     VoteRequest,
@@ -169,6 +173,8 @@ class Api:
             "learn": self._learn,
             "backup": self._backup,
             "wait": self._wait,
+            "changes": self._changes,
+            "receipts": self._receipts,
             "stop": self._stop,
         }
         routes = [
@@ -200,6 +206,7 @@ class Api:
         (path.parent / RESTART_FILE).unlink(missing_ok=True)
 
     async def stop(self) -> None:
+        self.node.log.recent.end()
         await self._server.stop()
         path = self.node.folder.socket
         with contextlib.suppress(FileNotFoundError):
@@ -217,11 +224,12 @@ class Api:
             raise ConfigError(
                 f"{place}: {why[0].lower()}{why[1:]}. Fix: see /openapi.json"
             ) from None
-        self._under_way += name != "wait"
+        waits = name in ("wait", "changes")
+        self._under_way += not waits
         try:
             return await self._commands[name](asked)
         finally:
-            self._under_way -= name != "wait"
+            self._under_way -= not waits
 
     @property
     def busy(self) -> bool:
@@ -257,9 +265,11 @@ class Api:
         await self.node.awake()
         everything = asked.everything
         before = None if everything else self._cached
-        more = {"erasures": asked.erasures, "secret": asked.secret}
+        more = {"erasures": asked.erasures, "secret": asked.secret, "marginals": asked.marginals}
         report = await asyncio.to_thread(posterior_report, self.node, everything, before, **more)
-        if not everything and not asked.secret:
+        if not asked.units:
+            report.pop("units", None)
+        elif not everything and not asked.secret and asked.marginals:
             self._cached = report
             asyncio.get_running_loop().call_later(_KEPT, self._drop, report)
         return {"posterior": brief_report(report) if asked.brief else report}
@@ -278,8 +288,8 @@ class Api:
             )
         return {"forgotten": forgotten_report(state)}
 
-    async def _influence(self, asked: Nothing) -> dict[str, Any]:
-        if self.node.terms.masked:
+    async def _influence(self, asked: InfluenceRequest) -> dict[str, Any]:
+        if self.node.terms.masked or not asked.publish:
             return {"influence": await self._own_influence()}
         await self.node.publish()
         state = self.node.state
@@ -288,7 +298,8 @@ class Api:
         return {"influence": {name(k): f.influence for k, f in sorted(known.items())}}
 
     async def _own_influence(self) -> dict[str, float | None]:
-        """In a network with private rounds no agent publishes its influence."""
+        """In a network with private rounds no agent publishes its influence; elsewhere its operator
+        may ask for it alone."""
         state, node = self.node.state, self.node
         found = (
             None if state is None else await asyncio.to_thread(measure_influence, node.model, state)
@@ -376,7 +387,9 @@ class Api:
 
     async def _learn(self, asked: Nothing) -> dict[str, Any]:
         """Read the data; changed data become a new revision."""
-        return {"changed": await self.freshness.look()}
+        changed, state = await self.freshness.look(), self.node.state
+        waits = changed and state is not None and state.own.waiting.data
+        return {"changed": changed} | ({"by": state.own.waiting.due} if waits and state else {})
 
     async def _backup(self, asked: Nothing) -> dict[str, Any]:
         """The socket has the same permissions as the store's file."""
@@ -384,6 +397,15 @@ class Api:
 
     async def _wait(self, asked: WaitQuery) -> dict[str, Any]:
         return {"news": await self.node.changed(asked.timeout)}
+
+    async def _changes(self, asked: ChangesQuery) -> dict[str, Any]:
+        await self.node.awake()
+        recent = self.node.log.recent
+        await recent.wait(asked.run, asked.after, asked.timeout)
+        return {"changes": recent.since(asked.run, asked.after) | short_report(self.node)}
+
+    async def _receipts(self, asked: Nothing) -> dict[str, Any]:
+        return {"receipts": receipts_report(self.node)}
 
     async def _stop(self, asked: Nothing) -> dict[str, Any]:
         self.node.stop()

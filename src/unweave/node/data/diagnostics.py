@@ -44,7 +44,10 @@ _FAULTS = {
     NO_LEVEL: "is no known level",
 }
 _NAN = "is missing (NaN)"
-_DROP = 'complete the records, or leave them out: missing = "drop" in agent.toml ([data])'
+_DROP = (
+    'complete the records, or leave them out: missing = "drop" in agent.toml ([data]; '
+    "--missing drop for unweave init)"
+)
 _DECIMAL = 'if so, write decimal = "," in agent.toml ([data]; --decimal , for unweave init)'
 
 

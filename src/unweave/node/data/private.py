@@ -85,6 +85,8 @@ class PrivateData:
         self._selection = Selection.of(agent, model, source, source.columns)
         self.missing: Missing | None = None
         """The records that the last reading left out; None before it, and if none may be."""
+        self.clipped = 0
+        """The records outside of the declared bounds, in the last sum (differential privacy)."""
         self._resolved: tuple[str, frozenset[bytes], frozenset[str]] | None = None
         self._seen: str | None = None
         self._ready: tuple[str, frozenset[bytes], int, Ints] | None = None
@@ -179,7 +181,7 @@ class PrivateData:
     def measured(self, dropped: frozenset[bytes] = _NOTHING) -> Measured:
         """The agent's factor and its rounding error."""
         sums = self._steady(self._sums, dropped)
-        return weighted(self._conjugate(), *sums)
+        return weighted(self._conjugate(), sums.n, sums.units, sums.added)
 
     def commit_keys(self, keys: Iterable[Key]) -> tuple[frozenset[bytes], tuple[Key, ...]]:
         """The commitments to the keys that occur in the records, and the keys that do not occur."""
@@ -288,6 +290,7 @@ class PrivateData:
             fix = self._scale(reader, erased) if any(model.resolution) else problem[1]
             raise BadSum(problem[0], fix, ". Fix: ")
         self._count_missing(reader, erased)
+        self.clipped = found.clipped
         return found
 
     def _count_missing(self, reader: Reader, erased: frozenset[str]) -> None:
@@ -301,7 +304,8 @@ class PrivateData:
     def _examined(self, reader: Reader, erased: frozenset[str]) -> tuple[int, Ints]:
         """As `_totals`; DataError if rounding would change the result of this agent alone."""
         found = self._sums(reader, erased)
-        problem = rounding_problem(self.model, weighted(self._conjugate(), *found), self._share)
+        measured = weighted(self._conjugate(), found.n, found.units, found.added)
+        problem = rounding_problem(self.model, measured, self._share)
         if problem is not None:
             fix = self._scale(reader, erased)
             raise BadData(f"agent {self.agent!r}: {problem}", fix, ". Fix: ")

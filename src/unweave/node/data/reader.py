@@ -78,12 +78,13 @@ class Selection:
 
 
 class Sums(NamedTuple):
-    """The number of records, the sums of their statistics in grid units, and the rounding error of
-    these sums (not in grid units)."""
+    """The number of records, the sums of their statistics in grid units, the rounding error of
+    these sums (not in grid units), and how many records were clipped to their bounds."""
 
     n: int
     units: list[int]
     added: Floats
+    clipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def batched_sums(
     reader: Reader, model: ConjugateModel, erased: frozenset[str], chunk: int
 ) -> Sums | None:
     """`Reader.sums` for engines and models without sums in SQL."""
-    n, units, added = 0, [0] * model.grid.dim, np.zeros(model.grid.dim)
+    n, clipped, units, added = 0, 0, [0] * model.grid.dim, np.zeros(model.grid.dim)
     with closing(reader.batches(erased, chunk)) as batches:
         for batch in batches:
             if not checked(model, batch.rows):
@@ -150,7 +151,8 @@ def batched_sums(
             n += len(batch.rows)
             units = [u + int(s) for u, s in zip(units, model.sums(batch.rows), strict=True)]
             added = added + model.rounding(batch.rows)
-    return Sums(n, units, added)
+            clipped += model.clipped(batch.rows)
+    return Sums(n, units, added, clipped)
 
 
 def mended(
@@ -162,7 +164,7 @@ def mended(
         sums = reader.sums(candidate, erased, chunk)
         if sums is None:  # the files change while they are read
             raise GridOverflow("no sums")
-        return weighted(candidate, *sums)
+        return weighted(candidate, sums.n, sums.units, sums.added)
 
     return remedy(model, measure, reader.extremes(erased), share)
 

@@ -5,6 +5,9 @@ holds the fingerprint of the data files and the data version of the store at tha
 agent writes the store first and `data.seen` second. After a crash between the two writes, the agent
 sends the same data again, as a new revision with the same units. A store that was restored from a
 backup has another data version, so the agent reads the data again.
+
+With batches (rule 21) the file also holds how many records there were, so that an agent can tell
+others how many have changed: at this version, and at the version before if this one waits.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -50,6 +53,20 @@ def _version(state: State) -> int:
     return state.own.data + state.own.waiting.data
 
 
+class Counted(NamedTuple):
+    """How many records no erasure names, and how many keys erasures name, also those that wait."""
+
+    records: int
+    erased: int
+
+    def changed_since(self, before: Counted) -> int:
+        """How many records differ at least. Nobody has recorded which ones, so with the same
+        erasures it is the difference of the numbers, and 1 if they are equal. If an erasure came
+        between, records that are gone may be those that it names: they count there."""
+        more = self.records - before.records
+        return max(1, abs(more)) if self.erased == before.erased else max(0, more)
+
+
 class DataWatch:
     """Detects changed data files and starts a new revision of the agent's factor."""
 
@@ -74,9 +91,8 @@ class DataWatch:
         state = self.node.state
         if state is not None and state.own.current is None and not state.own.detached:
             async with self._lock:  # no factor exists yet: the first one will use these data
-                counts = self.node.terms.publish is not None  # later changes are counted from here
-                number = await self._in_thread(self.data.check) if counts else None
-                self._write(self.data.fingerprint(), state.own.data, number)
+                now = await self._count(state)  # later changes are counted from here
+                self._write(self.data.fingerprint(), state.own.data, now)
             return False
         changed = await self.look()
         if not changed:
@@ -134,14 +150,34 @@ class DataWatch:
                 return False
             least = self.node.folder.least_records
             self._refused = attempt
-            number = await self._in_thread(admit, self.data, least, state)
+            await self._in_thread(admit, self.data, least, state)
             self._refused = ""
             self.node.data_problem = None
-            # At least as many records have changed; which ones, nobody has recorded.
-            changed = max(1, abs(number - self._records(number)))
+            now, before = await self._count(state), self._base(state)
+            changed = 1 if now is None or before is None else now.changed_since(before)
             await self.node.tell(DataChanged(time.monotonic(), time.time(), changed))
-            self._write(fingerprint, state.own.data + 1, number)
+            self._write(fingerprint, state.own.data + 1, now, before)
             return True
+
+    async def _count(self, state: State) -> Counted | None:
+        """The records now; None where nobody asks for their number."""
+        if self.node.terms.publish is None:
+            return None
+        waiting = (one.rows for one in state.own.waiting.requests.values())
+        erased = state.own.dropped.union(*waiting)
+        return Counted(await self._in_thread(self.data.count, erased), len(erased))
+
+    def _base(self, state: State) -> Counted | None:
+        """The records in the data that have left, if that is known. A crash before `data.seen` was
+        written leaves the version before."""
+        version, *counts = self._seen()[1:] or [""]
+        if not all(map(str.isdecimal, (version, *counts))):
+            return None
+        numbers = list(map(int, counts))
+        if int(version) == state.own.data and len(numbers) >= 2:
+            return Counted(*numbers[:2])
+        waits = state.own.waiting.data and int(version) == state.own.data + 1
+        return Counted(*numbers[2:]) if waits and len(numbers) == 4 else None
 
     async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
         """Run `work` on another thread; store an error of the data in `node.data_problem`."""
@@ -155,20 +191,21 @@ class DataWatch:
         """The fingerprint and the version."""
         return " ".join(self._seen()[:2])
 
-    def _records(self, default: int) -> int:
-        """The number of records when the data were last read."""
-        number = "".join(self._seen()[2:])
-        return int(number) if number.isdecimal() else default
-
     def _seen(self) -> list[str]:
         try:
             return self._path.read_text().split()
         except (OSError, UnicodeDecodeError):
             return []
 
-    def _write(self, fingerprint: str, version: int, records: int | None = None) -> None:
-        number = "" if records is None else f" {records}"
+    def _write(
+        self,
+        fingerprint: str,
+        version: int,
+        now: Counted | None = None,
+        before: Counted | None = None,
+    ) -> None:
+        words = [fingerprint, version, *(now or ()), *((now and before) or ())]
         try:
-            write_atomic(self._path, f"{fingerprint} {version}{number}".encode())
+            write_atomic(self._path, " ".join(map(str, words)).encode())
         except OSError as error:
             raise unwritable(self._path, error) from None

@@ -53,6 +53,7 @@ from unweave.protocol.state import (
 from unweave.protocol.statements import (
     AuditMismatch,
     CompactedErasures,
+    Enrolment,
     Intent,
     Opening,
     Receipt,
@@ -216,6 +217,7 @@ STATEMENTS: dict[str, type[SignedStatement]] = {
     "votes": Vote,
     "mismatches": AuditMismatch,
     "openings": Opening,
+    "enrolments": Enrolment,
     "receipts": Receipt,
 }
 
@@ -501,8 +503,8 @@ def _read_statements(
         return tuple(read)
     if name == "mismatches":
         return frozenset(read)
-    if name == "openings":
-        return {opening.author: opening for opening in read}
+    if name in ("openings", "enrolments"):
+        return {one.author: one for one in read}
     if name == "votes":
         return {(vote.target, vote.author): vote for vote in read}
     if name == "compacted":

@@ -467,12 +467,14 @@ def _write_welcome(m: Welcome, terms: Terms) -> pb.Welcome:
         incarnation=m.incarnation,
         asker=m.asker,
         question=m.question,
+        enrolment=None if m.enrolment is None else write_statement(m.enrolment),
     )
 
 
 def _read_welcome(m: pb.Welcome, terms: Terms) -> Welcome:
     fence, gossip = read_stamp(m.fence, terms), _read_gossip(m.gossip, terms)
-    return Welcome(fence, gossip, m.incarnation, m.asker, m.question)
+    known = list(read_enrolments([m.enrolment], terms).values()) if m.HasField("enrolment") else []
+    return Welcome(fence, gossip, m.incarnation, m.asker, m.question, *known)
 
 
 def _write_share(m: Share, terms: Terms) -> pb.Share:

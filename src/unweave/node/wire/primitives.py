@@ -448,8 +448,13 @@ def _check_enrolment(statement: Enrolment, body: Mapping[str, Any], terms: Terms
         return _NOT_THE_AUTHOR
     if not _is_number(body["incarnation"], 2**64):
         return f"incarnation is not a number below {2**64}"
-    if len(body["key"]) != 2 * _KEY_BYTES or len(statement.key) != _KEY_BYTES:
+    spent = terms.noise is not None and body["key"] == ""
+    if not spent and (len(body["key"]) != 2 * _KEY_BYTES or len(statement.key) != _KEY_BYTES):
         return f"a one-time key must have {_KEY_BYTES} bytes"
+    if terms.noise is None and "given" in body:
+        return "a count of given values without noise"
+    if terms.noise is not None and not _is_number(body["given"], 2**48):
+        return f"given is not a number below {2**48}"
     if terms.publish is None:
         return "a count of changes without batches" if body.keys() & {"changed", "base"} else None
     if not _is_number(body["changed"], 2**48):

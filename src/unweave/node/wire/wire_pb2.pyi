@@ -231,18 +231,20 @@ class Hello(_message.Message):
     def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ..., incarnation: _Optional[int] = ..., question: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("fence", "gossip", "incarnation", "asker", "question")
+    __slots__ = ("fence", "gossip", "incarnation", "asker", "question", "enrolment")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     GOSSIP_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ASKER_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
+    ENROLMENT_FIELD_NUMBER: _ClassVar[int]
     fence: Stamp
     gossip: Gossip
     incarnation: int
     asker: int
     question: int
-    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ..., incarnation: _Optional[int] = ..., asker: _Optional[int] = ..., question: _Optional[int] = ...) -> None: ...
+    enrolment: Statement
+    def __init__(self, fence: _Optional[_Union[Stamp, _Mapping]] = ..., gossip: _Optional[_Union[Gossip, _Mapping]] = ..., incarnation: _Optional[int] = ..., asker: _Optional[int] = ..., question: _Optional[int] = ..., enrolment: _Optional[_Union[Statement, _Mapping]] = ...) -> None: ...
 
 class Pass(_message.Message):
     __slots__ = ("token", "gossip", "header", "step")

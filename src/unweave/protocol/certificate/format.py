@@ -2,8 +2,8 @@
 
 Every field is a JSON key. The models are strict: exactly these keys, exactly these types, one form
 for every byte string. `write` fills them, `read` parses into them, and `json_schema` publishes them
-as docs/certificate.schema.json. Errors are found in the order of the fields, so the fields that
-name the kind of a document come first.
+as docs/reference/certificate.schema.json. Errors are found in the order of the fields, so the
+fields that name the kind of a document come first.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ Revision = Annotated[str, Field(pattern=_REVISION, description=FORMS[_REVISION])
 Base64 = Annotated[str, Field(pattern=_BASE64, description=FORMS[_BASE64])]
 
 Scope = Literal["agent", "records"]
-Kind = Literal["exact", "refined", "retrained"]
+Kind = Literal["exact", "exact_before_noise", "refined", "retrained"]
 By = Literal["owner", "quorum"]
 
 
@@ -167,6 +167,24 @@ class AttestedErasures(Strict):
     whole: bool
 
 
+class NoiseStatement(Strict):
+    """The noise that every agent says it has added to its value, and what it promises. Sensitivity
+    is of the statistics of a record; variances are those of an agent's share, in squared steps of
+    the grid; `rho` is the cost of one given value (zCDP). That the noise was drawn like this cannot
+    be verified."""
+
+    colluders: Number
+    delta: float
+    epsilon: float
+    honest_shares: Number
+    mechanism: str
+    neighbours: str
+    releases: Number
+    rho: float
+    sensitivity: float
+    share_variances: list[Annotated[int, Field(ge=0)]]
+
+
 class Attestation(Strict):
     """Predicate of the statement that every agent signs; `included` and `tombstones` by agent."""
 
@@ -174,6 +192,7 @@ class Attestation(Strict):
     retrain_epoch: Requests
     included: dict[Name, Revision]
     manifest: Sha256
+    noise: NoiseStatement | None  # in the sum, if the manifest asks for differential privacy
     receipts: Sha256
     round: Sha256 | None  # the private round whose sum this is
     tombstones: dict[Name, AttestedErasures]

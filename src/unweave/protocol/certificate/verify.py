@@ -3,7 +3,7 @@
 `verify` believes nothing but the manifest and the signatures of the agents that it pins. It takes
 the certificate apart strictly, so that every value in it is either covered by a signature or has
 one legal form (how the JSON around it is spaced does not matter), and refuses with the first reason
-it finds. What it proves, and what it cannot, is written in `docs/security.md`.
+it finds. What it proves, and what it cannot, is written in `docs/explanation/security.md`.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Account:
     closed_by: str
     converged: bool
     estimate: Mapping[str, Any] | None
+    noise: Mapping[str, Any] | None = None  # stated by every agent; not verifiable
 
     @property
     def epoch(self) -> int:
@@ -90,10 +91,13 @@ def verify(raw: bytes, terms: Terms, check: Check) -> Account:
     attested = reader.open(file.attestation, AttestationStatement, "attestation")
     check_names(attested.body.predicate, terms)
     check_round(attested.body.predicate, terms)
+    check_noise(attested.body.predicate, terms)
     evidence = reader.evidence(file.tombstones, file.votes)
     check_attesters(attested, evidence, terms)
     closed = reader.open(file.closing, ClosingStatement, "closing")
-    exact = terms.conjugate or (terms.settles and closed.body.predicate.converged)
+    exact: Kind | None = None
+    if terms.conjugate or (terms.settles and closed.body.predicate.converged):
+        exact = "exact" if terms.noise is None else "exact_before_noise"
     found = check_erasures(attested.body.predicate, evidence, terms, exact)
     return check_closing(closed, attested, evidence, found, terms)
 
@@ -119,10 +123,19 @@ def check_round(attested: Attestation, terms: Terms) -> None:
     included = set(attested.included)
     if included == members or (not included and len(members) < terms.min_roster):
         return
+    if not included and terms.noise is not None:
+        return  # a budget is spent: no sum follows, and an empty one holds nothing that was erased
     raise NotCertified(
         f"attestation.included: a private round includes all of {len(members)} agents, or none if "
         f"fewer than {terms.min_roster} remain; this one includes {len(included)}"
     )
+
+
+def check_noise(attested: Attestation, terms: Terms) -> None:
+    """The attestation states the noise of the manifest."""
+    said = None if attested.noise is None else attested.noise.model_dump()
+    if said != (None if terms.noise is None else terms.noise.statement):
+        raise NotCertified("attestation.noise: is not the noise that the manifest asks for")
 
 
 def departed(attested: Attestation, terms: Terms) -> list[str]:
@@ -164,10 +177,11 @@ def check_attesters(
 
 
 def check_erasures(
-    attested: Attestation, evidence: Evidence, terms: Terms, exact: bool
+    attested: Attestation, evidence: Evidence, terms: Terms, exact: Kind | None
 ) -> dict[str, Erased]:
     """Every attested erasure has the owner's tombstone or a quorum's votes, and its data are not in
-    the sum. `exact`: the sum is a function of the remaining records."""
+    the sum. `exact`: the word for a sum that is a function of the remaining records, and perhaps of
+    noise; None: it is not."""
     requests = {name: set(said.requests) for name, said in attested.tombstones.items()}
     retrained = set(attested.retrain_epoch)
     check_listed(requests, retrained, evidence)
@@ -193,7 +207,7 @@ def check_erasures(
             found[request] = erased(
                 request,
                 name,
-                "exact" if exact else kind,
+                exact or kind,
                 "owner" if own else "quorum",
                 evidence.tombstones.get(request),
                 named,
@@ -320,6 +334,7 @@ def check_closing(
         closed_by=body.closed_by,
         converged=body.converged,
         estimate=body.estimate,
+        noise=None if terms.noise is None else dict(terms.noise.statement),
     )
 
 

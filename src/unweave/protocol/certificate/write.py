@@ -39,6 +39,7 @@ from unweave.protocol.certificate.format import (
     CompactedRequests,
     Envelope,
     Kind,
+    NoiseStatement,
     Signature,
     Strict,
     Subject,
@@ -121,6 +122,7 @@ def _attestation(terms: Terms, token: Token, secret: bytes) -> bytes:
         retrain_epoch=sorted(request.hex() for request in token.retrain_epoch & unproved),
         receipts=token.receipts.hex(),
         round=round_name(terms.network_id, token.masked).hex() if terms.masked else None,
+        noise=None if terms.noise is None else NoiseStatement(**terms.noise.statement),
     )
     return _encode(
         AttestationStatement(
@@ -199,7 +201,10 @@ def erasures(s: State, token: Token) -> dict[str, Claim]:
 
 
 def kind(terms: Terms, token: Token, request: bytes) -> Kind:
-    """Never a stronger word than was earned."""
+    """Never a stronger word than was earned. Of a sum with noise no bit is proved: what is exact is
+    the sum before noise."""
+    if terms.noise is not None:
+        return "exact_before_noise"
     if terms.conjugate or (terms.settles and token.round.converged):
         return "exact"
     return "retrained" if request in token.retrain_epoch else "refined"

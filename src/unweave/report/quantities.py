@@ -1,0 +1,135 @@
+"""Learned quantities as facts: moments, intervals and densities, and how numbers are written.
+
+A live network shows its posterior in coarse numbers: the standard deviation with two digits, means
+and ends of intervals to the same decimal place, densities to 1%. Two reports, from before and
+after an erasure, then tell the change of mean and standard deviation to two digits, and no sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.families.marginals import Marginal, finite
+from unweave.report.facts import CurveFact, Moments, QuantityFact
+
+if TYPE_CHECKING:
+    from unweave.models import Posterior
+
+__all__ = ["MOST", "coarse", "figure", "quantities_of"]
+
+MOST = 100  # quantities in a report
+_DRAWN = 6  # with densities
+_POINTS = 81  # of a density
+
+
+def quantities_of(
+    posteriors: Mapping[str, Posterior], *, live: bool = False
+) -> tuple[QuantityFact, ...]:
+    """The first quantities of these posteriors of one model, by the posteriors' labels, with the
+    prior. `live`: in coarse numbers."""
+    model = next(iter(posteriors.values())).model
+    laws = {"prior": model.posterior(model.eta0).marginals} | {
+        label: one.marginals for label, one in posteriors.items()
+    }
+    found = []
+    for i, law in enumerate(laws["posterior"][:MOST]):
+        here = {label: each[i] for label, each in laws.items()}
+        moments = {label: _moments(one) for label, one in here.items()}
+        if live:  # the prior is public
+            moments = {k: v if k == "prior" else coarse(v) for k, v in moments.items()}
+        curves = _curves(here, moments, live) if i < _DRAWN else ()
+        found.append(QuantityFact(law.name, moments, curves))
+    return tuple(found)
+
+
+def _moments(law: Marginal) -> Moments:
+    low, high = law.interval(0.95)
+    return Moments(finite(law.mean()), finite(law.sd()), finite(low), finite(high))
+
+
+def _scale(found: Moments) -> float | None:
+    """The standard deviation; where it does not exist, a quarter of the interval."""
+    if found.sd:
+        return found.sd
+    if found.low is None or found.high is None or not found.high > found.low:
+        return None
+    return (found.high - found.low) / 4.0
+
+
+def _place(scale: float) -> int:
+    """The decimal place of the second digit of `scale`."""
+    return 1 - math.floor(math.log10(float(f"{scale:.1e}")))
+
+
+def coarse(found: Moments) -> Moments:
+    """The numbers to the second digit of the standard deviation."""
+    scale = _scale(found)
+    if scale is None:
+        return Moments(None, None, None, None)
+    place = _place(scale)
+
+    def rounded(value: float | None) -> float | None:
+        return None if value is None else round(value, place)
+
+    sd = None if found.sd is None else float(f"{found.sd:.1e}")
+    return Moments(rounded(found.mean), sd, rounded(found.low), rounded(found.high))
+
+
+def figure(value: float | None, found: Moments) -> str:
+    """A number of `found` for people: to the second digit of the standard deviation."""
+    if value is None:
+        return "–"
+    scale = _scale(found)
+    if scale is None or not 1e-6 < scale < 1e7:
+        return f"{value:.3g}"
+    place = _place(scale)
+    shown = round(value, place) + 0.0  # no minus zero
+    return f"{shown:,.{max(place, 0)}f}".replace("-", "−")
+
+
+def _curves(
+    laws: Mapping[str, Marginal], moments: Mapping[str, Moments], live: bool
+) -> tuple[CurveFact, ...]:
+    """The densities on one grid, from the 0.05% to the 99.95% quantile of all but the prior."""
+    learned = [law for label, law in laws.items() if label != "prior"]
+    ends = np.array([law.quantile([0.0005, 0.9995]) for law in learned])
+    low, high = float(ends[:, 0].min()), float(ends[:, 1].max())
+    room = 0.15 * (high - low)
+    low, high = low - room, high + room
+    scale = _scale(moments["posterior"])
+    if not (math.isfinite(low) and math.isfinite(high) and high > low and scale):
+        return ()
+    if live:
+        low, high = (round(end, _place(scale)) for end in (low, high))
+    x = np.linspace(low, high, _POINTS)
+    densities = {label: _density(law, x) for label, law in laws.items()}
+    # A density that is infinite at an end of its support must not determine the height.
+    top = max(
+        min(
+            float(densities[label].max()),
+            3.0 * float(law.pdf(law.quantile([0.25, 0.5, 0.75])).max()),
+        )
+        for label, law in laws.items()
+        if label != "prior"
+    )
+    if not top > 0.0 or not math.isfinite(top):
+        return ()
+    digits = 2 if live else 3
+    return tuple(
+        CurveFact(label, _floats(x), _floats(np.round(np.clip(each / top, 0.0, 1.0), digits)))
+        for label, each in densities.items()
+    )
+
+
+def _density(law: Marginal, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    with np.errstate(all="ignore"):
+        return np.nan_to_num(np.asarray(law.pdf(x), dtype=np.float64), nan=0.0, posinf=1e300)
+
+
+def _floats(values: NDArray[Any]) -> tuple[float, ...]:
+    return tuple(float(f"{value:.6g}") for value in values)

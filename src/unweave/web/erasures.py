@@ -1,0 +1,315 @@
+"""Erasures of a live network: preview, request, progress, certificates.
+
+The network's own rules decide: the owner's agent is asked, or votes are collected for an agent that
+will never run again. A certificate of an erasure that was requested here is written to DIR, as
+`unweave forget` does.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unweave.errors import ConfigError, UnweaveError
+from unweave.manifest import Manifest
+from unweave.node.storage.atomic import unwritable, write_atomic
+from unweave.operations.certificates import ask_erasures, certificates_in
+from unweave.operations.cluster import LOOK, Cluster
+from unweave.operations.disclosure import disclosed
+from unweave.operations.votes import collect_votes
+from unweave.report.certified import certificate_facts
+from unweave.report.facts import ErasureFact, PrivacyFact, plain
+from unweave.report.network import privacy_fact
+from unweave.report.timeline import dates
+from unweave.report.words import KINDS, certificate_checks, limits, scope_words
+from unweave.text import count, dated, listed
+from unweave.web.live import LiveReading
+from unweave.web.source import NotFound
+from unweave.web.view import ErasurePreview, ErasureView, ErasureWish, Verification
+
+__all__ = ["LiveErasures", "check_certificate"]
+
+_PAGE = re.compile(r" \(docs/[^)]*\)")  # in a terminal's note
+_ASKED_AT_A_TIME = 20  # requests that agents are asked about
+_SHOWN = 200
+_VOTES = 60.0  # seconds to collect votes
+
+_STEPS = (
+    "The request is stored at {agent} at once, and signed by it. It cannot be taken back.",
+    "The token goes to {agent}, which takes {what} out of the sum and deletes what it kept of it.",
+    "Every remaining agent attests the new sum; the audit adds all factors a second time.",
+    "A certificate is written here and at the agents. Anybody with network.toml can verify it.",
+)
+_VOTE_STEPS = (
+    "The agents here vote that {agent} has departed; other operators vote with `unweave vote`.",
+    "When a majority has voted, a new token is built without {agent}, which can never come back.",
+    "Every remaining agent attests the new sum, and a certificate is written.",
+)
+
+
+class LiveErasures:
+    """The erasures of one network. Its methods ask agents, so threads call them."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.views: dict[str, ErasureView] = {}
+        self._folder, self._manifest = folder, manifest
+        self._certificates: dict[str, tuple[str, bytes]] = {}  # request → file name, content
+        self._requested_here: dict[str, str] = {}  # request → agent
+        self._scopes: dict[str, str] = {}
+        self._told: set[str] = set()  # requests whose change of the posterior was told, or is past
+        self._looked = False
+
+    def load(self, homes: list[Path]) -> None:
+        """The erasures that the certificates in the folders prove, with dates of the logs."""
+        facts, proved = certificate_facts(certificates_in(self._folder, homes), self._manifest)
+        contents = {fact.file: fact.content for fact in facts}
+        when = dates(homes)
+        found = []
+        for request, (erased, file) in proved.items():
+            fact = ErasureFact(
+                erased.agent, erased.scope, "certified", erased.found, erased.remembered or 0
+            )
+            view: ErasureView = {
+                "agent": erased.agent,
+                "scope": scope_words(fact),
+                "state": "certified",
+                "text": _certified(erased.kind),
+                "kind": erased.kind,
+                "certificate": True,
+            }
+            logged = when.get(request, {})
+            if "requested" in logged:
+                view["asked_at"] = logged["requested"]
+            if "certified" in logged:
+                view["done_at"] = logged["certified"]
+            found.append((logged.get("certified", 0.0), request, view))
+            self._certificates[request] = (file, contents[file])
+        self.views = {request: view for _, request, view in sorted(found, key=lambda one: one[:2])}
+        self._told = set(self.views)
+
+    def note(self, request: str, agent: str, scope: str, at: float) -> None:
+        """An agent tells of a request."""
+        self._scopes[request] = scope
+        if request not in self.views:
+            self.views[request] = _view(agent, scope, at)
+
+    # ------------------------------------------------------------------------------- progress
+
+    def look(
+        self, agents: Cluster, reading: LiveReading, statuses: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Bring all erasures up to date that are not certified."""
+        known = {**reading.requests, **reading.asked, **self._requested_here}
+        departed: dict[str, str] = {}
+        for status in statuses.values():
+            departed |= {r: name for name, r in status.get("departed_requests", {}).items()}
+        out = {n for s in statuses.values() for n in (*s.get("erased", ()), *s.get("departed", ()))}
+        if not self._looked:
+            self._looked = True
+            self._told |= set(reading.requests)
+        for request, name in {**known, **departed}.items():
+            if request not in self.views:
+                whole = name in out or request in departed
+                scope = self._scopes.get(request, "everything" if whole else "records")
+                self.views[request] = _view(name, scope, None)
+        pending = [r for r, view in self.views.items() if not view["certificate"]]
+        for request, report in ask_erasures(agents, pending[-_ASKED_AT_A_TIME:]).items():
+            self._progress(request, report)
+        for request in list(self.views)[:-_SHOWN]:
+            del self.views[request]
+
+    def _progress(self, request: str, report: Mapping[str, Any]) -> None:
+        view, state = dict(self.views[request]), report["state"]
+        if state in ("unknown", "starting"):
+            return
+        view["state"] = state
+        view.pop("by", None)
+        if state == "waiting":
+            view["by"] = report["by"]
+            view["text"] = (
+                "Waits until enough changes have gathered, until "
+                f"{dated(report['by'])} at the latest."
+            )
+        elif state == "asked":
+            view["text"] = f"Requested; the token goes to {view['agent']}."
+        elif state == "voting":
+            view["text"] = f"{report['votes']} of {report['quorum']} votes that it has departed."
+        elif state == "removed":
+            waiting = report["waiting_for"]
+            view["text"] = f"Taken out of the sum; to attest: {listed(waiting, 5, 'nobody')}."
+        elif state == "certified":
+            view |= self._keep(request, str(view["agent"]), report["certificate"])
+        self.views[request] = view  # type: ignore[assignment]
+
+    def _keep(self, request: str, agent: str, certificate: bytes) -> dict[str, Any]:
+        name = f"certificate-{agent}-{request[8:16]}.json"
+        facts, proved = certificate_facts({name: certificate}, self._manifest)
+        if request not in proved:
+            why = facts[0].problem or "it does not name this request"
+            return {"text": f"The agents' certificate proves nothing: {why}", "state": "removed"}
+        erased = proved[request][0]
+        self._certificates[request] = (name, certificate)
+        if request in self._requested_here:
+            target = self._folder / name
+            try:
+                write_atomic(target, certificate)
+            except OSError as error:
+                raise unwritable(target, error) from None
+            del self._requested_here[request]
+        fact = ErasureFact(agent, erased.scope, "certified", erased.found, erased.remembered or 0)
+        return {
+            "kind": erased.kind,
+            "scope": scope_words(fact),
+            "text": _certified(erased.kind),
+            "certificate": True,
+            "done_at": round(time.time(), 1),
+        }
+
+    def certificate(self, request: str) -> tuple[str, bytes]:
+        if request not in self._certificates:
+            raise NotFound(
+                "certificates: no certificate of this request is known here. Fix: wait until the "
+                "erasure is certified"
+            )
+        return self._certificates[request]
+
+    def changed(self, change: list[tuple[str, float, float]]) -> None:
+        """By how much the posterior moved, for the erasures that are out of the sum and have no
+        such numbers yet. They are removed together, so they share them."""
+        for request, view in self.views.items():
+            new = request not in self._told and view["state"] in ("removed", "certified")
+            if new:
+                self._told.add(request)
+                self.views[request] = {**view, "change": change}
+
+    # ------------------------------------------------------------------------------- requests
+
+    def preview(self, agents: Cluster, wish: ErasureWish) -> ErasurePreview:
+        """What will happen, and what others will be able to compute."""
+        name, keys, departed = self._checked(agents, wish)
+        what = "everything" if keys is None else count(len(set(keys)), "record")
+        steps = _VOTE_STEPS if departed else _STEPS
+        note = disclosed(agents, name, keys, now=bool(wish.get("now")))
+        if note:
+            shown = [_PAGE.sub("", note.removeprefix("note: ")) + "."]
+        elif self._manifest.privacy.masked:
+            shown = ["The difference of the sums before and after, together with other changes."]
+        else:
+            shown = ["Neighbours can compute what was taken out: the difference of two tokens."]
+        shown.append("What others saw or kept before stays with them.")
+        return {
+            "what": f"Erase {what} of {name}" + (", which has departed" if departed else ""),
+            "steps": [step.format(agent=name, what=what) for step in steps],
+            "shown": [one[:1].upper() + one[1:] for one in shown],
+            "irreversible": "A signed request cannot be taken back: the erased data can never be "
+            "learned again in this network.",
+        }
+
+    def ask(self, agents: Cluster, wish: ErasureWish) -> str:
+        """Ask the owner's agent, or collect votes; returns when the request is durable."""
+        name, keys, departed = self._checked(agents, wish)
+        if departed:
+            return collect_votes(agents, name, _VOTES).request
+        what: dict[str, Any] = {"whole": True} if keys is None else {"keys": keys}
+        what |= {"missing_ok": True} if wish.get("missing_ok") else {}
+        what |= {"at_once": True} if wish.get("now") else {}
+        if name in agents.agents:  # a frozen process accepts connections, but does not answer
+            agents.again(name, "status", within=LOOK)
+        return str(agents.of(name).ask("erase", **what)["request"])
+
+    def register(self, request: str, wish: ErasureWish) -> None:
+        """The request was made here: its certificate is written to DIR."""
+        name, keys = wish["agent"], wish.get("keys")
+        scope = "everything" if keys is None else count(len(set(keys)), "record")
+        self._requested_here[request] = name
+        self._scopes[request] = scope
+        known = self.views.get(request)
+        if known is None or not known["certificate"]:
+            self.views[request] = _view(name, scope, time.time())
+
+    def _checked(self, agents: Cluster, wish: ErasureWish) -> tuple[str, list[str] | None, bool]:
+        name, keys, departed = wish["agent"], wish.get("keys"), bool(wish.get("departed"))
+        try:
+            agents.check_name(name)
+        except UnweaveError as error:
+            raise NotFound(str(error)) from None
+        if departed and keys is not None:
+            raise ConfigError("departed: votes remove the whole agent. Fix: leave the keys out")
+        if wish.get("missing_ok") and keys is None:
+            raise ConfigError("missing_ok: no keys are given. Fix: give keys, or leave it out")
+        if wish.get("now") and (keys is None or self._manifest.publish is None):
+            raise ConfigError("now: nothing waits in this network. Fix: leave it out")
+        return name, keys, departed
+
+
+def _view(agent: str, scope: str, at: float | None) -> ErasureView:
+    view: ErasureView = {
+        "agent": agent,
+        "scope": scope,
+        "state": "asked",
+        "text": f"Requested; the token goes to {agent}.",
+        "certificate": False,
+    }
+    if at is not None:
+        view["asked_at"] = round(at, 1)
+    return view
+
+
+def _certified(kind: str) -> str:
+    return f"Certified as {kind.replace('_', ' ')}: {KINDS[kind]}."
+
+
+def check_certificate(content: bytes, manifest: Manifest) -> Verification:
+    """What a certificate proves under this manifest, and what it does not."""
+    facts, proved = certificate_facts({"certificate": content}, manifest)
+    (fact,) = facts
+    privacy: PrivacyFact = privacy_fact(manifest)
+    if fact.problem is not None:
+        return {
+            "valid": False,
+            "text": f"This file proves nothing in {manifest.name}: {fact.problem}",
+            "erasures": [],
+            "proves": [],
+            "does_not_prove": [],
+        }
+    erasures = []
+    known: list[ErasureFact] = []
+    for request, (erased, _) in proved.items():
+        one = ErasureFact(
+            erased.agent,
+            erased.scope,
+            "certified",
+            erased.found,
+            erased.remembered or 0,
+            by=erased.by,
+            kind=erased.kind,
+        )
+        known.append(one)
+        erasures.append(
+            {
+                "agent": erased.agent,
+                "scope": scope_words(one),
+                "kind": erased.kind,
+                "meaning": KINDS[erased.kind],
+                "by": "its owner" if erased.by == "owner" else "a majority of the agents",
+                "request": request,
+            }
+        )
+    signed = f"Signed by {listed(fact.attested, 12)}; closed by {fact.closed_by}."
+    return {
+        "valid": True,
+        "text": f"The certificate is valid: {count(len(erasures), 'erasure')}, "
+        f"at epoch {fact.epoch}, hop {fact.hop}.",
+        "erasures": erasures,
+        "proves": [
+            *(plain(check.what) for check in certificate_checks(facts) if check.holds),
+            signed,
+        ],
+        "does_not_prove": [
+            *(plain(check.what) for check in certificate_checks(facts) if check.holds is None),
+            *(plain(one) for one in limits(known, privacy, signed=True)),
+        ],
+    }

@@ -1,0 +1,322 @@
+"""The posterior of a live network, in coarse numbers, and how it changes.
+
+Only the current sum is held here, never an earlier one: eta before minus eta after is the factor of
+what was erased. The page gets means and intervals to the second digit of the standard deviation, so
+that two of them tell the change to two digits. A point of a series is not drawn if an erasure lies
+between the two sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unweave.errors import UnweaveError
+from unweave.families.marginals import Marginal, finite
+from unweave.grid import Ints
+from unweave.models import Model, Posterior
+from unweave.node.api.report import NO_TOKEN
+from unweave.operations.cluster import LOOK, Cluster
+from unweave.operations.diagnose import why_no_token
+from unweave.operations.reading import WHOLE, newest
+from unweave.privacy.mechanism import Mechanism
+from unweave.report.facts import Moments
+from unweave.report.quantities import coarse
+from unweave.web.densities import MOST
+from unweave.web.source import NotFound
+from unweave.web.states import version
+from unweave.web.view import Curve, CurvesAnswer, ParameterView, Points, PosteriorView, Series
+
+__all__ = ["SERIES", "LivePosterior", "LiveReading", "read_posterior"]
+
+Floats = NDArray[np.float64]
+
+_STATES: dict[str, Literal["incomplete", "unconfirmed"]] = {
+    "incomplete": "incomplete",
+    "unconfirmed": "unconfirmed",
+}
+_COMPARED = 6  # parameters whose change an erasure shows
+_POINTS = 161  # of a density
+_LARGEST = 2000  # parameters for which the change is computed as a KL
+
+SERIES: dict[str, Series] = {
+    "progress": {
+        "title": "Change of the posterior (KL to the one before)",
+        "x": "time",
+        "log": True,
+        "empty": "No change yet: a point is drawn whenever the sum has changed.",
+        "points": [],
+    },
+    "residual": {
+        "title": "Largest change of a mean, in standard deviations",
+        "x": "time",
+        "log": True,
+        "empty": "No change yet.",
+        "points": [],
+    },
+    "rate": {
+        "title": "Hops of the token",
+        "x": "time",
+        "unit": "per second",
+        "empty": "The token has not moved since this page was started.",
+        "points": [],
+    },
+}
+
+
+class LiveReading(NamedTuple):
+    """What the agents say about the posterior at one time."""
+
+    reports: Mapping[str, Mapping[str, Any]]  # by agent, with the erasures that it knows
+    best: Mapping[str, Any]
+    units: Sequence[int] | None  # None: the same sum as before, or none
+
+    @property
+    def requests(self) -> dict[str, str]:
+        """Erasures that some sum has carried out: request → agent."""
+        return {
+            request: name
+            for report in self.reports.values()
+            for name, tomb in report.get("erasures", {}).get("known", {}).items()
+            for request in tomb["ids"]
+        }
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """Erasures that were requested, and are in no sum: request → agent."""
+        done = self.requests
+        return {
+            request: name
+            for report in self.reports.values()
+            for request, name in report.get("asked", {}).items()
+            if request not in done
+        }
+
+
+def read_posterior(agents: Cluster, known: str) -> LiveReading:
+    """Ask all running agents for their sums, in short, and one of them for the newest sum itself,
+    unless it is the one with the digest `known`."""
+    asked = {"marginals": False, "units": False, "erasures": True}
+    answers = agents.ask_each("posterior", LOOK, **asked)
+    reports = {n: a["posterior"] for n, a in answers.items() if isinstance(a, dict)}
+    if reports and all(report.get("why") == NO_TOKEN for report in reports.values()):
+        return LiveReading(reports, {"state": "unknown"} | why_no_token(agents), None)
+    best = newest(reports)
+    digest = best.get("digest")
+    units = None
+    if digest is not None and digest != known and "why" not in best:
+        holder = next(name for name, one in reports.items() if one.get("digest") == digest)
+        answer = agents.again(holder, "posterior", everything=True, marginals=False)
+        report = {} if answer is None else answer["posterior"]
+        if report.get("digest") == digest:
+            units = [int(unit) for unit in report["units"]]
+        else:
+            best = {"state": "unknown", "why": "the sum has just changed"}
+    return LiveReading(reports, best, units)
+
+
+class LivePosterior:
+    """The current posterior, and the changes since the last look at it."""
+
+    def __init__(self, model: Model, masked: bool, mechanism: Mechanism | None = None) -> None:
+        """`mechanism`: the noise in every sum, which the posterior must know of."""
+        self._model, self._masked, self._mechanism = model, masked, mechanism
+        self._prior = model.posterior(model.eta0)
+        self._now: Posterior | None = None
+        self.digest = ""
+        self.version = ""
+        self._at = 0.0
+        self._erasures: frozenset[str] | None = None  # that were carried out
+        self.purged = False  # an erasure was carried out since the last look but one
+        self._whole = False
+        self._before: dict[str, tuple[float, float]] = {}  # while an erasure is under way
+
+    def update(self, reading: LiveReading, at: float) -> tuple[PosteriorView, Points]:
+        """The view after a look at the agents, and new points of the series."""
+        points: Points = {}
+        best = reading.best
+        erasures = frozenset(reading.requests)
+        purged = self._erasures is not None and bool(erasures - self._erasures)
+        self.purged, self._erasures = purged, erasures
+        if purged and self._whole and not self._before and not self._masked:
+            self._before = self._figures()
+        self._whole = best["state"] in WHOLE and best.get("fitting") is None
+        if best.get("digest") is None or "why" in best:
+            self._forget()
+            return {"state": "none", "why": _why(best)}, points
+        if reading.units is not None:
+            try:
+                new = self._read(np.array(reading.units, dtype=np.int64), len(best["included"]))
+            except UnweaveError as error:
+                self._forget()
+                return {"state": "none", "why": str(error)}, points
+            old, self._now = self._now, new
+            self.digest = str(best["digest"])
+            self._at = at
+            if old is not None and not purged:
+                points = self._change(old, new, at)
+        stamp = best["stamp"]
+        self.version = version((int(stamp[0]), int(stamp[3]))) or ""
+        return self._view(best), points
+
+    def _read(self, units: Ints, shares: int) -> Posterior:
+        if self._mechanism is None:
+            return self._model.posterior(units)
+        return self._mechanism.posterior(units, shares)
+
+    def _forget(self) -> None:
+        self._now, self.digest, self.version, self._whole = None, "", "", False
+
+    def _change(self, old: Posterior, new: Posterior, at: float) -> Points:
+        found: Points = {}
+        laws = new.marginals[:MOST]
+        if len(new.units) <= _LARGEST:
+            kl = finite(new.kl(old))
+            if kl is not None and kl > 0.0:
+                found["progress"] = [(at, _digits(kl))]
+        moves = [
+            abs(float(law.mean()) - float(was.mean())) / float(law.sd())
+            for law, was in zip(laws, old.marginals, strict=False)
+        ]
+        most = max((move for move in moves if math.isfinite(move)), default=0.0)
+        if most > 0.0:
+            found["residual"] = [(at, _digits(most))]
+        return found
+
+    def _view(self, best: Mapping[str, Any]) -> PosteriorView:
+        assert self._now is not None
+        laws = self._now.marginals
+        view: PosteriorView = {
+            "state": _STATES.get(best["state"], "complete"),
+            "version": self.version,
+            "at": self._at,
+            "total": len(laws),
+            "parameters": [
+                _parameter(law, prior)
+                for law, prior in zip(laws[:MOST], self._prior.marginals, strict=False)
+            ],
+        }
+        if why := _remark(best):
+            view["why"] = why
+        return view
+
+    # ------------------------------------------------------------------------------- erasures
+
+    def compare(self) -> list[tuple[str, float, float]] | None:
+        """The change of mean and sd by the erasures since the last call, to two digits; None while
+        they are under way, and where there was none. The numbers before are then forgotten."""
+        if not self._before or not self._whole:
+            return None
+        before, self._before = self._before, {}
+        now = self._figures()
+        return [
+            (name, _digits(now[name][0] - mean), _digits(now[name][1] - sd))
+            for name, (mean, sd) in before.items()
+            if name in now
+        ]
+
+    def _figures(self) -> dict[str, tuple[float, float]]:
+        found = {}
+        for law in () if self._now is None else self._now.marginals[:_COMPARED]:
+            mean, sd = finite(law.mean()), finite(law.sd())
+            if mean is not None and sd is not None:
+                found[law.name] = (mean, sd)
+        return found
+
+    # --------------------------------------------------------------------------------- curves
+
+    def curves(self, names: Sequence[str]) -> CurvesAnswer:
+        """Coarse densities of the posterior, beside those of the prior."""
+        if self._now is None:
+            raise NotFound("curves: there is no posterior now. Fix: wait until it is complete")
+        now = {law.name: law for law in self._now.marginals}
+        prior = {law.name: law for law in self._prior.marginals}
+        unknown = [name for name in names if name not in now]
+        if unknown:
+            raise NotFound("curves: no such parameter. Fix: choose from the list of the page")
+        return {
+            "version": self.version,
+            "curves": {name: _curves(now[name], prior.get(name)) for name in names},
+        }
+
+
+def _parameter(law: Marginal, prior: Marginal) -> ParameterView:
+    view: ParameterView = {"name": law.name}
+    now, before = coarse(_moments(law)), _moments(prior)
+    for key in ("mean", "sd", "low", "high"):
+        if (value := getattr(now, key)) is not None:
+            view[key] = value
+        if (value := getattr(before, key)) is not None:
+            view[f"prior_{key}"] = _digits(value, 5)  # type: ignore[literal-required]
+    return view
+
+
+def _moments(law: Marginal) -> Moments:
+    low, high = law.interval(0.95)
+    return Moments(finite(law.mean()), finite(law.sd()), finite(low), finite(high))
+
+
+def _curves(law: Marginal, prior: Marginal | None) -> list[Curve]:
+    """On one grid, whose ends are coarse, too. The posterior is moved and stretched to its coarse
+    mean and standard deviation, and its heights have three digits."""
+    moments = _moments(law)
+    found = coarse(moments)
+    ends = law.quantile([0.0005, 0.9995])
+    room = 0.2 * float(ends[1] - ends[0])
+    low, high = float(ends[0]) - room, float(ends[1]) + room
+    sd = found.sd or (high - low) / 8.0
+    if not (math.isfinite(low) and math.isfinite(high) and sd > 0.0):
+        return []
+    place = 1 - math.floor(math.log10(sd))
+    x = np.linspace(round(low, place), round(high, place), _POINTS)
+    stretch, move = 1.0, 0.0
+    if moments.mean is not None and found.mean is not None and moments.sd and found.sd:
+        stretch = moments.sd / found.sd
+        move = moments.mean - stretch * found.mean
+    made = [_curve("posterior", x, stretch * _density(law, stretch * x + move))]
+    if prior is not None:
+        made.append(_curve("prior", x, _density(prior, x)))
+    return [one for one in made if one["x"]]
+
+
+def _density(law: Marginal, x: Floats) -> Floats:
+    with np.errstate(all="ignore"):
+        return np.asarray(law.pdf(x), dtype=np.float64)
+
+
+def _curve(label: str, x: Floats, y: Floats) -> Curve:
+    good = np.isfinite(y)
+    top = float(y[good].max()) if good.any() else 0.0
+    place = 3 - math.floor(math.log10(top)) if top > 0.0 else 0
+    heights = [round(v, place) for v in y[good].tolist()]
+    return {"label": label, "x": [_digits(v, 6) for v in x[good].tolist()], "y": heights}
+
+
+def _digits(value: float, number: int = 2) -> float:
+    return float(f"{value:.{number}g}")
+
+
+def _why(best: Mapping[str, Any]) -> str:
+    why = str(best.get("why") or "")
+    if not why:
+        absent = ", ".join(best.get("missing", ())) or "the first token"
+        why = f"the network waits for {absent}"
+    return why[:1].upper() + why[1:] + ("" if why.endswith(".") else ".")
+
+
+def _remark(best: Mapping[str, Any]) -> str:
+    """What keeps this posterior from being final."""
+    told = []
+    if best["state"] == "incomplete":
+        told.append(f"Not in the sum yet: {', '.join(best['missing'])}.")
+    elif best["state"] not in WHOLE or best["state"] == "unconfirmed":
+        told.append("A neighbour has not confirmed yet that nothing was erased meanwhile.")
+    if best.get("fitting") is not None:
+        told.append(f"Pass {best['fitting']}: the agents still fit, and the numbers change.")
+    if pending := best.get("erasure_pending"):
+        told.append(f"An erasure is under way: the sum still has data of {', '.join(pending)}.")
+    return " ".join(told)

@@ -1,0 +1,424 @@
+"""A running network as a source of the page, over the operator's API of the agents in a folder.
+
+Agents are followed (`link`): they tell when something happens. Now and then, and only if something
+did, they are asked for their statuses and for the newest sum. Without a page both happen rarely.
+All that asks agents or computes runs in one worker thread; requests of the page have their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
+
+from unweave.errors import UnweaveError
+from unweave.models import Posterior
+from unweave.node.config import AgentFolder, agent_name, find_agents
+from unweave.operations.cluster import LOOK, Cluster, open_cluster
+from unweave.operations.diagnose import stall_report
+from unweave.report import html_of
+from unweave.report.network import privacy_fact
+from unweave.report.settings import network_settings, setting_words
+from unweave.text import clip, count
+from unweave.web.densities import curves as densities
+from unweave.web.details import agent_details
+from unweave.web.erasures import LiveErasures, check_certificate
+from unweave.web.feed import difference
+from unweave.web.layout import places
+from unweave.web.link import Followers
+from unweave.web.live import SERIES, LivePosterior, LiveReading, read_posterior
+from unweave.web.sentences import Sentence, sentence
+from unweave.web.source import Feed, NotFound
+from unweave.web.states import VISITS, Known, agent_views, summary, token_view, waits
+from unweave.web.timeline import Timeline
+from unweave.web.view import (
+    AgentDetails,
+    Control,
+    CurvesAnswer,
+    Entry,
+    ErasurePreview,
+    ErasureWish,
+    Points,
+    PosteriorView,
+    Verification,
+    View,
+)
+
+__all__ = ["DASHBOARD", "NetworkSource"]
+
+T = TypeVar("T")
+
+DASHBOARD = "dashboard"  # the page's own folder in DIR
+
+_TICK = 0.25  # seconds between two changes of the view
+_SETTLE = 1.5  # seconds for the first answers of all agents, so that their events can be ordered
+_SAVE = 5.0  # seconds between two writes of the timeline
+_RATE = 2.0  # seconds over which hops are counted
+_STILL = 5.0  # seconds without a hop, after which the token does not move
+_LOOK = 3.0  # seconds between two looks, at least, if something happened
+_IDLE = 15.0  # if nothing happened
+_UNSEEN = 60.0  # without a page
+_PER_SECOND = 5.0  # agents that are asked per second
+_RECENT = 20  # events of one agent, for its details
+
+
+class _Look(NamedTuple):
+    """What a look at all agents found."""
+
+    statuses: dict[str, dict[str, Any]]
+    reasons: dict[str, str]
+    stall: str
+    posterior: PosteriorView
+    points: Points
+    erasures: dict[str, Any]
+    purged: bool
+
+
+class NetworkSource:
+    """The network of DIR, or of one AGENT_DIR. `moments` are earlier posteriors to compare with, of
+    a demonstration alone: id → label and posterior. `troubles`: why agents do not run, if their
+    supervisor knows."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        moments: Mapping[str, tuple[str, Posterior]] | None = None,
+        troubles: Callable[[Sequence[str]], Mapping[str, str]] = lambda _: {},
+    ) -> None:
+        self._folder = folder
+        homes = find_agents(folder)
+        self._folders = {agent_name(home): home for home in homes}
+        self._manifest = AgentFolder.read(homes[0]).manifest
+        self._model = self._manifest.build_model()
+        self._moments, self._troubles = dict(moments or {}), troubles
+        self._masked = self._manifest.privacy.masked
+        self._graph = self._manifest.topology
+        network_id = self._manifest.terms().network_id.hex()
+        self._timeline = Timeline(folder / DASHBOARD / "timeline.json", network_id)
+        self._posterior = LivePosterior(self._model, self._masked, self._manifest.build_mechanism())
+        self._erasures = LiveErasures(folder, self._manifest)
+        self._worker = ThreadPoolExecutor(1, "page-agents")
+        self._known = Known(self._graph, self._masked, self._folders, {}, {}, {}, {})
+        self._sent: dict[str, Any] = {}  # the last view, as far as it changes as a whole
+        self._events: list[tuple[float, str, dict[str, Any]]] = []
+        self._heard: dict[str, tuple[str, int]] = {}  # of which process, up to which event
+        self._recent: dict[str, deque[Entry]] = {}
+        self._visits: list[tuple[float, int]] = []  # seconds, agent
+        self._hops = self._hops_seen = 0  # in all, and since this page asks
+        self._counted: dict[str, tuple[str, int]] = {}  # agent → process, tokens that it has sent
+        self._moved_at = 0.0
+        self._happened = asyncio.Event()
+        self._fresh = False
+
+    # ------------------------------------------------------------------------------- the view
+
+    def view(self) -> View:
+        posterior: PosteriorView = {"state": "none", "why": "The agents have not been asked yet."}
+        if self._moments:
+            posterior["moments"] = self._moment_list()
+        settings = setting_words(self._manifest.model.settings)
+        settings |= network_settings(self._manifest, self._model)
+        first: View = {
+            "title": self._manifest.name,
+            "kind": "network",
+            "clock": time.time(),
+            "model": self._manifest.model.name,
+            "settings": settings,
+            "privacy": self._manifest.privacy.mode,
+            "seen": privacy_fact(self._manifest).seen,
+            "may_erase": list(self._folders),
+            "locked": True,
+            "summary": {
+                "state": "starting",
+                "text": "Asking the agents.",
+                "agents": {},
+                "hops": 0,
+            },
+            "graph": {
+                "names": list(self._graph.agents),
+                "edges": [(int(a), int(b)) for a, b in self._graph.edge_array],
+                "places": places(self._graph),
+            },
+            "agents": {},
+            "token": {"state": "none"},
+            "waits": {},
+            "posterior": posterior,
+            "series": SERIES,
+            "erasures": {},
+            "timeline": dict(self._timeline.entries),
+        }
+        self._sent = dict(first)
+        return first
+
+    def _moment_list(self) -> Any:
+        return [{"id": key, "label": label} for key, (label, _) in self._moments.items()]
+
+    # ------------------------------------------------------------------------------- running
+
+    async def run(self, feed: Feed) -> None:
+        followers = Followers(
+            self._folders, dict(self._timeline.told), self._take, lambda: feed.viewers
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(followers.run())
+                group.create_task(self._keep_ticking(feed))
+                group.create_task(self._keep_looking(feed))
+        except* UnweaveError as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            self._tell(feed)
+            self._worker.submit(self._timeline.save).result()
+            self._worker.shutdown(wait=False, cancel_futures=True)
+
+    def _take(self, name: str, answer: dict[str, Any] | None) -> None:
+        """An agent's short report, or None: it does not answer."""
+        before = self._known.shorts.get(name)
+        shorts = {**self._known.shorts, name: answer}
+        self._fresh = True
+        if answer is None:
+            if before is not None:
+                self._events.append((time.time(), name, {"what": "does not answer"}))
+                self._happened.set()
+            self._known = self._known._replace(shorts=shorts)
+            return
+        if before is None and name in self._known.shorts:
+            self._events.append((time.time(), name, {"what": "answers"}))
+        shown = self._known.shown_at
+        if before is None or before.get("shown") != answer.get("shown"):
+            shown = {**shown, name: round(time.time(), 1)}
+            self._happened.set()
+        self._known = self._known._replace(shorts=shorts, shown_at=shown)
+        index = self._graph.index(name)
+        for at, _, _ in answer["visits"]:
+            self._visits.append((at, index))
+            self._moved_at = max(self._moved_at, at)
+        self._visits = sorted(set(self._visits))[-VISITS:]
+        for event in answer["events"]:
+            self._events.append((event["at"], name, event))
+            self._happened.set()
+        self._heard[name] = (answer["run"], answer["number"])
+        run, sent = self._counted.get(name, ("", 0))
+        new = answer["sent"] - (sent if run == answer["run"] else 0)
+        self._hops += new
+        self._hops_seen += new if run else 0
+        self._counted[name] = (answer["run"], answer["sent"])
+
+    async def _keep_ticking(self, feed: Feed) -> None:
+        """Send what has changed; count hops; keep the timeline."""
+        await asyncio.sleep(_SETTLE)
+        saved = counted = time.monotonic()
+        hops, last = self._hops_seen, 0.0
+        loop = asyncio.get_running_loop()
+        while True:
+            self._tell(feed)
+            if self._fresh:
+                self._fresh = False
+                self._show(feed)
+            now = time.monotonic()
+            if now - counted >= _RATE:
+                rate = round((self._hops_seen - hops) / (now - counted), 2)
+                at = round(time.time(), 1)
+                if rate or last:  # a line of zeros has two points
+                    zero = [] if last else [(round(at - (now - counted), 1), 0.0)]
+                    feed.points({"rate": [*zero, (at, rate)]})
+                counted, hops, last = now, self._hops_seen, rate
+                self._fresh = True  # a token that stopped to move changes the summary
+            if now - saved >= _SAVE:
+                saved = now
+                await loop.run_in_executor(self._worker, self._timeline.save)
+            await asyncio.sleep(_TICK)
+
+    def _tell(self, feed: Feed) -> None:
+        """Events become lines of the timeline, in their order."""
+        events, self._events = sorted(self._events, key=lambda one: one[0]), []
+        for at, agent, event in events:
+            what, facts = event["what"], event.get("facts", {})
+            if what == "does not answer":
+                patch = self._timeline.say(at, f"{agent} does not answer", "failure", agent)
+            elif what == "answers":
+                patch = self._timeline.say(at, f"{agent} answers again", "good", agent)
+            else:
+                patch = self._timeline.tell(agent, at, what, facts, event["level"])
+                self._note(agent, at, sentence(agent, what, facts, event["level"]))
+            if what == "an erasure was requested":
+                note = (facts["request"], facts["agent"], facts.get("scope", "everything"), at)
+                self._worker.submit(self._erasures.note, *note)
+            feed.change({"timeline": patch} if patch else {})
+        self._timeline.told |= self._heard
+
+    def _note(self, agent: str, at: float, told: Sentence | None) -> None:
+        """For the details of the agent."""
+        if told is not None and told.agent == agent:
+            text = clip(told.text.replace("{who}", agent), 300) + "."
+            own: Entry = {"at": at, "text": text, "level": told.level}
+            self._recent.setdefault(agent, deque(maxlen=_RECENT)).append(own)
+
+    def _show(self, feed: Feed) -> None:
+        known = self._known
+        views = agent_views(known)
+        token = token_view(known, self._visits)
+        waiting = waits(known)
+        moved = time.time() - self._moved_at < _STILL
+        out = known.departed | known.erased
+        may = [name for name, view in views.items() if name not in out and not _absent(view)]
+        parts: dict[str, Any] = {
+            "agents": views,
+            "token": token,
+            "waits": waiting,
+            "summary": summary(known, views, token, waiting, self._hops, moved),
+            "may_erase": may,
+        }
+        feed.change(self._news(parts))
+
+    def _news(self, parts: dict[str, Any]) -> dict[str, Any]:
+        """What has changed in these parts of the view."""
+        patch = difference({key: self._sent[key] for key in parts}, parts)
+        self._sent |= parts
+        return patch
+
+    # ------------------------------------------------------------------------------- looking
+
+    async def _keep_looking(self, feed: Feed) -> None:
+        loop = asyncio.get_running_loop()
+        with ExitStack() as stack:
+            agents = await loop.run_in_executor(self._worker, self._begin, stack)
+            while True:
+                self._happened.clear()
+                look = await loop.run_in_executor(self._worker, self._look, agents)
+                self._receive(feed, look)
+                await self._until_due(feed)
+
+    async def _until_due(self, feed: Feed) -> None:
+        """The next look comes soon if something happened, and later if nothing did; and without a
+        page much later, unless one is opened."""
+        began = time.monotonic()
+        unseen = not feed.viewers
+        while True:
+            await asyncio.sleep(_TICK)
+            passed = time.monotonic() - began
+            if feed.viewers and unseen:
+                return
+            unseen = not feed.viewers
+            least = max(_LOOK, len(self._folders) / _PER_SECOND)
+            most = _UNSEEN if unseen else _IDLE
+            if passed >= max(least, most) or (
+                passed >= least and self._happened.is_set() and not unseen
+            ):
+                return
+
+    def _begin(self, stack: ExitStack) -> Cluster:
+        self._erasures.load(list(self._folders.values()))
+        return stack.enter_context(open_cluster(self._folder, LOOK))
+
+    def _look(self, agents: Cluster) -> _Look:
+        answers = agents.ask_each("status", LOOK, anew=True)
+        statuses = {n: a["status"] for n, a in answers.items() if isinstance(a, dict)}
+        reading = (
+            read_posterior(agents, self._posterior.digest)
+            if agents.agents
+            else LiveReading({}, {"state": "unknown", "why": "no agent answers"}, None)
+        )
+        down = [name for name in self._folders if name not in statuses]
+        reasons = agents.frozen() | dict(self._troubles(down))
+        stall = ""
+        still = time.time() - self._moved_at > _STILL
+        if statuses and still and not all(s.get("parked") for s in statuses.values()):
+            stall = stall_report(agents)
+        posterior, points = self._posterior.update(reading, round(time.time(), 1))
+        self._erasures.look(agents, reading, statuses)
+        change = self._posterior.compare()
+        if change is not None:
+            self._erasures.changed(change)
+        return _Look(
+            statuses,
+            reasons,
+            stall,
+            posterior,
+            points,
+            dict(self._erasures.views),
+            self._posterior.purged,
+        )
+
+    def _receive(self, feed: Feed, look: _Look) -> None:
+        self._known = self._known._replace(
+            statuses=look.statuses, reasons=look.reasons, stall=look.stall
+        )
+        posterior = cast("dict[str, Any]", look.posterior)
+        if self._moments:
+            posterior["moments"] = self._moment_list()
+        parts = {"posterior": posterior, "erasures": look.erasures}
+        feed.change(self._news(parts))
+        if look.purged:
+            feed.forget()
+        feed.points(look.points)
+        self._fresh = True
+
+    # ------------------------------------------------------------------------------- requests
+
+    async def curves(self, names: Sequence[str], moments: Sequence[str]) -> CurvesAnswer:
+        unknown = [key for key in moments if key not in self._moments]
+        if unknown:
+            raise NotFound("curves: no such moment. Fix: a live network keeps no earlier posterior")
+        found = await self._work(self._posterior.curves, names)
+        if moments:
+            earlier = {self._moments[key][0]: self._moments[key][1] for key in moments}
+            more = await self._work(densities, earlier, names)
+            for name, lines in more.items():
+                found["curves"][name] += lines
+        return found
+
+    async def agent(self, name: str) -> AgentDetails:
+        if name not in self._graph.agents:
+            raise NotFound(
+                f"{count(len(self._graph), 'agent')}, but none of this name. Fix: reload"
+            )
+        views = agent_views(self._known)
+        recent = list(self._recent.get(name, ()))
+        return await self._apart(
+            lambda agents: agent_details(agents, name, self._known, views[name], recent)
+        )
+
+    async def certificate(self, request: str) -> tuple[str, bytes]:
+        return await self._work(self._erasures.certificate, request)
+
+    async def report(self) -> bytes:
+        return await asyncio.to_thread(html_of, self._folder)
+
+    async def verify(self, certificate: bytes) -> Verification:
+        return await asyncio.to_thread(check_certificate, certificate, self._manifest)
+
+    async def preview(self, wish: ErasureWish) -> ErasurePreview:
+        return await self._apart(lambda agents: self._erasures.preview(agents, wish))
+
+    async def erase(self, wish: ErasureWish) -> str:
+        request = await self._apart(lambda agents: self._erasures.ask(agents, wish))
+        await self._work(self._erasures.register, request, wish)
+        self._happened.set()
+        return request
+
+    async def control(self, control: Control) -> None:
+        raise UnweaveError("controls: this is a live network. Fix: use `unweave simulate`")
+
+    async def _work(self, do: Callable[..., T], *given: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, do, *given)
+
+    async def _apart(self, do: Callable[[Cluster], T]) -> T:
+        """Ask agents in a thread of its own: it may wait, and must not delay the view."""
+
+        def call() -> T:
+            with open_cluster(self._folder) as agents:
+                return do(agents)
+
+        return await asyncio.to_thread(call)
+
+
+def _absent(view: Mapping[str, Any]) -> bool:
+    """An agent on another machine that is heard: only its own operator may ask for its erasure."""
+    return bool(view.get("remote")) and view["state"] != "down"

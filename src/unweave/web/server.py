@@ -1,0 +1,184 @@
+"""Serves a page in a thread of its own, until it is stopped.
+
+    with PageServer(source, code=new_code()) as page:
+        print(page.link)
+        page.wait()
+
+The page listens on loopback. Any other address needs an access code and TLS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from unweave.address import Address
+from unweave.errors import ConfigError
+from unweave.web.app import STATIC, build_app
+from unweave.web.feed import ViewFeed
+from unweave.web.protection import Access, Place, is_loopback
+from unweave.web.source import ViewSource
+
+__all__ = ["PORT", "PageServer", "TlsFiles"]
+
+PORT = 8760
+_NEARBY = 20  # ports that are tried in turn if none was asked for
+_CONNECTIONS = 1000
+_SILENT = 15.0  # seconds until the first request of a connection
+_GRACE = 1  # seconds for answers under way at the end
+
+
+class TlsFiles(NamedTuple):
+    """A certificate and its private key, as PEM files."""
+
+    certificate: Path
+    key: Path
+
+
+class _Server(uvicorn.Server):
+    """uvicorn in a thread: the program handles its signals itself."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+class _Connection(H11Protocol):
+    """A connection that sends no request for a while is closed: else it would stay for ever."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        asyncio.get_running_loop().call_later(_SILENT, self._close_silent, transport)
+
+    def _close_silent(self, transport: asyncio.Transport) -> None:
+        if getattr(self, "cycle", None) is None:
+            transport.abort()
+
+
+class PageServer:
+    """One source on one address. `address` None: loopback, on port 8760 or the next free one.
+
+    `code`: the operator's access code; None: whoever can open the page is the operator, on
+    loopback only. `lock`: the code is needed for reading, too; always so beyond loopback.
+    """
+
+    def __init__(
+        self,
+        source: ViewSource,
+        address: Address | None = None,
+        *,
+        code: str | None,
+        lock: bool = False,
+        tls: TlsFiles | None = None,
+        static: Path = STATIC,
+    ) -> None:
+        beyond = address is not None and not is_loopback(address.host)
+        if beyond and (code is None or tls is None):
+            raise ConfigError(
+                f"{address}: a page beyond this machine needs an access code and TLS. Fix: leave "
+                "--listen out, or serve it with both"
+            )
+        self._source, self._code, self._tls, self._static = source, code, tls, static
+        self._lock = lock or beyond
+        self._listener = _listen(address)
+        host = "127.0.0.1" if address is None else address.host
+        self.place = Place(Address(host, self._listener.getsockname()[1]), tls is not None)
+        self._server: _Server | None = None
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="page", daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"{self.place.origin}/"
+
+    @property
+    def link(self) -> str:
+        """The address with the access code. Browsers do not send what follows the #."""
+        return self.url if self._code is None else f"{self.url}#code={self._code}"
+
+    def start(self) -> None:
+        self._thread.start()
+        while (self._server is None or not self._server.started) and self._thread.is_alive():
+            time.sleep(0.01)
+        self._raise()
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Until the server ends, or `seconds` have passed. Ctrl-C ends the wait."""
+        self._thread.join(seconds)
+        self._raise()
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join()
+        self._listener.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def _raise(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._failure = error
+
+    async def _serve(self) -> None:
+        first = self._source.view()
+        first["locked"] = self._code is not None
+        feed = ViewFeed(first, time.time if first["kind"] == "network" else None)
+        access = Access(self._code, lock=self._lock)
+        app = build_app(self._source, feed, self.place, access, self._static)
+        config = uvicorn.Config(
+            app,
+            http=_Connection,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            log_level="critical",  # the app answers every error itself
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_CONNECTIONS,
+            timeout_graceful_shutdown=_GRACE,
+            ssl_certfile=None if self._tls is None else self._tls.certificate,
+            ssl_keyfile=None if self._tls is None else self._tls.key,
+        )
+        self._server = _Server(config)
+        await self._server.serve([self._listener])
+
+
+def _listen(address: Address | None) -> socket.socket:
+    tried = (
+        [address]
+        if address is not None
+        else [Address("127.0.0.1", port) for port in (*range(PORT, PORT + _NEARBY), 0)]
+    )
+    why: object = ""
+    for place in tried:
+        try:
+            found = socket.getaddrinfo(*place, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            return socket.create_server(found[0][4][:2], family=found[0][0])
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
+    raise ConfigError(
+        f"the page cannot listen on {tried[0]} ({why}). Fix: choose another port with --port, or "
+        "another address with --listen"
+    )

@@ -1,0 +1,327 @@
+"""Agents, token, waits and summary of a live network, from what its agents tell.
+
+Everything here is a function of two things: the short reports that agents send often (`Shorts`: of
+each agent with a folder here, or None if it does not answer), and the longer statuses that they are
+asked for now and then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from unweave.graph import Topology
+from unweave.operations.status import (
+    Overview,
+    concerns,
+    data_problems,
+    departed_agents,
+    lies,
+    notices,
+    privacy_budgets,
+    private_rounds,
+    restarts_due,
+    staying_out,
+    waiting_changes,
+)
+from unweave.text import count, listed, quote
+from unweave.web.view import AgentState, AgentView, Summary, TokenView, Wait
+
+__all__ = ["VISITS", "Known", "agent_views", "summary", "token_view", "version", "waits"]
+
+Short = Mapping[str, Any]
+VISITS = 64  # of the token, in a view
+
+
+class Known(NamedTuple):
+    """What is known of a network at one time."""
+
+    topology: Topology
+    masked: bool
+    folders: Mapping[str, Path]
+    shorts: Mapping[str, Short | None]
+    statuses: Mapping[str, Mapping[str, Any]]
+    reasons: Mapping[str, str]  # agent that does not answer → why
+    shown_at: Mapping[str, float]  # agent → when its sum was first seen
+    stall: str = ""  # the agents that the network waits for
+
+    @property
+    def up(self) -> dict[str, Short]:
+        return {name: short for name, short in self.shorts.items() if short is not None}
+
+    @property
+    def departed(self) -> set[str]:
+        return departed_agents(dict(self.statuses))
+
+    @property
+    def erased(self) -> set[str]:
+        return {name for s in self.statuses.values() for name in s.get("erased", ())}
+
+    @property
+    def down(self) -> list[str]:
+        """Agents with a folder here that do not answer and are still needed."""
+        return [
+            name
+            for name, short in self.shorts.items()
+            if short is None and name not in self.departed
+        ]
+
+    @property
+    def newest(self) -> Mapping[str, Any]:
+        """The status of the agent that knows the newest token."""
+        known = [s for s in self.statuses.values() if "epoch" in s]
+        return max(known, key=_stamp, default={})
+
+
+def _stamp(status: Mapping[str, Any]) -> tuple[Any, ...]:
+    return status["epoch"], status["hop"], status.get("parked_stamp") or []
+
+
+def version(stamp: Sequence[int] | None) -> str | None:
+    """A version of the posterior, for people."""
+    return None if stamp is None else f"epoch {stamp[0]}, hop {stamp[1]}"
+
+
+# ------------------------------------------------------------------------------------- agents
+
+
+def agent_views(known: Known) -> dict[str, AgentView]:
+    attested = _attested(known)
+    missing = _round_lacks(known)
+    return {
+        name: _agent_view(known, index, name, name in attested, missing.get(name, ""))
+        for index, name in enumerate(known.topology.agents)
+    }
+
+
+def _agent_view(known: Known, index: int, name: str, attested: bool, lacking: str) -> AgentView:
+    short = known.shorts.get(name)
+    state, why = _state(known, name, lacking)
+    view: AgentView = {"index": index, "state": state, "attested": attested}
+    if why:
+        view["why"] = why
+    if name not in known.folders:
+        view["remote"] = True
+    if short is not None:
+        if not known.masked and short.get("revision"):
+            view["revision"] = short["revision"]
+        shown = version(short.get("shown"))
+        if shown is not None:
+            view["posterior"] = shown
+            if name in known.shown_at:
+                view["posterior_at"] = known.shown_at[name]
+    return view
+
+
+def _state(known: Known, name: str, lacking: str) -> tuple[AgentState, str]:
+    if name in known.departed:
+        return "departed", ""
+    short = known.shorts.get(name)
+    erased = name in known.erased
+    if name in known.folders and short is None:
+        start = f"start it with `unweave agent {quote(known.folders[name])}`"
+        return "down", known.reasons.get(name) or f"It does not run. Fix: {start}."
+    if erased:
+        return "erased", ""
+    if short is None:
+        return _remote(known, name, lacking)
+    if short["phase"] == "solving":
+        return "solving", "It computes its factor now."
+    if short.get("inside") or (
+        short.get("shown") is None and name in known.newest.get("included", ())
+    ):
+        return "in", ""
+    return "pending", _why_pending(known, name, short, lacking)
+
+
+def _remote(known: Known, name: str, lacking: str) -> tuple[AgentState, str]:
+    told = [s["others"][name] for s in known.statuses.values() if name in s.get("others", {})]
+    ask = "Fix: ask its operator whether it runs."
+    if not told:
+        return "pending", f"It is on another machine, and no agent here runs. {ask}"
+    if any(one["suspect"] for one in told):
+        return "down", f"It is on another machine, and its neighbours do not hear it. {ask}"
+    if name in known.newest.get("included", ()):
+        return "in", ""
+    return "pending", lacking or f"It is on another machine, and not in the sum yet. {ask}"
+
+
+def _why_pending(known: Known, name: str, short: Short, lacking: str) -> str:
+    status = known.statuses.get(name, {})
+    for key in ("notice", "stays_out", "data_problem"):
+        if status.get(key):
+            return _sentence(str(status[key]))
+    if short["phase"] == "starting":
+        return "It starts, and opens its store."
+    if short["phase"] == "quarantine":
+        return "It waits for the answers of its neighbours. Fix: start those that do not run."
+    return lacking or "The token has not brought its factor into the sum yet. It needs nothing."
+
+
+def _round_lacks(known: Known) -> dict[str, str]:
+    """What a private round waits for, by agent."""
+    told = known.newest.get("private_round") or {}
+    words = {
+        "not_enrolled": "The private round waits for its enrolment.",
+        "not_given": "The private round waits for its masked value.",
+        "not_attested": "The private round waits for its attestation.",
+    }
+    return {name: text for key, text in words.items() for name in told.get(key, ())}
+
+
+def _attested(known: Known) -> set[str]:
+    """The agents that have attested the newest parked token."""
+    status = known.newest
+    found = {name for name, other in status.get("others", {}).items() if other["attested"]}
+    own = int(status.get("attested", 0)) > len(found)
+    return found | ({str(status["name"])} if own else set())
+
+
+# -------------------------------------------------------------------------------------- token
+
+
+def token_view(known: Known, visits: Sequence[tuple[float, int]]) -> TokenView:
+    """`visits` are (seconds, agent), in order."""
+    index = {name: k for k, name in enumerate(known.topology.agents)}
+    up = known.up
+    last = [(agent, at) for at, agent in visits[-VISITS:]]
+    stamps = [(s["epoch"], s["hop"]) for s in up.values() if s.get("epoch")]
+    if not stamps:
+        return {"state": "none"}
+    epoch, hop = max(stamps)
+    view: TokenView = {"state": "moving", "epoch": epoch, "hop": hop, "visits": last}
+    solving = [name for name, s in up.items() if s["phase"] == "solving"]
+    parked = {s.get("parked") for s in up.values() if s["phase"] != "starting"}
+    if solving:
+        view["state"], view["at"] = "solving", index[solving[0]]
+    elif len(parked) == 1 and (holder := next(iter(parked))) is not None:
+        view["state"], view["at"] = "parked", index[holder]
+    elif last:
+        view["at"] = last[-1][0]
+    return view
+
+
+# -------------------------------------------------------------------------------------- waits
+
+
+def waits(known: Known) -> dict[str, Wait]:
+    """Everything that waits, with its reason and what to do."""
+    statuses = {name: dict(s) for name, s in known.statuses.items() if name not in known.departed}
+    found: dict[str, Wait] = {}
+    told = (
+        ("notices", "An agent shows no sum any more", notices(statuses)),
+        ("lies", "An agent has lied", lies(statuses)),
+        ("out", "An agent stays out of the sum", staying_out(statuses)),
+        ("data", "An agent keeps its earlier data", data_problems(statuses)),
+        ("rounds", "The private round waits", private_rounds(statuses)),
+        ("batches", "Changes wait for others", waiting_changes(statuses)),
+        ("budgets", "The privacy budget is spent", _spent(statuses)),
+        ("restarts", "An agent will restart", restarts_due(statuses)),
+        ("concerns", "The result says little", concerns(statuses)),
+    )
+    for key, what, lines in told:
+        for number, line in enumerate(lines):
+            found[f"{key} {number}"] = _wait(what, line)
+    down = known.down
+    if down:
+        shown = down[:3]
+        for name in shown:
+            why = known.reasons.get(name)
+            start = f"start it with `unweave agent {quote(known.folders[name])}`"
+            text = why or f"No process answers in its folder. Fix: {start}"
+            found[f"down {name}"] = _wait(f"{name} does not answer", text) | {"agents": [name]}
+        if len(down) > len(shown):
+            rest = down[len(shown) :]
+            text = f"No process answers for {listed(rest, 5)}. Fix: start them with `unweave up`"
+            found["down more"] = _wait(f"{len(rest)} more agents do not answer", text)
+            found["down more"]["agents"] = rest
+    away = Overview(statuses, down, known.topology.agents).away()
+    if away:
+        text = (
+            f"{listed(away, 5)}: on another machine, not included or not heard. Fix: ask the "
+            "operators whether they run"
+        )
+        found["away"] = _wait("Agents on other machines are missing", text) | {"agents": away}
+    if known.stall and not down:
+        found["stall"] = _wait("The token does not move", f"The network waits for {known.stall}")
+    return found
+
+
+def _spent(statuses: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The sentence for agents that may give no more values."""
+    return [line for line in privacy_budgets(statuses) if " is spent: " in line]
+
+
+def _wait(what: str, text: str) -> Wait:
+    why, mark, fix = text.partition(" Fix: ")
+    wait: Wait = {"what": what, "why": _sentence(why.rstrip(". "))}
+    if mark:
+        wait["fix"] = _sentence(fix)
+    return wait
+
+
+def _sentence(text: str) -> str:
+    """With a full stop. It may begin with an agent's name, which is left as it is."""
+    text = text.strip()
+    return text + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+# ------------------------------------------------------------------------------------ summary
+
+
+def summary(
+    known: Known,
+    views: Mapping[str, AgentView],
+    token: TokenView,
+    waiting: Mapping[str, Wait],
+    hops: int,
+    moved: bool,
+) -> Summary:
+    """`moved`: the token has moved in the last seconds."""
+    numbers: dict[str, int] = dict(Counter(str(view["state"]) for view in views.values()))
+    state, text = _summary(known, views, token, waiting, moved)
+    found: Summary = {"state": state, "text": text, "agents": numbers, "hops": hops}
+    if "epoch" in token:
+        found["epoch"] = token["epoch"]
+    attested = sum(view["attested"] for view in views.values())
+    if attested:
+        found["attested"] = attested
+    return found
+
+
+def _summary(
+    known: Known,
+    views: Mapping[str, AgentView],
+    token: TokenView,
+    waiting: Mapping[str, Wait],
+    moved: bool,
+) -> tuple[Any, str]:
+    up = known.up
+    if not up:
+        return "down", "No agent answers. Start them with `unweave up`."
+    if any(short["phase"] == "audit_failed" for short in up.values()):
+        return "failed", "The audit failed: the network has stopped and serves no posterior."
+    needed = [view for name, view in views.items() if name not in known.departed | known.erased]
+    inside = sum(view["state"] == "in" for view in needed)
+    members = f"{inside} of {count(len(needed), 'agent')}"
+    down = sum(view["state"] == "down" for view in views.values())
+    silent = f"{count(down, 'agent')} {'does' if down == 1 else 'do'} not answer"
+    if token["state"] == "none":
+        return "starting", "The agents start; no token has been seen yet."
+    if token["state"] == "parked":
+        attested = sum(v["attested"] for v in views.values() if v["state"] != "departed")
+        everybody = len(views) - len(known.departed)
+        if inside == len(needed) and attested >= everybody:
+            return "rest", (
+                f"At rest: the sum holds {count(inside, 'agent')}, and every agent has attested it."
+            )
+        if down:
+            return "waiting", f"The token is parked; {silent}."
+        return "waiting", f"The token is parked; the sum holds {members}, {attested} attested it."
+    if down and not moved:
+        return "waiting", f"The token does not move; {silent}."
+    if waiting and not moved:
+        return "waiting", "The token does not move; see what the network waits for."
+    return "learning", f"Learning: the sum holds {members}."

@@ -1,0 +1,55 @@
+// Requests to the server. A refusal becomes an `ApiError` with the server's own words.
+
+export class ApiError extends Error {
+  constructor(status, kind, message, fix) {
+    super(message);
+    this.status = status;
+    this.kind = kind;
+    this.fix = fix;
+  }
+}
+
+async function ask(path, options = {}) {
+  let response;
+  try {
+    response = await fetch(path, { credentials: "same-origin", ...options });
+  } catch {
+    throw new ApiError(0, "connection", "The server does not answer.", "Check that it still runs.");
+  }
+  if (response.ok) return response;
+  let error = {};
+  try {
+    error = (await response.json()).error ?? {};
+  } catch {
+    // The answer is not of our server's form: the status says enough.
+  }
+  const message = error.message ?? `The server answered with status ${response.status}.`;
+  throw new ApiError(response.status, error.kind ?? "", message, error.fix ?? "");
+}
+
+const post = (path, body, type = "application/json") =>
+  ask(path, { method: "POST", body, headers: { "content-type": type } });
+
+async function postJson(path, value) {
+  const response = await post(path, JSON.stringify(value));
+  const text = await response.text();
+  return text ? JSON.parse(text) : null;
+}
+
+export const agent = async (name) => (await ask(`agents/${encodeURIComponent(name)}`)).json();
+
+export async function curves(names, moments) {
+  const query = new URLSearchParams();
+  for (const name of names) query.append("name", name);
+  for (const moment of moments) query.append("moment", moment);
+  return (await ask(`curves?${query}`)).json();
+}
+
+export const verify = async (bytes) =>
+  (await post("verify", bytes, "application/octet-stream")).json();
+export const isOperator = async () => (await (await ask("session")).json()).operator;
+export const session = (code) => postJson("session", { code });
+export const preview = (wish) => postJson("erasures/preview", wish);
+export const erase = (wish) => postJson("erasures", wish);
+export const control = (press) => postJson("controls", press);
+export const certificatePath = (request) => `certificates/${encodeURIComponent(request)}`;

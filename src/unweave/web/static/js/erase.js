@@ -1,0 +1,138 @@
+// The dialog that erases: what, what it means, and how far it is.
+
+import { $, el, reconcile, say } from "./dom.js";
+import { withAccess } from "./access.js";
+import { ApiError, certificatePath, erase, preview } from "./api.js";
+import { openDialog, showError } from "./dialogs.js";
+import { plural } from "./format.js";
+import { renderSteps } from "./erasures.js";
+
+export function startErase(store) {
+  const dialog = $("erase");
+  let request = null;
+  let wish = null;
+
+  function show(page) {
+    for (const name of ["what", "preview", "progress"]) $(`erase-${name}`).hidden = name !== page;
+    showError($("erase-error"), null);
+    openDialog(dialog);
+  }
+
+  function busy(on) {
+    dialog.classList.toggle("busy", on);
+    for (const button of dialog.querySelectorAll(".actions button")) button.disabled = on;
+  }
+
+  async function attempt(task) {
+    busy(true);
+    try {
+      showError($("erase-error"), null);
+      await task();
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      showError($("erase-error"), error);
+    } finally {
+      busy(false);
+    }
+  }
+
+  function open(name) {
+    const select = $("erase-agent");
+    reconcile(
+      select,
+      store.view.may_erase.filter((one) => store.view.agents[one]?.state !== "erased"),
+      (one) => `:${one}`,
+      (one) => el("option", { value: one, text: one }),
+    );
+    if (name !== null) select.value = name;
+    request = null;
+    $("erase-all").checked = true;
+    $("erase-keys").value = "";
+    $("erase-missing").checked = false;
+    $("erase-now").checked = false;
+    $("erase-departed").checked = false;
+    scope();
+    say($("erase-title"), "Erase data");
+    show("what");
+  }
+
+  // What belongs to the chosen scope only.
+  function scope() {
+    const records = $("erase-records").checked;
+    $("erase-keys-box").hidden = !records;
+    $("erase-departed-box").hidden = records || store.view.kind !== "network";
+    $("erase-now-box").hidden = store.view.kind !== "network";
+    if (records) $("erase-departed").checked = false;
+  }
+
+  function readWish() {
+    const read = { agent: $("erase-agent").value };
+    if ($("erase-records").checked) {
+      read.keys = [...new Set($("erase-keys").value.split("\n").map((key) => key.trim()).filter(Boolean))];
+      if ($("erase-missing").checked) read.missing_ok = true;
+    }
+    if ($("erase-now").checked) read.now = true;
+    if ($("erase-departed").checked) read.departed = true;
+    return read;
+  }
+
+  function list(node, items) {
+    node.replaceChildren(...items.map((text) => el("li", { text })));
+  }
+
+  $("erase-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    wish = readWish();
+    if (wish.keys && !wish.keys.length) {
+      showError($("erase-error"), new ApiError(0, "", "No key was entered.", "Enter one key per line."));
+      $("erase-keys").focus();
+      return;
+    }
+    attempt(async () => {
+      const answer = await preview(wish);
+      say($("erase-what-text"), answer.what);
+      list($("erase-steps"), answer.steps);
+      list($("erase-shown"), answer.shown);
+      $("erase-shown-box").hidden = answer.shown.length === 0;
+      say($("erase-irreversible"), answer.irreversible);
+      const what = wish.keys ? `${plural(wish.keys.length, "record")} of ${wish.agent}` : wish.agent;
+      say($("erase-title"), `Erase ${what}?`);
+      say($("erase-confirm"), `Erase ${what}`);
+      show("preview");
+    });
+  });
+
+  $("erase-confirm").addEventListener("click", () =>
+    attempt(async () => {
+      const answer = await withAccess(() => erase(wish));
+      if (!answer) return; // the prompt was closed: this dialog is as it was
+      request = answer.request;
+      say($("erase-title"), `Erasing ${wish.agent}`);
+      show("progress");
+      progress(store.view);
+    }),
+  );
+
+  $("erase-back").addEventListener("click", () => {
+    say($("erase-title"), "Erase data");
+    show("what");
+  });
+
+  function progress(view) {
+    const erasure = view.erasures[request];
+    const state = erasure ?? { state: "waiting", text: "The request is recorded." };
+    renderSteps($("erase-progress-steps"), state);
+    say($("erase-progress-text"), state.text);
+    const link = $("erase-certificate");
+    link.hidden = !erasure?.certificate;
+    if (erasure?.certificate) link.setAttribute("href", certificatePath(request));
+    if (erasure?.state === "certified") say($("erase-title"), `${erasure.agent}: erased and certified`);
+  }
+
+  $("erase-all").addEventListener("change", scope);
+  $("erase-records").addEventListener("change", scope);
+  store.subscribe(["erasures"], (view) => {
+    if (dialog.open && request !== null) progress(view);
+  });
+  return open;
+}

@@ -1,0 +1,84 @@
+// Intervals of many parameters: one row each, the posterior against the prior.
+
+import { el, reconcile, say } from "./dom.js";
+import { at } from "./format.js";
+
+const known = (value) => value !== undefined && Number.isFinite(value);
+
+// One axis for all rows where that shows something, else an axis per row.
+function axes(parameters) {
+  const ranges = parameters
+    .filter(({ low, high }) => known(low) && known(high))
+    .map(({ low, high }) => [low, high]);
+  if (!ranges.length) return () => null;
+  const low = Math.min(...ranges.map(([start]) => start), 0);
+  const high = Math.max(...ranges.map(([, end]) => end), 0);
+  const narrowest = Math.min(...ranges.map(([start, end]) => end - start));
+  if (narrowest > (high - low) / 60) {
+    const margin = (high - low) * 0.04;
+    return () => [low - margin, high + margin];
+  }
+  return ({ low: start, high: end, prior_low: before, prior_high: after }) => {
+    if (!known(start) || !known(end)) return null;
+    const width = end - start || 1;
+    const left = Math.max(known(before) ? before : start, start - 4 * width);
+    const right = Math.min(known(after) ? after : end, end + 4 * width);
+    const [first, last] = [Math.min(left, start), Math.max(right, end)];
+    return [first - 0.05 * (last - first), last + 0.05 * (last - first)];
+  };
+}
+
+function bar(node, axis, low, high) {
+  const shown = axis !== null && known(low) && known(high);
+  node.hidden = !shown;
+  if (!shown) return;
+  const share = (value) => (100 * (value - axis[0])) / (axis[1] - axis[0]);
+  const [left, right] = [Math.max(0, share(low)), Math.min(100, share(high))];
+  node.classList.toggle("open-left", share(low) < 0);
+  node.classList.toggle("open-right", share(high) > 100);
+  node.style.left = `${left}%`;
+  node.style.width = `${Math.max(0.6, right - left)}%`;
+}
+
+export function sentence({ mean, sd, low, high }) {
+  const parts = [];
+  if (known(mean)) parts.push(known(sd) ? `${at(mean, sd)} ± ${at(sd, sd)}` : at(mean, 0));
+  if (known(low) && known(high)) {
+    const width = known(sd) ? sd : (high - low) / 4;
+    parts.push(`95%: ${at(low, width)} to ${at(high, width)}`);
+  }
+  return parts.join(", ") || "no moments";
+}
+
+export function renderIntervals(list, parameters) {
+  const axis = axes(parameters);
+  reconcile(
+    list,
+    parameters,
+    ({ name }) => `:${name}`,
+    ({ name }) =>
+      el(
+        "li",
+        {},
+        el("span", { class: "name", text: name, title: name }),
+        el(
+          "span",
+          { class: "track", "aria-hidden": "true" },
+          el("span", { class: "zero" }),
+          el("span", { class: "prior" }),
+          el("span", { class: "interval" }),
+          el("span", { class: "mean" }),
+        ),
+        el("span", { class: "numbers" }),
+      ),
+    (node, parameter) => {
+      const range = axis(parameter);
+      const zero = node.querySelector(".zero");
+      bar(zero, range !== null && range[0] < 0 && range[1] > 0 ? range : null, 0, 0);
+      bar(node.querySelector(".prior"), range, parameter.prior_low, parameter.prior_high);
+      bar(node.querySelector(".interval"), range, parameter.low, parameter.high);
+      bar(node.querySelector(".mean"), range, parameter.mean, parameter.mean);
+      say(node.querySelector(".numbers"), sentence(parameter));
+    },
+  );
+}

@@ -1,0 +1,228 @@
+"""The page of a running network, over real agents."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.dashboard import Client
+from tests.support.processes import Processes
+from unweave.address import Address
+from unweave.web.feed import merge
+from unweave.web.network import NetworkSource
+from unweave.web.server import PageServer
+
+CODE = "abcde-fghjk-mnpqr-stuvw"
+LIMIT = 120.0
+
+
+class Page:
+    """A page of a network, and its view."""
+
+    def __init__(self, net: Processes) -> None:
+        self.source = NetworkSource(net.root)
+        self.server = PageServer(self.source, Address("127.0.0.1", 0), code=CODE)
+        self.seen: list[Any] = []  # everything that a browser got
+        self.view: Any = {}
+        self.last = ""
+
+    def __enter__(self) -> Page:
+        self.server.start()
+        self.client = Client(self.server)
+        self.events = self.client.events()
+        self.cookie = self.client.enter(CODE)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.events.close()  # type: ignore[attr-defined]
+        self.server.stop()
+
+    def until(self, condition: Callable[[Any], object]) -> Any:
+        end = time.monotonic() + LIMIT
+        while not (self.view and condition(self.view)):
+            assert time.monotonic() < end, json.dumps(self.view)[:4000]
+            self.last, kind, body = next(self.events)
+            self.seen.append(body)
+            if kind == "snapshot":
+                self.view = body
+            elif kind == "change":
+                merge(self.view, body)
+        return self.view
+
+
+def at_rest(view: Any) -> bool:
+    return view["summary"]["state"] == "rest" and view["posterior"]["state"] == "complete"
+
+
+@contextmanager
+def network(root: Path, **how: Any) -> Iterator[Processes]:
+    with Processes(root, **how) as net:
+        net.start()
+        net.rest()
+        yield net
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    with network(tmp_path_factory.mktemp("plain") / "net", agents=4) as net:
+        yield net
+
+
+def test_a_network_at_rest_is_shown_without_its_sum(plain: Processes) -> None:
+    with Page(plain) as page:
+        view = page.until(at_rest)
+        assert view["summary"]["agents"] == {"in": 4}
+        assert view["token"]["state"] == "parked"
+        assert view["token"]["visits"]
+        assert view["waits"] == {}
+        assert {one["state"] for one in view["agents"].values()} == {"in"}
+        assert all(one["attested"] for one in view["agents"].values())
+        (theta,) = view["posterior"]["parameters"]
+        assert theta["mean"] == round(theta["mean"], 3)  # coarse: the sd is 0.05
+        curves = page.client.get("/curves?name=theta").json["curves"]["theta"]
+        assert [curve["label"] for curve in curves] == ["posterior", "prior"]
+        assert page.client.get("/curves?name=other").status == 404
+        assert page.client.get("/curves?name=theta&moment=m").status == 404
+        details = page.client.get("/agents/a2").json
+        assert details["influence"] > 0.0
+        assert any("signed receipt" in one["text"] for one in details["receipts"])
+        assert page.client.get("/agents/a9").status == 404
+        told = json.dumps([page.seen, curves, details])
+        assert plain.expected() not in told
+        assert "units" not in told
+        assert "digest" not in told
+
+
+def test_the_timeline_outlives_agents_and_pages(plain: Processes) -> None:
+    with Page(plain) as page:
+        view = page.until(lambda v: at_rest(v) and len(v["timeline"]) > 3)
+        texts = [entry["text"] for entry in view["timeline"].values()]
+        assert any("added their factors" in text for text in texts)
+        os.kill(plain.children["a2"].pid or 0, signal.SIGKILL)
+        down = page.until(lambda v: v["agents"]["a2"]["state"] == "down" and v["waits"])
+        assert "Fix: start it with `unweave agent" in down["agents"]["a2"]["why"]
+        (wait,) = (one for one in down["waits"].values() if one.get("agents") == ["a2"])
+        assert wait["fix"].startswith("start it with `unweave agent")
+        assert any(
+            entry["text"] == "a2 does not answer" and entry["level"] == "failure"
+            for entry in down["timeline"].values()
+        )
+    plain.start("a2")
+    plain.rest()
+    with Page(plain) as page:
+        view = page.until(at_rest)
+        again = [entry["text"] for entry in view["timeline"].values()]
+        assert again[: len(texts)] == texts
+        assert "a2 does not answer" in again
+        assert sum(text.endswith("added their factors") for text in again) == sum(
+            text.endswith("added their factors") for text in texts
+        )
+
+
+def test_an_agent_is_erased_from_the_page(plain: Processes) -> None:
+    before = plain.expected()
+    with Page(plain) as page:
+        page.until(at_rest)
+        first = page.last
+        shown = page.client.post("/erasures/preview", {"agent": "a3"}).json
+        assert shown["what"] == "Erase everything of a3"
+        assert shown["shown"]
+        assert page.client.post("/erasures", {"agent": "a3"}).status == 401
+        unknown = page.client.post("/erasures", {"agent": "a9"}, cookie=page.cookie)
+        assert unknown.status == 404
+        keys = {"agent": "a3", "keys": ["no such key"]}
+        refused = page.client.post("/erasures", keys, cookie=page.cookie)
+        assert refused.status == 400
+        assert "keys are not in the data" in refused.json["error"]["message"]
+        asked = page.client.post("/erasures", {"agent": "a3"}, cookie=page.cookie)
+        request = asked.json["request"]
+        view = page.until(
+            lambda v: (
+                v["erasures"].get(request, {}).get("certificate")
+                and at_rest(v)
+                and v["agents"]["a3"]["state"] == "erased"
+                and "change" in v["erasures"][request]
+            )
+        )
+        plain.out.add("a3")
+        erasure = view["erasures"][request]
+        assert erasure["kind"] == "exact"
+        assert erasure["change"]
+        assert all(x == float(f"{x:.2g}") for _, *xs in erasure["change"] for x in xs)
+        assert "a3" not in view["may_erase"]
+        assert before not in json.dumps(page.seen)
+        file = page.client.get(f"/certificates/{request}")
+        assert file.headers["content-disposition"].startswith("attachment")
+        (stored,) = plain.root.glob("certificate-a3-*.json")
+        assert stored.read_bytes() == file.body
+        found = page.client.post("/verify", file.body).json
+        assert found["valid"]
+        assert found["erasures"][0]["agent"] == "a3"
+        assert found["proves"]
+        assert any("Physical deletion" in text for text in found["does_not_prove"])
+        altered = json.loads(file.body)
+        altered["closing"]["payload"] = altered["attestation"]["payload"]
+        broken = page.client.post("/verify", altered).json
+        assert not broken["valid"]
+        assert "proves nothing" in broken["text"]
+        report = page.client.get("/report")
+        assert report.status == 200
+        assert b"a3" in report.body
+        # Messages from before the erasure are not kept for viewers that come back.
+        _, kind, _ = next(page.client.events(first))
+        assert kind == "snapshot"
+
+
+def test_nothing_about_single_agents_in_private_rounds(tmp_path: Path) -> None:
+    with network(tmp_path / "net", agents=4, privacy="masked") as net, Page(net) as page:
+        view = page.until(at_rest)
+        assert view["privacy"] == "masked"
+        assert not any("revision" in one for one in view["agents"].values())
+        details = page.client.get("/agents/a2").json
+        assert "influence" not in details
+        assert "private rounds" in details["influence_text"]
+        assert "Revision of its factor" not in details["facts"]
+        asked = page.client.post("/erasures", {"agent": "a1"}, cookie=page.cookie)
+        request = asked.json["request"]
+        view = page.until(
+            lambda v: v["erasures"].get(request, {}).get("certificate") and at_rest(v)
+        )
+        assert "change" not in view["erasures"][request]
+        assert view["series"]["progress"]["points"] == []
+
+
+def test_a_stopped_network_says_how_to_start_it(tmp_path: Path) -> None:
+    net = Processes(tmp_path / "net", agents=3)
+    with Page(net) as page:
+        view = page.until(lambda v: v["summary"]["state"] == "down" and len(v["waits"]) >= 3)
+        assert "unweave up" in view["summary"]["text"]
+        assert {one["state"] for one in view["agents"].values()} == {"down"}
+        refused = page.client.post("/erasures", {"agent": "a1"}, cookie=page.cookie)
+        assert refused.status == 409
+        assert "does not run" in refused.json["error"]["message"]
+        assert page.client.post("/controls", {"do": "play"}, cookie=page.cookie).status == 409
+
+
+@pytest.mark.slow
+def test_votes_remove_an_agent_that_is_gone(tmp_path: Path) -> None:
+    with network(tmp_path / "net", agents=4) as net, Page(net) as page:
+        page.until(at_rest)
+        running = page.client.post(
+            "/erasures", {"agent": "a4", "departed": True}, cookie=page.cookie
+        )
+        assert running.status == 409  # it answers
+        os.kill(net.children["a4"].pid or 0, signal.SIGKILL)
+        page.until(lambda v: v["agents"]["a4"]["state"] == "down")
+        asked = page.client.post("/erasures", {"agent": "a4", "departed": True}, cookie=page.cookie)
+        request = asked.json["request"]
+        view = page.until(lambda v: v["erasures"].get(request, {}).get("certificate"))
+        assert page.until(at_rest)["agents"]["a4"]["state"] == "departed"
+        assert view["erasures"][request]["scope"] == "everything"

@@ -1,0 +1,344 @@
+"""Who may ask the page, and what every answer says to browsers."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.dashboard import Client, StillSource, page_files
+from unweave.address import Address
+from unweave.errors import ConfigError
+from unweave.web import server as server_module
+from unweave.web.protection import HEADERS, Access, Place, RequestRefused, new_code
+from unweave.web.server import PageServer
+
+CODE = "abcde-fghjk-mnpqr-stuvw"
+ANY = Address("127.0.0.1", 0)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    static = page_files(tmp_path_factory.mktemp("page") / "static")
+    with PageServer(StillSource(), ANY, code=CODE, static=static) as server:
+        yield Client(server)
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    static = page_files(tmp_path_factory.mktemp("locked") / "static")
+    with PageServer(StillSource(), ANY, code=CODE, lock=True, static=static) as server:
+        yield Client(server)
+
+
+def test_the_page_and_its_files_are_served(page: Client) -> None:
+    assert b"<title>page</title>" in page.get("/").body
+    script = page.get("/static/page.js")
+    assert script.status == 200
+    assert script.headers["content-type"].startswith("text/javascript")
+    assert script.headers["cache-control"] == "no-cache"
+
+
+REQUESTS = [
+    ("GET", "/", 200),
+    ("GET", "/static/page.js", 200),
+    ("GET", "/static/missing.js", 404),
+    ("GET", "/static/../app.py", 404),
+    ("GET", "/static/%2e%2e/app.py", 404),
+    ("GET", "/nowhere", 404),
+    ("GET", "/agents/a1", 200),
+    ("GET", "/agents/a9", 404),
+    ("GET", "/curves?name=p", 200),
+    ("GET", "/curves", 400),
+    ("GET", "/report", 500),
+    ("GET", "/session", 200),
+    ("GET", "/erasures", 405),
+    ("POST", "/agents/a1", 405),
+    ("POST", "/erasures", 401),
+    ("OPTIONS", "/erasures", 405),
+    ("HEAD", "/events", 405),
+    ("TRACE", "/", 405),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "status"), REQUESTS)
+def test_every_answer_has_the_headers(page: Client, method: str, path: str, status: int) -> None:
+    kind = {"content-type": "application/json"} if method == "POST" else {}
+    answer = page.ask(method, path, b"{}" if method == "POST" else None, headers=kind)
+    assert answer.status == status
+    assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+    assert answer.headers["cache-control"] in ("no-store", "no-cache")
+    assert not any(name.startswith("access-control") for name in answer.headers)
+    assert "server" not in answer.headers
+    if status >= 400 and method != "HEAD":
+        assert set(answer.json["error"]) >= {"kind", "message", "fix"}
+
+
+def test_the_policy_allows_nothing_but_own_files() -> None:
+    policy = dict(
+        part.partition(" ")[::2] for part in HEADERS["content-security-policy"].split("; ")
+    )
+    assert policy["default-src"] == "'none'"
+    assert policy["require-trusted-types-for"] == "'script'"
+    assert policy["trusted-types"] == "'none'"
+    assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'none'"
+    sources = {policy[name] for name in policy if name.endswith("-src") and name != "default-src"}
+    assert sources == {"'self'"}
+
+
+def test_an_error_in_the_server_quotes_nothing(page: Client) -> None:
+    answer = page.get("/report")
+    assert answer.status == 500
+    assert b"17" not in re.sub(rb":\d+", b"", answer.body)
+
+
+@pytest.mark.parametrize(
+    "host", ["", "evil.example", "evil.example:8760", "127.0.0.1.evil.example", "10.0.0.1", "x y"]
+)
+@pytest.mark.parametrize("path", ["/", "/events", "/static/page.js", "/agents/a1"])
+def test_a_foreign_host_name_is_refused(page: Client, host: str, path: str) -> None:
+    """A page whose name resolves to this machine gets nothing."""
+    answer = page.get(path, host=host)
+    assert answer.status in (400, 421)
+    assert answer.status == 421 or not host  # HTTP itself wants the header
+    if answer.status == 421:
+        assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:9000", "127.0.0.1", "[::1]:8760"])
+def test_names_of_this_machine_are_accepted(page: Client, host: str) -> None:
+    assert page.get("/session", host=host).status == 200
+
+
+FOREIGN = [
+    {"origin": "https://evil.example"},
+    {"origin": "null"},
+    {"origin": "http://localhost:1"},
+    {"sec_fetch_site": "cross-site"},
+    {"sec_fetch_site": "same-site"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+@pytest.mark.parametrize("path", ["/events", "/agents/a1", "/curves?name=p", "/report", "/"])
+def test_another_page_may_not_read(page: Client, headers: dict[str, str], path: str) -> None:
+    assert page.get(path, **headers).status == 403
+
+
+@pytest.mark.parametrize("headers", [*FOREIGN, {"sec_fetch_site": "none"}])
+@pytest.mark.parametrize(
+    "path", ["/erasures", "/erasures/preview", "/verify", "/controls", "/session"]
+)
+def test_another_page_may_not_ask(page: Client, headers: dict[str, str], path: str) -> None:
+    cookie = page.enter(CODE)
+    assert page.post(path, {"agent": "a1"}, cookie=cookie, **headers).status == 403
+
+
+def test_a_person_may_follow_a_link_to_the_page(page: Client) -> None:
+    link = {
+        "sec_fetch_site": "cross-site",
+        "sec_fetch_mode": "navigate",
+        "sec_fetch_dest": "document",
+    }
+    assert page.get("/", **link).status == 200
+    assert page.get("/report", **link).status == 403
+    assert page.get("/", **link | {"sec_fetch_dest": "iframe"}).status == 403
+
+
+def test_the_page_itself_may_ask(page: Client) -> None:
+    own = {"origin": f"http://{page.host}", "sec_fetch_site": "same-origin"}
+    cookie = page.enter(CODE)
+    answer = page.post("/erasures", {"agent": "a1"}, cookie=cookie, **own)
+    assert answer.status == 200
+    assert answer.json == {"request": "00" * 16}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"],
+)
+@pytest.mark.parametrize("path", ["/erasures", "/session", "/verify"])
+def test_a_form_is_refused(page: Client, kind: str, path: str) -> None:
+    """Browsers send these kinds for any page, without asking first."""
+    cookie = page.enter(CODE)
+    headers = {"content-type": kind, "cookie": cookie}
+    assert page.ask("POST", path, {"agent": "a1"}, headers=headers).status == 415
+
+
+def test_only_a_certificate_may_be_plain_bytes(page: Client) -> None:
+    headers = {"content-type": "application/octet-stream"}
+    assert page.ask("POST", "/verify", b"abc", headers=headers).json["text"] == "3 bytes"
+    assert page.ask("POST", "/session", {"code": CODE}, headers=headers).status == 415
+
+
+@pytest.mark.parametrize("path", ["/erasures", "/controls"])
+def test_changes_need_the_code(page: Client, path: str) -> None:
+    body = {"agent": "a1"} if path == "/erasures" else {"do": "pause"}
+    assert page.post(path, body).status == 401
+    other = page.post(path, body, cookie=f"unweave-{page.page.place.address.port}=AAAA")
+    assert other.status == 401
+    assert page.post(path, body, cookie=page.enter(CODE)).status == 200
+
+
+def test_the_cookie_is_out_of_reach_for_scripts_and_other_sites(page: Client) -> None:
+    answer = page.post("/session", {"code": CODE})
+    _, *attributes = answer.headers["set-cookie"].lower().split("; ")
+    assert {"httponly", "samesite=strict", "path=/"} <= set(attributes)
+    assert CODE not in answer.headers["set-cookie"]
+
+
+def test_a_page_says_whether_its_browser_is_the_operators(page: Client) -> None:
+    assert page.get("/session").json == {"operator": False}
+    assert page.get("/session", cookie=page.enter(CODE)).json == {"operator": True}
+    assert page.get("/session", cookie='a="; unweave=\x01').json == {"operator": False}
+
+
+def test_errors_of_the_network_pass_through(page: Client) -> None:
+    answer = page.post("/erasures", {"agent": "a2"}, cookie=page.enter(CODE))
+    assert answer.status == 409
+    assert answer.json["error"]["fix"] == "ask its owner"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[",
+        b"[]",
+        b'{"agent": 1}',
+        b'{"agent": "a1", "more": 1}',
+        b'{"agent": "a1", "keys": []}',
+        b'{"agent": "a1", "keys": [1]}',
+        b"[" * 100_000,
+        b'{"agent": "' + b"a" * 201 + b'"}',
+    ],
+)
+def test_a_malformed_request_is_refused(page: Client, body: bytes) -> None:
+    answer = page.post("/erasures", body, cookie=page.enter(CODE))
+    assert answer.status == 400
+    assert "Fix: " in answer.json["error"]["message"]
+
+
+def test_a_long_request_is_refused(page: Client) -> None:
+    assert page.post("/session", b'"' + b"x" * (1 << 17)).status == 413
+
+
+def test_a_download_is_never_a_page(page: Client) -> None:
+    answer = page.get("/certificates/ab")
+    assert answer.headers["content-disposition"] == 'attachment; filename="certificate-ab-.json"'
+
+
+# ------------------------------------------------------------------------------ the access code
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_wrong_codes_are_limited() -> None:
+    clock = Clock()
+    access = Access(CODE, clock=clock)
+
+    def status(code: str, client: str = "10.0.0.1") -> int:
+        try:
+            access.open_session(code, client)
+        except RequestRefused as refused:
+            return refused.status
+        return 200
+
+    assert [status("guess") for _ in range(7)] == [401] * 5 + [429] * 2
+    assert status(CODE) == 429  # else an attacker could go on
+    assert status(CODE, "10.0.0.2") == 200
+    clock.now = 61.0
+    assert status(CODE) == 200
+    in_all = [status("guess", f"10.1.{n}.1") for n in range(60)]
+    assert in_all.count(401) == 50
+    assert status(CODE, "10.0.0.3") == 429
+
+
+def test_a_session_ends() -> None:
+    clock = Clock()
+    access = Access(CODE, clock=clock)
+    cookie = access.open_session(CODE.upper().replace("-", " "), "")
+    assert access.is_operator(cookie)
+    clock.now = 12 * 3600.0
+    assert not access.is_operator(cookie)
+
+
+def test_sessions_are_few() -> None:
+    access = Access(CODE)
+    first = access.open_session(CODE, "")
+    cookies = [access.open_session(CODE, "") for _ in range(100)]
+    assert not access.is_operator(first)
+    assert access.is_operator(cookies[-1])
+    assert len(access._sessions) == 100
+
+
+def test_codes_are_long_and_different() -> None:
+    codes = {new_code() for _ in range(100)}
+    assert len(codes) == 100
+    assert all(re.fullmatch("([a-z2-9]{5}-){3}[a-z2-9]{5}", code) for code in codes)
+
+
+def test_a_locked_page_shows_nothing_without_the_code(locked: Client) -> None:
+    for path in ("/events", "/agents/a1", "/curves?name=p", "/report", "/certificates/a"):
+        assert locked.get(path).status == 401
+    assert locked.post("/verify", {}).status == 401
+    assert locked.post("/erasures/preview", {"agent": "a1"}).status == 401
+    assert locked.get("/").status == locked.get("/static/page.js").status == 200
+    cookie = locked.enter(CODE)
+    assert locked.get("/agents/a1", cookie=cookie).status == 200
+
+
+def test_beyond_this_machine_code_and_tls_are_needed(tmp_path: Path) -> None:
+    for code in (None, CODE):
+        with pytest.raises(ConfigError, match="access code and TLS"):
+            PageServer(StillSource(), Address("0.0.0.0", 0), code=code)
+
+
+def test_a_place_beyond_this_machine_knows_addresses_and_its_name() -> None:
+    place = Place(Address("page.example", 8760), tls=True)
+    assert place.knows("page.example:8760")
+    assert place.knows("192.0.2.1:8760")
+    assert not place.knows("evil.example:8760")
+    assert not place.knows(None)
+
+
+def test_a_connection_without_a_request_is_closed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(server_module, "_SILENT", 0.05)
+    with PageServer(StillSource(), ANY, code=None) as server:
+        with socket.create_connection(server.place.address, 30.0) as silent:
+            silent.sendall(b"GET / HTTP/1.1\r\n")
+            with contextlib.suppress(ConnectionResetError):
+                assert silent.recv(1) == b""
+        events = Client(server).events()
+        assert next(events)[1] == "snapshot"  # a viewer stays
+        time.sleep(0.1)
+        assert Client(server).get("/session").status == 200
+
+
+# ----------------------------------------------------------------------------------- the events
+
+
+def test_events_begin_with_the_view(page: Client) -> None:
+    events = page.events()
+    ident, kind, view = next(events)
+    assert (kind, view["title"], view["locked"]) == ("snapshot", "still", True)
+    assert next(page.events("0-0"))[:2] == (ident, "snapshot")
+
+
+def test_a_taken_port_is_named() -> None:
+    with PageServer(StillSource(), ANY, code=None) as server:
+        taken = server.place.address
+        with pytest.raises(ConfigError, match=f"{taken}.*--port"):
+            PageServer(StillSource(), taken, code=None)

@@ -1,0 +1,172 @@
+"""What the page says about agents, token and waits, from what agents tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from unweave import graphs
+from unweave.web.states import Known, agent_views, summary, token_view, waits
+
+NAMES = ("a1", "a2", "a3", "a4")
+
+
+def short(**changes: Any) -> dict[str, Any]:
+    return {
+        "phase": "idle",
+        "sent": 3,
+        "epoch": 1,
+        "hop": 9,
+        "revision": 1,
+        "shown": (1, 9),
+        "inside": True,
+        "parked": "a1",
+        "attested": 4,
+    } | changes
+
+
+def status(name: str, **changes: Any) -> dict[str, Any]:
+    other = {"attested": True, "suspect": False, "neighbour": True, "heard_seconds_ago": 1.0}
+    return {
+        "name": name,
+        "phase": "idle",
+        "epoch": 1,
+        "hop": 9,
+        "included": list(NAMES),
+        "missing": [],
+        "attested": 4,
+        "parked": "a1",
+        "parked_stamp": [1],
+        "departed": [],
+        "erased": [],
+        "suspects": [],
+        "others": {one: dict(other) for one in NAMES if one != name},
+    } | changes
+
+
+def known(
+    shorts: dict[str, Any] | None = None,
+    statuses: dict[str, Any] | None = None,
+    *,
+    here: tuple[str, ...] = NAMES,
+    masked: bool = False,
+    reasons: dict[str, str] | None = None,
+) -> Known:
+    found = {name: short() for name in here} | (shorts or {})
+    told = {name: status(name) for name, one in found.items() if one is not None}
+    return Known(
+        graphs.ring(NAMES),
+        masked,
+        {name: Path("net") / name for name in here},
+        found,
+        told | (statuses or {}),
+        reasons or {},
+        dict.fromkeys(here, 5.0),
+    )
+
+
+def told(state: Known, *, moved: bool = False) -> tuple[str, str]:
+    views = agent_views(state)
+    found = summary(state, views, token_view(state, []), waits(state), 10, moved)
+    return found["state"], found["text"]
+
+
+def test_a_network_at_rest() -> None:
+    state = known()
+    assert told(state)[0] == "rest"
+    assert waits(state) == {}
+    assert token_view(state, [(1.0, 2), (2.0, 0)]) == {
+        "state": "parked",
+        "epoch": 1,
+        "hop": 9,
+        "at": 0,
+        "visits": [(2, 1.0), (0, 2.0)],
+    }
+
+
+def test_an_agent_that_is_down_has_a_reason_and_a_remedy() -> None:
+    state = known({"a2": None})
+    view = agent_views(state)["a2"]
+    assert view["state"] == "down"
+    assert view["why"] == "It does not run. Fix: start it with `unweave agent net/a2`."
+    assert waits(state)["down a2"]["fix"] == "start it with `unweave agent net/a2`."
+    assert told(state) == ("waiting", "The token is parked; 1 agent does not answer.")
+    frozen = known({"a2": None}, reasons={"a2": "its process is stopped: `kill -CONT 7` wakes it"})
+    assert waits(frozen)["down a2"]["why"] == "its process is stopped: `kill -CONT 7` wakes it."
+
+
+def test_many_agents_that_are_down_are_few_lines() -> None:
+    state = known(dict.fromkeys(NAMES))
+    assert len(waits(state)) == 4
+    assert told(state)[0] == "down"
+
+
+def test_departed_and_erased_agents_are_not_missed() -> None:
+    gone = {"departed": ["a2"], "erased": ["a3"], "included": ["a1", "a4"]}
+    statuses = {name: status(name, **gone) for name in ("a1", "a3", "a4")}
+    shorts = {"a2": None, "a3": short(inside=False)}
+    state = known(shorts, statuses)
+    views = agent_views(state)
+    assert (views["a2"]["state"], views["a3"]["state"]) == ("departed", "erased")
+    assert waits(state) == {}
+    assert told(state)[0] == "rest"
+
+
+def test_an_agent_that_stays_out_says_why() -> None:
+    why = "the sum leaves the grid. Fix: scale the column"
+    state = known(
+        {"a3": short(inside=False)}, {"a3": status("a3", stays_out=why), "a1": status("a1")}
+    )
+    view = agent_views(state)["a3"]
+    assert (view["state"], view["why"]) == ("pending", f"{why}.")
+    assert waits(state)["out 0"]["fix"] == "scale the column."
+
+
+def test_agents_that_solve_hold_the_token() -> None:
+    state = known({"a4": short(phase="solving", parked=None)})
+    assert agent_views(state)["a4"]["state"] == "solving"
+    assert token_view(state, [])["state"] == "solving"
+    assert token_view(state, [])["at"] == 3
+    assert told(state, moved=True)[0] == "learning"
+
+
+def test_agents_on_other_machines_are_known_from_those_here() -> None:
+    state = known(here=("a1",))
+    assert all(agent_views(state)[name].get("remote") for name in ("a2", "a3", "a4"))
+    assert agent_views(state)["a2"]["state"] == "in"
+    others = status("a1")["others"]
+    others["a2"]["suspect"] = True
+    lost = known(None, {"a1": status("a1", others=others, suspects=["a2"])}, here=("a1",))
+    assert agent_views(lost)["a2"]["state"] == "down"
+    assert "ask its operator" in agent_views(lost)["a2"]["why"]
+    assert waits(lost)["away"]["agents"] == ["a2"]
+
+
+def test_a_private_round_names_what_it_waits_for() -> None:
+    waiting = {
+        "agents": 4,
+        "least": 3,
+        "published": False,
+        "not_enrolled": ["a3"],
+        "not_given": [],
+        "not_attested": [],
+    }
+    shorts = {name: short(inside=False, shown=None) for name in NAMES}
+    statuses = {name: status(name, private_round=waiting, included=[]) for name in NAMES}
+    state = known(shorts, statuses, masked=True)
+    views = agent_views(state)
+    assert views["a3"]["why"] == "The private round waits for its enrolment."
+    assert not any("revision" in view for view in views.values())
+    assert "start every agent" in waits(state)["rounds 0"]["fix"]
+
+
+def test_a_failed_audit_is_told() -> None:
+    shorts = {name: short(phase="audit_failed") for name in NAMES}
+    assert told(known(shorts))[0] == "failed"
+
+
+def test_before_the_first_token() -> None:
+    shorts = {name: {"phase": "quarantine", "sent": 0} for name in NAMES}
+    state = known(shorts, {name: status(name, included=[], attested=0) for name in NAMES})
+    assert told(state)[0] == "starting"
+    assert "answers of its neighbours" in agent_views(state)["a1"]["why"]
