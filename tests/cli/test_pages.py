@@ -46,6 +46,20 @@ def test_the_page_is_served_until_it_is_stopped(command, kind, network):
     assert (process.returncode, out, err) == (0, b"", b"")
 
 
+def test_a_stop_while_the_address_is_told_ends_the_page(network, monkeypatch):
+    def unhandled(*_: object) -> None:
+        raise AssertionError("the address is told before SIGTERM is handled")
+
+    monkeypatch.setattr(
+        "unweave.cli.dashboard._tell", lambda *_: signal.raise_signal(signal.SIGTERM)
+    )
+    before = signal.signal(signal.SIGTERM, unhandled)
+    try:
+        assert run_command("simulate", network, "--dashboard", "--port", "0") == (0, "", "")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_options_of_a_page_are_checked(network):
     code, _, err = run_command("simulate", network, "--dashboard", "--port", "70000")
     assert code == 2

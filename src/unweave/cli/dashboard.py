@@ -28,7 +28,7 @@ __all__ = [
     "dashboard",
     "serving",
     "show_page",
-    "wait_for_end",
+    "until_stopped",
 ]
 
 # Options of every command that shows a page.
@@ -94,8 +94,8 @@ def dashboard(
 
     options = PageOptions(port, listen, tls_cert, tls_key, lock, browser, json)
     source = NetworkSource(folder)
-    with serving(source, folder, options) as page:
-        wait_for_end(page)
+    with until_stopped(), serving(source, folder, options) as page:
+        page.wait()
 
 
 class PageOptions:
@@ -192,19 +192,20 @@ def show_page(source: ViewSource, *, port: int | None, browser: bool, json: bool
     """Serve a simulation on loopback until Ctrl-C. It has nothing that a code would protect."""
     options = PageOptions(port, browser=browser, json=json)
     with (
+        until_stopped(),
         TemporaryDirectory(prefix="unweave-") as folder,
         serving(source, Path(folder), options, locked=False) as page,
     ):
-        wait_for_end(page)
+        page.wait()
 
 
-def wait_for_end(page: PageServer) -> None:
-    """Until Ctrl-C, or SIGTERM."""
+@contextmanager
+def until_stopped() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the block without an error, from before its address is told on."""
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
     with suppress(KeyboardInterrupt):
-        while True:
-            page.wait(3600.0)
+        yield
