@@ -1,5 +1,6 @@
 """`--dashboard` of simulate and paper: the address as JSON, the page behind it, errors."""
 
+import importlib
 import json
 import os
 import signal
@@ -50,9 +51,8 @@ def test_a_stop_while_the_address_is_told_ends_the_page(network, monkeypatch):
     def unhandled(*_: object) -> None:
         raise AssertionError("the address is told before SIGTERM is handled")
 
-    monkeypatch.setattr(
-        "unweave.cli.dashboard._tell", lambda *_: signal.raise_signal(signal.SIGTERM)
-    )
+    module = importlib.import_module("unweave.cli.dashboard")
+    monkeypatch.setattr(module, "_tell", lambda *_: signal.raise_signal(signal.SIGTERM))
     before = signal.signal(signal.SIGTERM, unhandled)
     try:
         assert run_command("simulate", network, "--dashboard", "--port", "0") == (0, "", "")
