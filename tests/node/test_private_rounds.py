@@ -366,6 +366,8 @@ def test_the_operator_reads_who_is_missing_and_the_remedy():
     assert "Fix: start every agent that does not run, or vote it out" in line
     (line,) = private_rounds({"a1": status(published=True, not_attested=["a2"])})
     assert line.startswith("the private round waits for a2, not attested yet")
+    (line,) = private_rounds({"a1": old | {"hop": 6}, "a3": new, "a4": new})
+    assert line.endswith("waits for a3, a4, not enrolled yet. All of them run: the round goes on")
     assert private_rounds({"a1": status(published=True)}) == []
     assert private_rounds({"a1": status(not_given=["a4"], notice="two agents remain")}) == []
     assert private_rounds({"a1": {"private_round": None}, "a2": {}}) == []

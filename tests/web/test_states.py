@@ -157,7 +157,10 @@ def test_a_private_round_names_what_it_waits_for() -> None:
     views = agent_views(state)
     assert views["a3"]["why"] == "The private round waits for its enrolment."
     assert not any("revision" in view for view in views.values())
-    assert "start every agent" in waits(state)["rounds 0"]["fix"]
+    assert waits(state)["rounds 0"]["why"].endswith("All of them run: the round goes on.")
+    del statuses["a3"]
+    gone = known(shorts, statuses, masked=True)
+    assert "start every agent" in waits(gone)["rounds 0"]["fix"]
 
 
 def test_a_failed_audit_is_told() -> None:

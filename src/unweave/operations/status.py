@@ -42,10 +42,13 @@ def private_rounds(found: Statuses) -> list[str]:
     for field, what in _STEPS.items():
         if names := told[field]:
             none = "" if told["published"] else "no posterior is served yet: "
-            some = quote(names[0])
+            why = f"{none}the private round waits for {', '.join(names)}, not {what} yet. "
+            absent = [name for name in names if name not in found]
+            if not absent:
+                return [f"{why}All of them run: the round goes on"]
             return [
-                f"{none}the private round waits for {', '.join(names)}, not {what} yet. Fix: start "
-                f"every agent that does not run, or vote it out (`unweave vote AGENT_DIR {some}`)"
+                f"{why}Fix: start every agent that does not run, or vote it out (`unweave vote "
+                f"AGENT_DIR {quote(absent[0])}`)"
             ]
     return []
 
