@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import itertools
 import os
 import pty
@@ -17,7 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.memory import integers, processes_below, reals, scan, unreadable
+from tests.support.memory import integers, processes_below, read_pages, reals, scan, unreadable
 from tests.support.processes import Processes, erase, is_clean
 
 from unweave.graph import Topology
@@ -32,6 +34,7 @@ from unweave.protocol.state import Hold, Out, Parked, State
 from unweave.protocol.token import NEVER, Tomb
 from unweave.testing.values import small_terms
 
+PAGE = os.sysconf("SC_PAGE_SIZE")
 needs_root = pytest.mark.skipif(bool(unreadable()), reason=unreadable() or "-")
 
 # A small scale makes long integers, so that no sum occurs by chance.
@@ -80,6 +83,21 @@ def in_memory(net: Processes, patterns) -> dict[str, dict[str, int]]:
     agents = {net.process(name).pid: name for name in net.running()}
     found = {agents.get(p, str(p)): scan(p, patterns) for p in processes_below(os.getpid())}
     return {name: hits for name, hits in found.items() if hits}
+
+
+class WithHole(io.BytesIO):
+    """Three pages, the middle one of which the process has given back."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        start = self.tell()
+        if start < 2 * PAGE and start + (size or 0) > PAGE:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().read(size)
+
+
+def test_the_scan_leaves_out_pages_that_were_given_back_meanwhile():
+    pages = WithHole(b"a" * PAGE + b"b" * PAGE + b"c" * PAGE)
+    assert read_pages(pages, 5, 3 * PAGE) == b"a" * (PAGE - 5) + b"c" * PAGE
 
 
 @needs_root

@@ -8,6 +8,8 @@ are only the file's own bytes.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
 import struct
@@ -18,7 +20,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["integers", "processes_below", "reals", "scan", "unreadable"]
+__all__ = ["integers", "processes_below", "read_pages", "reals", "scan", "unreadable"]
 
 
 _HEAD = 6  # bytes at the start of a pattern that the tables below compare
@@ -124,8 +126,20 @@ def _blocks(pid: int, overlap: int) -> Iterator[bytes]:
         for low, high in _mappings(pid):
             for start, end in _in_use(pages, low // _PAGE, high // _PAGE):
                 before = max(low, start * _PAGE - overlap)
-                memory.seek(before)
-                yield memory.read(end * _PAGE - before) + bytes(2 * _HEAD)
+                yield read_pages(memory, before, end * _PAGE) + bytes(2 * _HEAD)
+
+
+def read_pages(memory: IO[bytes], low: int, high: int) -> bytes:
+    """The process runs: pages that it has given back since they were listed are left out."""
+    with contextlib.suppress(OSError):
+        memory.seek(low)
+        block = memory.read(high - low)
+        if len(block) == high - low:
+            return block
+    if high - low <= _PAGE:
+        return b""
+    edges = [low, *range((low // _PAGE + 1) * _PAGE, high, _PAGE), high]
+    return b"".join(read_pages(memory, *ends) for ends in itertools.pairwise(edges))
 
 
 def _mappings(pid: int) -> Iterator[tuple[int, int]]:
