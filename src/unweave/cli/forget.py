@@ -103,9 +103,9 @@ def forget(
 
     Examples:
 
-        unweave forget clinics a3
-
         unweave forget clinics a1 --records keys.txt
+
+        unweave forget clinics a3
 
         unweave forget clinics a4 --departed
     """
