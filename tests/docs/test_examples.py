@@ -114,6 +114,8 @@ def serve(line: str) -> None:
             if link := re.search(r"The page is at (http://[^\s#]+)", told):
                 with urllib.request.urlopen(link[1], timeout=_LIMIT) as page:
                     assert b"<title>" in page.read(), line
+                if line.startswith("unweave demo"):  # outside of a terminal it ends by itself
+                    process.wait(_LIMIT)
                 return
     pytest.fail(f"{line} prints no address")
 
