@@ -251,6 +251,10 @@ def _unindent(doc: str) -> str:
 # ------------------------------------------------------------------------------------------ API
 
 
+# A refusal is an exit code (-f), as for the commands.
+CURL = "curl -f --unix-socket clinics/agents/a1/agent.sock"
+
+
 def api() -> str:
     """One section per request, from the OpenAPI document that agents serve."""
     document = openapi()
@@ -268,9 +272,11 @@ def api() -> str:
         "so can `curl`:",
         "",
         "```sh",
-        "curl --unix-socket clinics/agents/north/agent.sock http://agent/status",
-        "curl --unix-socket clinics/agents/north/agent.sock http://agent/erasures "
-        '-d \'{"keys": ["p17"]}\'',
+        f"{CURL} http://agent/status",
+        f'{CURL} "http://agent/posterior?brief=true"',
+        f"{CURL} http://agent/learn -X POST",
+        f"""{CURL} http://agent/erasures -d '{{"keys": ["p003", "p005"]}}'""",
+        f"{CURL} http://agent/metrics",
         "```",
         "",
         "`/openapi.json` describes every request and answer for machines (OpenAPI 3.1). A POST "

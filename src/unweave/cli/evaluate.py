@@ -84,15 +84,16 @@ def evaluate(
     forgotten records from records that were never there (U-LiRA): chance finds 1% at 1% false
     alarms. With --sequence, many erasures follow each other.
 
-    The data are those of `unweave simulate`. No file of the network is changed.
+    The data are those of `unweave simulate`. No file of the network is changed. A masked network is
+    evaluated as if it were plain.
 
     Examples:
 
-        unweave evaluate clinics --agent north
+        unweave evaluate risk --agent a1
 
-        unweave evaluate clinics --records north:0,4 --membership 60 --plot f.png
+        unweave evaluate risk --records a1:0,4 --membership 60 --plot f.png
 
-        unweave evaluate clinics --sequence 20 --json
+        unweave evaluate risk --sequence 20 --json
     """
     import numpy as np
 
@@ -107,7 +108,7 @@ def evaluate(
     if network.is_dir():
         network /= "network.toml"
     manifest = load(network, run_model=run_model)
-    model = manifest.build_model()
+    model = manifest.stated_model()  # as in plain mode: Federation runs the walk
     shards, data, _ = shards_of(manifest, model, seed, network.parent)
     kept, test = [], []
     rng = np.random.default_rng(seed)

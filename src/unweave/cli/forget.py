@@ -101,17 +101,21 @@ def forget(
     how many are only remembered: no data were removed for those. If no key was found, the exit code
     is 1.
 
+    In plain mode the command also writes DIR/change-AGENT-….json for `unweave report`: by how much
+    means and standard deviations changed, in two digits. Delete it when you need it no more.
+
     Examples:
 
-        unweave forget clinics a3
-
         unweave forget clinics a1 --records keys.txt
+
+        unweave forget clinics a3
 
         unweave forget clinics a4 --departed
     """
     from unweave.operations.cluster import open_cluster
     from unweave.operations.disclosure import disclosed
     from unweave.operations.erase import Waits, erase_and_wait
+    from unweave.report.changes import Before, keep_change
 
     check_timeout(timeout)
     if departed and records is not None:
@@ -138,6 +142,7 @@ def forget(
             tell(warning)
         options = f"--records {quote(records)}" if records is not None else "--departed" * departed
         options += " --missing-ok" * missing_ok
+        before = Before.of(folder)
         try:
             certificate, erased = erase_and_wait(
                 agents,
@@ -153,6 +158,8 @@ def forget(
         except Waits as waits:
             _tell_waiting(name, waits, json=json)
             return
+        if before is not None:
+            keep_change(folder, name, erased.request, before)
     # The first 8 digits of a request's id are those of its agent, so the name takes the next 8.
     target = out or folder / f"certificate-{name}-{erased.request[8:16]}.json"
     try:

@@ -30,7 +30,7 @@ def influence(
 
     Example:
 
-        unweave influence clinics
+        unweave influence clinics/agents/a1
     """
 
     from unweave.operations.cluster import open_cluster

@@ -272,17 +272,17 @@ def init(
 
     Examples:
 
-        unweave init clinics --agents 5 --graph ring --data visits.csv --key id
+        unweave init clinics --data visits.csv --column x=ill --key patient
 
-        unweave init houses --model linear-regression --set features=size,age
+        unweave init risk -m logistic-regression --set features=age --set target=ill
 
         unweave init banks --agents north,east --hosts n.example:7400,e.example:7400
 
-        unweave init clinics --edges consortium.txt --data shards/
+        unweave init clinics --edges consortium.csv --data shards/ --column x=ill
 
         unweave init stays -m gamma-exponential --data stays.csv --scale auto
 
-        unweave init stays -m gamma-exponential --data shards/ --scale masked
+        unweave init stays -m gamma-exponential --data stays.csv --scale masked
 
         unweave init stays -m gamma-exponential --scale auto --range x=0:1e-4
 

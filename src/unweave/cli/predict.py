@@ -45,9 +45,9 @@ def predict(
 
     Examples:
 
-        unweave predict clinics rows.csv
+        unweave predict risk rows.csv
 
-        unweave predict clinics rows.csv --out predicted.parquet
+        unweave predict risk rows.csv --out predicted.parquet
     """
     import numpy as np
 

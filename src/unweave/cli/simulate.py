@@ -82,11 +82,11 @@ def simulate(
 
     Examples:
 
-        unweave simulate network.toml
+        unweave simulate clinics/network.toml
 
         unweave simulate clinics --faults calm
 
-        unweave simulate network.toml --faults severe --seed 7 --json
+        unweave simulate clinics --faults severe --seed 7 --json
 
         unweave simulate clinics --dashboard
     """

@@ -95,13 +95,13 @@ def verify(
 
     Examples:
 
-        unweave verify certificate.json --network network.toml
+        unweave verify certificate.json --network clinics/network.toml
 
-        unweave verify certificate-a3-*.json --network network.toml --json
+        unweave verify clinics/certificate-*.json --network clinics --json
 
-        unweave verify c.json -n network.toml --records keys.txt --agent a1
+        unweave verify c.json -n clinics --records keys.txt --agent clinics/agents/a1
 
-        unweave verify c.json -n network.toml --sum sum.bin --secret secret.txt
+        unweave verify c.json -n clinics --sum sum.bin --secret secret.txt
     """
     from unweave.keys import verifier
     from unweave.manifest import load

@@ -47,7 +47,7 @@ def vote(
 
     Example:
 
-        unweave vote clinics/agents/a1 a4
+        unweave vote clinics/agents/a5 a4
     """
     from unweave.operations.cluster import open_cluster
 

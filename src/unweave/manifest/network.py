@@ -230,7 +230,7 @@ class Manifest(StrictTable):
         return self._mechanism
 
     def _rounds_model(self) -> Model:
-        model = self._stated_model()
+        model = self.stated_model()
         if not self.privacy.masked:
             return model
         from unweave.solvers import in_rounds
@@ -240,7 +240,8 @@ class Manifest(StrictTable):
         except ConfigError as error:
             raise ConfigError(f"{self._where.name}: privacy: {error}") from None
 
-    def _stated_model(self) -> Model:
+    def stated_model(self) -> Model:
+        """The model with its settings, as plain mode learns it, and without noise."""
         from unweave.models import by_name
 
         try:

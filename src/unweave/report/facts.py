@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 __all__ = [
     "AgentFact",
     "CertificateFact",
+    "ChangeFact",
     "CheckFact",
     "CurveFact",
     "ErasureFact",
@@ -50,6 +51,15 @@ State = Literal["certified", "removed", "asked", "waiting", "voting", "unsigned"
 
 
 @dataclass(frozen=True)
+class ChangeFact:
+    """By how much an erasure changed a quantity, in coarse numbers."""
+
+    name: str
+    mean: float
+    sd: float
+
+
+@dataclass(frozen=True)
 class ErasureFact:
     """One erasure. `unsigned`: carried out in one process, without signatures."""
 
@@ -67,6 +77,7 @@ class ErasureFact:
     certificate: str | None = None  # the file that proves it
     waits_for: tuple[str, ...] = ()
     until: str | None = None  # a request that waits for others: when it goes at the latest
+    changes: tuple[ChangeFact, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """The report of a network's folder: running agents over their sockets, stopped ones from their
 stores, certificates from files; or a folder with network.toml and certificates alone.
 
-The rules of disclosure hold here: coarse numbers of the current posterior, no earlier one, no sum
-and no digest of one, and of single agents only whether they are in the model, and their erasures.
+The rules of disclosure hold here: coarse numbers of the current posterior and of its change by an
+erasure, no earlier posterior, no sum and no digest of one, and of single agents only whether they
+are in the model, and their erasures.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from unweave.operations.tables import posterior_of
 from unweave.protocol.certificate.format import FORMAT
 from unweave.protocol.certificate.verify import Erased
 from unweave.report.certified import certificate_facts, date, proved_erasures, written_in
+from unweave.report.changes import kept_changes
 from unweave.report.facts import (
     AgentFact,
     CertificateFact,
@@ -91,7 +93,12 @@ def network_report(folder: Path, *, run_model: bool = True) -> Report:
             }
             if more:
                 facts, proved = certificate_facts(files | more, manifest)
-    return _report(folder, manifest, known, facts, proved, dates(homes), now)
+    report = _report(folder, manifest, known, facts, proved, dates(homes), now)
+    if report.privacy.mode == "masked":
+        return report  # a change would say something about one agent
+    kept = kept_changes((folder, *homes))
+    erasures = (replace(one, changes=kept.get(one.request or "", ())) for one in report.erasures)
+    return replace(report, erasures=tuple(erasures))
 
 
 def _homes(folder: Path) -> list[Path]:

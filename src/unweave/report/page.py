@@ -21,8 +21,11 @@ from unweave.report.facts import (
 from unweave.report.markup import Child, Element, document, download, el, link
 from unweave.report.quantities import figure
 from unweave.report.words import (
+    CHANGE,
     GLOSSARY,
     KINDS,
+    NO_CHANGE,
+    NO_CHANGE_MASKED,
     estimate_words,
     learned_words,
     noise_words,
@@ -172,6 +175,38 @@ def _erasures(erasures: tuple[ErasureFact, ...], total: int) -> Element:
     )
 
 
+def _changes(report: Report) -> list[Element]:
+    """By how much erasures changed what was learned; or why that is not shown. Runs in memory show
+    the posteriors themselves."""
+    certified = [one for one in report.erasures if one.state == "certified"]
+    if report.source != "network" or not certified:
+        return []
+    parts: list[Element] = [el("h3", "What the erasures changed")]
+    if report.privacy.mode == "masked":
+        return [*parts, el("p", NO_CHANGE_MASKED)]
+    parts.append(el("p", CHANGE))
+    rows: list[list[Child]] = [
+        [
+            el("bdi", one.agent),
+            scope_words(one),
+            el("bdi", each.name),
+            *map(_signed, (each.mean, each.sd)),
+        ]
+        for one in reversed(certified[-_MOST_ROWS:])
+        for each in one.changes
+    ]
+    if rows:
+        heads = ["whose data", "what", "quantity", "change of the mean", "change of the sd"]
+        parts.append(_table("What the erasures changed", heads, rows))
+    if unknown := sum(not one.changes for one in certified):
+        parts.append(el("p", f"Not known here: {count(unknown, 'erasure')}. {NO_CHANGE}"))
+    return parts
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.6g}".replace("-", "−") if value else "less than can be shown"
+
+
 def _kind(kind: str) -> str:
     return kind.replace("_", " ")
 
@@ -217,6 +252,7 @@ def _details(report: Report) -> Element:
         el("h2", "Details", class_="details-title"),
         *_certificates(report),
         *(part for one in report.models for part in _model(one, several)),
+        *_changes(report),
         *_agents(report),
         el("h3", "Privacy"),
         *_privacy(report),

@@ -2,7 +2,8 @@
 
 A live network shows its posterior in coarse numbers: the standard deviation with two digits, means
 and ends of intervals to the same decimal place, densities to 1%. Two reports, from before and
-after an erasure, then tell the change of mean and standard deviation to two digits, and no sum.
+after an erasure, then tell the change of mean and standard deviation to two digits, and no sum;
+`change` is that difference.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from unweave.report.facts import CurveFact, Moments, QuantityFact
 if TYPE_CHECKING:
     from unweave.models import Posterior
 
-__all__ = ["MOST", "coarse", "figure", "quantities_of"]
+__all__ = ["MOST", "change", "coarse", "figure", "live_moments", "quantities_of"]
 
 MOST = 100  # quantities in a report
 _DRAWN = 6  # with densities
@@ -45,6 +46,23 @@ def quantities_of(
         curves = _curves(here, moments, live) if i < _DRAWN else ()
         found.append(QuantityFact(law.name, moments, curves))
     return tuple(found)
+
+
+def live_moments(posterior: Posterior) -> dict[str, Moments]:
+    """The coarse numbers of the quantities that a report draws."""
+    return {law.name: coarse(_moments(law)) for law in posterior.marginals[:_DRAWN]}
+
+
+def change(before: Moments, now: Moments) -> tuple[float, float] | None:
+    """The change of the coarse mean and standard deviation, as two reports tell it: to the second
+    digit of the larger standard deviation."""
+    if not before.sd or not now.sd or before.mean is None or now.mean is None:
+        return None
+    place = _place(max(before.sd, now.sd))
+    mean, sd = (
+        round(b - a, place) + 0.0 for a, b in ((before.mean, now.mean), (before.sd, now.sd))
+    )
+    return mean, sd
 
 
 def _moments(law: Marginal) -> Moments:

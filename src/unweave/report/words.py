@@ -22,8 +22,11 @@ from unweave.report.facts import (
 from unweave.text import clip, count
 
 __all__ = [
+    "CHANGE",
     "GLOSSARY",
     "KINDS",
+    "NO_CHANGE",
+    "NO_CHANGE_MASKED",
     "certificate_checks",
     "estimate_words",
     "learned_words",
@@ -60,6 +63,19 @@ GLOSSARY = {
     "posterior, prior": "What the model says with the data, and what was assumed without them.",
     "95% interval": "The range that holds a quantity with a probability of 95%, by the model.",
 }
+
+CHANGE = (
+    "From the model before the request to the one after the certificate, to the second digit of "
+    "the standard deviation. Other data may have changed meanwhile."
+)
+NO_CHANGE = (
+    "unweave forget keeps the change of an erasure that it asked for and waited for. Two reports, "
+    "from before and after an erasure, show it, too."
+)
+NO_CHANGE_MASKED = (
+    "Not shown: in private rounds it would say something about one agent. Who kept the model from "
+    "before can compare."
+)
 
 _MOST_NAMES = 6
 _MOST_SENTENCES = 3  # erasures that are told one by one
