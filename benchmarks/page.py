@@ -1,11 +1,13 @@
-"""The page in headless Chromium: frames per second while a network of 2,000 agents changes.
+"""The page of 2,000 agents: frames per second in headless Chromium while they change, and how long
+a simulation of them holds back the page's server.
 
-Measured by the time between animation frames, with software rendering: a machine with a graphics
-processor does more.
+Frames are measured by the time between animation frames, with software rendering: a machine with a
+graphics processor does more.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from itertools import pairwise
@@ -16,10 +18,14 @@ from tests.support.scenes import SceneSource, scene
 
 from benchmarks.harness import benchmark
 from unweave.address import Address
+from unweave.manifest import Manifest
+from unweave.simulator.run import draw_shards
 from unweave.web.server import PageServer
+from unweave.web.simulation import Simulated, SimulationSource
 
 AGENTS = 2000
 SECONDS = 6.0
+SLICED = 15.0  # seconds of a simulation
 # The times of all animation frames from now on.
 FRAMES = """() => {
   window.frames_at = [];
@@ -54,3 +60,27 @@ def frames_per_second() -> float:
 @benchmark("page, 2,000 agents: frames per second", target=60.0, unit="fps")
 def page_frames() -> float:
     return round(frames_per_second())
+
+
+@benchmark(
+    "page, 2,000 simulated agents: CPU time of a slice, 99th percentile",
+    target=20.0,
+    unit="ms",
+    at_most=True,
+)
+def page_slices() -> float:
+    """A slice holds back the page's own thread and whoever presses a button."""
+    manifest = Manifest.make(
+        name="clinics", agents=AGENTS, graph="watts-strogatz", model={"name": "beta-bernoulli"}
+    )
+    model = manifest.build_model()
+    shards = draw_shards(model, manifest.topology.agents, 3)
+    network = Simulated(manifest, model, shards, "synthetic", None, None, 3, None, str)
+    source = SimulationSource(network)
+    slices: list[float] = []
+    end = time.monotonic() + SLICED
+    while time.monotonic() < end:
+        began = time.thread_time()
+        source._slice(math.inf)
+        slices.append(time.thread_time() - began)
+    return 1e3 * statistics.quantiles(slices, n=100)[-1]

@@ -2,15 +2,15 @@
 
 python -m benchmarks.web URL VIEWERS     viewers that read the events of a page until a line comes
 
-The agents repeat audits without a pause. In turns nobody looks at the page, and fifty viewers do;
-the agents' CPU time per audit is compared within the run.
+In turns there is no page, and there is one with fifty viewers. Every turn has the same work at the
+same rate: a busy network repeats audits without a pause, an idle one has an audit now and then. The
+agents' CPU time is compared.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -28,24 +28,33 @@ from benchmarks.harness import benchmark
 from unweave.node.api.client import Operator
 
 VIEWERS = 50
-SECONDS = 15.0  # of one turn
-TURNS = 5
+ROUNDS = 4  # turns of each kind
+
+
+class Work(NamedTuple):
+    """The work of one turn."""
+
+    audits: int
+    every: float  # seconds between the beginnings of two of them, at least
+
+
+BUSY = Work(40, 0.0)
+IDLE = Work(3, 12.0)
 
 
 class Turn(NamedTuple):
-    """CPU milliseconds of all agents per audit, the server's share of a core, and what each viewer
-    was sent per second."""
+    """CPU milliseconds of all agents in a turn; its seconds; the server's share of a core; what
+    each viewer was sent per second."""
 
     agents: float
+    seconds: float
     server: float
     messages: float
-    audits: int
 
 
 def cpu(pid: int) -> float:
-    """Seconds that a process has used, with its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Seconds that a process has used, with its threads: its CPU clock (Linux)."""
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 async def _view(url: str, number: int) -> None:
@@ -92,65 +101,72 @@ def _audit(agent: Operator) -> None:
             return
 
 
-def _turn(net: Processes, server: int, url: str, viewers: int) -> Turn:
+def _turn(net: Processes, work: Work, server: int = 0, url: str = "") -> Turn:
     look = None
-    if viewers:
-        command = [sys.executable, "-m", "benchmarks.web", url, str(viewers)]
+    if url:
+        command = [sys.executable, "-m", "benchmarks.web", url, str(VIEWERS)]
         look = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert look.stdout is not None
         look.stdout.readline()
-    else:
-        time.sleep(1.0)
     pids = [child.pid for child in net.children.values() if child.pid]
     with Operator(net.folder(net.names[0]), 60.0) as agent:
         _audit(agent)
+        time.sleep(2.0)
         used, served = sum(map(cpu, pids)), cpu(server) if server else 0.0
-        began, audits = time.monotonic(), 0
-        while time.monotonic() - began < SECONDS:
+        began = time.monotonic()
+        for number in range(1, work.audits + 1):
             _audit(agent)
-            audits += 1
+            time.sleep(max(0.0, began + number * work.every - time.monotonic()))
         seconds = time.monotonic() - began
         used = sum(map(cpu, pids)) - used
         served = cpu(server) - served if server else 0.0
     messages = int(look.communicate("\n")[0]) if look is not None else 0
-    return Turn(1e3 * used / audits, served / seconds, messages / seconds / max(1, viewers), audits)
+    return Turn(1e3 * used, seconds, served / seconds, messages / seconds / VIEWERS)
 
 
-def turns(agents: int = 5, rounds: int = TURNS) -> dict[str, list[Turn]]:
-    """Turns without a page, with a page that nobody looks at, and with viewers, one by one."""
-    found: dict[str, list[Turn]] = {"no page": [], "nobody": [], "viewers": []}
+def turns(work: Work, agents: int = 5, rounds: int = ROUNDS) -> tuple[list[Turn], list[Turn]]:
+    """Turns without a page, and turns with viewers, one by one."""
+    bare, viewed = [], []
     with (
         tempfile.TemporaryDirectory() as folder,
         Processes(Path(folder) / "net", agents=agents, rows=20) as net,
     ):
         net.start()
         net.rest()
-        _turn(net, 0, "", 0)  # to warm up
+        _turn(net, Work(5, 0.0))  # to warm up
         for _ in range(rounds):
-            found["no page"].append(_turn(net, 0, "", 0))
+            bare.append(_turn(net, work))
             with page(net.root) as (server, url):
                 time.sleep(3.0)
-                found["nobody"].append(_turn(net, server, url, 0))
-                found["viewers"].append(_turn(net, server, url, VIEWERS))
-            for name, measured in found.items():
-                print(name, measured[-1])
-    return found
+                viewed.append(_turn(net, work, server, url))
+            print(f"no page {bare[-1]}\nviewers {viewed[-1]}")
+    return bare, viewed
+
+
+def _cost(work: Work) -> float:
+    bare, viewed = turns(work)
+    print(f"server: {100 * statistics.median(t.server for t in viewed):.1f}% of a core")
+    print(f"messages per second and viewer: {statistics.median(t.messages for t in viewed):.1f}")
+    return sum(t.agents for t in viewed) / sum(t.agents for t in bare)
 
 
 @benchmark(
-    f"the agents' CPU per audit with {VIEWERS} viewers of the page against without any",
+    f"the agents' CPU with {VIEWERS} viewers against without a page, audits without a pause",
     target=1.05,
     at_most=True,
 )
-def viewers_cost() -> float:
-    found = turns()
-    pairs = zip(found["viewers"], found["nobody"], found["no page"], strict=True)
-    ratios = [(some.agents / none.agents, some.agents / bare.agents) for some, none, bare in pairs]
-    print(f"against no page at all: {statistics.median(bare for _, bare in ratios):.3f}")
-    print(f"server: {100 * statistics.median(t.server for t in found['viewers']):.1f}% of a core")
-    messages = statistics.median(t.messages for t in found["viewers"])
-    print(f"messages per second and viewer: {messages:.1f}")
-    return statistics.median(none for none, _ in ratios)
+def busy_cost() -> float:
+    return _cost(BUSY)
+
+
+@benchmark(
+    f"the agents' CPU with {VIEWERS} viewers against without a page, an audit in "
+    f"{IDLE.every:g} seconds",
+    target=1.05,
+    at_most=True,
+)
+def idle_cost() -> float:
+    return _cost(IDLE)
 
 
 if __name__ == "__main__":

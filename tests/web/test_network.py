@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,8 +17,12 @@ import pytest
 from tests.support.dashboard import Client
 from tests.support.processes import Processes
 from unweave.address import Address
+from unweave.node.api.client import Operator
+from unweave.node.api.sockets import short as short_path
+from unweave.operations.cluster import Cluster
+from unweave.web import link
 from unweave.web.feed import merge
-from unweave.web.network import NetworkSource
+from unweave.web.network import _LOOK, NetworkSource
 from unweave.web.server import PageServer
 
 CODE = "abcde-fghjk-mnpqr-stuvw"
@@ -99,6 +104,80 @@ def test_a_network_at_rest_is_shown_without_its_sum(plain: Processes) -> None:
         assert plain.expected() not in told
         assert "units" not in told
         assert "digest" not in told
+
+
+def test_an_audit_is_shown_and_no_agent_is_asked_for_its_status(
+    plain: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    again = Cluster.again
+
+    def counted(self: Cluster, name: str, do: str, **how: Any) -> Any:
+        asked.append(do)
+        return again(self, name, do, **how)
+
+    monkeypatch.setattr(Cluster, "again", counted)
+    with Page(plain) as page:
+        version = page.until(at_rest)["posterior"]["version"]
+        while asked:  # until the facts of all agents are those of the last look
+            asked.clear()
+            time.sleep(2 * _LOOK)
+        with Operator(plain.folder("a1")) as agent:
+            agent.ask("wake")
+        page.until(lambda v: v["posterior"]["version"] != version and at_rest(v))
+        assert asked == []
+        with Operator(plain.folder("a1")) as agent:
+            plain.append("a1", [1.0])
+            agent.ask("learn")
+        page.until(lambda v: asked)
+
+
+def test_a_process_that_stands_still_is_noticed_when_others_need_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps the waiting request for a minute, so it is asked over a second connection."""
+    monkeypatch.setattr(link, "_SLACK", 0.2)
+    net = Processes(tmp_path / "net", agents=3)
+    source = NetworkSource(net.root)
+    taken: list[str] = []
+
+    def short(events: list[dict[str, Any]]) -> dict[str, Any]:
+        log = {"run": "r", "number": 1, "visits": [], "events": events}
+        return log | {"phase": "idle", "sent": 0, "facts": "f"}
+
+    async def frozen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not taken:
+            await reader.readuntil(b"\r\n\r\n")
+            body = json.dumps({"changes": short([])})
+            writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
+        await reader.read()
+        writer.close()
+
+    async def story() -> None:
+        down = asyncio.Event()
+
+        def take(name: str, answer: object) -> None:
+            taken.append(name)
+            if answer is None:
+                down.set()
+            else:  # the neighbour tells
+                event = {"at": 1.0, "level": "warning", "what": "a neighbour does not answer"}
+                source._take("a1", short([event | {"facts": {"agent": name}}]))
+
+        folder = net.folder("a2")
+        followers = link.Followers({"a2": folder}, {}, take, lambda: 1)
+        source._doubt = followers.doubt
+        with short_path(folder / "agent.sock") as where:
+            server = await asyncio.start_unix_server(frozen, where)
+        running = asyncio.create_task(followers.run())
+        async with server, asyncio.timeout(link._WAIT / 4):
+            try:
+                await down.wait()
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(story())
 
 
 def test_the_timeline_outlives_agents_and_pages(plain: Processes) -> None:

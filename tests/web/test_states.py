@@ -18,7 +18,8 @@ def short(**changes: Any) -> dict[str, Any]:
         "epoch": 1,
         "hop": 9,
         "revision": 1,
-        "shown": (1, 9),
+        "shown": [1, 0, 7, 9, 7],
+        "facts": "f",
         "inside": True,
         "parked": "a1",
         "attested": 4,
@@ -37,6 +38,7 @@ def status(name: str, **changes: Any) -> dict[str, Any]:
         "attested": 4,
         "parked": "a1",
         "parked_stamp": [1],
+        "facts": "f",
         "departed": [],
         "erased": [],
         "suspects": [],
@@ -69,6 +71,19 @@ def told(state: Known, *, moved: bool = False) -> tuple[str, str]:
     views = agent_views(state)
     found = summary(state, views, token_view(state, []), waits(state), 10, moved)
     return found["state"], found["text"]
+
+
+def test_a_status_that_still_holds_gets_the_newest_stamp() -> None:
+    """Else the status of an agent that was asked later would count as newer knowledge."""
+    late = {"a1": short(hop=30), "a2": short(hop=20, facts="other")}
+    state = known(late, {"a2": status("a2", hop=10, included=["a2"])}).current()
+    assert state.newest["name"] == "a1"
+    assert {name: one["hop"] for name, one in state.statuses.items()} == {
+        "a1": 30,
+        "a2": 10,
+        "a3": 9,
+        "a4": 9,
+    }
 
 
 def test_a_network_at_rest() -> None:

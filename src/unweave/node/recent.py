@@ -79,14 +79,17 @@ class Recent:
         self._ended = True
         self._wake()
 
-    async def wait(self, run: str, after: int, timeout: float) -> None:
-        """Until there is something newer than `after`, or the time is over."""
+    async def wait(self, run: str, after: int, timeout: float, collect: float = 0.0) -> None:
+        """Until there is something newer than `after`, and then `collect` seconds more: what comes
+        in them needs no answer of its own. Or until the time is over."""
         if run == self.run and after >= self.number and not self._ended:
             if self._news is None:
                 self._news = asyncio.Event()
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await self._news.wait()
+                if not self._ended:
+                    await asyncio.sleep(collect)
 
     def since(self, run: str, after: int) -> dict[str, Any]:
         """What is newer than `after`; all that is kept, for a reader that knew another process."""

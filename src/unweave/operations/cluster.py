@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
@@ -139,10 +139,15 @@ class Cluster:
         return answers
 
     def ask_each(
-        self, do: str, within: float | None = None, *, anew: bool = False, **request: Any
+        self,
+        do: str,
+        within: float | None = None,
+        *,
+        names: Collection[str] | None = None,
+        **request: Any,
     ) -> dict[str, dict[str, Any] | UnweaveError]:
-        """As `ask_all`, but an agent's error is returned in place of its answer. `anew`: also ask
-        agents that did not answer before."""
+        """As `ask_all`, but an agent's error is returned in place of its answer. `names`: ask only
+        these agents of DIR, also those that did not answer before."""
 
         def one(name: str) -> dict[str, Any] | UnweaveError | None:
             try:
@@ -150,11 +155,11 @@ class Cluster:
             except UnweaveError as error:
                 return error
 
-        names = list(self.folders if anew else self.agents)
-        if not names:
+        asked = list(self.agents if names is None else names)
+        if not asked:
             return {}
-        with ThreadPoolExecutor(min(32, len(names))) as asking:
-            answers = zip(names, asking.map(one, names), strict=True)
+        with ThreadPoolExecutor(min(32, len(asked))) as asking:
+            answers = zip(asked, asking.map(one, asked), strict=True)
             return {name: answer for name, answer in answers if answer is not None}
 
     def statuses(self, within: float = LOOK) -> dict[str, dict[str, Any]]:

@@ -99,7 +99,7 @@ def stall_report(agents: Cluster, waiting: list[str] | None = None, within: floa
     not respond are reported, and only if there is none, the other agents that do not."""
     found = {
         name: answer["status"]
-        for name, answer in agents.ask_each("status", within, anew=True).items()
+        for name, answer in agents.ask_each("status", within, names=agents.folders).items()
         if isinstance(answer, dict)
     }
     departed = departed_agents(found)

@@ -1,7 +1,8 @@
 """Follows the agents of a folder: one waiting request per agent, at a bounded rate.
 
-An agent answers when something happens, and is not asked again before a pause. So an idle network
-costs nothing, and a busy one the same however many pages are open; without a page, next to nothing.
+An agent answers shortly after something happens, with all that came meanwhile, and is not asked
+again before a pause. So an idle network costs next to nothing, and a busy one the same however many
+pages are open.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ __all__ = ["AgentLink", "Followers"]
 
 _ROUTE = ROUTES["changes"]
 _ANSWER = TypeAdapter(_ROUTE.answers)
-_WAIT = 20.0  # seconds that an agent waits for news
+_WAIT = 60.0  # seconds that an agent waits for news
+_COLLECT = 0.4  # seconds that it gathers more of them in, after the first
 _SLACK = 10.0  # seconds more until it counts as silent
 _CONNECT = 3.0
 _MOST = 4 << 20  # bytes of an answer
 
 _RATE = 20.0  # answers per second, of all agents together, while a page is open
-_SHORTEST = 0.5  # seconds between two answers of one agent
+_SHORTEST = 0.6  # seconds between two answers of one agent
 _UNSEEN = 15.0  # the same, while no page is open
 _DOWN = 2.0  # between two attempts to reach an agent that does not answer
 
@@ -43,7 +45,7 @@ class AgentLink:
 
     async def changes(self, run: str, after: int, wait: float = _WAIT) -> dict[str, Any]:
         """What is new since the answer `after` of the process `run`; raises `AgentDown`."""
-        asked = urlencode({"run": run, "after": after, "timeout": wait})
+        asked = urlencode({"run": run, "after": after, "timeout": wait, "collect": _COLLECT})
         request = f"GET {_ROUTE.path}?{asked} HTTP/1.1\r\nhost: agent\r\n\r\n"
         try:
             async with asyncio.timeout(wait + _SLACK):
@@ -88,13 +90,20 @@ class Followers:
         take: Callable[[str, dict[str, Any] | None], None],
         viewers: Callable[[], int],
     ) -> None:
-        self._folders, self._told, self._take, self._viewers = folders, told, take, viewers
+        self._folders, self._told, self._take, self._viewers = folders, dict(told), take, viewers
         self._watched = asyncio.Event()
+        self._doubted: asyncio.Queue[str] = asyncio.Queue()
+
+    def doubt(self, name: str) -> None:
+        """Other agents do not hear this one: if its process stands still, say so soon."""
+        if name in self._folders:
+            self._doubted.put_nowait(name)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for name, folder in self._folders.items():
                 group.create_task(self._follow(name, folder))
+            group.create_task(self._check())
             while True:
                 await asyncio.sleep(_SHORTEST)
                 if self._viewers():
@@ -104,25 +113,36 @@ class Followers:
 
     async def _follow(self, name: str, folder: Path) -> None:
         link = AgentLink(folder)
-        run, after = self._told.get(name, ("", 0))
         wait = 0.0  # the first answer comes at once
         try:
             while True:
                 try:
-                    answer = await link.changes(run, after, wait)
+                    answer = await link.changes(*self._told.get(name, ("", 0)), wait)
                 except AgentDown:
                     self._take(name, None)
                     await asyncio.sleep(_DOWN)
                     wait = 0.0
                     continue
-                run, after, wait = answer["run"], answer["number"], _WAIT
+                self._told[name], wait = (answer["run"], answer["number"]), _WAIT
                 self._take(name, answer)
                 await self._pause()
         finally:
             await link.close()
 
+    async def _check(self) -> None:
+        """Ask agents in doubt over a second connection: on the first one they wait for news."""
+        while True:
+            name = await self._doubted.get()
+            link = AgentLink(self._folders[name])
+            try:
+                await link.changes(*self._told.get(name, ("", 0)), 0.0)
+            except AgentDown:
+                self._take(name, None)
+            finally:
+                await link.close()
+
     async def _pause(self) -> None:
-        await asyncio.sleep(max(_SHORTEST, len(self._folders) / _RATE))
+        await asyncio.sleep(max(_SHORTEST, len(self._folders) / _RATE) - _COLLECT)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_UNSEEN):
                 await self._watched.wait()

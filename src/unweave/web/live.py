@@ -9,7 +9,7 @@ between the two sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -31,7 +31,7 @@ from unweave.web.source import NotFound
 from unweave.web.states import version
 from unweave.web.view import Curve, CurvesAnswer, ParameterView, Points, PosteriorView, Series
 
-__all__ = ["SERIES", "LivePosterior", "LiveReading", "read_posterior"]
+__all__ = ["SERIES", "LivePosterior", "LiveReading", "read_posterior", "read_sums"]
 
 Floats = NDArray[np.float64]
 
@@ -97,13 +97,20 @@ class LiveReading(NamedTuple):
         }
 
 
-def read_posterior(agents: Cluster, known: str) -> LiveReading:
-    """Ask all running agents for their sums, in short, and one of them for the newest sum itself,
-    unless it is the one with the digest `known`."""
+def read_sums(agents: Cluster, names: Collection[str]) -> dict[str, dict[str, Any]]:
+    """What these agents tell of their sums, in short."""
     asked = {"marginals": False, "units": False, "erasures": True}
-    answers = agents.ask_each("posterior", LOOK, **asked)
-    reports = {n: a["posterior"] for n, a in answers.items() if isinstance(a, dict)}
-    if reports and all(report.get("why") == NO_TOKEN for report in reports.values()):
+    answers = agents.ask_each("posterior", LOOK, names=names, **asked)
+    return {n: a["posterior"] for n, a in answers.items() if isinstance(a, dict)}
+
+
+def read_posterior(
+    agents: Cluster, reports: Mapping[str, Mapping[str, Any]], known: str
+) -> LiveReading:
+    """Ask an agent for the newest of the reported sums, unless its digest is `known`."""
+    if not reports:
+        return LiveReading({}, {"state": "unknown", "why": "no agent answers"}, None)
+    if all(report.get("why") == NO_TOKEN for report in reports.values()):
         return LiveReading(reports, {"state": "unknown"} | why_no_token(agents), None)
     best = newest(reports)
     digest = best.get("digest")
@@ -160,7 +167,7 @@ class LivePosterior:
             if old is not None and not purged:
                 points = self._change(old, new, at)
         stamp = best["stamp"]
-        self.version = version((int(stamp[0]), int(stamp[3]))) or ""
+        self.version = version(stamp) or ""
         return self._view(best), points
 
     def _read(self, units: Ints, shares: int) -> Posterior:

@@ -1,7 +1,7 @@
 """A running network as a source of the page, over the operator's API of the agents in a folder.
 
-Agents are followed (`link`): they tell when something happens. Now and then, and only if something
-did, they are asked for their statuses and for the newest sum. Without a page both happen rarely.
+Agents are followed (`link`): they tell when something happens, and whether their status or sum is
+another one. Those agents alone are asked for them, now and then; without a page rarely.
 All that asks agents or computes runs in one worker thread; requests of the page have their own.
 """
 
@@ -31,10 +31,10 @@ from unweave.web.erasures import LiveErasures, check_certificate
 from unweave.web.feed import difference
 from unweave.web.layout import places
 from unweave.web.link import Followers
-from unweave.web.live import SERIES, LivePosterior, LiveReading, read_posterior
+from unweave.web.live import SERIES, LivePosterior, read_posterior, read_sums
 from unweave.web.sentences import Sentence, sentence
 from unweave.web.source import Feed, NotFound
-from unweave.web.states import VISITS, Known, agent_views, summary, token_view, waits
+from unweave.web.states import VISITS, Known, agent_views, holds, summary, token_view, waits
 from unweave.web.timeline import Timeline
 from unweave.web.view import (
     AgentDetails,
@@ -70,7 +70,7 @@ _RECENT = 20  # events of one agent, for its details
 class _Look(NamedTuple):
     """What a look at all agents found."""
 
-    statuses: dict[str, dict[str, Any]]
+    statuses: dict[str, Mapping[str, Any]]
     reasons: dict[str, str]
     stall: str
     posterior: PosteriorView
@@ -105,6 +105,7 @@ class NetworkSource:
         self._erasures = LiveErasures(folder, self._manifest)
         self._worker = ThreadPoolExecutor(1, "page-agents")
         self._known = Known(self._graph, self._masked, self._folders, {}, {}, {}, {})
+        self._reports: dict[str, dict[str, Any]] = {}  # of the agents' sums, at the last look
         self._sent: dict[str, Any] = {}  # the last view, as far as it changes as a whole
         self._events: list[tuple[float, str, dict[str, Any]]] = []
         self._heard: dict[str, tuple[str, int]] = {}  # of which process, up to which event
@@ -113,6 +114,7 @@ class NetworkSource:
         self._hops = self._hops_seen = 0  # in all, and since this page asks
         self._counted: dict[str, tuple[str, int]] = {}  # agent → process, tokens that it has sent
         self._moved_at = 0.0
+        self._doubt: Callable[[str], None] = lambda _: None
         self._happened = asyncio.Event()
         self._fresh = False
 
@@ -162,9 +164,8 @@ class NetworkSource:
     # ------------------------------------------------------------------------------- running
 
     async def run(self, feed: Feed) -> None:
-        followers = Followers(
-            self._folders, dict(self._timeline.told), self._take, lambda: feed.viewers
-        )
+        followers = Followers(self._folders, self._timeline.told, self._take, lambda: feed.viewers)
+        self._doubt = followers.doubt
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(followers.run())
@@ -203,6 +204,8 @@ class NetworkSource:
         for event in answer["events"]:
             self._events.append((event["at"], name, event))
             self._happened.set()
+            if event["what"] == "a neighbour does not answer":
+                self._doubt(event["facts"]["agent"])
         self._heard[name] = (answer["run"], answer["number"])
         run, sent = self._counted.get(name, ("", 0))
         new = answer["sent"] - (sent if run == answer["run"] else 0)
@@ -261,7 +264,7 @@ class NetworkSource:
             self._recent.setdefault(agent, deque(maxlen=_RECENT)).append(own)
 
     def _show(self, feed: Feed) -> None:
-        known = self._known
+        known = self._known.current()
         views = agent_views(known)
         token = token_view(known, self._visits)
         waiting = waits(known)
@@ -318,18 +321,13 @@ class NetworkSource:
         return stack.enter_context(open_cluster(self._folder, LOOK))
 
     def _look(self, agents: Cluster) -> _Look:
-        answers = agents.ask_each("status", LOOK, anew=True)
-        statuses = {n: a["status"] for n, a in answers.items() if isinstance(a, dict)}
-        reading = (
-            read_posterior(agents, self._posterior.digest)
-            if agents.agents
-            else LiveReading({}, {"state": "unknown", "why": "no agent answers"}, None)
-        )
+        shorts, statuses = self._known.shorts, self._statuses(agents)
+        reading = read_posterior(agents, self._reports, self._posterior.digest)
         down = [name for name in self._folders if name not in statuses]
         reasons = agents.frozen() | dict(self._troubles(down))
         stall = ""
         still = time.time() - self._moved_at > _STILL
-        if statuses and still and not all(s.get("parked") for s in statuses.values()):
+        if statuses and still and not all(s and s.get("parked") for s in shorts.values()):
             stall = stall_report(agents)
         posterior, points = self._posterior.update(reading, round(time.time(), 1))
         self._erasures.look(agents, reading, statuses)
@@ -345,6 +343,25 @@ class NetworkSource:
             dict(self._erasures.views),
             self._posterior.purged,
         )
+
+    def _statuses(self, agents: Cluster) -> dict[str, Mapping[str, Any]]:
+        """The statuses of all agents that answer. Only those are asked that have another one since
+        the last look, for their sums, too; and those that did not answer."""
+        shorts, known = self._known.shorts, self._known.statuses
+        same = [name for name in self._reports if holds(shorts.get(name), known.get(name))]
+        asked = [name for name in self._folders if name not in same]
+        sums = read_sums(agents, asked)  # first: a status with other facts is asked for again
+        answers = agents.ask_each("status", LOOK, names=asked)
+        found = {name: known[name] for name in same}
+        found |= {name: a["status"] for name, a in answers.items() if isinstance(a, dict)}
+        self._reports = {
+            n: sums.get(n) or self._reports[n] for n in found if n in same or n in sums
+        }
+        for name in same:
+            if "stamp" in self._reports[name]:
+                stamp = cast("Mapping[str, Any]", shorts[name])["shown"]
+                self._reports[name] = self._reports[name] | {"stamp": stamp}
+        return found
 
     def _receive(self, feed: Feed, look: _Look) -> None:
         self._known = self._known._replace(
@@ -379,10 +396,11 @@ class NetworkSource:
             raise NotFound(
                 f"{count(len(self._graph), 'agent')}, but none of this name. Fix: reload"
             )
-        views = agent_views(self._known)
+        known = self._known.current()
+        views = agent_views(known)
         recent = list(self._recent.get(name, ()))
         return await self._apart(
-            lambda agents: agent_details(agents, name, self._known, views[name], recent)
+            lambda agents: agent_details(agents, name, known, views[name], recent)
         )
 
     async def certificate(self, request: str) -> tuple[str, bytes]:

@@ -50,7 +50,7 @@ __all__ = ["Simulated", "SimulationSource"]
 
 _T = TypeVar("_T")
 
-SLICE = 0.015  # seconds that the world runs in a thread before the page gets its turn
+SLICE = 0.008  # seconds that the world runs in a thread before the page gets its turn
 _EVERY = 0.1  # seconds between two patches
 _IDLE = 0.02  # seconds of sleep when the world is ahead
 _STEP = 20.0  # seconds that one step may take: in a large network it has thousands of events

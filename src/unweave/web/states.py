@@ -29,7 +29,7 @@ from unweave.operations.status import (
 from unweave.text import count, listed, quote
 from unweave.web.view import AgentState, AgentView, Summary, TokenView, Wait
 
-__all__ = ["VISITS", "Known", "agent_views", "summary", "token_view", "version", "waits"]
+__all__ = ["VISITS", "Known", "agent_views", "holds", "summary", "token_view", "version", "waits"]
 
 Short = Mapping[str, Any]
 VISITS = 64  # of the token, in a view
@@ -46,6 +46,14 @@ class Known(NamedTuple):
     reasons: Mapping[str, str]  # agent that does not answer → why
     shown_at: Mapping[str, float]  # agent → when its sum was first seen
     stall: str = ""  # the agents that the network waits for
+
+    def current(self) -> Known:
+        """With the newest stamps in the statuses that still hold: they were not asked for again."""
+        found = dict(self.statuses)
+        for name, short in self.up.items():
+            if "epoch" in short and holds(short, found.get(name)):
+                found[name] = {**found[name], "epoch": short["epoch"], "hop": short["hop"]}
+        return self._replace(statuses=found)
 
     @property
     def up(self) -> dict[str, Short]:
@@ -75,13 +83,18 @@ class Known(NamedTuple):
         return max(known, key=_stamp, default={})
 
 
+def holds(short: Short | None, status: Mapping[str, Any] | None) -> bool:
+    """Whether a status is still true, up to its stamps."""
+    return short is not None and status is not None and short["facts"] == status["facts"]
+
+
 def _stamp(status: Mapping[str, Any]) -> tuple[Any, ...]:
     return status["epoch"], status["hop"], status.get("parked_stamp") or []
 
 
 def version(stamp: Sequence[int] | None) -> str | None:
-    """A version of the posterior, for people."""
-    return None if stamp is None else f"epoch {stamp[0]}, hop {stamp[1]}"
+    """A version of the posterior, for people, from the stamp of a sum."""
+    return None if stamp is None else f"epoch {stamp[0]}, hop {stamp[3]}"
 
 
 # ------------------------------------------------------------------------------------- agents

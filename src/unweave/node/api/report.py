@@ -11,6 +11,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol
 
 from unweave.bounded import load_json
@@ -57,11 +58,20 @@ NO_TOKEN = "no token has been here yet"
 
 _SHOWN = 10_000  # numbers of a posterior in a report, unless everything is wanted
 _BRIEF = 6  # marginals in a report for a display
+# Fields of a status that change while nothing happens, or with every visit of the token.
+_PASSING = {"up_seconds", "counts", "refused", "phase", "epoch", "hop", "parked", "parked_stamp"}
+_PASSING |= {"commitment", "others"}
 _COMPUTED = ("marginals", "marginals_total", "remark")
 
 
 def status_report(node: AgentDriver) -> dict[str, Any]:
-    """The state of this agent; before its store is open, only the first part."""
+    """The state of this agent; before its store is open, only the first part. While `facts` is the
+    same, a page need not ask again."""
+    report = _status(node)
+    return report | {"facts": _facts(node.state, report)}
+
+
+def _status(node: AgentDriver) -> dict[str, Any]:
     name = node.terms.name
     entry = node.folder.manifest.agent(node.folder.config.name)
     base: dict[str, Any] = {
@@ -128,7 +138,11 @@ def status_report(node: AgentDriver) -> dict[str, Any]:
 def short_report(node: AgentDriver) -> dict[str, Any]:
     """The state of this agent in a few values that cost little: a page asks for it often."""
     s = node.state
-    base = {"phase": node.phase, "sent": node.counts["tokens sent"]}
+    base = {
+        "phase": node.phase,
+        "sent": node.counts["tokens sent"],
+        "facts": _facts(s, _status(node)),
+    }
     if s is None:
         return base
     token, parked = served(s), s.token.parked
@@ -137,11 +151,28 @@ def short_report(node: AgentDriver) -> dict[str, Any]:
         "epoch": s.token.fence.epoch,
         "hop": s.token.fence.hop,
         "revision": current.revision.counter if current is not None else 0,
-        "shown": None if token is None else (token.stamp.epoch, token.stamp.hop),
+        "shown": None if token is None else list(token.stamp),
         "inside": token is not None and s.me in token.inside,
         "parked": _holder(s),
         "attested": 0 if parked is None else len(parked.attested),
     }
+
+
+def _facts(s: State | None, status: Mapping[str, Any]) -> str:
+    """A digest that changes if the status or the posterior does, but for stamps, times and counts.
+    An audit, for instance, changes neither."""
+    kept: list[Any] = [value for key, value in status.items() if key not in _PASSING]
+    if s is not None:
+        kept += [
+            other | {"heard_seconds_ago": other["heard_seconds_ago"] is None}
+            for other in status["others"].values()
+        ]
+        token = served(s)
+        kept.append(sorted(s.known.intents) + sorted(s.known.retrain_epoch))
+        kept.append([(k, sorted(tomb.ids)) for k, tomb in s.known.tombs.items()])
+        if token is not None:  # the revisions determine the sum
+            kept += [*token.included, sorted(token.retrain_epoch), _fitting(s, token)]
+    return blake2b(repr(kept).encode(), digest_size=8).hexdigest()
 
 
 def receipts_report(node: AgentDriver) -> list[dict[str, Any]]:

@@ -102,7 +102,11 @@ class WaitQuery(Nothing):
     timeout: float = Field(5.0, ge=0.0, le=30.0, description="seconds")
 
 
-class ChangesQuery(WaitQuery):
+class ChangesQuery(Nothing):
+    timeout: float = Field(5.0, ge=0.0, le=300.0, description="seconds")
+    collect: float = Field(
+        0.0, ge=0.0, le=1.0, description="seconds between the first news and the answer"
+    )
     run: str = Field("", max_length=64, description="the process of the last answer")
     after: int = Field(0, ge=0, description="the number of the last answer")
 
@@ -171,7 +175,8 @@ class PrivateRound(Answer):
 
 
 class Status(Answer):
-    """The state of an agent. Before its store is open, only the required values."""
+    """The state of an agent. Before its store is open, only the required values. While `facts` is
+    the same, the status and the posterior are, too, but for stamps, times and counts."""
 
     name: str
     address: str | None
@@ -183,6 +188,7 @@ class Status(Answer):
     memory_holds_erased: str | None
     counts: dict[str, int]
     refused: dict[str, int]
+    facts: str
     notice: NotRequired[str | None]
     confirmed: NotRequired[bool]
     epoch: NotRequired[int]
@@ -228,8 +234,8 @@ class LoggedEvent(Answer):
 class Changes(Answer):
     """The agent in short, and what is newer than the last answer. `run` names the process, `number`
     its last event; `visits` are those of the token as [seconds since 1970, epoch, hop]. `shown` is
-    the sum that the agent shows, as [epoch, hop]; `inside`: it includes this agent. `sent`: the
-    tokens that this process has sent."""
+    the stamp of the sum that the agent shows; `inside`: it includes this agent. `sent`: the tokens
+    that this process has sent. `facts` is that of the status."""
 
     run: str
     number: int
@@ -240,10 +246,11 @@ class Changes(Answer):
     epoch: NotRequired[int]
     hop: NotRequired[int]
     revision: NotRequired[int]
-    shown: NotRequired[tuple[int, int] | None]
+    shown: NotRequired[list[Integer] | None]
     inside: NotRequired[bool]
     parked: NotRequired[str | None]
     attested: NotRequired[int]
+    facts: str
 
 
 class ReceiptRow(Answer):

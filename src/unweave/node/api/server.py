@@ -401,7 +401,7 @@ class Api:
     async def _changes(self, asked: ChangesQuery) -> dict[str, Any]:
         await self.node.awake()
         recent = self.node.log.recent
-        await recent.wait(asked.run, asked.after, asked.timeout)
+        await recent.wait(asked.run, asked.after, asked.timeout, asked.collect)
         return {"changes": recent.since(asked.run, asked.after) | short_report(self.node)}
 
     async def _receipts(self, asked: Nothing) -> dict[str, Any]:
