@@ -129,6 +129,8 @@ def test_a_masked_network_from_learning_to_its_stores(net, tmp_path):
     net.stop()
     stopped = report_of(net.root)
     assert stopped.erasures == running.erasures
+    assert stopped.as_of >= max(one.carried_out for one in stopped.erasures)
+    assert re.fullmatch(r"[\d-]{10} \d\d:\d\d UTC", stopped.as_of)
     assert stopped.models == running.models
     assert stopped.verdict == running.verdict
     assert {c.sha256 for c in stopped.certificates} <= {c.sha256 for c in running.certificates}

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ def _ask(agents: Cluster, now: str) -> _Known:
         requests = status.get("departed_requests", {})
         known.departed |= {name: requests.get(name, "") for name in status.get("departed", ())}
     best = newest(found) if found else {"state": "unknown", "why": NO_TOKEN}
-    known.as_of = best.get("as_of", now)
+    known.as_of = _minute(best["as_of"]) if "as_of" in best else now
     known.included = set(best.get("included", ()))
     if best["state"] == "audit_failed":
         known.failure = "The network has stopped", str(best["why"])
@@ -150,6 +151,11 @@ def _ask(agents: Cluster, now: str) -> _Known:
     else:
         known.why = str(best.get("why") or "not all agents are in the model yet")
     return known
+
+
+def _minute(written: str) -> str:
+    """The time of a store, in the form of all dates here: else an erasure seems to be later."""
+    return dated(datetime.strptime(written, "%Y-%m-%d %H:%M:%S %Z").replace(tzinfo=UTC).timestamp())
 
 
 # ----------------------------------------------------------------------------------- erasures
