@@ -311,6 +311,11 @@ def test_a_spent_budget_is_said_again_after_the_token_that_heard_it_was_lost() -
     assert wire.resting
     assert spent_agents(wire.disks[0]) >= {2}
     assert not wire.checker.given
+    wire.crash(2)
+    wire.start_agent(2)
+    wire.tell(wire.holder, WakeRequested(wire.now))
+    wire.wait(60.0)
+    assert wire.disks[2].own.exhausted  # by its own word
 
 
 def test_no_value_leaves_without_its_number(monkeypatch) -> None:

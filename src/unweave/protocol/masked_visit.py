@@ -230,7 +230,8 @@ def take_part(s: State, turn: Turn, token: Token) -> Token | None:
         return token
     mine = token.masked.keys.get(s.me)
     if mine is not None and not mine.key:
-        s.own.spent = True  # by the agent's own word, perhaps before it was started again
+        # By the agent's own word, perhaps before it was started again.
+        s.own.spent = s.own.exhausted = True
         return token
     if not holds_key(s, mine):
         if token.inside:
