@@ -164,7 +164,7 @@ def test_a_spent_budget_gives_no_key() -> None:
     class Spent:
         given, seen, left = 7, 0, 1
 
-        def observe(self, given: int) -> None:
+        def observe(self, given: int, vouched: bool) -> None:
             self.seen = given
 
         def pays_for(self, values: int) -> bool:
@@ -188,7 +188,7 @@ def test_noise_is_drawn_once_for_the_sum_and_the_audit() -> None:
     class Noisy:
         given, calls = 0, 0
 
-        def observe(self, given: int) -> None: ...
+        def observe(self, given: int, vouched: bool) -> None: ...
 
         def pays_for(self, values: int) -> bool:
             return True

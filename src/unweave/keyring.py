@@ -49,8 +49,9 @@ class Release(Protocol):
     def given(self) -> int:
         """How many values have left, or were paid for."""
 
-    def observe(self, given: int) -> None:
-        """Durably count at least so many given values: others remember them."""
+    def observe(self, given: int, vouched: bool) -> None:
+        """Durably count at least so many given values: others remember them. `vouched`: all who
+        can have got a value do. Otherwise an account that may have forgotten some is spent."""
 
     def pays_for(self, values: int) -> bool:
         """Whether so many more values may leave."""
@@ -79,11 +80,12 @@ class Keyring:
         """How many values have left with noise; 0 without differential privacy."""
         return 0 if self._release is None else self._release.given
 
-    def enrol(self, seen: int = 0, ahead: int = 0) -> bytes:
+    def enrol(self, seen: int = 0, ahead: int = 0, vouched: bool = False) -> bytes:
         """The public half of a new key; empty: no value may leave under it. `seen`: how many values
-        this agent has given, by signed evidence; `ahead`: how many come before this key's."""
+        this agent has given, by signed evidence, for which all neighbours have `vouched`; `ahead`:
+        how many come before this key's."""
         if self._release is not None:
-            self._release.observe(seen)
+            self._release.observe(seen, vouched)
             if not self._release.pays_for(ahead + 1):
                 return b""
         key = X25519PrivateKey.from_private_bytes(self._entropy(KEY_BYTES))

@@ -594,6 +594,20 @@ def test_four_agents_are_masked_and_told_so(unweave, tmp_path):
     assert "No agent sees" in told["seen"]
 
 
+def test_chosen_points_are_named_where_a_model_learns_in_rounds(unweave, tmp_path):
+    """`docs/explanation/security.md`, where masks end."""
+    glm = ("-m", "logistic-regression", "--set", "features=2", "--agents", "4")
+    done = unweave("init", tmp_path / "glm", *glm)
+    assert "can choose the points" in " ".join(done.out.split())
+    assert "a narrower prior hides more" in " ".join(done.out.split())
+    told = unweave("init", tmp_path / "json", *glm, "--json").json["privacy"]
+    assert "can choose the points" in told["seen"]
+    done = unweave("init", tmp_path / "plain", *glm, "--privacy", "plain", "--small-shards")
+    assert "the points" not in " ".join(done.out.split())
+    done = unweave("init", tmp_path / "conjugate", "--agents", "4")
+    assert "the points" not in " ".join(done.out.split())
+
+
 def test_plain_is_a_choice_or_follows_from_three_agents(unweave, tmp_path):
     by_choice = unweave("init", tmp_path / "a", "--agents", "4", "--privacy", "plain").out
     too_small = unweave("init", tmp_path / "b", "--agents", "3").out

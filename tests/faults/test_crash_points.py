@@ -2,12 +2,13 @@
 
 A story is a few agents with all their steps on disk: they learn and erase; they put away what is
 certified and lose a disk; they start from zero after an erasure; they vote that one of them is
-gone; they learn and erase in private rounds. Between any two things that touch the disk or the wire
-lies a point:
+gone; they learn and erase in private rounds, without noise and with it. Between any two things that
+touch the disk or the wire lies a point:
 
     before the commit · before each SQL statement of it, BEGIN, COMMIT and the cutting of the log
     included · after the commit · before each effect · after the last one
     while a store is created or opened: before each file, link, connection and SQL statement
+    with noise the same for the ledger, which is charged before a value is masked
 
 The points are enumerated in one run, each with what the disks must hold there: the state before the
 step up to its COMMIT, the one after it from then on. Then a process kills itself (SIGKILL) at each
@@ -24,6 +25,8 @@ of them, and from the files that are left
     P6  started again, everybody comes to rest with the right sum, no request left, and each with
         its certificate; a vote without a quorum harms nobody, one with a quorum is carried out
     P7  only what has its certificate on the disk is called proved, or put away
+    P8  with noise: the ledger has paid for every value that left, before and after the crash; a key
+        masks one value, and a round gets one value of an agent: the same bytes again, or nothing
 
 This file is also the program that is killed (`main`). What a power cut leaves of the log is tested
 too: any beginning of it.
@@ -37,6 +40,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -44,15 +48,19 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from tests.support.seeded import read_bug, seeded
+from tests.support.tally import TallyShares
 
 import unweave.node.storage.sqlite as store_module
 from unweave.errors import StoreError
+from unweave.node.storage.ledger import SqliteLedger
 from unweave.node.storage.sqlite import SqliteStore
+from unweave.privacy.ledger import MemoryLedger
 from unweave.protocol.certificate.unchecked import unchecked_requests
 from unweave.protocol.events import (
     DataChanged,
     EraseRequested,
     KeepCertificate,
+    Mask,
     Opened,
     Send,
     SolveResult,
@@ -63,6 +71,7 @@ from unweave.protocol.messages import Ack, Pass
 from unweave.protocol.state import Parked, State
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import NOTHING, dead, request_id
+from unweave.simulator.noise import SimulatedNoise
 from unweave.simulator.world import Delivery, World
 from unweave.testing.store import CountingWorker
 from unweave.testing.values import same_durable, small_terms, state
@@ -136,6 +145,7 @@ class Story(NamedTuple):
     terms: Terms
     worker: type[Rows]
     phases: tuple[Phase, ...]
+    shares: TallyShares | None = None  # the noise, if there is any
 
     @property
     def agents(self) -> range:
@@ -223,6 +233,17 @@ STORIES = {
             Phase(lost=0, faults=Calm(), kinds=frozenset({"enrolled", "rebuilt"})),
         ),
     ),
+    # Before each value a charge of the ledger. A disk is lost with its ledger: the others know.
+    "noise": Story(
+        small_terms(agents=3, dim=2, privacy="masked", min_roster=2, noise=TallyShares(20).noise),
+        Rows,
+        (
+            Phase(kinds=frozenset({"charged", "given"})),
+            Phase(erase_a_row, kinds=frozenset({"charged"})),
+            Phase(lost=0, faults=Calm(), kinds=frozenset({"charged", "given"})),
+        ),
+        TallyShares(20),
+    ),
     "vote": Story(
         small_terms(agents=3, dim=2),
         Rows,
@@ -272,6 +293,7 @@ def kinds_of(k: int, before: State, after: State, effects) -> frozenset[str]:
         shown, given = after.token.published, after.own.current and after.own.current.given
         found |= {
             "enrolled": key is not None and key != then,
+            "charged": after.terms.noise is not None and any(isinstance(e, Mask) for e in effects),
             "given": given is not None and after.own.counter != before.own.counter,
             "published": shown is not None and shown is not before.token.published,
             "withdrawn": shown is None and before.token.published is not None,
@@ -298,9 +320,10 @@ class Scenario(World):
 
     early = False  # the seeded bug: effects before the commit
 
-    def __init__(self, directory: Path, story: Story, number: int, at, disks, kept=frozenset()):
+    def __init__(self, directory: Path, story: Story, number: int, at, disks, before=None):
         phase = story.phases[number]
-        super().__init__(story.terms, story.workers, seed=number, faults=phase.faults)
+        noise = None if story.shares is None else SimulatedNoise(story.shares, 0, seed=number)
+        super().__init__(story.terms, story.workers, seed=number, faults=phase.faults, noise=noise)
         self.at = at
         self.story, self.phase = story, phase
         self.disks: list[State | None] = list(disks)
@@ -309,9 +332,11 @@ class Scenario(World):
             known = self.disks[phase.lost]
             self.lost = {(phase.lost, f.revision): f.added for f in known.own.factors}
             self.disks[phase.lost] = None
-            for file in directory.glob(f"{phase.lost}.db*"):
+            for file in directory.glob(f"{phase.lost}.*db*"):
                 file.unlink()
-        self.kept: frozenset[tuple[int, bytes]] = kept
+        self.kept: frozenset[tuple[int, bytes]] = frozenset() if before is None else before.kept
+        self.before = Values() if before is None else before.values
+        self.values = Values(self.before)
         self.sent: list[tuple[int, object]] = []
         self.made: dict[int, list] = {k: [] for k in story.agents}  # every factor there ever was
         self.stores = []
@@ -323,8 +348,10 @@ class Scenario(World):
             self.stores.append(SqliteStore.open(directory / f"{k}.db", self.terms, k))
             found = self.stores[k].load(self.terms, k)
             if found is not None:
-                self.wipe(k, found)
+                self.agents[k].disk = found
                 self.made[k] += found.own.factors
+            if noise is not None:
+                noise.ledgers.append(open_ledger(directory, story, k))
         listen(self.point)
 
     def point(self, label: str) -> None:
@@ -342,6 +369,7 @@ class Scenario(World):
         self.stores[k].commit(before, after)
         self.step_of = None
         self.made[k] += after.own.factors
+        self.values.after(k, before, after, effects)
         self.point("after commit")
         if not self.early:
             super()._commit(k, before, after, effects)
@@ -370,6 +398,45 @@ class Scenario(World):
         listen(None)
         for store in self.stores:
             store.close()
+        for ledger in [] if self.noise is None else self.noise.ledgers:
+            ledger.close()
+        if self.noise is not None:
+            self.values.drawn |= self.noise.drawn
+            for k in self.story.agents:
+                self.values.left[k] = self.values.left.get(k, set()) | left_of(self.sent, k)
+
+
+def open_ledger(directory: Path, story: Story, k: int) -> SqliteLedger:
+    return SqliteLedger.open(directory / f"{k}.ledger.db", story.terms, k, story.shares.budget)
+
+
+class Values:
+    """The values that agents have given, also in the phases before, and the noise in them."""
+
+    def __init__(self, before=None) -> None:
+        self.by_key: dict = {} if before is None else dict(before.by_key)  # (agent, key) → bytes
+        self.by_round: dict = {} if before is None else dict(before.by_round)
+        self.drawn: dict = {} if before is None else dict(before.drawn)  # key → noise
+        self.left: dict = {} if before is None else dict(before.left)  # agent → its revisions
+
+    def after(self, agent, before, after, effects) -> None:
+        for factor in after.own.factors:
+            if factor.given is not None:
+                value, given = factor.added.tobytes(), factor.given
+                for known, name in ((self.by_key, given.key), (self.by_round, given.round)):
+                    assert known.setdefault((agent, name), value) == value, "P8: other bytes"
+
+    def certificate_kept(self, agent, requests) -> None:
+        pass
+
+    def given_by(self, agent: int) -> int:
+        return sum(k == agent for k, _ in self.by_key)
+
+
+def left_of(messages, k: int) -> set:
+    """The values of agent k that other agents have got."""
+    tokens = [m.token for _, m in messages if isinstance(m, Pass)]
+    return {token.included[k] for token in tokens if k in token.inside}
 
 
 def at_rest(world: World, alive: Iterable[int]) -> bool:
@@ -455,6 +522,7 @@ def check(point: Point, run: Scenario, directory: Path, recovered: set) -> None:
         check_bytes(s, run, (directory / f"{k}.db").read_bytes())
         proved = {(k, request) for request in s.known.proved | s.tomb.compacted}
         assert proved <= point.kept, "P7"
+    ledgers = [] if run.noise is None else check_ledgers(point, run, directory)
     for k, message in run.sent[: point.sent]:
         if isinstance(message, Pass):
             check_sum(message.token, states, run)  # P3
@@ -464,10 +532,26 @@ def check(point: Point, run: Scenario, directory: Path, recovered: set) -> None:
         gossip = getattr(message, "gossip", None)
         if gossip is not None:
             check_told(gossip, states[k] or State(run.terms, k))
-    case = (*map(id, point.disks), point.kept)
+    case = (*map(id, point.disks), point.kept, *(ledger.given for ledger in ledgers))
     if case not in recovered:  # the same disks at many points
         recovered.add(case)
-        check_recovery(states, point, run)
+        check_recovery(states, ledgers, point, run)
+
+
+def check_ledgers(point: Point, run: Scenario, directory: Path) -> list[MemoryLedger]:
+    """P8, and what the ledgers hold. One that was lost is behind until its agent gives again."""
+    found = []
+    for k in run.story.agents:
+        with open_ledger(directory, run.story, k) as ledger:
+            known = MemoryLedger(
+                ledger.budget, ledger.spent, ledger.given, in_doubt=ledger.in_doubt
+            )
+        found.append(known)
+        before = run.before.left.get(k, set())
+        new = left_of(run.sent[: point.sent], k) - before
+        if new or run.phase.lost != k:
+            assert known.given >= len(before | new), "P8: not paid for"
+    return found
 
 
 def erased_rows(s: State) -> set[bytes]:
@@ -560,24 +644,33 @@ class Archive:
         self.kept |= {(agent, request) for request in requests}
 
 
-def check_recovery(states, point: Point, run: Scenario) -> None:
+def check_recovery(states, ledgers, point: Point, run: Scenario) -> None:
     """P6: everybody starts again, in memory, from what is on disk. Who was voted out stays away;
     with too few votes it may come back, or be voted on again."""
     absent = run.phase.absent
     votes = {key for s in states if s is not None for key in s.known.votes}
     elected = len(votes) >= run.terms.quorum
-    recover(states, point, run, absent, again=not elected)
+    recover(states, ledgers, point, run, absent, again=not elected)
     if absent and not elected:
-        recover(states, point, run, frozenset(), again=False)
+        recover(states, ledgers, point, run, frozenset(), again=False)
 
 
-def recover(states, point: Point, run: Scenario, absent: frozenset[int], *, again: bool) -> None:
-    terms, archive = run.terms, Archive(point.kept)
+def recover(
+    states, ledgers, point: Point, run: Scenario, absent: frozenset[int], *, again: bool
+) -> None:
+    terms, archive, values = run.terms, Archive(point.kept), Values(run.before)
+    noise = None if run.story.shares is None else SimulatedNoise(run.story.shares, 0, seed=99)
+    if noise is not None:
+        noise.ledgers = [replace(ledger, keys=set()) for ledger in ledgers]
     alive = [k for k in run.story.agents if k not in absent]
-    world = World(terms, run.story.workers, seed=99, faults=Calm(), observers=[archive])
+    observers = [archive, values]
+    world = World(
+        terms, run.story.workers, seed=99, faults=Calm(), observers=observers, noise=noise
+    )
     for k, s in enumerate(states):
         if s is not None:
-            world.wipe(k, s)
+            world.agents[k].disk = s
+            values.after(k, None, s, ())
     for k in alive:
         world.start_agent(k)
     if again and absent:
@@ -600,6 +693,10 @@ def recover(states, point: Point, run: Scenario, absent: frozenset[int], *, agai
             assert s.own.current.rows == s.own.rows, "P6"
             rows = rows[:2] + Rows(k).factor(s.own.dropped)
             units = units + s.own.current.units
+        if noise is not None:
+            assert noise.ledgers[k].given >= values.given_by(k), "P8: not paid for"
+            drawn = {**run.values.drawn, **noise.drawn}[s.own.current.given.key]
+            rows, units = rows + drawn, units + drawn
     assert token.inside == {k for k in alive if not world.state(k).own.detached}, "P6"
     assert np.array_equal(token.eta, units), "P6"
     assert np.array_equal(token.eta[:2], rows[:2]), "P6"
@@ -670,13 +767,13 @@ def kill_everywhere(directory: Path, story: Story, every: bool) -> int:
     base = directory / "base"
     base.mkdir()
     killed = 0
-    kept: frozenset = frozenset()
+    before = None
     for number, phase in enumerate(story.phases):
         points: list[Point] = []
         reference = directory / f"reference{number}"
         shutil.copytree(base, reference)
         disks = load(base, story)
-        scenario = Scenario(reference, story, number, points.append, disks, kept)
+        scenario = Scenario(reference, story, number, points.append, disks, before)
         scenario.play()
         recovered: set = set()
         for n, point in enumerate(points if phase.points else ()):
@@ -702,7 +799,7 @@ def kill_everywhere(directory: Path, story: Story, every: bool) -> int:
         if missing:
             sys.stdout.write(f"phase {number}: no step of the kinds {sorted(missing)}\n")
             return 2
-        base, kept = reference, scenario.kept
+        base, before = reference, scenario
     sys.stdout.write(f"{killed} points\n")
     return 0
 
@@ -749,11 +846,11 @@ def test_killed_at_every_point(disk):
     assert int(ended.stdout.split()[0]) > 400
 
 
-@pytest.mark.parametrize("story", ["archive", "retrain", "vote", "private"])
+@pytest.mark.parametrize("story", ["archive", "retrain", "vote", "private", "noise"])
 def test_killed_in_every_step_of_a_kind(story, disk):
     """A put-away, a chapter that takes up another, a rebuild after a lost disk; a retraining; a
-    vote and a departure; enrolling, giving and publishing in a private round: the program says if a
-    kind is not among the points."""
+    vote and a departure; enrolling, paying, giving and publishing in a private round: the program
+    says if a kind is not among the points."""
     ended = run(disk, story, "some")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert int(ended.stdout.split()[0]) > 20
@@ -779,6 +876,7 @@ def test_killed_at_every_point_of_the_other_stories(story, disk):
         ("retrain", "generation-kept-back", "P5"),
         ("vote", "forgetful", "P6"),
         ("private", "effects first", "P3"),
+        ("noise", "noise-unpaid", "P8: not paid for"),
         pytest.param("private", "two transactions", "P1", marks=pytest.mark.slow),
         pytest.param("learn", "forgetful", "P6", marks=pytest.mark.slow),
         # With this bug the token is never rebuilt, and the program misses that step.

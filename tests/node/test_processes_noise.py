@@ -7,9 +7,11 @@ import json
 import shutil
 
 import numpy as np
+import pytest
 from tests.support.commands import run_command
 from tests.support.processes import Processes, erase
 
+from unweave.errors import UnweaveError
 from unweave.keys import verifier
 from unweave.manifest import load
 from unweave.node.agent import open_identity
@@ -85,6 +87,9 @@ def test_a_network_with_noise_learns_forgets_verifies_and_is_set_back(tmp_path):
         net.settled()
         assert given(net)["a2"] >= 3
         assert "had forgotten given values" in net.log("a2")
+        assert "the privacy budget counts as spent" not in net.log(
+            "a2"
+        )  # all neighbours have vouched
 
         shown = run_command("status", net.root)
         assert "epsilon 2, delta 1e-06 for each record" in shown.out
@@ -105,6 +110,77 @@ def test_a_network_with_noise_learns_forgets_verifies_and_is_set_back(tmp_path):
         assert "(without noise ±" in run_command("check", net.root).out
         shown = run_command("posterior", net.root, "--json")  # from the stores
         assert shown.json["noise"] == mechanism.noise_variances(5).tolist()
+
+
+def charge_without_giving(folder):
+    """A process that is killed between the charge and the gift."""
+    home = AgentFolder.read(folder)
+    mechanism = home.manifest.build_mechanism()
+    with open_ledger(home, open_identity(home), mechanism.budget) as ledger:
+        ledger.charge(b"k" * 32, mechanism.rho)
+
+
+def learned(net, name, values):
+    """Another round."""
+    before = given(net)[name]
+    net.append(name, values)
+    assert net.ask(name, "learn") == {"changed": True}
+    net.wait("to give", lambda: [] if given(net)[name] > before else [name])
+    net.settled()
+
+
+def test_a_ledger_that_is_lost_foreign_or_damaged_never_pays_twice(tmp_path):
+    with network(tmp_path, 20) as net, network(tmp_path / "other", 20) as other:
+        net.start()
+        net.settled()
+        learned(net, "a1", [1.0] * 30)
+        ledger = net.folder("a2") / "ledger.db"
+
+        # Killed after a charge: it counts, and the next value is paid for again.
+        net.kill("a2")
+        charge_without_giving(net.folder("a2"))
+        net.start("a2")
+        net.settled()
+        assert given(net) == {name: 3 if name == "a2" else 2 for name in net.names}
+
+        # Damaged, or of another network: refused, and not changed.
+        net.stop("a2")
+        good = ledger.read_bytes()
+        other.start()
+        other.settled()
+        other.stop()
+        foreign = (other.folder("a2") / "ledger.db").read_bytes()
+        for wrong in (good.replace(b"k" * 32, b"j" * 32), foreign, good[:3000], b""):
+            for file in net.folder("a2").glob("ledger.db*"):
+                file.unlink()
+            ledger.write_bytes(wrong)
+            with pytest.raises(UnweaveError, match="exited with"):
+                net.start("a2")
+            assert ledger.read_bytes() == wrong
+
+        # Moved away: the store and the neighbours tell what was given.
+        ledger.unlink()
+        net.start("a2")
+        learned(net, "a1", [0.0] * 30)
+        assert given(net)["a2"] == 4
+        assert "had forgotten given values" in net.log("a2")
+        assert "the privacy budget counts as spent" not in net.log("a2")
+
+        # A restored agent, whose neighbours have lost their stores: nobody knows any more.
+        net.kill(*net.names)
+        back_up(net.folder("a3"), tmp_path / "a3.tar", data=True)
+        shutil.rmtree(net.folder("a3"))
+        assert restore(tmp_path / "a3.tar", net.folder("a3")).noise
+        for name in net.names:
+            if name != "a3":
+                net.lose(name)
+        net.start()
+
+        def unsaid():
+            return [] if "the privacy budget counts as spent" in net.log("a3") else ["a3"]
+
+        net.wait("to say that its budget is spent", unsaid)
+        assert net.statuses("a3")["a3"]["privacy_budget"]["left"] == 0
 
 
 def test_a_spent_budget_is_said_in_words_and_erasures_are_still_certified(tmp_path):

@@ -125,7 +125,7 @@ def test_changes_by_others_are_refused(change, tmp_path):
 def test_another_key_another_agent_another_network_and_a_store_are_refused(tmp_path):
     path = tmp_path / LEDGER_FILE
     filled(path)
-    with pytest.raises(StoreError, match="Never delete it"):
+    with pytest.raises(StoreError, match="move the file away"):
         opened(path, secret=b"x" * 32)
     with pytest.raises(StoreError, match="belongs to agent"):
         opened(path, me=0)

@@ -73,11 +73,37 @@ def test_the_budget_ends_in_no_value():
 def test_what_a_ledger_has_forgotten_is_charged_and_told():
     told = []
     release = NoisyRelease(MECHANISM, MemoryLedger(MECHANISM.budget), on_missing=told.append)
-    release.observe(2)
-    release.observe(1)
-    release.observe(2)
+    release.observe(2, True)
+    release.observe(1, True)
+    release.observe(2, True)
     assert told == [2]
     assert release.left == 1
+
+
+@pytest.mark.parametrize("how", ["restored", "lacking"])
+def test_what_nobody_can_vouch_for_counts_as_spent(how):
+    charged = []
+    for vouched in (True, False):
+        ledger = MemoryLedger(MECHANISM.budget)
+        release = NoisyRelease(MECHANISM, ledger, source, on_unsure=charged.append)
+        if how == "restored":
+            ledger.doubt()
+        release.begin(1)
+        assert release.left == 2  # nobody was asked yet
+        release.observe(1, vouched)
+        assert ledger.in_doubt is not vouched
+        assert release.left == (2 if vouched else 0)
+        release.observe(1, True)  # too late
+        assert release.left == (2 if vouched else 0)
+        assert (release.release(b"key", ZERO) is not None) is vouched
+    assert charged == [2]
+
+
+def test_an_account_without_doubt_needs_nobody():
+    release = NoisyRelease(MECHANISM, MemoryLedger(MECHANISM.budget), source)
+    release.begin(0)
+    release.observe(0, False)
+    assert release.left == 3
 
 
 def test_a_ledger_that_fails_gives_no_more_keys_until_the_agent_starts_again():

@@ -251,6 +251,13 @@ def test_fault_runs_with_batches(chunk: int) -> None:
         )
 
 
+def test_a_change_after_a_value_was_given_waits_while_the_value_is_given_again() -> None:
+    """A copy of a token comes back to an agent that gave to the round of its batch, and has changed
+    again since: it gives the same bytes, and P6 holds."""
+    profile = replace(PROFILES["partitions"], data=0.05)
+    run_faults(30018, profile, privacy="noisy", publish=Batches(5, 2, 600.0), events=500)
+
+
 def test_without_publish_nothing_waits() -> None:
     wire = Wire(4, SQUARE, privacy="masked", min_roster=3)
     wire.settle()

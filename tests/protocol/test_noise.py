@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.support import wire as wire_module
 from tests.support.tally import row_key
-from tests.support.wire import Wire
+from tests.support.wire import Flight, Wire
 
 from unweave.errors import NotCertified, WireError
 from unweave.keyring import Keyring
@@ -17,8 +17,8 @@ from unweave.protocol.admission import check_message
 from unweave.protocol.certificate.unchecked import unchecked_payloads
 from unweave.protocol.certificate.verify import verify
 from unweave.protocol.events import Enrol, Mask, NewKey, WakeRequested
-from unweave.protocol.given import count_welcome
-from unweave.protocol.messages import Gossip, Pass, Welcome
+from unweave.protocol.given import count_welcome, forget_given, remember_given
+from unweave.protocol.messages import Ack, Gossip, Pass, Welcome
 from unweave.protocol.rounds import has_masked_work, is_exhausted, spent_agents
 from unweave.protocol.state import State
 from unweave.protocol.statements import Enrolment
@@ -167,6 +167,173 @@ def forgotten(masked: MaskedRound, agent: int) -> MaskedRound:
     return masked._replace(spare=spare)
 
 
+def test_an_agent_makes_no_key_before_its_last_neighbour_has_answered() -> None:
+    """A value left agent 1 for a neighbour, which alone knows of it. Agent 1 loses its disk, and
+    leaves quarantine with the answer of the other neighbour."""
+    wire = noisy_wire(edges=RING)
+    settled(wire)
+    wire.change_data(1)
+    wire.settle(until=lambda: bool(given_by(wire, 1)))
+    (flight,) = given_by(wire, 1)
+    witness, other = flight.to, 2 - flight.to
+    wire.flight = []
+    wire.arrive(flight)
+    wire.flight = []
+    assert wire.disks[witness].known.enrolments[1].given == 2
+    assert wire.disks[other].known.enrolments[1].given == 1
+    for k in (1, witness):
+        wire.crash(k)
+    wire.noise.wipe(1)
+    wire.start_agent(1, wire.blank(1))
+    wire.wait(120.0)
+    assert wire.disks[1].peers.synced
+    assert wire.noise.ledgers[1].given == 0  # and it has asked for no key
+    wire.start_agent(witness)
+    settled(wire, 60.0)
+    assert wire.noise.ledgers[1].given >= 3
+    assert without_noise(wire) == exact_sum(wire)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_while_an_agent_waits_for_its_neighbours_nobody_pays_and_the_token_rests(lost) -> None:
+    wire = noisy_wire(edges=RING)
+    settled(wire)
+    silent = 0 if wire.holder == 2 else 2
+    for k in (1, silent):
+        wire.crash(k)
+    if lost:
+        wire.noise.wipe(1)
+    opened = len(wire.opened)
+    wire.start_agent(1, wire.blank(1) if lost else None)
+    wire.wait(120.0)
+    assert lost or len(wire.opened) == opened  # the published sum is left alone
+    assert wire.disks[1].peers.synced
+    before = wire.transitions
+    wire.wait(30.0)
+    assert wire.transitions - before < 1000  # ticks of 30 seconds
+    assert [ledger.given for ledger in wire.noise.ledgers] == [1, 0 if lost else 1, 1, 1, 1]
+    wire.tell(3, WakeRequested(wire.now))
+    wire.wait(60.0)
+    enrolments = {**wire.token.masked.keys, **wire.token.masked.spare}
+    assert 1 not in enrolments or enrolments[1].incarnation != wire.disks[1].incarnation
+    wire.start_agent(silent)
+    settled(wire, 60.0)
+    assert wire.disks[1].own.spent is False
+
+
+def given_by(wire: Wire, agent: int) -> list[Flight]:
+    """The agent's value of the second round, on its way to the first receiver."""
+    found = [f for f in wire.flight if f.sender == agent and isinstance(f.message, Pass)]
+    return [f for f in found if f.message.token.included[agent].counter == 2]
+
+
+@pytest.mark.parametrize("how", ["never seen", "restored"])
+def test_a_budget_counts_as_spent_if_a_neighbour_remembers_nothing(how) -> None:
+    wire = noisy_wire(edges=RING)
+    settled(wire)
+    disk, image = wire.disks[2], wire.noise.image(2)
+    wire.change_data(3)
+    settled(wire)
+    for k in (1, 2):
+        wire.crash(k)
+    wire.noise.wipe(1, wire.noise.image(1))
+    if how == "restored":
+        wire.noise.wipe(2, image)
+    wire.start_agent(2, wire.blank(2) if how == "never seen" else forget_given(disk))
+    wire.start_agent(1)
+    wire.wait(60.0)
+    assert wire.noise.unsure > 0
+    assert wire.noise.release(1, 0).left == 0
+    given = len(wire.checker.given)
+    wire.change_data(3)
+    wire.wait(60.0)
+    assert len(wire.checker.given) == given
+    assert spent_agents(wire.disks[3]) >= {1}
+    wire.erase(3, rows=[2])
+    settled(wire, 60.0)
+    assert wire.checker.certified  # erasing depends on no budget
+
+
+def test_a_restored_disk_vouches_again_when_a_running_process_has_enrolled() -> None:
+    wire = noisy_wire(edges=RING)
+    settled(wire)
+    wire.crash(2)
+    wire.start_agent(2, forget_given(wire.disks[2]))
+    wire.wait(60.0)
+    old = wire.disks[3].known.enrolments[2]
+    assert wire.disks[2].known.enrolments.keys() == {1, 3}  # their processes run
+    wire.crash(1)
+    wire.start_agent(1)
+    s = forget_given(wire.disks[0])
+    s.peers.incarnations = {1: wire.disks[1].incarnation}
+    token = wire.token._replace(masked=wire.token.masked._replace(spare={1: old_of(wire, 1)}))
+    remember_given(s, token)
+    assert not s.known.enrolments  # of a process that has ended
+    assert old.given == 1
+
+
+def old_of(wire: Wire, agent: int) -> Enrolment:
+    return wire.disks[0].known.enrolments[agent]
+
+
+def test_a_token_that_arrives_in_quarantine_is_remembered() -> None:
+    """It is not accepted, but its bytes have left their agent."""
+    wire = noisy_wire(edges=RING)
+    settled(wire)
+    wire.change_data(1)
+    wire.settle(until=lambda: bool(given_by(wire, 1)))
+    (flight,) = given_by(wire, 1)
+    wire.crash(flight.to)
+    wire.start_agent(flight.to)
+    assert not wire.disks[flight.to].peers.synced
+    assert wire.disks[flight.to].known.enrolments[1].given == 1
+    wire.arrive(flight)
+    assert wire.disks[flight.to].token.last < flight.message.token.stamp
+    assert wire.disks[flight.to].known.enrolments[1].given == 2
+
+
+def test_a_spent_budget_is_said_again_after_the_token_that_heard_it_was_lost() -> None:
+    wire = noisy_wire(edges=RING)
+    wire.noise.ledgers[2].charge(b"all", 20.0)
+    said = lambda: [f for f in wire.find(Pass, sender=2) if 2 in f.message.token.masked.keys]  # noqa: E731
+    wire.settle(until=lambda: bool(said()))
+    (flight,) = said()
+    wire.flight = []
+    wire.arrive(flight)
+    wire.deliver(Ack, to=2)
+    wire.flight, wire.local = [], []
+    wire.crash(flight.to)
+    wire.start_agent(flight.to, wire.blank(flight.to))
+    s = wire.disks[2].fork()
+    s.token.copy = None
+    wire.disks[2] = wire.checker.latest[2] = s
+    wire.wait(120.0)
+    assert wire.resting
+    assert spent_agents(wire.disks[0]) >= {2}
+    assert not wire.checker.given
+    wire.crash(2)
+    wire.start_agent(2)
+    wire.tell(wire.holder, WakeRequested(wire.now))
+    wire.wait(60.0)
+    assert wire.disks[2].own.exhausted  # by its own word
+
+
+def test_no_value_leaves_without_its_number(monkeypatch) -> None:
+    """The keyring makes no key for the next round, and would still mask a value of this one."""
+    wire = noisy_wire()
+    good = wire_module.unlock
+
+    def broken(keyring, me, work):
+        if me == 2 and isinstance(work, Enrol) and work.ahead:
+            return NewKey(b"")
+        return good(keyring, me, work)
+
+    monkeypatch.setattr(wire_module, "unlock", broken)
+    wire.wait(60.0)
+    assert 2 not in {agent for agent, _ in wire.checker.given.values()}
+    assert wire.noise.ledgers[2].given == 0
+
+
 def test_agents_that_were_started_again_waste_no_value_in_the_next_round() -> None:
     """Their one-time keys are gone. They enrol again at the published sum, before anybody pays."""
     wire = noisy_wire()
@@ -187,10 +354,11 @@ def test_an_agent_that_can_make_no_key_does_not_wake_the_token_for_ever(monkeypa
     """Its ledger fails after it was started again."""
     wire = noisy_wire()
     settled(wire)
-    good = wire_module.unlock
+    good, asked = wire_module.unlock, []
 
     def broken(keyring, me, work):
         if me == 2 and isinstance(work, Enrol):
+            asked.append(work)
             return NewKey(b"")
         return good(keyring, me, work)
 
@@ -202,6 +370,9 @@ def test_an_agent_that_can_make_no_key_does_not_wake_the_token_for_ever(monkeypa
     wire.wait(30.0)
     assert wire.resting
     assert wire.transitions - before < 1000  # ticks of 30 seconds
+    wire.tell(wire.holder, WakeRequested(wire.now))
+    wire.wait(30.0)
+    assert len(asked) == 1  # a ledger that fails would hold every token up
 
 
 def test_a_spent_budget_keeps_the_last_sum_and_wakes_nobody() -> None:
@@ -318,10 +489,12 @@ def test_only_the_own_signature_counts_values() -> None:
     def welcome(author: int, signer: int) -> Welcome:
         return Welcome(NEVER, Gossip(None), 1, 1, 1, enrolment(author, signer))
 
-    count_welcome(s, welcome(1, 1))
+    count_welcome(s, 1, welcome(1, 1))
     assert s.own.counter == 0
-    count_welcome(s, welcome(0, 0))
+    assert not s.peers.vouched
+    count_welcome(s, 1, welcome(0, 0))
     assert s.own.counter == 7
+    assert s.peers.vouched == {1}
     good, forged = welcome(0, 0), welcome(0, 1)
     terms = wire.terms
     for message in (good._replace(gossip=None), forged._replace(gossip=None)):

@@ -64,6 +64,7 @@ def counts(outcome: Outcome) -> Counter[str]:
         noise = outcome.world.noise
         found["values paid for"] = sum(noise.charged.values())
         found["values that a ledger had forgotten"] = noise.missing
+        found["values charged because no agent knew"] = noise.unsure
         found["budgets spent"] = sum(
             noise.release(k, 0).left == 0 for k in range(len(noise.ledgers))
         )

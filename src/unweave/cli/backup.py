@@ -91,11 +91,18 @@ def restore(
         f"Stop every other process of {made.agent} first: two with one key disturb the network.",
         "The agent starts as a new incarnation, in quarantine, until its neighbours have sent it "
         "the erasures since the backup; erased data stay erased.",
+        *([_DOUBT] if made.noise else []),
         "The folder has the private data files, too."
         if made.data
         else "The backup has no private data files: put them into the folder.",
     )
     command(f"unweave check {quote(folder)}", f"unweave agent {quote(folder)}")
+
+
+_DOUBT = (
+    "With differential privacy, start it while all its neighbours run: they tell how many values "
+    "it has given. If one of them cannot, its whole budget counts as spent."
+)
 
 
 def _report(made: Backup) -> dict[str, object]:

@@ -395,6 +395,7 @@ def init(
             **({"small_shards": "neighbours can reconstruct records"} if small_shards else {}),
         )
     homes = {agent: folder / "agents" / agent for agent in names}
+    seen = manifest.privacy.seen + (_points(chosen) if mode == "masked" else "")
     if json:
         emit_json(
             {
@@ -402,7 +403,7 @@ def init(
                 "network_id": manifest.digest.hex(),
                 "privacy": {
                     **manifest.privacy.model_dump(exclude_none=True),
-                    "seen": manifest.privacy.seen,
+                    "seen": seen,
                 },
                 "scales": proposals,
                 "agents": {
@@ -422,7 +423,7 @@ def init(
             f" {folder}/network.toml and {count(len(names), 'agent folder')}.",
         ),
         *proposals,
-        f"Privacy: {mode}{reason}. {manifest.privacy.seen} See docs/explanation/security.md.",
+        f"Privacy: {mode}{reason}. {seen} See docs/explanation/security.md.",
     ]
     if (mechanism := manifest.build_mechanism()) is not None:
         lines.append(f"Differential privacy: {costs(mechanism)}.")
@@ -477,6 +478,19 @@ def _publish(text: str) -> dict[str, int | str]:
         )
     found: dict[str, int | str] = {"records": int(records), "agents": int(agents or 2)}
     return found | ({"at_most": period} if period else {})
+
+
+def _points(model: Model) -> str:
+    """Where the masks of a model that learns in several rounds end."""
+    from unweave.models.glm import GLM
+
+    if not isinstance(model, GLM):
+        return ""
+    return (
+        " An agent that lies can choose the points at which this model's sums are published: of "
+        "1,000 points that were tried, none singled out a record with a prior sd of 1 (features "
+        "standardised), up to 133 did with 10; a narrower prior hides more."
+    )
 
 
 def _check_rounds(model: Model, solver: dict[str, Any], agents: int) -> None:

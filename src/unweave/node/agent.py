@@ -84,8 +84,16 @@ def open_release(folder: AgentFolder, identity: Identity, log: Log) -> NoisyRele
             why="it is older than the store, or than what other agents remember",
         )
 
+    def unsure(charged: int) -> None:
+        log.error(
+            "the privacy budget counts as spent: nobody knows how many values this agent has given",
+            values=charged,
+            why="its ledger was lost or restored, and a neighbour remembers nothing of it. Fix: "
+            "erase this agent, so that the others go on, or make a new network",
+        )
+
     ledger = open_ledger(folder, identity, mechanism.budget)
-    return NoisyRelease(mechanism, ledger, on_missing=restored)
+    return NoisyRelease(mechanism, ledger, on_missing=restored, on_unsure=unsure)
 
 
 async def serve(

@@ -7,6 +7,11 @@ store is SQLite's online copy, taken by the process that holds it: a running age
 An archive holds the agent's private key and its private state. Data that were erased after the
 backup are still in it, but do not come back: a restored agent starts a new incarnation in
 quarantine and learns the tombstones from its certificates and neighbours before it sends a token.
+
+With differential privacy an archive has no ledger, because one that is restored lacks the values
+that were given since. The store counts those up to the backup, and the neighbours know the others.
+`restore` makes a ledger that is in doubt until all of them have vouched, and the restored store
+vouches for no neighbour (`protocol.given`).
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ import tempfile
 from base64 import b64decode
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -39,6 +44,7 @@ from unweave.node.storage.file import explained, inspect
 from unweave.node.storage.integrity import RowMacs
 from unweave.node.storage.schema import MIGRATIONS
 from unweave.node.storage.sqlite import open_store
+from unweave.protocol.given import forget_given
 
 __all__ = ["Backup", "back_up", "restore"]
 
@@ -62,6 +68,7 @@ class Backup:
     files: tuple[str, ...]
     data: bool
     running: bool = False  # the agent ran during the backup
+    noise: bool = False  # restored, with a ledger that is in doubt
 
 
 # ------------------------------------------------------------------------------------- writing
@@ -214,6 +221,7 @@ def restore(archive: str | Path, folder: str | Path, *, digest: str | None = Non
         place = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         found = _unpack(source, place, digest)
         _check(source, place, found)
+        found = replace(found, noise=_doubt(place))
         if target.exists():
             target.rmdir()
         os.rename(place, target)
@@ -226,6 +234,25 @@ def restore(archive: str | Path, folder: str | Path, *, digest: str | None = Non
         if place is not None:
             shutil.rmtree(place, ignore_errors=True)
     return found
+
+
+def _doubt(place: Path) -> bool:
+    """With noise: note that the account of given values is older than the truth, and forget what
+    others have given."""
+    home = AgentFolder.read(place)
+    if home.terms.noise is None:
+        return False
+    from unweave.node.storage.ledger import open_ledger
+
+    identity = open_identity(home)
+    with open_ledger(home, identity, budget=0.0) as ledger:
+        ledger.doubt()
+    if home.store.exists():
+        with open_store(home, identity) as store:
+            state = store.load(home.terms, home.me)
+            if state is not None:
+                store.commit(state, forget_given(state))
+    return True
 
 
 def _empty(folder: Path) -> bool:

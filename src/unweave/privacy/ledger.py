@@ -10,11 +10,14 @@ The laws of every ledger (`unweave.testing.ledger`):
 5. `observe` raises the number of given values to what others have seen, and charges the missing
    ones. This is how a ledger that was restored from a backup catches up: a backup forgets what was
    given since, but the network does not.
+6. A ledger that lacked values, or that was restored (`doubt`), is in doubt until `vouch`, durably:
+   it has forgotten values, perhaps more than were missing.
 
 Law 5 needs somebody who remembers. An agent states the number of its given values (`given`) in its
-signed enrolments, which the others keep; it also keeps the number in its own store. Both are shown
-to `observe` before the next charge. Not noticed: values that were given in rounds of which nobody
-that this agent hears from knows.
+signed enrolments, which its neighbours keep; it also keeps the number in its own store. Both are
+shown to `observe` before the next charge. Law 6 is for what nobody remembers any more: only all
+neighbours together can vouch for the number (`protocol.given`). If they do not, the budget counts
+as spent (`release`).
 """
 
 from __future__ import annotations
@@ -51,9 +54,19 @@ class Ledger(Protocol):
         """Durably charge ρ for the value that `key` will mask. BudgetSpent if there is too little
         left; StoreError if the key was charged before."""
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the ledger may have forgotten values that nobody has shown yet."""
+
     def observe(self, given: int, rho: float) -> int:
         """Durably count at least `given` values, the missing ones at ρ each. Returns how many were
-        missing: above 0, the ledger was restored from a backup."""
+        missing: above 0, the ledger is older than the truth, and in doubt."""
+
+    def doubt(self) -> None:
+        """Durably note that the ledger was restored."""
+
+    def vouch(self) -> None:
+        """Durably note that all who remember given values have shown what they know."""
 
     def close(self) -> None: ...
 
@@ -83,6 +96,7 @@ class MemoryLedger:
     spent: Fraction = Fraction(0)
     given: int = 0
     keys: set[bytes] = field(default_factory=set)
+    in_doubt: bool = False
 
     def charge(self, key: bytes, rho: float) -> None:
         if key in self.keys:
@@ -96,7 +110,14 @@ class MemoryLedger:
         missing = max(0, given - self.given)
         self.spent += missing * Fraction(rho)
         self.given += missing
+        self.in_doubt |= missing > 0
         return missing
+
+    def doubt(self) -> None:
+        self.in_doubt = True
+
+    def vouch(self) -> None:
+        self.in_doubt = False
 
     def close(self) -> None:
         return None

@@ -2,6 +2,9 @@
 
 The ledger is charged first, durably, then the noise is drawn. A process that ends between the two
 has spent a part of its budget for nothing; it never gives a value that was not paid for.
+
+A ledger that was lost or restored has forgotten values. If all neighbours vouch for what they have
+seen, the number is known again. If one cannot, nobody knows it: the whole budget counts as spent.
 """
 
 from __future__ import annotations
@@ -29,8 +32,9 @@ class NoiseShares(Protocol):
 
 
 class NoisyRelease:
-    """Of one agent. `on_missing` hears how many values a restored ledger had forgotten, and
-    `on_noise` each key with the noise that it was given (simulations check sums with it)."""
+    """Of one agent. `on_missing` hears how many values a restored ledger had forgotten, `on_unsure`
+    how many are charged because nobody knows, and `on_noise` each key with the noise that it was
+    given (simulations check sums with it)."""
 
     def __init__(
         self,
@@ -39,12 +43,14 @@ class NoisyRelease:
         source: Source = os.urandom,
         *,
         on_missing: Callable[[int], None] = lambda missing: None,
+        on_unsure: Callable[[int], None] = lambda charged: None,
         on_noise: Callable[[bytes, Ints], None] = lambda key, noise: None,
     ) -> None:
         self.shares = shares
         self.ledger = ledger
         self._source = source
         self._on_missing = on_missing
+        self._on_unsure = on_unsure
         self._on_noise = on_noise
         self._failed: StoreError | None = None
 
@@ -61,12 +67,22 @@ class NoisyRelease:
         """A new incarnation of the agent, whose store counts so many given values: the ledger may
         be older, and a disk that failed may be back."""
         self._failed = None
-        self.observe(given)
+        self._catch_up(given)
 
-    def observe(self, given: int) -> None:
+    def observe(self, given: int, vouched: bool) -> None:
         if self._failed is not None:
             # No key: a round that breaks off again costs every other agent a part of its budget.
             raise self._failed
+        self._catch_up(given)
+        if not self.ledger.in_doubt:
+            return
+        if vouched:
+            self.ledger.vouch()
+        elif rest := self.left:
+            self.ledger.observe(self.given + rest, self.shares.rho)
+            self._on_unsure(rest)
+
+    def _catch_up(self, given: int) -> None:
         missing = self.ledger.observe(given, self.shares.rho)
         if missing:
             self._on_missing(missing)

@@ -75,8 +75,10 @@ reason for each.
         whole agent never waits.
     22. Noise (`epsilon`). A given value carries noise, which is drawn once and paid for before.
         An enrolment states how many values its agent has given; an agent takes the largest
-        number that it has signed for its own, as tokens show it and neighbours remember it. An
-        agent whose budget is spent enrols without a key: then no agent gives, new data start no
+        number that it has signed for its own, as tokens show it and neighbours remember it. A
+        process makes no key before every neighbour has told it the number. An account that was
+        lost or restored counts as spent unless all neighbours remember a number. An agent whose
+        budget is spent enrols without a key: then no agent gives, new data start no
         round, and an empty sum is attested, so that erasures are still certified.
 
 The driver's duties, in this order, for every event:

@@ -294,11 +294,13 @@ class NextPoint(NamedTuple):
 
 class Enrol(NamedTuple):
     """Make a one-time key. Answer: `NewKey`. `seen` is the number of values that this agent has
-    given by signed evidence, `ahead` the number that it will give before it uses this key."""
+    given by signed evidence, `ahead` the number that it will give before it uses this key.
+    `vouched`: all neighbours remember a number of its values."""
 
     key: Key
     seen: int = 0
     ahead: int = 0
+    vouched: bool = False
 
 
 class NewKey(NamedTuple):

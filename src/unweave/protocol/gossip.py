@@ -298,7 +298,6 @@ def welcomed(s: State, turn: Turn, sender: int, message: Welcome) -> bool:
     """Join the answer; return whether it answers the latest question."""
     raise_fence(s, message.fence)
     join_gossip(s, turn, message.gossip)
-    count_welcome(s, message)
     if (message.asker, message.question) != (s.incarnation, s.peers.questions.get(sender, 0)):
         return False
     if s.peers.incarnations.get(sender) != message.incarnation:
@@ -307,6 +306,7 @@ def welcomed(s: State, turn: Turn, sender: int, message: Welcome) -> bool:
             return False
         s.peers.incarnations = {**s.peers.incarnations, sender: message.incarnation}
     s.peers.welcomed |= {sender}
+    count_welcome(s, sender, message)
     return True
 
 

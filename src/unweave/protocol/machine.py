@@ -256,8 +256,6 @@ def on_pass(s: State, turn: Turn, sender: int, message: Pass) -> None:
     if gossip is not None:
         join_gossip(s, turn, gossip)
     learn(s, turn, token.tombs, token.retrain_epoch)
-    if s.terms.noise is not None:
-        remember_given(s, token)
     if not stale:
         note_heartbeat(s, turn, token.stamp, turn.now)
         if dead(token, s.known.tombs, s.known.retrain_epoch):
@@ -320,6 +318,9 @@ def on_received(s: State, turn: Turn, event: Received) -> None:
     if s.peers.repeated:
         note_heard(s, turn.now, sender)
     message = event.message
+    if isinstance(message, Pass) and s.terms.noise is not None:
+        # Whatever follows: its values have arrived here, and nobody else may know of them.
+        remember_given(s, message.token)
     if sender in s.departed:
         answer_departed(s, turn, sender, message)
         return

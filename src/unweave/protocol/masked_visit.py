@@ -28,7 +28,7 @@ from unweave.protocol.events import (
     SolveResult,
     StaysOut,
 )
-from unweave.protocol.given import remember_given
+from unweave.protocol.given import awaits_counts, is_vouched, remember_given
 from unweave.protocol.merge import has_unknown_rows
 from unweave.protocol.openings import may_open
 from unweave.protocol.recovery import following_round, open_epoch
@@ -94,11 +94,14 @@ def new_round(s: State, turn: Turn, token: Token, why: str) -> None:
 
 def replace_key(s: State, turn: Turn, token: Token) -> None:
     """The private half of this agent's key is gone: a new round, for which it enrols again."""
+    new_round(s, turn, without_key(s, token), "the one-time key of this agent is gone")
+
+
+def without_key(s: State, token: Token) -> Token:
     masked = token.masked
     keys = {k: one for k, one in masked.keys.items() if k != s.me}
     spare = {k: one for k, one in masked.spare.items() if k != s.me}
-    token = token._replace(masked=masked._replace(keys=keys, spare=spare))
-    new_round(s, turn, token, "the one-time key of this agent is gone")
+    return token._replace(masked=masked._replace(keys=keys, spare=spare))
 
 
 def restarted(s: State, turn: Turn, token: Token) -> bytes | None:
@@ -126,7 +129,7 @@ def announce(s: State, turn: Turn, token: Token) -> Token | None:
     if mine is None or (mine.changed, mine.base) != (waiting.total, name) or not holds_key(s, mine):
         mine = enrol(s, turn, ("announce", name, waiting.total), name)
         if mine is None or not mine.key:
-            return token if s.own.spent else None
+            return token if s.token.pending is None else None
         masked = masked._replace(spare={**masked.spare, s.me: mine})
         token = token._replace(masked=masked)
     s.own.announced = (waiting.total, name)
@@ -146,7 +149,7 @@ def renew(s: State, turn: Turn, token: Token) -> Token | None:
     base = round_name(s.terms.network_id, masked)
     mine = enrol(s, turn, ("renew", base), base)
     if mine is None:
-        return token if s.own.spent else None
+        return token if s.token.pending is None else None
     return token._replace(masked=masked._replace(spare={**masked.spare, s.me: mine}))
 
 
@@ -209,7 +212,7 @@ def take_part(s: State, turn: Turn, token: Token) -> Token | None:
             start_over(s)
             new_round(s, turn, token, "the token includes a value that is no longer kept")
             return None
-        if not token.masked.rested or is_exhausted(token.masked.spare):
+        if not token.masked.rested or is_exhausted(token.masked.spare) or awaits_counts(s):
             return token
         if is_stale(s):
             new_round(s, turn, token, "the data have changed")
@@ -227,15 +230,18 @@ def take_part(s: State, turn: Turn, token: Token) -> Token | None:
         return token
     mine = token.masked.keys.get(s.me)
     if mine is not None and not mine.key:
-        s.own.spent = True  # by the agent's own word, perhaps before it was started again
+        # By the agent's own word, perhaps before it was started again.
+        s.own.spent = s.own.exhausted = True
         return token
     if not holds_key(s, mine):
         if token.inside:
             replace_key(s, turn, token)
             return None
+        if awaits_counts(s):
+            return without_key(s, token)  # nobody gives for a key that does not exist any more
         mine = enrol(s, turn, ("enrol", token.stamp), token.masked.base)
         if mine is None:
-            return token if s.own.spent else None
+            return token if s.token.pending is None else None
         keys = {**token.masked.keys, s.me: mine}
         token = token._replace(
             masked=token.masked._replace(keys=keys), round=NO_ROUND, busy=True, passes=0
@@ -269,14 +275,16 @@ def enrol(
     batches it says how many records of the agent have changed since the published round `base`;
     with noise, how many values the agent has given, and by an empty key that its budget is spent.
     `ahead`: the values that it will give before it uses the key."""
-    key: NewKey | None = ask(s, turn, Enrol(question, s.own.counter, ahead))
+    if s.own.spent and not s.own.exhausted:
+        return None  # nothing is awaited: there is no key until the agent is started again
+    key: NewKey | None = ask(s, turn, Enrol(question, s.own.counter, ahead, is_vouched(s)))
     if key is None:
         return None
     if not key.public:
         spent = key.spent and s.terms.noise is not None
         if not (spent and ahead):  # else the value of this round is still given
             turn.do(StaysOut(_SPENT if key.spent else _NO_KEY))
-            s.own.spent = True
+            s.own.spent, s.own.exhausted = True, spent
         if not spent:
             return None
     return Enrolment.write(
@@ -299,8 +307,9 @@ def give(s: State, turn: Turn, token: Token) -> Token | None:
         return None
     units = found
     spare = enrol(s, turn, ("spare", name), token.masked.base, ahead=1)
-    if spare is None and not s.own.spent:
-        return None
+    if spare is None and (s.terms.noise is not None or s.token.pending is not None):
+        # Rule 22: a value leaves with the number of values that its agent has given by then.
+        return token if s.token.pending is None else None
     keys = {k: one.key for k, one in token.masked.keys.items()}
     # With a digest in its name, a late answer for other data is not taken for this one.
     question = ("mask", name, digest(units))

@@ -183,7 +183,7 @@ class Worker(Protocol):
 def unlock(keyring: Keyring, me: int, work: Enrol | Mask) -> NewKey | MaskedValue:
     """A keyring's answer to one question of agent `me`."""
     if isinstance(work, Enrol):
-        public = keyring.enrol(work.seen, work.ahead)
+        public = keyring.enrol(work.seen, work.ahead, work.vouched)
         return NewKey(public, keyring.given + work.ahead, spent=not public)
     value = keyring.mask(me, work.round, work.keys, work.units)
     return MaskedValue(None, None) if value is None else MaskedValue(*value)

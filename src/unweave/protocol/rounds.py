@@ -19,6 +19,7 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from unweave.protocol.events import Advance, NextPoint
+from unweave.protocol.given import awaits_counts
 from unweave.protocol.gossip import attest_ready
 from unweave.protocol.merge import has_unknown_rows
 from unweave.protocol.messages import ParkNotice
@@ -126,12 +127,12 @@ def has_masked_work(s: State, parked: ParkNotice) -> bool:
         renews = s.terms.noise is not None and parked.enrolled.get(s.me) != s.incarnation
         renews &= not s.own.spent  # or it would wake the token for a key that it cannot make
         changed = is_stale(s) or must_announce(s, parked.masked) or renews
-        return attests or (rested and changed and not exhausted)
+        return attests or (rested and changed and not exhausted and not awaits_counts(s))
     if has_unknown_rows(s):
         return False
     if small or exhausted:
         return attests
-    if s.own.spent:
+    if s.own.spent or awaits_counts(s):
         return False
     return parked.enrolled.keys() == members or parked.enrolled.get(s.me) != s.incarnation
 

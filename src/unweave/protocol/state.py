@@ -206,6 +206,7 @@ class Contribution(_Group):
     announced: tuple[int, bytes] = (0, b"")  # records that wait, on the token of which round
     infeasible_at: Vector[Revision] | None = None  # `included` when the solver refused new data
     spent: bool = False  # masked: the keyring makes no more keys
+    exhausted: bool = False  # … because the privacy budget is spent, which the token must hear
 
     @property
     def current(self) -> Factor | None:
@@ -252,6 +253,8 @@ class Peers(_Group):
     told: Mapping[int, Mapping[bytes, CompactedErasures]] = _NONE  # … the compacted erasures
     welcomed: frozenset[int] = frozenset()  # the neighbours that answered
     waited: int = 0  # how often the wait for all of them has ended
+    counted: frozenset[int] = frozenset()  # those that ever answered, and so told of given values
+    vouched: frozenset[int] = frozenset()  # … and remembered an enrolment of this agent (rule 22)
     suspects: frozenset[int] = frozenset()
     heard: Mapping[int, float] = _NONE  # neighbour → when it was last heard
     repeated: Mapping[tuple[str, int], tuple[int, float]] = _NONE  # see `gossip.is_due`

@@ -20,6 +20,7 @@ import numpy as np
 from unweave.errors import ConfigError
 from unweave.models import Shard
 from unweave.protocol.events import Effect, EraseRequested
+from unweave.protocol.given import forget_given
 from unweave.protocol.state import State
 from unweave.protocol.token import NOTHING, request_id, requested_of
 from unweave.rng import Purpose, derive
@@ -191,7 +192,7 @@ class AskedEvents:
         self._spoil(k)
         taken, disk = self._backups[k]
         self._stop(k, _POWER)
-        self.session.world.wipe(k, disk)
+        self.session.world.wipe(k, forget_given(disk))
         self.session.workload.learned[k] = -1  # what the old disk knows of the data is not known
         return (
             f"The disk of {self._name(k)} was replaced by a backup of second {taken:.1f}. It "

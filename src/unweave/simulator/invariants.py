@@ -332,6 +332,7 @@ class Checker:
             self._fail("P5", agent, f"token {token.stamp} is attested and not complete")
 
     def _given(self, agent: int, s: State, given: GivenValue) -> None:
+        new = given.key not in self.given
         who, first = self.given.setdefault(given.key, (agent, given))
         if who != agent:
             self._fail("P1", agent, f"gave under the key of {who}")
@@ -349,7 +350,8 @@ class Checker:
             known = set(self.terms.everybody) - _out(s.known.tombs)
             if set(token.masked.keys) != known:
                 self._fail("P2", agent, f"gave to {set(token.masked.keys)}, knows of {known}")
-            if self._in_batch(agent, token) and (s.own.waiting.requests or s.own.waiting.data):
+            waiting = s.own.waiting  # a change after the value was given waits for the next batch
+            if new and self._in_batch(agent, token) and (waiting.requests or waiting.data):
                 self._fail("P6", agent, "gave to the round of its batch without its changes")
 
     def _outbox(self, agent: int, before: State, s: State) -> None:

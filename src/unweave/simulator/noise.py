@@ -27,6 +27,7 @@ class SimulatedNoise:
         self.drawn: dict[bytes, Ints] = {}  # by the key of the given value
         self.charged: dict[int, int] = {}  # agent → its charges, also those that a disk has lost
         self.missing = 0  # values that ledgers had forgotten
+        self.unsure = 0  # values that were charged because nobody knew
 
     def release(self, k: int, start: int) -> NoisyRelease:
         """For the process of agent k that was started as its `start`-th."""
@@ -36,13 +37,14 @@ class SimulatedNoise:
             self.ledgers[k],
             source.randbytes,
             on_missing=self._on_missing,
+            on_unsure=self._on_unsure,
             on_noise=lambda key, noise: self._on_noise(k, key, noise),
         )
 
     def image(self, k: int) -> MemoryLedger:
-        """A copy of agent k's ledger, for a backup."""
+        """A copy of agent k's ledger, for a backup: as `unweave restore` makes it of one."""
         ledger = self.ledgers[k]
-        return replace(ledger, keys=set(ledger.keys))
+        return replace(ledger, keys=set(ledger.keys), in_doubt=True)
 
     def wipe(self, k: int, backup: MemoryLedger | None = None) -> None:
         """Lose agent k's ledger, or put an old one back."""
@@ -51,6 +53,9 @@ class SimulatedNoise:
 
     def _on_missing(self, missing: int) -> None:
         self.missing += missing
+
+    def _on_unsure(self, charged: int) -> None:
+        self.unsure += charged
 
     def _on_noise(self, k: int, key: bytes, noise: Ints) -> None:
         self.charged[k] = self.charged.get(k, 0) + 1

@@ -18,6 +18,7 @@ import numpy as np
 from unweave.graph import Topology
 from unweave.privacy.ledger import MemoryLedger
 from unweave.protocol.events import DataChanged, EraseRequested, Tick, VoteCast
+from unweave.protocol.given import forget_given
 from unweave.protocol.membership import automatic_votes
 from unweave.protocol.state import State
 from unweave.protocol.token import request_id
@@ -152,7 +153,7 @@ class Workload:
                 self.spoiled = k
                 self.counts["restores"] += 1
                 _, disk, self.learned[k], ledger = rng.choice(backups)
-                world.wipe(k, disk, ledger)
+                world.wipe(k, forget_given(disk), ledger)
         world.start_agent(k)
         self._tell_of_data(k)
 

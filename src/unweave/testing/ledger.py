@@ -93,6 +93,37 @@ def more_than_the_budget_may_be_seen(reopen: Reopen) -> None:
     ledger.close()
 
 
+def a_ledger_that_lacked_values_is_in_doubt_until_somebody_vouches(reopen: Reopen) -> None:
+    ledger = reopen(1.0)
+    assert not _in_doubt(ledger)
+    ledger.vouch()
+    ledger.charge(b"one", RHO)
+    assert not _in_doubt(ledger)
+    for n in range(3):
+        if n == 1:
+            assert ledger.observe(ledger.given + 1, RHO) == 1
+        else:
+            ledger.doubt()
+            ledger.doubt()
+        assert _in_doubt(ledger)
+        ledger.charge(bytes([n]), RHO)  # a value that is given ends no doubt
+        ledger.close()
+        ledger = reopen(1.0)
+        assert _in_doubt(ledger)
+        assert ledger.observe(0, RHO) == 0
+        assert _in_doubt(ledger)
+        ledger.vouch()
+        ledger.close()
+        ledger = reopen(1.0)
+        assert not _in_doubt(ledger)
+    assert (ledger.given, ledger.spent) == (5, 5 * Fraction(RHO))  # a doubt costs nothing
+    ledger.close()
+
+
+def _in_doubt(ledger: Ledger) -> bool:
+    return ledger.in_doubt
+
+
 def _refused(ledger: Ledger, key: bytes, rho: float, error: type[Exception]) -> bool:
     try:
         ledger.charge(key, rho)
@@ -108,4 +139,5 @@ LAWS: tuple[Law, ...] = (
     a_key_is_charged_once,
     what_others_have_seen_counts,
     more_than_the_budget_may_be_seen,
+    a_ledger_that_lacked_values_is_in_doubt_until_somebody_vouches,
 )

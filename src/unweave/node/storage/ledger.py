@@ -7,6 +7,7 @@ One charge is one transaction, synced to the disk before `charge` returns.
 Rows are only ever added. The MAC of a row covers the row and the MAC of the row before it, under a
 secret of the agent, so no row can be changed, removed from the middle or added by anybody else.
 Removing the *last* rows is what a backup does: `observe` notices it from what others remember.
+Two kinds of rows charge nothing: `restored` begins a doubt, and `vouched` ends it.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ __all__ = ["SqliteLedger", "open_ledger"]
 
 
 _RESTORE = (
-    "Fix: restore the file from a backup. Never delete it: the agent would spend its budget again; "
-    "without a backup, the agent has to leave the network"
+    "Fix: move the file away and start the agent while all its neighbours run: they tell what it "
+    "has given. If one of them cannot, the agent's budget counts as spent"
 )
+_RESTORED, _VOUCHED = b"restored", b"vouched"  # in place of a one-time key
 
 
 class _Account(NamedTuple):
@@ -52,6 +54,12 @@ class _Account(NamedTuple):
     given: int = 0
     rows: int = 0
     mac: bytes = b""
+    in_doubt: bool = False
+
+    def plus(self, mac: bytes, key: bytes, values: int, rho: Fraction) -> _Account:
+        """With one more row."""
+        doubt = self.in_doubt or not key if values else key.startswith(_RESTORED)
+        return _Account(self.spent + rho, self.given + values, self.rows + 1, mac, doubt)
 
 
 class SqliteLedger:
@@ -101,6 +109,10 @@ class SqliteLedger:
     def given(self) -> int:
         return self._account.given
 
+    @property
+    def in_doubt(self) -> bool:
+        return self._account.in_doubt
+
     def charge(self, key: bytes, rho: float) -> None:
         if not key:
             raise ValueError("an empty key")
@@ -117,6 +129,18 @@ class SqliteLedger:
             self._add(b"", missing, missing * Fraction(rho))
         return missing
 
+    def doubt(self) -> None:
+        if not self.in_doubt:
+            self._note(_RESTORED)
+
+    def vouch(self) -> None:
+        if self.in_doubt:
+            self._note(_VOUCHED)
+
+    def _note(self, kind: bytes) -> None:
+        # With the number of the row, because no key is in the table twice.
+        self._add(kind + b" %d" % (self._account.rows + 1), 0, Fraction(0))
+
     def _add(self, key: bytes, values: int, rho: Fraction) -> None:
         before = self._account
         number, cost = before.rows + 1, str(rho)
@@ -131,7 +155,7 @@ class SqliteLedger:
                 with suppress(sqlite3.Error):
                     self._db.execute("ROLLBACK")
                 raise
-        self._account = _Account(before.spent + rho, before.given + values, number, mac)
+        self._account = before.plus(mac, key, values, rho)
 
     def close(self) -> None:
         self._db.close()
@@ -157,6 +181,5 @@ def _read(db: sqlite3.Connection, secret: bytes) -> _Account:
         if number != account.rows + 1:
             raise BadMac("the list of charges")
         macs.read(mac, "charge", number, key, values, rho, account.mac)
-        cost = Fraction(rho)
-        account = _Account(account.spent + cost, account.given + values, number, mac)
+        account = account.plus(mac, key, values, Fraction(rho))
     return account
