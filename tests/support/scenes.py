@@ -333,6 +333,9 @@ class SceneSource:
         self._view = view
         self.wishes: list[ErasureWish] = []
         self.pressed: list[Control] = []
+        self.looked_at: list[str] = []  # agents whose details were wanted
+        self.refuses = ""  # why the next presses are refused
+        self.batched = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def view(self) -> View:
@@ -365,6 +368,7 @@ class SceneSource:
         return {"version": "epoch 3, hop 151", "curves": found}
 
     async def agent(self, name: str) -> AgentDetails:
+        self.looked_at.append(name)
         if name not in self._view["agents"]:
             raise NotFound(f"{name}: no such agent. Fix: choose one of the table")
         return {
@@ -411,7 +415,7 @@ class SceneSource:
     async def preview(self, wish: ErasureWish) -> ErasurePreview:
         keys = wish.get("keys")
         what = f"{len(keys)} records of {wish['agent']}" if keys else f"All data of {wish['agent']}"
-        return {
+        found: ErasurePreview = {
             "what": f"{what} will be removed from the posterior of the whole network.",
             "steps": [
                 f"The token goes to {wish['agent']} by the shortest path.",
@@ -424,6 +428,9 @@ class SceneSource:
             ],
             "irreversible": "This cannot be undone. The agent can add new data later.",
         }
+        if self.batched:
+            found["batched"] = True
+        return found
 
     async def erase(self, wish: ErasureWish) -> str:
         self.wishes.append(wish)
@@ -442,5 +449,7 @@ class SceneSource:
 
     async def control(self, control: Control) -> None:
         self.pressed.append(control)
+        if self.refuses:
+            raise ConfigError(self.refuses)
         if control["do"] in ("play", "pause"):
             self.feed.change({"controls": {"playing": control["do"] == "play"}})

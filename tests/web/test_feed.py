@@ -284,18 +284,6 @@ def test_many_changes_are_few_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(run())
 
 
-def test_a_silent_feed_sends_comments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "_HEARTBEAT", 0.01)
-
-    async def run() -> None:
-        feed = ViewFeed(still_view())
-        events = feed.events()
-        await anext(events)
-        assert (await anext(events)).startswith(b": ")
-
-    asyncio.run(run())
-
-
 def test_the_clock_of_a_network_is_that_of_the_message() -> None:
     async def run() -> None:
         now = 5.0
@@ -326,3 +314,18 @@ def test_a_source_that_changes_its_own_objects_changes_nothing_here() -> None:
         assert before.view == after.view == plain(feed.view)
 
     asyncio.run(run())
+
+
+def test_a_viewer_that_waits_hears_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a message: a comment reaches no script, and the page could not tell silence from rest."""
+    monkeypatch.setattr(feed_module, "_HEARTBEAT", 0.01)
+
+    async def listen() -> list[bytes]:
+        events = ViewFeed(still_view()).events()
+        heard = [await anext(events), await anext(events)]
+        await events.aclose()
+        return heard
+
+    first, beat = asyncio.run(listen())
+    assert b"event: heartbeat\n" in beat
+    assert beat.splitlines()[0] == first.splitlines()[0]  # its id: nothing was missed

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import json
+import re
 import socket
 import ssl
 from pathlib import Path
@@ -15,6 +17,7 @@ from unweave.address import Address
 from unweave.cli.dashboard import PageOptions, serving
 from unweave.errors import ConfigError
 from unweave.web import protection, server, tls
+from unweave.web.app import STATIC
 from unweave.web.server import PageServer
 
 CODE = "abcde-fghjk-mnpqr-stuvw"
@@ -96,3 +99,15 @@ def test_the_command_tells_address_code_and_fingerprint(
     assert len(told["fingerprint"].split(":")) == 32
     with serving(StillSource(), tmp_path, PageOptions(0, json=True), locked=False):
         assert set(json.loads(capsys.readouterr().out)) == {"url", "link"}
+
+
+def test_the_words_of_the_page_are_those_of_the_glossary() -> None:
+    root = Path(__file__).parents[2]
+    glossary = " ".join((root / "docs/reference/glossary.md").read_text("utf-8").split())
+    page = (STATIC / "index.html").read_text("utf-8")
+    words = page[page.index('id="words"') : page.index("</details>", page.index('id="words"'))]
+    found = re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", words)
+    assert {"Attestation", "Epoch", "Factor", "Hop", "Revision"} <= {word for word, _ in found}
+    for word, meaning in found:
+        text = html.unescape(re.sub("</?code>", "`", meaning)).removesuffix(".")
+        assert f"**{word}.** {text}" in glossary

@@ -200,13 +200,16 @@ class LiveErasures:
         else:
             shown = ["Neighbours can compute what was taken out: the difference of two tokens."]
         shown.append("What others saw or kept before stays with them.")
-        return {
+        found: ErasurePreview = {
             "what": f"Erase {what} of {name}" + (", which has departed" if departed else ""),
             "steps": [step.format(agent=name, what=what) for step in steps],
             "shown": [one[:1].upper() + one[1:] for one in shown],
             "irreversible": "A signed request cannot be taken back: the erased data can never be "
             "learned again in this network.",
         }
+        if keys is not None and self._manifest.publish is not None:
+            found["batched"] = True
+        return found
 
     def ask(self, agents: Cluster, wish: ErasureWish) -> str:
         """Ask the owner's agent, or collect votes; returns when the request is durable."""

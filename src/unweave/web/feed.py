@@ -25,7 +25,7 @@ from unweave.web.view import KEPT_POINTS, Points, View
 __all__ = ["ViewFeed", "compose", "difference", "merge"]
 
 _EVERY = 0.1  # seconds between two messages
-_HEARTBEAT = 15.0  # seconds without a message, after which a viewer gets a comment
+_HEARTBEAT = 15.0  # seconds without a message, after which a viewer gets a heartbeat
 _KEPT = 512  # messages for viewers that come back
 _KEPT_BYTES = 4 << 20
 _FRESH = 1.0  # seconds that an encoded snapshot is used again, if nothing has changed
@@ -210,7 +210,7 @@ class ViewFeed:
                     async with asyncio.timeout(_HEARTBEAT):
                         await news.wait()
                         continue
-                yield b": nothing new\n\n"
+                yield self._message("heartbeat", {})
         finally:
             self._viewers -= 1
 

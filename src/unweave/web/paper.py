@@ -148,7 +148,7 @@ class PaperSource:
                 view["state"] = "erased"
             elif k not in inside:
                 view["state"] = "pending"
-                view["why"] = "The walk has not come here yet. It needs nothing."
+                view["why"] = "The walk has not come here yet."
             elif name == _LEAVER and self._requested:
                 view["why"] = "To be forgotten, when the walk comes here."
             views[name] = view

@@ -170,7 +170,10 @@ def _why_pending(known: Known, name: str, short: Short, lacking: str) -> str:
         return "It starts, and opens its store."
     if short["phase"] == "quarantine":
         return "It waits for the answers of its neighbours. Fix: start those that do not run."
-    return lacking or "The token has not brought its factor into the sum yet. It needs nothing."
+    return (
+        lacking
+        or "The token has not brought its factor into the sum yet. Wait for the pass to end."
+    )
 
 
 def _round_lacks(known: Known) -> dict[str, str]:

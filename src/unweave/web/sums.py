@@ -198,7 +198,9 @@ class SimulatedSums:
         version = f"epoch {token.stamp.epoch}, hop {token.stamp.hop}"
         posterior = self.read(token)
         if posterior is None:
-            why = "The sum is no proper posterior while factors are missing. It needs nothing."
+            why = (
+                "The sum is no proper posterior yet: factors are missing. Wait for the pass to end."
+            )
             return {"state": "none", "why": why, "version": version, "at": round(shown.at, 2)}
         view: PosteriorView = {
             "state": "complete" if attested else "unconfirmed",

@@ -9,6 +9,7 @@ ids as keys: agents, waits, erasures, timeline. A value that is not known is abs
                                         (a merge patch), each with an id; a viewer that comes back
                                         with Last-Event-ID gets the changes that it missed, or a
                                         snapshot. `points` carries new points of the series.
+                                        `heartbeat` comes if there was nothing else for 15 s.
     GET  /curves?name=…&name=…&moment=… densities of at most 12 parameters: `CurvesAnswer`
     GET  /agents/{name}                 details of one agent: `AgentDetails`
     GET  /certificates/{request}        the certificate, as a file
@@ -299,6 +300,7 @@ class ErasurePreview(TypedDict):
     steps: list[str]
     shown: list[str]
     irreversible: str
+    batched: NotRequired[bool]  # it waits for a batch with others, unless `now` is wished
 
 
 class Verification(TypedDict):

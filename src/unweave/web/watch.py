@@ -313,7 +313,7 @@ class Watch:
             return "pending", self._stays_out[k]
         if self.terms.masked:
             return "pending", "No private sum with its value is complete yet."
-        return "pending", "The token has not taken in its factor yet. It needs nothing."
+        return "pending", "The token has not taken in its factor yet. Wait for the pass to end."
 
     def _why_down(self, k: int) -> str:
         until = self.asked.down_until.get(k)

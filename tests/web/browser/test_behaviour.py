@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.support.scenes import CITIES, SceneSource, controls, scene
 from tests.web.browser.conftest import until
 from unweave.address import Address
+from unweave.errors import ConfigError
 from unweave.web.feed import merge
 from unweave.web.server import PageServer
 
@@ -99,6 +100,10 @@ def test_an_agent_is_erased_and_its_certificate_verified(visit, tmp_path):
     with visit(source, code=CODE) as v:
         page = v.open()
         page.get_by_role("button", name="Cork: in, attested").click()
+        for turn in range(8):  # what changes often is not asked for as often
+            source.change({"agents": {"Cork": {"posterior": f"epoch 4, hop {turn}"}}})
+            page.get_by_role("dialog").get_by_text(f"epoch 4, hop {turn}").wait_for()
+        assert source.looked_at in (["Cork"] * 2, ["Cork"] * 3)
         page.get_by_role("button", name="Erase data of this agent…").click()
         assert page.locator("#erase-agent").input_value() == "Cork"
         page.get_by_role("button", name="Show what will happen").click()
@@ -154,6 +159,7 @@ def test_records_are_erased_by_their_keys(visit):
     source = SceneSource(scene("rest"))
     with visit(source) as v:
         page = v.open()
+        wait = page.get_by_label("Do not wait for a batch")
         page.get_by_role("button", name="Erase data…").click()
         page.locator("#erase-agent").select_option("Faro")
         page.get_by_text("Single records").click()
@@ -162,9 +168,16 @@ def test_records_are_erased_by_their_keys(visit):
         page.get_by_label("Keys, one per line").fill(" 17\n\n23 \n17")
         page.get_by_label("Keys that do not exist are no error").check()
         page.get_by_role("button", name="Show what will happen").click()
+        page.get_by_role("button", name="Erase 2 records of Faro").wait_for()
+        assert wait.is_hidden()  # nothing waits in this network
+        page.get_by_role("button", name="Back").click()
+        source.batched = True
+        page.get_by_role("button", name="Show what will happen").click()
+        wait.check()
         page.get_by_role("button", name="Erase 2 records of Faro").click()
         page.get_by_role("heading", name="erased and certified").wait_for()
-        assert source.wishes == [{"agent": "Faro", "keys": ["17", "23"], "missing_ok": True}]
+        wish = {"agent": "Faro", "keys": ["17", "23"], "missing_ok": True, "now": True}
+        assert source.wishes == [wish]
 
 
 def test_the_page_asks_for_the_code_where_reading_needs_it(visit):
@@ -176,6 +189,23 @@ def test_the_page_asks_for_the_code_where_reading_needs_it(visit):
         v.page.get_by_role("button", name="Continue").click()
         v.page.get_by_role("heading", name="Hospitals of the coast").wait_for()
         v.forgive("401")
+
+        # A restart has another code: the page asks for it, and a link with it suffices.
+        address = Address("127.0.0.1", v.server.place.address.port)
+        v.server.stop()
+        view = scene("rest") | {"title": "Hospitals of the coast, again"}
+        with PageServer(SceneSource(view), address, code="other-code", lock=True) as again:
+            v.page.get_by_label("Code", exact=True).wait_for()
+            v.page.keyboard.press("Escape")  # not now: what was there can still be read
+            v.page.get_by_role("button", name="Enter the code").click()
+            v.page.get_by_label("Code", exact=True).wait_for()
+            v.page.goto(again.link)
+            v.page.get_by_role("heading", name=view["title"]).wait_for()
+            assert v.page.get_by_label("Code", exact=True).is_hidden()
+            assert v.page.url == again.url
+            assert v.page.locator("#lost").is_hidden()
+            v.forgive("401")
+            v.forgive("ERR_")
 
 
 def test_the_link_of_the_terminal_opens_a_session_and_hides_the_code(visit):
@@ -214,6 +244,13 @@ def test_a_simulation_is_controlled(visit):
             {"do": "speed", "value": "1000"},
         ]
         assert page.get_by_text("The walk of figure 3.").is_visible()
+        # A speed that is refused is not shown as if it were true.
+        source.refuses = "speed: too slow. Fix: give more"
+        page.get_by_label("Speed").fill("0")
+        page.get_by_text("Speed: too slow.").wait_for()
+        assert source.pressed[-1] == {"do": "speed", "value": "0.1"}
+        assert page.locator("#speed-text").inner_text() == "2.0× real time"
+        v.forgive("400")
         source.change(
             {"controls": {"finished": "An invariant was violated.", "repeat": "unweave x"}}
         )
@@ -263,6 +300,79 @@ def test_the_report_is_downloaded(visit):
         assert b"A report." in download.value.path().read_bytes()
 
 
+def test_a_report_that_fails_says_why(visit):
+    class Unready(SceneSource):
+        async def report(self):
+            raise ConfigError("report: the run has not ended. Fix: wait until it is at rest")
+
+    with visit(Unready(scene("learning"))) as v:
+        page = v.open()
+        page.get_by_role("link", name="Report").click()
+        page.get_by_text("Report: the run has not ended. Fix: wait until it is at rest").wait_for()
+        v.forgive("400")
+        page.locator("#problem").get_by_role("button", name="Close").click()
+        assert page.locator("#problem").is_hidden()
+
+
+def test_a_panel_that_fails_does_not_stop_the_page(visit):
+    source = SceneSource(scene("rest"))
+    with visit(source) as v:
+        page = v.open()
+        source.change({"agents": {"Cork": {"state": "no such state"}}})
+        page.get_by_text("A part of this page failed").wait_for()
+        source.change({"summary": {"text": "Later."}})
+        page.locator("#summary", has_text="Later.").wait_for()
+        v.errors.clear()
+
+
+def test_a_silent_connection_is_lost(visit):
+    """After a sleep a connection may stay open for ever, and nothing comes: no error, either."""
+    source = SceneSource(scene("rest"))
+    with visit(source) as v:
+        v.page.clock.install()
+        page = v.open()
+        assert page.locator("#connection-text").inner_text() == "Live"
+        page.evaluate(
+            """() => {
+                 window.opened = [];
+                 const Real = EventSource;
+                 window.EventSource = class extends Real {
+                   constructor(url) { super(url); window.opened.push(url); }
+                 };
+               }"""
+        )
+        page.clock.run_for(30_000)
+        assert page.evaluate("window.opened") == []
+        page.clock.run_for(15_000)
+        assert page.evaluate("window.opened") == ["events"]
+        until(page, "document.getElementById('connection-text').textContent === 'Live'")
+
+
+def test_densities_that_are_refused_are_not_asked_for_without_end(visit):
+    class Refusing(SceneSource):
+        asked = 0
+
+        async def curves(self, names, moments):
+            self.asked += 1
+            raise ConfigError("curves: none. Fix: wait")
+
+    source = Refusing(scene("rest", parameters=("a", "b")))
+    with visit(source) as v:
+        v.page.clock.install()
+        page = v.open()
+        page.get_by_text("Curves: none. Fix: wait").wait_for()
+        for _ in range(30):
+            page.clock.run_for(1000)
+        assert source.asked == 1
+        source.change({"posterior": {"version": "epoch 3, hop 152"}})
+        until(page, "document.getElementById('posterior-version').textContent.endsWith('152')")
+        for _ in range(5):
+            page.clock.run_for(1000)
+            page.wait_for_timeout(50)
+        assert source.asked == 2
+        v.forgive("400")
+
+
 def test_the_theme_is_remembered(visit):
     with visit(SceneSource(scene("rest")), theme="light") as v:
         page = v.open()
@@ -303,14 +413,23 @@ def test_parameters_are_chosen_and_compared(visit):
         page = v.open()
         assert page.get_by_role("radio", name="Intervals").is_checked()
         assert page.locator("#intervals li").count() == 40
+        # What is ticked is what is shown, and nothing but a person ticks.
+        page.get_by_text("Parameters 40 of 40").click()
+        page.get_by_label("weight 39").uncheck()
+        assert page.locator("#intervals li").count() == 39
+        page.get_by_role("button", name="None").click()
+        assert page.get_by_text("No parameter is chosen.").is_visible()
+        assert page.locator("#parameters-count").inner_text() == "0 of 40"
+        page.get_by_label("weight 7").check()
+        assert page.locator("#intervals .name").all_inner_texts() == ["weight 7"]
         page.get_by_role("radio", name="Densities").check()
         page.locator("#densities canvas").wait_for()
         page.locator("#posterior-legend", has_text="m1").wait_for()  # the newest moment, by itself
-        page.get_by_text("Parameters 1 of 40").click()
         page.get_by_label("Search parameters").fill("weight 39")
         page.get_by_label("weight 39").check()
         page.locator("#densities h3", has_text="weight 39").wait_for()
-        assert page.locator("#densities h3").all_inner_texts() == ["weight 0", "weight 39"]
+        assert page.locator("#densities h3").all_inner_texts() == ["weight 7", "weight 39"]
+        assert page.locator("#parameters-count").inner_text() == "2 of 40"
         page.get_by_label("Compare with").select_option("the prior only")
         until(page, "!document.getElementById('posterior-legend').textContent.includes('m1')")
 

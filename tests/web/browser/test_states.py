@@ -8,6 +8,14 @@ from tests.support.scenes import CITIES, SceneSource, controls, masked, scene
 LONG = [f"department-of-the-general-hospital-{k:05d}" for k in range(12)]
 COLUMNS = ("intercept", *(f"x{k}, mean radius in mm of the kind {k}" for k in range(1, 40)))
 
+
+def eventful(view):
+    """The same after many events."""
+    entry = {"at": view["clock"], "text": "The token moved on.", "level": "good"}
+    view["timeline"] |= {str(100 + k): entry for k in range(60)}
+    return view
+
+
 VIEWS = {
     "starting": lambda: scene("starting"),
     "learning": lambda: scene("learning"),
@@ -16,7 +24,9 @@ VIEWS = {
     "erased": lambda: scene("erased"),
     "masked": lambda: masked(scene("rest")),
     "five": lambda: scene("rest", CITIES[:5], parameters=("mean", "variance")),
-    "fifty": lambda: scene("rest", [f"clinic-{k:02}" for k in range(50)], parameters=COLUMNS),
+    "fifty": lambda: eventful(
+        scene("rest", [f"clinic-{k:02}" for k in range(50)], parameters=COLUMNS)
+    ),
     "many": lambda: scene("waiting", [f"clinic-{k:04}" for k in range(2000)], parameters=COLUMNS),
     "long": lambda: scene("waiting", LONG, parameters=COLUMNS[:3]),
     "simulation": lambda: controls(scene("learning", simulated=True)),
@@ -36,12 +46,20 @@ def check(page):
     found = Axe().run(page).response["violations"]
     assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    # Nothing that only screen readers see makes the page longer than what is seen.
+    end = "document.querySelector('footer').getBoundingClientRect().bottom + scrollY"
+    assert (
+        page.evaluate(f"document.documentElement.scrollHeight - Math.max(innerHeight, {end})") < 2
+    )
 
 
 @pytest.mark.parametrize(("name", "theme", "size"), CASES)
 def test_a_state_is_shown_without_fault(visit, shot, name, theme, size):
     with visit(SceneSource(VIEWS[name]()), theme=theme, size=size, motion="reduce") as v:
         page = v.open()
+        if name == "fifty":
+            page.get_by_role("button", name="Show older").click()
+            page.get_by_text("Words on this page").click()
         if name == "waiting":
             page.wait_for_selector("#densities canvas")
         check(page)

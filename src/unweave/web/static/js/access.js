@@ -5,10 +5,16 @@ import { $ } from "./dom.js";
 import { ApiError, session } from "./api.js";
 import { openDialog, showError } from "./dialogs.js";
 
-let settle = null;
+let asked = null; // the open question: { answer, settle }
+
+function settle(opened) {
+  asked?.settle(opened);
+  asked = null;
+  $("access").close();
+}
 
 export function startAccess() {
-  const [dialog, form, field] = [$("access"), $("access-form"), $("access-code")];
+  const [form, field] = [$("access-form"), $("access-code")];
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     try {
@@ -20,15 +26,14 @@ export function startAccess() {
       field.select();
       return;
     }
-    settle?.(true);
-    settle = null;
-    dialog.close();
+    settle(true);
   });
-  dialog.addEventListener("close", () => {
+  $("access").addEventListener("close", () => {
     field.value = "";
-    settle?.(false);
-    settle = null;
+    if (!$("access").open) settle(false); // it may have been opened again before this event
   });
+  // A link that is opened in a tab with this page changes the part behind "#" only.
+  addEventListener("hashchange", useLink);
 }
 
 // The terminal shows a link with the code behind "#": used once, and not kept in the address.
@@ -38,20 +43,25 @@ export async function useLink() {
   history.replaceState(null, "", location.pathname);
   try {
     await session(code);
+    settle(true);
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     // A wrong code in a link is like none: the page asks when it needs one.
   }
 }
 
+// True when a session is open, false if the person closed the prompt. Who asks while the prompt is
+// open gets the same answer.
 export function askForCode() {
-  showError($("access-error"), null);
-  $("access-code").removeAttribute("aria-invalid");
-  openDialog($("access"));
-  $("access-code").focus();
-  return new Promise((resolve) => {
-    settle = resolve;
-  });
+  if (asked === null) {
+    showError($("access-error"), null);
+    $("access-code").removeAttribute("aria-invalid");
+    openDialog($("access"));
+    $("access-code").focus();
+    const { promise, resolve } = Promise.withResolvers();
+    asked = { answer: promise, settle: resolve };
+  }
+  return asked.answer;
 }
 
 // Runs `request`; if the server wants the code, asks for it and runs it again.

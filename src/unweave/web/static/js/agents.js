@@ -45,8 +45,12 @@ export function startAgents(store, select) {
     const pages = Math.max(1, Math.ceil(found.length / PAGE));
     page = Math.min(page, pages - 1);
     const rows = found.slice(page * PAGE, (page + 1) * PAGE);
-    const revisions = rows.some(([, agent]) => agent.revision !== undefined);
-    $("agents-table").classList.toggle("no-revision", !revisions);
+    // A column of which nothing is known on this page is left out.
+    const known = (key) => rows.some(([, agent]) => agent[key] !== undefined);
+    const columns = $("agents-table").classList;
+    columns.toggle("no-revision", !known("revision"));
+    columns.toggle("no-version", !known("posterior"));
+    columns.toggle("no-attested", view.kind === "paper"); // its walks have no audit
     reconcile($("agents"), rows, ([name]) => `:${name}`, ([name]) => create(name), update);
     const total = Object.keys(view.agents).length;
     const empty = $("agents-empty");

@@ -1,20 +1,22 @@
-// Tells screen readers of important changes only, one after the other.
+// Tells screen readers of important changes only, one after the other. Of each topic only the
+// newest is kept: a reader that is behind hears what is true now.
 
 import { $ } from "./dom.js";
 
-const queue = [];
+const waiting = new Map(); // topic → text
 let busy = false;
 
 function next() {
-  const text = queue.shift();
-  busy = text !== undefined;
+  const [first] = waiting;
+  busy = first !== undefined;
   if (!busy) return;
+  const [topic, text] = first;
+  waiting.delete(topic);
   $("live").textContent = text;
   setTimeout(next, 1500);
 }
 
-export function announce(text) {
-  if (queue.includes(text)) return;
-  queue.push(text);
+export function announce(topic, text) {
+  waiting.set(topic, text);
   if (!busy) next();
 }

@@ -45,9 +45,30 @@ export async function curves(names, moments) {
   return (await ask(`curves?${query}`)).json();
 }
 
+// A file with the name that the server gives it.
+export async function file(path) {
+  const response = await ask(path);
+  const [, name] = /filename="([^"]+)"/.exec(response.headers.get("content-disposition")) ?? [];
+  return { name: name ?? "", content: await response.blob() };
+}
+
+// Whether the server wants the access code before it shows anything. A stream that it has refused
+// does not say why.
+export async function isLocked() {
+  const left = new AbortController();
+  try {
+    await ask("events", { signal: left.signal });
+  } catch (error) {
+    if (error.status !== 401) throw error;
+    return true;
+  } finally {
+    left.abort();
+  }
+  return false;
+}
+
 export const verify = async (bytes) =>
   (await post("verify", bytes, "application/octet-stream")).json();
-export const isOperator = async () => (await (await ask("session")).json()).operator;
 export const session = (code) => postJson("session", { code });
 export const preview = (wish) => postJson("erasures/preview", wish);
 export const erase = (wish) => postJson("erasures", wish);

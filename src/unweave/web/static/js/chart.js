@@ -68,7 +68,7 @@ export class Chart {
         y: false,
         points: { size: 7 },
       },
-      padding: [8, 10, 0, 0],
+      padding: [8, time ? 26 : 14, 0, 0], // half of the last label of the x-axis
       scales: {
         x: { time: Boolean(time), range: xRange ? () => xRange : spread },
         y: log ? { distr: 3 } : { range: yZero ? fromZero : undefined },

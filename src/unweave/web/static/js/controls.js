@@ -7,7 +7,7 @@ import { showError } from "./dialogs.js";
 import { number } from "./format.js";
 
 // The slider is logarithmic: 100 steps from the slowest to the fastest.
-const [SLOWEST, FASTEST, STEPS] = [0.05, 1000, 100];
+const [SLOWEST, FASTEST, STEPS] = [0.1, 1000, 100];
 const speedAt = (step) => SLOWEST * (FASTEST / SLOWEST) ** (step / STEPS);
 const stepAt = (speed) => (STEPS * Math.log(speed / SLOWEST)) / Math.log(FASTEST / SLOWEST);
 
@@ -23,12 +23,19 @@ export function startControls(store) {
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       showError($("controls-error"), error);
+      showSpeed(store.view.controls.speed); // what was refused is not shown as if it were true
     }
   }
 
   const rate = (value) =>
     store.view.kind === "paper" ? `${number(value, 2)} hops per second` : `${number(value, 2)}× real time`;
   const chosen = () => Number(speedAt(Number(speed.value)).toPrecision(2));
+
+  function showSpeed(value) {
+    speed.value = stepAt(value);
+    say($("speed-text"), rate(value));
+    speed.setAttribute("aria-valuetext", rate(value));
+  }
 
   $("play").addEventListener("click", () =>
     press({ do: store.view.controls.playing ? "pause" : "play" }),
@@ -82,11 +89,7 @@ export function startControls(store) {
     say($("finished-text"), finished ?? "");
     $("repeat-box").hidden = finished === undefined || repeat === undefined;
     say($("repeat"), repeat ?? "");
-    if (!dragging) {
-      speed.value = stepAt(controls.speed);
-      say($("speed-text"), rate(controls.speed));
-      speed.setAttribute("aria-valuetext", rate(controls.speed));
-    }
+    if (!dragging) showSpeed(controls.speed);
 
     const named = new Set(controls.of_agent ?? []);
     const all = Object.entries(faults);

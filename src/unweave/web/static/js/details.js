@@ -1,11 +1,13 @@
 // One agent: facts, influence or why it is not shown, receipts.
 
-import { $, el, reconcile, say } from "./dom.js";
+import { $, el, reconcile, say, throttle } from "./dom.js";
 import { ApiError, agent as fetchAgent } from "./api.js";
 import { openDialog, showError } from "./dialogs.js";
 import { number, setTime } from "./format.js";
 import { STATES, symbol } from "./shapes.js";
 import { entryRow, updateRow } from "./timeline.js";
+
+const EVERY = 3000; // milliseconds between two requests for details
 
 export function startDetails(store, actions) {
   const dialog = $("details");
@@ -43,6 +45,9 @@ export function startDetails(store, actions) {
       if (turn === asked) showError($("details-error"), error);
     }
   }
+
+  // A busy network changes an agent many times a second.
+  const reload = throttle(() => dialog.open && load(), EVERY);
 
   function body(details) {
     showError($("details-error"), null);
@@ -90,7 +95,7 @@ export function startDetails(store, actions) {
   store.subscribe(["agents", "may_erase", "controls"], (view, change) => {
     if (!dialog.open) return;
     head(view);
-    if (change.agents.has(shown)) load();
+    if (change.agents.has(shown)) reload();
   });
   return open;
 }

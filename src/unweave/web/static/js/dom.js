@@ -34,6 +34,11 @@ export function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+// One item per text.
+export function list(node, texts) {
+  node.replaceChildren(...texts.map((text) => el("li", { text })));
+}
+
 // Makes `parent` hold one child per item, in order. A child whose key stays is reused, so focus,
 // selection and open details survive an update.
 export function reconcile(parent, items, key, create, update) {

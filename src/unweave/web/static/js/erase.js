@@ -1,6 +1,6 @@
 // The dialog that erases: what, what it means, and how far it is.
 
-import { $, el, reconcile, say } from "./dom.js";
+import { $, el, list, reconcile, say } from "./dom.js";
 import { withAccess } from "./access.js";
 import { ApiError, certificatePath, erase, preview } from "./api.js";
 import { openDialog, showError } from "./dialogs.js";
@@ -49,7 +49,6 @@ export function startErase(store) {
     $("erase-all").checked = true;
     $("erase-keys").value = "";
     $("erase-missing").checked = false;
-    $("erase-now").checked = false;
     $("erase-departed").checked = false;
     scope();
     say($("erase-title"), "Erase data");
@@ -61,7 +60,6 @@ export function startErase(store) {
     const records = $("erase-records").checked;
     $("erase-keys-box").hidden = !records;
     $("erase-departed-box").hidden = records || store.view.kind !== "network";
-    $("erase-now-box").hidden = store.view.kind !== "network";
     if (records) $("erase-departed").checked = false;
   }
 
@@ -71,13 +69,8 @@ export function startErase(store) {
       read.keys = [...new Set($("erase-keys").value.split("\n").map((key) => key.trim()).filter(Boolean))];
       if ($("erase-missing").checked) read.missing_ok = true;
     }
-    if ($("erase-now").checked) read.now = true;
     if ($("erase-departed").checked) read.departed = true;
     return read;
-  }
-
-  function list(node, items) {
-    node.replaceChildren(...items.map((text) => el("li", { text })));
   }
 
   $("erase-form").addEventListener("submit", (event) => {
@@ -89,17 +82,32 @@ export function startErase(store) {
       return;
     }
     attempt(async () => {
-      const answer = await preview(wish);
-      say($("erase-what-text"), answer.what);
-      list($("erase-steps"), answer.steps);
-      list($("erase-shown"), answer.shown);
-      $("erase-shown-box").hidden = answer.shown.length === 0;
-      say($("erase-irreversible"), answer.irreversible);
+      if (!(await foresee())) return;
       const what = wish.keys ? `${plural(wish.keys.length, "record")} of ${wish.agent}` : wish.agent;
       say($("erase-title"), `Erase ${what}?`);
       say($("erase-confirm"), `Erase ${what}`);
       show("preview");
     });
+  });
+
+  async function foresee() {
+    const answer = await withAccess(() => preview(wish));
+    if (!answer) return false; // the prompt was closed
+    say($("erase-what-text"), answer.what);
+    list($("erase-steps"), answer.steps);
+    list($("erase-shown"), answer.shown);
+    $("erase-shown-box").hidden = answer.shown.length === 0;
+    say($("erase-irreversible"), answer.irreversible);
+    $("erase-now-box").hidden = !answer.batched;
+    $("erase-now").checked = wish.now === true;
+    return true;
+  }
+
+  // Without a batch others can compute more, so what happens is foreseen again.
+  $("erase-now").addEventListener("change", () => {
+    const { now, ...rest } = wish;
+    wish = now ? rest : { ...rest, now: true };
+    attempt(foresee);
   });
 
   $("erase-confirm").addEventListener("click", () =>

@@ -5,12 +5,10 @@ import { announce } from "./announce.js";
 import { certificatePath } from "./api.js";
 import { count, setTime, signed } from "./format.js";
 
-const PAGE = 5;
-const KINDS = {
-  exact: "exact: as if the data had never been used",
-  refined: "refined: the others solved again",
-  retrained: "retrained: all agents started again",
-};
+const PAGE = 3;
+
+// "exact_before_noise" → "exact before noise". The sentence of the erasure says what it means.
+export const kindName = (kind) => kind.replaceAll("_", " ");
 
 // The steps that an erasure takes, and how many of them are done.
 export function steps(erasure) {
@@ -38,7 +36,7 @@ export function renderSteps(list, erasure) {
 
 export function startErasures(store, openErase) {
   const more = $("erasures-more");
-  let known = null;
+  let known = null; // requests that were certified
   let shown = PAGE;
   $("erase-open").addEventListener("click", () => openErase(null));
   more.addEventListener("click", () => {
@@ -67,14 +65,13 @@ export function startErasures(store, openErase) {
   }
 
   function tell(view) {
-    const states = new Map();
-    for (const [request, { state, agent, scope }] of Object.entries(view.erasures)) {
-      states.set(request, state);
-      if (known !== null && state === "certified" && known.get(request) !== "certified") {
-        announce(`The erasure of ${scope} of ${agent} is certified.`);
-      }
-    }
-    known = states;
+    const certified = Object.entries(view.erasures).filter(([, { state }]) => state === "certified");
+    const fresh = certified.filter(([request]) => known !== null && !known.has(request));
+    known = new Set(certified.map(([request]) => request));
+    if (!fresh.length) return;
+    const [[, { agent, scope }]] = fresh;
+    const others = fresh.length > 1 ? ` And ${count(fresh.length - 1)} more.` : "";
+    announce("erasures", `The erasure of ${scope} of ${agent} is certified.${others}`);
   }
 }
 
@@ -84,8 +81,8 @@ function create(request) {
     {},
     el("div", { class: "erasure-head" }, el("h3"), el("time")),
     el("ol", { class: "steps" }),
-    el("p", { class: "words" }),
     el("p", { class: "kind" }),
+    el("p", { class: "words" }),
     el("table", { class: "change" }),
     el("a", { class: "button small", href: certificatePath(request), download: true, text: "Download certificate" }),
   );
@@ -98,7 +95,7 @@ function update(node, erasure) {
   say(node.querySelector(".words"), erasure.text);
   const kind = node.querySelector(".kind");
   kind.hidden = !erasure.kind;
-  say(kind, erasure.kind ? (KINDS[erasure.kind] ?? erasure.kind) : "");
+  say(kind, kindName(erasure.kind ?? ""));
   const link = node.querySelector("a");
   link.hidden = !erasure.certificate;
   link.setAttribute("aria-label", `Download the certificate of ${erasure.agent}, ${erasure.scope}`);
@@ -109,7 +106,7 @@ function update(node, erasure) {
   const cell = (tag, text, scope) => el(tag, { text, scope });
   table.replaceChildren(
     el("caption", { class: "unseen", text: "Change of the posterior" }),
-    el("thead", {}, el("tr", {}, cell("th", "Parameter", "col"), cell("th", "Mean", "col"), cell("th", "Sd", "col"))),
+    el("thead", {}, el("tr", {}, cell("th", "Change of", "col"), cell("th", "mean", "col"), cell("th", "sd", "col"))),
     el(
       "tbody",
       {},

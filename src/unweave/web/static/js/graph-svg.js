@@ -42,13 +42,12 @@ export class SvgGraph {
     this.root.setAttribute("viewBox", `0 0 ${box.width} ${box.height}`);
     this.root.setAttribute("width", box.width);
     this.root.setAttribute("height", box.height);
-    const lines = edges.map(([a, b]) =>
-      svg("line", { x1: points[a].x, y1: points[a].y, x2: points[b].x, y2: points[b].y }),
-    );
+    // One path: thousands of elements would take longer than all else.
+    const lines = edges.map(([a, b]) => `M${points[a].x},${points[a].y}L${points[b].x},${points[b].y}`);
     const focused = this.nodes.findIndex((node) => node.group === document.activeElement);
     this.nodes = names.map((name, index) => this.node(name, index, texts[index], labels[index], font));
     this.root.replaceChildren(
-      svg("g", { class: "edges" }, lines),
+      svg("path", { class: "edges", d: lines.join("") }),
       svg("g", { class: "nodes" }, this.nodes.map((node) => node.group)),
     );
     for (const name of names) this.update(view, name);

@@ -73,18 +73,16 @@ export function startGraph(store, select) {
     legend(view);
     say($("seen"), view.seen);
   });
-
-  return { hops: () => token.shown };
 }
 
-export function describe(agent) {
+function describe(agent) {
   const parts = [STATES[agent.state].label];
   if (agent.attested) parts.push("attested");
   if (agent.posterior_at !== undefined) parts.push(`posterior of ${when(agent.posterior_at)}`);
   return parts.join(" · ");
 }
 
-export function tokenText(view) {
+function tokenText(view) {
   const { state, at, epoch, hop } = view.token;
   const name = at === undefined ? null : view.graph.names[at];
   const place = name === null ? "" : ` at ${name}`;

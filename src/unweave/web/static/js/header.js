@@ -58,7 +58,7 @@ export function startHeader(store) {
       }
       say($("state-label"), LABELS[state]);
       say($("summary"), text);
-      if (last !== null && last !== state) announce(text);
+      if (last !== null && last !== state) announce("state", text);
       last = state;
       figures(view);
       if (change.fresh || change.keys.has("settings") || change.keys.has("model")) settings(view);
@@ -148,27 +148,42 @@ function settings(view) {
   );
 }
 
+const CONNECTIONS = { live: "Live", lost: "Connection lost", locked: "Access code needed" };
+const LOST = {
+  lost: "The connection to the server is lost. The page tries again.",
+  locked: "The server wants the access code.",
+};
+
+// "live", "lost", or "locked": the server wants the access code.
 export function showConnection(status) {
   const badge = $("connection");
-  badge.dataset.state = status;
-  say($("connection-text"), { live: "Live", lost: "Connection lost" }[status]);
   const banner = $("lost");
+  const before = badge.dataset.state;
+  badge.dataset.state = status;
+  say($("connection-text"), CONNECTIONS[status]);
   if (status === "live") {
-    if (lostAt !== null && !banner.hidden) announce("The connection is back.");
+    if (!banner.hidden) announce("connection", "The connection is back.");
     lostAt = null;
     banner.hidden = true;
     return;
   }
-  if (lostAt !== null) return;
-  lostAt = Date.now() / 1000;
+  lostAt ??= Date.now();
+  if (before === status) return;
   const since = lostAt;
-  setTimeout(() => {
-    if (lostAt !== since) return; // it came back
-    const time = new Date(since * 1000).toLocaleTimeString("en-GB");
-    const text = `The connection to the server is lost. The page shows the state of ${time} and tries again.`;
-    say(banner.querySelector("p"), text);
+  const tell = () => {
+    if (lostAt !== since || badge.dataset.state !== status) return; // it came back
+    const time = new Date(since).toLocaleTimeString("en-GB");
+    const shown = document.body.classList.contains("ready") ? ` You see the state of ${time}.` : "";
+    say($("lost-text"), LOST[status] + shown);
+    $("lost-code").hidden = status !== "locked";
     banner.hidden = false;
-    announce(text);
-  }, 1500);
+    announce("connection", $("lost-text").textContent);
+  };
+  if (status === "lost") setTimeout(tell, 1500); // a short gap is no news
+  else tell();
 }
+
+// When the person wants to enter the code after all.
+export const pressed = () =>
+  new Promise((done) => $("lost-code").addEventListener("click", done, { once: true }));
 

@@ -1,6 +1,6 @@
 // Intervals of many parameters: one row each, the posterior against the prior.
 
-import { el, reconcile, say } from "./dom.js";
+import { el, reconcile } from "./dom.js";
 import { at } from "./format.js";
 
 const known = (value) => value !== undefined && Number.isFinite(value);
@@ -40,14 +40,26 @@ function bar(node, axis, low, high) {
   node.style.width = `${Math.max(0.6, right - left)}%`;
 }
 
-export function sentence({ mean, sd, low, high }) {
-  const parts = [];
-  if (known(mean)) parts.push(known(sd) ? `${at(mean, sd)} ± ${at(sd, sd)}` : at(mean, 0));
+function parts({ mean, sd, low, high }) {
+  const found = [];
+  if (known(mean)) found.push(known(sd) ? `${at(mean, sd)} ± ${at(sd, sd)}` : at(mean, 0));
   if (known(low) && known(high)) {
     const width = known(sd) ? sd : (high - low) / 4;
-    parts.push(`95%: ${at(low, width)} to ${at(high, width)}`);
+    found.push(`95%: ${at(low, width)} to ${at(high, width)}`);
   }
-  return parts.join(", ") || "no moments";
+  return found.length ? found : ["no moments"];
+}
+
+export const sentence = (parameter) => parts(parameter).join(", ");
+
+// A line breaks between the parts only.
+export function sayNumbers(node, parameter) {
+  const words = sentence(parameter);
+  if (node.textContent === words) return;
+  const pieces = parts(parameter).map((text, index, { length }) =>
+    el("span", { class: "part", text: index < length - 1 ? `${text},` : text }),
+  );
+  node.replaceChildren(...pieces.flatMap((piece, index) => (index ? [" ", piece] : [piece])));
 }
 
 export function renderIntervals(list, parameters) {
@@ -61,6 +73,7 @@ export function renderIntervals(list, parameters) {
         "li",
         {},
         el("span", { class: "name", text: name, title: name }),
+        el("span", { class: "numbers" }),
         el(
           "span",
           { class: "track", "aria-hidden": "true" },
@@ -69,7 +82,6 @@ export function renderIntervals(list, parameters) {
           el("span", { class: "interval" }),
           el("span", { class: "mean" }),
         ),
-        el("span", { class: "numbers" }),
       ),
     (node, parameter) => {
       const range = axis(parameter);
@@ -78,7 +90,7 @@ export function renderIntervals(list, parameters) {
       bar(node.querySelector(".prior"), range, parameter.prior_low, parameter.prior_high);
       bar(node.querySelector(".interval"), range, parameter.low, parameter.high);
       bar(node.querySelector(".mean"), range, parameter.mean, parameter.mean);
-      say(node.querySelector(".numbers"), sentence(parameter));
+      sayNumbers(node.querySelector(".numbers"), parameter);
     },
   );
 }

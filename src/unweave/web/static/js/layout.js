@@ -38,27 +38,21 @@ export function shorten(name, length) {
 const overlap = (a, b) =>
   a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
 
-function crosses(edge, box) {
-  // Liang and Barsky: does the segment meet the box?
-  const [from, to] = edge;
-  const [dx, dy] = [to.x - from.x, to.y - from.y];
-  let [start, end] = [0, 1];
-  for (const [p, q] of [
-    [-dx, from.x - box.x],
-    [dx, box.x + box.width - from.x],
-    [-dy, from.y - box.y],
-    [dy, box.y + box.height - from.y],
-  ]) {
-    if (p === 0) {
-      if (q < 0) return false;
-    } else if (p < 0) {
-      start = Math.max(start, q / p);
-    } else {
-      end = Math.min(end, q / p);
-    }
-  }
-  return start < end;
+// Does the segment meet the box? It does not if a side of the box, or the segment's own line,
+// separates them. (Asked for every label and edge: it makes no objects.)
+function crosses(from, to, { x, y, width, height }) {
+  const right = x + width;
+  const bottom = y + height;
+  if ((from.x < x && to.x < x) || (from.x > right && to.x > right)) return false;
+  if ((from.y < y && to.y < y) || (from.y > bottom && to.y > bottom)) return false;
+  const dx = to.x - from.x;
+  const dy = to.y - from.y;
+  const side = (px, py) => dx * (py - from.y) - dy * (px - from.x) > 0;
+  const first = side(x, y);
+  return first !== side(right, y) || first !== side(x, bottom) || first !== side(right, bottom);
 }
+
+const MANY = 600; // edges, beyond which every place of a label lies on some
 
 // A place for every label, or null where there is none: { x, y, anchor } of the text's middle line.
 export function placeLabels(points, widths, edges, radius, height, box) {
@@ -69,7 +63,7 @@ export function placeLabels(points, widths, edges, radius, height, box) {
     width: 2 * radius,
     height: 2 * radius,
   }));
-  const lines = edges.map(([a, b]) => [points[a], points[b]]);
+  const lines = edges.length > MANY ? [] : edges;
   const taken = [];
   const middle = { x: box.width / 2, y: box.height / 2 };
   return points.map((point, index) => {
@@ -89,7 +83,7 @@ export function placeLabels(points, widths, edges, radius, height, box) {
       if (area.y < 0 || area.y + height > box.height) continue;
       if (taken.some((other) => overlap(area, other))) continue;
       if (nodes.some((node, other) => other !== index && overlap(area, node))) continue;
-      const cost = 4 * lines.filter((edge) => crosses(edge, area)).length + order;
+      const cost = 4 * lines.filter(([a, b]) => crosses(points[a], points[b], area)).length + order;
       if (cost < least) [best, least] = [area, cost];
     }
     if (!best) return null;

@@ -3,7 +3,7 @@
 import { $ } from "./dom.js";
 import { askForCode, startAccess, useLink } from "./access.js";
 import { startAgents } from "./agents.js";
-import { ApiError, isOperator } from "./api.js";
+import { ApiError, isLocked } from "./api.js";
 import { startControls } from "./controls.js";
 import { startDetails } from "./details.js";
 import { startDialogs } from "./dialogs.js";
@@ -11,8 +11,10 @@ import { startErase } from "./erase.js";
 import { startErasures } from "./erasures.js";
 import { refreshTimes } from "./format.js";
 import { startGraph } from "./graph.js";
-import { showConnection, startHeader } from "./header.js";
+import { pressed, showConnection, startHeader } from "./header.js";
 import { startPosterior } from "./posterior.js";
+import { startProblems } from "./problem.js";
+import { startSaving } from "./save.js";
 import { startSeries } from "./series.js";
 import { Store } from "./state.js";
 import { connect } from "./stream.js";
@@ -23,9 +25,11 @@ import { startWaits } from "./waits.js";
 
 const store = new Store();
 
+startProblems();
 startTheme($("theme"));
 startDialogs();
 startAccess();
+startSaving();
 startVerify();
 startHeader(store); // first: it sets the clock that all others show
 const aim = startControls(store);
@@ -41,13 +45,17 @@ startAgents(store, details);
 store.subscribe(["title"], () => document.body.classList.add("ready"));
 setInterval(refreshTimes, 5000);
 
-// Where reading needs the code, too, the server refuses the events until it has it.
+// Where reading needs the code, too, the server refuses the events until it has it: at first, after
+// its restart, and when the session is over.
 async function refused() {
   try {
-    if (!(await isOperator()) && store.view === null) await askForCode();
+    if (!(await isLocked())) return;
   } catch (error) {
     if (!(error instanceof ApiError)) throw error; // the server is away: the stream tries again
+    return;
   }
+  showConnection("locked");
+  while (!(await askForCode())) await pressed();
 }
 
 await useLink();

@@ -6,12 +6,14 @@ import { ApiError, curves as fetchCurves } from "./api.js";
 import { Chart } from "./chart.js";
 import { align } from "./density.js";
 import { showError } from "./dialogs.js";
-import { count, setTime } from "./format.js";
-import { renderIntervals, sentence } from "./intervals.js";
+import { count, plural, setTime } from "./format.js";
+import { renderIntervals, sayNumbers, sentence } from "./intervals.js";
 
 const MOST = 12; // densities at once: the server's limit
 const FIRST = 4; // densities before anybody has chosen
 const ROWS = 60; // intervals at once
+const FIRST_PAUSE = 1000; // milliseconds after the server has refused densities
+const LAST_PAUSE = 30_000;
 // The posterior and the prior, then moments; dashes differ, so colour is not needed.
 const LINES = {
   posterior: { colour: "accent", width: 2.2, fill: "accent-wash" },
@@ -28,15 +30,20 @@ export function startPosterior(store) {
   let chosen = null; // names, once chosen
   let moment = null; // id, once chosen
   let shownKey = ""; // what the densities on the screen answer
+  let refusedKey = ""; // what the server has refused: not asked again
+  let pause = FIRST_PAUSE;
+  let paused = null; // the timer of a pause
   let asking = false;
 
   const parameters = () => store.view?.posterior.parameters ?? [];
+  const currentMode = () => mode ?? (parameters().length > FIRST ? "intervals" : "densities");
+  const most = () => (currentMode() === "densities" ? MOST : ROWS);
+  // What is shown is what is ticked, in either mode.
   const names = () => {
     const all = parameters().map(({ name }) => name);
-    const wanted = chosen?.filter((name) => all.includes(name)) ?? [];
-    return (wanted.length ? wanted : all.slice(0, all.length <= FIRST ? FIRST : 1)).slice(0, MOST);
+    if (chosen === null) return all.slice(0, currentMode() === "densities" ? FIRST : ROWS);
+    return all.filter((name) => chosen.has(name)).slice(0, most());
   };
-  const currentMode = () => mode ?? (parameters().length > FIRST ? "intervals" : "densities");
   const currentMoment = () => {
     const all = store.view.posterior.moments ?? [];
     if (moment === "") return null;
@@ -54,20 +61,41 @@ export function startPosterior(store) {
     const wanted = names();
     const compared = currentMoment();
     const key = JSON.stringify([view.posterior.version, wanted, compared?.id]);
-    if (asking || !wanted.length || currentMode() !== "densities" || key === shownKey) return;
+    if (asking || paused !== null || currentMode() !== "densities") return;
+    if (key === shownKey || key === refusedKey) return;
+    if (!wanted.length) {
+      shownKey = key;
+      densities({}, []);
+      return;
+    }
     asking = true;
     try {
       const answer = await fetchCurves(wanted, compared ? [compared.id] : []);
       showError($("posterior-error"), null);
       shownKey = key;
+      pause = FIRST_PAUSE;
       densities(answer.curves, wanted);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       showError($("posterior-error"), error);
+      refusedKey = key;
+      paused = setTimeout(() => {
+        paused = null;
+        refresh();
+      }, pause);
+      pause = Math.min(2 * pause, LAST_PAUSE);
     } finally {
       asking = false;
     }
     refresh(); // the version may have changed meanwhile
+  }
+
+  // A person who chooses something else does not wait.
+  function askAnew() {
+    clearTimeout(paused);
+    paused = null;
+    pause = FIRST_PAUSE;
+    refusedKey = "";
   }
 
   function densities(curves, wanted) {
@@ -113,7 +141,7 @@ export function startPosterior(store) {
     plot.hidden = drawn.length === 0;
     const parameter = parameters().find((one) => one.name === name) ?? {};
     const words = sentence(parameter);
-    say(node.querySelector(".numbers"), words);
+    sayNumbers(node.querySelector(".numbers"), parameter);
     plot.setAttribute("aria-label", `Density of ${name}: ${words}`);
     const labels = drawn.map(({ label }) => label);
     const form = JSON.stringify([labels, window]);
@@ -155,28 +183,35 @@ export function startPosterior(store) {
       (node, { name }) => {
         const box = node.querySelector("input");
         box.checked = selected.has(name);
-        box.disabled = !box.checked && selected.size >= MOST;
+        box.disabled = !box.checked && selected.size >= most();
       },
     );
-    say($("parameters-count"), `${count(selected.size)} of ${count(all.length)}`);
+    const total = store.view.posterior.total ?? all.length;
+    say($("parameters-count"), `${count(selected.size)} of ${count(total)}`);
+    $("parameters-all").disabled = selected.size === Math.min(all.length, most());
+    $("parameters-none").disabled = selected.size === 0;
   }
 
   function choose(name, on) {
-    const now = names().filter((one) => one !== name);
-    chosen = on ? [...now, name] : now;
-    mode = mode ?? "densities";
-    render(store.view);
+    const now = new Set(names());
+    if (on) now.add(name);
+    else now.delete(name);
+    chosen = now;
+    render(store.view, true);
   }
 
   // -------------------------------------------------------------------------- the panel
 
-  function render(view) {
+  // `asked`: a person has chosen something.
+  function render(view, asked = false) {
+    if (asked) askAnew();
     const { posterior } = view;
     const all = parameters();
     const empty = all.length === 0;
     say($("posterior-version"), posterior.version ?? "");
     setTime($("posterior-at"), posterior.at);
-    $("posterior-at").hidden = posterior.at === undefined;
+    // The clock of the paper's walks counts hops, as their version does.
+    $("posterior-at").hidden = posterior.at === undefined || view.kind === "paper";
     const note = $("posterior-why");
     note.hidden = !posterior.why;
     note.classList.toggle("empty", empty);
@@ -196,25 +231,19 @@ export function startPosterior(store) {
     }
     const densitiesShown = now === "densities";
     $("densities").hidden = !densitiesShown;
-    $("posterior-legend").hidden = !densitiesShown;
-    $("intervals-box").hidden = densitiesShown;
     $("chooser").hidden = all.length <= 1;
     moments(posterior.moments ?? [], densitiesShown);
     chooser();
+    const shown = new Set(names());
+    $("posterior-none").hidden = shown.size > 0;
+    $("posterior-legend").hidden = !densitiesShown || shown.size === 0;
+    $("intervals-box").hidden = densitiesShown || shown.size === 0;
     if (densitiesShown) refresh();
-    else intervals(all, posterior.total ?? all.length);
-  }
-
-  function intervals(all, total) {
-    const wanted = $("parameter-search").value.trim().toLowerCase();
-    const found = all.filter(
-      ({ name }) => (chosen === null || chosen.includes(name)) && name.toLowerCase().includes(wanted),
-    );
-    renderIntervals($("intervals"), found.slice(0, ROWS));
-    const note = $("intervals-note");
-    const hidden = total - Math.min(found.length, ROWS);
-    note.hidden = hidden <= 0 || chosen !== null;
-    say(note, `${count(hidden)} more parameters: search above, or see unweave posterior.`);
+    else renderIntervals($("intervals"), all.filter(({ name }) => shown.has(name)));
+    const hidden = (posterior.total ?? all.length) - shown.size;
+    const more = $("posterior-note");
+    more.hidden = hidden <= 0 || shown.size < most();
+    say(more, `${plural(hidden, "more parameter")}: choose them above, or see unweave posterior.`);
   }
 
   function moments(all, shown) {
@@ -232,16 +261,24 @@ export function startPosterior(store) {
   for (const radio of document.querySelectorAll("input[name=posterior-mode]")) {
     radio.addEventListener("change", () => {
       mode = radio.value;
-      render(store.view);
+      render(store.view, true);
     });
   }
   $("compare-with").addEventListener("change", (event) => {
     moment = event.target.value;
-    render(store.view);
+    render(store.view, true);
   });
-  $("parameter-search").addEventListener("input", () => render(store.view));
+  $("parameters-all").addEventListener("click", () => {
+    chosen = new Set(parameters().map(({ name }) => name));
+    render(store.view, true);
+  });
+  $("parameters-none").addEventListener("click", () => {
+    chosen = new Set();
+    render(store.view, true);
+  });
+  $("parameter-search").addEventListener("input", chooser);
   store.subscribe(["posterior"], (view, change) => {
-    if (change.fresh) shownKey = "";
+    if (change.fresh) shownKey = refusedKey = "";
     render(view);
   });
 }

@@ -77,7 +77,11 @@ export class Store {
         await new Promise((done) => setTimeout(done));
         start = performance.now();
       }
-      handler(this.view, change);
+      try {
+        handler(this.view, change);
+      } catch (error) {
+        reportError(error); // one panel must not stop the others, nor the next update
+      }
     }
     this.scheduled = false;
     if (this.fresh || this.touched.size) this.schedule();

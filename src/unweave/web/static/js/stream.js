@@ -2,27 +2,40 @@
 
 const FIRST_RETRY = 500;
 const LAST_RETRY = 8000;
+// The server sends something every 15 s. After a sleep, or when a cable is pulled, a connection can
+// stay open for ever without any of it.
+const SILENCE = 40_000;
+const LOOK = 5000; // how often the silence is measured
 
 // `on` holds: snapshot(view), change(patch), points(points), status("live" | "lost"), and
 // refused(): resolves when the server's refusal may be over.
 export function connect(url, on) {
   let retry = FIRST_RETRY;
+  let source;
+  let heard; // when the last message came
 
   const open = () => {
-    const source = new EventSource(url);
+    const mine = new EventSource(url);
+    source = mine;
+    heard = Date.now();
     const listen = (name, handler) =>
-      source.addEventListener(name, (event) => handler(JSON.parse(event.data)));
+      mine.addEventListener(name, (event) => {
+        heard = Date.now();
+        handler(JSON.parse(event.data));
+      });
     listen("snapshot", on.snapshot);
     listen("change", on.change);
     listen("points", on.points);
-    source.addEventListener("open", () => {
+    listen("heartbeat", () => {});
+    mine.addEventListener("open", () => {
+      heard = Date.now();
       retry = FIRST_RETRY;
       on.status("live");
     });
-    source.addEventListener("error", async () => {
+    mine.addEventListener("error", async () => {
       on.status("lost");
       // The browser reconnects by itself, with Last-Event-ID, unless the server refused.
-      if (source.readyState !== EventSource.CLOSED) return;
+      if (mine.readyState !== EventSource.CLOSED) return;
       await on.refused();
       setTimeout(open, retry);
       retry = Math.min(2 * retry, LAST_RETRY);
@@ -30,4 +43,11 @@ export function connect(url, on) {
   };
 
   open();
+  setInterval(() => {
+    // A closed one waits for its next try.
+    if (source.readyState === EventSource.CLOSED || Date.now() - heard < SILENCE) return;
+    source.close();
+    on.status("lost");
+    open();
+  }, LOOK);
 }

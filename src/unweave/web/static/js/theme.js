@@ -6,7 +6,7 @@ const KEY = "unweave-theme";
 const system = matchMedia("(prefers-color-scheme: dark)");
 const listeners = [];
 
-export const isDark = () =>
+const isDark = () =>
   document.documentElement.dataset.theme
     ? document.documentElement.dataset.theme === "dark"
     : system.matches;

@@ -3,7 +3,8 @@
 import { $, el, reconcile, say, svg } from "./dom.js";
 import { count, exactly, setTime } from "./format.js";
 
-const PAGE = 40;
+const PAGE = 12; // entries at first
+const MORE = 40; // and each time that older ones are wanted
 const MARKS = {
   info: "M-2.5,0a2.5,2.5 0 1,0 5,0a2.5,2.5 0 1,0 -5,0z",
   good: "M-5,0L-1.5,4L5.5,-4.5",
@@ -76,7 +77,7 @@ export function startTimeline(store) {
   search.addEventListener("input", again);
   level.addEventListener("change", again);
   more.addEventListener("click", () => {
-    shown += PAGE;
+    shown += MORE;
     render(store.view);
   });
   store.subscribe(["timeline"], render);

@@ -13,7 +13,6 @@ export class Token {
     this.last = null; // the newest visit that was queued
     this.here = null; // the agent where the element is
     this.moving = null;
-    this.shown = 0; // hops shown so far
   }
 
   // Another graph or size: the element goes to its agent at once.
@@ -43,7 +42,6 @@ export class Token {
     if (token.at !== undefined && token.at !== end) this.queue.push(token.at);
     if (first || still.matches) {
       if (this.queue.length) this.here = this.queue.at(-1);
-      this.shown += this.queue.length;
       this.queue = [];
       if (!this.moving) this.rest();
       return;
@@ -69,7 +67,6 @@ export class Token {
     if (!this.queue.length) return;
     const path = [this.here, ...this.queue].filter((index) => this.points[index]);
     const hops = path.length - 1;
-    this.shown += this.queue.length;
     this.here = this.queue.at(-1);
     this.queue = [];
     this.rest();

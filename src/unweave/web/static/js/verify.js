@@ -1,9 +1,10 @@
 // Verifies a certificate that is dropped onto the page or chosen as a file.
 
-import { $, el } from "./dom.js";
+import { $, el, list } from "./dom.js";
 import { announce } from "./announce.js";
 import { ApiError, verify } from "./api.js";
 import { openDialog, showError } from "./dialogs.js";
+import { kindName } from "./erasures.js";
 
 const LARGEST = 16 * 1024 * 1024;
 
@@ -53,7 +54,7 @@ async function check(file) {
     }
     const answer = await verify(await file.arrayBuffer());
     show(answer);
-    announce(answer.text);
+    announce("verify", answer.text);
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     $("verify-state").textContent = "Not verified";
@@ -68,14 +69,14 @@ function show(answer) {
   $("verify-state").textContent =
     answer === null ? "Verifying…" : answer.valid ? "The certificate is valid" : "The certificate is not valid";
   $("verify-text").textContent = answer?.text ?? "";
-  list("verify-proves", answer?.proves ?? []);
-  list("verify-not", answer?.does_not_prove ?? []);
+  for (const [id, items] of [
+    ["verify-proves", answer?.proves ?? []],
+    ["verify-not", answer?.does_not_prove ?? []],
+  ]) {
+    $(`${id}-box`).hidden = items.length === 0;
+    list($(id), items);
+  }
   erasures(answer?.erasures ?? []);
-}
-
-function list(id, items) {
-  $(`${id}-box`).hidden = items.length === 0;
-  $(id).replaceChildren(...items.map((text) => el("li", { text })));
 }
 
 // Each erasure as label and text.
@@ -87,7 +88,7 @@ function erasures(rows) {
         "dl",
         { class: "facts" },
         Object.entries(row).map(([label, text]) =>
-          el("div", {}, el("dt", { text: label }), el("dd", { text })),
+          el("div", {}, el("dt", { text: label }), el("dd", { text: label === "kind" ? kindName(text) : text })),
         ),
       ),
     ),

@@ -33,8 +33,11 @@ export function startWaits(store, select) {
         ),
       (node, [, wait]) => row(node, wait, select),
     );
-    for (const [id, wait] of waits) {
-      if (known !== null && !known.has(id)) announce(`Waiting: ${wait.what} ${wait.why}`);
+    const fresh = waits.filter(([id]) => known !== null && !known.has(id));
+    if (fresh.length) {
+      const [[, first]] = fresh;
+      const others = fresh.length > 1 ? ` And ${count(fresh.length - 1)} more.` : "";
+      announce("waits", `Waiting: ${first.what} ${first.why}${others}`);
     }
     known = new Set(waits.map(([id]) => id));
   });
