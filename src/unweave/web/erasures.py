@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +59,8 @@ class LiveErasures:
         self._certificates: dict[str, tuple[str, bytes]] = {}  # request → file name, content
         self._requested_here: dict[str, str] = {}  # request → agent
         self._scopes: dict[str, str] = {}
-        self._told: set[str] = set()  # requests whose change of the posterior was told, or is past
-        self._looked = False
+        self._departed: dict[str, str] = {}  # request → agent that was voted out
+        self._joint: dict[str, str] = {}  # request → the sentence on a change of several erasures
 
     def load(self, homes: list[Path]) -> None:
         """The erasures that the certificates in the folders prove, with dates of the logs."""
@@ -88,7 +88,6 @@ class LiveErasures:
             found.append((logged.get("certified", 0.0), request, view))
             self._certificates[request] = (file, contents[file])
         self.views = {request: view for _, request, view in sorted(found, key=lambda one: one[:2])}
-        self._told = set(self.views)
 
     def note(self, request: str, agent: str, scope: str, at: float) -> None:
         """An agent tells of a request."""
@@ -103,13 +102,10 @@ class LiveErasures:
     ) -> None:
         """Bring all erasures up to date that are not certified."""
         known = {**reading.requests, **reading.asked, **self._requested_here}
-        departed: dict[str, str] = {}
+        departed = self._departed
         for status in statuses.values():
             departed |= {r: name for name, r in status.get("departed_requests", {}).items()}
         out = {n for s in statuses.values() for n in (*s.get("erased", ()), *s.get("departed", ()))}
-        if not self._looked:
-            self._looked = True
-            self._told |= set(reading.requests)
         for request, name in {**known, **departed}.items():
             if request not in self.views:
                 whole = name in out or request in departed
@@ -142,6 +138,7 @@ class LiveErasures:
             view["text"] = f"Taken out of the sum; to attest: {listed(waiting, 5, 'nobody')}."
         elif state == "certified":
             view |= self._keep(request, str(view["agent"]), report["certificate"])
+        view["text"] = f"{view['text']}{self._joint.get(request, '')}"
         self.views[request] = view  # type: ignore[assignment]
 
     def _keep(self, request: str, agent: str, certificate: bytes) -> dict[str, Any]:
@@ -176,14 +173,22 @@ class LiveErasures:
             )
         return self._certificates[request]
 
-    def changed(self, change: list[tuple[str, float, float]]) -> None:
-        """By how much the posterior moved, for the erasures that are out of the sum and have no
-        such numbers yet. They are removed together, so they share them."""
-        for request, view in self.views.items():
-            new = request not in self._told and view["state"] in ("removed", "certified")
-            if new:
-                self._told.add(request)
-                self.views[request] = {**view, "change": change}
+    def changed(self, removed: Collection[str], change: list[tuple[str, float, float]]) -> None:
+        """By how much the posterior moved when these requests, and agents, were removed from the
+        sum. Nobody knows the part of one of several: the last one shows the change of all."""
+        found = [r for r in self.views if r in removed or self._departed.get(r) in removed]
+        if not found:
+            return
+        *others, last = found
+        self.views[last] = {**self.views[last], "change": change}
+        words = {r: f"{self.views[r]['scope']} of {self.views[r]['agent']}" for r in found}
+        if others:
+            with_them = listed([words[one] for one in others], 3)
+            self._joint[last] = f" The change shown is of this erasure together with {with_them}."
+        for one in others:
+            self._joint[one] = f" The change is shown together with that of {words[last]}."
+        for one in found:
+            self.views[one]["text"] += self._joint.get(one, "")
 
     # ------------------------------------------------------------------------------- requests
 

@@ -333,7 +333,7 @@ class NetworkSource:
         self._erasures.look(agents, reading, statuses)
         change = self._posterior.compare()
         if change is not None:
-            self._erasures.changed(change)
+            self._erasures.changed(*change)
         return _Look(
             statuses,
             reasons,
