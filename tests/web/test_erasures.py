@@ -31,7 +31,9 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LiveErasures:
 def look(
     found: LiveErasures, ids: Mapping[str, str], departed: Mapping[str, str] | None = None
 ) -> None:
-    known = {name: {"ids": [r], "out": False} for r, name in ids.items()}
+    known: dict[str, Any] = {name: {"ids": [], "out": False} for name in ids.values()}
+    for request, name in ids.items():
+        known[name]["ids"].append(request)
     reading = LiveReading({"a9": {"erasures": {"known": known}}}, {}, None)
     statuses = {"a9": {"departed_requests": departed or {}}}
     found.look(cast("Cluster", None), reading, statuses)
@@ -58,3 +60,19 @@ def test_the_change_by_one_erasure_is_its_own(found: LiveErasures) -> None:
     assert found.views["r4"]["change"] == CHANGE
     assert "together" not in found.views["r4"]["text"]
     assert "change" not in found.views["r1"]
+
+
+def test_erasures_beyond_the_shown_ones_do_not_come_back(
+    found: LiveErasures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasures, "_SHOWN", 3)
+    ids = {f"r{k}": "a1" for k in range(5)}
+    look(found, ids)
+    assert len(found.views) == 5  # none is finished
+    for view in found.views.values():
+        view["certificate"] = True
+    look(found, ids)
+    look(found, ids)
+    found.note("r0", "a1", "everything", 1.0)
+    assert list(found.views) == ["r2", "r3", "r4"]
+    assert all(view["certificate"] for view in found.views.values())

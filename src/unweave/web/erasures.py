@@ -58,7 +58,9 @@ class LiveErasures:
         self._folder, self._manifest = folder, manifest
         self._certificates: dict[str, tuple[str, bytes]] = {}  # request → file name, content
         self._requested_here: dict[str, str] = {}  # request → agent
+        self.unkept = ""  # why a certificate is not in DIR yet
         self._scopes: dict[str, str] = {}
+        self._dropped: set[str] = set()  # requests that are not shown any more
         self._departed: dict[str, str] = {}  # request → agent that was voted out
         self._joint: dict[str, str] = {}  # request → the sentence on a change of several erasures
 
@@ -92,7 +94,7 @@ class LiveErasures:
     def note(self, request: str, agent: str, scope: str, at: float) -> None:
         """An agent tells of a request."""
         self._scopes[request] = scope
-        if request not in self.views:
+        if request not in self.views and request not in self._dropped:
             self.views[request] = _view(agent, scope, at)
 
     # ------------------------------------------------------------------------------- progress
@@ -107,15 +109,30 @@ class LiveErasures:
             departed |= {r: name for name, r in status.get("departed_requests", {}).items()}
         out = {n for s in statuses.values() for n in (*s.get("erased", ()), *s.get("departed", ()))}
         for request, name in {**known, **departed}.items():
-            if request not in self.views:
+            if request not in self.views and request not in self._dropped:
                 whole = name in out or request in departed
                 scope = self._scopes.get(request, "everything" if whole else "records")
                 self.views[request] = _view(name, scope, None)
         pending = [r for r, view in self.views.items() if not view["certificate"]]
         for request, report in ask_erasures(agents, pending[-_ASKED_AT_A_TIME:]).items():
             self._progress(request, report)
-        for request in list(self.views)[:-_SHOWN]:
+        self._write()
+        done = [r for r, view in self.views.items() if view["certificate"]]
+        for request in done[: max(0, len(self.views) - _SHOWN)]:
             del self.views[request]
+            self._dropped.add(request)
+
+    def _write(self) -> None:
+        """The certificates of erasures that were requested here; again until the disk has them."""
+        self.unkept = ""
+        for request in [one for one in self._requested_here if one in self._certificates]:
+            name, content = self._certificates[request]
+            try:
+                write_atomic(self._folder / name, content)
+            except OSError as error:
+                self.unkept = str(unwritable(self._folder / name, error))
+                return
+            del self._requested_here[request]
 
     def _progress(self, request: str, report: Mapping[str, Any]) -> None:
         view, state = dict(self.views[request]), report["state"]
@@ -149,13 +166,6 @@ class LiveErasures:
             return {"text": f"The agents' certificate proves nothing: {why}", "state": "removed"}
         erased = proved[request][0]
         self._certificates[request] = (name, certificate)
-        if request in self._requested_here:
-            target = self._folder / name
-            try:
-                write_atomic(target, certificate)
-            except OSError as error:
-                raise unwritable(target, error) from None
-            del self._requested_here[request]
         fact = ErasureFact(agent, erased.scope, "certified", erased.found, erased.remembered or 0)
         return {
             "kind": erased.kind,
