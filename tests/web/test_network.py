@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -20,9 +21,9 @@ from unweave.address import Address
 from unweave.node.api.client import Operator
 from unweave.node.api.sockets import short as short_path
 from unweave.operations.cluster import Cluster
-from unweave.web import link
+from unweave.web import erasures, link
 from unweave.web.feed import merge
-from unweave.web.network import _LOOK, NetworkSource
+from unweave.web.network import _LOOK, _SILENT, NetworkSource
 from unweave.web.server import PageServer
 
 CODE = "abcde-fghjk-mnpqr-stuvw"
@@ -204,6 +205,78 @@ def test_the_timeline_outlives_agents_and_pages(plain: Processes) -> None:
         assert sum(text.endswith("added their factors") for text in again) == sum(
             text.endswith("added their factors") for text in texts
         )
+
+
+def test_what_fails_once_does_not_end_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look, a full disk under the timeline, a full disk under a certificate: each is shown among
+    what waits, with a remedy, until it is over."""
+    kept = tmp_path / "net" / "dashboard"
+    broken = {"look", "certificate"}
+    write, look = erasures.write_atomic, NetworkSource._look
+
+    def failing_write(path: Path, content: bytes) -> None:
+        if "certificate" in broken:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, content)
+
+    def failing_look(self: NetworkSource, agents: Cluster) -> Any:
+        if "look" in broken:
+            raise KeyError("a record: 17")
+        return look(self, agents)
+
+    monkeypatch.setattr(erasures, "write_atomic", failing_write)
+    monkeypatch.setattr(NetworkSource, "_look", failing_look)
+    with network(tmp_path / "net", agents=3) as net, Page(net) as page:
+        kept.write_text("")  # a file where the folder of the timeline should be
+        wait = page.until(lambda v: "look" in v["waits"])["waits"]["look"]
+        assert "KeyError" in wait["why"]
+        assert "17" not in str(wait)
+        assert wait["fix"]
+        broken.remove("look")
+        page.until(lambda v: at_rest(v) and "look" not in v["waits"])
+        request = page.client.post(
+            "/erasures", {"agent": "a1", "keys": ["a1-0"]}, cookie=page.cookie
+        ).json["request"]
+        waits = page.until(
+            lambda v: "certificate" in v["waits"] and "timeline" in v["waits"] and at_rest(v)
+        )["waits"]
+        assert "No space left" in waits["certificate"]["why"]
+        assert waits["certificate"]["fix"]
+        assert waits["timeline"]["fix"]
+        assert page.view["erasures"][request]["certificate"]  # it can be downloaded
+        assert not list(net.root.glob("certificate-a1-*.json"))
+        broken.clear()
+        kept.unlink()
+        page.until(lambda v: not v["waits"].keys() & {"certificate", "timeline"})
+        assert list(net.root.glob("certificate-a1-*.json"))
+        assert (kept / "timeline.json").exists()
+
+
+def test_a_process_that_is_replaced_does_not_fail(tmp_path: Path) -> None:
+    """After an erasure every agent replaces its process. Silence is told after some seconds."""
+    source = NetworkSource(Processes(tmp_path / "net", agents=3).root)
+    source.view()
+    answer = {"run": "r", "number": 0, "events": [], "visits": [], "sent": 0, "phase": "idle"}
+
+    def told() -> list[str]:
+        source._find_silent()
+        found, source._events = [event["what"] for _, _, event in source._events], []
+        return found
+
+    source._take("a1", answer)
+    source._take("a1", None)
+    assert told() == []
+    source._take("a1", answer | {"run": "s"})
+    assert told() == []
+    source._take("a1", None)
+    source._silent["a1"] -= 2 * _SILENT
+    source._take("a1", None)  # asked again: it is silent since the first time
+    assert told() == ["does not answer"]
+    assert source._known.shorts["a1"] is None
+    source._take("a1", answer)
+    assert told() == ["answers"]
 
 
 def test_an_agent_is_erased_from_the_page(plain: Processes) -> None:

@@ -174,7 +174,7 @@ def test_a_private_round_names_what_it_waits_for() -> None:
     assert not any("revision" in view for view in views.values())
     assert waits(state)["rounds 0"]["why"].endswith("All of them run: the round goes on.")
     del statuses["a3"]
-    gone = known(shorts, statuses, masked=True)
+    gone = known(shorts, masked=True)._replace(statuses=statuses)
     assert "start every agent" in waits(gone)["rounds 0"]["fix"]
 
 

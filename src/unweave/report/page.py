@@ -361,7 +361,8 @@ def _posterior(model: ModelFact) -> list[Element]:
     drawn = [one for one in model.quantities if one.curves]
     parts: list[Element] = []
     picture: list[Element] = []
-    if len(model.quantities) <= 3 and drawn:
+    few = len(model.quantities) <= 3
+    if few and len(drawn) == len(model.quantities):
         picture = [
             el("figure", plots.densities(one), el("figcaption", el("bdi", one.name)))
             for one in drawn
@@ -372,6 +373,10 @@ def _posterior(model: ModelFact) -> list[Element]:
         parts.append(el("figure", whole, el("figcaption", "Means and 95% intervals")))
     if picture:
         parts.append(plots.legend(labels))
+    if few and len(drawn) < len(model.quantities):
+        hidden = _names(one.name for one in model.quantities if one not in drawn)
+        why = " is not drawn: the numbers of this report do not determine it."
+        parts.append(el("p", "The density of ", *hidden, why, class_="note"))
     parts.append(
         _table("What was learned", _heads(labels), [_row(one, labels) for one in model.quantities])
     )

@@ -1,27 +1,48 @@
 """Learned quantities as facts: moments, intervals and densities, and how numbers are written.
 
 A live network shows its posterior in coarse numbers: the standard deviation with two digits, means
-and ends of intervals to the same decimal place, densities to 1%. Two reports, from before and
-after an erasure, then tell the change of mean and standard deviation to two digits, and no sum;
-`change` is that difference.
+and ends of intervals to the same decimal place. Its densities are made from these numbers alone
+(`matched`): a density of the exact law has many heights, from which a fit finds the exact sum,
+however few digits each of them has. Two reports, from before and after an erasure, then tell the
+change of mean and standard deviation to two digits, and no sum; `change` is that difference.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.families.marginals import Marginal, finite
+from unweave.families.marginals import (
+    BetaMarginal,
+    GammaMarginal,
+    InverseGammaMarginal,
+    Marginal,
+    NormalMarginal,
+    StudentTMarginal,
+    finite,
+)
+from unweave.privacy.noisy import MixtureMarginal
 from unweave.report.facts import CurveFact, Moments, QuantityFact
 
 if TYPE_CHECKING:
     from unweave.models import Posterior
 
-__all__ = ["MOST", "change", "coarse", "figure", "live_moments", "quantities_of"]
+__all__ = [
+    "MOST",
+    "change",
+    "coarse",
+    "figure",
+    "live_moments",
+    "matched",
+    "moments_of",
+    "quantities_of",
+]
+
+Floats = NDArray[np.float64]
 
 MOST = 100  # quantities in a report
 _DRAWN = 6  # with densities
@@ -39,18 +60,23 @@ def quantities_of(
     }
     found = []
     for i, law in enumerate(laws["posterior"][:MOST]):
-        here = {label: each[i] for label, each in laws.items()}
-        moments = {label: _moments(one) for label, one in here.items()}
+        here: dict[str, Marginal | None] = {label: each[i] for label, each in laws.items()}
+        moments = {label: moments_of(each[i]) for label, each in laws.items()}
         if live:  # the prior is public
             moments = {k: v if k == "prior" else coarse(v) for k, v in moments.items()}
-        curves = _curves(here, moments, live) if i < _DRAWN else ()
-        found.append(QuantityFact(law.name, moments, curves))
+            here = {
+                k: v if k == "prior" or v is None else matched(v, moments[k])
+                for k, v in here.items()
+            }
+        drawn = {label: one for label, one in here.items() if one is not None}
+        whole = i < _DRAWN and len(drawn) == len(here)
+        found.append(QuantityFact(law.name, moments, _curves(drawn) if whole else ()))
     return tuple(found)
 
 
 def live_moments(posterior: Posterior) -> dict[str, Moments]:
     """The coarse numbers of the quantities that a report draws."""
-    return {law.name: coarse(_moments(law)) for law in posterior.marginals[:_DRAWN]}
+    return {law.name: coarse(moments_of(law)) for law in posterior.marginals[:_DRAWN]}
 
 
 def change(before: Moments, now: Moments) -> tuple[float, float] | None:
@@ -65,9 +91,56 @@ def change(before: Moments, now: Moments) -> tuple[float, float] | None:
     return mean, sd
 
 
-def _moments(law: Marginal) -> Moments:
+def moments_of(law: Marginal) -> Moments:
     low, high = law.interval(0.95)
     return Moments(finite(law.mean()), finite(law.sd()), finite(low), finite(high))
+
+
+def _beta(name: str, mean: float, sd: float) -> Marginal | None:
+    total = mean * (1.0 - mean) / sd**2 - 1.0
+    if not (0.0 < mean < 1.0 and total > 0.0):
+        return None
+    return BetaMarginal(name, np.asarray(mean * total), np.asarray((1.0 - mean) * total))
+
+
+def _gamma(name: str, mean: float, sd: float) -> Marginal | None:
+    if not mean > 0.0:
+        return None
+    return GammaMarginal(name, np.asarray((mean / sd) ** 2), np.asarray(mean / sd**2))
+
+
+def _inverse_gamma(name: str, mean: float, sd: float) -> Marginal | None:
+    if not mean > 0.0:
+        return None
+    a = 2.0 + (mean / sd) ** 2
+    return InverseGammaMarginal(name, np.asarray(a), np.asarray(mean * (a - 1.0)))
+
+
+def _normal(name: str, mean: float, sd: float) -> Marginal:
+    return NormalMarginal(name, np.asarray(mean), np.asarray(sd))
+
+
+_KINDS: dict[type[Marginal], Callable[[str, float, float], Marginal | None]] = {
+    BetaMarginal: _beta,
+    GammaMarginal: _gamma,
+    InverseGammaMarginal: _inverse_gamma,
+    NormalMarginal: _normal,
+    # Its degrees of freedom grow with the number of records, which mean and sd do not tell.
+    StudentTMarginal: _normal,
+}
+
+
+def matched(law: Marginal, found: Moments) -> Marginal | None:
+    """The law of the same kind with the mean and standard deviation of `found`. Of `law` nothing
+    is used but its kind, which the model tells: who sees the result learns what `found` says.
+
+    None if there is no such law, and for kinds that the two numbers do not determine: the law of a
+    user's own model, for instance, may have several modes, and must not be drawn as one hump."""
+    kind = type(law.parts if isinstance(law, MixtureMarginal) else law)
+    make = _KINDS.get(kind)
+    if make is None or found.mean is None or not found.sd:
+        return None
+    return make(law.name, found.mean, found.sd)
 
 
 def _scale(found: Moments) -> float | None:
@@ -110,21 +183,19 @@ def figure(value: float | None, found: Moments) -> str:
     return f"{shown:,.{max(place, 0)}f}".replace("-", "−")
 
 
-def _curves(
-    laws: Mapping[str, Marginal], moments: Mapping[str, Moments], live: bool
-) -> tuple[CurveFact, ...]:
+def _curves(laws: Mapping[str, Marginal]) -> tuple[CurveFact, ...]:
     """The densities on one grid, from the 0.05% to the 99.95% quantile of all but the prior."""
     learned = [law for label, law in laws.items() if label != "prior"]
     ends = np.array([law.quantile([0.0005, 0.9995]) for law in learned])
     low, high = float(ends[:, 0].min()), float(ends[:, 1].max())
     room = 0.15 * (high - low)
-    low, high = low - room, high + room
-    scale = _scale(moments["posterior"])
-    if not (math.isfinite(low) and math.isfinite(high) and high > low and scale):
+    if not (math.isfinite(low) and math.isfinite(high) and room > 0.0):
         return ()
-    if live:
-        low, high = (round(end, _place(scale)) for end in (low, high))
-    x = np.linspace(low, high, _POINTS)
+    # Digits are counted from the range: 101325 ± 0.01 has its first in the second decimal place.
+    place = 5 - math.floor(math.log10(high - low))
+    x = np.round(np.linspace(low - room, high + room, _POINTS), place)
+    if not x[-1] > x[0]:  # the range is below the resolution of floating point
+        return ()
     densities = {label: _density(law, x) for label, law in laws.items()}
     # A density that is infinite at an end of its support must not determine the height.
     top = max(
@@ -137,17 +208,16 @@ def _curves(
     )
     if not top > 0.0 or not math.isfinite(top):
         return ()
-    digits = 2 if live else 3
     return tuple(
-        CurveFact(label, _floats(x), _floats(np.round(np.clip(each / top, 0.0, 1.0), digits)))
+        CurveFact(label, tuple(x.tolist()), _heights(each / top))
         for label, each in densities.items()
     )
 
 
-def _density(law: Marginal, x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _density(law: Marginal, x: Floats) -> Floats:
     with np.errstate(all="ignore"):
         return np.nan_to_num(np.asarray(law.pdf(x), dtype=np.float64), nan=0.0, posinf=1e300)
 
 
-def _floats(values: NDArray[Any]) -> tuple[float, ...]:
-    return tuple(float(f"{value:.6g}") for value in values)
+def _heights(values: Floats) -> tuple[float, ...]:
+    return tuple(np.round(np.clip(values, 0.0, 1.0), 3).tolist())

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.families.marginals import Marginal, finite
+from unweave.families.marginals import Marginal
 from unweave.models.fitted.posterior import Posterior
+from unweave.report.quantities import moments_of
 from unweave.web.view import Curve, ParameterView
 
-__all__ = ["MOST", "curves", "parameters"]
+__all__ = ["MOST", "curves", "draw", "parameters"]
 
 Floats = NDArray[np.float64]
 
@@ -31,38 +33,33 @@ def parameters(posterior: Posterior, prior: Posterior | None = None) -> list[Par
     shown: list[ParameterView] = []
     for law, old in zip(laws, before, strict=True):
         one: ParameterView = {"name": law.name}
-        mean, sd, low, high = _summary(law)
-        for key, value in (("mean", mean), ("sd", sd), ("low", low), ("high", high)):
-            if value is not None:
-                one[key] = value  # type: ignore[literal-required]
-        for key, value in zip(_PRIOR, () if old is None else _summary(old), strict=False):
-            if value is not None:
-                one[key] = value  # type: ignore[literal-required]
+        known = {"": law} | ({} if old is None else {"prior_": old})
+        for prefix, each in known.items():
+            for key, value in asdict(moments_of(each)).items():
+                if value is not None:
+                    one[f"{prefix}{key}"] = value  # type: ignore[literal-required]
         shown.append(one)
     return shown
 
 
-_PRIOR = ("prior_mean", "prior_sd", "prior_low", "prior_high")
-
-
-def _summary(law: Marginal) -> tuple[float | None, float | None, float | None, float | None]:
-    low, high = law.interval(0.95)
-    return finite(law.mean()), finite(law.sd()), finite(low), finite(high)
-
-
 def curves(posteriors: Mapping[str, Posterior], names: Iterable[str]) -> dict[str, list[Curve]]:
-    """The densities of the quantities `names` in all posteriors, by label. The grid covers all of
-    them but the prior, which may be so wide that the others would be a line. A density that is
-    infinite at an end of its support is cut there."""
+    """The densities of the quantities `names` in all posteriors, by label."""
     laws = {label: {law.name: law for law in one.marginals} for label, one in posteriors.items()}
     found: dict[str, list[Curve]] = {}
     for name in names:
         these = {label: by_name[name] for label, by_name in laws.items() if name in by_name}
         if these:
-            near = [law for label, law in these.items() if label != "prior"]
-            x = _grid(near or [*these.values()])
-            found[name] = [_curve(label, law, x) for label, law in these.items()]
+            found[name] = draw(these)
     return found
+
+
+def draw(laws: Mapping[str, Marginal]) -> list[Curve]:
+    """The densities of one quantity, by label. The grid covers all of them but the prior, which may
+    be so wide that the others would be a line. A density that is infinite at an end of its support
+    is cut there."""
+    near = [law for label, law in laws.items() if label != "prior"]
+    x = _grid(near or [*laws.values()])
+    return [_curve(label, law, x) for label, law in laws.items()]
 
 
 def _grid(laws: Sequence[Marginal]) -> Floats:

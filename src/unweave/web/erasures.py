@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +58,11 @@ class LiveErasures:
         self._folder, self._manifest = folder, manifest
         self._certificates: dict[str, tuple[str, bytes]] = {}  # request → file name, content
         self._requested_here: dict[str, str] = {}  # request → agent
+        self.unkept = ""  # why a certificate is not in DIR yet
         self._scopes: dict[str, str] = {}
-        self._told: set[str] = set()  # requests whose change of the posterior was told, or is past
-        self._looked = False
+        self._dropped: set[str] = set()  # requests that are not shown any more
+        self._departed: dict[str, str] = {}  # request → agent that was voted out
+        self._joint: dict[str, str] = {}  # request → the sentence on a change of several erasures
 
     def load(self, homes: list[Path]) -> None:
         """The erasures that the certificates in the folders prove, with dates of the logs."""
@@ -88,12 +90,11 @@ class LiveErasures:
             found.append((logged.get("certified", 0.0), request, view))
             self._certificates[request] = (file, contents[file])
         self.views = {request: view for _, request, view in sorted(found, key=lambda one: one[:2])}
-        self._told = set(self.views)
 
     def note(self, request: str, agent: str, scope: str, at: float) -> None:
         """An agent tells of a request."""
         self._scopes[request] = scope
-        if request not in self.views:
+        if request not in self.views and request not in self._dropped:
             self.views[request] = _view(agent, scope, at)
 
     # ------------------------------------------------------------------------------- progress
@@ -103,23 +104,35 @@ class LiveErasures:
     ) -> None:
         """Bring all erasures up to date that are not certified."""
         known = {**reading.requests, **reading.asked, **self._requested_here}
-        departed: dict[str, str] = {}
+        departed = self._departed
         for status in statuses.values():
             departed |= {r: name for name, r in status.get("departed_requests", {}).items()}
         out = {n for s in statuses.values() for n in (*s.get("erased", ()), *s.get("departed", ()))}
-        if not self._looked:
-            self._looked = True
-            self._told |= set(reading.requests)
         for request, name in {**known, **departed}.items():
-            if request not in self.views:
+            if request not in self.views and request not in self._dropped:
                 whole = name in out or request in departed
                 scope = self._scopes.get(request, "everything" if whole else "records")
                 self.views[request] = _view(name, scope, None)
         pending = [r for r, view in self.views.items() if not view["certificate"]]
         for request, report in ask_erasures(agents, pending[-_ASKED_AT_A_TIME:]).items():
             self._progress(request, report)
-        for request in list(self.views)[:-_SHOWN]:
+        self._write()
+        done = [r for r, view in self.views.items() if view["certificate"]]
+        for request in done[: max(0, len(self.views) - _SHOWN)]:
             del self.views[request]
+            self._dropped.add(request)
+
+    def _write(self) -> None:
+        """The certificates of erasures that were requested here; again until the disk has them."""
+        self.unkept = ""
+        for request in [one for one in self._requested_here if one in self._certificates]:
+            name, content = self._certificates[request]
+            try:
+                write_atomic(self._folder / name, content)
+            except OSError as error:
+                self.unkept = str(unwritable(self._folder / name, error))
+                return
+            del self._requested_here[request]
 
     def _progress(self, request: str, report: Mapping[str, Any]) -> None:
         view, state = dict(self.views[request]), report["state"]
@@ -142,6 +155,7 @@ class LiveErasures:
             view["text"] = f"Taken out of the sum; to attest: {listed(waiting, 5, 'nobody')}."
         elif state == "certified":
             view |= self._keep(request, str(view["agent"]), report["certificate"])
+        view["text"] = f"{view['text']}{self._joint.get(request, '')}"
         self.views[request] = view  # type: ignore[assignment]
 
     def _keep(self, request: str, agent: str, certificate: bytes) -> dict[str, Any]:
@@ -152,13 +166,6 @@ class LiveErasures:
             return {"text": f"The agents' certificate proves nothing: {why}", "state": "removed"}
         erased = proved[request][0]
         self._certificates[request] = (name, certificate)
-        if request in self._requested_here:
-            target = self._folder / name
-            try:
-                write_atomic(target, certificate)
-            except OSError as error:
-                raise unwritable(target, error) from None
-            del self._requested_here[request]
         fact = ErasureFact(agent, erased.scope, "certified", erased.found, erased.remembered or 0)
         return {
             "kind": erased.kind,
@@ -176,14 +183,22 @@ class LiveErasures:
             )
         return self._certificates[request]
 
-    def changed(self, change: list[tuple[str, float, float]]) -> None:
-        """By how much the posterior moved, for the erasures that are out of the sum and have no
-        such numbers yet. They are removed together, so they share them."""
-        for request, view in self.views.items():
-            new = request not in self._told and view["state"] in ("removed", "certified")
-            if new:
-                self._told.add(request)
-                self.views[request] = {**view, "change": change}
+    def changed(self, removed: Collection[str], change: list[tuple[str, float, float]]) -> None:
+        """By how much the posterior moved when these requests, and agents, were removed from the
+        sum. Nobody knows the part of one of several: the last one shows the change of all."""
+        found = [r for r in self.views if r in removed or self._departed.get(r) in removed]
+        if not found:
+            return
+        *others, last = found
+        self.views[last] = {**self.views[last], "change": change}
+        words = {r: f"{self.views[r]['scope']} of {self.views[r]['agent']}" for r in found}
+        if others:
+            with_them = listed([words[one] for one in others], 3)
+            self._joint[last] = f" The change shown is of this erasure together with {with_them}."
+        for one in others:
+            self._joint[one] = f" The change is shown together with that of {words[last]}."
+        for one in found:
+            self.views[one]["text"] += self._joint.get(one, "")
 
     # ------------------------------------------------------------------------------- requests
 

@@ -1,9 +1,10 @@
 """The posterior of a live network, in coarse numbers, and how it changes.
 
 Only the current sum is held here, never an earlier one: eta before minus eta after is the factor of
-what was erased. The page gets means and intervals to the second digit of the standard deviation, so
-that two of them tell the change to two digits. A point of a series is not drawn if an erasure lies
-between the two sums.
+what was erased. The page gets means and intervals to the second digit of the standard deviation,
+and densities that are made from these numbers alone, so that two of them tell the change of mean
+and standard deviation to two digits, and nothing else. A point of a series is not drawn if an
+erasure lies between the two sums.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unweave.errors import UnweaveError
 from unweave.families.marginals import Marginal, finite
@@ -25,22 +25,20 @@ from unweave.operations.diagnose import why_no_token
 from unweave.operations.reading import WHOLE, newest
 from unweave.privacy.mechanism import Mechanism
 from unweave.report.facts import Moments
-from unweave.report.quantities import coarse
-from unweave.web.densities import MOST
+from unweave.report.quantities import change, coarse, live_moments, matched, moments_of
+from unweave.text import listed
+from unweave.web.densities import MOST, draw
 from unweave.web.source import NotFound
 from unweave.web.states import version
 from unweave.web.view import Curve, CurvesAnswer, ParameterView, Points, PosteriorView, Series
 
 __all__ = ["SERIES", "LivePosterior", "LiveReading", "read_posterior", "read_sums"]
 
-Floats = NDArray[np.float64]
-
 _STATES: dict[str, Literal["incomplete", "unconfirmed"]] = {
     "incomplete": "incomplete",
     "unconfirmed": "unconfirmed",
 }
-_COMPARED = 6  # parameters whose change an erasure shows
-_POINTS = 161  # of a density
+_KEPT = 600.0  # seconds that the numbers before an erasure wait for those after it
 _LARGEST = 2000  # parameters for which the change is computed as a KL
 
 SERIES: dict[str, Series] = {
@@ -74,6 +72,19 @@ class LiveReading(NamedTuple):
     reports: Mapping[str, Mapping[str, Any]]  # by agent, with the erasures that it knows
     best: Mapping[str, Any]
     units: Sequence[int] | None  # None: the same sum as before, or none
+    passing: bool = False  # there is a newer sum, which was not read
+
+    @property
+    def removals(self) -> frozenset[str]:
+        """What some sum was rid of: requests, and names of agents as a whole. An agent that was
+        voted out has a name here, and no request."""
+        whole = {
+            name
+            for report in self.reports.values()
+            for name, tomb in report.get("erasures", {}).get("known", {}).items()
+            if tomb["out"]
+        }
+        return frozenset(whole | self.requests.keys())
 
     @property
     def requests(self) -> dict[str, str]:
@@ -123,6 +134,7 @@ def read_posterior(
             units = [int(unit) for unit in report["units"]]
         else:
             best = {"state": "unknown", "why": "the sum has just changed"}
+            return LiveReading(reports, best, None, passing=True)
     return LiveReading(reports, best, units)
 
 
@@ -137,20 +149,30 @@ class LivePosterior:
         self.digest = ""
         self.version = ""
         self._at = 0.0
-        self._erasures: frozenset[str] | None = None  # that were carried out
+        self._removals: frozenset[str] | None = None  # all that are known
         self.purged = False  # an erasure was carried out since the last look but one
         self._whole = False
-        self._before: dict[str, tuple[float, float]] = {}  # while an erasure is under way
+        self._shown: PosteriorView | None = None
+        # While an erasure is under way: what the page showed before, and what is removed.
+        self._before: dict[str, Moments] = {}
+        self._between: frozenset[str] = frozenset()
+        self._since = 0.0
 
     def update(self, reading: LiveReading, at: float) -> tuple[PosteriorView, Points]:
         """The view after a look at the agents, and new points of the series."""
         points: Points = {}
         best = reading.best
-        erasures = frozenset(reading.requests)
-        purged = self._erasures is not None and bool(erasures - self._erasures)
-        self.purged, self._erasures = purged, erasures
+        removals = reading.removals
+        new_ones = frozenset() if self._removals is None else removals - self._removals
+        self._removals = removals | (self._removals or frozenset())
+        self.purged = purged = bool(new_ones)
         if purged and self._whole and not self._before and not self._masked:
-            self._before = self._figures()
+            self._before, self._since = self._figures(), at
+        if self._before and at - self._since > _KEPT:
+            self._before = {}
+        self._between = self._between | new_ones if self._before else frozenset()
+        if reading.passing and self._shown is not None and not purged:
+            return self._shown, points
         self._whole = best["state"] in WHOLE and best.get("fitting") is None
         if best.get("digest") is None or "why" in best:
             self._forget()
@@ -168,7 +190,8 @@ class LivePosterior:
                 points = self._change(old, new, at)
         stamp = best["stamp"]
         self.version = version(stamp) or ""
-        return self._view(best), points
+        self._shown = self._view(best)
+        return self._shown, points
 
     def _read(self, units: Ints, shares: int) -> Posterior:
         if self._mechanism is None:
@@ -176,7 +199,8 @@ class LivePosterior:
         return self._mechanism.posterior(units, shares)
 
     def _forget(self) -> None:
-        self._now, self.digest, self.version, self._whole = None, "", "", False
+        self._now, self._shown, self._whole = None, None, False
+        self.digest = self.version = ""
 
     def _change(self, old: Posterior, new: Posterior, at: float) -> Points:
         found: Points = {}
@@ -197,47 +221,43 @@ class LivePosterior:
     def _view(self, best: Mapping[str, Any]) -> PosteriorView:
         assert self._now is not None
         laws = self._now.marginals
+        shown = [coarse(moments_of(law)) for law in laws[:MOST]]
         view: PosteriorView = {
             "state": _STATES.get(best["state"], "complete"),
             "version": self.version,
             "at": self._at,
             "total": len(laws),
             "parameters": [
-                _parameter(law, prior)
-                for law, prior in zip(laws[:MOST], self._prior.marginals, strict=False)
+                _parameter(found, prior)
+                for found, prior in zip(shown, self._prior.marginals, strict=False)
             ],
         }
-        if why := _remark(best):
+        if why := " ".join(filter(None, (_remark(best), _undrawn(laws, shown)))):
             view["why"] = why
         return view
 
     # ------------------------------------------------------------------------------- erasures
 
-    def compare(self) -> list[tuple[str, float, float]] | None:
-        """The change of mean and sd by the erasures since the last call, to two digits; None while
-        they are under way, and where there was none. The numbers before are then forgotten."""
+    def compare(self) -> tuple[frozenset[str], list[tuple[str, float, float]]] | None:
+        """What was removed since the last call, and the change of mean and sd by that: the
+        difference of the numbers that the page showed before and shows now. None while it is under
+        way, and where there was nothing. The numbers before are then forgotten."""
         if not self._before or not self._whole:
             return None
         before, self._before = self._before, {}
+        removed, self._between = self._between, frozenset()
         now = self._figures()
-        return [
-            (name, _digits(now[name][0] - mean), _digits(now[name][1] - sd))
-            for name, (mean, sd) in before.items()
-            if name in now
-        ]
+        found = {name: change(before[name], now[name]) for name in before if name in now}
+        return removed, [(name, *one) for name, one in found.items() if one is not None]
 
-    def _figures(self) -> dict[str, tuple[float, float]]:
-        found = {}
-        for law in () if self._now is None else self._now.marginals[:_COMPARED]:
-            mean, sd = finite(law.mean()), finite(law.sd())
-            if mean is not None and sd is not None:
-                found[law.name] = (mean, sd)
-        return found
+    def _figures(self) -> dict[str, Moments]:
+        return {} if self._now is None else live_moments(self._now)
 
     # --------------------------------------------------------------------------------- curves
 
     def curves(self, names: Sequence[str]) -> CurvesAnswer:
-        """Coarse densities of the posterior, beside those of the prior."""
+        """Densities with the coarse numbers of the posterior, beside those of the prior; none of a
+        quantity whose density these numbers do not determine."""
         if self._now is None:
             raise NotFound("curves: there is no posterior now. Fix: wait until it is complete")
         now = {law.name: law for law in self._now.marginals}
@@ -247,13 +267,13 @@ class LivePosterior:
             raise NotFound("curves: no such parameter. Fix: choose from the list of the page")
         return {
             "version": self.version,
-            "curves": {name: _curves(now[name], prior.get(name)) for name in names},
+            "curves": {name: _curves(now[name], prior[name]) for name in names},
         }
 
 
-def _parameter(law: Marginal, prior: Marginal) -> ParameterView:
-    view: ParameterView = {"name": law.name}
-    now, before = coarse(_moments(law)), _moments(prior)
+def _parameter(now: Moments, prior: Marginal) -> ParameterView:
+    view: ParameterView = {"name": prior.name}
+    before = moments_of(prior)
     for key in ("mean", "sd", "low", "high"):
         if (value := getattr(now, key)) is not None:
             view[key] = value
@@ -262,45 +282,20 @@ def _parameter(law: Marginal, prior: Marginal) -> ParameterView:
     return view
 
 
-def _moments(law: Marginal) -> Moments:
-    low, high = law.interval(0.95)
-    return Moments(finite(law.mean()), finite(law.sd()), finite(low), finite(high))
+def _curves(law: Marginal, prior: Marginal) -> list[Curve]:
+    shown = matched(law, coarse(moments_of(law)))
+    return [] if shown is None else draw({"posterior": shown, "prior": prior})
 
 
-def _curves(law: Marginal, prior: Marginal | None) -> list[Curve]:
-    """On one grid, whose ends are coarse, too. The posterior is moved and stretched to its coarse
-    mean and standard deviation, and its heights have three digits."""
-    moments = _moments(law)
-    found = coarse(moments)
-    ends = law.quantile([0.0005, 0.9995])
-    room = 0.2 * float(ends[1] - ends[0])
-    low, high = float(ends[0]) - room, float(ends[1]) + room
-    sd = found.sd or (high - low) / 8.0
-    if not (math.isfinite(low) and math.isfinite(high) and sd > 0.0):
-        return []
-    place = 1 - math.floor(math.log10(sd))
-    x = np.linspace(round(low, place), round(high, place), _POINTS)
-    stretch, move = 1.0, 0.0
-    if moments.mean is not None and found.mean is not None and moments.sd and found.sd:
-        stretch = moments.sd / found.sd
-        move = moments.mean - stretch * found.mean
-    made = [_curve("posterior", x, stretch * _density(law, stretch * x + move))]
-    if prior is not None:
-        made.append(_curve("prior", x, _density(prior, x)))
-    return [one for one in made if one["x"]]
-
-
-def _density(law: Marginal, x: Floats) -> Floats:
-    with np.errstate(all="ignore"):
-        return np.asarray(law.pdf(x), dtype=np.float64)
-
-
-def _curve(label: str, x: Floats, y: Floats) -> Curve:
-    good = np.isfinite(y)
-    top = float(y[good].max()) if good.any() else 0.0
-    place = 3 - math.floor(math.log10(top)) if top > 0.0 else 0
-    heights = [round(v, place) for v in y[good].tolist()]
-    return {"label": label, "x": [_digits(v, 6) for v in x[good].tolist()], "y": heights}
+def _undrawn(laws: Sequence[Marginal], shown: Sequence[Moments]) -> str:
+    """The quantities whose density is not drawn, and why."""
+    names = [law.name for law, one in zip(laws, shown, strict=False) if matched(law, one) is None]
+    if not names:
+        return ""
+    return (
+        f"No density of {listed(names, 5)}: a live network draws densities from the mean and the "
+        "standard deviation, which do not determine this one."
+    )
 
 
 def _digits(value: float, number: int = 2) -> float:

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -34,7 +34,16 @@ from unweave.web.link import Followers
 from unweave.web.live import SERIES, LivePosterior, read_posterior, read_sums
 from unweave.web.sentences import Sentence, sentence
 from unweave.web.source import Feed, NotFound
-from unweave.web.states import VISITS, Known, agent_views, holds, summary, token_view, waits
+from unweave.web.states import (
+    VISITS,
+    Known,
+    agent_views,
+    as_wait,
+    holds,
+    summary,
+    token_view,
+    waits,
+)
 from unweave.web.timeline import Timeline
 from unweave.web.view import (
     AgentDetails,
@@ -47,6 +56,7 @@ from unweave.web.view import (
     PosteriorView,
     Verification,
     View,
+    Wait,
 )
 
 __all__ = ["DASHBOARD", "NetworkSource"]
@@ -64,6 +74,7 @@ _LOOK = 3.0  # seconds between two looks, at least, if something happened
 _IDLE = 15.0  # if nothing happened
 _UNSEEN = 60.0  # without a page
 _PER_SECOND = 5.0  # agents that are asked per second
+_SILENT = 5.0  # seconds without an answer after which an agent does not answer
 _RECENT = 20  # events of one agent, for its details
 
 
@@ -115,6 +126,8 @@ class NetworkSource:
         self._counted: dict[str, tuple[str, int]] = {}  # agent → process, tokens that it has sent
         self._moved_at = 0.0
         self._doubt: Callable[[str], None] = lambda _: None
+        self._silent: dict[str, float] = {}  # agent that answered before → since when it does not
+        self._problems: dict[str, Wait] = {}  # of this page itself
         self._happened = asyncio.Event()
         self._fresh = False
 
@@ -171,11 +184,13 @@ class NetworkSource:
                 group.create_task(followers.run())
                 group.create_task(self._keep_ticking(feed))
                 group.create_task(self._keep_looking(feed))
+                group.create_task(self._keep_saving())
         except* UnweaveError as errors:
             raise errors.exceptions[0] from None
         finally:
             self._tell(feed)
-            self._worker.submit(self._timeline.save).result()
+            with suppress(UnweaveError):  # the page has said so for as long as it ran
+                self._timeline.save()
             self._worker.shutdown(wait=False, cancel_futures=True)
 
     def _take(self, name: str, answer: dict[str, Any] | None) -> None:
@@ -184,11 +199,12 @@ class NetworkSource:
         shorts = {**self._known.shorts, name: answer}
         self._fresh = True
         if answer is None:
-            if before is not None:
-                self._events.append((time.time(), name, {"what": "does not answer"}))
-                self._happened.set()
-            self._known = self._known._replace(shorts=shorts)
+            if before is not None:  # it may be about to answer again, see `_find_silent`
+                self._silent.setdefault(name, time.time())
+            else:
+                self._known = self._known._replace(shorts=shorts)
             return
+        self._silent.pop(name, None)
         if before is None and name in self._known.shorts:
             self._events.append((time.time(), name, {"what": "answers"}))
         shown = self._known.shown_at
@@ -213,13 +229,45 @@ class NetworkSource:
         self._hops_seen += new if run else 0
         self._counted[name] = (answer["run"], answer["sent"])
 
-    async def _keep_ticking(self, feed: Feed) -> None:
-        """Send what has changed; count hops; keep the timeline."""
-        await asyncio.sleep(_SETTLE)
-        saved = counted = time.monotonic()
-        hops, last = self._hops_seen, 0.0
-        loop = asyncio.get_running_loop()
+    def _find_silent(self) -> None:
+        """Agents that have not answered for some seconds. After an erasure an agent replaces its
+        process, which is no failure: the new one answers before, and says why."""
+        now = time.time()
+        for name, since in list(self._silent.items()):
+            if now - since >= _SILENT:
+                del self._silent[name]
+                self._events.append((since, name, {"what": "does not answer"}))
+                self._known = self._known._replace(shorts={**self._known.shorts, name: None})
+                self._happened.set()
+                self._fresh = True
+
+    async def _keep_saving(self) -> None:
+        """A disk that refuses the timeline does not end the page."""
         while True:
+            await asyncio.sleep(_SAVE)
+            content = self._timeline.unsaved()
+            if content is not None:
+                try:
+                    await asyncio.to_thread(self._timeline.write, content)
+                except UnweaveError as error:
+                    self._problem("timeline", "The timeline is not kept", str(error))
+                else:
+                    self._problem("timeline")
+
+    def _problem(self, key: str, what: str = "", text: str = "") -> None:
+        """Show a problem of this page among what waits; or, without words, that it is over."""
+        before = self._problems.pop(key, None)
+        if what:
+            self._problems[key] = as_wait(what, text)
+        self._fresh = self._fresh or before != self._problems.get(key)
+
+    async def _keep_ticking(self, feed: Feed) -> None:
+        """Send what has changed; count hops."""
+        await asyncio.sleep(_SETTLE)
+        counted = time.monotonic()
+        hops, last = self._hops_seen, 0.0
+        while True:
+            self._find_silent()
             self._tell(feed)
             if self._fresh:
                 self._fresh = False
@@ -233,9 +281,6 @@ class NetworkSource:
                     feed.points({"rate": [*zero, (at, rate)]})
                 counted, hops, last = now, self._hops_seen, rate
                 self._fresh = True  # a token that stopped to move changes the summary
-            if now - saved >= _SAVE:
-                saved = now
-                await loop.run_in_executor(self._worker, self._timeline.save)
             await asyncio.sleep(_TICK)
 
     def _tell(self, feed: Feed) -> None:
@@ -267,7 +312,7 @@ class NetworkSource:
         known = self._known.current()
         views = agent_views(known)
         token = token_view(known, self._visits)
-        waiting = waits(known)
+        waiting = waits(known) | self._problems
         moved = time.time() - self._moved_at < _STILL
         out = known.departed | known.erased
         may = [name for name, view in views.items() if name not in out and not _absent(view)]
@@ -290,12 +335,20 @@ class NetworkSource:
 
     async def _keep_looking(self, feed: Feed) -> None:
         loop = asyncio.get_running_loop()
+        agents: Cluster | None = None
         with ExitStack() as stack:
-            agents = await loop.run_in_executor(self._worker, self._begin, stack)
             while True:
                 self._happened.clear()
-                look = await loop.run_in_executor(self._worker, self._look, agents)
-                self._receive(feed, look)
+                try:
+                    if agents is None:
+                        agents = await loop.run_in_executor(self._worker, self._begin, stack)
+                    look = await loop.run_in_executor(self._worker, self._look, agents)
+                    self._receive(feed, look)
+                    self._problem("look")
+                except Exception as error:  # the next look may succeed, and the rest is still true
+                    self._problem("look", "The agents cannot be asked", _told(error))
+                unkept = self._erasures.unkept
+                self._problem("certificate", unkept and "A certificate is not in DIR yet", unkept)
                 await self._until_due(feed)
 
     async def _until_due(self, feed: Feed) -> None:
@@ -333,7 +386,7 @@ class NetworkSource:
         self._erasures.look(agents, reading, statuses)
         change = self._posterior.compare()
         if change is not None:
-            self._erasures.changed(change)
+            self._erasures.changed(*change)
         return _Look(
             statuses,
             reasons,
@@ -435,6 +488,16 @@ class NetworkSource:
                 return do(agents)
 
         return await asyncio.to_thread(call)
+
+
+def _told(error: Exception) -> str:
+    """The text of an error of ours; that of another one may quote data."""
+    if isinstance(error, UnweaveError):
+        return str(error)
+    return (
+        f"An unexpected error ({type(error).__name__}). Fix: the page tries again; if this stays, "
+        "start the page again"
+    )
 
 
 def _absent(view: Mapping[str, Any]) -> bool:

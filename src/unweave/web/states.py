@@ -29,7 +29,17 @@ from unweave.operations.status import (
 from unweave.text import count, listed, quote
 from unweave.web.view import AgentState, AgentView, Summary, TokenView, Wait
 
-__all__ = ["VISITS", "Known", "agent_views", "holds", "summary", "token_view", "version", "waits"]
+__all__ = [
+    "VISITS",
+    "Known",
+    "agent_views",
+    "as_wait",
+    "holds",
+    "summary",
+    "token_view",
+    "version",
+    "waits",
+]
 
 Short = Mapping[str, Any]
 VISITS = 64  # of the token, in a view
@@ -239,7 +249,7 @@ def waits(known: Known) -> dict[str, Wait]:
     )
     for key, what, lines in told:
         for number, line in enumerate(lines):
-            found[f"{key} {number}"] = _wait(what, line)
+            found[f"{key} {number}"] = as_wait(what, line)
     down = known.down
     if down:
         shown = down[:3]
@@ -247,11 +257,11 @@ def waits(known: Known) -> dict[str, Wait]:
             why = known.reasons.get(name)
             start = f"start it with `unweave agent {quote(known.folders[name])}`"
             text = why or f"No process answers in its folder. Fix: {start}"
-            found[f"down {name}"] = _wait(f"{name} does not answer", text) | {"agents": [name]}
+            found[f"down {name}"] = as_wait(f"{name} does not answer", text) | {"agents": [name]}
         if len(down) > len(shown):
             rest = down[len(shown) :]
             text = f"No process answers for {listed(rest, 5)}. Fix: start them with `unweave up`"
-            found["down more"] = _wait(f"{len(rest)} more agents do not answer", text)
+            found["down more"] = as_wait(f"{len(rest)} more agents do not answer", text)
             found["down more"]["agents"] = rest
     away = Overview(statuses, down, known.topology.agents).away()
     if away:
@@ -259,9 +269,9 @@ def waits(known: Known) -> dict[str, Wait]:
             f"{listed(away, 5)}: on another machine, not included or not heard. Fix: ask the "
             "operators whether they run"
         )
-        found["away"] = _wait("Agents on other machines are missing", text) | {"agents": away}
+        found["away"] = as_wait("Agents on other machines are missing", text) | {"agents": away}
     if known.stall and not down:
-        found["stall"] = _wait("The token does not move", f"The network waits for {known.stall}")
+        found["stall"] = as_wait("The token does not move", f"The network waits for {known.stall}")
     return found
 
 
@@ -270,7 +280,8 @@ def _spent(statuses: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [line for line in privacy_budgets(statuses) if " is spent: " in line]
 
 
-def _wait(what: str, text: str) -> Wait:
+def as_wait(what: str, text: str) -> Wait:
+    """`text` is an error: the cause, and after "Fix:" the remedy."""
     why, mark, fix = text.partition(" Fix: ")
     wait: Wait = {"what": what, "why": _sentence(why.rstrip(". "))}
     if mark:

@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 
 from unweave.bounded import load_json, read_bytes
 from unweave.json_form import as_json
-from unweave.node.storage.atomic import write_atomic
+from unweave.node.storage.atomic import unwritable, write_atomic
 from unweave.text import clip, visible
 from unweave.web.sentences import Level, sentence
 from unweave.web.sentences import names as named
@@ -176,9 +176,24 @@ class Timeline:
 
     def save(self) -> None:
         """Write the file if anything has changed."""
+        content = self.unsaved()
+        if content is not None:
+            self.write(content)
+
+    def unsaved(self) -> bytes | None:
+        """The content of the file, unless the file has it."""
         if self._path is None or not self._changed:
-            return
+            return None
         self._changed = False
-        self._path.parent.mkdir(mode=0o700, exist_ok=True)
         kept: _File = {"network": self._network, "entries": self.entries, "told": self.told}
-        write_atomic(self._path, as_json(kept).encode())
+        return as_json(kept).encode()
+
+    def write(self, content: bytes) -> None:
+        """May run in a thread. Raises `StoreError`; the next `unsaved` is then not None."""
+        assert self._path is not None
+        try:
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            write_atomic(self._path, content)
+        except OSError as error:
+            self._changed = True
+            raise unwritable(self._path, error) from None

@@ -1,0 +1,78 @@
+"""The list of erasures of a live network: what each of them shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from unweave.manifest import Manifest
+from unweave.operations.cluster import Cluster
+from unweave.web import erasures
+from unweave.web.erasures import LiveErasures
+from unweave.web.live import LiveReading
+
+CHANGE = [("theta", 0.01, -0.002)]
+
+
+@pytest.fixture
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LiveErasures:
+    """A list whose agents say that every request is out of the sum."""
+
+    def removed(agents: Cluster, requests: list[str]) -> dict[str, dict[str, Any]]:
+        return {r: {"state": "removed", "waiting_for": []} for r in requests}
+
+    monkeypatch.setattr(erasures, "ask_erasures", removed)
+    return LiveErasures(tmp_path, cast("Manifest", None))
+
+
+def look(
+    found: LiveErasures, ids: Mapping[str, str], departed: Mapping[str, str] | None = None
+) -> None:
+    known: dict[str, Any] = {name: {"ids": [], "out": False} for name in ids.values()}
+    for request, name in ids.items():
+        known[name]["ids"].append(request)
+    reading = LiveReading({"a9": {"erasures": {"known": known}}}, {}, None)
+    statuses = {"a9": {"departed_requests": departed or {}}}
+    found.look(cast("Cluster", None), reading, statuses)
+
+
+def test_the_change_by_two_erasures_is_told_once(found: LiveErasures) -> None:
+    """Nobody knows which part of it is that of one."""
+    look(found, {"r0": "a0"})
+    look(found, {"r0": "a0", "r1": "a1", "r2": "a2"})
+    found.changed({"r1", "r2"}, CHANGE)
+    for _ in range(2):  # the sentences stay when agents tell more
+        first, second = found.views["r1"], found.views["r2"]
+        assert "change" not in found.views["r0"]
+        assert "change" not in first
+        assert first["text"].count("shown together with that of records of a2.") == 1
+        assert second["change"] == CHANGE
+        assert second["text"].count("of this erasure together with records of a1.") == 1
+        look(found, {"r0": "a0", "r1": "a1", "r2": "a2"})
+
+
+def test_the_change_by_one_erasure_is_its_own(found: LiveErasures) -> None:
+    look(found, {"r1": "a1"}, {"a4": "r4"})
+    found.changed({"a4"}, CHANGE)  # by votes: the sum tells the agent alone
+    assert found.views["r4"]["change"] == CHANGE
+    assert "together" not in found.views["r4"]["text"]
+    assert "change" not in found.views["r1"]
+
+
+def test_erasures_beyond_the_shown_ones_do_not_come_back(
+    found: LiveErasures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasures, "_SHOWN", 3)
+    ids = {f"r{k}": "a1" for k in range(5)}
+    look(found, ids)
+    assert len(found.views) == 5  # none is finished
+    for view in found.views.values():
+        view["certificate"] = True
+    look(found, ids)
+    look(found, ids)
+    found.note("r0", "a1", "everything", 1.0)
+    assert list(found.views) == ["r2", "r3", "r4"]
+    assert all(view["certificate"] for view in found.views.values())
