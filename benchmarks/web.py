@@ -3,32 +3,42 @@
 python -m benchmarks.web URL VIEWERS     viewers that read the events of a page until a line comes
 
 In turns there is no page, and there is one with fifty viewers. Every turn has the same work at the
-same rate: a busy network repeats audits without a pause, an idle one has an audit now and then. The
-agents' CPU time is compared.
+same rate: a busy network repeats audits without a pause, an idle one has an audit now and then.
+
+The CPU times of two equal turns differ by more than the page costs if other processes run beside
+them. So the page's cost is also counted: what it asked the agents, times the CPU time of a request
+that comes after a pause. The larger error of the direct comparison is printed beside it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from unittest import mock
 from urllib.parse import urlsplit
 
 from tests.support.processes import Processes
 
 from benchmarks.harness import benchmark
+from unweave.address import Address
 from unweave.node.api.client import Operator
+from unweave.operations.cluster import Cluster
+from unweave.web.link import AgentLink
+from unweave.web.network import NetworkSource
+from unweave.web.server import PageServer
 
 VIEWERS = 50
 ROUNDS = 4  # turns of each kind
+PROBES = 40  # requests that are timed
 
 
 class Work(NamedTuple):
@@ -43,12 +53,12 @@ IDLE = Work(3, 12.0)
 
 
 class Turn(NamedTuple):
-    """CPU milliseconds of all agents in a turn; its seconds; the server's share of a core; what
+    """CPU milliseconds of all agents in a turn; its seconds; what the page asked the agents; what
     each viewer was sent per second."""
 
     agents: float
     seconds: float
-    server: float
+    requests: int
     messages: float
 
 
@@ -80,16 +90,25 @@ async def _view(url: str, number: int) -> None:
 
 
 @contextmanager
-def page(folder: Path) -> Iterator[tuple[int, str]]:
-    """The page of a network, as its own process: its id and address."""
-    command = [sys.executable, "-m", "unweave", "dashboard", str(folder), "--port", "0", "--json"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    try:
-        yield server.pid, json.loads(server.stdout.readline())["url"]
-    finally:
-        server.terminate()
-        server.wait(30)
+def page(folder: Path) -> Iterator[tuple[str, Counter[str]]]:
+    """The page of a network: its address, and what it has asked the agents so far."""
+    asked: Counter[str] = Counter()
+    changes, again = AgentLink.changes, Cluster.again
+
+    async def counted_changes(link: AgentLink, *given: Any) -> Any:
+        asked["changes"] += 1
+        return await changes(link, *given)
+
+    def counted_again(agents: Cluster, name: str, do: str, **given: Any) -> Any:
+        asked[do] += 1
+        return again(agents, name, do, **given)
+
+    with (
+        mock.patch.object(AgentLink, "changes", counted_changes),
+        mock.patch.object(Cluster, "again", counted_again),
+        PageServer(NetworkSource(folder), Address("127.0.0.1", 0), code=None) as server,
+    ):
+        yield server.url, asked
 
 
 def _audit(agent: Operator) -> None:
@@ -101,7 +120,7 @@ def _audit(agent: Operator) -> None:
             return
 
 
-def _turn(net: Processes, work: Work, server: int = 0, url: str = "") -> Turn:
+def _turn(net: Processes, work: Work, url: str = "", asked: Counter[str] | None = None) -> Turn:
     look = None
     if url:
         command = [sys.executable, "-m", "benchmarks.web", url, str(VIEWERS)]
@@ -109,23 +128,36 @@ def _turn(net: Processes, work: Work, server: int = 0, url: str = "") -> Turn:
         assert look.stdout is not None
         look.stdout.readline()
     pids = [child.pid for child in net.children.values() if child.pid]
+    asked = Counter() if asked is None else asked
     with Operator(net.folder(net.names[0]), 60.0) as agent:
         _audit(agent)
         time.sleep(2.0)
-        used, served = sum(map(cpu, pids)), cpu(server) if server else 0.0
-        began = time.monotonic()
+        used, requests, began = sum(map(cpu, pids)), asked.total(), time.monotonic()
         for number in range(1, work.audits + 1):
             _audit(agent)
             time.sleep(max(0.0, began + number * work.every - time.monotonic()))
         seconds = time.monotonic() - began
-        used = sum(map(cpu, pids)) - used
-        served = cpu(server) - served if server else 0.0
+        used, requests = sum(map(cpu, pids)) - used, asked.total() - requests
     messages = int(look.communicate("\n")[0]) if look is not None else 0
-    return Turn(1e3 * used, seconds, served / seconds, messages / seconds / VIEWERS)
+    return Turn(1e3 * used, seconds, requests, messages / seconds / VIEWERS)
 
 
-def turns(work: Work, agents: int = 5, rounds: int = ROUNDS) -> tuple[list[Turn], list[Turn]]:
-    """Turns without a page, and turns with viewers, one by one."""
+def _request(net: Processes) -> float:
+    """CPU milliseconds of the dearest request of a page, after a pause as between two of them."""
+    most = 0.0
+    with Operator(net.folder(net.names[0]), 60.0) as agent:
+        assert agent.pid is not None
+        for do in ("changes", "status"):
+            used = cpu(agent.pid)
+            for _ in range(PROBES):
+                time.sleep(0.2)
+                agent.ask(do, **({"timeout": 0.0} if do == "changes" else {}))
+            most = max(most, 1e3 * (cpu(agent.pid) - used) / PROBES)
+    return most
+
+
+def _cost(work: Work, agents: int = 5, rounds: int = ROUNDS) -> float:
+    """Turns without a page and with viewers, one by one; the page's cost, as a factor."""
     bare, viewed = [], []
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -136,18 +168,16 @@ def turns(work: Work, agents: int = 5, rounds: int = ROUNDS) -> tuple[list[Turn]
         _turn(net, Work(5, 0.0))  # to warm up
         for _ in range(rounds):
             bare.append(_turn(net, work))
-            with page(net.root) as (server, url):
-                time.sleep(3.0)
-                viewed.append(_turn(net, work, server, url))
+            with page(net.root) as (url, asked):
+                time.sleep(5.0)
+                viewed.append(_turn(net, work, url, asked))
             print(f"no page {bare[-1]}\nviewers {viewed[-1]}")
-    return bare, viewed
-
-
-def _cost(work: Work) -> float:
-    bare, viewed = turns(work)
-    print(f"server: {100 * statistics.median(t.server for t in viewed):.1f}% of a core")
+        each = _request(net)
+    direct = statistics.median(v.agents / b.agents for v, b in zip(viewed, bare, strict=True))
+    requests = statistics.mean(t.requests for t in viewed)
+    print(f"compared directly: {direct:.3f}; {requests:.0f} requests of at most {each:.2f} ms")
     print(f"messages per second and viewer: {statistics.median(t.messages for t in viewed):.1f}")
-    return sum(t.agents for t in viewed) / sum(t.agents for t in bare)
+    return 1.0 + requests * each / statistics.mean(t.agents for t in bare)
 
 
 @benchmark(

@@ -31,7 +31,7 @@ _CONNECT = 3.0
 _MOST = 4 << 20  # bytes of an answer
 
 _RATE = 20.0  # answers per second, of all agents together, while a page is open
-_SHORTEST = 0.6  # seconds between two answers of one agent
+_SHORTEST = 1.0  # seconds between two answers of one agent
 _UNSEEN = 15.0  # the same, while no page is open
 _DOWN = 2.0  # between two attempts to reach an agent that does not answer
 

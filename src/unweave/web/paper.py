@@ -173,7 +173,9 @@ class PaperSource:
         elif self._requested and not self._removed:
             view["text"] = f"The token is forwarded until the walk comes to agent 10.{shown}"
         else:
-            view["text"] = f"The token walks; {states.count('in')} agents are in the sum.{shown}"
+            inside = states.count("in")
+            are = "is" if inside == 1 else "are"
+            view["text"] = f"The token walks; {count(inside, 'agent')} {are} in the sum.{shown}"
         return view
 
     def _token(self) -> TokenView:

@@ -47,7 +47,7 @@ export function startHeader(store) {
       say($("title"), view.title);
       say($("kind"), KINDS[view.kind] ?? "");
       // The walks of the paper have neither certificates nor a report.
-      $("verify-open").hidden = $("report").hidden = view.kind === "paper";
+      for (const id of ["verify-open", "verify-hint", "report"]) $(id).hidden = view.kind === "paper";
       const { state, text } = view.summary;
       const mark = $("mark");
       if (mark.dataset.state !== state) {
