@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -102,8 +103,13 @@ def _help(text: str | None) -> list[str]:
             else:
                 lines += ["```sh", *code, "```"]
         else:
-            lines += [*block.splitlines(), ""]
+            lines += [*_linked(block).splitlines(), ""]
     return lines
+
+
+def _linked(text: str) -> str:
+    """With a link to every page that the text names by its path."""
+    return re.sub(r"\bdocs/([\w/-]+\.md)", r"[docs/\1](../\1)", text)
 
 
 def _parameters(command: Any) -> list[str]:

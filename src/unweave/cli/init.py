@@ -268,7 +268,7 @@ def init(
     many of **all** records are in each power of ten, then in sixteenths of the range without its
     outer hundredths; the smallest and the largest record decide nothing. The data must be here
     (`--data`). For data on other hosts, let a masked network count their powers of ten first
-    (docs/tutorial/library.md), or state what is publicly known (`--range`).
+    (docs/how-to/privacy-mode.md), or state what is publicly known (`--range`).
 
     Examples:
 
