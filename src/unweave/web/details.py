@@ -9,7 +9,7 @@ from typing import Any
 from unweave.errors import UnweaveError
 from unweave.models.shards import Missing
 from unweave.operations.cluster import LOOK, Cluster
-from unweave.text import count, dated, listed
+from unweave.text import count, due, listed
 from unweave.web.states import Known
 from unweave.web.view import AgentDetails, AgentView, Entry
 
@@ -80,7 +80,7 @@ def _record_facts(status: Mapping[str, Any]) -> dict[str, str]:
     if status.get("erased_records"):
         facts["Erased records"] = count(int(status["erased_records"]), "record")
     if waiting := status.get("waiting"):
-        by = "" if waiting["by"] is None else f", until {dated(waiting['by'])} at the latest"
+        by = "" if waiting["by"] is None else f", until {due(waiting['by'])} at the latest"
         facts["Changes that wait"] = f"of at least {count(waiting['records'], 'record')}{by}"
     budget = status.get("privacy_budget")
     if budget and budget["clipped_records"]:
