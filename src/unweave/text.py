@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["clip", "count", "crash", "dated", "fault", "listed", "quote", "visible"]
+__all__ = ["clip", "count", "crash", "dated", "due", "fault", "listed", "quote", "visible"]
 
 # Characters without a glyph that Unicode counts as letters or marks, so that `str.isprintable`
 # accepts them: joiners, fillers, variation selectors, the empty Braille cell.
@@ -90,9 +90,18 @@ def listed(names: Iterable[object], most: int = 8, none: str = "none") -> str:
 
 
 def dated(seconds: float) -> str:
-    """A date of the wall clock, in UTC, for people; the minute at which it has passed.
+    """The minute of an event by the wall clock, in UTC, for people.
 
-    >>> dated(0.0), dated(0.5)
+    >>> dated(0.0), dated(59.5)
+    ('1970-01-01 00:00 UTC', '1970-01-01 00:00 UTC')
+    """
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds // 60.0 * 60.0))
+
+
+def due(seconds: float) -> str:
+    """The minute at which a time limit has passed.
+
+    >>> due(0.0), due(0.5)
     ('1970-01-01 00:00 UTC', '1970-01-01 00:01 UTC')
     """
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(-(-seconds // 60.0) * 60.0))
+    return dated(-(-seconds // 60.0) * 60.0)

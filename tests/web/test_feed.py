@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncGenerator
 from copy import deepcopy
 from typing import Any
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from tests.support.dashboard import still_view
 from unweave.web import feed as feed_module
-from unweave.web.feed import ViewFeed, compose, difference, merge
+from unweave.web.feed import ViewFeed, compose, merge
+from unweave.web.patches import difference
 from unweave.web.view import KEPT_POINTS
 
 KEYS = st.sampled_from("abc")
@@ -160,6 +162,23 @@ def test_points_come_once_also_to_a_viewer_that_comes_with_them() -> None:
         while viewer.view["title"] != "end":
             await viewer.take()
         assert viewer.view == plain(feed.view)
+
+    asyncio.run(run())
+
+
+def test_a_number_that_json_does_not_have_reaches_nobody() -> None:
+    async def run() -> None:
+        series: Any = {"rate": {"title": "r", "x": "time", "empty": "e", "points": []}}
+        feed = ViewFeed(still_view(series=series))
+        viewer = feed.events()
+        await anext(viewer)
+        feed.points({"rate": [(1.0, math.inf), (2.0, 3.0)]})
+        feed.change({"posterior": {"at": math.nan, "ends": [1.0, -math.inf]}})
+        sent = (await asyncio.wait_for(anext(viewer), 5)).decode()
+        assert "[2.0,3.0]" in sent.replace(" ", "")
+        first = (await anext(feed.events())).decode()
+        for word in ("NaN", "Infinity"):
+            assert word not in sent + first
 
     asyncio.run(run())
 

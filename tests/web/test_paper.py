@@ -1,6 +1,9 @@
 """The paper on the page: the walk is that of the experiment, and the chapters end with its
 numbers."""
 
+import asyncio
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -173,3 +176,32 @@ def test_the_curves_are_computed_when_a_chapter_is_opened():
 def test_other_figures_are_refused():
     with pytest.raises(ConfigError, match="fig4"):
         PaperSource("fig4")
+
+
+def test_walks_that_cannot_be_computed_end_the_page():
+    with pytest.raises(ConfigError, match="at least 1"):
+        PaperSource("fig3", replicas=0)
+    source = PaperSource("fig3", replicas=3, seed=SEED)
+    tried = []
+
+    def broken(replicas, seed):
+        tried.append(replicas)
+        raise ConfigError("no walk. Fix: none")
+
+    source.chapter = replace(source.chapter, load=broken)
+    with pytest.raises(ConfigError, match="no walk"):
+        asyncio.run(asyncio.wait_for(source.run(SilentFeed()), 20.0))
+    assert tried == [3]
+
+
+class SilentFeed:
+    viewers = 1
+
+    def change(self, patch):
+        pass
+
+    def points(self, new):
+        pass
+
+    def forget(self):
+        pass

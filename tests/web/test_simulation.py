@@ -17,7 +17,7 @@ from unweave.errors import ConfigError
 from unweave.manifest import Manifest
 from unweave.simulator.invariants import Violation, parked_token
 from unweave.simulator.run import run_with_faults, without_faults
-from unweave.web import simulation
+from unweave.web import simulation, sums
 from unweave.web.simulation import Simulated, SimulationSource
 from unweave.web.source import NotFound
 
@@ -126,6 +126,47 @@ def test_a_run_ends_at_rest_and_says_that_the_sum_is_exact():
     table = source.simulated.model.posterior(total).table()
     shown = feed.view["posterior"]["parameters"]
     assert [one["mean"] for one in shown] == [row.mean for row in table]
+
+
+def test_another_seed_draws_other_records():
+    """As the command that the page shows does."""
+    source = source_of()
+
+    async def script(feed: CheckedFeed) -> None:
+        await source.control({"do": "restart", "value": "11"})
+
+    played(source, script)
+    again = simulated(seed=11)
+    for mine, theirs in zip(source.session.shards, again.shards, strict=True):
+        np.testing.assert_array_equal(mine.rows, theirs.rows)
+
+
+def test_a_run_with_wishes_of_the_page_is_not_said_to_be_repeatable():
+    source = source_of()
+
+    async def script(feed: CheckedFeed) -> None:
+        await rests(source, feed)
+        assert "The run can be repeated:" in (await source.report()).decode()
+        with pytest.raises(ConfigError, match="departed"):
+            await source.erase({"agent": "a2", "departed": True})
+        await source.erase({"agent": "a2"})
+        await rests(source, feed)
+        report = (await source.report()).decode()
+        assert "The run can be repeated:" not in report
+        assert "No command repeats the run: asked for on its page were erase a2" in report
+        assert "# without what was asked for" in feed.view["controls"]["repeat"]
+
+    played(source, script)
+
+
+def test_the_second_simulation_ends_with_the_page():
+    stop = sums._UntilStopped()
+    source = source_of(model={"name": "weibull"})
+    stop.stopped = True
+    with pytest.raises(sums._Stopped):
+        without_faults(source.session, source.simulated.shards, [stop])
+    source.sums.stop()
+    assert source.sums._until_stopped.stopped
 
 
 def test_a_step_is_one_hop():

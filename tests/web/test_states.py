@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from unweave import graphs
+from unweave.web import states
+from unweave.web.details import _facts
 from unweave.web.states import Known, agent_views, summary, token_view, waits
 
 NAMES = ("a1", "a2", "a3", "a4")
@@ -188,3 +192,31 @@ def test_before_the_first_token() -> None:
     state = known(shorts, {name: status(name, included=[], attested=0) for name in NAMES})
     assert told(state)[0] == "starting"
     assert "answers of its neighbours" in agent_views(state)["a1"]["why"]
+
+
+def test_what_all_agents_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 2,000 folders the views would block the page for a second."""
+    asked: list[object] = []
+    found = states.departed_agents
+    monkeypatch.setattr(states, "departed_agents", lambda s: (asked.append(s), found(s))[1])
+    agent_views(known())
+    assert len(asked) == 1
+
+
+def test_private_rounds_show_no_numbers_of_records() -> None:
+    told = {
+        **status("a1", erased_records=4, waiting={"records": 5, "by": None}),
+        "up_seconds": 5.0,
+        "pid": 1,
+        "phase": "idle",
+        "privacy_budget": {
+            "epsilon": 1.0, "delta": 0.1, "given": 1, "left": 2, "clipped_records": 7,
+        },
+    }  # fmt: skip
+    for masked in (True, False):
+        state = known(masked=masked)
+        facts = _facts(state, agent_views(state)["a1"], told)
+        assert ("Erased records" in facts) != masked
+        assert ("Records at a bound" in facts) != masked
+        assert ("Changes that wait" in facts) != masked
+        assert "Differential privacy" in facts

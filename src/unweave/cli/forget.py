@@ -22,7 +22,7 @@ from unweave.cli.common import (
 )
 from unweave.errors import ConfigError, UnweaveError
 from unweave.json_form import error_report
-from unweave.text import count, dated
+from unweave.text import count, due
 
 if TYPE_CHECKING:
     from unweave.operations.cluster import Cluster
@@ -191,7 +191,7 @@ def forget(
 def _tell_waiting(name: str, waits: Waits, *, json: bool) -> None:
     """The request is durable: it waits for others, which is no failure."""
     if json:
-        told = {"request": waits.request, "agent": name, "state": "waiting", "by": dated(waits.by)}
+        told = {"request": waits.request, "agent": name, "state": "waiting", "by": due(waits.by)}
         emit_json(told)
     else:
         console.print(styled(("Waiting.", "yellow"), f" {waits}"))

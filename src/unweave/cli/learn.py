@@ -9,7 +9,7 @@ import typer
 
 from unweave.cli.common import Json, check_timeout, emit_json, errors, say
 from unweave.errors import UnweaveError
-from unweave.text import dated
+from unweave.text import due
 
 __all__ = ["learn"]
 
@@ -55,7 +55,7 @@ def learn(
     }
     wrong = {name: why for name, why in answers.items() if isinstance(why, UnweaveError)}
     changed = {name: a["changed"] for name, a in answers.items() if isinstance(a, dict)}
-    due = {name: dated(a["by"]) for name, a in answers.items() if isinstance(a, dict) and "by" in a}
+    due = {name: due(a["by"]) for name, a in answers.items() if isinstance(a, dict) and "by" in a}
     departed = departed_agents(statuses)
     erased = {name for s in statuses.values() for name in s.get("erased", ())}
     if json:

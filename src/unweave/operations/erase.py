@@ -24,7 +24,7 @@ from unweave.operations.status import departed_agents
 from unweave.operations.votes import collect_votes, describe_refusals
 from unweave.protocol.certificate.unchecked import unchecked_tombstones
 from unweave.protocol.certificate.verify import Erased, verify
-from unweave.text import count, dated, listed, quote
+from unweave.text import count, due, listed, quote
 
 __all__ = [
     "Waits",
@@ -43,7 +43,7 @@ class Waits(UnweaveError):
         self.request, self.by = request, by
         super().__init__(
             f"{subject}: the request ({request}) waits until enough changes have gathered, until "
-            f"{dated(by)} at the latest. Fix: repeat the command then, for the certificate; or add "
+            f"{due(by)} at the latest. Fix: repeat the command then, for the certificate; or add "
             "--now"
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unweave.models.shards import Missing
-from unweave.text import count, dated, listed, quote
+from unweave.text import count, due, listed, quote
 
 __all__ = [
     "Overview",
@@ -116,7 +116,7 @@ def waiting_changes(found: Statuses) -> list[str]:
     """The agents with changes that wait for a batch."""
     return [
         f"{name}: changes of at least {count(waits['records'], 'record')} wait for others, until "
-        f"{dated(waits['by'])} at the latest"
+        f"{due(waits['by'])} at the latest"
         for name, status in found.items()
         if (waits := status.get("waiting"))
     ]

@@ -45,7 +45,7 @@ from unweave.report.quantities import quantities_of
 from unweave.report.settings import network_settings, registered_words, setting_words
 from unweave.report.timeline import Dates, dates
 from unweave.report.words import certificate_checks, limits, network_verdict
-from unweave.text import dated, quote
+from unweave.text import dated, due, quote
 
 __all__ = ["network_report", "privacy_fact", "versions"]
 
@@ -184,7 +184,7 @@ def _open_erasures(
         )
         found.append(fact)
     for name, latest in known.waiting.items():
-        found.append(ErasureFact(name, "records", "waiting", by="owner", until=dated(latest)))
+        found.append(ErasureFact(name, "records", "waiting", by="owner", until=due(latest)))
     return found
 
 

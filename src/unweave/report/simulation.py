@@ -158,7 +158,7 @@ def simulation_report(values: Mapping[str, Any], written: str) -> Report:
         },
         versions=versions(),
         checks=_simulation_checks(run),
-        commands=(run.repeat,),
+        commands=(run.repeat,) if run.repeat else (),
         verdict=Verdict("good", "Every rule held", tuple(_simulation_words(run))),
         limits=limits((), privacy, signed=False),
     )
@@ -176,7 +176,9 @@ def _simulation_checks(run: _Simulation) -> tuple[CheckFact, ...]:
         if run.erasures_without_effect
         else f"All {count(run.erasures_asked, 'requested erasure')} certified."
     )
-    found = [CheckFact((checked,), True), CheckFact((certified,), True)]
+    found = [CheckFact((checked,), True)]
+    if run.erasures_asked:
+        found.append(CheckFact((certified,), True))
     if run.equal_to_fault_free is not None:
         equal = run.equal_to_fault_free
         text = (
@@ -194,8 +196,9 @@ def _simulation_checks(run: _Simulation) -> tuple[CheckFact, ...]:
 def _simulation_words(run: _Simulation) -> list[Sentence]:
     told: list[Sentence] = [
         (
-            f"{count(run.agents, 'simulated agent')} learned together under faults "
-            f"({run.faults}); all messages and clocks were simulated.",
+            f"{count(run.agents, 'simulated agent')} learned together "
+            + ("without faults" if run.faults == "none" else f"under faults ({run.faults})")
+            + "; all messages and clocks were simulated.",
         )
     ]
     if run.erasures_asked:

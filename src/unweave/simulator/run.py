@@ -34,7 +34,7 @@ from unweave.simulator.insider import InsiderWorld
 from unweave.simulator.invariants import Checker, Violation, known_departed, parked_token
 from unweave.simulator.session import NO_FAULTS, TOLERANCE, Session, never
 from unweave.simulator.workload import OwnerRequests, Workload, run_workload
-from unweave.simulator.world import World
+from unweave.simulator.world import Observer, World
 from unweave.solvers import Solver
 from unweave.solvers.worker import record_key
 
@@ -314,8 +314,11 @@ def report_of(session: Session, remaining: Sequence[Shard], tol: float = TOLERAN
     return done
 
 
-def without_faults(session: Session, shards: Sequence[Shard]) -> Ints:
-    """The sum of a run without faults on these data: of a conjugate model, that of its factors."""
+def without_faults(
+    session: Session, shards: Sequence[Shard], observers: Sequence[Observer] = ()
+) -> Ints:
+    """The sum of a run without faults on these data: of a conjugate model, that of its factors. An
+    observer may end the run with an exception."""
     model, terms = session.model, session.terms
     if model.conjugate:
         total: Ints = model.eta0
@@ -324,7 +327,8 @@ def without_faults(session: Session, shards: Sequence[Shard]) -> Ints:
                 total = model.grid.add(total, cast(ConjugateModel, model).factor(shard))
         return total
     calm = RandomFaults(NO_FAULTS, terms.size, session.seed)
-    rerun = World(terms, session.make_workers(shards), seed=session.seed, faults=calm)
+    workers = session.make_workers(shards)
+    rerun = World(terms, workers, seed=session.seed, faults=calm, observers=observers)
     return _settled(rerun, calm)
 
 

@@ -33,6 +33,7 @@ __all__ = ["STATIC", "build_app"]
 
 STATIC = Path(__file__).parent / "static"
 
+_GUESS = 0.5  # seconds that a wrong access code takes
 _SMALL = 64 << 10  # bytes of a small request
 _LARGE = 16 << 20  # of a list of keys, or a certificate
 _VIEWERS = 300
@@ -152,8 +153,11 @@ class _Page:
 
     async def open_session(self, request: Request) -> Response:
         wish = _read(_session, await _body(request, _SMALL), "session")
-        client = "" if request.client is None else request.client.host
-        session = self._access.open_session(wish["code"], client)
+        try:
+            session = self._access.open_session(wish["code"])
+        except RequestRefused:
+            await asyncio.sleep(_GUESS)
+            raise
         response = _json({"operator": True})
         self.set_cookie(response, session)
         return response

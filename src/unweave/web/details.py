@@ -9,7 +9,7 @@ from typing import Any
 from unweave.errors import UnweaveError
 from unweave.models.shards import Missing
 from unweave.operations.cluster import LOOK, Cluster
-from unweave.text import count, dated, listed
+from unweave.text import count, due, listed
 from unweave.web.states import Known
 from unweave.web.view import AgentDetails, AgentView, Entry
 
@@ -54,21 +54,13 @@ def _facts(known: Known, view: AgentView, status: Mapping[str, Any]) -> dict[str
     facts["Address"] = str(status.get("address") or "none")
     facts["Runs for"] = _duration(float(status["up_seconds"]))
     facts["Process"] = f"{status['pid']}, {status['phase']}"
-    lost = status.get("dropped_records")
-    if lost and lost.get("records"):
-        facts["Records left out"] = str(Missing(**lost))
-    if status.get("erased_records"):
-        facts["Erased records"] = count(int(status["erased_records"]), "record")
-    if waiting := status.get("waiting"):
-        by = "" if waiting["by"] is None else f", until {dated(waiting['by'])} at the latest"
-        facts["Changes that wait"] = f"of at least {count(waiting['records'], 'record')}{by}"
+    if not known.masked:
+        facts |= _record_facts(status)
     if budget := status.get("privacy_budget"):
         facts["Differential privacy"] = (
             f"epsilon {budget['epsilon']:g}, delta {budget['delta']:g} for each record; it has "
             f"given {count(budget['given'], 'value')} and may give {budget['left']:,} more"
         )
-        if budget["clipped_records"]:
-            facts["Records at a bound"] = count(budget["clipped_records"], "record")
     if status.get("suspects"):
         facts["Does not hear"] = listed(status["suspects"], 8)
     counts = status.get("counts", {})
@@ -76,6 +68,23 @@ def _facts(known: Known, view: AgentView, status: Mapping[str, Any]) -> dict[str
     refused = sum(status.get("refused", {}).values()) + counts.get("messages refused", 0)
     if refused:
         facts["Messages refused"] = f"{refused:,}"
+    return facts
+
+
+def _record_facts(status: Mapping[str, Any]) -> dict[str, str]:
+    """Numbers of the agent's records, which private rounds do not show."""
+    facts = {}
+    lost = status.get("dropped_records")
+    if lost and lost.get("records"):
+        facts["Records left out"] = str(Missing(**lost))
+    if status.get("erased_records"):
+        facts["Erased records"] = count(int(status["erased_records"]), "record")
+    if waiting := status.get("waiting"):
+        by = "" if waiting["by"] is None else f", until {due(waiting['by'])} at the latest"
+        facts["Changes that wait"] = f"of at least {count(waiting['records'], 'record')}{by}"
+    budget = status.get("privacy_budget")
+    if budget and budget["clipped_records"]:
+        facts["Records at a bound"] = count(budget["clipped_records"], "record")
     return facts
 
 

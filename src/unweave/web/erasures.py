@@ -25,7 +25,7 @@ from unweave.report.facts import ErasureFact, PrivacyFact, plain
 from unweave.report.network import privacy_fact
 from unweave.report.timeline import dates
 from unweave.report.words import KINDS, certificate_checks, limits, scope_words
-from unweave.text import count, dated, listed
+from unweave.text import count, due, listed
 from unweave.web.live import LiveReading
 from unweave.web.source import NotFound
 from unweave.web.view import ErasurePreview, ErasureView, ErasureWish, Verification
@@ -144,7 +144,7 @@ class LiveErasures:
             view["by"] = report["by"]
             view["text"] = (
                 "Waits until enough changes have gathered, until "
-                f"{dated(report['by'])} at the latest."
+                f"{due(report['by'])} at the latest."
             )
         elif state == "asked":
             view["text"] = f"Requested; the token goes to {view['agent']}."

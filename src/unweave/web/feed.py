@@ -11,6 +11,7 @@ dropped gets a snapshot. So a viewer never delays the source or another viewer, 
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from collections import deque
@@ -22,7 +23,7 @@ from typing import Any, cast
 from unweave.json_form import as_json
 from unweave.web.view import KEPT_POINTS, Points, View
 
-__all__ = ["ViewFeed", "compose", "difference", "merge"]
+__all__ = ["ViewFeed", "compose", "merge"]
 
 _EVERY = 0.1  # seconds between two messages
 _HEARTBEAT = 15.0  # seconds without a message, after which a viewer gets a heartbeat
@@ -62,19 +63,6 @@ def compose(first: Mapping[str, Any], second: Mapping[str, Any]) -> Patch | None
     return both
 
 
-def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> Patch:
-    """The patch that turns `old` into `new`; empty if they are equal. `new` has no null values."""
-    patch: Patch = {key: None for key in old if key not in new}
-    for key, value in new.items():
-        before = old.get(key)
-        if isinstance(value, Mapping) and isinstance(before, Mapping):
-            if inner := difference(before, value):
-                patch[key] = inner
-        elif key not in old or before != value:
-            patch[key] = value
-    return patch
-
-
 class ViewFeed:
     """Keeps one view, and tells its viewers what has changed. It belongs to one event loop.
 
@@ -109,13 +97,14 @@ class ViewFeed:
     def change(self, patch: dict[str, object]) -> None:
         if not patch:
             return
-        merge(self._view, patch)
+        merge(self._view, _copy(patch))
         self._collect_change(_copy(patch))
         self._schedule()
 
     def points(self, new: Points) -> None:
         fresh: Patch = {}
-        for name, points in new.items():
+        for name, given in new.items():
+            points = [one for one in given if all(map(math.isfinite, one))]
             series = self._view["series"].get(name)
             if series is None or not points:
                 continue  # a series that the view does not have is not shown
@@ -245,7 +234,14 @@ class ViewFeed:
 
 
 def _copy(patch: Mapping[str, Any]) -> Patch:
-    """A copy of a patch, down to its leaves: the source may change its own objects later."""
-    return {
-        key: _copy(value) if isinstance(value, Mapping) else value for key, value in patch.items()
-    }
+    """A copy of a patch, down to its leaves: the source may change its own objects later. JSON has
+    no infinite numbers, so they become null."""
+    return {key: _leaf(value) for key, value in patch.items()}
+
+
+def _leaf(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _copy(value)
+    if isinstance(value, list | tuple):
+        return [_leaf(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -60,7 +60,10 @@ class PaperSource:
         }
         if not self.chapters:
             raise ConfigError(f"{figure}: the page shows fig3 and fig5. Fix: choose one of them")
+        if replicas is not None and replicas < 1:
+            raise ConfigError(f"--replicas {replicas}: no walk. Fix: give at least 1")
         self._replicas, self._seed = replicas, seed
+        self._failure: Exception | None = None  # of a load
         self._playing, self._speed = True, _SPEED
         self._feed: Feed | None = None
         self._known: dict[str, Walked] = {}
@@ -351,6 +354,8 @@ class PaperSource:
             while True:
                 now = time.monotonic()
                 elapsed, last = min(now - last, 0.25), now
+                if self._failure is not None:
+                    raise self._failure
                 if self.walked is None:
                     self._load()
                 elif self._playing and feed.viewers:
@@ -374,6 +379,9 @@ class PaperSource:
         async def load() -> None:
             try:
                 self._known[name] = await asyncio.to_thread(chapter.load, replicas, self._seed)
+            except Exception as error:  # another attempt would fail, too: the run ends with it
+                self._failure = error
+                return
             finally:
                 self._loading = None
             if self.name == name:

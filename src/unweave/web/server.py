@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import socket
 import threading
 import time
@@ -18,6 +19,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple, Self
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -33,7 +35,7 @@ __all__ = ["PORT", "PageServer", "TlsFiles"]
 PORT = 8760
 _NEARBY = 20  # ports that are tried in turn if none was asked for
 _CONNECTIONS = 1000
-_SILENT = 15.0  # seconds until the first request of a connection
+_SILENT = 15.0  # seconds until a connection has sent a whole request
 _GRACE = 1  # seconds for answers under way at the end
 
 
@@ -53,15 +55,42 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """A connection that sends no request for a while is closed: else it would stay for ever."""
+    """A connection with no request, or with half of one, is closed after a while: else it would
+    stay for ever. uvicorn closes those that wait for the next request."""
+
+    _closing: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        asyncio.get_running_loop().call_later(_SILENT, self._close_silent, transport)
+        self._watch()
 
-    def _close_silent(self, transport: asyncio.Transport) -> None:
-        if getattr(self, "cycle", None) is None:
-            transport.abort()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.trailing_data[0]:
+            self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._unwatch()
+
+    def _watch(self) -> None:
+        """The time runs from the first byte on; more bytes do not give more of it."""
+        cycle = getattr(self, "cycle", None)
+        answering = cycle is not None and not cycle.response_complete
+        if answering and self.conn.their_state is not h11.SEND_BODY:
+            self._unwatch()
+        elif self._closing is None:
+            loop = asyncio.get_running_loop()
+            self._closing = loop.call_later(_SILENT, self.transport.abort)
+
+    def _unwatch(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
 
 
 class PageServer:
@@ -98,7 +127,12 @@ class PageServer:
 
     @property
     def url(self) -> str:
-        return f"{self.place.origin}/"
+        """With a name of this machine, if the page listens on all its addresses."""
+        host, port = self.place.address
+        with contextlib.suppress(ValueError):
+            if ipaddress.ip_address(host).is_unspecified:
+                host = socket.gethostname()
+        return f"{self.place.scheme}://{Address(host, port)}/"
 
     @property
     def link(self) -> str:

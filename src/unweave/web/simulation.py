@@ -23,7 +23,7 @@ from unweave.protocol.token import NOTHING
 from unweave.simulator.asked import FAULTS, AskedEvents, AskedFaults
 from unweave.simulator.insider import keyed_signers
 from unweave.simulator.invariants import Violation
-from unweave.simulator.run import report_of
+from unweave.simulator.run import draw_shards, report_of
 from unweave.simulator.session import Session
 from unweave.solvers.worker import influence
 from unweave.text import count, listed
@@ -78,12 +78,18 @@ class Simulated:
     hops: int | None
     repeat: Callable[[int], str]  # seed → the command that repeats the run
 
+    def _drawn(self, seed: int) -> Sequence[Shard]:
+        """Synthetic records depend on the seed, as those of the command that repeats the run."""
+        if seed == self.seed or not self.data.startswith("synthetic"):
+            return self.shards
+        return draw_shards(self.model, self.manifest.topology.agents, seed)
+
     def session(self, seed: int) -> Session:
         solver = self.manifest.solver
         return Session(
             self.model,
             self.manifest.terms(),
-            self.shards,
+            self._drawn(seed),
             self.faults,
             seed,
             self.hops,
@@ -181,7 +187,8 @@ class SimulationSource:
             "speed": self._speed,
             "faults": {name: fault.label for name, fault in FAULTS.items()},
             "of_agent": [name for name, fault in FAULTS.items() if fault.of_agent],
-            "repeat": self.simulated.repeat(self.seed),
+            "repeat": self.simulated.repeat(self.seed)
+            + ("  # without what was asked for on this page" if self._asked else ""),
         }
         if self._violation:
             controls["finished"] = self._violation
@@ -517,8 +524,13 @@ class SimulationSource:
             "data": self.simulated.data,
             "forgotten": self.simulated.forgotten,
             **report_of(self.session, shards, self.simulated.manifest.solver.tol).report(),
-            "repeat": self.simulated.repeat(self.seed),
+            "repeat": "" if self._asked else self.simulated.repeat(self.seed),
         }
+        if self._asked:
+            asked = (
+                f"No command repeats the run: asked for on its page were {'; '.join(self._asked)}."
+            )
+            values["notes"] = [asked, *values["notes"]]
         return page(simulation_report(values, dated(time.time())))
 
     async def verify(self, certificate: bytes) -> Verification:
@@ -545,8 +557,7 @@ class SimulationSource:
         k, rows = self._index(wish["agent"]), _rows(wish)
         what = "everything" if rows is None else count(len(rows), "record")
         name, masked = wish["agent"], self.session.terms.masked
-        if wish.get("departed"):
-            raise ConfigError('departed: use the fault "Depart for good". Fix: leave it out')
+        _check_wish(wish)
         if self.session.world.state(k).known.tombs.get(k, NOTHING).out:
             raise ConfigError(f"{name} was forgotten before. Fix: choose another agent")
         shown = (
@@ -569,6 +580,7 @@ class SimulationSource:
 
     async def erase(self, wish: ErasureWish) -> str:
         self._check_alive()
+        _check_wish(wish)
         k, rows = self._index(wish["agent"]), _rows(wish)
         async with self._lock:
             now = bool(wish.get("now"))
@@ -578,6 +590,11 @@ class SimulationSource:
             if self._feed is not None:
                 await self._publish(self._feed)
         return request.hex()
+
+
+def _check_wish(wish: ErasureWish) -> None:
+    if wish.get("departed"):
+        raise ConfigError('departed: use the fault "Depart for good". Fix: leave it out')
 
 
 _SEEN = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,9 +46,7 @@ Short = Mapping[str, Any]
 VISITS = 64  # of the token, in a view
 
 
-class Known(NamedTuple):
-    """What is known of a network at one time."""
-
+class _Known(NamedTuple):
     topology: Topology
     masked: bool
     folders: Mapping[str, Path]
@@ -57,6 +56,11 @@ class Known(NamedTuple):
     shown_at: Mapping[str, float]  # agent → when its sum was first seen
     stall: str = ""  # the agents that the network waits for
 
+
+class Known(_Known):
+    """What is known of a network at one time. What follows from it is computed once: views ask for
+    it for every agent."""
+
     def current(self) -> Known:
         """With the newest stamps in the statuses that still hold: they were not asked for again."""
         found = dict(self.statuses)
@@ -65,19 +69,19 @@ class Known(NamedTuple):
                 found[name] = {**found[name], "epoch": short["epoch"], "hop": short["hop"]}
         return self._replace(statuses=found)
 
-    @property
+    @cached_property
     def up(self) -> dict[str, Short]:
         return {name: short for name, short in self.shorts.items() if short is not None}
 
-    @property
+    @cached_property
     def departed(self) -> set[str]:
         return departed_agents(dict(self.statuses))
 
-    @property
+    @cached_property
     def erased(self) -> set[str]:
         return {name for s in self.statuses.values() for name in s.get("erased", ())}
 
-    @property
+    @cached_property
     def down(self) -> list[str]:
         """Agents with a folder here that do not answer and are still needed."""
         return [
@@ -86,7 +90,7 @@ class Known(NamedTuple):
             if short is None and name not in self.departed
         ]
 
-    @property
+    @cached_property
     def newest(self) -> Mapping[str, Any]:
         """The status of the agent that knows the newest token."""
         known = [s for s in self.statuses.values() if "epoch" in s]
@@ -144,8 +148,7 @@ def _state(known: Known, name: str, lacking: str) -> tuple[AgentState, str]:
     short = known.shorts.get(name)
     erased = name in known.erased
     if name in known.folders and short is None:
-        start = f"start it with `unweave agent {quote(known.folders[name])}`"
-        return "down", known.reasons.get(name) or f"It does not run. Fix: {start}."
+        return "down", known.reasons.get(name) or f"It does not run. Fix: {_start(known, name)}."
     if erased:
         return "erased", ""
     if short is None:
@@ -157,6 +160,10 @@ def _state(known: Known, name: str, lacking: str) -> tuple[AgentState, str]:
     ):
         return "in", ""
     return "pending", _why_pending(known, name, short, lacking)
+
+
+def _start(known: Known, name: str) -> str:
+    return f"start it with `unweave agent {quote(known.folders[name])}`"
 
 
 def _remote(known: Known, name: str, lacking: str) -> tuple[AgentState, str]:
@@ -255,8 +262,7 @@ def waits(known: Known) -> dict[str, Wait]:
         shown = down[:3]
         for name in shown:
             why = known.reasons.get(name)
-            start = f"start it with `unweave agent {quote(known.folders[name])}`"
-            text = why or f"No process answers in its folder. Fix: {start}"
+            text = why or f"No process answers in its folder. Fix: {_start(known, name)}"
             found[f"down {name}"] = as_wait(f"{name} does not answer", text) | {"agents": [name]}
         if len(down) > len(shown):
             rest = down[len(shown) :]

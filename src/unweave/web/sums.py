@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +19,8 @@ import numpy as np
 from unweave.errors import UnweaveError
 from unweave.grid import Ints
 from unweave.models import ConjugateModel, Model, Posterior
+from unweave.protocol.events import Effect
+from unweave.protocol.state import State
 from unweave.protocol.token import Token, lacking
 from unweave.simulator.asked import AskedEvents
 from unweave.simulator.invariants import Violation
@@ -35,6 +39,20 @@ _SECOND_RUN = 200  # agents up to which a second simulation looks for the optimu
 _COMPARED = 6  # parameters whose change an erasure shows
 
 
+class _Stopped(Exception):
+    """The second simulation is not needed any more."""
+
+
+class _UntilStopped:
+    """An observer that ends a simulation in another thread."""
+
+    stopped = False
+
+    def after(self, agent: int, before: State, after: State, effects: Sequence[Effect]) -> None:
+        if self.stopped:
+            raise _Stopped
+
+
 class SimulatedSums:
     """The readable sums of one simulated network."""
 
@@ -44,6 +62,8 @@ class SimulatedSums:
         self.optimum: Ints | None = None
         self.mechanism = asked.session.mechanism
         self.moments: dict[str, tuple[str, Posterior]] = {}
+        self._worker = ThreadPoolExecutor(1, "page-optimum")
+        self._until_stopped = _UntilStopped()
         self._parts: dict[int, Ints] = {}
         self._prior = model.posterior(model.eta0)
         self._last: SeenSum | None = None
@@ -81,8 +101,9 @@ class SimulatedSums:
 
         async def look() -> None:
             try:
-                self.optimum = await asyncio.to_thread(without_faults, session, shards)
-            except (UnweaveError, Violation):
+                work = partial(without_faults, session, shards, [self._until_stopped])
+                self.optimum = await asyncio.get_running_loop().run_in_executor(self._worker, work)
+            except (UnweaveError, Violation, _Stopped):
                 self.optimum = None  # no comparison is shown
             self._looking = None
 
@@ -90,8 +111,11 @@ class SimulatedSums:
         self._looking = asyncio.create_task(look())
 
     def stop(self) -> None:
+        """End the second simulation, too: nobody needs its result, and its thread takes time."""
+        self._until_stopped.stopped = True
         if self._looking is not None:
             self._looking.cancel()
+        self._worker.shutdown(wait=False, cancel_futures=True)
 
     def read(self, token: Token) -> Posterior | None:
         """The posterior of a sum; None: it is none, because factors are missing. A noisy sum is
