@@ -189,7 +189,7 @@ class NetworkSource:
                 self._happened.set()
             self._known = self._known._replace(shorts=shorts)
             return
-        if before is None and name in self._known.shorts:
+        if before is None and name in self._counted:  # else it has just started, and says so
             self._events.append((time.time(), name, {"what": "answers"}))
         shown = self._known.shown_at
         if before is None or before.get("shown") != answer.get("shown"):
