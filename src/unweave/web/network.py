@@ -28,10 +28,10 @@ from unweave.text import clip, count
 from unweave.web.densities import curves as densities
 from unweave.web.details import agent_details
 from unweave.web.erasures import LiveErasures, check_certificate
-from unweave.web.feed import difference
 from unweave.web.layout import places
 from unweave.web.link import Followers
 from unweave.web.live import SERIES, LivePosterior, read_posterior, read_sums
+from unweave.web.patches import difference
 from unweave.web.sentences import Sentence, sentence
 from unweave.web.source import Feed, NotFound
 from unweave.web.states import VISITS, Known, agent_views, holds, summary, token_view, waits

@@ -27,9 +27,8 @@ from unweave.simulator.run import report_of
 from unweave.simulator.session import Session
 from unweave.solvers.worker import influence
 from unweave.text import count, listed
-from unweave.web.feed import merge
 from unweave.web.layout import places
-from unweave.web.patches import difference
+from unweave.web.patches import difference, merge
 from unweave.web.source import Feed, NotFound
 from unweave.web.sums import SimulatedSums
 from unweave.web.timeline import Timeline

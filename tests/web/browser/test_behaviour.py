@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.scenes import CITIES, SceneSource, controls, scene
 from tests.web.browser.conftest import until
 from unweave.address import Address
-from unweave.web.feed import merge
+from unweave.web.patches import merge
 from unweave.web.server import PageServer
 
 CODE = "right-code"
