@@ -515,7 +515,7 @@ class SimulationSource:
             "network": self.simulated.manifest.name,
             "data": self.simulated.data,
             "forgotten": self.simulated.forgotten,
-            **report_of(self.session, shards, self.simulated.manifest.solver.tol).report(),
+            **report_of(self.session, shards).report(),
             "repeat": self.simulated.repeat(self.seed),
         }
         return page(simulation_report(values, dated(time.time())))
