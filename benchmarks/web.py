@@ -6,8 +6,8 @@ In turns there is no page, and there is one with fifty viewers. Every turn has t
 same rate: a busy network repeats audits without a pause, an idle one has an audit now and then.
 
 The CPU times of two equal turns differ by more than the page costs if other processes run beside
-them. So the page's cost is also counted: what it asked the agents, times the CPU time of a request
-that comes after a pause. The larger error of the direct comparison is printed beside it.
+them. So the page's cost is counted: what it asked the agents, times the CPU time of a request that
+comes after a pause. The direct comparison is printed beside it.
 """
 
 from __future__ import annotations
@@ -143,17 +143,20 @@ def _turn(net: Processes, work: Work, url: str = "", asked: Counter[str] | None 
 
 
 def _request(net: Processes) -> float:
-    """CPU milliseconds of the dearest request of a page, after a pause as between two of them."""
-    most = 0.0
+    """CPU milliseconds of the dearest request of a page, after a pause as between two of them, and
+    without what the agent uses in that pause."""
+    found: dict[str, list[float]] = {"changes": [], "status": [], "": []}
     with Operator(net.folder(net.names[0]), 60.0) as agent:
         assert agent.pid is not None
-        for do in ("changes", "status"):
-            used = cpu(agent.pid)
-            for _ in range(PROBES):
+        for _ in range(PROBES):
+            for do, used in found.items():
+                before = cpu(agent.pid)
                 time.sleep(0.2)
-                agent.ask(do, **({"timeout": 0.0} if do == "changes" else {}))
-            most = max(most, 1e3 * (cpu(agent.pid) - used) / PROBES)
-    return most
+                if do:
+                    agent.ask(do, **({"timeout": 0.0} if do == "changes" else {}))
+                used.append(1e3 * (cpu(agent.pid) - before))
+    *asked, idle = map(statistics.mean, found.values())
+    return max(asked) - idle
 
 
 def _cost(work: Work, agents: int = 5, rounds: int = ROUNDS) -> float:

@@ -16,6 +16,7 @@ from unweave.manifest import Manifest
 from unweave.models import StagedAtomModel, Weibull
 from unweave.simulator.invariants import parked_token
 from unweave.simulator.run import run_with_faults
+from unweave.simulator.session import Session
 
 
 def two_modes(**settings_):
@@ -148,7 +149,7 @@ def fault_run(faults, seed, hops):
     terms = Manifest.make(name="atoms", model=model, agents=entries, graph="ring").terms()
     rng = np.random.default_rng(seed)
     parts = [model.shard(rng.weibull(1.4, (15, 1)), name) for name in names]
-    done = run_with_faults(model, terms, parts, faults, seed, hops=hops)
+    done = run_with_faults(Session(model, terms, parts, faults, seed, hops=hops))
     assert done.equal
     assert parked_token(done.world).round.converged
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from unweave.web.feed import merge
+from unweave.web.patches import merge
 from unweave.web.view import View
 
 VIEW: TypeAdapter[View] = TypeAdapter(View)

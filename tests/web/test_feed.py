@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tests.support.dashboard import still_view
 from unweave.web import feed as feed_module
-from unweave.web.feed import ViewFeed, compose, merge
-from unweave.web.patches import difference
+from unweave.web.feed import ViewFeed
+from unweave.web.patches import compose, difference, merge
 from unweave.web.view import KEPT_POINTS
 
 KEYS = st.sampled_from("abc")

@@ -22,8 +22,8 @@ from unweave.node.api.client import Operator
 from unweave.node.api.sockets import short as short_path
 from unweave.operations.cluster import Cluster
 from unweave.web import erasures, link
-from unweave.web.feed import merge
 from unweave.web.network import _LOOK, _SILENT, NetworkSource
+from unweave.web.patches import merge
 from unweave.web.server import PageServer
 
 CODE = "abcde-fghjk-mnpqr-stuvw"

@@ -17,6 +17,7 @@ from unweave.errors import ConfigError
 from unweave.manifest import Manifest
 from unweave.simulator.invariants import Violation, parked_token
 from unweave.simulator.run import run_with_faults, without_faults
+from unweave.simulator.session import Session
 from unweave.web import simulation, sums
 from unweave.web.simulation import Simulated, SimulationSource
 from unweave.web.source import NotFound
@@ -79,15 +80,10 @@ def test_the_run_is_that_of_unweave_simulate(faults, privacy):
     original = simulation.SLICE
     feed = played(source, script)
     assert original == simulation.SLICE
+    solver, tol = what.manifest.build_solver(what.model), what.manifest.solver.tol
+    terms = what.manifest.terms()
     alone = run_with_faults(
-        what.model,
-        what.manifest.terms(),
-        what.shards,
-        faults,
-        3,
-        60,
-        solver=what.manifest.build_solver(what.model),
-        tol=what.manifest.solver.tol,
+        Session(what.model, terms, what.shards, faults, 3, 60, solver=solver, tol=tol)
     )
     session = source.session
     assert np.array_equal(parked_token(session.world).eta, alone.units)

@@ -90,6 +90,17 @@ def test_a_status_that_still_holds_gets_the_newest_stamp() -> None:
     }
 
 
+def test_an_agent_that_computes_its_factor_again_is_in_the_sum() -> None:
+    again = {"a1": short(phase="solving", parked=None), "a2": short(parked=None)}
+    first = again | {"a1": short(phase="solving", parked=None, inside=False)}
+    for shorts, inside in ((again, 4), (first, 3)):
+        state = known(shorts)
+        views = agent_views(state)
+        found = summary(state, views, token_view(state, []), {}, 9, True)
+        assert found["inside"] == inside
+        assert found["text"] == f"Learning: the sum holds {inside} of 4 agents."
+
+
 def test_a_network_at_rest() -> None:
     state = known()
     assert told(state)[0] == "rest"

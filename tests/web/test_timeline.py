@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from unweave.node import activity
 from unweave.web import sentences
-from unweave.web.feed import merge
+from unweave.web.patches import merge
 from unweave.web.timeline import KEPT, Timeline
 
 REQUEST = "0" * 32

@@ -93,6 +93,7 @@ def simulate(
     from unweave.manifest import load
     from unweave.simulator.invariants import Violation
     from unweave.simulator.run import run_with_faults
+    from unweave.simulator.session import Session
 
     if network.is_dir():
         network /= "network.toml"
@@ -114,7 +115,7 @@ def simulate(
     again = repeat(seed)
     try:
         with errors.status("simulating …"):
-            report = run_with_faults(
+            session = Session(
                 model,
                 terms,
                 shards,
@@ -125,7 +126,8 @@ def simulate(
                 tol=manifest.solver.tol,
                 retrain_above=manifest.solver.retrain_above,
                 mechanism=manifest.build_mechanism(),
-            ).report()
+            )
+            report = run_with_faults(session).report()
     except (Violation, SolverError) as broken:
         if json:
             emit_json(

@@ -1,6 +1,6 @@
 """A fault run: a network with a real model and real data, with every invariant checked.
 
-    run_with_faults(model, terms, shards, faults="severe", seed=7).report()
+    run_with_faults(Session(model, terms, shards, faults="severe", seed=7)).report()
 
 The data are read from CSV files, or drawn so that the model accepts them. The same seed gives the
 same run. Afterwards the sum is compared with a run without faults on the remaining records: equal
@@ -26,16 +26,14 @@ from unweave.models import ConjugateModel, Model, Shard
 from unweave.models.columns import Column, truth
 from unweave.models.fitted.posterior import Posterior
 from unweave.privacy.mechanism import Mechanism
-from unweave.protocol.terms import Terms
 from unweave.protocol.token import NOTHING, roster
 from unweave.rng import Purpose, derive
 from unweave.simulator.faults import RandomFaults
 from unweave.simulator.insider import InsiderWorld
 from unweave.simulator.invariants import Checker, Violation, known_departed, parked_token
-from unweave.simulator.session import NO_FAULTS, TOLERANCE, Session, never
+from unweave.simulator.session import NO_FAULTS, Session, never
 from unweave.simulator.workload import OwnerRequests, Workload, run_workload
 from unweave.simulator.world import Observer, World
-from unweave.solvers import Solver
 from unweave.solvers.worker import record_key
 
 __all__ = [
@@ -231,42 +229,15 @@ def _moments(laws: Sequence[Marginal]) -> dict[str, dict[str, float | None]]:
     }
 
 
-def run_with_faults(
-    model: Model,
-    terms: Terms,
-    shards: Sequence[Shard],
-    faults: str | None = None,
-    seed: int = 0,
-    hops: int | None = None,
-    *,
-    solver: Solver | None = None,
-    tol: float = TOLERANCE,
-    retrain_above: float | None = None,
-    mechanism: Mechanism | None = None,
-) -> FaultRun:
-    """Run the network; raises `Violation` if an invariant is broken or the token is not parked.
-
-    `solver`, `tol` and `retrain_above` are those of the manifest's `[solver]`; `mechanism` is the
-    noise of its `[privacy]`, whose model clips records: it is the given one.
-    """
-    session = Session(
-        model,
-        terms,
-        shards,
-        faults,
-        seed,
-        hops,
-        solver=solver,
-        tol=tol,
-        retrain_above=retrain_above,
-        mechanism=mechanism,
-    )
+def run_with_faults(session: Session) -> FaultRun:
+    """Take all steps of a run; raises `Violation` if an invariant is broken or the token is not
+    parked."""
     for _ in session.events():
         pass
-    return report_of(session, _remaining(session.world, session.checker, shards), tol)
+    return report_of(session, _remaining(session.world, session.checker, session.shards))
 
 
-def report_of(session: Session, remaining: Sequence[Shard], tol: float = TOLERANCE) -> FaultRun:
+def report_of(session: Session, remaining: Sequence[Shard]) -> FaultRun:
     """A run that is at rest, compared with one without faults on the remaining records."""
     model, terms, world = session.model, session.terms, session.world
     notes = list(session.notes)
@@ -310,7 +281,7 @@ def report_of(session: Session, remaining: Sequence[Shard], tol: float = TOLERAN
         notes=notes,
         mechanism=session.mechanism,
     )
-    _compare(done, max(NEAR, 10.0 * tol))
+    _compare(done, max(NEAR, 10.0 * session.tol))
     return done
 
 

@@ -96,7 +96,7 @@ class Session:
         chosen = NO_FAULTS if faults is None else profile(faults)
         chosen, self.notes = _survivable(terms, chosen)
         self.model, self.terms, self.shards = model, terms, shards
-        self.profile, self.seed = faults, seed
+        self.profile, self.seed, self.tol = faults, seed, tol
         self.most = 20 * terms.size if hops is None else hops  # hops with faults
         self.seen = 0  # hops so far, with faults
         self.reached = False

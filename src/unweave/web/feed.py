@@ -4,8 +4,6 @@ Changes are collected for a tenth of a second and sent as one message, which is 
 viewers. The last messages are kept: a viewer that comes back with Last-Event-ID gets those that it
 missed. Every viewer reads the kept messages at its own pace; one that is slower than they are
 dropped gets a snapshot. So a viewer never delays the source or another viewer, and costs no memory.
-
-`merge` applies a JSON merge patch (RFC 7396), `compose` joins two of them, `difference` makes one.
 """
 
 from __future__ import annotations
@@ -21,46 +19,16 @@ from copy import deepcopy
 from typing import Any, cast
 
 from unweave.json_form import as_json
+from unweave.web.patches import Patch, compose, merge
 from unweave.web.view import KEPT_POINTS, Points, View
 
-__all__ = ["ViewFeed", "compose", "merge"]
+__all__ = ["ViewFeed"]
 
 _EVERY = 0.1  # seconds between two messages
 _HEARTBEAT = 15.0  # seconds without a message, after which a viewer gets a heartbeat
 _KEPT = 512  # messages for viewers that come back
 _KEPT_BYTES = 4 << 20
 _FRESH = 1.0  # seconds that an encoded snapshot is used again, if nothing has changed
-
-Patch = dict[str, Any]
-
-
-def merge(target: Any, patch: Mapping[str, Any]) -> dict[str, Any]:
-    """`target` with a merge patch applied, in place. It shares no object with `patch`."""
-    merged: dict[str, Any] = target if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        elif isinstance(value, Mapping):
-            merged[key] = merge(merged.get(key), value)
-        else:
-            merged[key] = value
-    return merged
-
-
-def compose(first: Mapping[str, Any], second: Mapping[str, Any]) -> Patch | None:
-    """The patch that does what `first` and then `second` do; None if no single patch does: one
-    cannot replace a whole object by another one."""
-    both = dict(first)
-    for key, value in second.items():
-        if isinstance(value, Mapping) and key in first:
-            before = first[key]
-            inner = compose(before, value) if isinstance(before, Mapping) else None
-            if inner is None:
-                return None
-            both[key] = inner
-        else:
-            both[key] = value
-    return both
 
 
 class ViewFeed:

@@ -205,7 +205,7 @@ class NetworkSource:
                 self._known = self._known._replace(shorts=shorts)
             return
         self._silent.pop(name, None)
-        if before is None and name in self._known.shorts:
+        if before is None and name in self._counted:  # else it has just started, and says so
             self._events.append((time.time(), name, {"what": "answers"}))
         shown = self._known.shown_at
         if before is None or before.get("shown") != answer.get("shown"):

@@ -21,9 +21,8 @@ from unweave.models import Posterior
 from unweave.text import count
 from unweave.web.chapters import CHAPTERS, Chapter, Walked
 from unweave.web.densities import curves, parameters
-from unweave.web.feed import merge
 from unweave.web.layout import places
-from unweave.web.patches import difference
+from unweave.web.patches import difference, merge
 from unweave.web.source import Feed, NotFound
 from unweave.web.timeline import Timeline
 from unweave.web.view import (

@@ -27,9 +27,8 @@ from unweave.simulator.run import draw_shards, report_of
 from unweave.simulator.session import Session
 from unweave.solvers.worker import influence
 from unweave.text import count, listed
-from unweave.web.feed import merge
 from unweave.web.layout import places
-from unweave.web.patches import difference
+from unweave.web.patches import difference, merge
 from unweave.web.source import Feed, NotFound
 from unweave.web.sums import SimulatedSums
 from unweave.web.timeline import Timeline
@@ -523,7 +522,7 @@ class SimulationSource:
             "network": self.simulated.manifest.name,
             "data": self.simulated.data,
             "forgotten": self.simulated.forgotten,
-            **report_of(self.session, shards, self.simulated.manifest.solver.tol).report(),
+            **report_of(self.session, shards).report(),
             "repeat": "" if self._asked else self.simulated.repeat(self.seed),
         }
         if self._asked:

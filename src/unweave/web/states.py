@@ -316,12 +316,24 @@ def summary(
     numbers: dict[str, int] = dict(Counter(str(view["state"]) for view in views.values()))
     state, text = _summary(known, views, token, waiting, moved)
     found: Summary = {"state": state, "text": text, "agents": numbers, "hops": hops}
+    if known.up:
+        found["inside"] = len(_inside(known, views))
     if "epoch" in token:
         found["epoch"] = token["epoch"]
     attested = sum(view["attested"] for view in views.values())
     if attested:
         found["attested"] = attested
     return found
+
+
+def _inside(known: Known, views: Mapping[str, AgentView]) -> list[str]:
+    """The agents in the sum. One that computes its factor may have an earlier one in it."""
+    return [
+        name
+        for name, view in views.items()
+        if view["state"] == "in"
+        or (view["state"] == "solving" and (known.shorts.get(name) or {}).get("inside"))
+    ]
 
 
 def _summary(
@@ -337,7 +349,7 @@ def _summary(
     if any(short["phase"] == "audit_failed" for short in up.values()):
         return "failed", "The audit failed: the network has stopped and serves no posterior."
     needed = [view for name, view in views.items() if name not in known.departed | known.erased]
-    inside = sum(view["state"] == "in" for view in needed)
+    inside = len(_inside(known, views))
     members = f"{inside} of {count(len(needed), 'agent')}"
     down = sum(view["state"] == "down" for view in views.values())
     silent = f"{count(down, 'agent')} {'does' if down == 1 else 'do'} not answer"

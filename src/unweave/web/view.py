@@ -117,6 +117,7 @@ class Summary(TypedDict):
     state: Literal["starting", "learning", "rest", "waiting", "failed", "down", "done"]
     text: str
     agents: dict[str, int]  # number of agents by state
+    inside: NotRequired[int]  # agents in the sum; absent: those that are in or solve
     hops: int
     epoch: NotRequired[int]
     attested: NotRequired[int]

@@ -15,6 +15,11 @@ ROOT = Path(__file__).parents[3]
 SHOTS = ROOT / "browser-out"  # screenshots, kept as artefacts
 SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
 
+BELOW = """() => {
+  const end = document.querySelector("footer").getBoundingClientRect().bottom + scrollY;
+  return document.documentElement.scrollHeight - Math.max(innerHeight, end);
+}"""
+
 
 def pytest_collection_modifyitems(items):
     here = Path(__file__).parent
@@ -106,6 +111,9 @@ def shot(request):
 
     def keep(page, name, *, full=True):
         SHOTS.mkdir(exist_ok=True)
+        # A hidden text outside of its list would lengthen the page.
+        blank = page.evaluate(BELOW)
+        assert blank < 1, f"{blank} empty pixels below the page"
         page.screenshot(path=SHOTS / f"{name}.png", full_page=full)
 
     return keep

@@ -11,7 +11,7 @@ from tests.support.scenes import CITIES, SceneSource, controls, scene
 from tests.web.browser.conftest import until
 from unweave.address import Address
 from unweave.errors import ConfigError
-from unweave.web.feed import merge
+from unweave.web.patches import merge
 from unweave.web.server import PageServer
 
 CODE = "right-code"

@@ -78,7 +78,7 @@ function figures(view) {
   const { agents, hops, epoch, attested } = view.summary;
   const total = view.graph.names.length;
   const gone = (agents.erased ?? 0) + (agents.departed ?? 0);
-  const inside = (agents.in ?? 0) + (agents.solving ?? 0);
+  const inside = view.summary.inside ?? (agents.in ?? 0) + (agents.solving ?? 0);
   const name = view.token.at === undefined ? null : view.graph.names[view.token.at];
   const items = [
     { label: "Agents in", value: count(inside), note: `of ${count(total - gone)}` },
