@@ -81,11 +81,17 @@ def goal_of(model: Model, rows: np.ndarray, solver: Any) -> np.ndarray:
 
 
 LIMITS = {10: (2.7, 3.9, 5.2), 50: (3.6, 5.4, 7.2)}
-FEW = [("breast_cancer", 10, True), ("diabetes", 10, False), ("wine", 10, False)]
+FEW = [
+    ("breast_cancer", 10, True),
+    ("diabetes", 10, False),
+    ("wine", 10, False),
+    ("digits 0-8", 10, False),
+]
+PAIRS = [f"digits {a}-{b}" for a in range(10) for b in range(a + 1, 10)]
 ALL = [
     (name, agents, by_label)
-    for name in ("breast_cancer", "wine", "diabetes", "digits")
-    for agents in (10, 50)
+    for agents, names in ((10, PAIRS), (50, PAIRS[::4]))
+    for name in ("breast_cancer", "wine", "diabetes", "digits", *names)
     for by_label in (True, False)
 ]
 
@@ -110,6 +116,69 @@ def test_logistic_regression_needs_few_visits_everywhere(
     name: str, agents: int, by_label: bool
 ) -> None:
     check_visits(name, agents, by_label)
+
+
+class Noted(Solver):
+    """Notes the contexts of another solver's calls."""
+
+    def __init__(self, solver: Solver) -> None:
+        self.solver = solver
+        self.contexts: list[Context] = []
+
+    def solve(self, *arguments: Any) -> Solution:
+        self.contexts.append(arguments[-1])
+        return self.solver.solve(*arguments)
+
+
+def test_a_solver_knows_the_share_of_the_agents_that_is_present() -> None:
+    case = CASES["logistic-regression"]
+    noted = Noted(Variational())
+    federation = Federation(case.model, split(case.rows(80, 3), 4), "complete", solver=noted)
+    federation.learn(iterations=8)
+    shares = [context.share for context in noted.contexts]
+    assert shares[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert set(shares[4:]) == {1.0}
+    noted.contexts.clear()
+    federation.forget("a2", method="refine")
+    assert {context.share for context in noted.contexts} == {1.0}
+    noted.contexts.clear()
+    federation.forget("a3", method="retrain")
+    assert [context.share for context in noted.contexts[:2]] == [0.5, 1.0]
+
+
+def test_the_first_solution_anticipates_the_agents_that_are_missing() -> None:
+    """If all agents have the same records, the first one knows the result."""
+    case = CASES["logistic-regression"]
+    model, rows = case.model, case.rows(30, 8)
+    goal = goal_of(model, np.concatenate([rows] * 5), Variational())
+    far = {}
+    for share in (0.2, 1.0):
+        context = Context(Stream(0), share=share)
+        units = Variational().solve(model, model.shard(rows), model.eta0, None, context).factor
+        far[share] = float(model.family.kl(model.decode(model.eta0 + 5 * units), goal))
+    assert far[0.2] < 1e-9
+    assert far[1.0] > 1e-3
+
+
+def test_a_factor_moves_farther_where_passes_take_little_away() -> None:
+    case = CASES["logistic-regression"]
+    model, data = case.model, case.model.shard(case.rows(80, 2))
+    best = Variational(steps=50).solve(model, data, model.eta0, None, Context(Stream(0))).factor
+
+    def reach(shortened: float, passes: int, **settings: Any) -> float:
+        """How far a factor moves that is `shortened` times the solution, in ways to it."""
+        start = model.grid.encode(shortened * model.grid.decode(best))
+        context = Context(Stream(0), passes)
+        found = Variational(**settings).solve(model, data, model.eta0, start, context).factor
+        way = (best - start).astype(np.float64)
+        return float(way @ (found - start) / (way @ way))
+
+    # A step of a tenth of the factor is short after one pass, and long after four.
+    for passes, expected in ((0, 1.06), (1, 1.06), (2, 1.12), (4, 1.12)):
+        assert reach(0.9, passes) == pytest.approx(expected, abs=2e-3)
+    assert reach(0.9998, 4) == pytest.approx(1.06, abs=2e-3)
+    assert reach(0.98, 2) == pytest.approx(1.0 + 0.5 * 0.02**0.5, abs=2e-3)
+    assert reach(0.9, 4, relax=1.0) == pytest.approx(1.0, abs=2e-3)
 
 
 def check_real_visits(kind: str, name: str, covariance: str, by_label: bool) -> None:

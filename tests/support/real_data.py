@@ -35,13 +35,16 @@ def _standard(x: np.ndarray) -> np.ndarray:
 
 
 def _binary(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """A data set by its name; `digits` are 3 and 8, and `digits 1-7` names another pair."""
+    name, _, pair = name.partition(" ")
     load: Any = getattr(datasets, f"load_{name}")
     x, y = load(return_X_y=True)
     if name == "diabetes":
         return x, y > np.median(y)
     if name == "digits":
-        chosen = (y == 3) | (y == 8)
-        return x[chosen], y[chosen] == 8
+        one, other = (int(digit) for digit in (pair or "3-8").split("-"))
+        chosen = (y == one) | (y == other)
+        return x[chosen], y[chosen] == other
     return x, y == 1
 
 

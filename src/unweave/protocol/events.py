@@ -242,7 +242,7 @@ class Solve(NamedTuple):
     cavity: Ints | None
     current: Ints | None
     dropped: frozenset[bytes]
-    complete: bool = True  # the cavity includes all other agents
+    share: float = 1.0  # of the agents, this one counted, whose factors the next sum has
     passes: int = 0  # complete passes since the last change from outside, for steps that decay
     point: bytes | None = None  # of a private round: where the factor is computed
 

@@ -210,8 +210,9 @@ def ask_solver(
     key = ("solve", s.own.rows, s.own.data, stamp, digest(cavity))
     # A factor that was fitted to erased rows must not be a starting point.
     units = None if current is None or current.rows != s.own.rows else current.units
-    complete = lacking(token) == is_missing(token, s.me)
-    work = Solve(key, stamp.epoch, stamp.hop, cavity, units, s.own.dropped, complete, token.passes)
+    absent = lacking(token) - is_missing(token, s.me)
+    share = 1.0 - absent / max(1, len(token.inside) + lacking(token))
+    work = Solve(key, stamp.epoch, stamp.hop, cavity, units, s.own.dropped, share, token.passes)
     answer: SolveResult | None = ask(s, turn, work)
     return answer
 

@@ -63,12 +63,17 @@ class HasPath(Protocol):
 
 @dataclass(frozen=True)
 class Context:
-    """Where a solve takes place: its random stream, the complete passes before it, and whether the
-    cavity includes all other agents."""
+    """Where a solve takes place: its random stream, the complete passes before it since the last
+    change from outside, and the share of all agents that are in the cavity or solve now."""
 
     stream: Stream
     passes: int = 0
-    complete: bool = True
+    share: float = 1.0
+
+    @property
+    def complete(self) -> bool:
+        """Whether the cavity includes all other agents."""
+        return self.share == 1.0
 
 
 @dataclass(frozen=True)

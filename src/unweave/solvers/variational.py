@@ -11,10 +11,16 @@ a quarter of the error away). F at both ends of a step tells the curvature, and 
 long as the parabola through them asks. Without a factor to start from, Newton's method
 finds the mode first, where the expected loss is finite for any prior.
 
+Two things save passes; a fixed point stays the same.
+
+The first solution anticipates the agents that are missing in the cavity: they will bring what the
+others brought on average. Solved against the cavity alone, the first factors of a network belong to
+a q that is far wider than the last one, and a second pass has to correct them.
+
 A solution is relaxed: the factor moves 1.06 times as far. Agents that solve one after another
-converge like Gauss-Seidel. On four data sets, by label and at random, ten agents need 3.8 visits
-each to KL 1e-4 instead of 4.4 (1.08 and 1.1: 3.6 and 3.7, but slower to forget). A fixed point
-stays the same.
+converge like Gauss-Seidel, and over-relaxation works as it does there: the best factor grows with
+the rate at which the error shrinks without it. Where a pass takes little away the factor moves up
+to 1.12 times as far, from the third pass on. The two numbers were chosen on pairs of digits.
 """
 
 from __future__ import annotations
@@ -43,6 +49,7 @@ Floats = NDArray[np.float64]
 _NEWTON = 50  # steps to the mode
 _SHORTEST = 1e-7  # a step halved below this is none
 _SOLVED = 1e-2  # the KL of the next step below which a solution is relaxed
+_FARTHEST = 1.12  # a factor moves at most so many times as far as its solution
 _RESOLVED = 1e-11  # of F: below it, its curvature along a step is rounding error
 _LEAST_SHARE = 0.25  # of a step, however curved F was along the last one
 _NEAR_MODE = 1e-3  # ½ squared length in the Hessian's metric
@@ -72,7 +79,7 @@ class _Place(NamedTuple):
 @dataclass(frozen=True)
 class Variational(Solver):
     """At most `steps` natural-gradient steps from the agent's current factor, and `relax` times the
-    way to their end."""
+    way to their end, up to 1.12 times where passes take little of the error away."""
 
     steps: int = 10
     relax: float = 1.06
@@ -101,21 +108,27 @@ class Variational(Solver):
         else:
             start = None if current is None else model.grid.decode(current)
             with located(data, context):
-                final, residual, rounds = self._solution(
-                    model, data, model.grid.decode(cavity), start
-                )
+                rest = model.grid.decode(cavity)
+                final, residual, rounds = self._solution(model, data, rest, start, context.share)
                 if start is not None and residual < _SOLVED:
-                    final = self._relaxed(cast(HasCurvature, model), start, final)
+                    final = self._relaxed(
+                        cast(HasCurvature, model), rest, start, final, context.passes
+                    )
                 factor = model.grid.encode(final)
             info = {"estimator": "vi", "residual": residual, "rounds": rounds}
         return Solution(factor, current is None or not np.array_equal(factor, current), info)
 
     def _solution(
-        self, model: LossModel, data: Data, cavity: Floats, start: Floats | None
+        self, model: LossModel, data: Data, cavity: Floats, start: Floats | None, share: float
     ) -> tuple[Floats, float, int]:
         """`update`, with the agent's own intercept integrated out, if it has one."""
         own = getattr(model, "own_intercept", None)
         if own is None:
+            if start is None and share < 1.0 and cast(HasCurvature, model).convex:
+                # As if all agents had brought what this one and the others so far bring on average.
+                all_others = model.carrier_prior + (cavity - model.carrier_prior) / share
+                all_own, residual, rounds = self.update(model, data, all_others, None, 1.0 / share)
+                return share * all_own, residual, rounds
             return self.update(model, data, cavity, start)
         # The agent keeps no joint factor. From the mode, `steps` steps end short of the solution by
         # the same error in every pass (breast_cancer by label: KL 5e-6 from the optimum).
@@ -123,19 +136,39 @@ class Variational(Solver):
         factor, residual, rounds = self.update(own, data, own.joint(cavity), both)
         return own.marginal(cavity, factor), residual, rounds
 
-    def _relaxed(self, model: HasCurvature, start: Floats, final: Floats) -> Floats:
+    def _relaxed(
+        self, model: HasCurvature, cavity: Floats, start: Floats, final: Floats, passes: int
+    ) -> Floats:
         """Beyond the solution, if the factor stays one that any cavity can spare: H ⪰ 0."""
-        farther = start + self.relax * (final - start)
         if not model.convex or self.relax == 1.0:
             return final
+        reach = self.relax
+        if passes > 1:
+            # The first step was the factor itself: this one tells by how much a pass shrinks steps.
+            # For a rate r the best reach is 1 + r/4 to second order if no step was relaxed so far,
+            # and 1 + r if all were relaxed in the best way. The truth is between.
+            q = model.gaussian(cavity + final)
+            step, whole = (
+                q.length(part.h, part.precision)
+                for part in (model.gaussian(final - start), model.gaussian(final))
+            )
+            rate = (step / whole) ** (0.5 / passes) if whole > 0.0 else 0.0
+            reach = min(_FARTHEST, max(self.relax, 1.0 + 0.5 * rate))
+        farther = start + reach * (final - start)
         spectrum = np.linalg.eigvalsh(model.gaussian(farther).precision)
         return farther if spectrum[0] >= -1e-8 * spectrum[-1] else final
 
     def update(
-        self, model: LossModel, data: Data, cavity: Floats, factor: Floats | None
+        self,
+        model: LossModel,
+        data: Data,
+        cavity: Floats,
+        factor: Floats | None,
+        copies: float = 1.0,
     ) -> tuple[Floats, float, int]:
-        """The factor after the steps, the estimated KL of the next step, and the steps taken."""
-        problem = _Local(model, data, cavity)
+        """The factor of `copies` times the data after the steps, the estimated KL of the next step,
+        and the steps taken."""
+        problem = _Local(model, data, cavity, copies)
         here = problem.start(factor)
         share = 1.0
         for done in range(self.steps):
@@ -161,13 +194,13 @@ class Variational(Solver):
 class _Local:
     """The local problem of one solve."""
 
-    def __init__(self, model: LossModel, data: Data, cavity: Floats) -> None:
+    def __init__(self, model: LossModel, data: Data, cavity: Floats, copies: float) -> None:
         self.model = cast(HasCurvature, model)
         self.name = model.name
         self.data = data
         self.cavity = cavity
         self.at_cavity = self.model.gaussian(cavity)
-        self.weight = 1.0 / model.alpha
+        self.weight = copies / model.alpha
 
     def start(self, factor: Floats | None) -> _Place:
         found = self.place(self.mode() if factor is None else factor)

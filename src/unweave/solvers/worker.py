@@ -106,7 +106,7 @@ class ModelWorker:
             if not self.model.inside(cavity):
                 return SolveResult(None)
             start = None
-        context = Context(stream, work.passes, work.complete)
+        context = Context(stream, work.passes, work.share)
         units = self.solver.solve(model, data, cavity, start, context).factor
         tolerance = self.tolerance if self.solver.stops_after is None else None
         if work.cavity is not None and start is not None and tolerance is not None:
