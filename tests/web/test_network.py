@@ -22,6 +22,7 @@ from unweave.node.api.client import Operator
 from unweave.node.api.sockets import short as short_path
 from unweave.operations.cluster import Cluster
 from unweave.web import erasures, link
+from unweave.web import network as network_module
 from unweave.web.network import _LOOK, _SILENT, NetworkSource
 from unweave.web.patches import merge
 from unweave.web.server import PageServer
@@ -179,6 +180,26 @@ def test_a_process_that_stands_still_is_noticed_when_others_need_it(
                 await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(story())
+
+
+def test_details_ask_one_agent_once_for_all_viewers(
+    plain: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+    real = network_module.open_cluster
+
+    def counted(folder: Path, *how: Any) -> Any:
+        asked.append(folder)
+        return real(folder, *how)
+
+    with Page(plain) as page:
+        page.until(at_rest)
+        monkeypatch.setattr(network_module, "open_cluster", counted)
+        monkeypatch.setattr(network_module, "_SHARED", 300.0)
+        first, second = (page.client.get("/agents/a2").json for _ in range(2))
+        assert first == second
+        assert first["facts"]["Process"]
+        assert asked == [plain.folder("a2")]
 
 
 def test_the_timeline_outlives_agents_and_pages(plain: Processes) -> None:

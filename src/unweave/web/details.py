@@ -23,12 +23,12 @@ _MEANING = "KL of the posterior to the one without this agent, as the agent itse
 
 
 def agent_details(
-    agents: Cluster, name: str, known: Known, view: AgentView, recent: Sequence[Entry]
+    agents: Cluster | None, name: str, known: Known, view: AgentView, recent: Sequence[Entry]
 ) -> AgentDetails:
-    """Asks the agent, if its folder is here and it answers."""
+    """Asks the agent, if it answers. `agents` is None if its folder is not here."""
     status: Mapping[str, Any] = {}
     receipts: list[Entry] = list(recent)
-    if name in agents.agents:
+    if agents is not None and name in agents.agents:
         status = (agents.again(name, "status", within=LOOK) or {}).get("status", {})
         answer = agents.again(name, "receipts", within=LOOK) or {"receipts": []}
         receipts += [_receipt(one, known) for one in reversed(answer["receipts"])]
@@ -102,12 +102,12 @@ def _receipt(one: Mapping[str, Any], known: Known) -> Entry:
     return {"at": 0.0, "text": f"{text}.", "level": "good" if one["request"] else "info"}
 
 
-def _add_influence(details: AgentDetails, agents: Cluster, name: str, known: Known) -> None:
+def _add_influence(details: AgentDetails, agents: Cluster | None, name: str, known: Known) -> None:
     if name in known.departed | known.erased:
         details["influence_text"] = "It is not in the sum, so it has no influence."
         return
     found: Mapping[str, float | None] = {}
-    if name in agents.agents:
+    if agents is not None and name in agents.agents:
         try:
             found = (agents.again(name, "influence", within=LOOK, publish=False) or {}).get(
                 "influence", {}

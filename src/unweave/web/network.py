@@ -35,7 +35,6 @@ from unweave.web.patches import difference
 from unweave.web.sentences import Sentence, sentence
 from unweave.web.source import Feed, NotFound
 from unweave.web.states import (
-    VISITS,
     Known,
     agent_views,
     as_wait,
@@ -46,6 +45,7 @@ from unweave.web.states import (
 )
 from unweave.web.timeline import Timeline
 from unweave.web.view import (
+    VISITS,
     AgentDetails,
     Control,
     CurvesAnswer,
@@ -75,6 +75,7 @@ _IDLE = 15.0  # if nothing happened
 _UNSEEN = 60.0  # without a page
 _PER_SECOND = 5.0  # agents that are asked per second
 _SILENT = 5.0  # seconds without an answer after which an agent does not answer
+_SHARED = 3.0  # seconds for which viewers get the same details of an agent
 _RECENT = 20  # events of one agent, for its details
 
 
@@ -127,6 +128,7 @@ class NetworkSource:
         self._moved_at = 0.0
         self._doubt: Callable[[str], None] = lambda _: None
         self._silent: dict[str, float] = {}  # agent that answered before → since when it does not
+        self._details: dict[str, tuple[float, asyncio.Task[AgentDetails]]] = {}  # for all viewers
         self._problems: dict[str, Wait] = {}  # of this page itself
         self._happened = asyncio.Event()
         self._fresh = False
@@ -449,12 +451,26 @@ class NetworkSource:
             raise NotFound(
                 f"{count(len(self._graph), 'agent')}, but none of this name. Fix: reload"
             )
+        for other, (since, task) in list(self._details.items()):
+            if task.done() and time.monotonic() - since > _SHARED:
+                del self._details[other]
+        if name not in self._details:
+            task = asyncio.create_task(self._ask_details(name))
+            self._details[name] = (time.monotonic(), task)
+        # A viewer that goes away must not end the answer of the others.
+        return await asyncio.shield(self._details[name][1])
+
+    async def _ask_details(self, name: str) -> AgentDetails:
         known = self._known.current()
-        views = agent_views(known)
-        recent = list(self._recent.get(name, ()))
-        return await self._apart(
-            lambda agents: agent_details(agents, name, known, views[name], recent)
-        )
+        view, recent = agent_views(known)[name], list(self._recent.get(name, ()))
+
+        def ask() -> AgentDetails:
+            if name not in self._folders:
+                return agent_details(None, name, known, view, recent)
+            with open_cluster(self._folders[name], LOOK) as agents:  # this agent, and no other
+                return agent_details(agents, name, known, view, recent)
+
+        return await asyncio.to_thread(ask)
 
     async def certificate(self, request: str) -> tuple[str, bytes]:
         return await self._work(self._erasures.certificate, request)

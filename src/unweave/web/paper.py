@@ -26,6 +26,7 @@ from unweave.web.patches import difference, merge
 from unweave.web.source import Feed, NotFound
 from unweave.web.timeline import Timeline
 from unweave.web.view import (
+    VISITS,
     AgentDetails,
     AgentView,
     Control,
@@ -46,7 +47,6 @@ __all__ = ["PaperSource"]
 _EVERY = 0.1
 _SPEED = 3.0  # hops per second
 _SLOWEST, _FASTEST = 0.1, 1000.0
-_VISITS = 64
 _LEAVER = "a10"
 
 
@@ -184,7 +184,7 @@ class PaperSource:
         walked = self.walked
         if walked is None or self.at < 0:
             return {"state": "none"}
-        first = max(0, self.at - _VISITS + 1)
+        first = max(0, self.at - VISITS + 1)
         visits = [
             (int(walked.path[i]), float(walked.before + i + 1)) for i in range(first, self.at + 1)
         ]

@@ -28,10 +28,9 @@ from unweave.operations.status import (
     waiting_changes,
 )
 from unweave.text import count, listed, quote
-from unweave.web.view import AgentState, AgentView, Summary, TokenView, Wait
+from unweave.web.view import VISITS, AgentState, AgentView, Summary, TokenView, Wait
 
 __all__ = [
-    "VISITS",
     "Known",
     "agent_views",
     "as_wait",
@@ -43,7 +42,6 @@ __all__ = [
 ]
 
 Short = Mapping[str, Any]
-VISITS = 64  # of the token, in a view
 
 
 class _Known(NamedTuple):

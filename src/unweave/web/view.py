@@ -37,6 +37,7 @@ from typing_extensions import TypedDict
 
 __all__ = [
     "KEPT_POINTS",
+    "VISITS",
     "AgentDetails",
     "AgentState",
     "AgentView",
@@ -62,6 +63,7 @@ __all__ = [
     "Wait",
 ]
 
+VISITS = 64  # of the token, in a view
 KEPT_POINTS = 2000  # of one series; the server and the page drop the oldest beyond them
 
 # in: its current factor is in the sum. pending: it is not, or not yet again. solving: it computes

@@ -23,11 +23,10 @@ from unweave.simulator.asked import AskedEvents
 from unweave.simulator.session import Session
 from unweave.text import count, listed
 from unweave.web.timeline import Timeline
-from unweave.web.view import AgentView, ErasureView, Summary, TokenView, Wait
+from unweave.web.view import VISITS, AgentView, ErasureView, Summary, TokenView, Wait
 
 __all__ = ["SeenSum", "Watch"]
 
-_VISITS = 64
 # What every agent tells when it learns it, and the page once.
 _ONCE = frozenset(
     (
@@ -68,7 +67,7 @@ class Watch:
         self._role: Role | None = None
         self._at = -1  # the agent that is responsible for it
         self._stamp = NEVER
-        self._visits: deque[tuple[int, float]] = deque(maxlen=_VISITS)
+        self._visits: deque[tuple[int, float]] = deque(maxlen=VISITS)
         self._dirty = set(range(self.terms.size))
         self._agents: dict[int, AgentView] = {}
         self._learned: dict[int, float] = {}  # agent → when it learned of the sum that it shows
