@@ -7,6 +7,7 @@ a CSV file or a Parquet file.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from unweave.arguments import whole_number
 from unweave.errors import ConfigError, DataError
 from unweave.models.columns import cell_text
-from unweave.models.shards import Shard
 
 if TYPE_CHECKING:
     from unweave.models.base import Model
@@ -71,6 +71,11 @@ def predictions(posterior: Posterior, rows: Mapping[str, Any], p: float) -> dict
     for q in chosen:
         if q.default is q.empty and q.name != "x" and by_name[q.name] not in rows:
             raise DataError(f"predict: the table lacks the column {by_name[q.name]!r}. Fix: add it")
+        if q.name == "trials" and getattr(model, "trials", None) is None and "trials" not in rows:
+            warnings.warn(
+                f"{model.name}: the table has no column 'trials', and 1 is assumed for each row",
+                stacklevel=3,
+            )
     given = {q.name: np.asarray(rows[by_name[q.name]], dtype=object) for q in chosen
              if q.name != "x" and by_name[q.name] in rows}  # fmt: skip
     if any(q.name == "x" for q in chosen):
@@ -131,14 +136,15 @@ def _columns(law: Any, size: int, p: float) -> dict[str, NDArray[Any]]:
 
 def record_densities(posterior: Posterior, rows: Floats) -> Floats:
     """log p(record | posterior) [N]. A conjugate model has it in closed form,
-    A(eta + t(x)) − A(eta) + log h(x), as the evidence of one more record."""
+    A(eta + t(x)) − A(eta) + log h(x), as the evidence of one more record. Its weight is 1 in any
+    model: alpha and reduction weigh what is learned, not what is predicted."""
     from unweave.models.base import ConjugateModel
 
     model = posterior.model
     if hasattr(model, "log_density"):
         found: Floats = model.log_density(posterior.eta, rows)
-    elif isinstance(model, ConjugateModel) and model.alpha == 1 and model.reduction == "sum":
-        more = [model.factor(Shard("one", row[None])) for row in rows]
+    elif isinstance(model, ConjugateModel):
+        more = [model.statistics(row[None]) for row in rows]
         eta = model.decode(np.stack([model.grid.add(posterior.units, one) for one in more]))
         grown = model.family.log_partition(eta) - model.family.log_partition(posterior.eta)
         found = grown + model.log_base(rows)
