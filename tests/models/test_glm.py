@@ -209,7 +209,7 @@ def test_exposure_is_an_offset() -> None:
     posterior = Federation(rates, np.array_split(rows, 3), "ring").learn(tol=1e-9).posterior
     means = [float(m.mean()) for m in posterior.marginals]
     assert means == pytest.approx([-0.5, 0.7], abs=0.1)
-    with pytest.warns(UserWarning, match=r"no exposure, and 1 is assumed.*column 'time'"):
+    with pytest.warns(UserWarning, match=r"no exposure \(column 'time'\), and 1 is"):
         one = posterior.predict([[0.0]])
     many = posterior.predict([[0.0]], exposure=8.0)
     assert many.mean() == pytest.approx(8.0 * one.mean(), rel=1e-9)

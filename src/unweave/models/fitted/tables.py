@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,16 +17,29 @@ from numpy.typing import NDArray
 
 from unweave.arguments import whole_number
 from unweave.errors import ConfigError, DataError
-from unweave.models.columns import cell_text
+from unweave.models.columns import Column, real
 
 if TYPE_CHECKING:
     from unweave.models.base import Model
     from unweave.models.fitted.posterior import Posterior
 
-__all__ = ["Check", "check_table", "draws_table", "predictions", "record_densities", "typed"]
+__all__ = [
+    "Check",
+    "NoPrediction",
+    "check_table",
+    "draws_table",
+    "predictions",
+    "record_densities",
+    "used_columns",
+]
 
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], float]
+
+
+class NoPrediction(ConfigError):
+    """The model's predictive can only be sampled."""
+
 
 STATISTICS: dict[str, Statistic] = {
     "mean": lambda x: float(np.mean(x)),
@@ -65,15 +78,14 @@ def predictions(posterior: Posterior, rows: Mapping[str, Any], p: float) -> dict
     size = max((len(values) for values in rows.values()), default=0)
     if not size:
         raise DataError("predict: the table has no rows. Fix: give at least one")
-    parameters = list(inspect.signature(model.predictive).parameters.values())[1:]
-    chosen = [q for q in parameters if q.kind is q.POSITIONAL_OR_KEYWORD]
+    chosen = _arguments(model)
     by_name = {q.name: _column_of(model, q.name) for q in chosen}
     for q in chosen:
         if q.default is q.empty and q.name != "x" and by_name[q.name] not in rows:
             raise DataError(f"predict: the table lacks the column {by_name[q.name]!r}. Fix: add it")
         if q.name == "trials" and getattr(model, "trials", None) is None and "trials" not in rows:
             warnings.warn(
-                f"{model.name}: the table has no column 'trials', and 1 is assumed for each row",
+                f"{model.name}: the rows have no trials (column 'trials'), and 1 is assumed",
                 stacklevel=3,
             )
     given = {q.name: np.asarray(rows[by_name[q.name]], dtype=object) for q in chosen
@@ -90,6 +102,21 @@ def predictions(posterior: Posterior, rows: Mapping[str, Any], p: float) -> dict
     }
     names = next(iter(found.values()))
     return {name: np.concatenate([found[place][name] for place in parts]) for name in names}
+
+
+def _arguments(model: Model) -> list[inspect.Parameter]:
+    """The arguments of the predictive, without eta."""
+    parameters = list(inspect.signature(model.predictive).parameters.values())[1:]
+    return [q for q in parameters if q.kind is q.POSITIONAL_OR_KEYWORD]
+
+
+def used_columns(model: Model) -> tuple[Column, ...]:
+    """The columns of a table that `predictions` reads, if the table has them."""
+    names = {q.name: _column_of(model, q.name) for q in _arguments(model)}
+    features = model.schema[: len(getattr(model, "feature_names", ()))] if "x" in names else ()
+    others = [name for argument, name in names.items() if argument != "x"]
+    known = {column.given: column for column in model.schema}
+    return (*features, *(known.get(name, real(name)) for name in others))
 
 
 def _column_of(model: Model, argument: str) -> str:
@@ -120,7 +147,7 @@ def _columns(law: Any, size: int, p: float) -> dict[str, NDArray[Any]]:
                 table |= {f"{name}[{labels[j]}]": values for j, values in columns.items()}
         return table
     if not hasattr(law, "mean"):
-        raise ConfigError(
+        raise NoPrediction(
             "predict: this predictive has no moments. Fix: sample it with posterior.predict()"
         )
     low, high = law.interval(p)
@@ -198,14 +225,3 @@ def check_table(
 
 def _statistics(chosen: Mapping[str, Statistic], rows: Floats) -> list[float]:
     return [float(f(rows[:, j])) for f in chosen.values() for j in range(rows.shape[1])]
-
-
-def typed(cells: Sequence[str | None], *, text: bool = False) -> NDArray[Any]:
-    """The cells of a text file: numbers if all are numbers and they need not be `text`, else
-    texts."""
-    try:
-        if not text:
-            return np.array([float(cell or "nan") for cell in cells])
-    except ValueError:
-        pass
-    return np.array([cell_text(cell) for cell in cells], dtype=object)

@@ -67,8 +67,8 @@ class RateModel(GLM):
                 exposure = np.atleast_1d(np.asarray(x[self.exposure], dtype=object))
             else:
                 warnings.warn(
-                    f"{self.name}: the rows to predict have no exposure, and 1 is assumed. Fix: "
-                    f"add the column {self.exposure!r}, or exposure=…",
+                    f"{self.name}: the rows have no exposure (column {self.exposure!r}), and 1 is "
+                    "assumed",
                     stacklevel=4,
                 )
         return a + np.log(exposures(1.0 if exposure is None else exposure, len(a))), s
