@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -14,14 +15,18 @@ from tests.support.processes import Processes
 
 from unweave import Federation
 from unweave.models import (
+    BetaBinomial,
     DirichletCategorical,
     GammaEvents,
     Grouped,
     LinearRegression,
+    LogisticRegression,
     Model,
     NormalKnownVariance,
+    PoissonRegression,
     Posterior,
 )
+from unweave.models.atoms.library import BetaExponentialAtoms
 from unweave.node.api import report
 from unweave.operations import tables
 
@@ -158,7 +163,8 @@ def test_many_rows_are_read_and_written_in_blocks(
     tables.write_table(rows, [table])
     done = run_command("predict", root, rows, "--out", out)
     assert done.code == 2
-    assert "counted from row 9: " in done.err
+    place = "line 11" if kind == "csv" else "row 10"
+    assert f"{rows}, {place}, column 'ward': the value is no known level" in done.err
     assert duckdb.execute(f"SELECT COUNT(*) FROM '{out}'").fetchall() == [(11,)], "as before"
     assert {path.name for path in tmp_path.iterdir()} == {rows.name, out.name}
 
@@ -186,6 +192,10 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
         (("predict", tmp_path / "net", tmp_path / "rows.xls"), "unknown kind of file"),
         (("posterior", tmp_path / "net", "--draws", "3"), "belong together"),
         (("posterior", tmp_path / "net", "--draws", "3", "--out", "d.xls"), "unknown kind"),
+        (
+            ("posterior", tmp_path / "net", "--draws", "3", "--out", tmp_path / "no" / "x.csv"),
+            "x.csv: its folder does not exist. Fix: create it",
+        ),
     ):
         done = run_command(*words)
         assert done.code == 2, words
@@ -194,3 +204,148 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     done = run_command("predict", tmp_path / "net", rows)
     assert done.code == 1
     assert "no complete posterior yet" in done.err
+    assert f"Fix: start the network with `unweave up {tmp_path / 'net'}`" in done.err
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Callable[[Model], Posterior]:
+    """The posterior that `unweave predict` finds: a model's prior."""
+
+    def serve(model: Model) -> Posterior:
+        prior = model.posterior(model.eta0)
+        monkeypatch.setattr(tables, "current_posterior", lambda folder: prior)
+        return prior
+
+    return serve
+
+
+Served = Callable[[Model], Posterior]
+ILL = LogisticRegression(["age", "ward"], levels={"ward": ["007", "8"]}, target="ill")
+TEXTS = "id,age,note,ward,n,ill\n12345678901234567,0.5,007,007,0,\n2,1,,8,1e5,x\n"
+
+
+def test_the_columns_of_a_file_come_out_as_they_are(served: Served, tmp_path: Path) -> None:
+    prior = served(ILL)
+    rows = tmp_path / "rows.csv"
+    rows.write_text(TEXTS)
+    wanted = prior.predict_table({"age": [0.5, 1.0], "ward": ["007", "8"]})
+    for out in (tmp_path / "out.csv", tmp_path / "out.parquet"):
+        done = run_command("predict", tmp_path, rows, "--out", out)
+        assert done.code == 0, done.err
+    with (tmp_path / "out.csv").open(newline="") as file:
+        lines = list(csv.reader(file))
+    assert [line[:6] for line in lines] == [line.split(",") for line in TEXTS.splitlines()]
+    assert lines[0][6:] == list(wanted)
+    np.testing.assert_array_equal(np.array(lines[1:])[:, 6].astype(float), wanted["p[0]"])
+    found = duckdb.execute(f"FROM '{tmp_path / 'out.parquet'}'").fetchall()
+    assert [list(row[:6]) for row in found] == [line.split(",") for line in TEXTS.splitlines()[1:]]
+
+
+def test_between_parquet_files_types_stay(served: Served, tmp_path: Path) -> None:
+    served(ILL)
+    rows, out = tmp_path / "rows.parquet", tmp_path / "out.parquet"
+    given = (
+        "SELECT 12345678901234567::BIGINT AS id, 1::DECIMAL(9, 3) AS age, '007' AS note, "
+        "DATE '2024-02-29' AS day, NULL::INTEGER[] AS list, true AS yes, 8.0::DOUBLE AS ward"
+    )
+    duckdb.execute(f"COPY ({given} UNION ALL {given}) TO '{rows}'")
+    done = run_command("predict", tmp_path, rows, "--out", out)
+    assert done.code == 0, done.err
+    kinds = [duckdb.sql(f"FROM '{path}'").types for path in (rows, out)]
+    assert kinds[1][:7] == kinds[0]
+    before, after = (duckdb.execute(f"FROM '{path}'").fetchall() for path in (rows, out))
+    assert [row[:7] for row in after] == before
+    assert len(after[0]) == 11
+
+
+def test_predictions_replace_nothing(served: Served, tmp_path: Path) -> None:
+    served(ILL)
+    rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    rows.write_text("age,ward,P[1]\n1,8,mine\n")
+    done = run_command("predict", tmp_path, rows, "--out", out)
+    assert done.code == 2
+    assert "the column 'p[1]' has the name of a prediction. Fix: rename it" in done.err
+    assert run_command("predict", tmp_path, rows, "--json").code == 0
+    (tmp_path / "link.csv").symlink_to(rows)
+    done = run_command("predict", tmp_path, rows, "--out", tmp_path / "link.csv")
+    assert done.code == 2
+    assert "the output would replace the input. Fix: name another file" in done.err
+    assert rows.read_text() == "age,ward,P[1]\n1,8,mine\n"
+    assert not out.exists()
+
+
+def test_separators_and_decimal_commas(served: Served, tmp_path: Path) -> None:
+    prior = served(ILL)
+    rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    rows.write_text("age;ward\n1,5;8\n")
+    done = run_command("predict", tmp_path, rows)
+    assert done.code == 2
+    assert f"{rows}, line 2, column 'age': the value looks like a number with a" in done.err
+    assert "Fix: add --decimal ," in done.err
+    done = run_command("predict", tmp_path, rows, "--decimal", ",", "--json", "--out", out)
+    assert done.code == 0, done.err
+    wanted = prior.predict_table({"age": [1.5], "ward": ["8"]})["p[0]"]
+    assert done.json["predictions"]["p[0]"] == pytest.approx(wanted)
+    head, line = out.read_text().splitlines()
+    assert head.startswith("age;ward;p[0];")
+    assert line.startswith(f"1,5;8;{wanted[0]!r}".replace("np.float64(", "").replace(")", "")
+                           .replace(".", ","))  # fmt: skip
+    done = run_command("predict", tmp_path, rows, "--decimal", "x")
+    assert "no such sign" in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('age,ward\n"1",8\n\n2,9\n', "line 4, column 'ward': the value is no known level"),
+        ("age,ward\n1,8\n,8\n", "line 3, column 'age': the value is missing (NaN). Fix"),
+        ("age,ward\n1,8\nold,8\n", "line 3, column 'age': the value is not a number"),
+        ("age,ward\n1,8\n1,\n", "line 3, column 'ward': the value is missing"),
+        ("age,ward\n1,8\n1\n", "line 3: another number of fields"),
+        ("age,age\n1,8\n", "two columns have one name"),
+        ("age\n1\n", "lack a column. Fix: add 'ward'"),
+    ],
+)
+def test_wrong_rows_have_the_line_of_the_file(
+    served: Served, tmp_path: Path, text: str, told: str
+) -> None:
+    served(ILL)
+    (tmp_path / "rows.csv").write_text(text)
+    done = run_command("predict", tmp_path, tmp_path / "rows.csv")
+    assert done.code == 2
+    assert told in done.err
+
+
+def test_what_is_assumed_is_said(served: Served, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    for model, column in (
+        (PoissonRegression(["age"], exposure="days"), "days"),
+        (BetaBinomial(), "trials"),
+    ):
+        served(model)
+        rows.write_text("age\n1\n")
+        done = run_command("predict", tmp_path, rows)
+        assert done.code == 0, done.err
+        assert f"(column '{column}'), and 1 is assumed" in done.out
+        assert column in run_command("predict", tmp_path, rows, "--json").json["notes"][0]
+        rows.write_text(f"age,{column}\n1,2\n")
+        done = run_command("predict", tmp_path, rows)
+        assert "assumed" not in done.out
+        rows.write_text(f"age,{column}\n1,0\n")
+        done = run_command("predict", tmp_path, rows)
+        assert done.code == 2
+        assert f"line 2, column '{column}': the value is " in done.err
+
+
+def test_a_model_whose_predictions_are_draws(served: Served, tmp_path: Path) -> None:
+    served(BetaExponentialAtoms())
+    (tmp_path / "rows.csv").write_text("id\n1\n")
+    done = run_command("predict", tmp_path, tmp_path / "rows.csv")
+    assert done.code == 2
+    assert f"`unweave posterior {tmp_path} --draws 4000 --out draws.csv`" in done.err
+
+
+def test_an_option_without_its_value_names_the_help_of_its_command() -> None:
+    done = run_command("evaluate", "net", "--membership")
+    assert done.code == 2
+    assert " evaluate --help`" in done.err

@@ -144,7 +144,17 @@ def test_every_method_of_a_classifier_has_a_calibration_curve() -> None:
         assert one.calibration == []
 
 
-def test_a_model_without_a_density_per_record_says_so() -> None:
-    model = NormalKnownVariance()
-    with pytest.raises(ConfigError, match="no density per record"):
+def test_densities_are_those_of_the_posterior() -> None:
+    """Of a conjugate model too, and with a temperature: that weighs what is learned only."""
+    rows = np.array([[0.3], [-2.0]])
+    for model in (NormalKnownVariance(), NormalKnownVariance(alpha=2.0)):
+        prior = model.posterior(model.eta0)
+        assert np.allclose(log_density(prior, rows), prior.predict().log_prob(rows[:, 0]))
+
+
+def test_a_model_without_a_density_per_record_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = BetaExponential()
+    monkeypatch.delattr(BetaExponential, "log_density")
+    monkeypatch.delattr(type(model.posterior(model.eta0).predict()), "log_prob")
+    with pytest.raises(ConfigError, match=r"no density per record. Fix: --held-out 0"):
         log_density(model.posterior(model.eta0), np.zeros((2, 1)))

@@ -111,7 +111,7 @@ def test_files_that_are_no_federation(tmp_path: Path) -> None:
     wrong += [{**good, "solver": {"name": "by_name", "settings": {}}}]
     for values in wrong:
         path.write_text(json.dumps(values))
-        with pytest.raises(ConfigError, match="no saved federation"):
+        with pytest.raises(ConfigError, match=f"{path.name}: this is no saved federation"):
             Federation.load(path)
     path.write_text("{")
     with pytest.raises(ConfigError, match="no saved federation"):

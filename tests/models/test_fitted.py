@@ -163,6 +163,9 @@ def test_other_json_is_no_posterior(text: str, tmp_path: Path) -> None:
         Posterior.from_json(text)
     with pytest.raises(ConfigError, match="cannot be read"):
         Posterior.load(tmp_path / "absent.json")
+    (tmp_path / "all.csv").write_text(text)
+    with pytest.raises(ConfigError, match=r"all\.csv: this is no posterior as JSON"):
+        Posterior.load(tmp_path / "all.csv")
 
 
 @pytest.mark.parametrize("case", ALL, ids=name)
@@ -199,8 +202,30 @@ def test_the_score_is_the_density_of_the_predictive() -> None:
     times = rng.weibull(1.5, 80)
     post = Federation(Weibull(), [times]).learn().posterior
     assert post.score(times) == pytest.approx(post.predict().log_prob(times).mean())
-    with pytest.raises(DataError, match="no records"):
-        post.score(np.empty(0))
+    for nothing in (np.empty(0), []):
+        with pytest.raises(DataError, match=r"^score: no records. Fix: give at least one$"):
+            post.score(nothing)
+    with pytest.raises(DataError, match=r"^score: the data, column 't', row 0: the value"):
+        post.score([-1.0])
+
+
+def test_densities_of_records_with_levels() -> None:
+    """Texts are coded once."""
+    model = LogisticRegression(["ward"], levels={"ward": ["north", "south"]}, intercept=True)
+    records = {"ward": ["north", "south", "south"], "y": [0, 1, 0]}
+    prior = model.posterior(model.eta0)
+    wanted = prior.predict({"ward": records["ward"]}).log_prob(records["y"])
+    assert prior.log_density(records) == pytest.approx(wanted)
+    assert len(prior.check(records, draws=5)) == 4
+    assert sum(one.records for one in prior.calibration(records)) == 3
+
+
+def test_arguments_that_a_prediction_does_not_take() -> None:
+    prior = BetaBernoulli().posterior(BetaBernoulli().eta0)
+    with pytest.raises(ConfigError, match=r"predicts no classes. Fix: use predict$"):
+        prior.predict_proba([1])
+    with pytest.raises(ConfigError, match=r"Fix: write predict\(\)$"):
+        prior.predict([1])
 
 
 @pytest.mark.parametrize("case", ALL, ids=name)

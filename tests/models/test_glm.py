@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -208,8 +209,17 @@ def test_exposure_is_an_offset() -> None:
     posterior = Federation(rates, np.array_split(rows, 3), "ring").learn(tol=1e-9).posterior
     means = [float(m.mean()) for m in posterior.marginals]
     assert means == pytest.approx([-0.5, 0.7], abs=0.1)
-    one, many = posterior.predict([[0.0]]), posterior.predict([[0.0]], exposure=8.0)
+    with pytest.warns(UserWarning, match=r"no exposure \(column 'time'\), and 1 is"):
+        one = posterior.predict([[0.0]])
+    many = posterior.predict([[0.0]], exposure=8.0)
     assert many.mean() == pytest.approx(8.0 * one.mean(), rel=1e-9)
+    named = posterior.predict({"x1": [0.0, 0.0], "time": [8.0, 2.0]})
+    assert named.mean() == pytest.approx(np.array([8.0, 2.0]) * one.mean(), rel=1e-9)
+    assert posterior.predict({"x1": 0.0, "time": 3}).mean() == pytest.approx(3 * one.mean())
+    framed = posterior.predict(pd.DataFrame({"x1": [0.0], "time": [8.0]}), exposure=[1.0])
+    assert framed.mean() == pytest.approx(one.mean()), "what is given comes first"
+    with pytest.raises(DataError, match="exposure"):
+        posterior.predict({"x1": [0.0], "time": [0.0]})
     with pytest.raises(DataError, match="exposure"):
         posterior.predict([[0.0]], exposure=[1.0, 2.0])
 

@@ -108,7 +108,11 @@ def _usage(error: Any) -> UnweaveError:
     if not sys.argv[1:]:  # `unweave` alone: the message is the help
         error.show()
         raise SystemExit(error.exit_code)
-    command = error.ctx.info_name + " " if error.ctx is not None and error.ctx.parent else ""
-    how = f"see `{program()} {command}--help`"
+    if error.ctx is not None:
+        command = error.ctx.info_name if error.ctx.parent else ""
+    else:  # the parser does not say where an option lacks its value
+        known = {one.__name__ for commands in _COMMANDS.values() for one in commands}
+        command = sys.argv[1] if sys.argv[1] in known else ""
+    how = f"see `{program()} {command}{' ' * bool(command)}--help`"
     problem = error.format_message()
     return UsageError(f"{problem}{'' if problem.endswith(('.', '?')) else '.'} Fix: {how}")

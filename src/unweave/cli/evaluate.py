@@ -85,7 +85,7 @@ def evaluate(
     alarms. With --sequence, many erasures follow each other.
 
     The data are those of `unweave simulate`. No file of the network is changed. A masked network is
-    evaluated as if it were plain.
+    evaluated in plain mode, and differential privacy without its noise; the report says so.
 
     Examples:
 
@@ -110,11 +110,22 @@ def evaluate(
     manifest = load(network, run_model=run_model)
     model = manifest.stated_model()  # as in plain mode: Federation runs the walk
     shards, data, _ = shards_of(manifest, model, seed, network.parent)
+    rows, names = _records(records or []), list(agent or [])
+    for shard in shards:
+        if not shard.n and (shard.agent in names or shard.agent in rows):
+            raise ConfigError(
+                f"agent {shard.agent}: it has no records, or the network has forgotten them. Fix: "
+                "name another agent"
+            )
     kept, test = [], []
     rng = np.random.default_rng(seed)
     for shard in shards:
         apart = rng.permutation(shard.n) < round(held_out * shard.n)
         apart &= shard.n > 1
+        if shard.agent in rows:  # what is forgotten must have been learned
+            chosen = shard.chosen(rows[shard.agent])
+            apart[chosen] = False
+            rows[shard.agent] = np.searchsorted(np.flatnonzero(~apart), chosen).tolist()
         kept.append(Shard(shard.agent, shard.rows[~apart].copy()))
         test.append(shard.rows[apart])
     case = Trial(
@@ -126,8 +137,6 @@ def evaluate(
         tol=tol,
         test=np.concatenate(test),
     )
-    rows = _records(records or [])
-    names = list(agent or [])
     with progress(quiet=json) as bar:
         steps = 2 + (membership if membership else 0) + bool(sequence)
         task = bar.add_task("learning", total=steps)
@@ -144,6 +153,9 @@ def evaluate(
         "network": manifest.name,
         "model": model.name,
         "data": data,
+        "mode": "plain",
+        "privacy": manifest.privacy.mode,
+        "noise": manifest.privacy.epsilon is not None,
         "forgotten": {"agents": names, "records": {k: len(v) for k, v in rows.items()}},
         "held_out": int(sum(map(len, test))),
         "tol": tol,
@@ -207,7 +219,7 @@ def _show(report: dict[str, Any]) -> None:
             _number(row["seconds"]),
         )
     console.print(table)
-    say("The reference never saw the erased data.", style="dim")
+    say("The reference never saw the erased data.", _mode(report), style="dim")
     last = report["methods"][-2]  # before "retrain": exact, or refined
     if last["calibration"]:
         table = Table(title=f"Calibration after {last['method']}")
@@ -237,6 +249,14 @@ def _show(report: dict[str, Any]) -> None:
         )
     if report["files"]:
         say(f"Figure: {', '.join(report['files'])}")
+
+
+def _mode(report: dict[str, Any]) -> str:
+    """In which mode the methods were compared, and how the network differs from it."""
+    line = "Evaluated in memory, in plain mode"
+    if report["privacy"] != "plain":
+        line += "; the network is masked: its private rounds learn anew and never subtract"
+    return line + (". Its noise is left out." if report["noise"] else ".")
 
 
 def _number(value: float | None) -> str:

@@ -91,12 +91,12 @@ def posterior(
     from unweave.operations.diagnose import why_no_token
     from unweave.operations.reading import WHOLE, ask_posteriors, newest, read_posteriors
     from unweave.operations.status import staying_out
-    from unweave.operations.tables import check_table_path, posterior_of, write_table
+    from unweave.operations.tables import check_output, posterior_of, write_table
 
     if bool(draws) != (out is not None):
         raise ConfigError("--draws and --out belong together. Fix: --draws 4000 --out draws.csv")
     if out is not None:
-        check_table_path(out)
+        check_output(out)
     if (sum_file is None) != (secret_file is None):
         raise ConfigError("--sum and --secret belong together. Fix: --sum sum.bin --secret key.txt")
     if wait:

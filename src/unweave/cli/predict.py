@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from unweave.cli.common import Folder, Json, console, emit_json, say
-from unweave.errors import DataError
+from unweave.cli.common import Folder, Json, console, emit_json, quote, say
+from unweave.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from unweave.models import Posterior
+    from unweave.operations.tables import Rows
 
 __all__ = ["predict"]
 
@@ -34,14 +38,20 @@ def predict(
             help="Write the rows with their predictions, as CSV or Parquet.",
         ),
     ] = None,
+    decimal: Annotated[
+        str,
+        typer.Option("--decimal", metavar="SIGN", help="The decimal sign of a CSV file: . or ,"),
+    ] = ".",
     json: Json = False,
 ) -> None:
     """Predict a new record for each row of a file, with the newest complete posterior of DIR.
 
     The columns of the file are the model's: the features of a regression, the group, the trials or
-    the exposure (without it, 1). A prediction is a mean, a standard deviation and a central
-    interval, or the probability of each class, of a regression with its interval. The rows stay on
-    this machine, and are read in blocks: a file may be larger than the memory.
+    the exposure. Where 1 is assumed for one of the last two, a note says so. A prediction is a
+    mean, a standard deviation and a central interval, or the probability of each class, of a
+    regression with its interval. --out keeps all columns of the file: their texts, and between
+    Parquet files their types. The rows stay on this machine, and are read in blocks: a file may be
+    larger than the memory.
 
     Examples:
 
@@ -49,40 +59,83 @@ def predict(
 
         unweave predict risk rows.csv --out predicted.parquet
     """
+    import warnings
+
     import numpy as np
 
+    from unweave.models.fitted.tables import NoPrediction, used_columns
     from unweave.operations.tables import (
-        check_table_path,
+        check_output,
         current_posterior,
-        read_table,
+        delimiter_in,
+        read_rows,
+        values_of,
         write_table,
     )
 
+    if decimal not in (".", ","):
+        raise ConfigError(f"--decimal {decimal}: no such sign. Fix: choose . or ,")
     if out is not None:
-        check_table_path(out)
+        check_output(out, rows)
     kept: list[dict[str, Any]] = []
+    notes: dict[str, None] = {}
     size = 0
 
-    def predicted() -> Iterator[dict[str, Any]]:
+    def predict_block(fitted: Posterior, block: Rows) -> dict[str, Any]:
+        try:
+            values = values_of(block, used_columns(fitted.model), decimal)
+        except DataError as error:
+            raise DataError(f"{rows}, {error}") from None
+        try:
+            # A model without features predicts the same for each row.
+            table = values or {"row": np.arange(len(block.places))}
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                found = fitted.predict_table(table, interval)
+        except DataError as error:
+            raise DataError(f"{rows}: {error}") from None
+        except NoPrediction:
+            raise ConfigError(
+                f"{fitted.model.name}: its predictions can only be drawn. Fix: take draws of its "
+                f"parameters with `unweave posterior {quote(folder)} --draws 4000 --out draws.csv`"
+            ) from None
+        notes.update(dict.fromkeys(str(one.message) for one in said))
+        return found
+
+    def predicted() -> Iterator[tuple[Rows, dict[str, Any]]]:
         """The rows with their predictions, some at a time."""
         nonlocal size
         fitted = None
-        for block in read_table(rows):
+        for block in read_rows(rows):
             fitted = fitted or current_posterior(folder)  # after a look at the file
-            first, size = size, size + len(next(iter(block.values())))
+            first, size = size, size + len(block.places)
             if out is None and not json and first:
                 continue  # only the first rows are shown, and the others counted
-            try:
-                found = fitted.predict_table(block, interval)
-            except DataError as error:
-                since = f"counted from row {first + 1}: " if first else ""
-                raise DataError(f"{rows}: {since}{error}") from None
+            found = predict_block(fitted, block)
             if json or not first:
                 kept.append(found)
-            yield {**block, **found}
+            yield block, found
 
     if out is not None:
-        write_table(out, predicted())
+        kinds = [path.suffix.lower() for path in (rows, out)]
+        beside = rows if kinds == [".parquet", ".parquet"] else None
+        comma = decimal == "," and kinds == [".csv", ".csv"]
+
+        def written() -> Iterator[dict[str, Any]]:
+            for block, found in predicted():
+                given = {name.casefold() for name in block.cells}
+                if taken := [name for name in found if name.casefold() in given]:
+                    raise DataError(
+                        f"{rows}: the column {taken[0]!r} has the name of a prediction. Fix: "
+                        "rename it"
+                    )
+                if comma:
+                    found = {name: _with_comma(column) for name, column in found.items()}
+                cells = {} if beside else block.cells
+                yield {n: np.array(c, dtype=object) for n, c in cells.items()} | found
+
+        delimiter = delimiter_in(rows) if kinds == [".csv", ".csv"] else ","
+        write_table(out, written(), beside, delimiter)
     else:
         for _ in predicted():
             pass
@@ -90,8 +143,9 @@ def predict(
         raise DataError(f"{rows}: no rows. Fix: give at least one below the header")
     if json:
         all_of = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
-        emit_json({"rows": size, "predictions": all_of})
+        emit_json({"rows": size, "predictions": all_of, "notes": list(notes)})
         return
+    say(*(f"note: {note}" for note in notes), style="yellow")
     if out is not None:
         say(f"Wrote {out}.")
         return
@@ -105,3 +159,10 @@ def predict(
     if size > shown.row_count:
         more = size - shown.row_count
         say(f"… and {more} more rows: --out FILE writes all of them, --json prints them")
+
+
+def _with_comma(column: Any) -> Any:
+    """Numbers as texts with a decimal comma."""
+    import numpy as np
+
+    return np.array([repr(value).replace(".", ",") for value in column.tolist()], dtype=object)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from unweave.arguments import is_whole, number, seed_number, shown, whole_number
-from unweave.errors import ConfigError, DataError, DomainError
+from unweave.errors import ConfigError, DataError, DomainError, UnweaveError
 from unweave.federation.history import History
 from unweave.federation.results import Audit, Erasure
 from unweave.federation.saving import damaged, restored, saved
@@ -578,8 +578,11 @@ class Federation:
                 f"{path}: cannot be read ({error.strerror}). Fix: check the path"
             ) from None
         except ValueError:
-            raise damaged() from None
-        return restored(cls, values)
+            raise ConfigError(f"{path}: {damaged()}") from None
+        try:
+            return restored(cls, values)
+        except UnweaveError as error:
+            raise ConfigError(f"{path}: {error}") from None
 
     # internal
 

@@ -20,7 +20,7 @@ from unweave.models.columns import Column, check_size, feature_columns, real
 from unweave.models.fitted.predictive_reals import NormalPredictive, StudentTPredictive
 from unweave.models.gram import Exact, GramModel, bordered, upper
 from unweave.models.scaling import Prior, Scaled, check_names, decade, stated, written
-from unweave.models.shards import feature_rows
+from unweave.models.shards import Shard, feature_rows
 from unweave.models.units import Affine
 
 __all__ = ["LinearRegression", "LinearRegressionUnknownNoise", "Regression", "check_agent_sd"]
@@ -109,7 +109,10 @@ class Regression(Scaled):
         feature) in the user's units."""
 
     def design(self, x: Any) -> Floats:
-        """Rows of features in z-units, with a leading 1 if the model has an intercept."""
+        """Rows of features in z-units, with a leading 1 if the model has an intercept; a shard has
+        validated records, whose texts are coded."""
+        if isinstance(x, Shard):
+            return self.standard_design(x.rows)
         rows = feature_rows(x, self.schema[: len(self.feature_names)], self.name)
         return self.standard_design(rows)
 

@@ -66,7 +66,7 @@ class Records:
         weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
         self._engine = connect(Path(temporary), 2)
         with _errors_about(path):
-            self.delimiter = _delimiter(path)
+            self.delimiter = found_delimiter(path)
             source = DataSource(path=path.name, delimiter=self.delimiter)
             self._part = part = file_part(self._engine, path, source, "")
             name = quoted(str(path), "'")
@@ -146,7 +146,7 @@ def data_name(path: Path) -> str:
     return f"data{plain.suffix.lower()}"
 
 
-def _delimiter(path: Path) -> str | None:
+def found_delimiter(path: Path) -> str | None:
     """The delimiter in the first line of a CSV file; None if its name implies the same one."""
     expected = delimiter_of(path)
     if format_of(path, "") != "csv":

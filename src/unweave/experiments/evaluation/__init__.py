@@ -10,6 +10,5 @@ from __future__ import annotations
 
 from unweave.experiments.evaluation.membership import Membership, attack
 from unweave.experiments.evaluation.methods import MethodScore, compare, deletions
-from unweave.experiments.evaluation.scores import HasDensity
 
-__all__ = ["HasDensity", "Membership", "MethodScore", "attack", "compare", "deletions"]
+__all__ = ["Membership", "MethodScore", "attack", "compare", "deletions"]

@@ -60,7 +60,7 @@ def attack(
     if runs < 12:
         raise ConfigError(f"membership: {runs} runs. Fix: at least 12, better 60 or more")
     rows = np.concatenate([shard.rows for shard in case.shards])
-    methods = ("exact",) if case.model.conjugate else ("subtract", "refine")
+    methods = ("exact",) if case.exact else ("subtract", "refine")
     methods = (*methods, "retrain")
     status = np.empty((runs, len(rows)), dtype=np.int8)
     scores = {name: np.full((runs, len(rows)), np.nan) for name in methods}
@@ -84,11 +84,11 @@ def attack(
 
 
 def _draw(case: Trial, rng: np.random.Generator) -> NDArray[np.int8]:
-    """A status for every record. Each agent keeps one record at least, or it would be no agent."""
+    """A status for every record. Each agent with records keeps one at least."""
     parts = []
     for shard in case.shards:
         part = rng.choice(3, shard.n, p=_SHARES).astype(np.int8)
-        if not (part == _KEPT).any():
+        if shard.n and not (part == _KEPT).any():
             part[rng.integers(shard.n)] = _KEPT
         parts.append(part)
     return np.concatenate(parts)
@@ -113,7 +113,7 @@ def _posteriors(case: Trial, status: NDArray[np.int8]) -> dict[str, Posterior | 
     learned, _ = case.start(shards)
     learned.learn(tol=case.tol, progress=False)
     inside = not records or case.subtract(learned, records=records)
-    if case.model.conjugate:
+    if case.exact:
         found["exact"] = proper(learned)
     else:
         found["subtract"] = found["refine"] = proper(learned) if inside else None

@@ -3,7 +3,8 @@
 The reference is a network that has never seen the erased data, learned to a much smaller tolerance.
 `subtract` takes the factor out; `refine` then lets the remaining agents solve again from there;
 `retrain` starts from the prior. Their posteriors are compared with the reference in both directions
-of KL. A conjugate model has one method: the subtraction is the reference, bit for bit.
+of KL. A conjugate model, or one of atoms, has one method, `exact`: it ends at the reference, bit
+for bit.
 """
 
 from __future__ import annotations
@@ -48,13 +49,16 @@ class Trial:
     tol: float = 1e-4
     test: Floats | None = None
 
+    @property
+    def exact(self) -> bool:
+        """Whether an erasure leaves nothing to refine."""
+        return self.model.conjugate or self.model.settles
+
     def start(self, shards: Sequence[Shard] | None = None) -> tuple[Federation, _Counted]:
         """A network that has learned nothing yet, and its solver. It never retrains by itself."""
         solver = _Counted(as_solver(self.solver, self.model))
-        parts = {
-            shard.agent: dict(zip(self.model.columns, shard.rows.T, strict=True))
-            for shard in (self.shards if shards is None else shards)
-        }
+        # As shards: their texts are coded already, and an agent without records passes the token.
+        parts = {shard.agent: shard for shard in (self.shards if shards is None else shards)}
         federation = Federation(
             self.model, parts, self.graph, seed=self.seed, solver=solver, retrain_above=np.inf
         )
@@ -141,7 +145,8 @@ def _counted(federation: Federation, solver: _Counted, cost: _Cost) -> Iterator[
 def compare(
     case: Trial, agents: Sequence[str] = (), records: Mapping[str, ArrayLike] | None = None
 ) -> list[MethodScore]:
-    """Subtract, refine and retrain (a conjugate model: exact and retrain) for one erasure."""
+    """Subtract, refine and retrain (or, if the model is exact, exact and retrain) for one
+    erasure."""
     erasure: dict[str, Any] = {"agents": agents, "records": records}
     retrained, solver = case.start()
     again = _Cost()
@@ -156,7 +161,7 @@ def compare(
     cost = _Cost()
     with _counted(learned, solver, cost):
         inside = case.subtract(learned, **erasure)
-    if case.model.conjugate:
+    if case.exact:
         found = [("exact", learned.units, cost)]
     else:
         refining = _Cost(**asdict(cost))

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import ConfigError
-from unweave.models import Model
+from unweave.models import Model, Shard
 from unweave.models.fitted.posterior import Posterior
 
-__all__ = ["HasDensity", "confidence", "log_density", "positive", "response"]
+__all__ = ["confidence", "log_density", "positive", "response"]
 
 Floats = NDArray[np.float64]
 
 
-@runtime_checkable
-class HasDensity(Protocol):
-    """A model with log p(record | q), θ integrated out: rows [N, C] → [N]."""
-
-    def log_density(self, eta: Floats, rows: Floats) -> Floats: ...
-
-
 def log_density(posterior: Posterior, rows: Floats) -> Floats:
-    """log p(record | posterior), [N]."""
-    model = posterior.model
-    if not isinstance(model, HasDensity):
-        raise ConfigError(
-            f"{model.name} has no density per record. Fix: evaluate one that has, for example "
-            "logistic-regression, or --held-out 0 without --membership"
-        )
-    return model.log_density(posterior.eta, rows)
+    """log p(record | posterior), [N]; ConfigError for a model that has none."""
+    try:
+        return posterior.log_density(Shard("test", rows.copy()))
+    except ConfigError as error:
+        cause = str(error).partition(". Fix:")[0]
+        raise ConfigError(f"{cause}. Fix: --held-out 0 without --membership") from None
 
 
 def response(model: Model) -> int | None:

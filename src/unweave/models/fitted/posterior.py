@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.arguments import floats, shown, whole_number
-from unweave.errors import ConfigError, DataError, MissingExtra
+from unweave.errors import ConfigError, DataError, MissingExtra, UnweaveError
 from unweave.families import Distribution
 from unweave.families.marginals import Marginal
 from unweave.grid import Ints, digest
@@ -173,7 +173,7 @@ class Posterior:
                 f"log_evidence: {model.name} has no closed one. Fix: a conjugate model with "
                 'alpha = 1 and reduction = "sum"'
             )
-        shard = data if isinstance(data, Shard) else model.shard(data, columns=columns)
+        shard = self._records(data, "log_evidence", columns)
         if not np.array_equal(model.grid.add(model.eta0, model.factor(shard)), self.units):
             raise DataError(
                 "log_evidence: these are not the records behind the posterior. Fix: give all "
@@ -192,21 +192,32 @@ class Posterior:
     ) -> list[Check]:
         """Posterior predictive checks: statistics of `data` (by default mean, sd, min and max)
         beside those of data sets that the fitted model would produce."""
-        shard = data if isinstance(data, Shard) else self.model.shard(data)
+        shard = self._records(data, "check")
         return check_table(self, shard.rows, statistics, draws, seed)
 
     def log_density(self, data: Any) -> Floats:
         """The log predictive density of each record, given the posterior alone, [N]; of a
         regression, that of its target."""
-        shard = data if isinstance(data, Shard) else self.model.shard(data)
+        shard = self._records(data, "log_density")
         return record_densities(self, shard.rows)
 
     def score(self, data: Any) -> float:
         """The mean log predictive density of records that were not learned: higher is better."""
-        found = self.log_density(data)
-        if not len(found):
-            raise DataError("score: no records. Fix: give at least one")
-        return float(found.mean())
+        return float(self.log_density(self._records(data, "score")).mean())
+
+    def _records(self, data: Any, what: str, columns: Mapping[str, str] | None = None) -> Shard:
+        """Records in any form, as a shard. An error names the method, not an agent."""
+        nothing = f"{what}: no records. Fix: give at least one"
+        try:
+            shard = data if isinstance(data, Shard) else self.model.shard(data, "", columns)
+        except DataError as found:
+            error = str(found)
+            if error.startswith("agent '' has no records."):
+                raise DataError(nothing) from None
+            raise DataError(f"{what}: " + error.replace("agent ''", "the data", 1)) from None
+        if not shard.n and what == "score":
+            raise DataError(nothing)
+        return shard
 
     def predict_table(self, rows: Mapping[str, Any], p: float = 0.95) -> dict[str, NDArray[Any]]:
         """A prediction for each row of a table: mean, sd, and the central interval of probability
@@ -261,11 +272,15 @@ class Posterior:
     def load(cls, path: str | Path) -> Posterior:
         """Read what `save` has written."""
         try:
-            return cls.from_json(Path(path).read_bytes())
+            text = Path(path).read_bytes()
         except OSError as error:
             raise ConfigError(
                 f"{path}: cannot be read ({error.strerror}). Fix: check the path"
             ) from None
+        try:
+            return cls.from_json(text)
+        except UnweaveError as error:
+            raise ConfigError(f"{path}: {error}") from None
 
     def log_prob(self, theta: Any) -> Floats:
         """The log-density at theta, in the user's units."""
@@ -301,19 +316,18 @@ class Posterior:
             signature.bind(self.eta, *args, **kwargs)
         except TypeError as error:
             wanted = [q.name for q in signature.parameters.values() if q.kind not in _VARIADIC]
-            takes = ", ".join(wanted[1:]) or "nothing"
-            raise ConfigError(f"predict of {self.model.name}: {error}. Fix: give {takes}") from None
+            takes = f"give {', '.join(wanted[1:])}" if wanted[1:] else "write predict()"
+            raise ConfigError(f"predict of {self.model.name}: {error}. Fix: {takes}") from None
         return self.model.predictive(self.eta, *args, **kwargs)
 
     def predict_proba(self, *args: Any, **kwargs: Any) -> Floats:
         """The probability of each class for each row, [rows, classes]; `predict` also has their
         uncertainty."""
-        found = self.predict(*args, **kwargs)
-        if not hasattr(found, "proba"):
+        if not getattr(self.model, "classifies", False):
             raise ConfigError(
                 f"predict_proba: {self.model.name} predicts no classes. Fix: use predict"
             )
-        proba: Floats = found.proba
+        proba: Floats = self.predict(*args, **kwargs).proba
         return proba
 
     def calibration(
@@ -327,9 +341,9 @@ class Posterior:
         """
         if not getattr(self.model, "classifies", False):
             raise ConfigError(f"calibration: {self.model.name} predicts no classes. Fix: use check")
-        shard = data if isinstance(data, Shard) else self.model.shard(data)
+        shard = self._records(data, "calibration")
         at = len(getattr(self.model, "feature_names", ()))
-        proba, y = self.predict_proba(shard.rows[:, :at]), shard.rows[:, at]
+        proba, y = self.predict_proba(shard), shard.rows[:, at]
         classes = proba.shape[1]
         if label is None and classes > 2:
             best = proba.argmax(axis=1)

@@ -7,7 +7,8 @@ a CSV file or a Parquet file.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,17 +17,29 @@ from numpy.typing import NDArray
 
 from unweave.arguments import whole_number
 from unweave.errors import ConfigError, DataError
-from unweave.models.columns import cell_text
-from unweave.models.shards import Shard
+from unweave.models.columns import Column, real
 
 if TYPE_CHECKING:
     from unweave.models.base import Model
     from unweave.models.fitted.posterior import Posterior
 
-__all__ = ["Check", "check_table", "draws_table", "predictions", "record_densities", "typed"]
+__all__ = [
+    "Check",
+    "NoPrediction",
+    "check_table",
+    "draws_table",
+    "predictions",
+    "record_densities",
+    "used_columns",
+]
 
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], float]
+
+
+class NoPrediction(ConfigError):
+    """The model's predictive can only be sampled."""
+
 
 STATISTICS: dict[str, Statistic] = {
     "mean": lambda x: float(np.mean(x)),
@@ -65,12 +78,16 @@ def predictions(posterior: Posterior, rows: Mapping[str, Any], p: float) -> dict
     size = max((len(values) for values in rows.values()), default=0)
     if not size:
         raise DataError("predict: the table has no rows. Fix: give at least one")
-    parameters = list(inspect.signature(model.predictive).parameters.values())[1:]
-    chosen = [q for q in parameters if q.kind is q.POSITIONAL_OR_KEYWORD]
+    chosen = _arguments(model)
     by_name = {q.name: _column_of(model, q.name) for q in chosen}
     for q in chosen:
         if q.default is q.empty and q.name != "x" and by_name[q.name] not in rows:
             raise DataError(f"predict: the table lacks the column {by_name[q.name]!r}. Fix: add it")
+        if q.name == "trials" and getattr(model, "trials", None) is None and "trials" not in rows:
+            warnings.warn(
+                f"{model.name}: the rows have no trials (column 'trials'), and 1 is assumed",
+                stacklevel=3,
+            )
     given = {q.name: np.asarray(rows[by_name[q.name]], dtype=object) for q in chosen
              if q.name != "x" and by_name[q.name] in rows}  # fmt: skip
     if any(q.name == "x" for q in chosen):
@@ -85,6 +102,21 @@ def predictions(posterior: Posterior, rows: Mapping[str, Any], p: float) -> dict
     }
     names = next(iter(found.values()))
     return {name: np.concatenate([found[place][name] for place in parts]) for name in names}
+
+
+def _arguments(model: Model) -> list[inspect.Parameter]:
+    """The arguments of the predictive, without eta."""
+    parameters = list(inspect.signature(model.predictive).parameters.values())[1:]
+    return [q for q in parameters if q.kind is q.POSITIONAL_OR_KEYWORD]
+
+
+def used_columns(model: Model) -> tuple[Column, ...]:
+    """The columns of a table that `predictions` reads, if the table has them."""
+    names = {q.name: _column_of(model, q.name) for q in _arguments(model)}
+    features = model.schema[: len(getattr(model, "feature_names", ()))] if "x" in names else ()
+    others = [name for argument, name in names.items() if argument != "x"]
+    known = {column.given: column for column in model.schema}
+    return (*features, *(known.get(name, real(name)) for name in others))
 
 
 def _column_of(model: Model, argument: str) -> str:
@@ -115,7 +147,7 @@ def _columns(law: Any, size: int, p: float) -> dict[str, NDArray[Any]]:
                 table |= {f"{name}[{labels[j]}]": values for j, values in columns.items()}
         return table
     if not hasattr(law, "mean"):
-        raise ConfigError(
+        raise NoPrediction(
             "predict: this predictive has no moments. Fix: sample it with posterior.predict()"
         )
     low, high = law.interval(p)
@@ -131,14 +163,15 @@ def _columns(law: Any, size: int, p: float) -> dict[str, NDArray[Any]]:
 
 def record_densities(posterior: Posterior, rows: Floats) -> Floats:
     """log p(record | posterior) [N]. A conjugate model has it in closed form,
-    A(eta + t(x)) − A(eta) + log h(x), as the evidence of one more record."""
+    A(eta + t(x)) − A(eta) + log h(x), as the evidence of one more record. Its weight is 1 in any
+    model: alpha and reduction weigh what is learned, not what is predicted."""
     from unweave.models.base import ConjugateModel
 
     model = posterior.model
     if hasattr(model, "log_density"):
         found: Floats = model.log_density(posterior.eta, rows)
-    elif isinstance(model, ConjugateModel) and model.alpha == 1 and model.reduction == "sum":
-        more = [model.factor(Shard("one", row[None])) for row in rows]
+    elif isinstance(model, ConjugateModel):
+        more = [model.statistics(row[None]) for row in rows]
         eta = model.decode(np.stack([model.grid.add(posterior.units, one) for one in more]))
         grown = model.family.log_partition(eta) - model.family.log_partition(posterior.eta)
         found = grown + model.log_base(rows)
@@ -192,14 +225,3 @@ def check_table(
 
 def _statistics(chosen: Mapping[str, Statistic], rows: Floats) -> list[float]:
     return [float(f(rows[:, j])) for f in chosen.values() for j in range(rows.shape[1])]
-
-
-def typed(cells: Sequence[str | None], *, text: bool = False) -> NDArray[Any]:
-    """The cells of a text file: numbers if all are numbers and they need not be `text`, else
-    texts."""
-    try:
-        if not text:
-            return np.array([float(cell or "nan") for cell in cells])
-    except ValueError:
-        pass
-    return np.array([cell_text(cell) for cell in cells], dtype=object)

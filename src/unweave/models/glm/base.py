@@ -37,6 +37,7 @@ from unweave.models.glm.bound import distance_bound, least_curvature
 from unweave.models.glm.own_intercept import OwnIntercept
 from unweave.models.glm.quadrature import Triple, expectations, tilted_moments
 from unweave.models.regression import Regression, check_agent_sd
+from unweave.models.shards import Shard
 
 __all__ = ["GLM", "Sums"]
 
@@ -308,7 +309,7 @@ class GLM(Regression, CurvatureModel):
     def log_density(self, eta: Floats, rows: Floats) -> Floats:
         """log p(y | x, q) of each record."""
         at = len(self.feature_names)
-        found: Floats = self.predictive(eta, rows[:, :at]).log_prob(rows[:, at])
+        found: Floats = self.predictive(eta, Shard("", rows.view())).log_prob(rows[:, at])
         return found
 
     def outcomes_of(self, rows: Floats) -> Floats:
@@ -319,10 +320,17 @@ class GLM(Regression, CurvatureModel):
         """The same features and exposures with new targets."""
         at = len(self.feature_names)
         x = np.insert(rows[:, :at], 0, 1.0, axis=1) if self.intercept else rows[:, :at]
-        law = self.predictive(self.decode(self.eta0), rows[:1, :at])  # it knows how to draw given t
         found = rows.copy()
-        found[:, at] = law.draw(rng, self.predictors(x, theta, rows))
+        found[:, at] = self.unit_law().draw(rng, self.predictors(x, theta, rows))
         return found
+
+    def unit_law(self) -> Any:
+        """A predictive, which knows how to draw targets given t."""
+        return self.predictive(self.decode(self.eta0), self._zero_row)
+
+    @property
+    def _zero_row(self) -> Shard:
+        return Shard("", np.zeros((1, len(self.schema))))
 
     def predictors(self, x: Floats, theta: Floats, rows: Floats) -> Floats:
         """t of each record, for a design x and theta in the user's units."""

@@ -47,6 +47,8 @@ class NegativeBinomialRegression(RateModel):
         both = y + self.shape
         return both * f - y * a, both * first - y, both * second
 
-    def predictive(self, eta: ArrayLike, x: Any, exposure: ArrayLike = 1.0) -> CountsPredictive:
-        """The counts of rows x with these exposures."""
+    def predictive(
+        self, eta: ArrayLike, x: Any, exposure: ArrayLike | None = None
+    ) -> CountsPredictive:
+        """The counts of rows x with these exposures (default: their column in x, or 1)."""
         return NegativeBinomialCountsPredictive(*self.rates(eta, x, exposure), self.shape)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +15,7 @@ from unweave.models.columns import Column, count, positive
 from unweave.models.glm.base import GLM
 from unweave.models.glm.predictive import CountsPredictive, PoissonPredictive, exposures
 from unweave.models.glm.quadrature import Triple
+from unweave.models.shards import Shard
 
 __all__ = ["PoissonRegression", "RateModel"]
 
@@ -51,13 +54,27 @@ class RateModel(GLM):
         if self.exposure is None:
             return super().log_density(eta, rows)
         at = len(self.feature_names)
-        found: Floats = self.predictive(eta, rows[:, :at], rows[:, -1]).log_prob(rows[:, at])
+        law = self.predictive(eta, Shard("", rows.view()), rows[:, -1])
+        found: Floats = law.log_prob(rows[:, at])
         return found
 
-    def rates(self, eta: ArrayLike, x: Any, exposure: ArrayLike) -> tuple[Floats, Floats]:
-        """Mean and sd of the predictor of rows x, with their exposures."""
+    def rates(self, eta: ArrayLike, x: Any, exposure: ArrayLike | None) -> tuple[Floats, Floats]:
+        """Mean and sd of the predictor of rows x, with their exposures: as given, else from the
+        column of x that the model names, else 1."""
         a, s = self.predictor(eta, x)
-        return a + np.log(exposures(exposure, len(a))), s
+        if exposure is None and self.exposure is not None:
+            if (isinstance(x, Mapping) or hasattr(x, "columns")) and self.exposure in x:
+                exposure = np.atleast_1d(np.asarray(x[self.exposure], dtype=object))
+            else:
+                warnings.warn(
+                    f"{self.name}: the rows have no exposure (column {self.exposure!r}), and 1 is "
+                    "assumed",
+                    stacklevel=4,
+                )
+        return a + np.log(exposures(1.0 if exposure is None else exposure, len(a))), s
+
+    def unit_law(self) -> Any:
+        return self.predictive(self.decode(self.eta0), self._zero_row, 1.0)
 
 
 @dataclass(frozen=True)
@@ -94,6 +111,8 @@ class PoissonRegression(RateModel):
         found[0] += np.log(ratio)
         return found, ratio * curvature
 
-    def predictive(self, eta: ArrayLike, x: Any, exposure: ArrayLike = 1.0) -> CountsPredictive:
-        """The counts of rows x with these exposures."""
+    def predictive(
+        self, eta: ArrayLike, x: Any, exposure: ArrayLike | None = None
+    ) -> CountsPredictive:
+        """The counts of rows x with these exposures (default: their column in x, or 1)."""
         return PoissonPredictive(*self.rates(eta, x, exposure))
