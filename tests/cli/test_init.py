@@ -258,7 +258,7 @@ def test_rounding_that_moves_a_result_is_refused_at_once(unweave, tmp_path, own)
     assert "Fix: scale = {x = 0.0001} (or --scale auto)" in done.err
     done = unweave("init", tmp_path / "net", *given, "--scale", "auto")
     assert done.code == 0, done.err
-    said = "x: scale 0.0001, from its range in --data; the constants become public."
+    said = "x: scale 0.0001, center 0.0001, from its range in --data; the constants become public."
     assert said in done.out
     assert unweave("check", tmp_path / "net", "--json").json["ok"]
     assert tomllib.loads((tmp_path / "net/network.toml").read_text())["model"]["scale"] == {
