@@ -12,6 +12,7 @@ import inspect
 import json
 import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,17 @@ below 1) also take `center` and `scale`, numbers by column (0 and 1 unless given
 a record enters as z = (x − center)/scale and is rounded in these units. All agents must agree on
 them, so they are settings, written into network.toml. Choose a scale near the spread of the
 column, from public knowledge: `unweave init --scale auto` proposes powers of ten from `--range
-column=low:high`, or from the order of magnitude of the file's range, and `--scale masked` from
-private rounds, in which no agent shows its range. A column that a model needs the zero of
-(durations, a regression without an intercept) has no center.
+column=low:high`, or from the file's range, and `--scale masked` from private rounds, in which no
+agent shows its range. The proposed center is the middle of the range, to half a scale: default
+priors are at the center. A column that a model needs the zero of (durations, a regression without
+an intercept) has no center. Models of atoms use records in their own units; of `grouped`, the model
+of each group has the constants.
+
+`noise` is taken as known, so it is yours to confirm: `init` and `check` state it. Unless given, it
+is the scale of the target (or of x); with a range of the target, `init --scale` sets it to a sixth
+of the range, rounded to 1, 2 or 5 times a power of ten: the standard deviation of the target if
+the range spans six, which the noise around a prediction does not exceed. Set it with `--set
+noise=…`, or learn it with `linear-regression-unknown-noise` or `normal-unknown`.
 
 Priors are stated in the data's own units, one number for all coefficients or columns, one for
 each, or by name (`sd = { dose = 2000 }`); with the noise learned, a coefficient's `sd` is in units
@@ -212,10 +221,12 @@ def _solvers() -> list[str]:
 def _model(model: Model, record: Any) -> list[str]:
     cls = type(model)
     settings = inspect.signature(cls).parameters.values()
+    # Of all models, and of those with real columns: the page states them once.
+    common = {f.name for kind in (Model, Scaled) for f in fields(kind) if issubclass(cls, kind)}
     shown = ", ".join(
         p.name if p.default is inspect.Parameter.empty else f"{p.name}={p.default!r}"
         for p in settings
-        if p.name not in ("alpha", "reduction", "bits", "center", "scale")
+        if p.name not in common
     )
     summary = _unindent(cls.__doc__ or "")
     lines = [

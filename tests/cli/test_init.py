@@ -258,9 +258,7 @@ def test_rounding_that_moves_a_result_is_refused_at_once(unweave, tmp_path, own)
     assert "Fix: scale = {x = 0.0001} (or --scale auto)" in done.err
     done = unweave("init", tmp_path / "net", *given, "--scale", "auto")
     assert done.code == 0, done.err
-    said = (
-        "x: scale 0.0001, from the order of magnitude of its range in --data, which becomes public."
-    )
+    said = "x: scale 0.0001, center 0.0001, from its range in --data; the constants become public."
     assert said in done.out
     assert unweave("check", tmp_path / "net", "--json").json["ok"]
     assert tomllib.loads((tmp_path / "net/network.toml").read_text())["model"]["scale"] == {
@@ -294,7 +292,7 @@ def test_a_small_dose_is_learned_in_its_own_units(unweave, tmp_path):
     prior = ("--set", 'sd={"dose": 1e7}', "--set", "b=1e-6")
     done = unweave("init", tmp_path / "net", *words, *prior, "--scale", "auto")
     assert done.code == 0, done.err
-    assert "dose: scale 1e-05, from the order of magnitude" in done.out
+    assert "dose: scale 1e-05, center 0, from its range in --data" in done.out
     assert unweave("check", tmp_path / "net", "--json").json["ok"]
     units = None
     for home in sorted((tmp_path / "net/agents").iterdir()):
@@ -327,11 +325,12 @@ def test_scales_are_proposed_from_public_ranges(unweave, tmp_path):
     ranges = ("--range", "dose=0:9e-5", "--range", "age=1900:1999", "--center", "y=7")
     told = unweave("init", tmp_path / "net", *words, "--scale", "auto", "--scale", "y=3", *ranges)
     assert told.code == 0, told.err
-    assert "dose: scale 1e-05, from the range that --range declares." in told.out
-    assert "age: scale 10, center 1900, from the range" in told.out
+    assert "dose: scale 1e-05, center 4.5e-05, from the range that --range declares." in told.out
+    assert "age: scale 10, center 1950, from the range" in told.out
     stated = tomllib.loads((tmp_path / "net/network.toml").read_text())["model"]
     assert stated["scale"] == {"dose": 1e-5, "age": 10.0, "y": 3.0}
-    assert stated["center"] == {"age": 1900.0, "y": 7.0}
+    assert stated["center"] == {"dose": 4.5e-5, "age": 1950.0, "y": 7.0}
+    assert "noise = 3: the known standard deviation of 'y' around its prediction" in told.out
     done = unweave("init", tmp_path / "coins", "--scale", "auto")
     assert "beta-bernoulli has no real columns" in done.err
 
@@ -700,7 +699,7 @@ def test_masked_scales_need_data_and_four_agents(unweave, tmp_path):
         assert (done.code, said in done.err) == (2, True), done.err
     done = unweave("init", tmp_path / "net", "-k", "5", *words, "--range", "x=0:9")
     assert done.code == 0, done.err
-    assert "x: scale 1, from the range that --range declares." in done.out
+    assert "x: scale 1, center 4.5, from the range that --range declares." in done.out
     folder = tmp_path / "shards"
     folder.mkdir()
     for k in range(4):
@@ -710,3 +709,66 @@ def test_masked_scales_need_data_and_four_agents(unweave, tmp_path):
     assert done.code == 0, done.err
     assert "x: scale 100" in done.out
     assert unweave("check", tmp_path / "own", "--json").json["ok"]
+
+
+RISK = """patient,age,bmi,ward,bp
+""" + "".join(
+    f"p{k},{20 + k % 80},{15 + k % 30},{('north', 'south', 'icu')[k % 3]},{100 + k % 60}\n"
+    for k in range(120)
+)
+WARDS = 'levels={ward = ["north", "south", "icu"]}'  # as network.toml writes it
+
+
+@pytest.mark.parametrize("model", ["linear-regression", "robust-regression"])
+def test_constants_are_near_the_middle_and_the_noise_is_said(unweave, tmp_path, model):
+    """Default priors are at the center, so it must be near the records; texts need no range."""
+    (tmp_path / "risk.csv").write_text(RISK)
+    words = ("-m", model, "--data", tmp_path / "risk.csv", "--set", "intercept=true")
+    words = (*words, "--set", "features=age,bmi,ward", "--set", WARDS, "--set", "target=bp")
+    ranges = ("--range", "age=20:100", "--range", "bmi=15:45", "--range", "bp=60:220")
+    done = unweave("init", tmp_path / "net", *words, "--scale", "auto", *ranges)
+    assert done.code == 0, done.err
+    assert "bmi: scale 10, center 30, from the range that --range declares." in done.out
+    found = tomllib.loads((tmp_path / "net/network.toml").read_text())["model"]
+    assert found["center"] == {"age": 60.0, "bmi": 30.0, "bp": 150.0}
+    assert found["levels"] == {"ward": ["north", "south", "icu"]}
+    assert found["noise"] == 20.0, "a sixth of the range, not the scale 100"
+    said = "noise = 20: the known standard deviation of 'bp' around its prediction, an assumption"
+    assert said in done.out
+    assert said in unweave("check", tmp_path / "net").out
+    stated = ("--set", "noise=8", "--set", "sd={age=2, bmi=1}")
+    done = unweave("init", tmp_path / "own", *words, "--scale", "auto", *ranges, *stated)
+    found = tomllib.loads((tmp_path / "own/network.toml").read_text())["model"]
+    assert (found["noise"], found["sd"]) == (8.0, {"age": 2.0, "bmi": 1.0})
+    assert "noise" not in done.out
+
+
+def test_the_model_of_each_group_has_scales(unweave, tmp_path):
+    words = ("-m", "grouped", "--set", "each=gamma-events", "--set", "groups=n,s")
+    done = unweave("init", tmp_path / "net", *words, "--scale", "exposure=10")
+    assert done.code == 0, done.err
+    each = tomllib.loads((tmp_path / "net/network.toml").read_text())["model"]["each"]
+    assert each["scale"] == {"exposure": 10.0}
+    done = unweave("init", tmp_path / "own", *words, "--scale", "auto", "--range", "exposure=0:99")
+    assert "exposure: scale 10, from the range" in done.out
+    for model, column in (("weibull", "t"), ("student-t", "x")):
+        done = unweave("init", tmp_path / "atoms", "-m", model, "--scale", f"{column}=10")
+        assert f"{model} has no scales of columns: records are used in their own units" in done.err
+        assert "Fix: leave it out, and set the priors" in done.err
+
+
+def test_a_manifest_of_atoms_is_short(unweave, tmp_path):
+    assert unweave("init", tmp_path / "net", "-m", "weibull", "-k", "2").code == 0
+    written = (tmp_path / "net/network.toml").read_text()
+    assert tomllib.loads(written)["model"]["bits"] == 24
+    assert len(written) < 4000
+    assert unweave("check", tmp_path / "net").code == 1, "no data yet"
+
+
+def test_an_unknown_column_of_where_is_named(unweave, tmp_path):
+    (tmp_path / "risk.csv").write_text(RISK)
+    words = ("-m", "normal-unknown", "--column", "x=bp", "--data", tmp_path / "risk.csv")
+    done = unweave("init", tmp_path / "net", *words, "--where", "bmx > 25 AND age > 1")
+    assert done.code == 2
+    assert "where names 'bmx', which is no column" in done.err
+    assert "the columns are patient, age, bmi, ward, bp" in done.err

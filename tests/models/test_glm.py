@@ -295,3 +295,26 @@ def test_probabilities_have_an_uncertainty(name: str) -> None:
     np.testing.assert_allclose(low, np.quantile(p, 0.05, axis=1), atol=5e-3)
     np.testing.assert_allclose(high, np.quantile(p, 0.95, axis=1), atol=5e-3)
     np.testing.assert_allclose(posterior.predict_proba(rows[:3, :3]), found.proba)
+
+
+def test_classes_of_softmax_are_numbers_or_texts():
+    """The order of the texts is that of the numbers; results have the names."""
+    x = np.arange(30) % 7
+    codes = np.arange(30) % 3
+    texts = np.array(["mild", "severe", "fatal"])[codes]
+    numbers = SoftmaxRegression(["age"], classes=3, target="sev")
+    named = SoftmaxRegression(["age"], classes=["mild", "severe", "fatal"], target="sev")
+    ours, theirs = (
+        Federation(model, [{"age": x, "sev": y}], "path").learn()
+        for model, y in ((named, texts), (numbers, codes))
+    )
+    assert ours.units.tolist() == theirs.units.tolist()
+    assert [row.name for row in ours.posterior.table()] == [
+        "age[mild]",
+        "age[severe]",
+        "age[fatal]",
+    ]
+    assert "p[fatal]" in ours.posterior.predict_table({"age": [1.0]})
+    assert named == by_name(named.name, **named.settings())
+    with pytest.raises(DataError, match="one of 'mild', 'severe', 'fatal'"):
+        named.shard({"age": [1.0], "sev": ["unknown"]})

@@ -11,6 +11,7 @@ from scipy import special, stats
 from unweave import Federation
 from unweave.errors import ConfigError, DomainError
 from unweave.families.atoms import ess
+from unweave.manifest.brief import brief_settings
 from unweave.models import NegativeBinomial, StagedAtomModel, StudentT, Weibull
 from unweave.models.atoms.ellipsoid import Ellipsoid, best_fit, gaussian_sobol
 from unweave.models.atoms.prior import shift
@@ -195,6 +196,23 @@ def test_a_likelihood_that_no_polynomial_fits_is_refused():
     network = Federation(model, [[0.1], [0.2]]).learn()
     with pytest.raises(DomainError, match=r"hold-out estimate of the KL is .* above 0\.001"):
         _ = network.posterior
+
+
+def test_too_few_records_for_a_polynomial_are_named_as_the_cause():
+    network = Federation(Weibull(), [[1.0, 2.0], [3.0]], "path").learn()
+    with pytest.raises(DomainError, match="too few records for the prior") as caught:
+        _ = network.posterior
+    fix = str(caught.value).partition("Fix: ")[2]
+    assert fix == "more records, a narrower prior, or AtomModel (atoms of the prior)"
+
+
+def test_bits_of_many_components_are_short():
+    model = Weibull()
+    assert len(repr(model)) < 400
+    assert model.bits == model.grid.bits
+    assert brief_settings(model)["bits"] == 24
+    assert Weibull(bits=24) == model
+    assert Weibull(bits=model.bits) == model
 
 
 def test_a_sum_that_is_not_settled_is_no_posterior():

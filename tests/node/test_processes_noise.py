@@ -206,4 +206,5 @@ def test_a_spent_budget_is_said_in_words_and_erasures_are_still_certified(tmp_pa
         shown = run_command("posterior", net.root)
         assert shown.code == 1, shown
         assert "is spent: no posterior is served any more. Fix:" in shown.out
+        assert "--wait" not in shown.out, "no later posterior will come"
         assert given(net) == dict.fromkeys(net.names, 1)

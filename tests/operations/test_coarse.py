@@ -33,15 +33,15 @@ def constants(values: np.ndarray) -> tuple[float, float]:
 @pytest.mark.parametrize(
     ("values", "center", "scale"),
     [
-        (np.linspace(20, 80, 200), 0, 10),
-        (np.linspace(1950, 2020, 200), 2000, 10),
-        (np.linspace(-3e-5, 4e-5, 200), 0, 1e-5),
-        (np.linspace(-2020, -1950, 200), -2000, 10),
-        (1.7e9 + np.linspace(0, 5e4, 200), 1.7e9, 1e4),
-        (np.tile([0.0, 1.0], 100), 0, 1),
-        (np.full(60, 5.0), 0, 1),
+        (np.linspace(20, 80, 200), 50, 10),
+        (np.linspace(1950, 2020, 200), 1985, 10),
+        (np.linspace(-3e-5, 4e-5, 200), 5e-6, 1e-5),
+        (np.linspace(-2020, -1950, 200), -1985, 10),
+        (1.7e9 + np.linspace(0, 5e4, 200), 1.70002e9, 1e4),
+        (np.tile([0.0, 1.0], 100), 0.5, 1),
+        (np.full(60, 5.0), 5, 1),
         (np.zeros(60), 0, 1),
-        (np.r_[np.zeros(995), np.full(5, 4000.0)], 0, 1000),
+        (np.r_[np.zeros(995), np.full(5, 4000.0)], 2000, 1000),
     ],
     ids=["ages", "years", "doses", "negative", "dates", "0 or 1", "constant", "zero", "rare"],
 )

@@ -9,6 +9,7 @@ from tests.support.processes import Processes
 from unweave.errors import UnweaveError
 from unweave.graph import Topology
 from unweave.node.api.client import AgentDown
+from unweave.operations import erase
 from unweave.operations.cluster import Cluster, TimedOut
 from unweave.operations.diagnose import cut_apart, parts_without
 from unweave.operations.erase import audit_and_wait, erase_and_wait
@@ -209,6 +210,20 @@ def test_an_audit_counts_the_attestations_of_its_own_round(tmp_path):
         audit_and_wait(net, 0.05, tell=said.append)
     net.status["attested"] = 5
     assert audit_and_wait(net, 0.05, tell=said.append)["attested"] == 5
+
+
+def test_a_request_without_progress_names_the_agent_that_it_waits_for(tmp_path, monkeypatch):
+    """All attestations are missing, and one agent is the cause."""
+    net = Net(tmp_path, ["a1", "a2", "a3", "a4"])
+    net.report = {"state": "removed", "waiting_for": ["a1", "a2", "a3", "a4", "a5"]}
+    monkeypatch.setattr(erase, "_QUIET", 60.0)
+    _, said = forgotten(net, "a1")
+    assert not any("no progress" in line for line in said)
+    monkeypatch.setattr(erase, "_QUIET", 0.0)
+    _, said = forgotten(net, "a1")
+    assert "5 attestations missing: a1, a2, a3, a4, a5; no progress for 0 s" in said[-1]
+    assert "waiting for a5 (start it with `unweave agent " in said[-1]
+    assert "--departed`" in said[-1]
 
 
 class Stopped(Agent):

@@ -11,6 +11,7 @@ from unweave.node.api import report
 from unweave.node.api.report import posterior_report
 from unweave.operations.reading import newest
 from unweave.protocol.events import WakeRequested
+from unweave.protocol.terms import Batches
 from unweave.protocol.token import dead
 
 RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
@@ -46,6 +47,27 @@ def test_no_sum_is_shown_that_anybody_knows_to_be_forbidden(monkeypatch):
     assert tempting  # the largest stamp alone would have shown erased data
 
 
+def test_an_erasure_that_waits_for_a_batch_is_pending(monkeypatch):
+    """Its owner alone knows it."""
+    monkeypatch.setattr(report, "brief_settings", lambda model: {})
+    publish = Batches(3, 2, 1000.0)
+    wire = Wire(4, RING, privacy="masked", min_roster=3, publish=publish)
+    wire.checker.clock = lambda: wire.now
+    wire.settle()
+    wire.erase(1, rows=[3])
+    wire.wait(30.0)
+    found = {s.terms.name(s.me): posterior_report(source(s), erasures=True) for s in wire.disks}
+    assert newest(found)["erasure_pending"] == [wire.disks[1].terms.name(1)]
+
+
+def source(s):
+    family = SimpleNamespace(margin=lambda eta: 1.0)
+    model = SimpleNamespace(
+        decode=s.terms.grid.decode, family=family, name="", marginals=lambda eta: []
+    )
+    return SimpleNamespace(state=s, terms=s.terms, model=model, mechanism=None)
+
+
 def show_mixed(seen, rng):
     """Agents report from different moments; how often the largest stamp is a forbidden sum's."""
     tempting = 0
@@ -53,12 +75,7 @@ def show_mixed(seen, rng):
         states = [rng.choice(seen)[k] for k in range(4)]
         found = {}
         for s in states:
-            family = SimpleNamespace(margin=lambda eta: 1.0)
-            model = SimpleNamespace(
-                decode=s.terms.grid.decode, family=family, name="", marginals=lambda eta: []
-            )
-            source = SimpleNamespace(state=s, terms=s.terms, model=model, mechanism=None)
-            found[s.terms.name(s.me)] = posterior_report(source, erasures=True)
+            found[s.terms.name(s.me)] = posterior_report(source(s), erasures=True)
         best = newest(found)
         assert not {"asked", "erasures"} & best.keys()
 

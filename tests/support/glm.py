@@ -49,8 +49,8 @@ class GlmCase(NamedTuple):
             return x, y
         pairs = []
         for one, own in zip(x, y.astype(int), strict=True):
-            for other in set(range(self.model.classes)) - {own}:
-                direction = np.zeros((self.model.classes, 4))
+            for other in set(range(self.model.number)) - {own}:
+                direction = np.zeros((self.model.number, 4))
                 direction[own], direction[other] = one, -one
                 pairs.append(direction.ravel())
         return np.array(pairs), np.ones(len(pairs))

@@ -47,14 +47,16 @@ def _show(
     what = ["settings", "key", "address", "data"]
     if any(r["what"] == "neighbours" for r in results):
         what.append("neighbours")
+    notes = ("noise", "assumption")  # of the network, not of an agent
     table = Table()
     for name in ("agent", *what):
         table.add_column(name, overflow="fold")
-    for agent in dict.fromkeys(r["agent"] for r in results if r["what"] != "noise"):
+    for agent in dict.fromkeys(r["agent"] for r in results if r["what"] not in notes):
         cells = {r["what"]: _cell(r) for r in results if r["agent"] == agent}
         table.add_row(agent, *(cells.get(name, "") for name in what))
     console.print(table)
     say(*(f"Differential privacy: {r['note']}." for r in results if r["what"] == "noise"))
+    say(*(f"{r['note']}." for r in results if r["what"] == "assumption"))
     for r in results:
         if r["warning"]:
             said = styled(("!", "yellow"), f" {r['agent']}, {r['warning']}")

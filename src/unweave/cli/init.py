@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -300,7 +301,7 @@ def init(
         graph_of,
     )
     from unweave.operations.noise import costs
-    from unweave.operations.scales import chosen_scales, without_units
+    from unweave.operations.scales import chosen_scales, known_noise, without_units
     from unweave.operations.shares import Columns, agents_of, shares
 
     if not place.strip():
@@ -358,6 +359,7 @@ def init(
     if scaling:
         constants, proposals = chosen_scales(
             asked,
+            stated,
             dict(_number(item, "--scale") for item in scale or [] if item not in _PROPOSALS),
             dict(_number(item, "--center") for item in center or []),
             dict(map(_range, ranges or [])),
@@ -367,7 +369,9 @@ def init(
             split=split,
             seed=seed,
         )
-        chosen = _model(model, {**stated, **constants})
+        chosen = _model(model, constants)
+    if "noise" not in stated and (assumed := known_noise(chosen)) is not None:
+        proposals.append(f"{assumed}.")
     summed = chosen if own is not None else _summed(chosen, table, len(names))
     given = shares(data, names, replace(asked, model=summed), split, seed)
     addresses = addresses_of(hosts, len(names))
@@ -563,15 +567,26 @@ def _of_solver(stated: dict[str, Any]) -> list[str]:
     return [key.removeprefix("solver.") for key in stated if key.startswith("solver.")]
 
 
+def _value(text: str) -> Any:
+    """A value in the notation of network.toml or in JSON; else the text itself."""
+    try:
+        return load_json(text.encode())
+    except ValueError:
+        pass
+    if not text.startswith(("[", "{")):
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+
+
 def parse_settings(items: list[str]) -> dict[str, Any]:
-    """The settings of `--set name=value`: JSON, a text, or texts with commas."""
+    """The settings of `--set name=value`: a value of TOML or JSON, a text, or texts with commas."""
     values: dict[str, Any] = {}
     for item in items:
         key, text = pair(item, "--set")
-        try:
-            value = load_json(text.encode())
-        except ValueError:
-            value = text
+        value = _value(text)
         if isinstance(value, str) and "," in value:
             value = [part.strip() for part in value.split(",")]
         values[key] = tuple(value) if isinstance(value, list) else value

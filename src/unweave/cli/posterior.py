@@ -224,11 +224,14 @@ def _known(found: dict[str, dict[str, Any]], best: dict[str, Any]) -> list[str]:
 
 
 def _show(console: Any, report: dict[str, Any]) -> None:
+    from unweave.node.api.report import NO_MORE
+
     if "marginals" not in report:
         missing = ", ".join(report.get("missing", []))
         why = report.get("why") or f"still missing: {missing}"
         line = f"{report['state']}: {why}"
-        line += "" if report.get("stopped") else "; wait for it with --wait 60"
+        waits = not report.get("stopped") and NO_MORE not in why
+        line += "; wait for it with --wait 60" if waits else ""
         say(line)
         return
     table = Table(title=f"{report['model']}, {count(len(report['included']), 'agent')} included")

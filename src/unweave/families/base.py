@@ -230,9 +230,13 @@ class Family(ABC):
                 raise DomainError(f"{what}{_at(index)}: {problem}. Fix: change the parameters")
             raise DomainError(
                 f"{what}{_at(index)} is outside the domain of {self.name}: {problem}. "
-                f"Fix: {self.remedy}"
+                f"Fix: {self.fix(point[index])}"
             )
         return point
+
+    def fix(self, eta: Floats) -> str:
+        """What to do about a point [D] outside the domain."""
+        return self.remedy
 
     @final
     def sd(self, eta: Floats) -> Floats:

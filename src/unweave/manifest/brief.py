@@ -1,4 +1,4 @@
-"""A model's settings in short form: one number if all components have the same bits."""
+"""A model's settings in short form: one number of bits if it determines those of all components."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ __all__ = ["brief_settings"]
 
 
 def brief_settings(model: Model) -> dict[str, Any]:
-    """`model.settings()`, with the bits of the grid as one number if they are all the same.
+    """`model.settings()`, with the bits of the grid as one number if it determines them.
 
     With one number per component, a model of two million components would have a manifest of
     several megabytes in every agent's folder.
     """
     settings = model.settings()
-    if len(set(bits := settings["bits"])) == 1:
-        settings["bits"] = bits[0]
+    bits = settings["bits"]
+    if len(set(bits)) == 1 or model.uniform_bits(max(bits)) == tuple(bits):
+        settings["bits"] = max(bits)
     return settings

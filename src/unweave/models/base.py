@@ -47,6 +47,8 @@ REGISTRY: dict[str, type[Model]] = {}
 # A prior that rounding to the grid moves by more than this (in KL) is refused.
 _PRIOR_MOVED = 1e-4
 
+_BITS_SHOWN = 12
+
 
 @dataclass(frozen=True)
 class Model(ABC):
@@ -85,7 +87,7 @@ class Model(ABC):
             )
         self.check_settings()
         # The resolved resolution is a setting too: a network's manifest must fix it.
-        object.__setattr__(self, "bits", self.grid.bits)
+        object.__setattr__(self, "bits", ComponentBits(self.grid.bits))
         self._check_prior()
 
     # -- defined by subclasses --------------------------------------------------------------------
@@ -210,13 +212,17 @@ class Model(ABC):
         names = self.carrier_names
         bits = self.default_bits() if self.bits is None else self.bits
         if isinstance(bits, int):
-            bits = (bits,) * len(names)
+            bits = self.uniform_bits(bits)
         if len(bits) != len(names):
             raise ConfigError(
                 f"{self.name}: bits has {len(bits)} numbers. Fix: give one, or one for each of "
                 f"{', '.join(names)}"
             )
         return Grid(tuple(map(int, bits)), names)
+
+    def uniform_bits(self, bits: int) -> tuple[int, ...]:
+        """The bits of each component if the setting is one number."""
+        return (bits,) * len(self.carrier_names)
 
     @property
     def frozen_grid(self) -> Grid:
@@ -511,6 +517,21 @@ class LossModel(Model):
             "optimum": f"the best {self.family.name} for the remaining data",
             "bound": "no bound",
         }
+
+
+class ComponentBits(tuple[int, ...]):
+    """The bits of each component; a representation shows one number if they are all the same, and
+    the first ones of many."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        if len(set(self)) == 1:
+            return repr(self[0])
+        if len(self) <= _BITS_SHOWN:
+            return repr(tuple(self))
+        first = ", ".join(map(str, self[:_BITS_SHOWN]))
+        return f"({first}, … {len(self)} numbers)"
 
 
 def _plain(value: Any) -> Any:

@@ -130,6 +130,9 @@ class GammaEvents(_Times):
     def schema(self) -> tuple[Column, ...]:
         return events("events"), nonnegative("exposure")
 
+    def scalable(self, name: str) -> bool:
+        return name == self.times  # events are counted
+
     def check_settings(self) -> None:
         super().check_settings()
         if self.scale_of("events") != 1.0:

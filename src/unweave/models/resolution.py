@@ -201,7 +201,8 @@ def _candidates(model: Scaled, extremes: Extremes) -> Iterator[ConjugateModel]:
     if not extremes:
         return
     ranges = dict(zip(model.columns, extremes, strict=True))
-    centers, scales = proposed(model, ranges)
+    # The grid needs no more, and an error shows no more than an order of magnitude.
+    centers, scales = proposed(model, ranges, step=10.0)
     distances = {
         name: abs(np.log10(scales[name] / model.scale_of(name)))
         + abs(centers.get(name, 0.0) - model.center_of(name)) / scales[name]

@@ -2,8 +2,8 @@
 
 A model converts a record to z = (x − center)/scale and rounds z. Both constants are settings, so
 that a manifest fixes them. Priors and results are in the user's units. The default prior is the
-standard prior in z-units. `proposed` derives center and scale from ranges of values. It uses powers
-of ten, so that only the order of magnitude of the data becomes public.
+standard prior in z-units. `proposed` derives center and scale from ranges of values: powers of ten
+as scales, and multiples of their halves as centers, so that few digits of the data become public.
 """
 
 from __future__ import annotations
@@ -23,7 +23,18 @@ from unweave.models.base import Model
 from unweave.models.settings import SettingTable
 from unweave.models.units import Affine
 
-__all__ = ["Prior", "Scaled", "check_names", "decade", "finer", "proposed", "stated", "written"]
+__all__ = [
+    "Prior",
+    "Scaled",
+    "check_names",
+    "decade",
+    "digits",
+    "finer",
+    "proposed",
+    "proposed_noise",
+    "stated",
+    "written",
+]
 
 
 Floats = NDArray[np.float64]
@@ -34,9 +45,14 @@ def decade(size: float) -> float:
     return float(f"1e{math.floor(math.log10(size))}") if size > 0.0 else 1.0
 
 
+def digits(value: float) -> str:
+    """A number with all its digits, in the shorter of two notations."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value).removesuffix(".0")
+
+
 def written(values: Mapping[str, float]) -> str:
     """The notation of network.toml: {dose = 1e-05}."""
-    return "{" + ", ".join(f"{name} = {value:g}" for name, value in values.items()) + "}"
+    return "{" + ", ".join(f"{name} = {digits(value)}" for name, value in values.items()) + "}"
 
 
 Prior = float | Sequence[float] | Mapping[str, float] | None
@@ -164,10 +180,13 @@ class Scaled(Model):
 Ranges = Mapping[str, tuple[float, float]]
 
 
-def proposed(model: Scaled, ranges: Ranges) -> tuple[dict[str, float], dict[str, float]]:
+def proposed(
+    model: Scaled, ranges: Ranges, step: float = 0.5
+) -> tuple[dict[str, float], dict[str, float]]:
     """(center, scale) by column. The scale is the power of ten at or below the width of the range
     (or its largest magnitude, if the column is not movable). The center is the middle of the range,
-    rounded to a multiple of ten scales. A column that is used as it is has neither."""
+    rounded to a multiple of `step` scales: default priors are at the center, so it must be near
+    the records. A column that is used as it is has neither."""
     centers, scales = {}, {}
     for name, (low, high) in ranges.items():
         if not model.scalable(name):
@@ -176,10 +195,23 @@ def proposed(model: Scaled, ranges: Ranges) -> tuple[dict[str, float], dict[str,
         width = high - low if model.movable(name) and high > low else size
         scales[name] = decade(width)
         if model.movable(name):
-            ten = Decimal(repr(scales[name])) * 10
+            unit = Decimal(repr(scales[name])) * Decimal(step)
             middle = (Decimal(low) + Decimal(high)) / 2
-            centers[name] = float(round(middle / ten) * ten)
+            centers[name] = float(round(middle / unit) * unit)
     return centers, scales
+
+
+def proposed_noise(low: float, high: float) -> float | None:
+    """The sd of a column whose range is six sds wide, as 1, 2 or 5 times a power of ten; None for a
+    range without width. The noise around a prediction is at most that wide."""
+    sd = (high - low) / 6.0
+    if not sd > 0.0:
+        return None
+    ten = decade(sd)
+    step = next(
+        step for step, below in ((1, 1.5), (2, 3.5), (5, 7.5), (10, 11)) if sd < below * ten
+    )
+    return float(Decimal(repr(ten)) * step)
 
 
 def finer(scales: Mapping[str, float], decades: int) -> dict[str, float]:

@@ -48,6 +48,7 @@ class Waits(UnweaveError):
         )
 
 
+_QUIET = 5.0  # seconds without progress, until its cause is looked for
 _LEAST = 1.0  # seconds for the erasure's report, also if the votes took the whole timeout
 
 
@@ -91,6 +92,7 @@ def erase_and_wait(
     last: dict[str, Any] = {}
     status: dict[str, Any] = {}
     apart, reported = "", False
+    stalled = _Stalled(agents)
     for remaining in wait_until(max(end - time.monotonic(), min(timeout, _LEAST))):
         limit = max(_LEAST, min(LOOK, remaining))
         answer = agents.again(asker, "erasure", within=limit, request=request)
@@ -112,7 +114,8 @@ def erase_and_wait(
         if apart and not reported:
             tell(f"forgetting {subject}: {apart}")
             reported = True
-        tell(f"forgetting {subject}: {_progress(name, last, status, refused)}")
+        cause = "" if last["state"] == "voting" else stalled.cause(last)
+        tell(f"forgetting {subject}: {_progress(name, last, status, refused)}{cause}")
     options = repeat or ("--departed" if departed else "")
     if keys is not None and not repeat:
         options = "--records FILE"  # without it the command would forget the whole agent
@@ -127,6 +130,29 @@ def erase_and_wait(
     if last.get("state") == "voting":
         raise TimedOut(_missing_votes(name, last, status, refused, again))
     raise TimedOut(_missing_attestations(agents, name, keys, request, last, again))
+
+
+class _Stalled:
+    """Names the agents that an erasure waits for, once it has made no progress for a while."""
+
+    def __init__(self, agents: Cluster) -> None:
+        self._agents = agents
+        self._seen: Any = None
+        self._since = self._next = 0.0
+        self._cause = ""
+
+    def cause(self, report: dict[str, Any]) -> str:
+        """The cause and the fix, to be added to the progress; "" while there is progress."""
+        seen = report["state"], report.get("waiting_for")  # epochs open also without progress
+        now = time.monotonic()
+        if seen != self._seen:
+            self._seen, self._since, self._next, self._cause = seen, now, now + _QUIET, ""
+        if now >= self._next:
+            found = stall_report(self._agents, report.get("waiting_for"))
+            self._next = now + _QUIET
+            quiet = time.monotonic() - self._since
+            self._cause = f"; no progress for {quiet:.0f} s: waiting for {found}" if found else ""
+        return self._cause
 
 
 def _apart(agents: Cluster, name: str, status: dict[str, Any]) -> str:

@@ -30,6 +30,7 @@ from unweave.node.storage.sqlite import open_store
 from unweave.node.transport.pinning import own_pin, tls_problem
 from unweave.operations.hosts import host_of, host_problem, reach
 from unweave.operations.noise import costs, with_noise, within_share
+from unweave.operations.scales import known_noise
 from unweave.privacy.mechanism import Mechanism
 from unweave.protocol.state import State
 from unweave.rng import Stream
@@ -58,10 +59,19 @@ def check_folder(folder: Path, tell: Callable[[str], None]) -> list[Result]:
             results += _look_at_agent(home, factors)
     tell("checking the hosts …")
     if alone:
-        return results + _look_at_neighbours(folder)
+        return results + _look_at_neighbours(folder) + _assumed(folder)
     told = {r["agent"] for r in results if r["problem"] and r["what"] == "address"}
     results += _look_at_hosts(folder, told)
-    return results + _look_at_network(folder, factors)
+    return results + _look_at_network(folder, factors) + _assumed(folder)
+
+
+def _assumed(folder: Path) -> list[Result]:
+    """What the model takes as known; a manifest that cannot be read is reported elsewhere."""
+    try:
+        told = known_noise(load(folder / "network.toml").build_model())
+    except UnweaveError:
+        return []
+    return [] if told is None else [_well("network", "assumption", told)]
 
 
 def _found(agent: str, what: str, problem: str, fix: str) -> Result:

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import ConfigError
-from unweave.models.base import REGISTRY
-from unweave.models.scaling import Scaled, proposed
+from unweave.models.base import REGISTRY, Model
+from unweave.models.grouped import Grouped
+from unweave.models.scaling import Scaled, digits, proposed, proposed_noise
 from unweave.operations.shares import Columns, data_ranges, shard_rows
 from unweave.text import count
 
-__all__ = ["Proposal", "chosen_scales", "without_units"]
+__all__ = ["Proposal", "chosen_scales", "known_noise", "without_units"]
 
 Proposal = Literal["auto", "masked"]
 
@@ -27,13 +28,31 @@ _IN_UNITS = ("mean", "sd", "b", "psi", "noise")
 
 def without_units(model: str, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that determine a model's columns; the others need a known scale."""
+    if model == Grouped.name and isinstance(each := settings.get("each"), Mapping):
+        return {**settings, "each": without_units(str(each.get("name")), dict(each))}
     if model not in REGISTRY or not issubclass(REGISTRY[model], Scaled):
         return settings
     return {key: value for key, value in settings.items() if key not in _IN_UNITS}
 
 
+def known_noise(model: Model) -> str | None:
+    """The noise that the model takes as known, which the user has to confirm."""
+    model = model.model if isinstance(model, Grouped) else model
+    if not isinstance(model, Scaled) or not hasattr(model, "noise"):
+        return None
+    target, other = getattr(model, "target", "x"), "linear-regression-unknown-noise"
+    noise = model.scale_of(target) if model.noise is None else model.noise
+    return (
+        f"noise = {digits(noise)}: the known standard deviation of {target!r}"
+        + (" around its prediction" if hasattr(model, "target") else "")
+        + ", an assumption to confirm. Set it with `unweave init --set noise=…`, or learn it with "
+        + (other if hasattr(model, "target") else "normal-unknown")
+    )
+
+
 def chosen_scales(
     columns: Columns,
+    stated: Mapping[str, Any],
     scale: Mapping[str, float],
     center: Mapping[str, float],
     ranges: Mapping[str, tuple[float, float]],
@@ -43,15 +62,15 @@ def chosen_scales(
     agents: Sequence[str],
     split: str = "iid",
     seed: int = 0,
-) -> tuple[dict[str, dict[str, float]], list[str]]:
-    """The settings `scale` and `center`, stated or proposed; and lines on the source of the
-    proposals. They follow from declared `ranges`, else from the data: from their extremes ("auto"),
-    or from private rounds of all agents ("masked"). A stated value is never replaced."""
-    model = columns.model
-    if not isinstance(model, Scaled):
-        raise ConfigError(
-            f"--scale: {model.name} has no real columns, so it has no scale. Fix: leave it out"
-        )
+) -> tuple[dict[str, Any], list[str]]:
+    """The `stated` settings with `scale`, `center` and `noise`, stated or proposed; and lines on
+    the source of the proposals. They follow from declared `ranges`, else from the data: from their
+    extremes ("auto"), or from private rounds of all agents ("masked"). A stated value is never
+    replaced."""
+    model, beside = _scaled(columns.model), None
+    if isinstance(columns.model, Grouped):
+        each = stated.get("each", model.name)
+        beside, stated = dict(stated), {"name": each} if isinstance(each, str) else dict(each)
     if ranges and proposal is None:
         raise ConfigError(
             "--range needs --scale auto or masked. Fix: add it, or give --scale COLUMN=NUMBER"
@@ -67,7 +86,10 @@ def chosen_scales(
     told: list[str] = []
     if proposal is not None:
         known = {**dict.fromkeys(scales), **dict.fromkeys(ranges)}
-        open_names = [n for n in model.columns if n not in known and model.scalable(n)]
+        texts = {column.name for column in model.schema if column.codes}  # 0 and 1 as they are
+        open_names = [
+            n for n in model.columns if n not in known and n not in texts and model.scalable(n)
+        ]
         found, source, seen = _looked_up(columns, open_names, proposal, data, agents, split, seed)
         for name in open_names:
             if name not in found:
@@ -77,8 +99,28 @@ def chosen_scales(
                 )
         declared = dict.fromkeys(ranges, "the range that --range declares")
         sources = declared | dict.fromkeys(open_names, source)
-        told = _propose(model, scales, centers, {**ranges, **found}, sources) + seen
-    return {"scale": scales, "center": centers}, told
+        known_ranges = {**ranges, **found}
+        told = _propose(model, scales, centers, known_ranges, sources) + seen
+        target = getattr(model, "target", "x")
+        if hasattr(model, "noise") and target in known_ranges:
+            stated = {"noise": proposed_noise(*known_ranges[target]), **stated}
+    chosen = {**stated, "scale": scales, "center": centers}
+    return (chosen if beside is None else {**beside, "each": chosen}), told
+
+
+def _scaled(model: Model) -> Scaled:
+    """The model whose columns have scales: that of each group, or the model itself."""
+    found = model.model if isinstance(model, Grouped) else model
+    if isinstance(found, Scaled):
+        return found
+    if all(column.whole for column in found.schema):
+        raise ConfigError(
+            f"--scale: {found.name} has no real columns, so it has no scale. Fix: leave it out"
+        )
+    raise ConfigError(
+        f"--scale: {found.name} has no scales of columns: records are used in their own units, and "
+        f"so are its priors. Fix: leave it out, and set the priors (`unweave models {found.name}`)"
+    )
 
 
 def _looked_up(
@@ -95,15 +137,15 @@ def _looked_up(
         return {}, "", []
     if proposal == "auto":
         extremes = data_ranges(data, agents, columns)
-        source = "the order of magnitude of its range in --data, which becomes public"
+        source = "its range in --data; the constants become public"
         return {name: extremes[name] for name in names if name in extremes}, source, []
     from unweave.operations.coarse import coarse_ranges
 
-    assert isinstance(columns.model, Scaled)
+    model = _scaled(columns.model)
     with shard_rows(data, agents, columns, split, seed) as shards:
         at = [columns.model.columns.index(name) for name in names]
         chosen = {agent: _of_columns(rows, at) for agent, rows in shards.items()}
-        found = coarse_ranges(chosen, names, [columns.model.movable(n) for n in names], seed)
+        found = coarse_ranges(chosen, names, [model.movable(n) for n in names], seed)
     seen = (
         f"{count(found.rounds, 'private round')} of {len(agents)} agents showed how many of all "
         f"{found.records:,} records are in each power of ten, and in sixteenths of the range from "
@@ -130,10 +172,10 @@ def _propose(
     middles, widths = proposed(model, ranges)
     told = []
     for name, width in widths.items():
-        if name in scale:
+        if name in scale and name in center:
             continue
-        scale[name] = width
+        scale.setdefault(name, width)
         zero = center.setdefault(name, middles.get(name, 0.0))
-        about = f", center {zero:g}" if zero else ""
-        told.append(f"{name}: scale {width:g}{about}, from {sources[name]}.")
+        about = f", center {digits(zero)}" if model.movable(name) else ""
+        told.append(f"{name}: scale {digits(scale[name])}{about}, from {sources[name]}.")
     return told

@@ -65,6 +65,7 @@ class Reading(NamedTuple):
     stages: tuple[AtomStage, ...]
     fits: tuple[Fitted, ...] = ()
     problem: str = ""
+    fix: str = ""
 
     @property
     def estimate(self) -> float:
@@ -77,7 +78,7 @@ class StagedFamily(CloudFamily):
     limit."""
 
     name: ClassVar[str] = "Polynomial in ellipsoids"
-    remedy: ClassVar[str] = "learn() until the stages are complete, or larger stages or modes"
+    remedy: ClassVar[str] = "more records, a narrower prior, or AtomModel (atoms of the prior)"
 
     def __init__(self, layout: Layout, limit: float) -> None:
         super().__init__(layout.space, layout.names)
@@ -106,10 +107,10 @@ class StagedFamily(CloudFamily):
         if following is not None and s < layout.stages:
             count = eta[layout.slot(s).start - 2]
             problem = f"stage {s} is not complete: {count:.0f} agents of {agents:.0f}"
-            return Reading(stages, problem=problem)
+            return Reading(stages, problem=problem, fix="learn() until the stages are complete")
         if following is not None:
             problem = f"{layout.stages} stages and modes = {layout.modes} were not enough"
-            return Reading(stages, problem=problem)
+            return Reading(stages, problem=problem, fix="larger stages or modes")
         values = eta[layout.slot(s - 1)][: len(layout.points(stages[-1]))]
         return self._checked(Reading(stages, self.fit(stages[-1], values)))
 
@@ -145,7 +146,8 @@ class StagedFamily(CloudFamily):
             return found if self._ends(found) else found._replace(problem=_OPEN)
         return found._replace(
             problem=f"the hold-out estimate of the KL is {found.estimate:.2g}, above "
-            f"{self.limit:g}: no polynomial of degree 6 fits in the ellipsoid"
+            f"{self.limit:g}: no polynomial of degree 6 fits in the ellipsoid, as with too few "
+            "records for the prior"
         )
 
     def _ends(self, found: Reading) -> bool:
@@ -181,12 +183,15 @@ class StagedFamily(CloudFamily):
     def violation(self, eta: Floats) -> str:
         return self.read(eta).problem
 
+    def fix(self, eta: Floats) -> str:
+        return self.read(eta).fix or self.remedy
+
     # -- the posterior ----------------------------------------------------------------------------
 
     def _cloud(self, eta: Floats) -> Cloud:
         found = self.read(eta)
         if found.problem:
-            raise DomainError(f"no posterior: {found.problem}. Fix: {self.remedy}")
+            raise DomainError(f"no posterior: {found.problem}. Fix: {self.fix(eta)}")
         if not found.fits:
             return prior_cloud(self.space, self.layout.seed)
         stage = found.stages[-1]
@@ -356,12 +361,15 @@ class StagedAtoms(AtomBase, LossModel):
             raise ConfigError(f"{self.name}: limit = {self.limit}. Fix: a KL above 0")
 
     def default_bits(self) -> Sequence[int]:
-        """The numbers of agents and tags are whole; log-likelihoods have 24 bits."""
-        bits = np.full(self.layout.length, BITS)
+        return self.uniform_bits(BITS)
+
+    def uniform_bits(self, bits: int) -> tuple[int, ...]:
+        """The numbers of agents and tags are whole; log-likelihoods have so many bits."""
+        found = np.full(self.layout.length, bits)
         for s in range(self.stages):
             start = self.layout.slot(s).start
-            bits[start - 2 : start] = 0
-        return tuple(int(b) for b in bits)
+            found[start - 2 : start] = 0
+        return tuple(int(b) for b in found)
 
     @cached_property
     def layout(self) -> Layout:

@@ -4,7 +4,7 @@ row integrated out by quadrature. Every method has one entry per row."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -283,6 +283,7 @@ class ClassesPredictive:
 
     a: Floats  # [rows, classes]
     cov: Floats  # [rows, classes, classes]
+    labels: Sequence[str] = ()  # the names of the classes, if they are texts
 
     how = "by draws"
 

@@ -55,6 +55,7 @@ __all__ = [
 
 
 NO_TOKEN = "no token has been here yet"
+NO_MORE = "no posterior is served any more"
 
 _SHOWN = 10_000  # numbers of a posterior in a report, unless everything is wanted
 _BRIEF = 6  # marginals in a report for a display
@@ -301,14 +302,14 @@ def _notice(s: State) -> str | None:
         left = len(roster(s.terms.size, s.known.tombs))
         return (
             f"{left} of {s.terms.size} agents remain, and a private sum needs "
-            f"{s.terms.min_roster}: no posterior is served any more. Fix: make a new network of "
+            f"{s.terms.min_roster}: {NO_MORE}. Fix: make a new network of "
             "the remaining agents (`unweave init`)"
         )
     if s.terms.noise is not None and not s.audit_failed and served(s) is None:
         names = [s.terms.name(k) for k in sorted(spent_agents(s))]
         if names:
             return (
-                f"the privacy budget of {listed(names)} is spent: no posterior is served any more. "
+                f"the privacy budget of {listed(names)} is spent: {NO_MORE}. "
                 "Fix: make a new network with other terms (`unweave init`); what records have "
                 "spent stays spent"
             )
@@ -359,8 +360,9 @@ def posterior_report(
     if s is None:
         return {"state": "unknown", "why": NO_TOKEN}
     more: dict[str, Any] = {}
-    if s.known.intents:
-        more["asked"] = {r.hex(): node.terms.name(i.agent) for r, i in s.known.intents.items()}
+    # Those that wait for a batch are known to their owner alone.
+    if asked := {**s.own.waiting.requests, **s.known.intents}:
+        more["asked"] = {r.hex(): node.terms.name(i.agent) for r, i in asked.items()}
     if erasures:
         more["erasures"] = _knowledge(s)
     notice = _notice(s)

@@ -8,11 +8,13 @@ its cells are numbers, else text, and the engine refuses to compare the two.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from unweave.errors import DataError, MissingExtra
 from unweave.node.data.csv_lines import (
@@ -41,6 +43,8 @@ from unweave.node.data.reader import Selection, missing_column
 from unweave.node.data.source import DataSource, format_of
 from unweave.node.errors import BadData
 from unweave.text import listed
+
+_REFERENCE = "COLUMN_REF"
 
 __all__ = ["UNREADABLE", "create_view", "delimiter_of", "file_part", "parts_of", "private"]
 
@@ -172,11 +176,46 @@ def _check_where(connection: duckdb.DuckDBPyConnection, part: Part, selection: S
             "refused"
         ) from None
     except (duckdb.Error, ValueError):
+        if unknown := _unknown_names(connection, part):
+            names = [name for name, _ in part.types]
+            if part.format == "json":  # its keys may be the names of people
+                names = [name for name in names if name in (*selection.names, selection.key)]
+            known = listed(names, 12)
+            raise BadData(
+                f"agent {agent!r}, {part.place}: where names {listed(unknown)}, which is no column",
+                f"correct it in agent.toml ([data]); the columns are {known}",
+            ) from None
         raise BadData(
             f"agent {agent!r}, {part.place}: where is not a condition on its columns",
             'correct it in agent.toml ([data]), as in where = "age >= 18"; columns with other '
             "cells than numbers are texts there",
         ) from None
+
+
+def _unknown_names(connection: duckdb.DuckDBPyConnection, part: Part) -> list[str]:
+    """The names in the owner's condition that are no column of the part."""
+    try:
+        row = connection.execute(
+            "SELECT json_serialize_sql(?::VARCHAR)", [f"SELECT 1 WHERE (\n{part.where}\n)"]
+        ).fetchone()
+        tree = json.loads(row[0]) if row else {}
+    except (duckdb.Error, ValueError):
+        return []
+    known = {name.lower() for name, _ in part.types}
+    # A name of several parts is that of a table and a column, or of a column and a field.
+    found = [names for names in _column_names(tree) if not known & {n.lower() for n in names}]
+    return list(dict.fromkeys(repr(".".join(names)) for names in found))
+
+
+def _column_names(tree: Any) -> Iterator[list[str]]:
+    """The references to columns in a parsed statement."""
+    if isinstance(tree, dict):
+        if isinstance(names := tree.get("column_names"), list) and tree.get("class") == _REFERENCE:
+            yield names
+        tree = list(tree.values())
+    if isinstance(tree, list):
+        for part in tree:
+            yield from _column_names(part)
 
 
 def _query(connection: duckdb.DuckDBPyConnection, sql: str, selection: Selection) -> Part:
