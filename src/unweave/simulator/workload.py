@@ -366,7 +366,7 @@ def check_one_epoch(checker: Checker) -> None:
         "genesis",
         "an erasure asked all agents to start from zero",
         "the next private round",
-        "what is erased was given to this round",
+        "this round has a value from which data are erased",
         "the data have changed",
         "enough changes have gathered",
         "the roster is not that of this round",
