@@ -34,7 +34,7 @@ from unweave.protocol.token import OPENINGS, OUT, round_name
 
 SQUARE = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (1, 3)]
 CHANGED = "the data have changed"
-ERASED = "this round has a value from which data are erased"
+ERASED = "this round has a value with erased data"
 GONE = "the one-time key of this agent is gone"
 NEXT = "the next private round"
 

@@ -178,7 +178,7 @@ def remove(s: State, turn: Turn, token: Token) -> Token | None:
     s.own.receipts = (*receipts[::-1], *s.own.receipts[: s.terms.kept])
     if before.counter:
         following = following_round(s, token, point)
-        open_epoch(s, turn, None, "this round has a value from which data are erased", masked=following)
+        open_epoch(s, turn, None, "this round has a value with erased data", masked=following)
         return None
     token = token._replace(
         round=NO_ROUND, busy=True, passes=0, receipts=chain(token.receipts, *receipts)

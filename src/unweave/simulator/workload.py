@@ -366,7 +366,7 @@ def check_one_epoch(checker: Checker) -> None:
         "genesis",
         "an erasure asked all agents to start from zero",
         "the next private round",
-        "this round has a value from which data are erased",
+        "this round has a value with erased data",
         "the data have changed",
         "enough changes have gathered",
         "the roster is not that of this round",
