@@ -733,7 +733,8 @@ def test_constants_are_near_the_middle_and_the_noise_is_said(unweave, tmp_path, 
     assert found["center"] == {"age": 60.0, "bmi": 30.0, "bp": 150.0}
     assert found["levels"] == {"ward": ["north", "south", "icu"]}
     assert found["noise"] == 20.0, "a sixth of the range, not the scale 100"
-    said = "noise = 20: the known standard deviation of 'bp' around its prediction, an assumption"
+    what = "scale of Student's t" if model == "robust-regression" else "standard deviation"
+    said = f"noise = 20: the known {what} of 'bp' around its prediction, an assumption to confirm."
     assert said in done.out
     assert said in unweave("check", tmp_path / "net").out
     stated = ("--set", "noise=8", "--set", "sd={age=2, bmi=1}")

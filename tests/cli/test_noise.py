@@ -5,6 +5,9 @@ import tomllib
 import numpy as np
 import pytest
 
+from unweave.cli.posterior import _show
+from unweave.node.api.report import NO_MORE
+
 PROMISE = ("--epsilon", "1", "--delta", "1e-6")
 
 
@@ -101,3 +104,10 @@ def test_simulate_says_when_a_budget_is_spent(unweave, tmp_path):
     done = unweave("simulate", net, "--faults", "severe", "--seed", "1")
     assert done.code == 0, done
     assert "A privacy budget is spent" in done.out
+
+
+def test_no_wait_is_offered_for_a_posterior_that_never_comes(capsys):
+    """The budget is spent, or too few agents remain."""
+    for why, waits in ((f"a budget is spent: {NO_MORE}. Fix: make another", False), ("why", True)):
+        _show(None, {"state": "unknown", "why": why})
+        assert ("--wait" in capsys.readouterr().out) == waits

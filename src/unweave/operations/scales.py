@@ -42,8 +42,9 @@ def known_noise(model: Model) -> str | None:
         return None
     target, other = getattr(model, "target", "x"), "linear-regression-unknown-noise"
     noise = model.scale_of(target) if model.noise is None else model.noise
+    what = "scale of Student's t" if hasattr(model, "df") else "standard deviation"
     return (
-        f"noise = {digits(noise)}: the known standard deviation of {target!r}"
+        f"noise = {digits(noise)}: the known {what} of {target!r}"
         + (" around its prediction" if hasattr(model, "target") else "")
         + ", an assumption to confirm. Set it with `unweave init --set noise=…`, or learn it with "
         + (other if hasattr(model, "target") else "normal-unknown")
