@@ -176,7 +176,7 @@ def clinics(folder):
     """Five agents that have learned, as processes."""
     run(EXAMPLES["init"][0])
     keys = Path("clinics/agents/a1/data.csv").read_text().splitlines()[1:4]
-    Path("keys.txt").write_text("\n".join(row.split(",")[0] for row in keys))
+    Path("ids.txt").write_text("\n".join(row.split(",")[0] for row in keys))
     with started("unweave up clinics"):
         until(lambda: all(map(phase, find_agents(folder / "clinics"))), "no agents")
         run("unweave posterior clinics --wait 60")

@@ -106,7 +106,7 @@ def forget(
 
     Examples:
 
-        unweave forget clinics a1 --records keys.txt
+        unweave forget clinics a1 --records ids.txt
 
         unweave forget clinics a3
 

@@ -99,7 +99,7 @@ def verify(
 
         unweave verify clinics/certificate-*.json --network clinics --json
 
-        unweave verify c.json -n clinics --records keys.txt --agent clinics/agents/a1
+        unweave verify c.json -n clinics --records ids.txt --agent clinics/agents/a1
 
         unweave verify c.json -n clinics --sum sum.bin --secret secret.txt
     """
