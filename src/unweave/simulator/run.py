@@ -252,8 +252,9 @@ def report_of(session: Session, remaining: Sequence[Shard]) -> FaultRun:
         reference = model.eta0
     elif session.noise is not None and not token.inside:
         notes.append(
-            "A privacy budget is spent: no sum is published any more, and the posterior shown is "
-            "the prior. More releases, or fewer faults, would leave one."
+            "A privacy budget is spent (that of a lost disk counts as spent if a neighbour cannot "
+            "vouch for it): no sum is published any more, and the posterior shown is the prior. "
+            "More releases, or fewer faults, would leave one."
         )
         remaining = [shard.drop(np.arange(shard.given)) for shard in remaining]
         reference = model.eta0
