@@ -175,7 +175,7 @@ def test_models_by_name_solvers_by_estimator_and_numpy_numbers():
         (lambda: EXPECTED.sample(3, seed=None), ConfigError, "seed = None"),
         (lambda: EXPECTED.log_prob("x"), ConfigError, "theta = 'x'.* Fix: give numbers"),
         (lambda: EXPECTED.kl(3), ConfigError, "give a posterior or a distribution"),
-        (lambda: EXPECTED.predict(3), ConfigError, "too many .* Fix: give nothing"),
+        (lambda: EXPECTED.predict(3), ConfigError, "too many .* Fix: write predict"),
         (
             lambda: EXPECTED.predict().interval(2),
             ConfigError,

@@ -55,13 +55,13 @@ def learn(
     }
     wrong = {name: why for name, why in answers.items() if isinstance(why, UnweaveError)}
     changed = {name: a["changed"] for name, a in answers.items() if isinstance(a, dict)}
-    due = {name: due(a["by"]) for name, a in answers.items() if isinstance(a, dict) and "by" in a}
+    waits = {name: due(a["by"]) for name, a in answers.items() if isinstance(a, dict) and "by" in a}
     departed = departed_agents(statuses)
     erased = {name for s in statuses.values() for name in s.get("erased", ())}
     if json:
         refused = {name: str(why) for name, why in wrong.items()}
         told = {"changed": changed, "refused": refused, "silent": silent}
-        emit_json(told | ({"waiting": due} if due else {}))
+        emit_json(told | ({"waiting": waits} if waits else {}))
     for name in () if json else agents.folders:
         if name in departed:
             result = DEPARTED
@@ -73,8 +73,8 @@ def learn(
             result = silent[name]
         elif name not in changed:
             result = "does not answer; it will read its data when it starts"
-        elif name in due:
-            result = f"new data; they wait for changes of others, until {due[name]} at the latest"
+        elif name in waits:
+            result = f"new data; they wait for changes of others, until {waits[name]} at the latest"
         else:
             result = "new data, added at the next visit" if changed[name] else "no change"
         say(f"{name}: {result}")

@@ -23,7 +23,7 @@ from unweave.arguments import is_whole, number, seed_number, shown, whole_number
 from unweave.errors import ConfigError, DataError, DomainError, UnweaveError
 from unweave.federation.history import History
 from unweave.federation.results import Audit, Erasure
-from unweave.federation.saving import damaged, restored, saved
+from unweave.federation.saving import restored, saved
 from unweave.federation.walk import MaskedWalk, Walk
 from unweave.graph import Topology, match
 from unweave.grid import Ints, digest
@@ -572,15 +572,13 @@ class Federation:
     def load(cls, path: str | Path) -> Self:
         """Read what `save` has written; learning and forgetting go on from there, bit for bit."""
         try:
-            values = json.loads(Path(path).read_bytes())
+            raw = Path(path).read_bytes()
         except OSError as error:
             raise ConfigError(
                 f"{path}: cannot be read ({error.strerror}). Fix: check the path"
             ) from None
-        except ValueError:
-            raise ConfigError(f"{path}: {damaged()}") from None
         try:
-            return restored(cls, values)
+            return restored(cls, raw)
         except UnweaveError as error:
             raise ConfigError(f"{path}: {error}") from None
 

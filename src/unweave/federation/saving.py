@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import importlib
+import json
 from collections import deque
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -33,7 +34,7 @@ from unweave.solvers import Solver
 if TYPE_CHECKING:
     from unweave.federation.federation import Federation
 
-__all__ = ["damaged", "restored", "saved"]
+__all__ = ["restored", "saved"]
 
 F = TypeVar("F", bound="Federation")
 
@@ -215,8 +216,12 @@ def saved(federation: Federation) -> dict[str, Any]:
     }
 
 
-def restored(cls: type[F], values: Any) -> F:
-    """The federation of `saved`, in its state."""
+def restored(cls: type[F], raw: bytes) -> F:
+    """The federation of `saved`, in its state, from a file."""
+    try:
+        values = json.loads(raw)
+    except ValueError:
+        raise damaged() from None
     if not isinstance(values, dict) or values.get("unweave") != "federation":
         raise damaged()
     try:

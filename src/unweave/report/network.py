@@ -172,6 +172,7 @@ def _open_erasures(
             continue
         state, waits = _progress(request, known)
         quorum = name in known.departed
+        latest = known.waiting.get(name) if state == "waiting" else None
         fact = ErasureFact(
             name,
             "agent" if name in known.out or quorum else "records",
@@ -181,10 +182,11 @@ def _open_erasures(
             requested=date(when.get(request, {}).get("requested")),
             carried_out=date(when.get(request, {}).get("carried_out")),
             waits_for=waits,
+            until=due(known.waiting[name])
+            if state == "waiting" and name in known.waiting
+            else None,
         )
         found.append(fact)
-    for name, latest in known.waiting.items():
-        found.append(ErasureFact(name, "records", "waiting", by="owner", until=due(latest)))
     return found
 
 
