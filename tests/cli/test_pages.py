@@ -60,6 +60,20 @@ def test_a_stop_while_the_address_is_told_ends_the_page(network, monkeypatch):
         signal.signal(signal.SIGTERM, before)
 
 
+def test_a_stop_while_a_text_is_executed_is_no_sigint():
+    program = """
+import signal
+from unweave.cli.common import stop_on_sigterm
+stop_on_sigterm()
+try:
+    exec("signal.raise_signal(signal.SIGTERM)")
+except KeyboardInterrupt:
+    print("stopped")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "stopped\n")
+
+
 def test_options_of_a_page_are_checked(network):
     code, _, err = run_command("simulate", network, "--dashboard", "--port", "70000")
     assert code == 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -56,6 +57,7 @@ __all__ = [
     "progress",
     "quote",
     "say",
+    "stop_on_sigterm",
     "styled",
 ]
 
@@ -129,6 +131,20 @@ class _Console(_Plain):
     def on_broken_pipe(self) -> None:
         self.quiet = True
         hush()
+
+
+class _Stopped(KeyboardInterrupt):
+    """SIGTERM. CPython ends a process by SIGINT if a KeyboardInterrupt, and none of its subclasses,
+    was raised in a text that is executed (a dataclass that is just imported), handled or not."""
+
+
+def stop_on_sigterm() -> None:
+    """From now on SIGTERM raises KeyboardInterrupt, as Ctrl-C does."""
+
+    def stop(*_: object) -> None:
+        raise _Stopped
+
+    signal.signal(signal.SIGTERM, stop)
 
 
 def hush() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unweave.address import Address
-from unweave.cli.common import open_page, say
+from unweave.cli.common import open_page, say, stop_on_sigterm
 from unweave.errors import ConfigError
 from unweave.json_form import as_json
 
@@ -202,10 +201,6 @@ def show_page(source: ViewSource, *, port: int | None, browser: bool, json: bool
 @contextmanager
 def until_stopped() -> Iterator[None]:
     """Ctrl-C and SIGTERM end the block without an error, from before its address is told on."""
-
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)
+    stop_on_sigterm()
     with suppress(KeyboardInterrupt):
         yield

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Group
 
-from unweave.cli.common import check_timeout, console, quote, say, styled
+from unweave.cli.common import check_timeout, console, quote, say, stop_on_sigterm, styled
 from unweave.cli.dashboard import PageOptions, serving
 from unweave.errors import ConfigError, UnweaveError
 from unweave.json_form import as_json
@@ -73,7 +73,6 @@ def up(
         unweave up clinics --until parked --json
     """
     import os
-    import signal
 
     from unweave.node.config import find_agents
     from unweave.operations.cluster import LOOK, TimedOut, open_cluster
@@ -86,9 +85,6 @@ def up(
     if until not in ("forever", "ready", "parked"):
         raise ConfigError(f"--until {until}: no such state. Fix: choose forever, ready or parked")
 
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
     with open_cluster(folder, LOOK) as running:
         if here := list(running.agents):
             pids = _pids(running.statuses(), running.silent)
@@ -96,12 +92,12 @@ def up(
                 f"{', '.join(here)} of {folder} already run (see `unweave status "
                 f"{quote(folder)}`). Fix: stop them first: kill {pids}"
             )
-    signal.signal(signal.SIGTERM, stop)
     homes = find_agents(folder)
-    if not json:
-        how = "Ctrl-C stops them" if _in_front() else f"kill {os.getpid()} stops them"
-        console.print(f"Starting {count(len(homes), 'agent')}; {how}.")
     try:
+        stop_on_sigterm()
+        if not json:
+            how = "Ctrl-C stops them" if _in_front() else f"kill {os.getpid()} stops them"
+            console.print(f"Starting {count(len(homes), 'agent')}; {how}.")
         with Supervisor(homes, restart=restart) as agents:
             limit = max(30.0, 2.0 * len(agents.children))
             agents.ready(limit if until == "forever" else min(limit, timeout))

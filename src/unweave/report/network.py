@@ -182,9 +182,7 @@ def _open_erasures(
             requested=date(when.get(request, {}).get("requested")),
             carried_out=date(when.get(request, {}).get("carried_out")),
             waits_for=waits,
-            until=due(known.waiting[name])
-            if state == "waiting" and name in known.waiting
-            else None,
+            until=None if latest is None else due(latest),
         )
         found.append(fact)
     return found
