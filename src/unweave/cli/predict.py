@@ -14,7 +14,7 @@ from unweave.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from unweave.models import Posterior
-    from unweave.operations.tables import Rows
+    from unweave.operations.tables import RowBlock
 
 __all__ = ["predict"]
 
@@ -81,7 +81,7 @@ def predict(
     notes: dict[str, None] = {}
     size = 0
 
-    def predict_block(fitted: Posterior, block: Rows) -> dict[str, Any]:
+    def predict_block(fitted: Posterior, block: RowBlock) -> dict[str, Any]:
         try:
             values = values_of(block, used_columns(fitted.model), decimal)
         except DataError as error:
@@ -102,7 +102,7 @@ def predict(
         notes.update(dict.fromkeys(str(one.message) for one in said))
         return found
 
-    def predicted() -> Iterator[tuple[Rows, dict[str, Any]]]:
+    def predicted() -> Iterator[tuple[RowBlock, dict[str, Any]]]:
         """The rows with their predictions, some at a time."""
         nonlocal size
         fitted = None

@@ -26,7 +26,7 @@ from unweave.operations.split import found_delimiter
 from unweave.text import quote
 
 __all__ = [
-    "Rows",
+    "RowBlock",
     "check_output",
     "current_posterior",
     "delimiter_in",
@@ -131,7 +131,7 @@ def _write_parquet(path: Path, blocks: Iterable[Table], beside: Path | None) -> 
         engine.execute(f"COPY ({whole}) TO {quoted(str(path), chr(39))} (FORMAT parquet)")
 
 
-class Rows(NamedTuple):
+class RowBlock(NamedTuple):
     """Some rows of a file: their cells as texts, by column, and the place of each row."""
 
     cells: dict[str, list[str | None]]
@@ -139,7 +139,7 @@ class Rows(NamedTuple):
     unit: str  # "line" of a CSV file, or "row"
 
 
-def read_rows(path: Path) -> Iterator[Rows]:
+def read_rows(path: Path) -> Iterator[RowBlock]:
     """The rows of a CSV or Parquet file in blocks."""
     check_table_path(path)
     if not path.is_file():
@@ -152,7 +152,7 @@ def delimiter_in(path: Path) -> str:
     return found_delimiter(path) or delimiter_of(path) if path.suffix.lower() == ".csv" else ","
 
 
-def _csv_rows(path: Path) -> Iterator[Rows]:
+def _csv_rows(path: Path) -> Iterator[RowBlock]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         try:
             reader = csv.reader(file, delimiter=delimiter_in(path))
@@ -168,7 +168,7 @@ def _csv_rows(path: Path) -> Iterator[Rows]:
                         )
                 cells = zip(*(row for _, row in block), strict=True)
                 columns = dict(zip(names, map(list, cells), strict=True))
-                yield Rows(columns, [line for line, _ in block], "line")
+                yield RowBlock(columns, [line for line, _ in block], "line")
         except (UnicodeError, csv.Error):
             raise DataError(f"{path}: not a CSV file in UTF-8. Fix: save it as one") from None
 
@@ -182,7 +182,7 @@ def _numbered(reader: Any) -> Iterator[tuple[int, list[str]]]:
         line = reader.line_num + 1
 
 
-def _parquet_rows(path: Path) -> Iterator[Rows]:
+def _parquet_rows(path: Path) -> Iterator[RowBlock]:
     with connect(path.absolute().parent, 1) as engine:
         name = quoted(str(path), chr(39))
         found = engine.execute(f"SELECT COLUMNS(*)::VARCHAR FROM read_parquet({name})")
@@ -190,11 +190,11 @@ def _parquet_rows(path: Path) -> Iterator[Rows]:
         done = 0
         while rows := found.fetchmany(_BLOCK):
             cells = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
-            yield Rows(cells, range(done + 1, done + len(rows) + 1), "row")
+            yield RowBlock(cells, range(done + 1, done + len(rows) + 1), "row")
             done += len(rows)
 
 
-def values_of(rows: Rows, columns: Sequence[Column], decimal: str = ".") -> dict[str, Any]:
+def values_of(rows: RowBlock, columns: Sequence[Column], decimal: str = ".") -> dict[str, Any]:
     """The cells of these columns, those that the rows have, as a model reads them: numbers, and
     the texts of levels. DataError, with the place, for a value that the column cannot have."""
     return {
@@ -204,7 +204,7 @@ def values_of(rows: Rows, columns: Sequence[Column], decimal: str = ".") -> dict
     }
 
 
-def _values(rows: Rows, column: Column, decimal: str) -> NDArray[Any]:
+def _values(rows: RowBlock, column: Column, decimal: str) -> NDArray[Any]:
     name, cells = column.given, rows.cells[column.given]
 
     def wrong(i: int, problem: str, fix: str) -> DataError:
