@@ -5,7 +5,9 @@ Every view, and the view after every patch, is checked against the contract (`Ch
 
 import asyncio
 import re
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -415,6 +417,26 @@ def test_the_optimum_of_another_model_is_found_by_a_second_run():
 
     feed = played(source, script)
     points = feed.view["series"]["progress"]["points"]
+    assert points[-1][1] < 1e-4 < points[0][1]
+
+
+def test_sums_from_before_the_optimum_is_known_are_compared_with_it(monkeypatch):
+    source = source_of(model={"name": "beta-exponential", "a": 3.0, "b": 3.0})
+    at_rest, search = threading.Event(), sums.without_faults
+
+    def late(*of: Any) -> Any:
+        at_rest.wait(60.0)
+        return search(*of)
+
+    monkeypatch.setattr(sums, "without_faults", late)
+
+    async def script(feed: CheckedFeed) -> None:
+        await rests(source, feed)
+        assert not feed.view["series"]["progress"]["points"]
+        at_rest.set()
+        await until(lambda: feed.view["series"]["progress"]["points"])
+
+    points = played(source, script).view["series"]["progress"]["points"]
     assert points[-1][1] < 1e-4 < points[0][1]
 
 

@@ -35,6 +35,7 @@ __all__ = ["SimulatedSums"]
 _MOMENTS = 12
 _FIRST = 5  # hops until the first moment; each of the next ones doubles them
 _EVALUATED = 40  # sums per call: of more, the last ones
+_UNRATED = 400  # sums that wait for the optimum
 _SECOND_RUN = 200  # agents up to which a second simulation looks for the optimum
 _COMPARED = 6  # parameters whose change an erasure shows
 
@@ -67,6 +68,7 @@ class SimulatedSums:
         self._parts: dict[int, Ints] = {}
         self._prior = model.posterior(model.eta0)
         self._last: SeenSum | None = None
+        self._unrated: list[SeenSum] = []  # seen before the optimum was known
         self._mark = _FIRST
         self._looking: asyncio.Task[None] | None = None
         self._first = True
@@ -184,10 +186,12 @@ class SimulatedSums:
             moved = _finite(self.model.moved(new.token.eta, old.token.eta)) if inside else None
             if moved is not None:
                 residual.append((float(new.hops), moved))
-        for one in chain if self._last is None else chain[1:]:
-            kl = self.kl(one.token)
-            if kl is not None:
-                progress.append((float(one.hops), kl))
+        new_sums = chain if self._last is None else chain[1:]
+        self._unrated = [*self._unrated, *new_sums][-_UNRATED:]
+        if self.optimum is not None:
+            rated = [(float(one.hops), self.kl(one.token)) for one in self._unrated]
+            progress, self._unrated = [(hops, kl) for hops, kl in rated if kl is not None], []
+        for one in new_sums:
             if one.hops >= self._mark:
                 while self._mark <= one.hops:
                     self._mark *= 2
