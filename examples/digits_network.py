@@ -60,10 +60,11 @@ rest = {name: data for name, data in shards.items() if name != f"owner of {GONE}
 predict = jax.jit(jax.vmap(lambda theta: jax.nn.softmax(logits(model.tree.build(theta), x_test))))
 
 
-def right(network):
-    """Which test digits the average over 50 draws from the posterior classifies correctly."""
-    draws = np.asarray(network.posterior.sample(50))
-    return np.asarray(predict(draws).mean(axis=0).argmax(axis=1)) == test
+def right(network, draws=1000):
+    """Which test digits the average over draws from the posterior classifies correctly. (With 50
+    draws the accuracy is off by up to .008.)"""
+    theta = np.asarray(network.posterior.sample(draws))
+    return np.asarray(predict(theta).mean(axis=0).argmax(axis=1)) == test
 
 
 def trace(network, passes):
@@ -71,7 +72,8 @@ def trace(network, passes):
     found = []
     for _ in range(passes):
         network.learn(len(network.agents) - len(network.forgotten))
-        found.append([right(network)[test == d].mean() for d in range(10)])
+        now = right(network, draws=50)
+        found.append([now[test == d].mean() for d in range(10)])
     return np.array(found)
 
 

@@ -41,6 +41,6 @@ def test_networks_learn_from_one_digit_per_agent_and_forget_one():
     assert (central - learned).mean() <= 0.015
     assert (central - longer).mean() <= 0.01
     subtracted, refined, retrained = others.T
-    assert (subtracted < 0.9).all()  # refining is not optional
+    assert (subtracted < refined - 0.05).all()  # refining is not optional
     assert (refined - retrained).mean() >= -0.02
     assert (gone == 0.0).all()
