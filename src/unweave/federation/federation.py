@@ -106,7 +106,14 @@ class Federation:
             self.model = in_rounds(self.model, self.solver, len(self.graph.agents))
         mechanism = self.privacy.mechanism(self.model)
         terms = terms_of(
-            self.model, self.graph, schedule, forget, solve, self.seed, self.privacy, mechanism
+            self.model,
+            self.graph,
+            schedule=schedule,
+            forget=forget,
+            solve=solve,
+            seed=self.seed,
+            privacy=self.privacy,
+            mechanism=mechanism,
         )
         self.columns = dict(columns or {})
         self.missing = missing

@@ -55,6 +55,7 @@ def _listed(value: Any) -> Any:
 def terms_of(
     model: Model,
     graph: Topology,
+    *,
     schedule: Schedule,
     forget: Forgetting,
     solve: Solving,
@@ -63,12 +64,14 @@ def terms_of(
     mechanism: Mechanism | None,
 ) -> Terms:
     """Terms without parking: the caller requests every step. Private rounds end by themselves."""
-    if schedule not in ("metropolis", "sweep"):
-        raise ConfigError(f'schedule = {schedule!r}: unknown. Fix: choose "metropolis" or "sweep"')
-    if solve not in ("pass", "visit"):
-        raise ConfigError(f'solve = {solve!r}: unknown. Fix: choose "pass" or "visit"')
-    if forget not in ("seek", "walk"):
-        raise ConfigError(f'forget = {forget!r}: unknown. Fix: choose "seek" or "walk"')
+    for setting, given, known in (
+        ("schedule", schedule, get_args(Schedule)),
+        ("solve", solve, get_args(Solving)),
+        ("forget", forget, get_args(Forgetting)),
+    ):
+        if given not in known:
+            choices = " or ".join(f'"{one}"' for one in known)
+            raise ConfigError(f"{setting} = {given!r}: unknown. Fix: choose {choices}")
     if privacy.masked and solve == "visit":
         raise ConfigError(
             'solve = "visit" and privacy = "masked": in a private round an agent gives one value. '

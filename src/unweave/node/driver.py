@@ -122,11 +122,9 @@ class AgentDriver:
         self._logged: State | None = None  # the state up to which the activity is logged
         self._disk = StoreThread(folder, identity)
         self._commits = Commits(self._disk, identity.sign, self._moved)
-        self._channel = SecureChannel(folder, identity, transport, log, self.counts)
-        self._queue = ComputeQueue(
-            worker, folder.terms, log, self.counts, folder.config.solve_limit
-        )
-        self._tasks = Tasks(log, self.counts)
+        self._channel = SecureChannel(folder, identity, transport, log)
+        self._queue = ComputeQueue(worker, folder.terms, log, folder.config.solve_limit)
+        self._tasks = Tasks(log)
         self._effects = EffectRunner(
             self._step,
             self._commits,
@@ -135,9 +133,7 @@ class AgentDriver:
             self.certificates,
             self._tasks,
             log,
-            self.counts,
-            folder.terms,
-            folder.me,
+            folder,
         )
 
     async def run(self) -> None:

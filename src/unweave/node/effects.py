@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -16,6 +15,7 @@ from unweave.errors import StoreError, UnweaveError
 from unweave.keyring import Keyring
 from unweave.node.commits import Commits
 from unweave.node.compute import ComputeQueue
+from unweave.node.config import AgentFolder
 from unweave.node.erasures import CertificateStore
 from unweave.node.log import Log
 from unweave.node.wire.channel import SecureChannel
@@ -44,7 +44,6 @@ from unweave.protocol.events import (
 )
 from unweave.protocol.messages import Message, Pass
 from unweave.protocol.ports import unlock
-from unweave.protocol.terms import Terms
 
 __all__ = ["EffectRunner", "Tasks", "answers"]
 
@@ -66,9 +65,7 @@ class EffectRunner:
         certificates: CertificateStore,
         tasks: Tasks,
         log: Log,
-        counts: Counter[str],
-        terms: Terms,
-        me: int,
+        folder: AgentFolder,
     ) -> None:
         self._step = step
         self._commits = commits
@@ -77,9 +74,9 @@ class EffectRunner:
         self._certificates = certificates
         self._tasks = tasks
         self._log = log
-        self._counts = counts
-        self._terms = terms
-        self._me = me
+        self._counts = log.counts
+        self._terms = folder.terms
+        self._me = folder.me
         self.keyring: Keyring | None = None  # of the running incarnation
         self.stays_out = ""  # why the solver last refused to make the factor
 
@@ -199,9 +196,8 @@ def answers(effects: list[Effect], asker: int) -> tuple[list[Message], list[Effe
 class Tasks:
     """Keeps references to running tasks, logs their errors, and cancels them at the end."""
 
-    def __init__(self, log: Log, counts: Counter[str]) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
-        self._counts = counts
         self._running: set[asyncio.Task[None]] = set()
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
@@ -227,5 +223,5 @@ class Tasks:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            self._counts["errors"] += 1
+            self._log.counts["errors"] += 1
             self._log.failure("unexpected", error)
