@@ -13,7 +13,6 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -50,16 +49,16 @@ class End:
         self.transport = GrpcTransport(
             manifest, self.folder.me, identity, log=log, limits=Limits.of(terms)
         )
-        self.post = SecureChannel(self.folder, identity, self.transport, log, Counter())
+        self.channel = SecureChannel(self.folder, identity, self.transport, log)
 
     async def deliver(self, sender: int, data: bytes) -> list[bytes]:
         parcel = [data]
         del data
-        event, seconds = await self.post.receive(sender, parcel, None)
+        event, seconds = await self.channel.receive(sender, parcel, None)
         self.transport.charge(sender, -seconds)  # every token is accepted
         message = event.message
         assert isinstance(message, Pass)
-        return [self.post.signed(Ack(message.token.stamp, message.token.stamp))]
+        return [self.channel.signed(Ack(message.token.stamp, message.token.stamp))]
 
     def token(self, dim: int) -> Token:
         small = token(Random(1), small_terms(self.folder.terms.size))
@@ -86,7 +85,7 @@ async def _send(folder: Path) -> int:
     end = End(folder)
     await end.transport.start(end.deliver)
     ready = memory()
-    answers = await end.post.send(1, Pass(end.token(DIM)), None)
+    answers = await end.channel.send(1, Pass(end.token(DIM)), None)
     await end.transport.stop()
     assert isinstance(answers[0].message, Ack)
     return peak_memory() - ready

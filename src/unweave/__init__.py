@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# Public name → where it lives. Modules are imported when a name is first used.
+# Public name → the module that defines it. Modules are imported when a name is first used.
 _HOMES = {
     "AtomModel": "unweave.models",
     "Audit": "unweave.federation",

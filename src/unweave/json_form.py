@@ -1,4 +1,5 @@
-"""The JSON that unweave writes: for commands with --json, and for the operator's API.
+"""The JSON that unweave writes: for commands with --json, for the operator's API, and to files that
+users read again (`read_saved`).
 
 Integers beyond ±(2⁵³ − 1) are strings, as in protobuf's JSON: readers that store numbers as doubles
 would round them.
@@ -7,13 +8,17 @@ would round them.
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
-from unweave.errors import UnweaveError
+from unweave.errors import ConfigError, UnweaveError
 
-__all__ = ["SAFE", "as_json", "error_report"]
+__all__ = ["SAFE", "as_json", "error_report", "read_saved"]
+
+T = TypeVar("T")
 
 SAFE = 2**53 - 1
 
@@ -40,6 +45,20 @@ def _plain(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return [_plain(one) for one in sorted(value)]
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def read_saved(path: str | Path, parse: Callable[[bytes], T]) -> T:
+    """What `parse` makes of the content of a file; ConfigError with its name if that fails."""
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be read ({error.strerror}). Fix: check the path"
+        ) from None
+    try:
+        return parse(raw)
+    except UnweaveError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def error_report(error: UnweaveError) -> dict[str, Any]:

@@ -33,7 +33,8 @@ from unweave.node.api.metrics import Metrics
 from unweave.node.log import Log
 from unweave.node.transport.client import NeighbourClient
 from unweave.node.transport.server import Refusals
-from unweave.node.wire.primitives import pb, read_statement
+from unweave.node.wire.primitives import pb
+from unweave.node.wire.statements import read_statement
 from unweave.protocol.statements import Intent, Tombstone, Vote
 from unweave.testing.transport import LocalNetwork
 from unweave.text import crash, fault, visible

@@ -72,6 +72,14 @@ class Play:
         self.decision = ([*effects], changes)
         return await self.commits.take(Tick(0.0))
 
+    async def step_that_waits(self):
+        """The first step after the start, before the disk has written it."""
+        await self.commits.begin(1)
+        self.disk.quick = False
+        step = asyncio.ensure_future(self.take(Again(), role=Out(TOKEN, 1)))
+        await turns()
+        return step
+
 
 async def turns(count=5):
     for _ in range(count):
@@ -81,10 +89,7 @@ async def turns(count=5):
 def test_effects_wait_for_the_disk(monkeypatch):
     async def play():
         game = Play(monkeypatch)
-        await game.commits.begin(1)
-        game.disk.quick = False
-        step = asyncio.ensure_future(game.take(Again(), role=Out(TOKEN, 1)))
-        await turns()
+        step = await game.step_that_waits()
         assert not step.done()
         assert game.commits.state.token.role == IDLE
         game.disk.let_go()
@@ -159,10 +164,7 @@ def test_a_commit_is_not_interrupted(monkeypatch):
 
     async def play():
         game = Play(monkeypatch)
-        await game.commits.begin(1)
-        game.disk.quick = False
-        step = asyncio.ensure_future(game.take(Again(), role=Out(TOKEN, 1)))
-        await turns()
+        step = await game.step_that_waits()
         step.cancel()
         await turns()
         assert not step.done()
@@ -180,10 +182,7 @@ def test_a_commit_is_not_interrupted(monkeypatch):
 def test_a_disk_that_refuses_ends_the_incarnation(monkeypatch):
     async def play():
         game = Play(monkeypatch)
-        await game.commits.begin(1)
-        game.disk.quick = False
-        step = asyncio.ensure_future(game.take(Again(), role=Out(TOKEN, 1)))
-        await turns()
+        step = await game.step_that_waits()
         game.disk.let_go(OSError("no space left"))
         with pytest.raises(StoreError, match="no space left"):
             await step

@@ -3,7 +3,6 @@ goes on without it."""
 
 import asyncio
 import threading
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -117,20 +116,20 @@ def includes(node, *who):
     return copy is not None and all(k in copy.inside for k in who)
 
 
-# --------------------------------------------------------------------------------- the desk alone
+# --------------------------------------------------------------------------------- the queue alone
 
 
 def ask(act, work, *, limit=3600.0, wanted=lambda: True):
-    counts: Counter[str] = Counter()
+    log = Log("a1", level="error")
 
     async def play():
-        desk = ComputeQueue(Bad(act), TERMS, Log("a1", level="error"), counts, limit)
+        queue = ComputeQueue(Bad(act), TERMS, log, limit)
         try:
-            return await desk.answer(work, wanted)
+            return await queue.answer(work, wanted)
         finally:
-            desk.end()
+            queue.end()
 
-    return asyncio.run(play()), counts["solves failed"]
+    return asyncio.run(play()), log.counts["solves failed"]
 
 
 @pytest.mark.parametrize("work", WORK, ids=NAMES)
@@ -188,18 +187,18 @@ def test_a_busy_thread_is_not_asked_again():
         return SolveResult(None)
 
     async def play():
-        counts: Counter[str] = Counter()
-        desk = ComputeQueue(Bad(act), TERMS, Log("a1", level="error"), counts, 0.05)
-        done = await desk.answer(WORK[0], lambda: True)
+        log = Log("a1", level="error")
+        queue = ComputeQueue(Bad(act), TERMS, log, 0.05)
+        done = await queue.answer(WORK[0], lambda: True)
         assert done.result.failed
         assert len(calls) == 1
-        assert counts["solves failed"] == 3
+        assert log.counts["solves failed"] == 3
         end.set()
         async with asyncio.timeout(60):
             while done.result.failed:
-                done = await desk.answer(WORK[0], lambda: True)
+                done = await queue.answer(WORK[0], lambda: True)
         assert done.result == SolveResult(None)
-        desk.end()
+        queue.end()
 
     try:
         asyncio.run(play())

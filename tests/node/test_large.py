@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-from collections import Counter
 from random import Random
 from types import SimpleNamespace
 
@@ -101,12 +100,12 @@ def test_the_bytes_are_gone_before_the_message_is_read(monkeypatch):
     identities = [Identity.create(name) for name in TERMS.topology.agents]
     manifest = SimpleNamespace(pems=lambda: [i.certificate_pem for i in identities])
     folder = SimpleNamespace(me=0, terms=TERMS, manifest=manifest)
-    box = room.SecureChannel(
-        folder, identities[0], MemoryTransport(0, (), {}), Log("a1", level="error"), Counter()
+    channel = room.SecureChannel(
+        folder, identities[0], MemoryTransport(0, (), {}), Log("a1", level="error")
     )
     stamp = token(Random(1), TERMS).stamp
-    parcel = [Watched(box.signed(Ack(stamp, stamp)))]
+    parcel = [Watched(channel.signed(Ack(stamp, stamp)))]
     read = room.decode
     monkeypatch.setattr(room, "decode", lambda *args: events.append("read") or read(*args))
-    assert asyncio.run(box.receive(0, parcel, None))[0].message == Ack(stamp, stamp)
+    assert asyncio.run(channel.receive(0, parcel, None))[0].message == Ack(stamp, stamp)
     assert events == ["gone", "read"]

@@ -14,7 +14,7 @@ from unweave import keyring as keyring_module
 from unweave.keyring import Keyring
 from unweave.manifest import Manifest
 from unweave.models import BetaBernoulli
-from unweave.node import driver as driver_module
+from unweave.node import effects as effects_module
 from unweave.node.api.report import posterior_report, served, status_report
 from unweave.node.api.server import Api
 from unweave.operations.status import private_rounds
@@ -193,7 +193,7 @@ def test_an_agent_that_can_make_no_key_stays_out_and_harms_nobody(tmp_path, monk
 def test_a_late_mask_of_erased_rows_is_not_taken_for_the_new_value(tmp_path, monkeypatch):
     """A large value is masked on a thread. Meanwhile rows are erased, and the value without them is
     to be masked for the same round: the first answer must not be used for it."""
-    monkeypatch.setattr(driver_module, "_LARGE", 0)
+    monkeypatch.setattr(effects_module, "_LARGE", 0)
     begun = [threading.Event(), threading.Event()]
     go = [threading.Event(), threading.Event()]
     calls, givers, good = [], [], Keyring.mask

@@ -52,7 +52,7 @@ def test_an_erasure_that_waits_for_a_batch_is_pending(monkeypatch):
     monkeypatch.setattr(report, "brief_settings", lambda model: {})
     publish = Batches(3, 2, 1000.0)
     wire = Wire(4, RING, privacy="masked", min_roster=3, publish=publish)
-    wire.checker.clock = lambda: wire.now
+    wire.checker.private.clock = lambda: wire.now
     wire.settle()
     wire.erase(1, rows=[3])
     wire.wait(30.0)

@@ -13,7 +13,7 @@ from tests.support.tally import run_faults
 from tests.support.wire import Wire
 
 from unweave.protocol.events import BatchDue
-from unweave.protocol.state import NOTHING_WAITS
+from unweave.protocol.state import NOTHING_WAITS, State
 from unweave.protocol.terms import Batches
 from unweave.simulator.faults import PROFILES
 
@@ -24,7 +24,7 @@ PERIOD = 1000.0
 def batched(records: int = 3, agents: int = 2) -> Wire:
     publish = Batches(records, agents, PERIOD)
     wire = Wire(4, SQUARE, privacy="masked", min_roster=3, publish=publish)
-    wire.checker.clock = lambda: wire.now
+    wire.checker.private.clock = lambda: wire.now
     wire.settle()
     return wire
 
@@ -32,6 +32,16 @@ def batched(records: int = 3, agents: int = 2) -> Wire:
 def shown(wire: Wire) -> list[int]:
     assert wire.resting
     return [int(v) for v in wire.token.eta]
+
+
+def restore_agent(wire: Wire, old: State) -> None:
+    """Agent 1 starts again from an older disk: a new round, with the same sum."""
+    before = shown(wire)
+    wire.crash(1)
+    wire.start_agent(1, old)
+    wire.wait(100.0)
+    assert "no longer kept" in wire.opened[-1]
+    assert shown(wire) == before
 
 
 def test_a_lone_change_waits_and_changes_nothing() -> None:
@@ -106,7 +116,7 @@ def test_a_waiting_change_is_durable() -> None:
 
 def test_now_leaves_at_once_and_takes_along_what_waits_here() -> None:
     wire = batched()
-    wire.checker.clock = lambda: np.inf  # the owner decides: not a batch
+    wire.checker.private.clock = lambda: np.inf  # the owner decides: not a batch
     first = wire.erase(1, rows=[3])
     wire.wait(20.0)
     wire.erase(1, rows=[3], request=first, at_once=True)
@@ -163,12 +173,7 @@ def test_a_restored_disk_keeps_its_requests_waiting() -> None:
     old = wire.disks[1]
     wire.erase(0, whole=True)  # a new round, and a new value of each agent
     wire.wait(60.0)
-    before = shown(wire)
-    wire.crash(1)
-    wire.start_agent(1, old)
-    wire.wait(100.0)
-    assert "no longer kept" in wire.opened[-1]
-    assert shown(wire) == before
+    restore_agent(wire, old)
     assert set(wire.disks[1].own.waiting.requests) == {request}
     assert wire.disks[1].own.waiting.leaving == 0
     wire.erase(2, rows=[4, 5])
@@ -183,12 +188,7 @@ def test_a_restored_disk_gives_the_data_of_now_and_not_those_of_the_backup() -> 
     wire.change_data(1)
     wire.change_data(2)
     wire.wait(60.0)
-    before = shown(wire)
-    wire.crash(1)
-    wire.start_agent(1, old)
-    wire.wait(100.0)
-    assert "no longer kept" in wire.opened[-1]
-    assert shown(wire) == before
+    restore_agent(wire, old)
 
 
 def test_a_request_that_was_carried_out_does_not_wait_again() -> None:

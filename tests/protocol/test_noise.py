@@ -78,7 +78,7 @@ def test_noise_is_drawn_once_for_every_given_value_and_paid_before() -> None:
     settled(wire)
     second = set(keys_in(wire))
     assert not first & second
-    assert wire.noise.drawn.keys() == first | second == wire.checker.given.keys()
+    assert wire.noise.drawn.keys() == first | second == wire.checker.private.given.keys()
     draws = {bytes(noise) for noise in wire.noise.drawn.values()}
     assert len(draws) == 8
     assert [ledger.given for ledger in wire.noise.ledgers] == [2] * 4
@@ -101,12 +101,12 @@ def test_a_process_that_dies_between_charge_and_gift_has_paid_for_nothing_and_pa
     wire.settle(until=lambda: bool(wire.noise.drawn))
     (key,) = wire.noise.drawn
     k = next(k for k, ledger in enumerate(wire.noise.ledgers) if ledger.given)
-    assert not wire.checker.given  # charged, and not given
+    assert not wire.checker.private.given  # charged, and not given
     assert wire.disks[k].token.pending[0] == Mask.__name__.lower()
     wire.crash(k)
     wire.start_agent(k)
     settled(wire, 60.0)
-    assert key not in wire.checker.given
+    assert key not in wire.checker.private.given
     assert wire.noise.ledgers[k].given == 2
     assert wire.token.masked.spare[k].given == 2
     assert without_noise(wire) == exact_sum(wire)
@@ -119,7 +119,7 @@ def test_a_value_that_is_asked_for_again_costs_nothing() -> None:
     wire.settle(until=lambda: bool(wire.find(Pass)) and len(wire.inside) == 1)
     wire.drop(Pass)
     settled(wire, 60.0)
-    assert len(wire.checker.given) == 4
+    assert len(wire.checker.private.given) == 4
     assert [ledger.given for ledger in wire.noise.ledgers] == [1] * 4
 
 
@@ -152,7 +152,7 @@ def test_a_ledger_that_was_restored_counts_what_the_network_remembers(lost, evid
     wire.wait(60.0)
     wire.change_data(3)
     settled(wire, 60.0)
-    shown = {key for key, (agent, _) in wire.checker.given.items() if agent == 1}
+    shown = {key for key, (agent, _) in wire.checker.private.given.items() if agent == 1}
     assert wire.noise.ledgers[1].given >= len(shown) >= 5
     assert wire.noise.missing >= 3
     assert wire.token.masked.spare[1].given == wire.noise.ledgers[1].given
@@ -244,10 +244,10 @@ def test_a_budget_counts_as_spent_if_a_neighbour_remembers_nothing(how) -> None:
     wire.wait(60.0)
     assert wire.noise.unsure > 0
     assert wire.noise.release(1, 0).left == 0
-    given = len(wire.checker.given)
+    given = len(wire.checker.private.given)
     wire.change_data(3)
     wire.wait(60.0)
-    assert len(wire.checker.given) == given
+    assert len(wire.checker.private.given) == given
     assert spent_agents(wire.disks[3]) >= {1}
     wire.erase(3, rows=[2])
     settled(wire, 60.0)
@@ -310,7 +310,7 @@ def test_a_spent_budget_is_said_again_after_the_token_that_heard_it_was_lost() -
     wire.wait(120.0)
     assert wire.resting
     assert spent_agents(wire.disks[0]) >= {2}
-    assert not wire.checker.given
+    assert not wire.checker.private.given
     wire.crash(2)
     wire.start_agent(2)
     wire.tell(wire.holder, WakeRequested(wire.now))
@@ -330,7 +330,7 @@ def test_no_value_leaves_without_its_number(monkeypatch) -> None:
 
     monkeypatch.setattr(wire_module, "unlock", broken)
     wire.wait(60.0)
-    assert 2 not in {agent for agent, _ in wire.checker.given.values()}
+    assert 2 not in {agent for agent, _ in wire.checker.private.given.values()}
     assert wire.noise.ledgers[2].given == 0
 
 

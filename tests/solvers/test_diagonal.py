@@ -103,7 +103,6 @@ def test_steps_fall_in_the_second_half_and_then_the_factor_stays():
     model = Quartic()
     data, start = model.shard(shards(0, 1)[0]), model.grid.encode(np.array([0.3, -0.2, 5.0, 4.0]))
     kept = solver.solve(model, data, model.eta0, start, Context(Stream(0), passes=20))
-    assert not kept.changed
     np.testing.assert_array_equal(kept.factor, start)
 
 

@@ -46,7 +46,7 @@ TOLD = "lies.json"
 DISTURBANCES = (
     "alive_far", "alive_hop", "alive_clock", "fence", "park_notice", "wake", "opening",
     "unpaid_opening", "forged_opening", "mismatches", "forged_mismatch", "repeat", "intent", "vote",
-    "tombs", "lives", "proof", "fork", "hostile_text", "restarts", "many_intents",
+    "tombs", "incarnations", "proof", "fork", "hostile_text", "restarts", "many_intents",
 )  # fmt: skip
 FORGERIES = ("token", "token", "token", "revived")
 ESCAPES = "\x1b[2J\n2026-01-01 00:00:00 info    a1  certified\u202e\u200b"

@@ -57,8 +57,8 @@ def counts(outcome: Outcome) -> Counter[str]:
         found["liars voted out"] = outcome.world.liar in known_departed(outcome.world)
     found["mixed versions"] = any(outcome.workload.versions)
     if outcome.world.terms.masked:
-        found["values given"] = len(checker.given)
-        found["rounds completed"] = len(checker.rounds)
+        found["values given"] = len(checker.private.given)
+        found["rounds completed"] = len(checker.private.rounds)
         found["networks without a sum at the end"] = not parked_token(outcome.world).inside
     if outcome.world.noise is not None:
         noise = outcome.world.noise

@@ -46,7 +46,7 @@ from unweave.simulator.invariants import (
     parked_token,
 )
 from unweave.simulator.noise import SimulatedNoise
-from unweave.simulator.workload import Workload, check_one_epoch, dispensable_agents, run_workload
+from unweave.simulator.workload import Workload, dispensable_agents, run_workload
 from unweave.simulator.world import World
 
 __all__ = [
@@ -348,10 +348,10 @@ def run_faults(
         noise=None if shares is None else SimulatedNoise(shares, size, seed),
     )
 
-    checker.clock = lambda: world.now
+    checker.private.clock = lambda: world.now
     if world.noise is not None:
-        checker.noise = world.noise.drawn
-        checker.paid = lambda k: world.noise.ledgers[k].given
+        checker.private.noise = world.noise.drawn
+        checker.private.paid = lambda k: world.noise.ledgers[k].given
 
     def new_data(k: int, version: int) -> None:
         workers[k].version = version
@@ -369,6 +369,23 @@ def run_faults(
     if profile.harmless:
         check_one_epoch(checker)
     return Outcome(world, faults, checker, workload)
+
+
+def check_one_epoch(checker: Checker) -> None:
+    """Delays, duplicates, slow solvers, skewed clocks and erasures must not cost an epoch."""
+    expected = (
+        "genesis",
+        "an erasure asked all agents to start from zero",
+        "the next private round",
+        "this round has a value with erased data",
+        "the data have changed",
+        "enough changes have gathered",
+        "the roster is not that of this round",
+        "the one-time key of this agent is gone",  # the data changed while it was used
+    )
+    surplus = [why for why in checker.opened if why not in expected]
+    if surplus or checker.opened.count("genesis") != 1:
+        raise Violation(f"liveness: epochs were opened without need: {checker.opened}")
 
 
 def check_sum(world: World, checker: Checker) -> None:

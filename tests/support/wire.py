@@ -102,8 +102,8 @@ class Wire:
         self.starts = 0
         self.noise = noise = None if shares is None else SimulatedNoise(shares, size, 0)
         if noise is not None:
-            self.checker.noise = noise.drawn
-            self.checker.paid = lambda k: noise.ledgers[k].given
+            self.checker.private.noise = noise.drawn
+            self.checker.private.paid = lambda k: noise.ledgers[k].given
         self.disks = [State(self.terms, k) for k in range(size)]
         self.keyrings = [self._new_keyring(k) for k in range(size)]
         self.up = [False] * size

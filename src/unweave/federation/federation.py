@@ -1,200 +1,55 @@
-"""`Federation`: K agents in one process that learn one model over a graph, and can forget.
-
-The helpers before the class make the network's terms, read a token for the result of a request,
-and turn a user's choice of agents and records into erasure requests.
-"""
+"""`Federation`: K agents in one process that learn one model over a graph, and can forget."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unweave.arguments import is_whole, number, seed_number, shown, whole_number
-from unweave.errors import ConfigError, DataError, DomainError, UnweaveError
+from unweave.arguments import number, seed_number, shown, whole_number
+from unweave.errors import ConfigError, DataError, DomainError
 from unweave.federation.history import History
-from unweave.federation.results import Audit, Erasure
+from unweave.federation.requests import (
+    EXAMPLES,
+    Requests,
+    agent_index,
+    attested,
+    chosen_agents,
+    chosen_records,
+    erased,
+    retrained,
+)
+from unweave.federation.results import Audit, Erasure, Kind
 from unweave.federation.saving import restored, saved
+from unweave.federation.terms import Forgetting, Schedule, Solving, privacy_of, terms_of
 from unweave.federation.walk import MaskedWalk, Walk
 from unweave.graph import Topology, match
 from unweave.grid import Ints, digest
-from unweave.manifest.errors import read_privacy
-from unweave.manifest.privacy import Mode, PrivacyEntry, RoundTerms
+from unweave.json_form import read_saved
+from unweave.manifest.privacy import Mode
 from unweave.models import LossModel, Model, as_model
 from unweave.models.fitted.posterior import Posterior
 from unweave.models.resolution import check_shards
 from unweave.models.shards import Missing, MissingRule, Shard
 from unweave.privacy.terms import PrivacyTerms
-from unweave.protocol.events import DataChanged, EraseRequested
+from unweave.protocol.events import DataChanged
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import NOTHING, Token, all_out, request_id
-from unweave.rng import Purpose, derive
+from unweave.protocol.token import Token, all_out
 from unweave.solvers import Solver, as_solver, in_rounds
-from unweave.solvers.worker import ModelWorker, influence, record_key
-
-if TYPE_CHECKING:
-    from unweave.privacy.mechanism import Mechanism
+from unweave.solvers.worker import ModelWorker, influence
 
 __all__ = ["Federation"]
 
 
-Schedule = Literal["metropolis", "sweep"]
-Forgetting = Literal["seek", "walk"]
-Solving = Literal["pass", "visit"]
 Method = Literal["auto", "subtract", "refine", "retrain"]
 Until = Literal["tol", "identical"]
-
-
-def terms_of(
-    model: Model,
-    graph: Topology,
-    schedule: Schedule,
-    forget: Forgetting,
-    solve: Solving,
-    seed: int,
-    privacy: PrivacyEntry,
-    mechanism: Mechanism | None,
-) -> Terms:
-    """Terms without parking: the caller requests every step. Private rounds end by themselves."""
-    if schedule not in ("metropolis", "sweep"):
-        raise ConfigError(f'schedule = {schedule!r}: unknown. Fix: choose "metropolis" or "sweep"')
-    if solve not in ("pass", "visit"):
-        raise ConfigError(f'solve = {solve!r}: unknown. Fix: choose "pass" or "visit"')
-    if forget not in ("seek", "walk"):
-        raise ConfigError(f'forget = {forget!r}: unknown. Fix: choose "seek" or "walk"')
-    if privacy.masked and solve == "visit":
-        raise ConfigError(
-            'solve = "visit" and privacy = "masked": in a private round an agent gives one value. '
-            'Fix: solve = "pass"'
-        )
-    return Terms(
-        network_id=_network_id(model, graph, schedule, seed, privacy),
-        topology=graph,
-        grid=model.grid,
-        frozen=model.frozen_grid,
-        eta0=model.eta0,
-        seed=seed,
-        conjugate=model.conjugate,
-        settles=model.settles,
-        schedule=schedule,
-        forget=forget,
-        attest="sweep",
-        solve=solve,
-        max_passes=sys.maxsize,  # the caller decides when to stop
-        parks=privacy.masked,
-        checked=False,
-        **vars(RoundTerms.of(privacy, model, mechanism)),
-    )
-
-
-def _network_id(
-    model: Model, graph: Topology, schedule: str, seed: int, privacy: PrivacyEntry
-) -> bytes:
-    """A digest of everything that the agents agree on."""
-    terms = {
-        "model": model.name,
-        "settings": model.settings(),
-        "agents": graph.agents,
-        "edges": graph.edges,
-        "schedule": schedule,
-        "seed": seed,
-    } | ({"privacy": privacy.model_dump()} if privacy.masked else {})
-    return hashlib.sha256(json.dumps(terms, sort_keys=True, default=str).encode()).digest()
-
-
-Asked = Mapping[int, frozenset[bytes]]  # agent → ids of its erasure requests
-
-
-def erased(token: Token | None, asked: Asked) -> bool:
-    """Whether the token carries the tombstone of every request, and so none of the erased data."""
-    return token is not None and all(
-        ids <= token.tombs.get(k, NOTHING).ids for k, ids in asked.items()
-    )
-
-
-def retrained(token: Token, asked: Asked) -> bool:
-    """Whether one of the requests made all agents start from zero."""
-    return bool(frozenset().union(*asked.values()) & token.retrain_epoch)
-
-
-def attested(walk: Walk) -> Token | None:
-    """The parked token that all agents have attested, or None before."""
-    holder = walk.world.parked
-    token = None if holder is None else walk.world.state(holder).token.held
-    complete = token is not None and len(token.round.agents) == walk.terms.size
-    return token if complete else None
-
-
-_EXAMPLES = 'forget("a1"), forget(["a1", "a2"]) or forget(records={"a1": [0, 3]})'
-
-
-def agent_index(graph: Topology, agent: Any) -> int:
-    """The index of an agent that is given by its name."""
-    if is_whole(agent):
-        known = 0 <= agent < len(graph)
-        meant = f"write {graph.agents[agent]!r}" if known else "write an agent's name"
-        raise ConfigError(f"agent {int(agent)}: agents have names, not numbers. Fix: {meant}")
-    return graph.index(agent)
-
-
-def chosen_agents(graph: Topology, agents: Any) -> tuple[str, ...]:
-    """The names of whole agents, each once."""
-    if isinstance(agents, str) or is_whole(agents):
-        agents = [agents]
-    if isinstance(agents, Mapping):
-        raise ConfigError(
-            "forget: a mapping names records, not agents. Fix: write forget(records={agent: rows})"
-        )
-    if not isinstance(agents, Iterable):
-        raise ConfigError(f"forget: agents = {shown(agents)}: no agents. Fix: write {_EXAMPLES}")
-    return tuple(dict.fromkeys(graph.agents[agent_index(graph, agent)] for agent in agents))
-
-
-def chosen_records(walk: Walk, records: Any) -> dict[str, frozenset[bytes]]:
-    """The keys of single records by agent, checked against its data."""
-    if records is None:
-        return {}
-    if not isinstance(records, Mapping):
-        raise ConfigError(
-            f"forget: records = {shown(records)}: no owner. Fix: write records={{agent: rows}}"
-        )
-    return {name: _rows(walk, name, rows) for name, rows in records.items()}
-
-
-def _rows(walk: Walk, name: Any, chosen: Any) -> frozenset[bytes]:
-    """The keys of the records that a mask or row numbers choose."""
-    worker = walk.workers[agent_index(walk.terms.topology, name)]
-    rows = worker.whole.chosen(chosen)
-    if not rows.size:
-        raise DataError(f"forget: agent {name!r}: no record is chosen. Fix: choose at least one")
-    return frozenset(record_key(int(row), worker.version) for row in rows)
-
-
-class Requests:
-    """Sends erasure requests to agents, each with its own id."""
-
-    def __init__(self, walk: Walk) -> None:
-        self._walk = walk
-        self.count = 0
-
-    def ask(self, k: int, rows: frozenset[bytes] | None) -> bytes:
-        """Request the erasure of these records of agent k, or (None) of all; return the id."""
-        self.count += 1
-        seed = self._walk.terms.seed
-        draws = [derive(seed, Purpose.NONCE, 1 << 32, self.count, i) for i in (0, 1)]
-        request = request_id(k, b"".join(draw.to_bytes(8, "big") for draw in draws))
-        event = EraseRequested(request, rows is None, rows or frozenset(), 0.0)
-        self._walk.tell(k, event)
-        return request
 
 
 class Federation:
@@ -246,12 +101,19 @@ class Federation:
         self.solver = as_solver(solver, self.model)
         self.graph, data = match(graph, shards)
         self.model.check_agents(len(self.graph.agents))
-        self.privacy = _privacy(privacy, len(self.graph.agents))
+        self.privacy = privacy_of(privacy, len(self.graph.agents))
         if self.privacy.masked:
             self.model = in_rounds(self.model, self.solver, len(self.graph.agents))
         mechanism = self.privacy.mechanism(self.model)
         terms = terms_of(
-            self.model, self.graph, schedule, forget, solve, self.seed, self.privacy, mechanism
+            self.model,
+            self.graph,
+            schedule=schedule,
+            forget=forget,
+            solve=solve,
+            seed=self.seed,
+            privacy=self.privacy,
+            mechanism=mechanism,
         )
         self.columns = dict(columns or {})
         self.missing = missing
@@ -486,7 +348,7 @@ class Federation:
             )
         names, wanted = chosen_agents(self.graph, agents), chosen_records(self._walk, records)
         if not names and not wanted:
-            raise ConfigError(f"forget: no agent and no records. Fix: write {_EXAMPLES}")
+            raise ConfigError(f"forget: no agent and no records. Fix: write {EXAMPLES}")
         for name in (*names, *wanted):
             if self._erased(agent_index(self.graph, name)):
                 raise DataError(f"agent {name!r} was forgotten before. Fix: leave it out")
@@ -518,15 +380,7 @@ class Federation:
                 {name: len(rows) for name, rows in wanted.items()},
                 len(self.history) - first,
                 self._moved(before),
-                "exact_before_noise"
-                if self.noise is not None
-                else "exact"
-                if self.model.conjugate or self.model.settles
-                else "retrained"
-                if again
-                else "refined"
-                if self.privacy.masked
-                else "subtracted",
+                self._kind(again),
             )
         )
         if learned and self.erasures[-1].kind == "subtracted" and method in ("auto", "refine"):
@@ -571,16 +425,7 @@ class Federation:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read what `save` has written; learning and forgetting go on from there, bit for bit."""
-        try:
-            raw = Path(path).read_bytes()
-        except OSError as error:
-            raise ConfigError(
-                f"{path}: cannot be read ({error.strerror}). Fix: check the path"
-            ) from None
-        try:
-            return restored(cls, raw)
-        except UnweaveError as error:
-            raise ConfigError(f"{path}: {error}") from None
+        return read_saved(path, lambda raw: restored(cls, raw))
 
     # internal
 
@@ -630,6 +475,16 @@ class Federation:
     def _erased(self, k: int) -> bool:
         return self._walk.started and self._walk.world.state(k).tomb.out
 
+    def _kind(self, again: bool) -> Kind:
+        """Of an erasure after which all agents started from zero (`again`), or not."""
+        if self.noise is not None:
+            return "exact_before_noise"
+        if self.model.conjugate or self.model.settles:
+            return "exact"
+        if again:
+            return "retrained"
+        return "refined" if self.privacy.masked else "subtracted"
+
     def _moved(self, before: Ints) -> float:
         if self._walk.withheld:
             return float("nan")
@@ -637,30 +492,6 @@ class Federation:
             return self._walk.read(before).kl(self._walk.read(self.units))
         except DomainError:  # the sum is not a proper posterior
             return float("nan")
-
-
-def _privacy(chosen: Any, agents: int) -> PrivacyEntry:
-    if isinstance(chosen, PrivacyTerms):
-        return PrivacyEntry.of(chosen).resolved(agents)
-    if isinstance(chosen, Mapping):
-        values = {key: _listed(value) for key, value in chosen.items()}
-        return read_privacy(values, agents, "privacy")
-    if chosen not in get_args(Mode):
-        raise ConfigError(
-            f'privacy = {shown(chosen)}: unknown. Fix: choose "plain" or "masked", or give the '
-            "settings of [privacy] in a dictionary"
-        )
-    return PrivacyEntry(mode=chosen).resolved(agents)
-
-
-def _listed(value: Any) -> Any:
-    """The bounds of a column may be a tuple, and whole numbers."""
-    if not isinstance(value, Mapping):
-        return value
-    return {
-        key: [float(v) if is_whole(v) else v for v in one] if isinstance(one, Sequence) else one
-        for key, one in value.items()
-    }
 
 
 def _limit(max_iterations: int | None) -> int | None:

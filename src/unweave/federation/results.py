@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Audit", "Erasure"]
+__all__ = ["Audit", "Erasure", "Kind"]
+
+Kind = Literal["exact", "exact_before_noise", "subtracted", "refined", "retrained"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Erasure:
     records: Mapping[str, int]
     iterations: int
     moved: float
-    kind: Literal["exact", "exact_before_noise", "subtracted", "refined", "retrained"]
+    kind: Kind
 
 
 @dataclass(frozen=True)

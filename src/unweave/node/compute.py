@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, runtime_checkable
@@ -56,13 +55,10 @@ class Forgetful(Protocol):
 class ComputeQueue:
     """Carries out work, one piece at a time."""
 
-    def __init__(
-        self, worker: Worker, terms: Terms, log: Log, counts: Counter[str], limit: float
-    ) -> None:
+    def __init__(self, worker: Worker, terms: Terms, log: Log, limit: float) -> None:
         self._worker = worker
         self._terms = terms
         self._log = log
-        self._counts = counts
         self._limit = limit  # seconds for one attempt
         self._stuck: asyncio.Future[Any] | None = None  # took longer than the limit
         self._told: str | None = None  # the concern that is in the log
@@ -100,7 +96,7 @@ class ComputeQueue:
     def complain(self, error: Exception) -> None:
         """Log and count a failure. An exception of a library may quote records: of it only the type
         is logged."""
-        self._counts["solves failed"] += 1
+        self._log.counts["solves failed"] += 1
         why = str(error) if isinstance(error, UnweaveError) else type(error).__name__
         self._log.error("cannot solve", why=why)
 

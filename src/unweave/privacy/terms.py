@@ -24,8 +24,8 @@ class Bounds:
 
 @dataclass(frozen=True)
 class PrivacyTerms:
-    """What the agents of a network promise for every record: (epsilon, delta) for all that is
-    published over the network's life, in at most `releases` values of each agent, if at most
+    """What the agents of a network promise for every record: (epsilon, delta) for all that the
+    network ever publishes, in at most `releases` values of each agent, if at most
     `colluders` agents put together what they know."""
 
     epsilon: float

@@ -154,7 +154,7 @@ def renew(s: State, turn: Turn, token: Token) -> Token | None:
 
 
 def remove(s: State, turn: Turn, token: Token) -> Token | None:
-    """Carry out this agent's erasures. If its value was given, the tombstone kills the round."""
+    """Carry out this agent's erasures. If its value was given, the tombstone ends the round."""
     intents = s.own_intents()
     if not intents:
         return token

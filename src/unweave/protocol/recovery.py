@@ -108,8 +108,8 @@ def published_round(s: State, token: Token) -> bytes:
 
 
 def lapsed_round(s: State) -> MaskedRound:
-    """The private round of a token that starts from eta_0 because another one was lost or died. It
-    follows a token that this agent knows, unless an erasure forbids what that token holds."""
+    """The private round of a token that starts from eta_0 because another one was lost or is dead.
+    It follows a token that this agent knows, unless an erasure forbids what that token holds."""
     if not s.terms.masked:
         return NOT_MASKED
     for token in (s.token.held, s.token.copy):

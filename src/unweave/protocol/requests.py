@@ -41,7 +41,7 @@ UNPROVED = 8 << 20
 
 def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
     """Rule 12: record a durable intent. The removal visit writes the tombstone: an earlier one
-    would kill the token, and every erasure would cost a rebuild."""
+    would make the token dead, and every erasure would cost a rebuild."""
     if s.tomb.departed:
         turn.do(Refused("this agent was declared departed by a quorum; nothing of it is included"))
     elif event.request in s.own.waiting.requests:

@@ -117,7 +117,7 @@ class _ErasureStatement(SignedStatement):
 
 
 class Intent(_ErasureStatement):
-    """A requested erasure: it wakes the token and names the agent to seek. It kills no token."""
+    """A requested erasure: it wakes the token and names the agent to seek. It forbids nothing."""
 
     kind = "application/vnd.unweave.intent+json"
 

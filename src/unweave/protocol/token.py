@@ -1,4 +1,4 @@
-"""The token: an immutable sum of factors that walks the graph; its names, and what kills it.
+"""The token: an immutable sum of factors that walks the graph; its names, and when it is dead.
 
     I1. Every token ever sent satisfies eta = eta_0 + Σ_k factor_k[included_k], and factor_k[r] was
         durable at agent k before any token with included_k = r left agent k.

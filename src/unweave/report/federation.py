@@ -8,18 +8,16 @@ from contextlib import suppress
 
 from unweave.errors import DataError, UnweaveError
 from unweave.federation import Federation
-from unweave.manifest.privacy import SEEN
 from unweave.report.facts import (
     AgentFact,
     CheckFact,
     ErasureFact,
     ModelFact,
-    PrivacyFact,
     Report,
     Sentence,
     Verdict,
 )
-from unweave.report.network import versions
+from unweave.report.network import privacy_fact, versions
 from unweave.report.quantities import quantities_of
 from unweave.report.settings import model_words, setting_words
 from unweave.report.words import limits
@@ -31,14 +29,7 @@ __all__ = ["federation_report"]
 def federation_report(network: Federation, name: str, written: str) -> Report:
     """The report of a network that ran in one process."""
     model, graph = network.model, network.graph
-    number = {agent: k for k, agent in enumerate(graph.agents)}
-    privacy = PrivacyFact(
-        network.privacy.mode,
-        SEEN[network.privacy.mode],
-        network.privacy.min_roster,
-        network.privacy.epsilon,
-        network.privacy.delta,
-    )
+    privacy = privacy_fact(network)
     erasures = tuple(_unsigned(network))
     try:
         quantities = quantities_of({"posterior": network.posterior})
@@ -56,7 +47,7 @@ def federation_report(network: Federation, name: str, written: str) -> Report:
             AgentFact(one, "erased" if one in out else "in" if one in inside else "not in")
             for one in graph.agents
         ),
-        edges=tuple((number[a], number[b]) for a, b in graph.edges),
+        edges=tuple((a, b) for a, b in graph.edge_array.tolist()),
         erasures=erasures,
         certificates=(),
         models=(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unweave.errors import ConfigError
 from unweave.manifest import Manifest, load
@@ -46,6 +46,9 @@ from unweave.report.settings import network_settings, registered_words, setting_
 from unweave.report.timeline import Dates, dates
 from unweave.report.words import certificate_checks, limits, network_verdict
 from unweave.text import dated, due, quote
+
+if TYPE_CHECKING:
+    from unweave.federation import Federation
 
 __all__ = ["network_report", "privacy_fact", "versions"]
 
@@ -223,7 +226,7 @@ def _report(
         made=now,
         as_of=known.as_of,
         agents=tuple(_agents(manifest, known, valid)),
-        edges=_edges(manifest),
+        edges=tuple((a, b) for a, b in manifest.topology.edge_array.tolist()),
         erasures=erasures,
         certificates=facts,
         models=(_model(manifest, model, known),),
@@ -261,11 +264,6 @@ def _agents(
             yield AgentFact(name, "not in" if has_agents else "unknown", note)
 
 
-def _edges(manifest: Manifest) -> tuple[tuple[int, int], ...]:
-    number = {name: k for k, name in enumerate(manifest.topology.agents)}
-    return tuple((number[a], number[b]) for a, b in manifest.topology.edges)
-
-
 def _model(manifest: Manifest, model: Model, known: _Known) -> ModelFact:
     quantities = (
         () if known.posterior is None else quantities_of({"posterior": known.posterior}, live=True)
@@ -281,8 +279,8 @@ def _model(manifest: Manifest, model: Model, known: _Known) -> ModelFact:
     )
 
 
-def privacy_fact(manifest: Manifest) -> PrivacyFact:
-    entry = manifest.privacy
+def privacy_fact(network: Manifest | Federation) -> PrivacyFact:
+    entry = network.privacy
     return PrivacyFact(entry.mode, SEEN[entry.mode], entry.min_roster, entry.epsilon, entry.delta)
 
 

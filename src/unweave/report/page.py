@@ -28,6 +28,7 @@ from unweave.report.words import (
     NO_CHANGE_MASKED,
     estimate_words,
     learned_words,
+    listed_names,
     noise_words,
     scope_words,
     state_words,
@@ -326,11 +327,7 @@ def _certificate(one: CertificateFact, room: int) -> Element:
 
 
 def _names(names: Iterable[str]) -> list[Child]:
-    every = list(names)
-    parts: list[Child] = []
-    for name in every[:40]:
-        parts += [", ", el("bdi", name)] if parts else [el("bdi", name)]
-    return [*parts, f", … ({len(every)} in all)"] if len(every) > 40 else parts
+    return words(listed_names(names, 40))
 
 
 def _model(model: ModelFact, several: bool) -> list[Element]:

@@ -44,14 +44,19 @@ def densities(quantity: QuantityFact) -> Element:
         parts.append(el("path", d=f"M{points}", class_=f"curve {one.label}"))
     parts.append(el("line", x1=8, x2=width - 8, y1=base, y2=base, class_="axis"))
     parts += _ticks(low, high, 8, width - 8, base)
-    return el(
-        "svg",
-        el("title", f"Density of {clip(quantity.name, 60)}"),
-        *parts,
-        viewbox=f"0 0 {width} {height}",
-        role="img",
-        class_="plot",
-    )
+    return _picture(f"Density of {clip(quantity.name, 60)}", parts, width, height, "plot")
+
+
+def _picture(
+    title: str, parts: Sequence[Element], width: float, height: float, style: str
+) -> Element:
+    box = f"0 0 {width} {height}"
+    return el("svg", el("title", title), *parts, viewbox=box, role="img", class_=style)
+
+
+def _short(name: str, most: int) -> str:
+    """A name beside a picture, cut off without a note of its length."""
+    return clip(name, most).partition("… (")[0]
 
 
 def _ticks(low: float, high: float, left: float, right: float, base: float) -> list[Element]:
@@ -101,14 +106,8 @@ def intervals(quantities: Sequence[QuantityFact]) -> Element | None:
     parts: list[Element] = [zero]
     for i, one in enumerate(shown):
         middle = 4 + row * i + row / 2
-        name = el(
-            "text",
-            clip(one.name, 22).partition("… (")[0],
-            x=name_width - 10,
-            y=middle + 4,
-            text_anchor="end",
-        )
-        parts.append(name)
+        text = _short(one.name, 22)
+        parts.append(el("text", text, x=name_width - 10, y=middle + 4, text_anchor="end"))
         for k, label in enumerate(labels):
             found = _ends(one.moments.get(label))
             if not found:
@@ -122,14 +121,7 @@ def intervals(quantities: Sequence[QuantityFact]) -> Element | None:
     base = height - 30
     parts.append(el("line", x1=name_width, x2=width - 8, y1=base, y2=base, class_="axis"))
     parts += _ticks(low, high, name_width, width - 8, base)
-    return el(
-        "svg",
-        el("title", "Means and 95% intervals"),
-        *parts,
-        viewbox=f"0 0 {width} {height}",
-        role="img",
-        class_="plot wide",
-    )
+    return _picture("Means and 95% intervals", parts, width, height, "plot wide")
 
 
 def _ends(found: Moments | None) -> tuple[float, float, float] | None:
@@ -188,15 +180,9 @@ def graph(agents: Sequence[AgentFact], edges: Sequence[tuple[int, int]]) -> Elem
             anchor = "middle" if abs(across) < 20 else "start" if across > 0 else "end"
             dx = 0.0 if anchor == "middle" else math.copysign(15, across)
             dy = 4.0 if dx else math.copysign(21, y - height / 2) + 4
-            text = clip(agent.name, 18).partition("… (")[0]
+            text = _short(agent.name, 18)
             parts.append(
                 el("text", text, x=round(x + dx, 1), y=round(y + dy, 1), text_anchor=anchor)
             )
-    return el(
-        "svg",
-        el("title", "The graph: which agents exchange messages"),
-        *parts,
-        viewbox=f"0 0 {width} {height}",
-        role="img",
-        class_="plot graph",
-    )
+    title = "The graph: which agents exchange messages"
+    return _picture(title, parts, width, height, "plot graph")

@@ -81,13 +81,13 @@ _MOST_NAMES = 6
 _MOST_SENTENCES = 3  # erasures that are told one by one
 
 
-def listed_names(names: Iterable[str]) -> Sentence:
+def listed_names(names: Iterable[str], most: int = _MOST_NAMES) -> Sentence:
     """The first names, and how many there are."""
     every = list(names)
     shown: list[str] = []
-    for name in every[:_MOST_NAMES]:
+    for name in every[:most]:
         shown += [", ", Name(name)] if shown else [Name(name)]
-    if len(every) > _MOST_NAMES:
+    if len(every) > most:
         shown.append(f", … ({len(every)} in all)")
     return tuple(shown)
 

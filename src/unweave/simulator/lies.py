@@ -221,7 +221,7 @@ class Liar(Forger):
         said = Erasures({other: tomb}, frozenset(), {}, {})
         return [Share(s.token.fence, self.saying(s, erasures=said))]
 
-    def lives(self, s: State) -> list[Message]:
+    def incarnations(self, s: State) -> list[Message]:
         """A new process says Hello."""
         question = self.rng.randrange(3)
         return [Hello(s.token.fence, self.saying(s), self.rng.getrandbits(60), question)]
@@ -256,7 +256,7 @@ DISTURBANCES: list[tuple[str, Lie]] = [
         "intent",
         "vote",
         "tombs",
-        "lives",
+        "incarnations",
         "proof",
         "fork",
     )

@@ -114,9 +114,12 @@ class Session:
         solves = self._tolerance is not None and self._solver.stops_after is None
         self.checker = _checker(self.world, solves)
         self.world.observers.append(self.checker)
-        self.checker.clock = lambda: self.world.now
+        self.checker.private.clock = lambda: self.world.now
         if (noise := self.noise) is not None:
-            self.checker.noise, self.checker.paid = noise.drawn, lambda k: noise.ledgers[k].given
+            self.checker.private.noise, self.checker.private.paid = (
+                noise.drawn,
+                lambda k: noise.ledgers[k].given,
+            )
         self.owners = OwnerRequests(self.world, chosen, [s.n for s in shards], self.most, seed)
         self.workload = Workload(self.world, self.faults, never, new_data)
         self._bound = self.most * max(_EVENTS_PER_HOP, _EVENTS_PER_HOP_AND_AGENT * terms.size)

@@ -41,7 +41,6 @@ __all__ = [
     "NewData",
     "OwnerRequests",
     "Workload",
-    "check_one_epoch",
     "dispensable_agents",
     "run_workload",
     "same_data",
@@ -358,23 +357,6 @@ def _all_know(world: World, gone: int) -> bool:
     """Whether every other agent knows that this one was declared departed."""
     states = (world.state(k) for k in range(len(world.agents)) if k != gone)
     return all(gone in departed(s.known.tombs) for s in states)
-
-
-def check_one_epoch(checker: Checker) -> None:
-    """Delays, duplicates, slow solvers, skewed clocks and erasures must not cost an epoch."""
-    expected = (
-        "genesis",
-        "an erasure asked all agents to start from zero",
-        "the next private round",
-        "this round has a value with erased data",
-        "the data have changed",
-        "enough changes have gathered",
-        "the roster is not that of this round",
-        "the one-time key of this agent is gone",  # the data changed while it was used
-    )
-    surplus = [why for why in checker.opened if why not in expected]
-    if surplus or checker.opened.count("genesis") != 1:
-        raise Violation(f"liveness: epochs were opened without need: {checker.opened}")
 
 
 def dispensable_agents(topology: Topology) -> list[int]:

@@ -8,12 +8,15 @@ therefore needs a prior, a schema and `loss`, and may implement any of the proto
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unweave.errors import DataError, DomainError, GridOverflow, SolverError
 from unweave.grid import Ints
 from unweave.models import Data, Model
 from unweave.rng import Stream
@@ -26,6 +29,7 @@ __all__ = [
     "HasPath",
     "Solution",
     "Solver",
+    "located",
 ]
 
 
@@ -84,8 +88,20 @@ class Solution:
     """
 
     factor: Ints
-    changed: bool
     info: dict[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def located(data: Data, context: Context, overflow: str) -> Iterator[None]:
+    """Names agent and pass in the error of a failed solve; `overflow` is the fix if the factor
+    leaves the grid."""
+    place = f"agent {data.agent!r}, pass {context.passes + 1}"
+    try:
+        yield
+    except (SolverError, DomainError) as error:
+        raise SolverError(f"{place}: {error}") from None
+    except (DataError, GridOverflow):
+        raise SolverError(f"{place}: the factor leaves the grid. Fix: {overflow}") from None
 
 
 class Solver(ABC):
@@ -114,11 +130,6 @@ class Solver(ABC):
 
     @abstractmethod
     def solve(
-        self,
-        model: Model,
-        data: Data,
-        cavity: Ints,
-        current: Ints | None,
-        context: Context,
+        self, model: Model, data: Data, cavity: Ints, current: Ints | None, context: Context
     ) -> Solution:
         """The wanted factor; `current` is the agent's factor in the token (None: no factor)."""

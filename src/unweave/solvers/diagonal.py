@@ -4,7 +4,7 @@ With the average gradient g and curvature H ≥ 0 of the agent's loss over a few
 step moves the agent's factor by a share rho of the way to (H m − g, H)/alpha. Draws come in pairs
 m ± z·sd, whose noise cancels to first order. Two limits keep the noise and the first steps, far
 from any optimum, from destroying q: no mean moves by more than a fifth of its sd, and no precision
-loses more than half. Without them, or with rho = 1, digits were classified by chance.
+loses more than half. Without them, or with rho = 1, digits were classified no better than chance.
 
 An agent that holds one class pulls q towards it: what counts is how far q moves in a visit, and how
 often agents take turns. Over eight seeds of a digits network with 16 hidden units (one digit per
@@ -27,11 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.arguments import number, whole_number
-from unweave.errors import ConfigError, DataError, GridOverflow, SolverError
+from unweave.errors import ConfigError
 from unweave.grid import Ints
 from unweave.models import Data, LossModel, Model
-from unweave.solvers.base import Context, Solution, Solver
-from unweave.solvers.variational import where
+from unweave.solvers.base import Context, Solution, Solver, located
 
 __all__ = ["Diagonal", "HasDiagonalCurvature"]
 
@@ -91,27 +90,19 @@ class Diagonal(Solver):
     ) -> Solution:
         assert isinstance(model, LossModel)
         if not data.n:
-            zero = model.grid.zeros()
-            return Solution(zero, current is None or bool(current.any()))
+            return Solution(model.grid.zeros())
         if current is not None and context.passes >= self.passes:
-            return Solution(current, False, {"estimator": "diagonal", "rho": 0.0})
+            return Solution(current, {"estimator": "diagonal", "rho": 0.0})
         start = model.grid.zeros() if current is None else current
         # An agent that comes late has no factor: it starts with a whole step.
         rho = self.rho if current is None else self.step_size(context.passes)
-        try:
+        with located(data, context, "a larger prior sd, or fewer bits"):
             final, loss = self.update(
                 model, data, model.grid.decode(cavity), model.grid.decode(start), rho, context
             )
             factor = model.grid.encode(final)
-        except SolverError as error:
-            raise SolverError(f"{where(data, context)}: {error}") from None
-        except (DataError, GridOverflow):
-            raise SolverError(
-                f"{where(data, context)}: the factor leaves the grid. Fix: a larger prior sd, or "
-                "fewer bits"
-            ) from None
         info = {"estimator": "diagonal", "rho": rho, "loss": loss}
-        return Solution(factor, current is None or not np.array_equal(factor, current), info)
+        return Solution(factor, info)
 
     def update(
         self,

@@ -19,8 +19,8 @@ from unweave.arguments import whole_number
 from unweave.errors import ConfigError
 from unweave.grid import Ints
 from unweave.models import Data, LossModel, Model
-from unweave.solvers.base import Context, Solution, Solver
-from unweave.solvers.variational import HasCurvature, Variational, located
+from unweave.solvers.base import Context, Solution, Solver, located
+from unweave.solvers.variational import OVERFLOW, HasCurvature, Variational
 
 __all__ = ["ExpectationPropagation", "HasTilted"]
 
@@ -81,14 +81,13 @@ class ExpectationPropagation(Solver):
     ) -> Solution:
         assert isinstance(model, LossModel)
         if not data.n:
-            factor = model.grid.zeros()
-            return Solution(factor, current is None or bool(current.any()))
+            return Solution(model.grid.zeros())
         start = None if current is None else model.grid.decode(current)
-        with located(data, context):
+        with located(data, context, OVERFLOW):
             final, residual, rounds = self.update(model, data, model.grid.decode(cavity), start)
             factor = model.grid.encode(final)
         info = {"estimator": "ep", "residual": residual, "rounds": rounds}
-        return Solution(factor, current is None or not np.array_equal(factor, current), info)
+        return Solution(factor, info)
 
     def update(
         self, model: LossModel, data: Data, cavity: Floats, factor: Floats | None

@@ -77,12 +77,7 @@ class NaturalGradient(Solver):
             )
 
     def solve(
-        self,
-        model: Model,
-        data: Data,
-        cavity: Ints,
-        current: Ints | None,
-        context: Context,
+        self, model: Model, data: Data, cavity: Ints, current: Ints | None, context: Context
     ) -> Solution:
         model = _with_loss(model)
         start = model.grid.zeros() if current is None else current
@@ -100,7 +95,7 @@ class NaturalGradient(Solver):
             factor = self._rounded(model, data, final)
         else:
             factor, info = model.grid.zeros(), {}
-        return Solution(factor, current is None or not np.array_equal(factor, current), info)
+        return Solution(factor, info)
 
     def update(
         self, model: LossModel, data: Floats, cavity: Floats, factor: Floats, rng: Rng

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from unweave.errors import ConfigError
 from unweave.grid import Ints
 from unweave.models import Data, Model
@@ -33,12 +31,7 @@ class Stages(Solver):
             raise ConfigError(f"{model.name} has no stages. Fix: use its own solver")
 
     def solve(
-        self,
-        model: Model,
-        data: Data,
-        cavity: Ints,
-        current: Ints | None,
-        context: Context,
+        self, model: Model, data: Data, cavity: Ints, current: Ints | None, context: Context
     ) -> Solution:
         assert isinstance(model, StagedAtoms)
         layout, grid = model.layout, model.grid
@@ -60,7 +53,7 @@ class Stages(Solver):
                 break
             stage = following
         self._known[data] = used
-        return Solution(factor, current is None or not np.array_equal(factor, current))
+        return Solution(factor)
 
     def factor_at(self, model: Model, point: bytes, data: Data) -> Ints:
         assert isinstance(model, StagedAtoms)

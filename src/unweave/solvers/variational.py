@@ -25,8 +25,6 @@ to 1.12 times as far, from the third pass on. The two numbers were chosen on pai
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 
@@ -34,17 +32,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.arguments import number, whole_number
-from unweave.errors import ConfigError, DataError, DomainError, GridOverflow, SolverError
+from unweave.errors import ConfigError, DomainError, SolverError
 from unweave.families.point import NormalPoint
 from unweave.grid import Ints
 from unweave.models import Data, LossModel, Model
-from unweave.solvers.base import Context, Solution, Solver
+from unweave.solvers.base import Context, Solution, Solver, located
 from unweave.solvers.steps import CONVERGED, RESOLUTION
 
-__all__ = ["HasCurvature", "Variational", "located", "where"]
+__all__ = ["OVERFLOW", "HasCurvature", "Variational"]
 
 
 Floats = NDArray[np.float64]
+
+OVERFLOW = "a scale near the size of the features, or fewer bits"
 
 _NEWTON = 50  # steps to the mode
 _SHORTEST = 1e-7  # a step halved below this is none
@@ -107,7 +107,7 @@ class Variational(Solver):
             factor, info = model.grid.zeros(), {}
         else:
             start = None if current is None else model.grid.decode(current)
-            with located(data, context):
+            with located(data, context, OVERFLOW):
                 rest = model.grid.decode(cavity)
                 final, residual, rounds = self._solution(model, data, rest, start, context.share)
                 if start is not None and residual < _SOLVED:
@@ -116,7 +116,7 @@ class Variational(Solver):
                     )
                 factor = model.grid.encode(final)
             info = {"estimator": "vi", "residual": residual, "rounds": rounds}
-        return Solution(factor, current is None or not np.array_equal(factor, current), info)
+        return Solution(factor, info)
 
     def _solution(
         self, model: LossModel, data: Data, cavity: Floats, start: Floats | None, share: float
@@ -288,22 +288,3 @@ class _Local:
                 t *= 0.5
             m = at
         return self.weight * self.model.packed(curvature @ m - g, curvature)
-
-
-@contextmanager
-def located(data: Data, context: Context) -> Iterator[None]:
-    """Names the place in the error of a failed solve."""
-    try:
-        yield
-    except (SolverError, DomainError) as error:
-        raise SolverError(f"{where(data, context)}: {error}") from None
-    except (DataError, GridOverflow):
-        raise SolverError(
-            f"{where(data, context)}: the factor leaves the grid. Fix: a scale near the size of "
-            "the features, or fewer bits"
-        ) from None
-
-
-def where(data: Data, context: Context) -> str:
-    """The place of a failure, for an error."""
-    return f"agent {data.agent!r}, pass {context.passes + 1}"

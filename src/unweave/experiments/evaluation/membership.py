@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.errors import ConfigError
-from unweave.experiments.evaluation.methods import Trial
+from unweave.experiments.evaluation.methods import Trial, proper
 from unweave.experiments.evaluation.scores import confidence
 from unweave.federation import Federation
 from unweave.models import Shard
@@ -105,24 +105,23 @@ def _posteriors(case: Trial, status: NDArray[np.int8]) -> dict[str, Posterior | 
         if (part == _FORGOTTEN).any():
             records[shard.agent] = np.flatnonzero(part[inside] == _FORGOTTEN)
 
-    def proper(federation: Federation) -> Posterior | None:
-        units = federation.units
-        return case.model.posterior(units) if case.model.inside(units) else None
+    def posterior(federation: Federation) -> Posterior | None:
+        return proper(case.model, federation.units)
 
     found = {}
     learned, _ = case.start(shards)
     learned.learn(tol=case.tol, progress=False)
     inside = not records or case.subtract(learned, records=records)
     if case.exact:
-        found["exact"] = proper(learned)
+        found["exact"] = posterior(learned)
     else:
-        found["subtract"] = found["refine"] = proper(learned) if inside else None
+        found["subtract"] = found["refine"] = posterior(learned) if inside else None
         if inside:
-            found["refine"] = proper(learned.refine(tol=case.tol, progress=False))
+            found["refine"] = posterior(learned.refine(tol=case.tol, progress=False))
     never, _ = case.start(shards)
     if records:
         never.forget(records=records, progress=False)
-    found["retrain"] = proper(never.learn(tol=case.tol, progress=False))
+    found["retrain"] = posterior(never.learn(tol=case.tol, progress=False))
     return found
 
 

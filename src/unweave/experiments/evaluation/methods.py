@@ -30,7 +30,7 @@ from unweave.node.wire.codec import encode
 from unweave.protocol.messages import Pass
 from unweave.solvers import Solver, as_solver
 
-__all__ = ["Deletion", "MethodScore", "Trial", "compare", "deletions"]
+__all__ = ["Deletion", "MethodScore", "Trial", "compare", "deletions", "proper"]
 
 Floats = NDArray[np.float64]
 
@@ -153,7 +153,7 @@ def compare(
     with _counted(retrained, solver, again):
         retrained.forget(**erasure, progress=False)
         retrained.learn(tol=case.tol, progress=False)
-    third = retrained.units
+    from_zero = retrained.units
     reference = retrained.learn(tol=_REFERENCE, progress=False).posterior
 
     learned, solver = case.start()
@@ -165,17 +165,17 @@ def compare(
         found = [("exact", learned.units, cost)]
     else:
         refining = _Cost(**asdict(cost))
-        first = learned.units
+        subtracted = learned.units
         if inside:
             with _counted(learned, solver, refining):
                 learned.refine(tol=case.tol, progress=False)
-        found = [("subtract", first, cost), ("refine", learned.units, refining)]
-    found.append(("retrain", third, again))
+        found = [("subtract", subtracted, cost), ("refine", learned.units, refining)]
+    found.append(("retrain", from_zero, again))
     return [_method(case, name, units, reference, spent) for name, units, spent in found]
 
 
 def _method(case: Trial, name: str, units: Ints, reference: Posterior, cost: _Cost) -> MethodScore:
-    q = _proper(case.model, units)
+    q = proper(case.model, units)
     nll = change = None
     curve: list[CalibrationBin] = []
     if q is not None and case.test is not None and len(case.test):
@@ -222,7 +222,7 @@ def deletions(case: Trial, count: int) -> list[Deletion]:
         never.forget(records=_by_agent(chosen[:n]), progress=False)
         reference = never.learn(tol=_REFERENCE, progress=False).posterior
         first, second = (
-            None if (q := _proper(case.model, net.units)) is None else q.kl(reference)
+            None if (q := proper(case.model, net.units)) is None else q.kl(reference)
             for net in (subtracted, refined)
         )
         found.append(Deletion(n, first, second, spent.hops))
@@ -236,6 +236,6 @@ def _by_agent(places: Sequence[tuple[str, int]]) -> dict[str, list[int]]:
     return rows
 
 
-def _proper(model: Model, units: Ints) -> Posterior | None:
+def proper(model: Model, units: Ints) -> Posterior | None:
     """The posterior at `units`; None outside the domain, where a subtraction may end."""
     return model.posterior(units) if model.inside(units) else None

@@ -3,8 +3,8 @@
     from unweave.experiments.paper import run
     run(["fig3"], out="paper-out", replicas=200)
 
-One module per figure: `compute` returns a `Report` (a tidy table, settings with reasons, numbers to
-quote), and `draw` draws the figure from the report.
+One module per figure: `compute` returns a `PaperReport` (a tidy table, settings with reasons,
+numbers to quote), and `draw` draws the figure from the report.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from unweave.experiments.paper import style
 from unweave.experiments.paper.experiment import AGENTS
-from unweave.experiments.paper.report import Setting, ours
+from unweave.experiments.paper.settings import Setting, ours
 from unweave.experiments.replicas import PerReplica
 from unweave.experiments.replicas.result import Curves
 from unweave.models import BetaExponential, BetaExponentialAtoms

@@ -8,15 +8,8 @@ import numpy as np
 
 from unweave.experiments.paper import style
 from unweave.experiments.paper.experiment import AGENTS, RECORDS, SUMMARY, bernoulli, summarised
-from unweave.experiments.paper.report import (
-    Figure,
-    PaperReport,
-    ResultTable,
-    Setting,
-    Tick,
-    ours,
-    paper,
-)
+from unweave.experiments.paper.report import Figure, PaperReport, ResultTable, Tick
+from unweave.experiments.paper.settings import BANDS, GRAPHS_SHOWN, WALK, Setting, ours, paper
 from unweave.experiments.replicas import Replicas, simulate
 from unweave.graph import graphs
 from unweave.graph.cover import expected_cover
@@ -82,8 +75,8 @@ def _settings() -> list[Setting]:
         paper("K", AGENTS),
         paper("N_k", RECORDS),
         paper("alpha", 1),
-        paper("graphs", "star (agent 1 is the hub), ring, complete"),
-        paper("schedule", "metropolis (`eq:mh_rule`), uniform start, the start is iteration 1"),
+        GRAPHS_SHOWN,
+        WALK,
         ours("true θ", THETA, "not stated; the prior's mean, so that prior and data agree"),
         ours(
             "data",
@@ -97,7 +90,7 @@ def _settings() -> list[Setting]:
             "the conjugate update (`eq:nat_para_sum`) sums, although L_k is defined as a mean",
         ),
         ours("iterations", ITERATIONS, "not stated; the star needs 246 on average"),
-        ours("bands", "12.5% to 87.5% of the replicas", "what a 75% credible interval is over"),
+        BANDS,
         paper("lines", "mean over replicas", "its KL is 0 in most replicas from some iteration on"),
         ours(
             "grid",

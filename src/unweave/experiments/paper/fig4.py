@@ -19,20 +19,12 @@ from unweave.experiments.paper.experiment import (
     columns,
     ending,
     exponential,
-    exponential_settings,
     median,
     outside_note,
     summarised,
 )
-from unweave.experiments.paper.report import (
-    Figure,
-    PaperReport,
-    ResultTable,
-    Setting,
-    Tick,
-    ours,
-    paper,
-)
+from unweave.experiments.paper.report import Figure, PaperReport, ResultTable, Tick
+from unweave.experiments.paper.settings import Setting, exponential_settings, ours, paper
 from unweave.experiments.replicas import PerReplica, simulate
 from unweave.experiments.replicas.result import Replicas
 from unweave.graph import graphs

@@ -22,21 +22,13 @@ from unweave.experiments.paper.experiment import (
     ending,
     exact_posterior,
     exponential,
-    exponential_settings,
     median,
     outside_note,
     summarised,
 )
 from unweave.experiments.paper.fig4 import RHO, SAMPLES, Method, floor, run
-from unweave.experiments.paper.report import (
-    Figure,
-    PaperReport,
-    ResultTable,
-    Setting,
-    Tick,
-    ours,
-    paper,
-)
+from unweave.experiments.paper.report import Figure, PaperReport, ResultTable, Tick
+from unweave.experiments.paper.settings import Setting, exponential_settings, ours, paper
 from unweave.experiments.replicas import Forget
 from unweave.experiments.replicas.result import Curves, Replicas
 from unweave.graph.forecast import paper_formulas

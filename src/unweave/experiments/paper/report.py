@@ -1,7 +1,7 @@
 """The parts of a figure: a tidy table, settings with their reasons, and the results to quote.
 
-A figure is drawn from its `Report`, and the report's `ResultTable` is also written as CSV. So the
-figure and the CSV file show the same data. A run is summed up as JSON and as Markdown."""
+A figure is drawn from its `PaperReport`, and the report's `ResultTable` is also written as CSV. So
+the figure and the CSV file show the same data. A run is summed up as JSON and as Markdown."""
 
 from __future__ import annotations
 
@@ -15,40 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unweave.experiments.paper.settings import Setting, ours
+
 __all__ = [
     "Figure",
     "PaperReport",
     "ResultTable",
-    "Setting",
     "Tick",
     "as_json",
     "as_markdown",
-    "ours",
-    "paper",
 ]
 
 Tick = Callable[[str], None]  # called after each step, with a description of the step
 Cell = str | int | float | None
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One setting of an experiment, its source, and the reason if the choice is ours."""
-
-    name: str
-    value: Any
-    source: str  # "paper", or "ours" if the paper does not state the setting
-    why: str = ""
-
-
-def paper(name: str, value: Any, why: str = "") -> Setting:
-    """A setting that the paper states."""
-    return Setting(name, value, "paper", why)
-
-
-def ours(name: str, value: Any, why: str) -> Setting:
-    """A setting that the paper leaves open: our choice, with its reason."""
-    return Setting(name, value, "ours", why)
 
 
 @dataclass

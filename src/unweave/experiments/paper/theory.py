@@ -12,15 +12,8 @@ from numpy.typing import NDArray
 
 from unweave.experiments.paper import style
 from unweave.experiments.paper.experiment import AGENTS
-from unweave.experiments.paper.report import (
-    Figure,
-    PaperReport,
-    ResultTable,
-    Setting,
-    Tick,
-    ours,
-    paper,
-)
+from unweave.experiments.paper.report import Figure, PaperReport, ResultTable, Tick
+from unweave.experiments.paper.settings import GRAPHS_SHOWN, Setting, ours, paper
 from unweave.experiments.replicas.paths import paths, replica_seeds
 from unweave.graph import Topology, graphs
 from unweave.graph.cover import Expected, cover_closed_form, cover_exact
@@ -146,7 +139,7 @@ def compute(replicas: int, seed: int, tick: Tick) -> PaperReport:
 def _settings() -> list[Setting]:
     return [
         paper("K", AGENTS),
-        paper("graphs", "star (agent 1 is the hub), ring, complete"),
+        GRAPHS_SHOWN,
         paper("schedule", "metropolis (`eq:mh_rule`); an iteration that stays counts too"),
         paper("start", "uniform"),
         paper("unlearned agent", AGENTS, "on the star a leaf"),

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.arguments import floats, shown, whole_number
-from unweave.errors import ConfigError, DataError, MissingExtra, UnweaveError
+from unweave.errors import ConfigError, DataError, MissingExtra
 from unweave.families import Distribution
 from unweave.families.marginals import Marginal
 from unweave.grid import Ints, digest
-from unweave.json_form import as_json
+from unweave.json_form import as_json, read_saved
 from unweave.models.fitted.calibration import BINS, CalibrationBin, calibration_curve
 from unweave.models.fitted.plotting import plot_posterior
 from unweave.models.fitted.published import STEP, Published, publish
@@ -271,16 +271,7 @@ class Posterior:
     @classmethod
     def load(cls, path: str | Path) -> Posterior:
         """Read what `save` has written."""
-        try:
-            text = Path(path).read_bytes()
-        except OSError as error:
-            raise ConfigError(
-                f"{path}: cannot be read ({error.strerror}). Fix: check the path"
-            ) from None
-        try:
-            return cls.from_json(text)
-        except UnweaveError as error:
-            raise ConfigError(f"{path}: {error}") from None
+        return read_saved(path, cls.from_json)
 
     def log_prob(self, theta: Any) -> Floats:
         """The log-density at theta, in the user's units."""

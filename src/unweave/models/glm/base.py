@@ -54,9 +54,8 @@ class GLM(Regression, CurvatureModel):
     `pointwise`, and may replace `derivatives` by closed forms.
 
     `covariance` is "full", or "diagonal" for independent coefficients; factors are the same, and a
-    diagonal one hides nothing more. With `agent_sd`, every agent
-    has an intercept of its own, Normal(0, agent_sd²) around the shared one, which it integrates out
-    (`own_intercept`).
+    diagonal one hides nothing more. With `agent_sd`, every agent has an intercept of its own,
+    Normal(0, agent_sd²) around the shared one, which it integrates out (`own_intercept`).
     """
 
     _: KW_ONLY
@@ -66,6 +65,7 @@ class GLM(Regression, CurvatureModel):
     classifies: ClassVar[bool] = False  # y is a class, and f < log 2 where it is predicted right
     convex: ClassVar[bool] = True  # f'' ≥ 0: one optimum, which no step can miss
     self_concordant: ClassVar[bool] = False  # |f'''| ≤ f'': there is a bound (`bound`)
+    _scaled_target: ClassVar[bool] = False  # y is measured in units of its scale, as features are
 
     # -- defined by subclasses --------------------------------------------------------------------
 
@@ -130,8 +130,6 @@ class GLM(Regression, CurvatureModel):
                 f"{self.name}: column {name!r} has no {setting}: it is used as it is. Fix: name "
                 "features only"
             )
-
-    _scaled_target: ClassVar[bool] = False
 
     def scalable(self, name: str) -> bool:
         return name in self.feature_names or self._scaled_target
@@ -337,10 +335,13 @@ class GLM(Regression, CurvatureModel):
         found: Floats = x @ theta + self.outcomes(rows)[2]
         return found
 
+    def mean_and_cov(self, eta: ArrayLike) -> tuple[Floats, Floats]:
+        """Of theta, in the model's units."""
+        q = self.family.to_params(np.asarray(eta, dtype=np.float64))
+        return q["mean"], q["cov"] if "cov" in q else np.diag(q["sd"] ** 2)
+
     def predictor(self, eta: ArrayLike, x: Any) -> tuple[Floats, Floats]:
         """Mean and sd of xᵀtheta for the rows x."""
         design = self.design(x)
-        q = self.family.to_params(np.asarray(eta, dtype=np.float64))
-        cov = q["cov"] if "cov" in q else np.diag(q["sd"] ** 2)
-        spread = np.einsum("ij,ij->i", design @ cov, design)
-        return design @ q["mean"], np.sqrt(spread)
+        mean, cov = self.mean_and_cov(eta)
+        return design @ mean, np.sqrt(np.einsum("ij,ij->i", design @ cov, design))

@@ -126,11 +126,10 @@ class SoftmaxRegression(GLM):
     def predictive(self, eta: ArrayLike, x: Any) -> ClassesPredictive:
         """The classes of rows x."""
         design = self.design(x)
-        q = self.family.to_params(np.asarray(eta, dtype=np.float64))
-        cov = q["cov"] if "cov" in q else np.diag(q["sd"] ** 2)
+        mean, cov = self.mean_and_cov(eta)
         d, classes = design.shape[1], self.number
-        mean = design @ q["mean"].reshape(classes, d).T
+        means = design @ mean.reshape(classes, d).T
         blocks = cov.reshape(classes, d, classes, d)
         spread = np.einsum("ni,aibj,nj->nab", design, blocks, design, optimize=True)
         texts = () if isinstance(self.classes, int) else self.classes
-        return ClassesPredictive(mean, spread, texts)
+        return ClassesPredictive(means, spread, texts)

@@ -1,4 +1,4 @@
-"""The way of private rounds to the best normal distribution, from published sums alone.
+"""How private rounds find the best normal distribution, from published sums alone.
 
 A round publishes, at a trial q = (h, P) that all agents know, the sum of their factors: with the
 prior it is the next natural-gradient iterate
@@ -17,8 +17,8 @@ ten times as long as r, are dropped, with all before them.
 A trial is accepted if F falls. Otherwise the changes are dropped, and the plain step q + r is
 tried; then a shorter one, q + t r. Every rejected trial costs a round.
 
-The state of this rule is a *point*: bytes that ride on the token. A peer wrote them, so they are
-checked. Whatever a forged point says, the final sum tells how far its q is from the optimum.
+The state of this rule is a *point*: bytes that the token carries. A peer wrote them, so they
+are checked. Whatever a forged point says, the final sum tells how far its q is from the optimum.
 
 A sum at a chosen q can single out a record: if |m| is large, nearly all records of a logistic model
 have weight 0, and one next to the plane xᵀm = 0 has not. So no agent evaluates a trial whose mean

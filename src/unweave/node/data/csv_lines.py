@@ -37,7 +37,7 @@ _ENDINGS = {"\n": "LF", "\r\n": "CRLF", "\r": "CR"}
 
 def open_text(file: Path) -> TextIO:
     """Open a text file, which may be compressed with gzip."""
-    # `csv_problem` reports the line of bytes that are not UTF-8, so decoding must not fail here.
+    # `csv_problems` reports the line of bytes that are not UTF-8, so decoding must not fail here.
     opened = gzip.open if file.suffix.lower() == ".gz" else open
     found = opened(file, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="")
     return cast(TextIO, found)

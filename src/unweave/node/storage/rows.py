@@ -24,18 +24,17 @@ from unweave.node.wire.primitives import (
     read_revealed,
     read_revision,
     read_stamp,
-    read_statement,
     read_tombs,
     read_vector,
     to_bytes,
     unwritable,
     write_ids,
     write_revisions,
-    write_statement,
     write_tombs,
     write_vector,
     writing,
 )
+from unweave.node.wire.statements import read_statement, write_statement
 from unweave.protocol.messages import ParkNotice, Pass
 from unweave.protocol.state import (
     IDLE,

@@ -39,7 +39,7 @@ from unweave.node.storage.file import (
 from unweave.node.storage.integrity import RowMacs
 from unweave.node.storage.rows import Rows, read_state, write_state
 from unweave.node.storage.schema import MIGRATIONS, Migration
-from unweave.protocol.state import DURABLE, Out, State
+from unweave.protocol.state import DURABLE, State
 from unweave.protocol.terms import Terms
 from unweave.protocol.token import dead
 
@@ -140,19 +140,6 @@ class SqliteStore:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    @property
-    def outbox(self) -> tuple[int, bytes] | None:
-        """The receiver of the unacknowledged token, and the message without gossip."""
-        role = None if self._stored is None else self._stored["role"]
-        if not isinstance(role, Out):
-            return None
-        at = next(at for at, token in self._rows.tokens.items() if token is role.token)
-        with explained(self.path):
-            (message,) = self._db.execute(
-                "SELECT message FROM token WHERE id = ?", (at,)
-            ).fetchone()
-        return role.to, message
 
     def image(self) -> bytes:
         """A copy of the file: SQLite's online backup, in memory, so that no second copy is on the

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -36,12 +35,7 @@ class SecureChannel:
     """Signs and encodes messages; opens and checks the ones that arrive."""
 
     def __init__(
-        self,
-        folder: AgentFolder,
-        identity: Identity,
-        transport: Transport,
-        log: Log,
-        counts: Counter[str],
+        self, folder: AgentFolder, identity: Identity, transport: Transport, log: Log
     ) -> None:
         self._me = folder.me
         self._terms = folder.terms
@@ -49,7 +43,7 @@ class SecureChannel:
         self._verify = verifier(folder.manifest.pems())
         self._transport = transport
         self._log = log
-        self._counts = counts
+        self._counts = log.counts
         self._known = KnownSignatures(self._verify, max(1 << 14, 4 * folder.terms.size))
 
     async def send(self, to: int, message: Message, state: State | None) -> list[Received]:

@@ -17,14 +17,12 @@ from typing import Any
 from unweave.errors import WireError
 from unweave.node.wire.primitives import (
     UNWRITABLE,
-    AnyStatement,
     agent_of,
     large_field,
     parsed,
     pb,
     read_bitmap,
     read_enrolled,
-    read_enrolments,
     read_ids,
     read_name,
     read_point,
@@ -32,20 +30,24 @@ from unweave.node.wire.primitives import (
     read_revision,
     read_revisions,
     read_stamp,
-    read_statement,
     read_tombs,
     read_vector,
     to_bytes,
     unwritable,
     write_bitmap,
     write_enrolled,
-    write_enrolments,
     write_ids,
     write_revisions,
     write_stamp,
-    write_statement,
     write_tombs,
     write_vector,
+)
+from unweave.node.wire.statements import (
+    AnyStatement,
+    read_enrolments,
+    read_statement,
+    write_enrolments,
+    write_statement,
 )
 from unweave.persistent import Stack
 from unweave.protocol.messages import (

@@ -231,7 +231,7 @@ def evidence(s: State, token: Token) -> tuple[list[Tombstone], list[Vote]]:
 def evident(s: State) -> bool:
     """Whether this agent holds the signed evidence of every open erasure it knows.
 
-    Request ids ride on the token and can arrive before the records behind them, which travel by
+    The token carries request ids, which can arrive before the evidence for them, which travels by
     gossip; whoever attests could be the one to write the certificate, and must have them.
     """
     for agent, tomb in s.known.tombs.items():
