@@ -67,7 +67,7 @@ def known(
         found,
         told | (statuses or {}),
         reasons or {},
-        dict.fromkeys(here, 5.0),
+        lambda stamp: 5.0,
     )
 
 

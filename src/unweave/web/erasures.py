@@ -33,6 +33,7 @@ from unweave.web.view import ErasurePreview, ErasureView, ErasureWish, Verificat
 __all__ = ["LiveErasures", "check_certificate"]
 
 _PAGE = re.compile(r" \(docs/[^)]*\)")  # in a terminal's note
+_REQUEST = re.compile(r"\b[0-9a-f]{32}\b")
 _ASKED_AT_A_TIME = 20  # requests that agents are asked about
 _SHOWN = 200
 _VOTES = 60.0  # seconds to collect votes
@@ -60,6 +61,7 @@ class LiveErasures:
         self._requested_here: dict[str, str] = {}  # request → agent
         self.unkept = ""  # why a certificate is not in DIR yet
         self._scopes: dict[str, str] = {}
+        self._certified_at: dict[str, float] = {}
         self._dropped: set[str] = set()  # requests that are not shown any more
         self._departed: dict[str, str] = {}  # request → agent that was voted out
         self._joint: dict[str, str] = {}  # request → the sentence on a change of several erasures
@@ -96,6 +98,13 @@ class LiveErasures:
         self._scopes[request] = scope
         if request not in self.views and request not in self._dropped:
             self.views[request] = _view(agent, scope, at)
+
+    def note_certified(self, requests: str, at: float) -> None:
+        """An agent tells of a certificate, perhaps long after it. The first one is the date."""
+        for request in _REQUEST.findall(requests):
+            self._certified_at[request] = min(at, self._certified_at.get(request, at))
+            if request in self.views and self.views[request]["certificate"]:
+                self.views[request]["done_at"] = round(self._certified_at[request], 1)
 
     # ------------------------------------------------------------------------------- progress
 
@@ -167,12 +176,13 @@ class LiveErasures:
         erased = proved[request][0]
         self._certificates[request] = (name, certificate)
         fact = ErasureFact(agent, erased.scope, "certified", erased.found, erased.remembered or 0)
+        at = self._certified_at.get(request)
         return {
             "kind": erased.kind,
             "scope": scope_words(fact),
             "text": _certified(erased.kind),
             "certificate": True,
-            "done_at": round(time.time(), 1),
+            **({} if at is None else {"done_at": round(at, 1)}),
         }
 
     def certificate(self, request: str) -> tuple[str, bytes]:

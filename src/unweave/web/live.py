@@ -60,7 +60,7 @@ SERIES: dict[str, Series] = {
         "title": "Hops of the token",
         "x": "time",
         "unit": "per second",
-        "empty": "The token has not moved since this page was started.",
+        "empty": "No hop of the token is known yet.",
         "points": [],
     },
 }
@@ -148,7 +148,6 @@ class LivePosterior:
         self._now: Posterior | None = None
         self.digest = ""
         self.version = ""
-        self._at = 0.0
         self._removals: frozenset[str] | None = None  # all that are known
         self.purged = False  # an erasure was carried out since the last look but one
         self._whole = False
@@ -158,8 +157,11 @@ class LivePosterior:
         self._between: frozenset[str] = frozenset()
         self._since = 0.0
 
-    def update(self, reading: LiveReading, at: float) -> tuple[PosteriorView, Points]:
-        """The view after a look at the agents, and new points of the series."""
+    def update(
+        self, reading: LiveReading, at: float, made: float | None = None
+    ) -> tuple[PosteriorView, Points]:
+        """The view after a look at the agents, and new points of the series. `made`: when the sum
+        was made; if no agent has told, its points are dated with the look: what changed before."""
         points: Points = {}
         best = reading.best
         removals = reading.removals
@@ -185,12 +187,10 @@ class LivePosterior:
                 return {"state": "none", "why": str(error)}, points
             old, self._now = self._now, new
             self.digest = str(best["digest"])
-            self._at = at
             if old is not None and not purged:
-                points = self._change(old, new, at)
-        stamp = best["stamp"]
-        self.version = version(stamp) or ""
-        self._shown = self._view(best)
+                points = self._change(old, new, at if made is None else made)
+        self.version = version(best["stamp"]) or ""
+        self._shown = self._view(best, made)
         return self._shown, points
 
     def _read(self, units: Ints, shares: int) -> Posterior:
@@ -218,20 +218,21 @@ class LivePosterior:
             found["residual"] = [(at, _digits(most))]
         return found
 
-    def _view(self, best: Mapping[str, Any]) -> PosteriorView:
+    def _view(self, best: Mapping[str, Any], made: float | None) -> PosteriorView:
         assert self._now is not None
         laws = self._now.marginals
         shown = [coarse(moments_of(law)) for law in laws[:MOST]]
         view: PosteriorView = {
             "state": _STATES.get(best["state"], "complete"),
             "version": self.version,
-            "at": self._at,
             "total": len(laws),
             "parameters": [
                 _parameter(found, prior)
                 for found, prior in zip(shown, self._prior.marginals, strict=False)
             ],
         }
+        if made is not None:
+            view["at"] = made
         if why := " ".join(filter(None, (_remark(best), _undrawn(laws, shown)))):
             view["why"] = why
         return view

@@ -8,7 +8,7 @@ asked for now and then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,7 +51,7 @@ class _Known(NamedTuple):
     shorts: Mapping[str, Short | None]
     statuses: Mapping[str, Mapping[str, Any]]
     reasons: Mapping[str, str]  # agent that does not answer → why
-    shown_at: Mapping[str, float]  # agent → when its sum was first seen
+    made_at: Callable[[Sequence[int] | None], float | None]  # stamp of a sum → when, if known
     stall: str = ""  # the agents that the network waits for
 
 
@@ -135,8 +135,9 @@ def _agent_view(known: Known, index: int, name: str, attested: bool, lacking: st
         shown = version(short.get("shown"))
         if shown is not None:
             view["posterior"] = shown
-            if name in known.shown_at:
-                view["posterior_at"] = known.shown_at[name]
+            made = known.made_at(short["shown"])
+            if made is not None:
+                view["posterior_at"] = made
     return view
 
 

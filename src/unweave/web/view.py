@@ -81,7 +81,7 @@ class AgentView(TypedDict):
     attested: bool
     revision: NotRequired[int]  # of its factor; never in private rounds of other agents
     posterior: NotRequired[str]  # the version it shows: "epoch 3, hop 12"
-    posterior_at: NotRequired[float]  # when it learned of this version, in seconds of `clock`
+    posterior_at: NotRequired[float]  # when this version was made, if known; seconds of `clock`
     remote: NotRequired[bool]  # on another machine: known from the agents here
 
 
