@@ -1,8 +1,8 @@
 """Erasures of a live network: preview, request, progress, certificates.
 
 The network's own rules decide: the owner's agent is asked, or votes are collected for an agent that
-will never run again. A certificate of an erasure that was requested here is written to DIR, as
-`unweave forget` does.
+will never run again. A certificate of an erasure that was requested here is written to DIR with the
+change by it, as `unweave forget` does.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from unweave.operations.cluster import LOOK, Cluster
 from unweave.operations.disclosure import disclosed
 from unweave.operations.votes import collect_votes
 from unweave.report.certified import certificate_facts
+from unweave.report.changes import Before, keep_change
 from unweave.report.facts import ErasureFact, PrivacyFact, plain
 from unweave.report.network import privacy_fact
 from unweave.report.timeline import dates
 from unweave.report.words import KINDS, certificate_checks, limits, scope_words
 from unweave.text import count, due, listed
-from unweave.web.live import LiveReading
+from unweave.web.live import KEPT, LiveReading
 from unweave.web.source import NotFound
 from unweave.web.view import ErasurePreview, ErasureView, ErasureWish, Verification
 
@@ -59,6 +60,7 @@ class LiveErasures:
         self._folder, self._manifest = folder, manifest
         self._certificates: dict[str, tuple[str, bytes]] = {}  # request → file name, content
         self._requested_here: dict[str, str] = {}  # request → agent
+        self._before: dict[str, tuple[str, Before, float]] = {}  # request → agent, numbers, until
         self.unkept = ""  # why a certificate is not in DIR yet
         self._scopes: dict[str, str] = {}
         self._certified_at: dict[str, float] = {}
@@ -126,6 +128,7 @@ class LiveErasures:
         for request, report in ask_erasures(agents, pending[-_ASKED_AT_A_TIME:]).items():
             self._progress(request, report)
         self._write()
+        self._keep_changes()
         done = [r for r, view in self.views.items() if view["certificate"]]
         for request in done[: max(0, len(self.views) - _SHOWN)]:
             del self.views[request]
@@ -142,6 +145,15 @@ class LiveErasures:
                 self.unkept = str(unwritable(self._folder / name, error))
                 return
             del self._requested_here[request]
+
+    def _keep_changes(self) -> None:
+        """For the report. After an erasure it may take a while until there is a posterior again."""
+        for request, (name, before, until) in list(self._before.items()):
+            kept = request in self._certificates and keep_change(
+                self._folder, name, request, before
+            )
+            if kept or time.time() > until:
+                del self._before[request]
 
     def _progress(self, request: str, report: Mapping[str, Any]) -> None:
         view, state = dict(self.views[request]), report["state"]
@@ -236,23 +248,27 @@ class LiveErasures:
             found["batched"] = True
         return found
 
-    def ask(self, agents: Cluster, wish: ErasureWish) -> str:
-        """Ask the owner's agent, or collect votes; returns when the request is durable."""
+    def ask(self, agents: Cluster, wish: ErasureWish) -> tuple[str, Before | None]:
+        """Ask the owner's agent, or collect votes; returns when the request is durable. Also the
+        numbers before it."""
         name, keys, departed = self._checked(agents, wish)
+        before = Before.of(self._folder)
         if departed:
-            return collect_votes(agents, name, _VOTES).request
+            return collect_votes(agents, name, _VOTES).request, before
         what: dict[str, Any] = {"whole": True} if keys is None else {"keys": keys}
         what |= {"missing_ok": True} if wish.get("missing_ok") else {}
         what |= {"at_once": True} if wish.get("now") else {}
         if name in agents.agents:  # a frozen process accepts connections, but does not answer
             agents.again(name, "status", within=LOOK)
-        return str(agents.of(name).ask("erase", **what)["request"])
+        return str(agents.of(name).ask("erase", **what)["request"]), before
 
-    def register(self, request: str, wish: ErasureWish) -> None:
-        """The request was made here: its certificate is written to DIR."""
+    def register(self, request: str, before: Before | None, wish: ErasureWish) -> None:
+        """The request was made here: its certificate is written to DIR, and the change by it."""
         name, keys = wish["agent"], wish.get("keys")
         scope = "everything" if keys is None else count(len(set(keys)), "record")
         self._requested_here[request] = name
+        if before is not None:
+            self._before[request] = (name, before, time.time() + KEPT)
         self._scopes[request] = scope
         known = self.views.get(request)
         if known is None or not known["certificate"]:

@@ -25,20 +25,20 @@ from unweave.operations.diagnose import why_no_token
 from unweave.operations.reading import WHOLE, newest
 from unweave.privacy.mechanism import Mechanism
 from unweave.report.facts import Moments
-from unweave.report.quantities import change, coarse, live_moments, matched, moments_of
+from unweave.report.quantities import changes, coarse, live_moments, matched, moments_of
 from unweave.text import listed
 from unweave.web.densities import MOST, draw
 from unweave.web.source import NotFound
 from unweave.web.states import version
 from unweave.web.view import Curve, CurvesAnswer, ParameterView, Points, PosteriorView, Series
 
-__all__ = ["SERIES", "LivePosterior", "LiveReading", "read_posterior", "read_sums"]
+__all__ = ["KEPT", "SERIES", "LivePosterior", "LiveReading", "read_posterior", "read_sums"]
 
 _STATES: dict[str, Literal["incomplete", "unconfirmed"]] = {
     "incomplete": "incomplete",
     "unconfirmed": "unconfirmed",
 }
-_KEPT = 600.0  # seconds that the numbers before an erasure wait for those after it
+KEPT = 600.0  # seconds that the numbers before an erasure wait for those after it
 _LARGEST = 2000  # parameters for which the change is computed as a KL
 
 SERIES: dict[str, Series] = {
@@ -170,7 +170,7 @@ class LivePosterior:
         self.purged = purged = bool(new_ones)
         if purged and self._whole and not self._before and not self._masked:
             self._before, self._since = self._figures(), at
-        if self._before and at - self._since > _KEPT:
+        if self._before and at - self._since > KEPT:
             self._before = {}
         self._between = self._between | new_ones if self._before else frozenset()
         if reading.passing and self._shown is not None and not purged:
@@ -247,9 +247,8 @@ class LivePosterior:
             return None
         before, self._before = self._before, {}
         removed, self._between = self._between, frozenset()
-        now = self._figures()
-        found = {name: change(before[name], now[name]) for name in before if name in now}
-        return removed, [(name, *one) for name, one in found.items() if one is not None]
+        found = changes(before, self._figures())
+        return removed, [(name, *one) for name, one in found.items()]
 
     def _figures(self) -> dict[str, Moments]:
         return {} if self._now is None else live_moments(self._now)

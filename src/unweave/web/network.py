@@ -483,8 +483,8 @@ class NetworkSource:
         return await self._apart(lambda agents: self._erasures.preview(agents, wish))
 
     async def erase(self, wish: ErasureWish) -> str:
-        request = await self._apart(lambda agents: self._erasures.ask(agents, wish))
-        await self._work(self._erasures.register, request, wish)
+        request, before = await self._apart(lambda agents: self._erasures.ask(agents, wish))
+        await self._work(self._erasures.register, request, before, wish)
         self._happened.set()
         return request
 
