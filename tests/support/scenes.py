@@ -17,7 +17,7 @@ import numpy as np
 
 from unweave.errors import ConfigError
 from unweave.graph import Topology, graphs
-from unweave.web.layout import places
+from unweave.web.layout import graph_view
 from unweave.web.source import Feed, NotFound
 from unweave.web.view import (
     AgentDetails,
@@ -131,11 +131,7 @@ def scene(
             "epoch": 3,
             "attested": size if kind in ("rest", "erased") else 2,
         },
-        "graph": {
-            "names": names,
-            "edges": [(a, int(b)) for a in range(size) for b in graph.adjacency[a] if a < b],
-            "places": places(graph),
-        },
+        "graph": graph_view(graph) | {"names": names},
         "agents": agents,
         "token": {"state": "none"}
         if starting

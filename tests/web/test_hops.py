@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.processes import Processes
-from unweave.web.hops import Hops
-from unweave.web.network import NetworkSource
-from unweave.web.states import agent_views
+from unweave.web.live.hops import Hops
+from unweave.web.live.network import NetworkSource
+from unweave.web.live.states import agent_views
 
 
 def test_hops_that_are_told_late_have_their_own_times() -> None:

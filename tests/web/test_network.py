@@ -21,9 +21,9 @@ from unweave.address import Address
 from unweave.node.api.client import Operator
 from unweave.node.api.sockets import short as short_path
 from unweave.operations.cluster import Cluster
-from unweave.web import erasures, link
-from unweave.web import network as network_module
-from unweave.web.network import _LOOK, _SILENT, NetworkSource
+from unweave.web.live import erasures, link
+from unweave.web.live import network as network_module
+from unweave.web.live.network import _LOOK, _SILENT, NetworkSource
 from unweave.web.patches import merge
 from unweave.web.server import PageServer
 

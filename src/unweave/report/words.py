@@ -69,8 +69,8 @@ CHANGE = (
     "the standard deviation. Other data may have changed meanwhile."
 )
 NO_CHANGE = (
-    "unweave forget keeps the change of an erasure that it asked for and waited for. Two reports, "
-    "from before and after an erasure, show it, too."
+    "unweave forget and the page keep the change of an erasure that they asked for and waited for. "
+    "Two reports, from before and after an erasure, show it, too."
 )
 NO_CHANGE_MASKED = (
     "Not shown: in private rounds it would say something about one agent. Who kept the model from "

@@ -26,9 +26,9 @@ from unweave.simulator.asked import AskedEvents
 from unweave.simulator.invariants import Violation
 from unweave.simulator.run import without_faults
 from unweave.web.densities import MOST, curves, parameters
+from unweave.web.simulated.watch import SeenSum
 from unweave.web.source import NotFound
 from unweave.web.view import CurvesAnswer, Moment, Points, PosteriorView, Series
-from unweave.web.watch import SeenSum
 
 __all__ = ["SimulatedSums"]
 

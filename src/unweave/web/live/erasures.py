@@ -27,7 +27,7 @@ from unweave.report.network import privacy_fact
 from unweave.report.timeline import dates
 from unweave.report.words import KINDS, certificate_checks, limits, scope_words
 from unweave.text import count, due, listed
-from unweave.web.live import KEPT, LiveReading
+from unweave.web.live.posterior import KEPT, LiveReading
 from unweave.web.source import NotFound
 from unweave.web.view import ErasurePreview, ErasureView, ErasureWish, Verification
 

@@ -28,8 +28,8 @@ from unweave.report.facts import Moments
 from unweave.report.quantities import changes, coarse, live_moments, matched, moments_of
 from unweave.text import listed
 from unweave.web.densities import MOST, draw
+from unweave.web.live.states import version
 from unweave.web.source import NotFound
-from unweave.web.states import version
 from unweave.web.view import Curve, CurvesAnswer, ParameterView, Points, PosteriorView, Series
 
 __all__ = ["KEPT", "SERIES", "LivePosterior", "LiveReading", "read_posterior", "read_sums"]

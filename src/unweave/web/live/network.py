@@ -22,20 +22,16 @@ from unweave.node.config import AgentFolder, agent_name, find_agents
 from unweave.operations.cluster import LOOK, Cluster, open_cluster
 from unweave.operations.diagnose import stall_report
 from unweave.report import html_of
-from unweave.report.network import privacy_fact
 from unweave.report.settings import network_settings, setting_words
 from unweave.text import clip, count
 from unweave.web.densities import curves as densities
-from unweave.web.details import agent_details
-from unweave.web.erasures import LiveErasures, check_certificate
-from unweave.web.hops import Hops
-from unweave.web.layout import places
-from unweave.web.link import Followers
-from unweave.web.live import SERIES, LivePosterior, read_posterior, read_sums
-from unweave.web.patches import difference
-from unweave.web.sentences import Sentence, sentence
-from unweave.web.source import Feed, NotFound
-from unweave.web.states import (
+from unweave.web.layout import graph_view
+from unweave.web.live.details import agent_details
+from unweave.web.live.erasures import LiveErasures, check_certificate
+from unweave.web.live.hops import Hops
+from unweave.web.live.link import Followers
+from unweave.web.live.posterior import SERIES, LivePosterior, read_posterior, read_sums
+from unweave.web.live.states import (
     Known,
     agent_views,
     as_wait,
@@ -44,6 +40,9 @@ from unweave.web.states import (
     token_view,
     waits,
 )
+from unweave.web.patches import difference
+from unweave.web.sentences import Sentence, sentence
+from unweave.web.source import Feed, NotFound
 from unweave.web.timeline import Timeline
 from unweave.web.view import (
     VISITS,
@@ -149,7 +148,7 @@ class NetworkSource:
             "model": self._manifest.model.name,
             "settings": settings,
             "privacy": self._manifest.privacy.mode,
-            "seen": privacy_fact(self._manifest).seen,
+            "seen": self._manifest.privacy.seen,
             "may_erase": list(self._folders),
             "locked": True,
             "summary": {
@@ -158,11 +157,7 @@ class NetworkSource:
                 "agents": {},
                 "hops": 0,
             },
-            "graph": {
-                "names": list(self._graph.agents),
-                "edges": [(int(a), int(b)) for a, b in self._graph.edge_array],
-                "places": places(self._graph),
-            },
+            "graph": graph_view(self._graph),
             "agents": {},
             "token": {"state": "none"},
             "waits": {},
