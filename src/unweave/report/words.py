@@ -28,6 +28,7 @@ __all__ = [
     "NO_CHANGE",
     "NO_CHANGE_MASKED",
     "certificate_checks",
+    "certified_words",
     "estimate_words",
     "learned_words",
     "limits",
@@ -90,6 +91,10 @@ def listed_names(names: Iterable[str]) -> Sentence:
     if len(every) > _MOST_NAMES:
         shown.append(f", … ({len(every)} in all)")
     return tuple(shown)
+
+
+def certified_words(kind: str) -> str:
+    return f"Certified as {kind.replace('_', ' ')}: {KINDS[kind]}."
 
 
 def scope_words(one: ErasureFact) -> str:

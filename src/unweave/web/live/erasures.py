@@ -25,7 +25,7 @@ from unweave.report.changes import Before, keep_change
 from unweave.report.facts import ErasureFact, PrivacyFact, plain
 from unweave.report.network import privacy_fact
 from unweave.report.timeline import dates
-from unweave.report.words import KINDS, certificate_checks, limits, scope_words
+from unweave.report.words import KINDS, certificate_checks, certified_words, limits, scope_words
 from unweave.text import count, due, listed
 from unweave.web.live.posterior import KEPT, LiveReading
 from unweave.web.source import NotFound
@@ -82,7 +82,7 @@ class LiveErasures:
                 "agent": erased.agent,
                 "scope": scope_words(fact),
                 "state": "certified",
-                "text": _certified(erased.kind),
+                "text": certified_words(erased.kind),
                 "kind": erased.kind,
                 "certificate": True,
             }
@@ -160,9 +160,7 @@ class LiveErasures:
         if state in ("unknown", "starting"):
             return
         view["state"] = state
-        view.pop("by", None)
         if state == "waiting":
-            view["by"] = report["by"]
             view["text"] = (
                 "Waits until enough changes have gathered, until "
                 f"{due(report['by'])} at the latest."
@@ -192,7 +190,7 @@ class LiveErasures:
         return {
             "kind": erased.kind,
             "scope": scope_words(fact),
-            "text": _certified(erased.kind),
+            "text": certified_words(erased.kind),
             "certificate": True,
             **({} if at is None else {"done_at": round(at, 1)}),
         }
@@ -300,10 +298,6 @@ def _view(agent: str, scope: str, at: float | None) -> ErasureView:
     if at is not None:
         view["asked_at"] = round(at, 1)
     return view
-
-
-def _certified(kind: str) -> str:
-    return f"Certified as {kind.replace('_', ' ')}: {KINDS[kind]}."
 
 
 def check_certificate(content: bytes, manifest: Manifest) -> Verification:

@@ -150,7 +150,6 @@ class NetworkSource:
             "privacy": self._manifest.privacy.mode,
             "seen": self._manifest.privacy.seen,
             "may_erase": list(self._folders),
-            "locked": True,
             "summary": {
                 "state": "starting",
                 "text": "Asking the agents.",

@@ -96,7 +96,6 @@ class PaperSource:
             "privacy": "plain",
             "seen": "Neighbours see each other's factors, as in the paper.",
             "may_erase": [],
-            "locked": False,
             "summary": walk.summary(agents),
             "graph": graph_view(topology),
             "agents": agents,

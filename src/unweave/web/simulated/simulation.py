@@ -102,7 +102,6 @@ class SimulationSource:
             "privacy": manifest.privacy.mode,
             "seen": manifest.privacy.seen,
             "may_erase": list(topology.agents),
-            "locked": False,
             "summary": self.watch.summary(),
             "graph": self._graph,
             "agents": agents,
