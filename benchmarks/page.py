@@ -21,7 +21,8 @@ from unweave.address import Address
 from unweave.manifest import Manifest
 from unweave.simulator.run import draw_shards
 from unweave.web.server import PageServer
-from unweave.web.simulation import Simulated, SimulationSource
+from unweave.web.simulated.simulation import SimulationSource
+from unweave.web.simulated.specification import Simulated
 
 AGENTS = 2000
 SECONDS = 6.0

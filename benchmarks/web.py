@@ -32,8 +32,8 @@ from benchmarks.harness import benchmark
 from unweave.address import Address
 from unweave.node.api.client import Operator
 from unweave.operations.cluster import Cluster
-from unweave.web.link import AgentLink
-from unweave.web.network import NetworkSource
+from unweave.web.live.link import AgentLink
+from unweave.web.live.network import NetworkSource
 from unweave.web.server import PageServer
 
 VIEWERS = 50

@@ -25,7 +25,7 @@ from tests.support.scenes import CITIES  # noqa: E402
 
 from unweave.address import Address  # noqa: E402
 from unweave.models import NormalUnknown  # noqa: E402
-from unweave.web.network import NetworkSource  # noqa: E402
+from unweave.web.live.network import NetworkSource  # noqa: E402
 from unweave.web.server import PageServer  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"

@@ -110,6 +110,37 @@ def test_a_change_is_no_finer_than_two_reports():
     assert change(Moments(None, None), Moments(0.3, 0.1)) is None
 
 
+OLD, NEW = {"theta": Moments(0.34, 0.033)}, {"theta": Moments(0.338, 0.035)}
+
+
+def _known(*ids, out=False):
+    return {"a2": {"erasures": {"known": {"a1": {"ids": list(ids), "out": out}}}}}
+
+
+@pytest.mark.parametrize(
+    ("reports", "now", "done", "kept"),
+    [
+        (_known("r0", "r1"), NEW, True, True),
+        (_known("r0", "r1", out=True), NEW, True, True),
+        (_known("r0", out=True), NEW, True, True),  # by votes
+        (_known("r0", "r1"), None, False, False),  # no posterior yet
+        (_known("r0"), NEW, False, False),
+        (_known("r0", "r1", "r2"), NEW, True, False),  # the change by two
+    ],
+)
+def test_a_change_is_kept_if_it_is_that_of_one_erasure(
+    tmp_path, monkeypatch, reports, now, done, kept
+):
+    from unweave.report import changes
+
+    monkeypatch.setattr(changes, "_read", lambda folder: (reports, now))
+    before = changes.Before(OLD, frozenset(["r0"]))
+    assert changes.keep_change(tmp_path, "a1", "r1", before) is done
+    assert bool(changes.kept_changes([tmp_path])) is kept
+    earlier = changes.Before(OLD, frozenset(["r0", "r1"]))
+    assert changes.keep_change(tmp_path / "x", "a1", "r1", earlier)  # nothing is written
+
+
 def test_files_that_are_no_change_are_ignored(tmp_path):
     from unweave.report.changes import kept_changes
 

@@ -37,7 +37,6 @@ def still_view(**more: Any) -> View:
         "privacy": "plain",
         "seen": "Neighbours see factors.",
         "may_erase": ["a1"],
-        "locked": False,
         "summary": {"state": "rest", "text": "At rest.", "agents": {"in": 1}, "hops": 0},
         "graph": {"names": ["a1"], "edges": [], "places": [(0.5, 0.5)]},
         "agents": {"a1": {"index": 0, "state": "in", "attested": True}},

@@ -17,18 +17,9 @@ import numpy as np
 
 from unweave.errors import ConfigError
 from unweave.graph import Topology, graphs
-from unweave.web.layout import places
+from unweave.web import view as values
+from unweave.web.layout import graph_view
 from unweave.web.source import Feed, NotFound
-from unweave.web.view import (
-    AgentDetails,
-    Control,
-    CurvesAnswer,
-    ErasurePreview,
-    ErasureWish,
-    Points,
-    Verification,
-    View,
-)
 
 __all__ = ["CITIES", "SceneSource", "controls", "masked", "scene"]
 
@@ -122,7 +113,6 @@ def scene(
         "privacy": "plain",
         "seen": "Plain mode: neighbours of an agent can compute its factor; no one sees records.",
         "may_erase": names[:40],
-        "locked": True,
         "summary": {
             "state": "rest" if kind == "erased" else kind,
             "text": _SENTENCES[kind].format(first=names[1], size=size),
@@ -131,11 +121,7 @@ def scene(
             "epoch": 3,
             "attested": size if kind in ("rest", "erased") else 2,
         },
-        "graph": {
-            "names": names,
-            "edges": [(a, int(b)) for a in range(size) for b in graph.adjacency[a] if a < b],
-            "places": places(graph),
-        },
+        "graph": graph_view(graph) | {"names": names},
         "agents": agents,
         "token": {"state": "none"}
         if starting
@@ -331,15 +317,15 @@ class SceneSource:
 
     def __init__(self, view: Json) -> None:
         self._view = view
-        self.wishes: list[ErasureWish] = []
-        self.pressed: list[Control] = []
+        self.wishes: list[values.ErasureWish] = []
+        self.pressed: list[values.Control] = []
         self.looked_at: list[str] = []  # agents whose details were wanted
         self.refuses = ""  # why the next presses are refused
         self.batched = False
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def view(self) -> View:
-        return cast("View", deepcopy(self._view))
+    def view(self) -> values.View:
+        return cast("values.View", deepcopy(self._view))
 
     async def run(self, feed: Feed) -> None:
         self.feed, self.loop = feed, asyncio.get_running_loop()
@@ -348,10 +334,10 @@ class SceneSource:
     def change(self, patch: Json) -> None:
         self.loop.call_soon_threadsafe(self.feed.change, patch)
 
-    def points(self, points: Points) -> None:
+    def points(self, points: values.Points) -> None:
         self.loop.call_soon_threadsafe(self.feed.points, points)
 
-    async def curves(self, names: Sequence[str], moments: Sequence[str]) -> CurvesAnswer:
+    async def curves(self, names: Sequence[str], moments: Sequence[str]) -> values.CurvesAnswer:
         found: Json = {}
         for one in self._view["posterior"]["parameters"]:
             if one["name"] not in names:
@@ -367,7 +353,7 @@ class SceneSource:
                 found[one["name"]].append({"label": moment, "x": x, "y": y})
         return {"version": "epoch 3, hop 151", "curves": found}
 
-    async def agent(self, name: str) -> AgentDetails:
+    async def agent(self, name: str) -> values.AgentDetails:
         self.looked_at.append(name)
         if name not in self._view["agents"]:
             raise NotFound(f"{name}: no such agent. Fix: choose one of the table")
@@ -401,7 +387,7 @@ class SceneSource:
     async def report(self) -> bytes:
         return b"<!doctype html><title>Report</title><p>A report.</p>"
 
-    async def verify(self, certificate: bytes) -> Verification:
+    async def verify(self, certificate: bytes) -> values.Verification:
         if b"certificate" not in certificate:
             raise ConfigError("certificate: not JSON. Fix: drop the file that was downloaded")
         return {
@@ -412,10 +398,10 @@ class SceneSource:
             "does_not_prove": ["Files of Dijon are deleted from its disks.", "The data were true."],
         }
 
-    async def preview(self, wish: ErasureWish) -> ErasurePreview:
+    async def preview(self, wish: values.ErasureWish) -> values.ErasurePreview:
         keys = wish.get("keys")
         what = f"{len(keys)} records of {wish['agent']}" if keys else f"All data of {wish['agent']}"
-        found: ErasurePreview = {
+        found: values.ErasurePreview = {
             "what": f"{what} will be removed from the posterior of the whole network.",
             "steps": [
                 f"The token goes to {wish['agent']} by the shortest path.",
@@ -432,7 +418,7 @@ class SceneSource:
             found["batched"] = True
         return found
 
-    async def erase(self, wish: ErasureWish) -> str:
+    async def erase(self, wish: values.ErasureWish) -> str:
         self.wishes.append(wish)
         request = f"r{len(self.wishes)}"
         task = self.loop.create_task(self._erase(request, wish["agent"]))
@@ -447,7 +433,7 @@ class SceneSource:
                 self.feed.change({"agents": {agent: {"state": "erased", "attested": False}}})
             await asyncio.sleep(0.3)
 
-    async def control(self, control: Control) -> None:
+    async def control(self, control: values.Control) -> None:
         self.pressed.append(control)
         if self.refuses:
             raise ConfigError(self.refuses)

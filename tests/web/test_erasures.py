@@ -10,9 +10,9 @@ import pytest
 
 from unweave.manifest import Manifest
 from unweave.operations.cluster import Cluster
-from unweave.web import erasures
-from unweave.web.erasures import LiveErasures
-from unweave.web.live import LiveReading
+from unweave.web.live import erasures
+from unweave.web.live.erasures import LiveErasures
+from unweave.web.live.posterior import LiveReading
 
 CHANGE = [("theta", 0.01, -0.002)]
 

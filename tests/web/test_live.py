@@ -22,7 +22,7 @@ from unweave.models import BetaBernoulli, Model, NormalKnownVariance
 from unweave.privacy.noisy import MixtureMarginal
 from unweave.report.plots import densities
 from unweave.report.quantities import coarse, matched, moments_of, quantities_of
-from unweave.web.live import LivePosterior, LiveReading
+from unweave.web.live.posterior import LivePosterior, LiveReading
 
 MODEL = BetaBernoulli(a=1.0, b=1.0)
 
@@ -109,7 +109,7 @@ def test_a_density_that_the_numbers_do_not_determine_is_not_drawn() -> None:
 def test_the_page_says_which_density_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     page = live(sum_of(*A))
     assert "why" not in page.update(reading(None), 2.0)[0]
-    monkeypatch.setattr("unweave.web.live.matched", lambda law, found: None)
+    monkeypatch.setattr("unweave.web.live.posterior.matched", lambda law, found: None)
     view, _ = page.update(reading(None), 2.0)
     assert view["why"].startswith("No density of theta: ")
     assert page.curves(["theta"])["curves"] == {"theta": []}

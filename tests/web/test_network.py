@@ -21,9 +21,9 @@ from unweave.address import Address
 from unweave.node.api.client import Operator
 from unweave.node.api.sockets import short as short_path
 from unweave.operations.cluster import Cluster
-from unweave.web import erasures, link
-from unweave.web import network as network_module
-from unweave.web.network import _LOOK, _SILENT, NetworkSource
+from unweave.web.live import erasures, link
+from unweave.web.live import network as network_module
+from unweave.web.live.network import _LOOK, _SILENT, NetworkSource
 from unweave.web.patches import merge
 from unweave.web.server import PageServer
 
@@ -323,6 +323,7 @@ def test_an_agent_is_erased_from_the_page(plain: Processes) -> None:
                 and at_rest(v)
                 and v["agents"]["a3"]["state"] == "erased"
                 and "change" in v["erasures"][request]
+                and list(plain.root.glob("change-a3-*.json"))
             )
         )
         plain.out.add("a3")
@@ -330,6 +331,12 @@ def test_an_agent_is_erased_from_the_page(plain: Processes) -> None:
         assert erasure["kind"] == "exact"
         assert erasure["change"]
         assert all(x == float(f"{x:.2g}") for _, *xs in erasure["change"] for x in xs)
+        (kept,) = plain.root.glob("change-a3-*.json")  # as by `unweave forget`
+        assert json.loads(kept.read_bytes()) == {
+            "request": request,
+            "changes": {name: [mean, sd] for name, mean, sd in erasure["change"]},
+        }
+        assert b"Not known here" not in page.client.get("/report").body
         assert "a3" not in view["may_erase"]
         assert before not in json.dumps(page.seen)
         file = page.client.get(f"/certificates/{request}")

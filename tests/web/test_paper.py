@@ -14,8 +14,8 @@ from unweave.experiments.paper import FIGURES
 from unweave.experiments.paper.experiment import bernoulli
 from unweave.graph import graphs
 from unweave.models import BetaBernoulli
-from unweave.web.chapters import CHAPTERS
-from unweave.web.paper import PaperSource
+from unweave.web.paper.chapters import CHAPTERS
+from unweave.web.paper.player import PaperSource
 
 REPLICAS, SEED = 30, 2
 
@@ -160,11 +160,11 @@ def test_the_curves_are_computed_when_a_chapter_is_opened():
 
     async def script(feed: CheckedFeed) -> None:
         await until(lambda: feed.view["summary"]["hops"] > 0, 120.0)
-        first = source.walked
+        first = source.walk.walked
         await source.control({"do": "restart", "value": "9"})
         await until(lambda: feed.view["summary"]["hops"] > 0, 120.0)
         assert feed.view["settings"]["seed"] == "9"
-        assert source.walked.path.tolist() != first.path.tolist()
+        assert source.walk.walked.path.tolist() != first.path.tolist()
         with pytest.raises(ConfigError):
             await source.control({"do": "restart", "value": "x"})
 
@@ -188,7 +188,7 @@ def test_walks_that_cannot_be_computed_end_the_page():
         tried.append(replicas)
         raise ConfigError("no walk. Fix: none")
 
-    source.chapter = replace(source.chapter, load=broken)
+    source.walk.chapter = replace(source.walk.chapter, load=broken)
     with pytest.raises(ConfigError, match="no walk"):
         asyncio.run(asyncio.wait_for(source.run(SilentFeed()), 20.0))
     assert tried == [3]

@@ -20,8 +20,9 @@ from unweave.manifest import Manifest
 from unweave.simulator.invariants import Violation, parked_token
 from unweave.simulator.run import run_with_faults, without_faults
 from unweave.simulator.session import Session
-from unweave.web import simulation, sums
-from unweave.web.simulation import Simulated, SimulationSource
+from unweave.web.simulated import simulation, sums
+from unweave.web.simulated.simulation import SimulationSource
+from unweave.web.simulated.specification import SIGNED, Simulated
 from unweave.web.source import NotFound
 
 MUTANTS = Path(__file__).parents[1] / "faults" / "mutants"
@@ -322,7 +323,7 @@ def test_an_erasure_ends_with_a_certificate_that_verifies(keys, privacy):
         found = await source.verify(certificate)
         assert found["valid"]
         assert found["erasures"][0]["agent"] == "a2"
-        assert simulation.SIGNED in found["does_not_prove"]
+        assert SIGNED in found["does_not_prove"]
         first, *_, last = re.findall(rb'"sig":"([^"]+)"', certificate)
         altered = certificate.replace(first, last, 1)  # the signature of another agent
         assert altered != certificate

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from unweave import graphs
-from unweave.web import states
-from unweave.web.details import _facts
-from unweave.web.states import Known, agent_views, summary, token_view, waits
+from unweave.web.live import states
+from unweave.web.live.details import _facts
+from unweave.web.live.states import Known, agent_views, summary, token_view, waits
 
 NAMES = ("a1", "a2", "a3", "a4")
 
@@ -67,7 +67,7 @@ def known(
         found,
         told | (statuses or {}),
         reasons or {},
-        dict.fromkeys(here, 5.0),
+        lambda stamp: 5.0,
     )
 
 

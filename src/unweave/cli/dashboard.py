@@ -89,7 +89,7 @@ def dashboard(
 
         unweave dashboard clinics --listen 192.0.2.7:8760
     """
-    from unweave.web.network import NetworkSource
+    from unweave.web.live.network import NetworkSource
 
     options = PageOptions(port, listen, tls_cert, tls_key, lock, browser, json)
     source = NetworkSource(folder)

@@ -160,7 +160,7 @@ def _page(
 ) -> AbstractContextManager[object]:
     """The page of the network. The demonstration's data are public, so it may compare moments."""
     from unweave.demo.network import regression
-    from unweave.web.network import NetworkSource
+    from unweave.web.live.network import NetworkSource
 
     stage = regression(scenario)
     moments = {

@@ -112,7 +112,7 @@ def forget(
 
         unweave forget clinics a4 --departed
     """
-    from unweave.operations.cluster import open_cluster
+    from unweave.operations.cluster import LOOK, open_cluster, wait_until
     from unweave.operations.disclosure import disclosed
     from unweave.operations.erase import Waits, erase_and_wait
     from unweave.report.changes import Before, keep_change
@@ -159,7 +159,9 @@ def forget(
             _tell_waiting(name, waits, json=json)
             return
         if before is not None:
-            keep_change(folder, name, erased.request, before)
+            for _ in wait_until(LOOK):  # agents replace their processes after an erasure
+                if keep_change(folder, name, erased.request, before):
+                    break
     # The first 8 digits of a request's id are those of its agent, so the name takes the next 8.
     target = out or folder / f"certificate-{name}-{erased.request[8:16]}.json"
     try:

@@ -67,7 +67,7 @@ def paper(
     from unweave.experiments.replicas.jit import COMPILED
 
     if dashboard:
-        from unweave.web.paper import PaperSource
+        from unweave.web.paper.player import PaperSource
 
         source = PaperSource(figure, replicas=replicas, seed=seed)
         show_page(source, port=port, browser=browser, json=json)

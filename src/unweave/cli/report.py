@@ -46,7 +46,7 @@ def report(
     will do, too. The report of a network shows the current posterior in two digits and no earlier
     one, because the difference of two posteriors is what was erased. In plain mode it also shows
     the change of mean and standard deviation, in the same digits, by erasures that `unweave forget`
-    asked for.
+    or the page asked for.
 
     Exit code 1 if a certificate is not valid or the network has stopped; the file is written.
 

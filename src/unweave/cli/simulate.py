@@ -107,7 +107,8 @@ def simulate(
         return again + (f" --hops {hops}" if hops is not None else "")
 
     if dashboard:
-        from unweave.web.simulation import Simulated, SimulationSource
+        from unweave.web.simulated.simulation import SimulationSource
+        from unweave.web.simulated.specification import Simulated
 
         simulated = Simulated(manifest, model, shards, data, forgotten, faults, seed, hops, repeat)
         show_page(SimulationSource(simulated), port=port, browser=browser, json=json)

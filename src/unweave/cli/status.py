@@ -35,19 +35,7 @@ def status(
         unweave status clinics/agents/a1 --json
     """
     from unweave.operations.cluster import LOOK, open_cluster
-    from unweave.operations.status import (
-        concerns,
-        data_problems,
-        departed_agents,
-        dropped_records,
-        lies,
-        notices,
-        privacy_budgets,
-        private_rounds,
-        restarts_due,
-        staying_out,
-        waiting_changes,
-    )
+    from unweave.operations.status import departed_agents, remarks
 
     with open_cluster(folder, LOOK) as agents, errors.status("asking …"):
         found = agents.statuses()
@@ -70,10 +58,8 @@ def status(
             start = "agent" if folder in agents.folders.values() else "up"
             console.print("No agent answers. Start with")
             command(f"unweave {start} {quote(folder)}")
-        say(*notices(found), *lies(found), style="red")
-        say(*staying_out(found), *data_problems(found), *restarts_due(found), style="yellow")
-        say(*concerns(found), *private_rounds(found), style="yellow")
-        say(*waiting_changes(found), *dropped_records(found), *privacy_budgets(found))
+        for kind, lines in remarks(found).items():
+            say(*lines, style=_REMARKS.get(kind))
         if privacy := _privacy(agents):
             console.print(f"Privacy: {privacy.mode}. {privacy.seen}", style="dim")
         if len(agents.folders) == 1 and found:
@@ -186,3 +172,6 @@ def _others_table(status: dict[str, Any]) -> Table:
 
 
 _STYLES = {"parked": "green", "holding": "yellow", "solving": "yellow", "sending": "cyan"}
+_REMARKS = dict.fromkeys(("notices", "lies"), "red") | dict.fromkeys(
+    ("out", "data", "restarts", "concerns", "rounds"), "yellow"
+)

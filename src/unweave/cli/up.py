@@ -117,7 +117,7 @@ def up(
 
 
 def _page(folder: Path, agents: Supervisor, options: PageOptions) -> AbstractContextManager[object]:
-    from unweave.web.network import NetworkSource
+    from unweave.web.live.network import NetworkSource
 
     return serving(NetworkSource(folder, troubles=agents.troubles), folder, options)
 

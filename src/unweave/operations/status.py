@@ -19,6 +19,7 @@ __all__ = [
     "notices",
     "privacy_budgets",
     "private_rounds",
+    "remarks",
     "restarts_due",
     "staying_out",
     "waiting_changes",
@@ -157,6 +158,22 @@ def restarts_due(found: Statuses) -> list[str]:
         f"values from memory ({why})"
         for why, names in _by_reason(found, "memory_holds_erased")
     ]
+
+
+def remarks(found: Statuses) -> dict[str, list[str]]:
+    """Everything that an operator should know, by kind."""
+    return {
+        "notices": notices(found),
+        "lies": lies(found),
+        "out": staying_out(found),
+        "data": data_problems(found),
+        "restarts": restarts_due(found),
+        "concerns": concerns(found),
+        "rounds": private_rounds(found),
+        "batches": waiting_changes(found),
+        "dropped": dropped_records(found),
+        "budgets": privacy_budgets(found),
+    }
 
 
 def departed_agents(found: Statuses) -> set[str]:

@@ -1,9 +1,9 @@
 """By how much an erasure changed means and standard deviations, kept for the report.
 
-`unweave forget` reads the posterior before its request and after the certificate, and keeps the
-difference of the two in the coarse numbers of a report: what two reports, made before and after,
-would tell, and no more. Agents keep nothing of it. Under private rounds there is no change to keep:
-it would be a number about one agent.
+`unweave forget` and the page read the posterior before a request and after its certificate, and
+keep the difference of the two in the coarse numbers of a report: what two reports, made before and
+after, would tell, and no more. Agents keep nothing of it. Under private rounds there is no change
+to keep: it would be a number about one agent.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from unweave.bounded import load_json, read_bytes
 from unweave.errors import UnweaveError
 from unweave.json_form import as_json
 from unweave.node.storage.atomic import write_atomic
-from unweave.operations.cluster import LOOK, open_cluster, wait_until
+from unweave.operations.cluster import LOOK, open_cluster
 from unweave.operations.reading import WHOLE, newest
 from unweave.operations.tables import posterior_of
 from unweave.report.facts import ChangeFact, Moments
-from unweave.report.quantities import change, live_moments
+from unweave.report.quantities import changes, live_moments
 
 __all__ = ["Before", "keep_change", "kept_changes"]
 
@@ -44,32 +44,37 @@ _file = TypeAdapter(_File)
 
 @dataclass(frozen=True)
 class Before:
-    """The coarse numbers before a request, and the requests that were known then."""
+    """The coarse numbers before a request, and the erasures that were known then: requests, and
+    names of agents that were out."""
 
     moments: Mapping[str, Moments]
-    requests: frozenset[str]
+    erasures: frozenset[str]
 
     @classmethod
     def of(cls, folder: Path) -> Before | None:
         """None: there is no posterior now, or private rounds make it."""
         reports, moments = _read(folder)
-        return None if moments is None else cls(moments, frozenset(_requests(reports)))
+        return None if moments is None else cls(moments, frozenset(_erasures(reports)))
 
 
-def keep_change(folder: Path, name: str, request: str, before: Before) -> None:
-    """Write the change by this certified erasure, unless the numbers before do not belong to it:
-    an earlier command has asked for it."""
-    if request in before.requests:
-        return
-    for _ in wait_until(LOOK):  # agents replace their processes after an erasure
-        reports, now = _read(folder)
-        if now is not None and request in _requests(reports):
-            kept: _File = {"request": request, "changes": _changes(before.moments, now)}
-            # As in the certificate's name: the first 8 digits of a request are the agent's.
-            path = folder / f"change-{name}-{request[8:16]}.json"
-            with contextlib.suppress(OSError):  # the certificate matters, and is written
-                write_atomic(path, as_json(kept).encode())
-            return
+def keep_change(folder: Path, name: str, request: str, before: Before) -> bool:
+    """Write the change by this certified erasure, unless the numbers before do not belong to it
+    (it was asked for earlier), or those after it do not (another erasure has followed). False:
+    there is no posterior again yet."""
+    own = {name, request}  # an agent that was voted out has no request
+    if own & before.erasures:
+        return True
+    reports, now = _read(folder)
+    new = _erasures(reports) - before.erasures
+    if now is None or not new:
+        return False
+    if new <= own:
+        kept: _File = {"request": request, "changes": changes(before.moments, now)}
+        # As in the certificate's name: the first 8 digits of a request are the agent's.
+        path = folder / f"change-{name}-{request[8:16]}.json"
+        with contextlib.suppress(OSError):  # the certificate matters, and is written
+            write_atomic(path, as_json(kept).encode())
+    return True
 
 
 def kept_changes(folders: Iterable[Path]) -> dict[str, tuple[ChangeFact, ...]]:
@@ -102,18 +107,11 @@ def _read(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Moments] |
     return reports, None
 
 
-def _requests(reports: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """Erasures that were carried out, or asked for."""
+def _erasures(reports: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """Erasures that were carried out, or asked for: requests, and names of agents that are out."""
     found: set[str] = set()
     for report in reports.values():
         found.update(report.get("asked", {}))
-        for tomb in report.get("erasures", {}).get("known", {}).values():
-            found.update(tomb["ids"])
+        for name, tomb in report.get("erasures", {}).get("known", {}).items():
+            found.update(tomb["ids"], [name] if tomb["out"] else [])
     return found
-
-
-def _changes(
-    before: Mapping[str, Moments], now: Mapping[str, Moments]
-) -> dict[str, tuple[float, float]]:
-    found = {name: change(before[name], now[name]) for name in now if name in before}
-    return {name: one for name, one in found.items() if one is not None}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST",
     "change",
+    "changes",
     "coarse",
     "figure",
     "live_moments",
@@ -89,6 +90,14 @@ def change(before: Moments, now: Moments) -> tuple[float, float] | None:
         round(b - a, place) + 0.0 for a, b in ((before.mean, now.mean), (before.sd, now.sd))
     )
     return mean, sd
+
+
+def changes(
+    before: Mapping[str, Moments], now: Mapping[str, Moments]
+) -> dict[str, tuple[float, float]]:
+    """The changes of all quantities that have one."""
+    found = {name: change(before[name], now[name]) for name in now if name in before}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def moments_of(law: Marginal) -> Moments:

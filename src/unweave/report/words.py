@@ -28,6 +28,7 @@ __all__ = [
     "NO_CHANGE",
     "NO_CHANGE_MASKED",
     "certificate_checks",
+    "certified_words",
     "estimate_words",
     "learned_words",
     "limits",
@@ -69,8 +70,8 @@ CHANGE = (
     "the standard deviation. Other data may have changed meanwhile."
 )
 NO_CHANGE = (
-    "unweave forget keeps the change of an erasure that it asked for and waited for. Two reports, "
-    "from before and after an erasure, show it, too."
+    "unweave forget and the page keep the change of an erasure that they asked for and waited for. "
+    "Two reports, from before and after an erasure, show it, too."
 )
 NO_CHANGE_MASKED = (
     "Not shown: in private rounds it would say something about one agent. Who kept the model from "
@@ -90,6 +91,10 @@ def listed_names(names: Iterable[str], most: int = _MOST_NAMES) -> Sentence:
     if len(every) > most:
         shown.append(f", … ({len(every)} in all)")
     return tuple(shown)
+
+
+def certified_words(kind: str) -> str:
+    return f"Certified as {kind.replace('_', ' ')}: {KINDS[kind]}."
 
 
 def scope_words(one: ErasureFact) -> str:

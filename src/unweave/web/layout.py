@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unweave.graph import Topology
+from unweave.web.view import GraphView
 
-__all__ = ["places"]
+__all__ = ["graph_view", "places"]
 
 Floats = NDArray[np.float64]
 
@@ -24,6 +25,14 @@ _WORK = 1.2e8  # pairs of agents over all steps of the springs: about a second
 _STEPS = (10, 200)
 _MOST = 4000  # agents; beyond them a step of the springs takes too long
 _CIRCLE = 60  # agents of a complete graph, or leaves of a star, that one circle can show
+
+
+def graph_view(graph: Topology) -> GraphView:
+    return {
+        "names": list(graph.agents),
+        "edges": [(int(a), int(b)) for a, b in graph.edge_array],
+        "places": places(graph),
+    }
 
 
 def places(graph: Topology) -> list[tuple[float, float]]:

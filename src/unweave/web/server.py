@@ -176,7 +176,6 @@ class PageServer:
 
     async def _serve(self) -> None:
         first = self._source.view()
-        first["locked"] = self._code is not None
         feed = ViewFeed(first, time.time if first["kind"] == "network" else None)
         access = Access(self._code, lock=self._lock)
         app = build_app(self._source, feed, self.place, access, self._static)

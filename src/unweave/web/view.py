@@ -81,7 +81,7 @@ class AgentView(TypedDict):
     attested: bool
     revision: NotRequired[int]  # of its factor; never in private rounds of other agents
     posterior: NotRequired[str]  # the version it shows: "epoch 3, hop 12"
-    posterior_at: NotRequired[float]  # when it learned of this version, in seconds of `clock`
+    posterior_at: NotRequired[float]  # when this version was made, if known; seconds of `clock`
     remote: NotRequired[bool]  # on another machine: known from the agents here
 
 
@@ -186,7 +186,6 @@ class ErasureView(TypedDict):
     text: str  # one sentence: how far it is, what it waits for
     asked_at: NotRequired[float]
     done_at: NotRequired[float]
-    by: NotRequired[float]  # wall clock: when a request that waits for a batch goes at the latest
     kind: NotRequired[str]  # exact, refined, retrained
     certificate: bool  # GET /certificates/{request} answers
     change: NotRequired[list[tuple[str, float, float]]]
@@ -230,7 +229,6 @@ class View(TypedDict):
     privacy: Literal["plain", "masked"]
     seen: str  # what neighbours see in this mode, one sentence
     may_erase: list[str]  # agents whose erasure this page's operator may request
-    locked: bool  # requests need the access code
     summary: Summary
     graph: GraphView
     agents: dict[str, AgentView]

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.glm import CASES
 from tests.support.processes import Processes, erase
-from unweave.web.network import NetworkSource
+from unweave.web.live.network import NetworkSource
 
 CASE = CASES["logistic-regression"]
 LEARNS = {"plain": "added", "masked": "masked value"}

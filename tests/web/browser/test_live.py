@@ -2,7 +2,7 @@
 
 from tests.support.commands import run_command
 from tests.support.processes import Processes
-from unweave.web.network import NetworkSource
+from unweave.web.live.network import NetworkSource
 
 CODE = "right-code"
 

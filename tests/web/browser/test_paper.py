@@ -1,7 +1,7 @@
 """The paper's page: its walks hop by hop, the controls, and the unlearning of figure 5."""
 
 from tests.web.browser.conftest import until
-from unweave.web.paper import PaperSource
+from unweave.web.paper.player import PaperSource
 
 HOPS = """() => Number([...document.querySelectorAll('#figures > div')]
   .find(one => one.textContent.startsWith('Hops')).querySelector('dd').textContent)"""

@@ -6,7 +6,8 @@ from tests.web.browser.conftest import until
 from tests.web.browser.test_many import LONGEST, WATCH
 from unweave.manifest import load
 from unweave.simulator.run import draw_shards
-from unweave.web.simulation import Simulated, SimulationSource
+from unweave.web.simulated.simulation import SimulationSource
+from unweave.web.simulated.specification import Simulated
 
 
 @pytest.fixture

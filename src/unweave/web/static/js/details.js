@@ -28,6 +28,7 @@ export function startDetails(store, actions) {
     $("details-why").hidden = !agent.why;
     say($("details-version"), agent.posterior ?? "none yet");
     setTime($("details-age"), agent.posterior_at);
+    if (agent.posterior && agent.posterior_at === undefined) say($("details-age"), "time not known");
     say($("details-attested"), agent.attested ? "Yes" : "No");
     $("details-remote").hidden = !agent.remote;
     $("details-erase").hidden = agent.state === "erased" || !view.may_erase.includes(shown);

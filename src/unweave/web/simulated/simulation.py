@@ -11,41 +11,38 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from unweave.errors import ConfigError, NotCertified, SolverError, UnweaveError
-from unweave.manifest import Manifest
-from unweave.models import Model, Shard
-from unweave.protocol.certificate.verify import Account, verify
-from unweave.protocol.token import NOTHING
-from unweave.simulator.asked import FAULTS, AskedEvents, AskedFaults
-from unweave.simulator.insider import keyed_signers
+from unweave.errors import ConfigError, SolverError
+from unweave.simulator.asked import FAULTS, AskedEvents
 from unweave.simulator.invariants import Violation
-from unweave.simulator.run import draw_shards, report_of
-from unweave.simulator.session import Session
-from unweave.solvers.worker import influence
-from unweave.text import count, listed
-from unweave.web.layout import places
+from unweave.web.layout import graph_view
 from unweave.web.patches import difference, merge
+from unweave.web.simulated.answers import (
+    agent_details,
+    erasure_preview,
+    html_report,
+    verification,
+    wished_rows,
+)
+from unweave.web.simulated.specification import Simulated
+from unweave.web.simulated.sums import SimulatedSums
+from unweave.web.simulated.watch import Watch
 from unweave.web.source import Feed, NotFound
-from unweave.web.sums import SimulatedSums
 from unweave.web.timeline import Timeline
 from unweave.web.view import (
     AgentDetails,
     Control,
     Controls,
     CurvesAnswer,
-    Entry,
     ErasurePreview,
     ErasureWish,
     Verification,
     View,
 )
-from unweave.web.watch import Watch
 
-__all__ = ["Simulated", "SimulationSource"]
+__all__ = ["SimulationSource"]
 
 _T = TypeVar("_T")
 
@@ -57,49 +54,6 @@ _BEHIND = 0.25  # seconds of the page's clock that are caught up at most
 _SLOWEST, _FASTEST = 0.01, 10_000.0
 _SPEED = 0.25  # four hops per second, as far as messages take 0.05 s
 
-SIGNED = (
-    "Certificates of a simulation are signed with keys of the simulation: this page verifies them, "
-    "nobody else can."
-)
-
-
-@dataclass(frozen=True)
-class Simulated:
-    """What is simulated: a manifest, its model and data, and the options of `unweave simulate`."""
-
-    manifest: Manifest
-    model: Model
-    shards: Sequence[Shard]
-    data: str  # where the shards come from
-    forgotten: dict[str, Any] | None
-    faults: str | None
-    seed: int
-    hops: int | None
-    repeat: Callable[[int], str]  # seed → the command that repeats the run
-
-    def _drawn(self, seed: int) -> Sequence[Shard]:
-        """Synthetic records depend on the seed, as those of the command that repeats the run."""
-        if seed == self.seed or not self.data.startswith("synthetic"):
-            return self.shards
-        return draw_shards(self.model, self.manifest.topology.agents, seed)
-
-    def session(self, seed: int) -> Session:
-        solver = self.manifest.solver
-        return Session(
-            self.model,
-            self.manifest.terms(),
-            self._drawn(seed),
-            self.faults,
-            seed,
-            self.hops,
-            solver=self.manifest.build_solver(self.model),
-            tol=solver.tol,
-            retrain_above=solver.retrain_above,
-            signed=True,
-            kind=AskedFaults,
-            mechanism=self.manifest.build_mechanism(),
-        )
-
 
 class SimulationSource:
     """A `ViewSource` that runs a simulated network."""
@@ -109,7 +63,7 @@ class SimulationSource:
         self._speed = speed
         self._playing = True
         self._lock = asyncio.Lock()  # of the world: a slice, or a control
-        self._graph = places(simulated.manifest.topology)
+        self._graph = graph_view(simulated.manifest.topology)
         self._published = -math.inf
         self._feed: Feed | None = None
         self._begin(simulated.seed)
@@ -144,19 +98,12 @@ class SimulationSource:
             "kind": "simulation",
             "clock": 0.0,
             "model": model.name,
-            "settings": self._settings(),
+            "settings": self.simulated.settings(self.seed),
             "privacy": manifest.privacy.mode,
-            "seen": _SEEN[manifest.privacy.mode],
+            "seen": manifest.privacy.seen,
             "may_erase": list(topology.agents),
-            "locked": False,
             "summary": self.watch.summary(),
-            "graph": {
-                "names": list(topology.agents),
-                "edges": [
-                    (a, b) for a, near in enumerate(topology.adjacency) for b in near if a < b
-                ],
-                "places": self._graph,
-            },
+            "graph": self._graph,
             "agents": agents,
             "token": self.watch.token_view(),
             "waits": {},
@@ -167,18 +114,6 @@ class SimulationSource:
             "controls": self._controls(),
         }
         return cast("dict[str, Any]", view)
-
-    def _settings(self) -> dict[str, str]:
-        from unweave.report.settings import network_settings
-
-        simulated = self.simulated
-        return {
-            **network_settings(simulated.manifest, simulated.model),
-            "data": _DATA.get(simulated.data, simulated.data),
-            "faults": simulated.faults or "none, but those that are asked for",
-            "seed": str(self.seed),
-            "certificates": SIGNED,
-        }
 
     def _controls(self) -> Controls:
         controls: Controls = {
@@ -443,56 +378,7 @@ class SimulationSource:
     async def agent(self, name: str) -> AgentDetails:
         k = self._index(name)
         async with self._lock:
-            return await asyncio.to_thread(self._details, k)
-
-    def _details(self, k: int) -> AgentDetails:
-        world, terms = self.session.world, self.session.terms
-        s = world.state(k)
-        near = [terms.name(n) for n in s.neighbours]
-        facts = {
-            "neighbours": listed(near, 12, "none"),
-            "records": f"{self.asked.remaining(k).n} of {self.session.workers[k].whole.given} "
-            "remain",
-            "process": "runs" if k not in world.down else "does not run",
-            "starts": str(world.agents[k].starts),
-            "epoch, hop that it has heard of": f"{s.token.fence.epoch}, {s.token.fence.hop}",
-            "erasures that it knows": str(sum(len(t.ids) for t in s.known.tombs.values())),
-            "neighbours that do not answer": listed(
-                [terms.name(n) for n in sorted(s.peers.suspects)], 12, "none"
-            ),
-        }
-        if s.own.current is not None and not terms.masked:
-            facts["revision of its factor"] = str(s.own.current.revision.counter)
-        details: AgentDetails = {
-            "name": terms.name(k),
-            "facts": facts,
-            "receipts": [] if terms.masked else self._receipts(k),
-            "influence_text": "In private rounds nobody sees a single factor, so no influence is "
-            "shown.",
-        }
-        token = self.watch.token
-        if not terms.masked:
-            factor = None if token is None else s.own.factor(token.included[k])
-            details["influence_text"] = "Its factor is not in the sum now."
-            if token is not None and factor is not None and self.simulated.model.inside(token.eta):
-                found = influence(self.simulated.model, token.eta, factor.units)
-                details["influence_text"] = "KL of the posterior to the one without this agent."
-                if math.isfinite(found):
-                    details["influence"] = found
-                else:
-                    details["influence_text"] = "Without this agent there is no proper posterior."
-        return details
-
-    def _receipts(self, k: int) -> list[Entry]:
-        found: list[Entry] = []
-        for receipt in self.session.world.state(k).own.receipts[:20]:
-            epoch, hop = receipt.body["stamp"][0], receipt.body["stamp"][3]
-            was, now = receipt.body["before"][0], receipt.body["after"][0]
-            what = f"revision {now} of its factor" if now else "nothing of it"
-            instead = f" instead of revision {was}" if was else ""
-            text = f"Epoch {epoch}, hop {hop}: the token left with {what}{instead}."
-            found.append({"at": 0.0, "text": text, "level": "info"})
-        return found
+            return await asyncio.to_thread(agent_details, self.watch, k)
 
     async def certificate(self, request: str) -> tuple[str, bytes]:
         if request not in self.watch.certificates:
@@ -504,83 +390,19 @@ class SimulationSource:
 
     async def report(self) -> bytes:
         async with self._lock:
-            return await asyncio.to_thread(self._report)
-
-    def _report(self) -> bytes:
-        from unweave.report.page import page
-        from unweave.report.simulation import simulation_report
-        from unweave.text import dated
-
-        if not self.asked.at_rest() or self.session.running:
-            raise ConfigError(
-                "the run has not ended, so it has no result to report. Fix: let it run until the "
-                "network is at rest"
-            )
-        shards = [self.asked.remaining(k) for k in range(self.session.terms.size)]
-        values = {
-            "ok": True,
-            "network": self.simulated.manifest.name,
-            "data": self.simulated.data,
-            "forgotten": self.simulated.forgotten,
-            **report_of(self.session, shards).report(),
-            "repeat": "" if self._asked else self.simulated.repeat(self.seed),
-        }
-        if self._asked:
-            asked = (
-                f"No command repeats the run: asked for on its page were {'; '.join(self._asked)}."
-            )
-            values["notes"] = [asked, *values["notes"]]
-        return page(simulation_report(values, dated(time.time())))
+            make = partial(html_report, self.simulated, self.asked, self.seed, self._asked)
+            return await asyncio.to_thread(make)
 
     async def verify(self, certificate: bytes) -> Verification:
-        return await asyncio.to_thread(self._verify, certificate)
-
-    def _verify(self, certificate: bytes) -> Verification:
-        terms = self.session.terms
-        signers = keyed_signers(terms)
-        try:
-            account = verify(
-                certificate, terms, lambda k, payload, signed: signers[k](payload) == signed
-            )
-        except (NotCertified, UnweaveError) as error:
-            return {
-                "valid": False,
-                "text": f"The certificate is not one of this simulation: {error}",
-                "erasures": [],
-                "proves": [],
-                "does_not_prove": [],
-            }
-        return _verification(account)
+        return await asyncio.to_thread(verification, certificate, self.session.terms)
 
     async def preview(self, wish: ErasureWish) -> ErasurePreview:
-        k, rows = self._index(wish["agent"]), _rows(wish)
-        what = "everything" if rows is None else count(len(rows), "record")
-        name, masked = wish["agent"], self.session.terms.masked
-        _check_wish(wish)
-        if self.session.world.state(k).known.tombs.get(k, NOTHING).out:
-            raise ConfigError(f"{name} was forgotten before. Fix: choose another agent")
-        shown = (
-            "Whoever keeps the sum before and after sees the difference of the two."
-            if masked
-            else "Neighbours see the factor that is taken out: the difference of two tokens."
-        )
-        return {
-            "what": f"Forget {what} of {name}, in this simulation.",
-            "steps": [
-                f"{name} signs a request, which cannot be taken back.",
-                "A new private round is learned without the data."
-                if masked
-                else f"The token goes to {name} and leaves without its data.",
-                "All remaining agents attest the new sum; a certificate proves it.",
-            ],
-            "shown": [shown, SIGNED],
-            "irreversible": "In this run the data never come back. A restart brings them back.",
-        }
+        k = self._index(wish["agent"])
+        return erasure_preview(wish, self.session.world.state(k))
 
     async def erase(self, wish: ErasureWish) -> str:
         self._check_alive()
-        _check_wish(wish)
-        k, rows = self._index(wish["agent"]), _rows(wish)
+        k, rows = self._index(wish["agent"]), wished_rows(wish)
         async with self._lock:
             now = bool(wish.get("now"))
             ask = partial(self.asked.erase, k, rows, at_once=now)
@@ -591,32 +413,6 @@ class SimulationSource:
         return request.hex()
 
 
-def _check_wish(wish: ErasureWish) -> None:
-    if wish.get("departed"):
-        raise ConfigError('departed: use the fault "Depart for good". Fix: leave it out')
-
-
-_SEEN = {
-    "plain": "Neighbours see each other's factors: sums over the records of one agent.",
-    "masked": "Nobody sees a single factor: only the sum of all agents can be read.",
-}
-_DATA = {
-    "agents": "from the agents' folders",
-    "manifest": "the files that the manifest names",
-}
-
-
-def _rows(wish: ErasureWish) -> list[int] | None:
-    keys = wish.get("keys")
-    if keys is None:
-        return None
-    if not all(key.isascii() and key.isdigit() and len(key) < 19 for key in keys):
-        raise ConfigError(
-            "keys: the records of a simulation are named by row numbers. Fix: give 0, 1, 2 …"
-        )
-    return sorted({int(key) for key in keys})
-
-
 def _number(value: str, low: float, high: float) -> float:
     try:
         number = float(value)
@@ -625,19 +421,3 @@ def _number(value: str, low: float, high: float) -> float:
     if not low <= number <= high:
         raise ConfigError(f"value {value!r}: no number from {low:g} to {high:g}. Fix: give one")
     return number
-
-
-def _verification(account: Account) -> Verification:
-    return {
-        "valid": True,
-        "text": "The certificate is valid in this simulation. "
-        f"Attested by {listed(account.attested, 12)}.",
-        "erasures": [
-            {"agent": one.agent, "scope": one.scope, "kind": one.kind, "request": one.request}
-            for one in account.erasures
-        ],
-        "proves": [
-            "Every remaining agent of the simulation has attested a sum without the erased data.",
-        ],
-        "does_not_prove": [SIGNED, "Anything about a real network: these agents are simulated."],
-    }

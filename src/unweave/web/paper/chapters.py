@@ -129,7 +129,6 @@ def _fig3(graph: str) -> Callable[[int, int], Walked]:
         _, means, lows, highs, _ = (list(column) for column in rows)
         covered = shown.first_visits[0]
         cover = int(covered.max()) if covered.all() else 0
-        exact = (many.kl().values == 0.0).mean(axis=0)
         return Walked(
             model=many.model,
             topology=many.topology,
@@ -142,12 +141,10 @@ def _fig3(graph: str) -> Callable[[int, int], Walked]:
                 "low": _line("75% of the walks", _zip(hops, lows), "low"),
                 "high": _line("75% of the walks", _zip(hops, highs), "high"),
             },
-            settings=_settings(many, graph, replicas, seed),
+            settings=_settings(graph, replicas, seed),
             results={
                 "expected_cover": expected_cover(many.topology).value,
                 "covered_at": float(cover),
-                "final_mean_kl": float(means[-1] or 0.0),
-                "share_exact": float(exact[-1]),
             },
             moments={"exact": ("the posterior of all data", _exact_units(shown))},
         )
@@ -226,7 +223,7 @@ def _fig5(name: str, how: str) -> Callable[[int, int], Walked]:
             units=run.units[0, start:],
             kl=kl,
             series={"progress": _own("KL to the posterior without agent 10: this walk"), **lines},
-            settings=_settings(run, "complete", replicas, seed)
+            settings=_settings("complete", replicas, seed)
             | {"gradient": case.method.estimator, "agent 10": f"mean of its records {case.last:g}"},
             results=results,
             offset=start - learn + 1,
@@ -253,7 +250,7 @@ _HOWS = {
 }
 
 
-def _settings(run: Replicas, graph: str, replicas: int, seed: int) -> dict[str, str]:
+def _settings(graph: str, replicas: int, seed: int) -> dict[str, str]:
     return {
         "graph": f"{graph}, {AGENTS} agents",
         "records per agent": str(RECORDS),

@@ -10,7 +10,7 @@ from unweave.errors import UnweaveError
 from unweave.models.shards import Missing
 from unweave.operations.cluster import LOOK, Cluster
 from unweave.text import count, due, listed
-from unweave.web.states import Known
+from unweave.web.live.states import Known
 from unweave.web.view import AgentDetails, AgentView, Entry
 
 __all__ = ["agent_details"]

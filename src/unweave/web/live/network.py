@@ -22,19 +22,16 @@ from unweave.node.config import AgentFolder, agent_name, find_agents
 from unweave.operations.cluster import LOOK, Cluster, open_cluster
 from unweave.operations.diagnose import stall_report
 from unweave.report import html_of
-from unweave.report.network import privacy_fact
 from unweave.report.settings import network_settings, setting_words
 from unweave.text import clip, count
 from unweave.web.densities import curves as densities
-from unweave.web.details import agent_details
-from unweave.web.erasures import LiveErasures, check_certificate
-from unweave.web.layout import places
-from unweave.web.link import Followers
-from unweave.web.live import SERIES, LivePosterior, read_posterior, read_sums
-from unweave.web.patches import difference
-from unweave.web.sentences import Sentence, sentence
-from unweave.web.source import Feed, NotFound
-from unweave.web.states import (
+from unweave.web.layout import graph_view
+from unweave.web.live.details import agent_details
+from unweave.web.live.erasures import LiveErasures, check_certificate
+from unweave.web.live.hops import Hops
+from unweave.web.live.link import Followers
+from unweave.web.live.posterior import SERIES, LivePosterior, read_posterior, read_sums
+from unweave.web.live.states import (
     Known,
     agent_views,
     as_wait,
@@ -43,6 +40,9 @@ from unweave.web.states import (
     token_view,
     waits,
 )
+from unweave.web.patches import difference
+from unweave.web.sentences import Sentence, sentence
+from unweave.web.source import Feed, NotFound
 from unweave.web.timeline import Timeline
 from unweave.web.view import (
     VISITS,
@@ -68,7 +68,7 @@ DASHBOARD = "dashboard"  # the page's own folder in DIR
 _TICK = 0.25  # seconds between two changes of the view
 _SETTLE = 1.5  # seconds for the first answers of all agents, so that their events can be ordered
 _SAVE = 5.0  # seconds between two writes of the timeline
-_RATE = 2.0  # seconds over which hops are counted
+_RATE = 2.0  # seconds between two points of the hops per second
 _STILL = 5.0  # seconds without a hop, after which the token does not move
 _LOOK = 3.0  # seconds between two looks, at least, if something happened
 _IDLE = 15.0  # if nothing happened
@@ -116,16 +116,16 @@ class NetworkSource:
         self._posterior = LivePosterior(self._model, self._masked, self._manifest.build_mechanism())
         self._erasures = LiveErasures(folder, self._manifest)
         self._worker = ThreadPoolExecutor(1, "page-agents")
-        self._known = Known(self._graph, self._masked, self._folders, {}, {}, {}, {})
+        self._moves = Hops()
+        self._known = Known(self._graph, self._masked, self._folders, {}, {}, {}, self._moves.when)
         self._reports: dict[str, dict[str, Any]] = {}  # of the agents' sums, at the last look
         self._sent: dict[str, Any] = {}  # the last view, as far as it changes as a whole
         self._events: list[tuple[float, str, dict[str, Any]]] = []
         self._heard: dict[str, tuple[str, int]] = {}  # of which process, up to which event
         self._recent: dict[str, deque[Entry]] = {}
         self._visits: list[tuple[float, int]] = []  # seconds, agent
-        self._hops = self._hops_seen = 0  # in all, and since this page asks
+        self._hops = 0  # in all
         self._counted: dict[str, tuple[str, int]] = {}  # agent → process, tokens that it has sent
-        self._moved_at = 0.0
         self._doubt: Callable[[str], None] = lambda _: None
         self._silent: dict[str, float] = {}  # agent that answered before → since when it does not
         self._details: dict[str, tuple[float, asyncio.Task[AgentDetails]]] = {}  # for all viewers
@@ -148,20 +148,15 @@ class NetworkSource:
             "model": self._manifest.model.name,
             "settings": settings,
             "privacy": self._manifest.privacy.mode,
-            "seen": privacy_fact(self._manifest).seen,
+            "seen": self._manifest.privacy.seen,
             "may_erase": list(self._folders),
-            "locked": True,
             "summary": {
                 "state": "starting",
                 "text": "Asking the agents.",
                 "agents": {},
                 "hops": 0,
             },
-            "graph": {
-                "names": list(self._graph.agents),
-                "edges": [(int(a), int(b)) for a, b in self._graph.edge_array],
-                "places": places(self._graph),
-            },
+            "graph": graph_view(self._graph),
             "agents": {},
             "token": {"state": "none"},
             "waits": {},
@@ -209,16 +204,13 @@ class NetworkSource:
         self._silent.pop(name, None)
         if before is None and name in self._counted:  # else it has just started, and says so
             self._events.append((time.time(), name, {"what": "answers"}))
-        shown = self._known.shown_at
         if before is None or before.get("shown") != answer.get("shown"):
-            shown = {**shown, name: round(time.time(), 1)}
             self._happened.set()
-        self._known = self._known._replace(shorts=shorts, shown_at=shown)
+        self._known = self._known._replace(shorts=shorts)
         index = self._graph.index(name)
-        for at, _, _ in answer["visits"]:
-            self._visits.append((at, index))
-            self._moved_at = max(self._moved_at, at)
-        self._visits = sorted(set(self._visits))[-VISITS:]
+        self._moves.take(answer["visits"])
+        visits = {*self._visits, *((at, index) for at, _, _ in answer["visits"])}
+        self._visits = sorted(visits)[-VISITS:]
         for event in answer["events"]:
             self._events.append((event["at"], name, event))
             self._happened.set()
@@ -226,9 +218,7 @@ class NetworkSource:
                 self._doubt(event["facts"]["agent"])
         self._heard[name] = (answer["run"], answer["number"])
         run, sent = self._counted.get(name, ("", 0))
-        new = answer["sent"] - (sent if run == answer["run"] else 0)
-        self._hops += new
-        self._hops_seen += new if run else 0
+        self._hops += answer["sent"] - (sent if run == answer["run"] else 0)
         self._counted[name] = (answer["run"], answer["sent"])
 
     def _find_silent(self) -> None:
@@ -264,24 +254,23 @@ class NetworkSource:
         self._fresh = self._fresh or before != self._problems.get(key)
 
     async def _keep_ticking(self, feed: Feed) -> None:
-        """Send what has changed; count hops."""
+        """Send what has changed."""
         await asyncio.sleep(_SETTLE)
-        counted = time.monotonic()
-        hops, last = self._hops_seen, 0.0
+        drawn = seen_since = time.time()
+        lag = len(self._folders) / _PER_SECOND  # seconds until all agents were asked, at most
         while True:
             self._find_silent()
             self._tell(feed)
             if self._fresh:
                 self._fresh = False
                 self._show(feed)
-            now = time.monotonic()
-            if now - counted >= _RATE:
-                rate = round((self._hops_seen - hops) / (now - counted), 2)
-                at = round(time.time(), 1)
-                if rate or last:  # a line of zeros has two points
-                    zero = [] if last else [(round(at - (now - counted), 1), 0.0)]
-                    feed.points({"rate": [*zero, (at, rate)]})
-                counted, hops, last = now, self._hops_seen, rate
+            now = time.time()
+            if not feed.viewers:  # then agents are asked rarely
+                seen_since = now
+            if now - drawn >= _RATE:
+                complete = now - seen_since > lag
+                feed.points({"rate": self._moves.points(now - lag if complete else 0.0)})
+                drawn = now
                 self._fresh = True  # a token that stopped to move changes the summary
             await asyncio.sleep(_TICK)
 
@@ -300,6 +289,8 @@ class NetworkSource:
             if what == "an erasure was requested":
                 note = (facts["request"], facts["agent"], facts.get("scope", "everything"), at)
                 self._worker.submit(self._erasures.note, *note)
+            elif what == "certified":
+                self._worker.submit(self._erasures.note_certified, facts["requests"], at)
             feed.change({"timeline": patch} if patch else {})
         self._timeline.told |= self._heard
 
@@ -315,7 +306,7 @@ class NetworkSource:
         views = agent_views(known)
         token = token_view(known, self._visits)
         waiting = waits(known) | self._problems
-        moved = time.time() - self._moved_at < _STILL
+        moved = time.time() - self._moves.last_at < _STILL
         out = known.departed | known.erased
         may = [name for name, view in views.items() if name not in out and not _absent(view)]
         parts: dict[str, Any] = {
@@ -381,10 +372,11 @@ class NetworkSource:
         down = [name for name in self._folders if name not in statuses]
         reasons = agents.frozen() | dict(self._troubles(down))
         stall = ""
-        still = time.time() - self._moved_at > _STILL
+        still = time.time() - self._moves.last_at > _STILL
         if statuses and still and not all(s and s.get("parked") for s in shorts.values()):
             stall = stall_report(agents)
-        posterior, points = self._posterior.update(reading, round(time.time(), 1))
+        made = self._moves.when(reading.best.get("stamp"))
+        posterior, points = self._posterior.update(reading, round(time.time(), 1), made)
         self._erasures.look(agents, reading, statuses)
         change = self._posterior.compare()
         if change is not None:
@@ -485,8 +477,8 @@ class NetworkSource:
         return await self._apart(lambda agents: self._erasures.preview(agents, wish))
 
     async def erase(self, wish: ErasureWish) -> str:
-        request = await self._apart(lambda agents: self._erasures.ask(agents, wish))
-        await self._work(self._erasures.register, request, wish)
+        request, before = await self._apart(lambda agents: self._erasures.ask(agents, wish))
+        await self._work(self._erasures.register, request, before, wish)
         self._happened.set()
         return request
 

@@ -1,8 +1,8 @@
 """Erasures of a live network: preview, request, progress, certificates.
 
 The network's own rules decide: the owner's agent is asked, or votes are collected for an agent that
-will never run again. A certificate of an erasure that was requested here is written to DIR, as
-`unweave forget` does.
+will never run again. A certificate of an erasure that was requested here is written to DIR with the
+change by it, as `unweave forget` does.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from unweave.operations.cluster import LOOK, Cluster
 from unweave.operations.disclosure import disclosed
 from unweave.operations.votes import collect_votes
 from unweave.report.certified import certificate_facts
+from unweave.report.changes import Before, keep_change
 from unweave.report.facts import ErasureFact, PrivacyFact, plain
 from unweave.report.network import privacy_fact
 from unweave.report.timeline import dates
-from unweave.report.words import KINDS, certificate_checks, limits, scope_words
+from unweave.report.words import KINDS, certificate_checks, certified_words, limits, scope_words
 from unweave.text import count, due, listed
-from unweave.web.live import LiveReading
+from unweave.web.live.posterior import KEPT, LiveReading
 from unweave.web.source import NotFound
 from unweave.web.view import ErasurePreview, ErasureView, ErasureWish, Verification
 
 __all__ = ["LiveErasures", "check_certificate"]
 
 _PAGE = re.compile(r" \(docs/[^)]*\)")  # in a terminal's note
+_REQUEST = re.compile(r"\b[0-9a-f]{32}\b")
 _ASKED_AT_A_TIME = 20  # requests that agents are asked about
 _SHOWN = 200
 _VOTES = 60.0  # seconds to collect votes
@@ -58,8 +60,10 @@ class LiveErasures:
         self._folder, self._manifest = folder, manifest
         self._certificates: dict[str, tuple[str, bytes]] = {}  # request → file name, content
         self._requested_here: dict[str, str] = {}  # request → agent
+        self._before: dict[str, tuple[str, Before, float]] = {}  # request → agent, numbers, until
         self.unkept = ""  # why a certificate is not in DIR yet
         self._scopes: dict[str, str] = {}
+        self._certified_at: dict[str, float] = {}
         self._dropped: set[str] = set()  # requests that are not shown any more
         self._departed: dict[str, str] = {}  # request → agent that was voted out
         self._joint: dict[str, str] = {}  # request → the sentence on a change of several erasures
@@ -78,7 +82,7 @@ class LiveErasures:
                 "agent": erased.agent,
                 "scope": scope_words(fact),
                 "state": "certified",
-                "text": _certified(erased.kind),
+                "text": certified_words(erased.kind),
                 "kind": erased.kind,
                 "certificate": True,
             }
@@ -96,6 +100,13 @@ class LiveErasures:
         self._scopes[request] = scope
         if request not in self.views and request not in self._dropped:
             self.views[request] = _view(agent, scope, at)
+
+    def note_certified(self, requests: str, at: float) -> None:
+        """An agent tells of a certificate, perhaps long after it. The first one is the date."""
+        for request in _REQUEST.findall(requests):
+            self._certified_at[request] = min(at, self._certified_at.get(request, at))
+            if request in self.views and self.views[request]["certificate"]:
+                self.views[request]["done_at"] = round(self._certified_at[request], 1)
 
     # ------------------------------------------------------------------------------- progress
 
@@ -117,6 +128,7 @@ class LiveErasures:
         for request, report in ask_erasures(agents, pending[-_ASKED_AT_A_TIME:]).items():
             self._progress(request, report)
         self._write()
+        self._keep_changes()
         done = [r for r, view in self.views.items() if view["certificate"]]
         for request in done[: max(0, len(self.views) - _SHOWN)]:
             del self.views[request]
@@ -134,14 +146,21 @@ class LiveErasures:
                 return
             del self._requested_here[request]
 
+    def _keep_changes(self) -> None:
+        """For the report. After an erasure it may take a while until there is a posterior again."""
+        for request, (name, before, until) in list(self._before.items()):
+            kept = request in self._certificates and keep_change(
+                self._folder, name, request, before
+            )
+            if kept or time.time() > until:
+                del self._before[request]
+
     def _progress(self, request: str, report: Mapping[str, Any]) -> None:
         view, state = dict(self.views[request]), report["state"]
         if state in ("unknown", "starting"):
             return
         view["state"] = state
-        view.pop("by", None)
         if state == "waiting":
-            view["by"] = report["by"]
             view["text"] = (
                 "Waits until enough changes have gathered, until "
                 f"{due(report['by'])} at the latest."
@@ -167,12 +186,13 @@ class LiveErasures:
         erased = proved[request][0]
         self._certificates[request] = (name, certificate)
         fact = ErasureFact(agent, erased.scope, "certified", erased.found, erased.remembered or 0)
+        at = self._certified_at.get(request)
         return {
             "kind": erased.kind,
             "scope": scope_words(fact),
-            "text": _certified(erased.kind),
+            "text": certified_words(erased.kind),
             "certificate": True,
-            "done_at": round(time.time(), 1),
+            **({} if at is None else {"done_at": round(at, 1)}),
         }
 
     def certificate(self, request: str) -> tuple[str, bytes]:
@@ -226,23 +246,27 @@ class LiveErasures:
             found["batched"] = True
         return found
 
-    def ask(self, agents: Cluster, wish: ErasureWish) -> str:
-        """Ask the owner's agent, or collect votes; returns when the request is durable."""
+    def ask(self, agents: Cluster, wish: ErasureWish) -> tuple[str, Before | None]:
+        """Ask the owner's agent, or collect votes; returns when the request is durable. Also the
+        numbers before it."""
         name, keys, departed = self._checked(agents, wish)
+        before = Before.of(self._folder)
         if departed:
-            return collect_votes(agents, name, _VOTES).request
+            return collect_votes(agents, name, _VOTES).request, before
         what: dict[str, Any] = {"whole": True} if keys is None else {"keys": keys}
         what |= {"missing_ok": True} if wish.get("missing_ok") else {}
         what |= {"at_once": True} if wish.get("now") else {}
         if name in agents.agents:  # a frozen process accepts connections, but does not answer
             agents.again(name, "status", within=LOOK)
-        return str(agents.of(name).ask("erase", **what)["request"])
+        return str(agents.of(name).ask("erase", **what)["request"]), before
 
-    def register(self, request: str, wish: ErasureWish) -> None:
-        """The request was made here: its certificate is written to DIR."""
+    def register(self, request: str, before: Before | None, wish: ErasureWish) -> None:
+        """The request was made here: its certificate is written to DIR, and the change by it."""
         name, keys = wish["agent"], wish.get("keys")
         scope = "everything" if keys is None else count(len(set(keys)), "record")
         self._requested_here[request] = name
+        if before is not None:
+            self._before[request] = (name, before, time.time() + KEPT)
         self._scopes[request] = scope
         known = self.views.get(request)
         if known is None or not known["certificate"]:
@@ -274,10 +298,6 @@ def _view(agent: str, scope: str, at: float | None) -> ErasureView:
     if at is not None:
         view["asked_at"] = round(at, 1)
     return view
-
-
-def _certified(kind: str) -> str:
-    return f"Certified as {kind.replace('_', ' ')}: {KINDS[kind]}."
 
 
 def check_certificate(content: bytes, manifest: Manifest) -> Verification:

@@ -22,13 +22,14 @@ from unweave.models import ConjugateModel, Model, Posterior
 from unweave.protocol.events import Effect
 from unweave.protocol.state import State
 from unweave.protocol.token import Token, lacking
+from unweave.report.quantities import changes, live_moments
 from unweave.simulator.asked import AskedEvents
 from unweave.simulator.invariants import Violation
 from unweave.simulator.run import without_faults
 from unweave.web.densities import MOST, curves, parameters
+from unweave.web.simulated.watch import SeenSum
 from unweave.web.source import NotFound
 from unweave.web.view import CurvesAnswer, Moment, Points, PosteriorView, Series
-from unweave.web.watch import SeenSum
 
 __all__ = ["SimulatedSums"]
 
@@ -37,7 +38,6 @@ _FIRST = 5  # hops until the first moment; each of the next ones doubles them
 _EVALUATED = 40  # sums per call: of more, the last ones
 _UNRATED = 400  # sums that wait for the optimum
 _SECOND_RUN = 200  # agents up to which a second simulation looks for the optimum
-_COMPARED = 6  # parameters whose change an erasure shows
 
 
 class _Stopped(Exception):
@@ -269,16 +269,11 @@ class SimulatedSums:
         return {"version": version, "curves": curves(found, names)}
 
     def change(self, before: Token, after: Token) -> list[tuple[str, float, float]]:
-        """The change of mean and sd of the first parameters, to two digits."""
+        """The change of mean and sd of the first parameters, in the digits of a report."""
         old, new = self.read(before), self.read(after)
         if old is None or new is None:
             return []
-        changes = []
-        for was, law in list(zip(old.marginals, new.marginals, strict=True))[:_COMPARED]:
-            mean, sd = float(law.mean()) - float(was.mean()), float(law.sd()) - float(was.sd())
-            if math.isfinite(mean) and math.isfinite(sd):
-                changes.append((law.name, float(f"{mean:.2g}"), float(f"{sd:.2g}")))
-        return changes
+        return [(name, *one) for name, one in changes(live_moments(old), live_moments(new)).items()]
 
 
 def _finite(value: object) -> float | None:

@@ -25,20 +25,20 @@ from unweave.operations.diagnose import why_no_token
 from unweave.operations.reading import WHOLE, newest
 from unweave.privacy.mechanism import Mechanism
 from unweave.report.facts import Moments
-from unweave.report.quantities import change, coarse, live_moments, matched, moments_of
+from unweave.report.quantities import changes, coarse, live_moments, matched, moments_of
 from unweave.text import listed
 from unweave.web.densities import MOST, draw
+from unweave.web.live.states import version
 from unweave.web.source import NotFound
-from unweave.web.states import version
 from unweave.web.view import Curve, CurvesAnswer, ParameterView, Points, PosteriorView, Series
 
-__all__ = ["SERIES", "LivePosterior", "LiveReading", "read_posterior", "read_sums"]
+__all__ = ["KEPT", "SERIES", "LivePosterior", "LiveReading", "read_posterior", "read_sums"]
 
 _STATES: dict[str, Literal["incomplete", "unconfirmed"]] = {
     "incomplete": "incomplete",
     "unconfirmed": "unconfirmed",
 }
-_KEPT = 600.0  # seconds that the numbers before an erasure wait for those after it
+KEPT = 600.0  # seconds that the numbers before an erasure wait for those after it
 _LARGEST = 2000  # parameters for which the change is computed as a KL
 
 SERIES: dict[str, Series] = {
@@ -60,7 +60,7 @@ SERIES: dict[str, Series] = {
         "title": "Hops of the token",
         "x": "time",
         "unit": "per second",
-        "empty": "The token has not moved since this page was started.",
+        "empty": "No hop of the token is known yet.",
         "points": [],
     },
 }
@@ -148,7 +148,6 @@ class LivePosterior:
         self._now: Posterior | None = None
         self.digest = ""
         self.version = ""
-        self._at = 0.0
         self._removals: frozenset[str] | None = None  # all that are known
         self.purged = False  # an erasure was carried out since the last look but one
         self._whole = False
@@ -158,8 +157,11 @@ class LivePosterior:
         self._between: frozenset[str] = frozenset()
         self._since = 0.0
 
-    def update(self, reading: LiveReading, at: float) -> tuple[PosteriorView, Points]:
-        """The view after a look at the agents, and new points of the series."""
+    def update(
+        self, reading: LiveReading, at: float, made: float | None = None
+    ) -> tuple[PosteriorView, Points]:
+        """The view after a look at the agents, and new points of the series. `made`: when the sum
+        was made; if no agent has told, its points are dated with the look: what changed before."""
         points: Points = {}
         best = reading.best
         removals = reading.removals
@@ -168,7 +170,7 @@ class LivePosterior:
         self.purged = purged = bool(new_ones)
         if purged and self._whole and not self._before and not self._masked:
             self._before, self._since = self._figures(), at
-        if self._before and at - self._since > _KEPT:
+        if self._before and at - self._since > KEPT:
             self._before = {}
         self._between = self._between | new_ones if self._before else frozenset()
         if reading.passing and self._shown is not None and not purged:
@@ -185,12 +187,10 @@ class LivePosterior:
                 return {"state": "none", "why": str(error)}, points
             old, self._now = self._now, new
             self.digest = str(best["digest"])
-            self._at = at
             if old is not None and not purged:
-                points = self._change(old, new, at)
-        stamp = best["stamp"]
-        self.version = version(stamp) or ""
-        self._shown = self._view(best)
+                points = self._change(old, new, at if made is None else made)
+        self.version = version(best["stamp"]) or ""
+        self._shown = self._view(best, made)
         return self._shown, points
 
     def _read(self, units: Ints, shares: int) -> Posterior:
@@ -218,20 +218,21 @@ class LivePosterior:
             found["residual"] = [(at, _digits(most))]
         return found
 
-    def _view(self, best: Mapping[str, Any]) -> PosteriorView:
+    def _view(self, best: Mapping[str, Any], made: float | None) -> PosteriorView:
         assert self._now is not None
         laws = self._now.marginals
         shown = [coarse(moments_of(law)) for law in laws[:MOST]]
         view: PosteriorView = {
             "state": _STATES.get(best["state"], "complete"),
             "version": self.version,
-            "at": self._at,
             "total": len(laws),
             "parameters": [
                 _parameter(found, prior)
                 for found, prior in zip(shown, self._prior.marginals, strict=False)
             ],
         }
+        if made is not None:
+            view["at"] = made
         if why := " ".join(filter(None, (_remark(best), _undrawn(laws, shown)))):
             view["why"] = why
         return view
@@ -246,9 +247,8 @@ class LivePosterior:
             return None
         before, self._before = self._before, {}
         removed, self._between = self._between, frozenset()
-        now = self._figures()
-        found = {name: change(before[name], now[name]) for name in before if name in now}
-        return removed, [(name, *one) for name, one in found.items() if one is not None]
+        found = changes(before, self._figures())
+        return removed, [(name, *one) for name, one in found.items()]
 
     def _figures(self) -> dict[str, Moments]:
         return {} if self._now is None else live_moments(self._now)

@@ -8,25 +8,13 @@ asked for now and then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from unweave.graph import Topology
-from unweave.operations.status import (
-    Overview,
-    concerns,
-    data_problems,
-    departed_agents,
-    lies,
-    notices,
-    privacy_budgets,
-    private_rounds,
-    restarts_due,
-    staying_out,
-    waiting_changes,
-)
+from unweave.operations.status import Overview, departed_agents, remarks
 from unweave.text import count, listed, quote
 from unweave.web.view import VISITS, AgentState, AgentView, Summary, TokenView, Wait
 
@@ -51,7 +39,7 @@ class _Known(NamedTuple):
     shorts: Mapping[str, Short | None]
     statuses: Mapping[str, Mapping[str, Any]]
     reasons: Mapping[str, str]  # agent that does not answer → why
-    shown_at: Mapping[str, float]  # agent → when its sum was first seen
+    made_at: Callable[[Sequence[int] | None], float | None]  # stamp of a sum → when, if known
     stall: str = ""  # the agents that the network waits for
 
 
@@ -135,8 +123,9 @@ def _agent_view(known: Known, index: int, name: str, attested: bool, lacking: st
         shown = version(short.get("shown"))
         if shown is not None:
             view["posterior"] = shown
-            if name in known.shown_at:
-                view["posterior_at"] = known.shown_at[name]
+            made = known.made_at(short["shown"])
+            if made is not None:
+                view["posterior_at"] = made
     return view
 
 
@@ -241,20 +230,10 @@ def waits(known: Known) -> dict[str, Wait]:
     """Everything that waits, with its reason and what to do."""
     statuses = {name: dict(s) for name, s in known.statuses.items() if name not in known.departed}
     found: dict[str, Wait] = {}
-    told = (
-        ("notices", "An agent shows no sum any more", notices(statuses)),
-        ("lies", "An agent has lied", lies(statuses)),
-        ("out", "An agent stays out of the sum", staying_out(statuses)),
-        ("data", "An agent keeps its earlier data", data_problems(statuses)),
-        ("rounds", "The private round waits", private_rounds(statuses)),
-        ("batches", "Changes wait for others", waiting_changes(statuses)),
-        ("budgets", "The privacy budget is spent", _spent(statuses)),
-        ("restarts", "An agent will restart", restarts_due(statuses)),
-        ("concerns", "The result says little", concerns(statuses)),
-    )
-    for key, what, lines in told:
-        for number, line in enumerate(lines):
-            found[f"{key} {number}"] = as_wait(what, line)
+    for kind, lines in remarks(statuses).items():
+        waiting = [line for line in lines if kind != "budgets" or " is spent: " in line]
+        for number, line in enumerate(waiting if kind in _REMARKS else ()):
+            found[f"{kind} {number}"] = as_wait(_REMARKS[kind], line)
     down = known.down
     if down:
         shown = down[:3]
@@ -279,9 +258,17 @@ def waits(known: Known) -> dict[str, Wait]:
     return found
 
 
-def _spent(statuses: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The sentence for agents that may give no more values."""
-    return [line for line in privacy_budgets(statuses) if " is spent: " in line]
+_REMARKS = {
+    "notices": "An agent shows no sum any more",
+    "lies": "An agent has lied",
+    "out": "An agent stays out of the sum",
+    "data": "An agent keeps its earlier data",
+    "restarts": "An agent will restart",
+    "concerns": "The result says little",
+    "rounds": "The private round waits",
+    "batches": "Changes wait for others",
+    "budgets": "The privacy budget is spent",
+}
 
 
 def as_wait(what: str, text: str) -> Wait:

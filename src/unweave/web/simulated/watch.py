@@ -19,6 +19,7 @@ from unweave.protocol.events import Certified, Effect, StaysOut
 from unweave.protocol.rounds import awaited
 from unweave.protocol.state import Hold, Out, Parked, Role, State
 from unweave.protocol.token import NEVER, NOTHING, Token, lacking, requested_of
+from unweave.report.words import certified_words
 from unweave.simulator.asked import AskedEvents
 from unweave.simulator.session import Session
 from unweave.text import count, listed
@@ -205,7 +206,7 @@ class Watch:
                 self._erasures[name] |= {
                     "state": "certified",
                     "kind": kinds[name]["kind"],
-                    "text": _KINDS[kinds[name]["kind"]],
+                    "text": certified_words(kinds[name]["kind"]),
                     "done_at": round(self.world.now, 2),
                     "certificate": True,
                 }
@@ -437,15 +438,6 @@ class Watch:
         else:
             view["state"] = "rest"
             view["text"] = f"At rest: the token is parked at {at}, and all agents have attested."
-
-
-_KINDS = {
-    "exact": "Certified: the sum equals, bit for bit, that of training without the erased data.",
-    "refined": "Certified as refined: the factor was removed, and the others were fitted again.",
-    "exact_before_noise": "Certified: without its noise the sum equals, bit for bit, that of "
-    "training without the erased data.",
-    "retrained": "Certified as retrained: all agents started again from zero.",
-}
 
 
 def _bits(number: int) -> list[int]:
