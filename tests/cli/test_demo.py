@@ -1,7 +1,11 @@
 """`unweave demo`: it verifies what it shows, and says so when it is not true."""
 
+import contextlib
 import io
 import json
+import os
+import signal
+import subprocess
 import sys
 import webbrowser
 from dataclasses import replace
@@ -148,6 +152,45 @@ def test_a_browser_that_fails_is_no_error(monkeypatch, tmp_path):
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.delenv("CI", raising=False)
     assert common.open_page(tmp_path / "page.html") is False
+
+
+def descendants(mark: Path) -> list[int]:
+    """Processes whose environment names this folder."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if str(mark).encode() in file.read_bytes():
+                found.append(int(file.parent.name))
+    return found
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_sigterm_leaves_no_process_and_nothing_of_them(tmp_path, finished):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = [sys.executable, "-m", "unweave", "demo", "--out", str(tmp_path / "out")]
+    with subprocess.Popen(
+        [*command, "--dashboard", "--port", "0", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"TMPDIR": str(temporary), "PYTHONWARNINGS": ""},
+        text=True,
+    ) as demo:
+        try:
+            assert "url" in json.loads(demo.stdout.readline())
+            if finished:  # the network runs on
+                while demo.stdout.readline() != "}\n":
+                    assert demo.poll() is None
+            demo.send_signal(signal.SIGTERM)
+            out, err = demo.communicate(timeout=120)
+        finally:
+            demo.kill()
+    assert (demo.returncode, err) == (0 if finished else 1, "")
+    if not finished:
+        assert "stopped before" in json.loads(out)["error"]["message"]
+    assert descendants(temporary) == []
+    # Of the process that the demonstration kills (kill -9): the next start of an agent removes it.
+    assert [one.name[:13] for one in temporary.iterdir()] in ([], ["unweave-gate-"])
 
 
 def test_a_directory_that_cannot_be_made(run, tmp_path):

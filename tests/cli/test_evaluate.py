@@ -14,6 +14,7 @@ import tomli_w
 from tests.support.commands import run_command as unweave
 
 from unweave.cli.simulate import shards_of
+from unweave.experiments.evaluation import methods
 from unweave.models import Model, Shard, by_name, names
 from unweave.models.columns import Column
 
@@ -29,6 +30,17 @@ name = "beta-exponential"
 def network(tmp_path):
     (tmp_path / "network.toml").write_text(MANIFEST)
     return tmp_path
+
+
+@pytest.mark.parametrize("option", ["--out", "--plot"])
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(network, option, monkeypatch):
+    def work(*_: Any) -> Any:
+        raise AssertionError("the work has begun")
+
+    monkeypatch.setattr(methods, "compare", work)
+    done = unweave("evaluate", network, option, network / "none" / "x")
+    assert done.code == 2
+    assert "its folder does not exist. Fix: create it, or name another" in done.err
 
 
 def test_a_report_has_all_methods_and_a_figure(network):

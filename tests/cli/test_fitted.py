@@ -196,6 +196,18 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
             ("posterior", tmp_path / "net", "--draws", "3", "--out", tmp_path / "no" / "x.csv"),
             "x.csv: its folder does not exist. Fix: create it",
         ),
+        (
+            ("posterior", tmp_path / "net", "--sum", tmp_path / "no" / "s", "--secret", "k"),
+            "s: its folder does not exist. Fix: create it",
+        ),
+        (
+            ("posterior", tmp_path / "net", "--sum", "s", "--secret", tmp_path),
+            "a folder. Fix: name a file",
+        ),
+        (
+            ("report", tmp_path / "net", "--out", tmp_path / "no" / "r.html"),
+            "r.html: its folder does not exist. Fix: create it",
+        ),
     ):
         done = run_command(*words)
         assert done.code == 2, words

@@ -1,5 +1,8 @@
-"""`unweave up` and the terminal: a live view for whoever looks, lines for everybody else."""
+"""`unweave up` and its output: a live view in a terminal, lines in a pipe; no wait for readers."""
 
+import contextlib
+import fcntl
+import json
 import os
 import pty
 import select
@@ -9,8 +12,12 @@ import sys
 import time
 
 import pytest
+from tests.support.processes import Processes
+
+from unweave.cli.output import DroppingOutput
 
 ASK = """
+import contextlib
 import fcntl, os, signal, sys, termios
 from unweave.cli.up import _in_front
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -76,3 +83,71 @@ def test_until_ready_says_that_the_agents_are_stopped(unweave, tmp_path):
         assert text in done.out
     done = unweave("up", net, "--until", "ready", "--json")
     assert done.json == {"ready": ["a1", "a2"], "stopped": True}
+
+
+@pytest.fixture
+def unread():
+    """A pipe that is full, and whose reader takes nothing."""
+    source, sink = os.pipe()
+    fcntl.fcntl(sink, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(sink, False)
+    os.write(sink, b"x" * 4095 + b"\n")
+    os.set_blocking(sink, True)
+    yield source, sink
+    for end in (source, sink):
+        with contextlib.suppress(OSError):
+            os.close(end)
+
+
+@pytest.mark.parametrize("how", [["--json"], []])
+def test_agents_are_restarted_while_nobody_reads_the_output(tmp_path, unread, how):
+    net = Processes(tmp_path / "net", agents=1)
+    command = [sys.executable, "-m", "unweave", "up", str(net.root), *how]
+
+    def pid(other_than: int | None = None) -> int:
+        end = time.monotonic() + 60.0
+        while time.monotonic() < end:
+            with contextlib.suppress(KeyError):
+                if (found := net.statuses("a1")["a1"]["pid"]) != other_than:
+                    return found
+            time.sleep(0.1)
+        raise AssertionError("no agent was restarted")
+
+    with subprocess.Popen(command, stdout=unread[1], stderr=subprocess.PIPE) as up:
+        try:
+            first = pid()
+            time.sleep(2.0)  # some updates: the first of them finds no room
+            os.kill(first, signal.SIGKILL)
+            second = pid(other_than=first)
+            up.send_signal(signal.SIGTERM)
+            assert up.wait(60.0) == 0
+        finally:
+            up.kill()
+        assert up.stderr.read() == b""
+    assert not os.path.exists(f"/proc/{second}")
+
+
+def test_what_the_reader_does_not_take_is_left_out_whole_and_counted(unread):
+    source, sink = unread
+    output = DroppingOutput(os.fdopen(sink, "w", closefd=False))
+    for k in range(100):
+        output.write(json.dumps({"update": k}) + "\n")
+    assert 80 <= output.dropped < 100
+    reader = os.fdopen(source, closefd=False)
+    assert reader.readline() == "x" * 4095 + "\n"
+    kept = [json.loads(reader.readline())["update"] for _ in range(100 - output.dropped)]
+    assert kept == sorted(set(kept))
+    assert kept[:16] == list(range(16))
+    output.write("whole\n")
+    assert reader.readline() == "whole\n"
+    assert output.finish()
+
+
+def test_a_reader_that_has_gone_is_noticed(unread):
+    source, sink = unread
+    output = DroppingOutput(os.fdopen(sink, "w", closefd=False))
+    output.write("one\n")
+    os.close(source)
+    assert output.finish()
+    with pytest.raises(BrokenPipeError):
+        output.write("two\n")

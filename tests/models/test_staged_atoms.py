@@ -14,7 +14,9 @@ from unweave.families.atoms import ess
 from unweave.manifest.brief import brief_settings
 from unweave.models import NegativeBinomial, StagedAtomModel, StudentT, Weibull
 from unweave.models.atoms.ellipsoid import Ellipsoid, best_fit, gaussian_sobol
+from unweave.models.atoms.likelihood import CLIP
 from unweave.models.atoms.prior import shift
+from unweave.models.atoms.stages import PRIOR
 
 
 def logit(theta, record):
@@ -213,6 +215,29 @@ def test_bits_of_many_components_are_short():
     assert brief_settings(model)["bits"] == 24
     assert Weibull(bits=24) == model
     assert Weibull(bits=model.bits) == model
+
+
+def test_records_are_rounded_to_the_bits_of_the_grid():
+    rows = np.random.default_rng(0).weibull(1.4, (200, 1))
+    fine, coarse = (settled(Weibull(bits=bits), rows).posterior for bits in (24, 12))
+    assert coarse.digest != fine.digest
+    assert np.allclose(coarse.mean(), fine.mean(), rtol=1e-3)
+    assert np.allclose(coarse.sd(), fine.sd(), rtol=1e-2)
+    for bits in (24, 12):
+        model = Weibull(bits=bits)
+        record = model.log_likelihood(
+            model.named_samples(model.space.outward(model.layout.points(PRIOR))),
+            {"t": rows[:1, 0]},
+        )
+        values = model.values(model.shard(rows[:1]), PRIOR)
+        assert np.array_equal(values, np.rint(np.maximum(record, -CLIP) * 2.0**bits))
+
+
+def test_bits_that_differ_between_atoms_are_refused():
+    bits = list(Weibull().bits)
+    bits[2] -= 1
+    with pytest.raises(ConfigError, match="bits differ between atoms"):
+        Weibull(bits=bits)
 
 
 def test_a_sum_that_is_not_settled_is_no_posterior():

@@ -20,10 +20,11 @@ from unweave.cli.common import (
     progress,
     quote,
     say,
+    stop_on_sigterm,
     styled,
 )
 from unweave.cli.dashboard import PageOptions, serving
-from unweave.errors import ConfigError
+from unweave.errors import ConfigError, UnweaveError
 
 if TYPE_CHECKING:
     from unweave.demo import Scenario
@@ -79,7 +80,7 @@ def demo(
     posterior with those before and without the forgotten data; the network then runs until Ctrl-C
     (outside of a terminal for some seconds). `unweave dashboard DIR` shows it later.
 
-    Exit code 0 if all comparisons hold, else 1.
+    Exit code 0 if all comparisons hold, else 1. Ctrl-C and SIGTERM stop the hospitals' processes.
 
     Examples:
 
@@ -89,12 +90,7 @@ def demo(
 
         unweave demo --out somewhere --seed 7 --json
     """
-    from unweave.demo import run_scenario
-    from unweave.demo.network import check_place, run_network
-    from unweave.demo.report import as_dict
-    from unweave.json_form import as_json
-    from unweave.node.storage.atomic import write_atomic
-    from unweave.report import html_of
+    from unweave.demo.network import check_place
 
     if port is not None and not dashboard:
         raise ConfigError("--port: no page is served. Fix: add --dashboard, or leave --port out")
@@ -109,7 +105,27 @@ def demo(
             "Fix: choose another"
         ) from None
     check_place(out)
-    with progress(quiet=json) as bar:
+    stop_on_sigterm()
+    exact = _run(out, seed, options, dashboard=dashboard)
+    if browser and not json and not dashboard:
+        open_page(out / "report.html")
+    if not exact:
+        raise typer.Exit(1)
+
+
+def _run(out: Path, seed: int, options: PageOptions, *, dashboard: bool) -> bool:
+    """Whether all comparisons hold. Ctrl-C and SIGTERM stop the agents; after the report is written
+    that is a way to end, before it an error."""
+    from unweave.demo import run_scenario
+    from unweave.demo.network import run_network
+    from unweave.demo.report import as_dict
+    from unweave.json_form import as_json
+    from unweave.node.storage.atomic import write_atomic
+    from unweave.report import html_of
+
+    json = options.json
+    exact: bool | None = None
+    with suppress(KeyboardInterrupt), progress(quiet=json) as bar:
         task = bar.add_task("learning", total=_TICKS)
 
         def tick(done: str) -> None:
@@ -120,12 +136,14 @@ def demo(
         scenario = run_scenario(seed, lambda done: bar.update(task, advance=1, description=done))
 
         def finish(run: NetworkRun, agents: Supervisor) -> None:
+            nonlocal exact
             bar.update(task, description="writing the report")
             facts = as_dict(scenario, run)
             write_atomic(out / "report.json", as_json(facts, indent=2).encode() + b"\n")
             write_atomic(out / "report.html", html_of(out / "report.json"))
             bar.update(task, advance=1)
             bar.stop()
+            exact = scenario.exact and run.agrees(scenario)
             _tell(scenario, run, facts, out, json=json)
             if dashboard:
                 _linger(agents, json=json)
@@ -133,11 +151,12 @@ def demo(
         def watch(agents: Supervisor) -> AbstractContextManager[object]:
             return _page(scenario, out, agents, options) if dashboard else nullcontext()
 
-        run = run_network(scenario, out, tick, watch=watch, linger=finish)
-    if browser and not json and not dashboard:
-        open_page(out / "report.html")
-    if not (scenario.exact and run.agrees(scenario)):
-        raise typer.Exit(1)
+        run_network(scenario, out, tick, watch=watch, linger=finish)
+    if exact is None:
+        raise UnweaveError(
+            "the demonstration was stopped before it had compared anything. Fix: start it again"
+        )
+    return exact
 
 
 def _tell(
@@ -178,10 +197,9 @@ def _linger(agents: Supervisor, *, json: bool) -> None:
     end = math.inf if sys.stdout.isatty() else time.monotonic() + _UNSEEN
     if not json:
         say("The network runs on; the page shows it. Ctrl-C stops it.")
-    with suppress(KeyboardInterrupt):
-        while time.monotonic() < end:
-            agents.look()
-            time.sleep(0.5)
+    while time.monotonic() < end:
+        agents.look()
+        time.sleep(0.5)
 
 
 def _account(scenario: Scenario, run: NetworkRun) -> list[Any]:

@@ -102,7 +102,16 @@ def evaluate(
     from unweave.json_form import as_json
     from unweave.manifest import load
     from unweave.models import Shard
+    from unweave.node.storage.atomic import check_writable
 
+    if plot is not None:
+        from unweave.experiments.evaluation.figure import draw
+        from unweave.experiments.paper import style
+
+        style.need()
+        check_writable(plot.with_suffix(".png"))
+    if out is not None:
+        check_writable(out)
     if not 0.0 <= held_out < 1.0:
         raise ConfigError(f"--held-out {held_out:g}. Fix: a share from 0 to below 1")
     if network.is_dir():
@@ -166,8 +175,6 @@ def evaluate(
         "files": [],
     }
     if plot is not None:
-        from unweave.experiments.evaluation.figure import draw
-
         report["files"] = draw(plot, methods, attacks, row_of)
     if out is not None:
         out.write_text(as_json(report, indent=2) + "\n", encoding="utf-8")

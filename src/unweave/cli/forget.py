@@ -112,6 +112,7 @@ def forget(
 
         unweave forget clinics a4 --departed
     """
+    from unweave.node.storage.atomic import check_writable
     from unweave.operations.cluster import LOOK, open_cluster, wait_until
     from unweave.operations.disclosure import disclosed
     from unweave.operations.erase import Waits, erase_and_wait
@@ -124,7 +125,7 @@ def forget(
         raise ConfigError("--missing-ok needs --records. Fix: add --records FILE")
     keys = None if records is None else read_keys(records)
     with open_cluster(folder, timeout) as agents, live_text("forgetting", quiet=json) as tell:
-        _check_place(out, folder)
+        check_writable(out or folder / "certificate")
         name = agent or (next(iter(agents.folders)) if len(agents.folders) == 1 else None)
         if name is None:
             raise ConfigError(
@@ -246,21 +247,6 @@ def _write(target: Path, certificate: bytes) -> None:
         target.write_bytes(certificate)
         return
     write_atomic(target, certificate)
-
-
-def _check_place(out: Path | None, folder: Path) -> None:
-    """Raise before the request is sent if the certificate cannot be written."""
-    import os
-
-    place = folder if out is None else out.parent
-    if not place.is_dir():
-        raise ConfigError(
-            f"--out {out}: there is no folder {place}. Fix: make it, or choose another"
-        )
-    if not os.access(place, os.W_OK | os.X_OK) or (out is not None and out.is_dir()):
-        raise ConfigError(
-            f"the certificate cannot be written to {out or place}. Fix: name a file by --out"
-        )
 
 
 def read_keys(path: Path) -> list[str]:

@@ -87,6 +87,7 @@ def posterior(
         unweave posterior clinics --sum sum.bin --secret secret.txt
     """
     from unweave.node.api.report import NO_TOKEN
+    from unweave.node.storage.atomic import check_writable
     from unweave.operations.cluster import LOOK, TimedOut, open_cluster, wait_until
     from unweave.operations.diagnose import why_no_token
     from unweave.operations.reading import WHOLE, ask_posteriors, newest, read_posteriors
@@ -99,6 +100,9 @@ def posterior(
         check_output(out)
     if (sum_file is None) != (secret_file is None):
         raise ConfigError("--sum and --secret belong together. Fix: --sum sum.bin --secret key.txt")
+    for file in (sum_file, secret_file):
+        if file is not None:
+            check_writable(file)
     if wait:
         check_timeout(wait, "--wait")
     began = time.monotonic()

@@ -58,13 +58,15 @@ def report(
 
         unweave report clinics --json
     """
-    from unweave.node.storage.atomic import unwritable, write_atomic
+    from unweave.node.storage.atomic import check_writable, unwritable, write_atomic
     from unweave.report import report_of
     from unweave.report.page import page
 
     file = Path("report.html") if out is None and not json else out
     if file is not None and file.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"--out {file}: the report is an HTML file. Fix: name it .html")
+    if file is not None:
+        check_writable(file)
     with errors.status("reading …"):
         found = report_of(source, run_model=run_model)
         if file is not None:

@@ -12,6 +12,7 @@ from rich.console import Group
 
 from unweave.cli.common import check_timeout, console, quote, say, stop_on_sigterm, styled
 from unweave.cli.dashboard import PageOptions, serving
+from unweave.cli.output import DroppingOutput, dropping_output
 from unweave.errors import ConfigError, UnweaveError
 from unweave.json_form import as_json
 from unweave.text import count
@@ -58,8 +59,10 @@ def up(
     """Run every agent of DIR as its own process, with a live view. Ctrl-C stops them all.
 
     Each agent writes its log to agent.log in its folder. The agents share nothing but the network.
-    In the background (`unweave up clinics &`) and in a pipe, changes are printed line by line. With
-    `--until` the agents are stopped at that point; the next `up` continues from there.
+    In the background (`unweave up clinics &`) and in a pipe, changes are printed line by line. The
+    agents never wait for the reader: updates that it does not take are left out, and `dropped` in
+    the next JSON line counts them. With `--until` the agents are stopped at that point; the next
+    `up` continues from there.
 
     With `--dashboard` a page in a browser shows the network, on loopback; its address and the
     access code for erasures are printed first.
@@ -95,17 +98,18 @@ def up(
     homes = find_agents(folder)
     try:
         stop_on_sigterm()
-        if not json:
-            how = "Ctrl-C stops them" if _in_front() else f"kill {os.getpid()} stops them"
-            console.print(f"Starting {count(len(homes), 'agent')}; {how}.")
-        with Supervisor(homes, restart=restart) as agents:
-            limit = max(30.0, 2.0 * len(agents.children))
-            agents.ready(limit if until == "forever" else min(limit, timeout))
-            missing = ""
-            if until != "ready":
-                end = time.monotonic() + timeout if until == "parked" else None
-                with _page(folder, agents, options) if dashboard else nullcontext():
-                    missing = _watch(folder, agents, end, json)
+        with dropping_output() as output:
+            if not json:
+                how = "Ctrl-C stops them" if _in_front() else f"kill {os.getpid()} stops them"
+                console.print(f"Starting {count(len(homes), 'agent')}; {how}.")
+            with Supervisor(homes, restart=restart) as agents:
+                limit = max(30.0, 2.0 * len(agents.children))
+                agents.ready(limit if until == "forever" else min(limit, timeout))
+                missing = ""
+                if until != "ready":
+                    end = time.monotonic() + timeout if until == "parked" else None
+                    with _page(folder, agents, options) if dashboard else nullcontext():
+                        missing = _watch(folder, agents, end, json, output)
     except KeyboardInterrupt:
         if not json:
             console.print(f"Stopped {count(len(homes), 'agent')}.")
@@ -158,7 +162,13 @@ def _in_front() -> bool:
         return False
 
 
-def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> str:
+def _watch(
+    folder: Path,
+    agents: Supervisor,
+    end: float | None,
+    json: bool,
+    output: DroppingOutput | None,
+) -> str:
     """Show the network until the token is parked, then return ""; at `end` return the missing
     agents. Without `end`, show it forever."""
     import sys
@@ -197,6 +207,7 @@ def _watch(folder: Path, agents: Supervisor, end: float | None, json: bool) -> s
                     "down": down,
                     "troubles": look.troubles,
                     "hops_per_second": round(speed, 1),
+                    "dropped": 0 if output is None else output.dropped,
                 }
                 sys.stdout.write(as_json(report) + "\n")
                 sys.stdout.flush()

@@ -19,7 +19,7 @@ from unweave.node.api.report import NO_TOKEN
 from unweave.node.data.duckdb_parts import delimiter_of
 from unweave.node.data.duckdb_reader import connect
 from unweave.node.data.duckdb_records import quoted
-from unweave.node.storage.atomic import unwritable
+from unweave.node.storage.atomic import check_writable, unwritable
 from unweave.operations.cluster import LOOK, open_cluster
 from unweave.operations.reading import WHOLE, ask_posteriors, newest, read_posteriors, whole_sum
 from unweave.operations.split import found_delimiter
@@ -78,8 +78,7 @@ def check_table_path(path: Path) -> None:
 def check_output(path: Path, *sources: Path) -> None:
     """ConfigError unless `write_table` can write the file, which must not be one of `sources`."""
     check_table_path(path)
-    if not path.absolute().parent.is_dir():
-        raise ConfigError(f"{path}: its folder does not exist. Fix: create it, or name another")
+    check_writable(path)
     if any(path.exists() and source.exists() and path.samefile(source) for source in sources):
         raise ConfigError(f"{path}: the output would replace the input. Fix: name another file")
 

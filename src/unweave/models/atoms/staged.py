@@ -71,6 +71,9 @@ class StagedAtoms(AtomBase, LossModel):
                 raise ConfigError(f"{self.name}: {name} = {value}. Fix: {low} to {high}")
         if not self.limit > 0.0:
             raise ConfigError(f"{self.name}: limit = {self.limit}. Fix: a KL above 0")
+        given = tuple(self.bits) if isinstance(self.bits, Sequence) else ()
+        if len(given) == self.layout.length and given != self.uniform_bits(max(given)):
+            raise ConfigError(f"{self.name}: bits differ between atoms. Fix: give one number")
 
     def default_bits(self) -> Sequence[int]:
         return self.uniform_bits(BITS)
@@ -132,10 +135,10 @@ class StagedAtoms(AtomBase, LossModel):
 
     def values(self, data: Data, stage: AtomStage) -> list[int]:
         """The agent's factor at the atoms of one stage."""
-        u = self.layout.points(stage)
+        u, bits = self.layout.points(stage), max(self.grid.bits)
         totals = [0] * len(u)
         for rows in data.batches():
-            part = evaluate(self.log_likelihood, self.space, self.columns, u, rows)
+            part = evaluate(self.log_likelihood, self.space, self.columns, u, rows, bits)
             totals = [a + b for a, b in zip(totals, part, strict=True)]
         weight = self.weight(data.n)
         return totals if weight == 1 else [round(t * weight) for t in totals]

@@ -8,9 +8,9 @@ import secrets
 from pathlib import Path
 from typing import BinaryIO
 
-from unweave.errors import StoreError
+from unweave.errors import ConfigError, StoreError
 
-__all__ = ["create_private", "sync_directory", "unwritable", "write_atomic"]
+__all__ = ["check_writable", "create_private", "sync_directory", "unwritable", "write_atomic"]
 
 
 def create_private(path: Path) -> BinaryIO:
@@ -35,6 +35,19 @@ def write_atomic(path: Path, content: bytes) -> None:
         part.unlink(missing_ok=True)
         raise
     sync_directory(path)
+
+
+def check_writable(path: Path) -> None:
+    """ConfigError if this file cannot be written: for a command to call before its work."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise ConfigError(f"{path}: its folder does not exist. Fix: create it, or name another")
+    if path.is_dir():
+        raise ConfigError(f"{path}: a folder. Fix: name a file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"{path}: its folder cannot be written to. Fix: change its permissions, or name another"
+        )
 
 
 def unwritable(path: Path, error: OSError) -> StoreError:
