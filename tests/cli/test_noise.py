@@ -51,6 +51,22 @@ def test_init_writes_the_promise_and_check_shows_costs_widths_and_clipped_record
     assert sum(clipped) == 8
 
 
+@pytest.mark.parametrize("source", ["auto", "masked"])
+def test_constants_that_follow_from_the_records_are_not_covered_and_init_says_so(
+    unweave, tmp_path, source
+):
+    words = ("-k", "5", "-m", "normal-known-variance", "--data", numbers(tmp_path))
+    words = (*words, *PROMISE, "--bounds", "x=-4:6", "--scale", source)
+    said = "x: epsilon does not cover these constants"
+    done = unweave("init", tmp_path / "derived", *words)
+    assert (done.code, said in done.out) == (0, True), done.out
+    told = unweave("init", tmp_path / "json", *words, "--json").json["scales"]
+    assert any(line.startswith(said) for line in told)
+    # Nothing of the records is in constants that were known before.
+    done = unweave("init", tmp_path / "known", *words, "--range", "x=-4:6")
+    assert (done.code, said in done.out) == (0, False), done.out
+
+
 def test_where_the_noise_leaves_nothing_check_says_so(unweave, tmp_path):
     data, net = numbers(tmp_path, n=40), tmp_path / "net"
     words = ("-k", "5", "-m", "normal-known-variance", "--data", data)

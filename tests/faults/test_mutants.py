@@ -99,5 +99,20 @@ def test_the_list_is_complete() -> None:
         "ack before commit",
         "redraw without a new epoch",
         "flood forwarded once (lost at a crashed relay)",
+        # Private rounds (rule 20).
+        "masks are named by the epoch, not by the round",
+        "the roster is not compared with the keys of the round",
+        "a value is given before all have enrolled",
+        "both agents of a pair add their stream",
+        "an incomplete sum is attested",
+        "a change of the data starts no new round",
+        "the roster keeps departed agents",
+        "one-time keys survive a restart",
+        "a round that waits for an agent is woken for ever",
+        "a fork of a round gets another value",
+        "the audit uses the mask of the sum",
+        "a round that waits for a value is not woken",
+        "a key of an earlier incarnation counts as held",
+        "a value that was given with erased rows stays",
     }
     assert listed <= {read_bug(path)["bug"] for path in BUGS}

@@ -368,6 +368,7 @@ def init(
             agents=names,
             split=split,
             seed=seed,
+            with_noise=epsilon is not None,
         )
         chosen = _model(model, constants)
     if "noise" not in stated and (assumed := known_noise(chosen)) is not None:

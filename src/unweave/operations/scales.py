@@ -63,11 +63,12 @@ def chosen_scales(
     agents: Sequence[str],
     split: str = "iid",
     seed: int = 0,
+    with_noise: bool = False,
 ) -> tuple[dict[str, Any], list[str]]:
     """The `stated` settings with `scale`, `center` and `noise`, stated or proposed; and lines on
     the source of the proposals. They follow from declared `ranges`, else from the data: from their
     extremes ("auto"), or from private rounds of all agents ("masked"). A stated value is never
-    replaced."""
+    replaced. `with_noise`: the network promises differential privacy."""
     model, beside = _scaled(columns.model), None
     if isinstance(columns.model, Grouped):
         each = stated.get("each", model.name)
@@ -102,6 +103,12 @@ def chosen_scales(
         sources = declared | dict.fromkeys(open_names, source)
         known_ranges = {**ranges, **found}
         told = _propose(model, scales, centers, known_ranges, sources) + seen
+        if with_noise and found:
+            told.append(
+                f"{', '.join(found)}: epsilon does not cover these constants, which follow from "
+                "the records without noise. Fix: --range or --scale COLUMN=NUMBER, from what is "
+                "known without looking at records."
+            )
         target = getattr(model, "target", "x")
         if hasattr(model, "noise") and target in known_ranges:
             stated = {"noise": proposed_noise(*known_ranges[target]), **stated}
