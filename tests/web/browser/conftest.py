@@ -28,14 +28,22 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.browser)
 
 
-# Playwright keeps an event loop in this thread while it runs: longer than a module would break the
-# other tests of the same process.
-@pytest.fixture(scope="module")
+# Playwright keeps an event loop in this thread while it runs: longer than this package would break
+# the other tests of the same process.
+@pytest.fixture(scope="package")
 def chromium():
     if program() is None:
         pytest.skip("no chromium: install the package chromium to test the page")
     with launch() as browser:
         yield browser
+
+
+@pytest.fixture(scope="package")
+def profile(chromium):
+    """One profile for most visits: to make another one costs as much as to load the page."""
+    context = chromium.new_context()
+    yield context
+    context.close()
 
 
 def until(page, expression, arg=None, seconds=15.0):
@@ -51,9 +59,10 @@ def until(page, expression, arg=None, seconds=15.0):
 class Visit:
     """One page of one server, and everything that went wrong in it."""
 
-    def __init__(self, context, server):
+    def __init__(self, context, server, size="desktop", theme="light", motion="no-preference"):
         self.server, self.errors = server, []
         self.page = context.new_page()
+        self.look(theme, size, motion)
         self.page.set_default_timeout(15_000)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", self._note)
@@ -68,6 +77,11 @@ class Visit:
         if not request.url.startswith((self.server.url, "blob:", "data:")):
             self.errors.append(f"asked for {request.url}")
 
+    def look(self, theme, size, motion):
+        width, height = SIZES[size]
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.emulate_media(color_scheme=theme, reduced_motion=motion)
+
     def open(self, url=None):
         self.page.goto(url or self.server.url)
         self.page.wait_for_selector("body.ready")
@@ -80,27 +94,37 @@ class Visit:
         self.errors[:] = kept
 
 
+@contextmanager
+def visited(context, server, **look):
+    """A page of this server that makes no error. Nothing that it opened stays in the profile."""
+    try:
+        found = Visit(context, server, **look)
+        yield found
+        assert found.errors == []
+    finally:
+        for page in context.pages:
+            page.close()
+        context.clear_cookies()
+
+
 @pytest.fixture
-def visit(chromium):
-    """`with visit(source, …) as v`: a server, and a page that has loaded without any error."""
+def visit(chromium, profile):
+    """`with visit(source, …) as v`: a server, and a page of it.
+
+    `apart`: in a profile of its own, for what stays in a profile: another clock, a chosen theme.
+    """
 
     @contextmanager
-    def opened(source, *, code=None, size="desktop", theme="light", motion="no-preference", **how):
-        width, height = SIZES[size]
+    def opened(source, *, code=None, lock=False, apart=False, **look):
         free = Address("127.0.0.1", 0)  # other tests run beside this one
-        with PageServer(source, free, code=code, **how) as server:
-            context = chromium.new_context(
-                viewport={"width": width, "height": height},
-                color_scheme=theme,
-                reduced_motion=motion,
-                accept_downloads=True,
-            )
+        with PageServer(source, free, code=code, lock=lock) as server:
+            context = chromium.new_context() if apart else profile
             try:
-                found = Visit(context, server)
-                yield found
-                assert found.errors == []
+                with visited(context, server, **look) as found:
+                    yield found
             finally:
-                context.close()
+                if apart:
+                    context.close()
 
     return opened
 
