@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Error
 
 from tests.support.chromium import launch, program
 from unweave.address import Address
@@ -40,7 +41,8 @@ def chromium():
 
 @pytest.fixture(scope="package")
 def profile(chromium):
-    """One profile for most visits: to make another one costs as much as to load the page."""
+    """The profile of most visits. They use its one page in turn: another profile, and another
+    process for a page, cost more processor time than the page itself."""
     context = chromium.new_context()
     yield context
     context.close()
@@ -61,12 +63,16 @@ class Visit:
 
     def __init__(self, context, server, size="desktop", theme="light", motion="no-preference"):
         self.server, self.errors = server, []
-        self.page = context.new_page()
+        self.page = context.pages[0] if context.pages else context.new_page()
         self.look(theme, size, motion)
         self.page.set_default_timeout(15_000)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", self._note)
-        self.page.on("request", self._request)
+        self._heard = {
+            "pageerror": lambda error: self.errors.append(str(error)),
+            "console": self._note,
+            "request": self._request,
+        }
+        for event, handler in self._heard.items():
+            self.page.on(event, handler)
 
     def _note(self, message):
         if message.type in ("error", "warning"):
@@ -87,6 +93,19 @@ class Visit:
         self.page.wait_for_selector("body.ready")
         return self.page
 
+    def leave(self):
+        """Stay in the same process, on a file without scripts; nothing else is left."""
+        for event, handler in self._heard.items():
+            self.page.remove_listener(event, handler)
+        for other in self.page.context.pages[1:]:
+            other.close()
+        self.page.context.clear_cookies()
+        self.page.mouse.move(0, 0)
+        try:
+            self.page.goto(f"{self.server.url}static/icon.svg")
+        except Error:  # the server has ended; the next visit opens another page
+            self.page.close()
+
     def forgive(self, pattern):
         """Drop errors that the test has caused on purpose; there must be one."""
         kept = [error for error in self.errors if not re.search(pattern, error)]
@@ -96,22 +115,20 @@ class Visit:
 
 @contextmanager
 def visited(context, server, **look):
-    """A page of this server that makes no error. Nothing that it opened stays in the profile."""
+    """A page of this server that makes no error."""
+    found = Visit(context, server, **look)
     try:
-        found = Visit(context, server, **look)
         yield found
         assert found.errors == []
     finally:
-        for page in context.pages:
-            page.close()
-        context.clear_cookies()
+        found.leave()
 
 
 @pytest.fixture
 def visit(chromium, profile):
     """`with visit(source, …) as v`: a server, and a page of it.
 
-    `apart`: in a profile of its own, for what stays in a profile: another clock, a chosen theme.
+    `apart`: in a profile of its own, for what would stay: a clock, a script, a chosen theme.
     """
 
     @contextmanager
