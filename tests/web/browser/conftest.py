@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Error
 
 from tests.support.chromium import launch, program
 from unweave.address import Address
@@ -28,14 +29,23 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.browser)
 
 
-# Playwright keeps an event loop in this thread while it runs: longer than a module would break the
-# other tests of the same process.
-@pytest.fixture(scope="module")
+# Playwright keeps an event loop in this thread while it runs: longer than this package would break
+# the other tests of the same process.
+@pytest.fixture(scope="package")
 def chromium():
     if program() is None:
         pytest.skip("no chromium: install the package chromium to test the page")
     with launch() as browser:
         yield browser
+
+
+@pytest.fixture(scope="package")
+def profile(chromium):
+    """The profile of most visits. They use its one page in turn: another profile, and another
+    process for a page, cost more processor time than the page itself."""
+    context = chromium.new_context()
+    yield context
+    context.close()
 
 
 def until(page, expression, arg=None, seconds=15.0):
@@ -51,13 +61,18 @@ def until(page, expression, arg=None, seconds=15.0):
 class Visit:
     """One page of one server, and everything that went wrong in it."""
 
-    def __init__(self, context, server):
+    def __init__(self, context, server, size="desktop", theme="light", motion="no-preference"):
         self.server, self.errors = server, []
-        self.page = context.new_page()
+        self.page = context.pages[0] if context.pages else context.new_page()
+        self.look(theme, size, motion)
         self.page.set_default_timeout(15_000)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", self._note)
-        self.page.on("request", self._request)
+        self._heard = {
+            "pageerror": lambda error: self.errors.append(str(error)),
+            "console": self._note,
+            "request": self._request,
+        }
+        for event, handler in self._heard.items():
+            self.page.on(event, handler)
 
     def _note(self, message):
         if message.type in ("error", "warning"):
@@ -68,10 +83,28 @@ class Visit:
         if not request.url.startswith((self.server.url, "blob:", "data:")):
             self.errors.append(f"asked for {request.url}")
 
+    def look(self, theme, size, motion):
+        width, height = SIZES[size]
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.emulate_media(color_scheme=theme, reduced_motion=motion)
+
     def open(self, url=None):
         self.page.goto(url or self.server.url)
         self.page.wait_for_selector("body.ready")
         return self.page
+
+    def leave(self):
+        """Stay in the same process, on a file without scripts; nothing else is left."""
+        for event, handler in self._heard.items():
+            self.page.remove_listener(event, handler)
+        for other in self.page.context.pages[1:]:
+            other.close()
+        self.page.context.clear_cookies()
+        self.page.mouse.move(0, 0)
+        try:
+            self.page.goto(f"{self.server.url}static/icon.svg")
+        except Error:  # the server has ended; the next visit opens another page
+            self.page.close()
 
     def forgive(self, pattern):
         """Drop errors that the test has caused on purpose; there must be one."""
@@ -80,27 +113,35 @@ class Visit:
         self.errors[:] = kept
 
 
+@contextmanager
+def visited(context, server, **look):
+    """A page of this server that makes no error."""
+    found = Visit(context, server, **look)
+    try:
+        yield found
+        assert found.errors == []
+    finally:
+        found.leave()
+
+
 @pytest.fixture
-def visit(chromium):
-    """`with visit(source, …) as v`: a server, and a page that has loaded without any error."""
+def visit(chromium, profile):
+    """`with visit(source, …) as v`: a server, and a page of it.
+
+    `apart`: in a profile of its own, for what would stay: a clock, a script, a chosen theme.
+    """
 
     @contextmanager
-    def opened(source, *, code=None, size="desktop", theme="light", motion="no-preference", **how):
-        width, height = SIZES[size]
+    def opened(source, *, code=None, lock=False, apart=False, **look):
         free = Address("127.0.0.1", 0)  # other tests run beside this one
-        with PageServer(source, free, code=code, **how) as server:
-            context = chromium.new_context(
-                viewport={"width": width, "height": height},
-                color_scheme=theme,
-                reduced_motion=motion,
-                accept_downloads=True,
-            )
+        with PageServer(source, free, code=code, lock=lock) as server:
+            context = chromium.new_context() if apart else profile
             try:
-                found = Visit(context, server)
-                yield found
-                assert found.errors == []
+                with visited(context, server, **look) as found:
+                    yield found
             finally:
-                context.close()
+                if apart:
+                    context.close()
 
     return opened
 

@@ -11,6 +11,7 @@ from tests.support.scenes import CITIES, SceneSource, controls, scene
 from tests.web.browser.conftest import until
 from unweave.address import Address
 from unweave.errors import ConfigError
+from unweave.web import feed
 from unweave.web.patches import merge
 from unweave.web.server import PageServer
 
@@ -73,6 +74,14 @@ def test_changes_reach_the_page(visit):
     source = SceneSource(scene("learning"))
     with visit(source) as v:
         page = v.open()
+        page.evaluate(
+            """() => {
+                 window.said = [];
+                 const live = document.getElementById("live");
+                 new MutationObserver(() => window.said.push(live.textContent))
+                   .observe(live, {childList: true, characterData: true, subtree: true});
+               }"""
+        )
         source.change(
             {
                 "summary": {"state": "waiting", "text": "The network waits for Jena."},
@@ -89,8 +98,10 @@ def test_changes_reach_the_page(visit):
         assert page.locator("#waits .fix").inner_text() == "What to doStart."
         row = page.locator(".entry", has_text="Jena failed.")
         assert row.locator(".words").evaluate("e => getComputedStyle(e).fontWeight") == "650"
-        # A screen reader hears of it once.
-        until(page, "document.getElementById('live').textContent !== ''")
+        # A screen reader hears each of it once.
+        until(page, "window.said.length >= 2")
+        wait = "Waiting: The pass stops. Jena is away."
+        assert sorted(page.evaluate("window.said")) == ["The network waits for Jena.", wait]
         source.change({"waits": {"w": None}})
         page.get_by_text("No agent and no request waits.").wait_for()
 
@@ -325,27 +336,41 @@ def test_a_panel_that_fails_does_not_stop_the_page(visit):
         v.errors.clear()
 
 
+# Every later connection of the page, by its address.
+OPENED = """() => {
+  window.opened = [];
+  const Real = EventSource;
+  window.EventSource = class extends Real {
+    constructor(url) { super(url); window.opened.push(url); }
+  };
+}"""
+
+
 def test_a_silent_connection_is_lost(visit):
     """After a sleep a connection may stay open for ever, and nothing comes: no error, either."""
     source = SceneSource(scene("rest"))
-    with visit(source) as v:
+    with visit(source, apart=True) as v:
         v.page.clock.install()
         page = v.open()
         assert page.locator("#connection-text").inner_text() == "Live"
-        page.evaluate(
-            """() => {
-                 window.opened = [];
-                 const Real = EventSource;
-                 window.EventSource = class extends Real {
-                   constructor(url) { super(url); window.opened.push(url); }
-                 };
-               }"""
-        )
+        page.evaluate(OPENED)
         page.clock.run_for(30_000)
         assert page.evaluate("window.opened") == []
         page.clock.run_for(15_000)
         assert page.evaluate("window.opened") == ["events"]
         until(page, "document.getElementById('connection-text').textContent === 'Live'")
+
+
+def test_a_heartbeat_keeps_a_connection(visit, monkeypatch):
+    monkeypatch.setattr(feed, "_HEARTBEAT", 0.02)
+    with visit(SceneSource(scene("rest")), apart=True) as v:
+        v.page.clock.install()
+        page = v.open()
+        page.evaluate(OPENED)
+        for _ in range(3):
+            page.clock.run_for(30_000)
+            page.wait_for_timeout(300)  # of the real clock: some heartbeats arrive
+        assert page.evaluate("window.opened") == []
 
 
 def test_densities_that_are_refused_are_not_asked_for_without_end(visit):
@@ -357,7 +382,7 @@ def test_densities_that_are_refused_are_not_asked_for_without_end(visit):
             raise ConfigError("curves: none. Fix: wait")
 
     source = Refusing(scene("rest", parameters=("a", "b")))
-    with visit(source) as v:
+    with visit(source, apart=True) as v:
         v.page.clock.install()
         page = v.open()
         page.get_by_text("Curves: none. Fix: wait").wait_for()
@@ -374,7 +399,7 @@ def test_densities_that_are_refused_are_not_asked_for_without_end(visit):
 
 
 def test_the_theme_is_remembered(visit):
-    with visit(SceneSource(scene("rest")), theme="light") as v:
+    with visit(SceneSource(scene("rest")), apart=True, theme="light") as v:
         page = v.open()
         shade = "getComputedStyle(document.body).backgroundColor"
         light = page.evaluate(shade)
@@ -463,26 +488,32 @@ objects = st.dictionaries(st.sampled_from(["a", "b", "__proto__"]), json_values,
 
 
 @pytest.fixture(scope="module")
-def merged_in_browser(chromium):
-    """`merge` of state.js on pairs of (target, patch), as JSON texts."""
+def modules(chromium):
+    """A page of the server, for tests that call its modules."""
     source = SceneSource(scene("rest", CITIES[:5]))
     with PageServer(source, Address("127.0.0.1", 0), code=None) as server:
         context = chromium.new_context()
         page = context.new_page()
         page.goto(server.url)
-
-        def run(pairs):
-            return page.evaluate(
-                """async pairs => {
-                     const {merge} = await import("/static/js/state.js");
-                     const own = value => merge(null, JSON.parse(value));
-                     return pairs.map(([a, b]) => JSON.stringify(merge(own(a), JSON.parse(b))));
-                   }""",
-                pairs,
-            )
-
-        yield run
+        yield page
         context.close()
+
+
+@pytest.fixture
+def merged_in_browser(modules):
+    """`merge` of state.js on pairs of (target, patch), as JSON texts."""
+
+    def run(pairs):
+        return modules.evaluate(
+            """async pairs => {
+                 const {merge} = await import("/static/js/state.js");
+                 const own = value => merge(null, JSON.parse(value));
+                 return pairs.map(([a, b]) => JSON.stringify(merge(own(a), JSON.parse(b))));
+               }""",
+            pairs,
+        )
+
+    return run
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
@@ -512,17 +543,15 @@ def test_the_examples_of_the_standard(merged_in_browser):
     assert [json.loads(text) for text in found] == [wanted for *_, wanted in cases]
 
 
-def test_numbers_have_sensible_digits(merged_in_browser, visit):
-    with visit(SceneSource(scene("rest", CITIES[:5]))) as v:
-        page = v.open()
-        found = page.evaluate(
-            """async () => {
-                 const {number, at, signed} = await import("/static/js/format.js");
-                 return [number(0), number(9.9996), number(1234567), number(0.00001234),
-                         number(-0.5), at(0.37012, 0.0341), at(12345.6, 150), at(1.5e9, 2.3e7),
-                         signed(0.0123), signed(-4), number(undefined)];
-               }"""
-        )
+def test_numbers_have_sensible_digits(modules):
+    found = modules.evaluate(
+        """async () => {
+             const {number, at, signed} = await import("/static/js/format.js");
+             return [number(0), number(9.9996), number(1234567), number(0.00001234),
+                     number(-0.5), at(0.37012, 0.0341), at(12345.6, 150), at(1.5e9, 2.3e7),
+                     signed(0.0123), signed(-4), number(undefined)];
+           }"""
+    )
     assert found == [
         "0",
         "10.0",

@@ -7,6 +7,11 @@ from unweave.web.live.network import NetworkSource
 CODE = "right-code"
 
 
+def flipped(character):
+    """Another character of base64."""
+    return b"A" if character != b"A" else b"B"
+
+
 def test_a_network_is_watched_erased_and_proved(visit, shot, tmp_path):
     with Processes(tmp_path / "clinics", agents=4) as net:
         with visit(NetworkSource(net.root), code=CODE) as v:
@@ -44,9 +49,10 @@ def test_a_network_is_watched_erased_and_proved(visit, shot, tmp_path):
             page.get_by_role("heading", name="The certificate is valid").wait_for()
             shot(page, "live-verified", full=False)
             page.keyboard.press("Escape")
-            altered = file.read_bytes().replace(b'"sig":"MEU', b'"sig":"MEQ', 1)
+            # Another character in the middle of the first signature.
+            head, sign, tail = file.read_bytes().partition(b'"sig":"')
             other = tmp_path / "altered.json"
-            other.write_bytes(altered)
+            other.write_bytes(head + sign + tail[:40] + flipped(tail[40:41]) + tail[41:])
             page.set_input_files("#verify-file", other)
             page.get_by_role("heading", name="The certificate is not valid").wait_for()
         network = ("--network", net.root / "network.toml")

@@ -14,7 +14,7 @@ WATCH = """() => {
 def run(visit, names):
     """The longest task of a visit in which every agent changes and a person looks around."""
     source = SceneSource(scene("learning", names))
-    with visit(source) as v:
+    with visit(source, apart=True) as v:
         v.page.add_init_script(f"({WATCH})()")
         page = v.open()
         page.locator("#densities canvas").wait_for()
@@ -44,7 +44,7 @@ def dense(visit):
     names = [f"clinic-{k:02}" for k in range(100)]
     view = scene("rest", names)
     view["graph"]["edges"] = [(a, b) for b in range(100) for a in range(b)]
-    with visit(SceneSource(view)) as v:
+    with visit(SceneSource(view), apart=True) as v:
         v.page.add_init_script(f"({WATCH})()")
         page = v.open()
         page.set_viewport_size({"width": 1100, "height": 800})

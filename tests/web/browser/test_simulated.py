@@ -73,7 +73,7 @@ def test_two_thousand_simulated_agents_do_not_block_the_page(visit, shot, simula
     longest = []
     while len(longest) < 3 and min(longest, default=LONGEST) >= LONGEST:
         source = simulation(2000, '{ name = "watts-strogatz", k = 4, p = 0.05 }', 20.0)
-        with visit(source) as v:
+        with visit(source, apart=True) as v:
             v.page.add_init_script(f"({WATCH})()")
             page = v.open()
             until(
