@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from unweave import graphs
+from unweave.operations.cluster import Cluster
 from unweave.web.live import states
-from unweave.web.live.details import _facts
+from unweave.web.live.details import _facts, agent_details
 from unweave.web.live.states import Known, agent_views, summary, token_view, waits
+from unweave.web.view import Entry
 
 NAMES = ("a1", "a2", "a3", "a4")
 
@@ -231,3 +233,29 @@ def test_private_rounds_show_no_numbers_of_records() -> None:
         assert ("Records at a bound" in facts) != masked
         assert ("Changes that wait" in facts) != masked
         assert "Differential privacy" in facts
+
+
+class _Answering:
+    """One agent that keeps two receipts, the newest first."""
+
+    agents = ("a1",)
+
+    def again(self, name: str, do: str, **how: Any) -> dict[str, Any]:
+        body = {"epoch": 1, "request": None, "before": 0, "after": 1}
+        answers: dict[str, dict[str, Any]] = {
+            "receipts": {"receipts": [body | {"hop": 7}, body | {"hop": 3}]}
+        }
+        return answers.get(do, {})
+
+
+def test_events_and_receipts_of_an_agent_have_the_newest_first() -> None:
+    state = known()
+    recent: list[Entry] = [
+        {"at": at, "text": f"Event {at:.0f}.", "level": "info"} for at in (1.0, 2.0)
+    ]
+    agents = cast("Cluster", _Answering())
+    found = agent_details(agents, "a1", state, agent_views(state)["a1"], recent)
+    assert [one["text"].partition(":")[0] for one in found["receipts"]] == [
+        *("Event 2.", "Event 1."),
+        *("Epoch 1, hop 7", "Epoch 1, hop 3"),
+    ]

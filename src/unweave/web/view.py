@@ -260,7 +260,8 @@ class CurvesAnswer(TypedDict):
 
 
 class AgentDetails(TypedDict):
-    """Details of one agent, as label → text, its receipts, and its influence in plain mode."""
+    """Details of one agent, as label → text, its events and receipts with the newest
+    first, and its influence in plain mode."""
 
     name: str
     facts: dict[str, str]

@@ -25,13 +25,14 @@ _MEANING = "KL of the posterior to the one without this agent, as the agent itse
 def agent_details(
     agents: Cluster | None, name: str, known: Known, view: AgentView, recent: Sequence[Entry]
 ) -> AgentDetails:
-    """Asks the agent, if it answers. `agents` is None if its folder is not here."""
+    """Asks the agent, if it answers. `agents` is None if its folder is not here. Events (`recent`
+    has the oldest first) and then receipts, which agents tell so, have the newest first."""
     status: Mapping[str, Any] = {}
-    receipts: list[Entry] = list(recent)
+    receipts: list[Entry] = list(reversed(recent))
     if agents is not None and name in agents.agents:
         status = (agents.again(name, "status", within=LOOK) or {}).get("status", {})
         answer = agents.again(name, "receipts", within=LOOK) or {"receipts": []}
-        receipts += [_receipt(one, known) for one in reversed(answer["receipts"])]
+        receipts += [_receipt(one, known) for one in answer["receipts"]]
     details: AgentDetails = {
         "name": name,
         "facts": _facts(known, view, status),
