@@ -128,7 +128,7 @@ class AgentFolder:
 
     @classmethod
     def read(cls, folder: str | Path, like: AgentFolder | None = None) -> AgentFolder:
-        """`like` is another folder of the same network, whose manifest need not be checked twice."""
+        """`like` is another folder of the network, whose manifest need not be checked twice."""
         path = Path(folder)
         refuse_links(path)
         file = path / AGENT_FILE
