@@ -7,9 +7,10 @@ from tests.support.commands import run_command as unweave
 from tests.support.processes import Processes, erase
 from tests.support.wire import Wire
 
+from unweave.manifest import Manifest, load
 from unweave.node.api import report
 from unweave.node.api.report import posterior_report
-from unweave.operations.reading import newest
+from unweave.operations.reading import newest, read_shards
 from unweave.protocol.events import WakeRequested
 from unweave.protocol.terms import Batches
 from unweave.protocol.token import dead
@@ -173,3 +174,21 @@ def test_a_sum_with_an_erasure_pending_is_marked(tmp_path):
         )
         told = unweave("posterior", net.root, "--json").json
         assert (told["digest"], told["erasure_pending"]) == (net.expected({asker: [key]}), [])
+
+
+def test_the_manifest_that_all_folders_hold_is_checked_once(tmp_path, monkeypatch):
+    """2,000 copies for 2,000 agents would take the better part of an hour."""
+    root = tmp_path / "net"
+    rows = "".join(f"{k},{k % 2}\n" for k in range(40))
+    (tmp_path / "all.csv").write_text(f"key,x\n{rows}")
+    assert unweave("init", root, "--agents", 5, "--data", tmp_path / "all.csv").code == 0
+    manifest, checked = load(root / "network.toml"), []
+    parse = Manifest.parse
+    monkeypatch.setattr(Manifest, "parse", lambda *given: checked.append(given) or parse(*given))
+    shards, _, problem = read_shards(manifest, root)
+    assert (len(shards), problem) == (5, "")
+    assert (once := len(checked)) <= 3  # the cluster's, for what was forgotten, for the records
+    other = root / "agents" / "a3" / "network.toml"
+    other.write_bytes(other.read_bytes() + b"# another manifest\n")
+    read_shards(manifest, root)
+    assert len(checked) > 2 * once  # one with other bytes is not taken for granted

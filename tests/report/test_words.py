@@ -102,6 +102,7 @@ def test_open_erasures_come_before_what_is_proved():
     verdict, text = told([elsewhere])
     assert verdict.headline == "1 erasure without a certificate here"
     assert text.startswith("Records of c were removed from the model, but no certificate")
+    assert "agents have still to sign, or" in text  # a stopped network does not tell which
 
 
 def test_a_stopped_network_is_never_good():

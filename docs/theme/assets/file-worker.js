@@ -1,5 +1,6 @@
 // Browsers start no web worker from file://. There, the search runs its worker in an empty frame of
-// the page instead: the frame's window stands for the worker's global object.
+// the page instead: the frame's window stands for the worker's global object. As between a page and a
+// worker, messages are copies: the search changes what it is given.
 if (location.protocol === "file:") {
   window.Worker = class {
     constructor(url) {
@@ -8,7 +9,10 @@ if (location.protocol === "file:") {
       this.frame.hidden = true
       document.body.append(this.frame)
       const inside = this.frame.contentWindow
-      inside.postMessage = data => setTimeout(() => this.onmessage?.({ data }))
+      inside.postMessage = message => {
+        const data = structuredClone(message)
+        setTimeout(() => this.onmessage?.({ data }))
+      }
       this.ready = new Promise((resolve, reject) => {
         const script = inside.document.createElement("script")
         script.src = new URL(url, location.href).href
@@ -18,7 +22,8 @@ if (location.protocol === "file:") {
       })
       this.ready.catch(error => this.onerror?.(error))
     }
-    postMessage(data) {
+    postMessage(message) {
+      const data = structuredClone(message)
       this.ready.then(inside => inside.onmessage({ data }), () => {})
     }
     terminate() {

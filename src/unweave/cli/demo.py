@@ -195,8 +195,10 @@ def _linger(agents: Supervisor, *, json: bool) -> None:
     import sys
 
     end = math.inf if sys.stdout.isatty() else time.monotonic() + _UNSEEN
-    if not json:
+    if not json and end == math.inf:
         say("The network runs on; the page shows it. Ctrl-C stops it.")
+    elif not json:
+        say(f"The output is no terminal: network and page end in {_UNSEEN:g} seconds.")
     while time.monotonic() < end:
         agents.look()
         time.sleep(0.5)

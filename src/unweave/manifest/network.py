@@ -374,11 +374,12 @@ class Manifest(StrictTable):
         return graphs.by_name(entry.name, names, p=entry.p, k=entry.k, m=entry.m, seed=self.seed)
 
 
-def load(path: str | Path, *, run_model: bool = True) -> Manifest:
+def load(path: str | Path, *, run_model: bool = True, known: Manifest | None = None) -> Manifest:
     """Read a manifest. Every error names the file, the key, the cause and the fix.
 
     Without `run_model`, a model that is a program beside the manifest is refused: the manifest may
-    come from somebody else.
+    come from somebody else. `known` is returned if the file has its bytes: every agent's folder
+    holds a copy, and with thousands of agents each takes seconds to check.
     """
     path = Path(path)
     try:
@@ -389,6 +390,8 @@ def load(path: str | Path, *, run_model: bool = True) -> Manifest:
         raise ConfigError(
             f"{path}: cannot be read: {error.strerror or error}. Fix: give the path of network.toml"
         ) from None
+    if known is not None and known.raw == raw and known._runs_model == run_model:
+        return known
     manifest = Manifest.parse(raw, path)
     manifest._runs_model = run_model
     return manifest

@@ -127,7 +127,8 @@ class AgentFolder:
         return self.path / "certificates"
 
     @classmethod
-    def read(cls, folder: str | Path) -> AgentFolder:
+    def read(cls, folder: str | Path, like: AgentFolder | None = None) -> AgentFolder:
+        """`like` is another folder of the network, whose manifest need not be checked twice."""
         path = Path(folder)
         refuse_links(path)
         file = path / AGENT_FILE
@@ -145,13 +146,15 @@ class AgentFolder:
                 "copy the network's manifest there (every agent has the same one), or name it in "
                 f"{file} (network = …)",
             )
-        manifest = load(path / config.network)
+        manifest = load(path / config.network, known=None if like is None else like.manifest)
         if config.name not in manifest.topology.agents:
             raise BadSetting(
                 f'{file}: name = "{config.name}", but the manifest has no such agent',
                 f"correct the name; the agents are {listed(manifest.topology.agents)}",
             )
-        return cls(path, config, manifest, manifest.terms())
+        same = like is not None and like.manifest is manifest
+        terms = like.terms if like is not None and same else manifest.terms()
+        return cls(path, config, manifest, terms)
 
 
 def refuse_links(folder: Path) -> None:

@@ -254,9 +254,10 @@ def ask_forgotten(agents: Cluster) -> dict[str, dict[str, Any]]:
     """The erased data of each agent, from running agents and from the stores of stopped ones. An
     agent without a store has forgotten nothing."""
     found = {name: answer["forgotten"] for name, answer in agents.ask_all("forgotten").items()}
+    home = None
     for name, path in agents.folders.items():
         if name not in found:
-            home = AgentFolder.read(path)
+            home = AgentFolder.read(path, like=home)
             state = _look(agents, home)
             found[name] = forgotten_report(State(home.terms, home.me) if state is None else state)
     return found
@@ -276,8 +277,9 @@ def read_shards(manifest: Manifest, folder: Path) -> tuple[list[Shard], dict[str
             found = ask_forgotten(agents)
         out = {name for one in found.values() for name in one["out"]}
         out |= {name for name, one in found.items() if one["erased"]}
+        agent = None
         for name in manifest.topology.agents:
-            agent = AgentFolder.read(homes[name])
+            agent = AgentFolder.read(homes[name], like=agent)
             data = open_data(agent, open_identity(agent))
             if name in out:
                 shards.append(data.empty())

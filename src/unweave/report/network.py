@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from unweave.errors import ConfigError
 from unweave.manifest import Manifest, load
-from unweave.manifest.privacy import SEEN
 from unweave.models import Model, Posterior
 from unweave.node.api.report import NO_TOKEN
 from unweave.node.config import find_agents
@@ -281,7 +280,7 @@ def _model(manifest: Manifest, model: Model, known: _Known) -> ModelFact:
 
 def privacy_fact(network: Manifest | Federation) -> PrivacyFact:
     entry = network.privacy
-    return PrivacyFact(entry.mode, SEEN[entry.mode], entry.min_roster, entry.epsilon, entry.delta)
+    return PrivacyFact(entry.mode, entry.seen, entry.min_roster, entry.epsilon, entry.delta)
 
 
 def versions(manifest: Manifest | None = None) -> dict[str, str]:

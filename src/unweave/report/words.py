@@ -233,8 +233,8 @@ def _unproved(one: ErasureFact) -> Sentence:
     if one.state == "removed" and not one.waits_for:
         return (
             *_subject(one),
-            f" {was} removed from the model, but no certificate of it is in this folder: its "
-            "owner's agent keeps it.",
+            f" {was} removed from the model, but no certificate of it is here: agents have still "
+            "to sign, or its owner's agent keeps the file.",
         )
     if one.state == "removed":
         waits = listed_names(one.waits_for)

@@ -73,7 +73,7 @@ def _scope(f: _Facts) -> str:
 def _round_waits(f: _Facts) -> str:
     if f.not_enrolled:
         return f"The private round waits for {f.not_enrolled}, not enrolled yet"
-    return f"The private round waits for {f.not_given}, who have not given their values yet"
+    return f"The private round waits for {f.not_given}, without their values yet"
 
 
 # what → text, level, what tells two of them apart, and which fact is its agent

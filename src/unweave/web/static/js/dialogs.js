@@ -31,5 +31,5 @@ export function showError(node, error) {
   node.hidden = !error;
   const { message = "", fix } = error ?? {};
   const text = fix && !message.includes("Fix:") ? `${message} Fix: ${fix}` : message;
-  node.textContent = text.charAt(0).toUpperCase() + text.slice(1);
+  node.textContent = text; // as it is: it may begin with the name of an agent
 }
