@@ -122,6 +122,50 @@ def test_changes_by_others_are_refused(change, tmp_path):
     assert path.read_bytes() == before
 
 
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def overwrite_a_page(path):
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 4096)
+
+
+def without_an_owner(path):
+    with sqlite3.connect(path) as db:
+        db.execute("DELETE FROM identity")
+    db.close()
+
+
+def with_a_trigger(path):
+    with sqlite3.connect(path) as db:
+        db.executescript(TAMPERED["trigger"])
+    db.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        cut,
+        overwrite_a_page,
+        without_an_owner,
+        with_a_trigger,
+        lambda path: path.write_text("no database"),
+        lambda path: path.write_bytes(path.read_bytes()[:68] + bytes(4) + path.read_bytes()[72:]),
+    ],
+)
+def test_the_fix_of_a_damaged_ledger_is_that_of_a_ledger(damage, tmp_path):
+    """A backup would not help: its ledger forgets what was given since."""
+    path = tmp_path / LEDGER_FILE
+    filled(path)
+    damage(path)
+    with pytest.raises(StoreError, match="Fix: move the file away and start") as caught:
+        opened(path)
+    assert "learns again" not in str(caught.value)
+    assert "the agent's budget counts as spent" in str(caught.value)
+
+
 def test_another_key_another_agent_another_network_and_a_store_are_refused(tmp_path):
     path = tmp_path / LEDGER_FILE
     filled(path)

@@ -60,10 +60,9 @@ _ANEW = (
 _RESTORE = f"Fix: restore a backup of this agent, or {_ANEW}"
 _CHANGED = "is damaged, or was changed by something that does not hold this agent's key"
 _IN_USE = "in use by another agent. Fix: stop that agent, or give this one its own file"
-_FOREIGN = (
-    "by another program and may keep erased data. Fix: restore a backup of this agent, or delete "
-    "the file while the other agents run"
-)
+_FOREIGN = "by another program and may keep erased data"
+_DELETE = "Fix: restore a backup of this agent, or delete the file while the other agents run"
+_MOVE = "Fix: move it away"
 _SIDES = ("", "-wal", "-shm", "-journal")  # the files that SQLite opens
 # What reading rows raises: a WireError, or another error for a column of another type or range.
 _NO_STATE = (ValueError, TypeError, AttributeError, OverflowError, struct.error)
@@ -71,8 +70,8 @@ _LOG_LIMIT = 4 * 2**20  # bytes that the write-ahead log keeps after a checkpoin
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours: cause, file and fix."""
+def explained(path: Path, fix: str | None = None) -> Iterator[None]:
+    """SQLite's errors as ours: cause, file and fix. `fix` of a damaged file; default: a store's."""
     try:
         yield
     except sqlite3.Error as error:
@@ -80,7 +79,7 @@ def explained(path: Path) -> Iterator[None]:
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             problem = _IN_USE
         elif name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            problem = f"damaged ({error}). {_RESTORE}"
+            problem = f"damaged ({error}). {fix or _RESTORE}"
         elif name.startswith("SQLITE_FULL"):
             problem = "the disk is full. Fix: free some space; a running agent tries again"
         elif name.startswith("SQLITE_IOERR"):
@@ -92,7 +91,7 @@ def explained(path: Path) -> Iterator[None]:
             problem = f"cannot be used ({error}). Fix: make the file and its directory writable"
         raise StoreError(f"{path}: {problem}") from error
     except UnicodeDecodeError as error:  # in the schema, or in SQLite's error about it
-        raise StoreError(f"{path}: damaged (unreadable names). {_RESTORE}") from error
+        raise StoreError(f"{path}: damaged (unreadable names). {fix or _RESTORE}") from error
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}. Fix: check path and permissions") from error
 
@@ -146,20 +145,20 @@ def examine(
     me: int,
     migrations: Sequence[Migration],
     read: Callable[[sqlite3.Connection], T | None],
-    restore: str = _RESTORE,
+    fix: str | None = None,
 ) -> T | None:
     """What `read` finds in the file; None if the file needs a migration. Refuses, and does not
     change, a file that is damaged, newer, of another program or agent, or that another process has
-    changed. `restore` is the fix for a damaged one."""
+    changed. `fix` of a file that cannot be used; default: a store's."""
     _check_files(path)
     if _inode(path) in _OPEN:
         raise StoreError(f"{path}: {_IN_USE}")
     with path.open("rb") as file:
         head = file.read(100)
     if head[:16] != _MAGIC or len(head) < 100:
-        raise StoreError(f"{path}: not an unweave store, nor any database. Fix: move it away")
+        raise StoreError(f"{path}: not an unweave store, nor any database. {fix or _MOVE}")
     if int.from_bytes(head[68:72], "big") != APPLICATION_ID:
-        raise StoreError(f"{path}: a database of another program. Fix: move it away")
+        raise StoreError(f"{path}: a database of another program. {fix or _MOVE}")
     with _read_only(path) as db:
         found, newest = version(db), latest(migrations)
         if found > newest:
@@ -170,20 +169,20 @@ def examine(
         if found < OLDEST:
             raise StoreError(
                 f"{path}: written by an older unweave (schema {found}, this one reads from "
-                f"{OLDEST} on). {restore}"
+                f"{OLDEST} on). {fix or _RESTORE}"
             )
-        check_schema(db, path, migrations)
+        check_schema(db, path, migrations, fix)
         problem = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if problem != "ok":
-            raise StoreError(f"{path}: damaged ({problem}). {restore}")
-        _check_owner(db, path, terms, me)
+            raise StoreError(f"{path}: damaged ({problem}). {fix or _RESTORE}")
+        _check_owner(db, path, terms, me, fix)
         if found == newest:
             try:
                 return read(db)
             except BadMac as error:
-                raise StoreError(f"{path}: {error} {_CHANGED}. {restore}") from None
+                raise StoreError(f"{path}: {error} {_CHANGED}. {fix or _RESTORE}") from None
             except _NO_STATE as error:
-                raise StoreError(f"{path}: damaged ({error}). {restore}") from None
+                raise StoreError(f"{path}: damaged ({error}). {fix or _RESTORE}") from None
     return None
 
 
@@ -229,16 +228,20 @@ def make_private(path: Path) -> None:
             file.chmod(0o600)
 
 
-def check_schema(db: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
+def check_schema(
+    db: sqlite3.Connection, path: Path, migrations: Sequence[Migration], fix: str | None = None
+) -> None:
     """StoreError unless the file has the tables that the migrations create, and nothing else."""
     if (found := difference(db, migrations)) is not None:
-        raise StoreError(f"{path}: {found} {_FOREIGN}")
+        raise StoreError(f"{path}: {found} {_FOREIGN}. {fix or _DELETE}")
 
 
-def _check_owner(db: sqlite3.Connection, path: Path, terms: Terms, me: int) -> None:
+def _check_owner(
+    db: sqlite3.Connection, path: Path, terms: Terms, me: int, fix: str | None
+) -> None:
     owner = db.execute("SELECT network_id, agent, name FROM identity").fetchone()
     if owner is None:
-        raise StoreError(f"{path}: damaged (it has no owner). {_RESTORE}")
+        raise StoreError(f"{path}: damaged (it has no owner). {fix or _RESTORE}")
     run, agent, name = owner
     if run != terms.network_id:
         other = run.hex()[:12] if isinstance(run, bytes) else "unknown "
@@ -301,10 +304,12 @@ def connect(path: Path) -> sqlite3.Connection:
     return db
 
 
-def settle(db: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
+def settle(
+    db: sqlite3.Connection, path: Path, migrations: Sequence[Migration], fix: str | None = None
+) -> None:
     """Migrate an intact file to the current version and empty its log. The schema is checked again:
     the lock is held only now."""
-    check_schema(db, path, migrations)
+    check_schema(db, path, migrations, fix)
     if version(db) != latest(migrations):
         db.execute("BEGIN IMMEDIATE")
         try:

@@ -87,14 +87,14 @@ class SqliteLedger:
         """Open the ledger of agent `me`, or create it. A file that is damaged, or of another agent
         or network, is refused and not changed."""
         file = Path(path)
-        with explained(file):
+        with explained(file, _RESTORE):
             if not file.exists():
                 create(file, terms, me, LEDGER_MIGRATIONS)
             examine(file, terms, me, LEDGER_MIGRATIONS, lambda db: _read(db, secret), _RESTORE)
             make_private(file)
             db = connect(file)
             try:
-                settle(db, file, LEDGER_MIGRATIONS)
+                settle(db, file, LEDGER_MIGRATIONS, _RESTORE)
                 account = _read(db, secret)
             except BaseException:
                 db.close()
@@ -116,7 +116,7 @@ class SqliteLedger:
     def charge(self, key: bytes, rho: float) -> None:
         if not key:
             raise ValueError("an empty key")
-        with explained(self.path):
+        with explained(self.path, _RESTORE):
             known = "SELECT 1 FROM charge WHERE key = ? AND key <> x''"
             if self._db.execute(known, (key,)).fetchone() is not None:
                 raise StoreError(f"{self.path}: {repeated(key)}")
@@ -145,7 +145,7 @@ class SqliteLedger:
         before = self._account
         number, cost = before.rows + 1, str(rho)
         mac = RowMacs(self._secret).write("charge", number, key, values, cost, before.mac)
-        with explained(self.path):
+        with explained(self.path, _RESTORE):
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 row = (number, mac, key, values, cost)
