@@ -10,8 +10,8 @@ wait in vain. An audit that is late on a busy machine runs into the next one, so
 divided by the token's hops. The clocks are those of the agents' processes.
 
 The value is the median of the ratios of neighbouring turns. Beside it the page's cost is counted:
-what the agents told it and what it asked, each times its CPU time after a pause, which is the most
-that it can be.
+what the agents told it and what it asked, each times its CPU time after a pause. That leaves out
+what the page and its viewers, as processes on the same machine, cost the agents by their load.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def compare(work: Work, viewers: int = VIEWERS) -> Compared:
     counted = 1.0 + (lines * line + requests * request) / base
     print(
         f"{viewers} viewers: {direct:.3f} (95 % between {low:.3f} and {high:.3f}, {len(ratios)} "
-        f"ratios)\ncounted: at most {counted:.3f} (per hop {lines:.2f} lines of {line:.2f} ms and "
+        f"ratios)\ncounted: {counted:.3f} (per hop {lines:.2f} lines of {line:.2f} ms and "
         f"{requests:.2f} requests of {request:.2f} ms, beside {base:.2f} ms); each viewer got "
         f"{statistics.median(t.messages for t in viewed):.1f} messages per second",
         flush=True,
