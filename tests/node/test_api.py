@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import TypeAdapter
 from starlette.responses import Response
 from tests.support.nodes import QUICK, nodes, until
 from tests.support.processes import Processes
@@ -183,6 +184,79 @@ def test_a_fault_is_logged_and_told_without_details(tmp_path, monkeypatch):
         told = node.log.stream.getvalue()
         assert "error=ZeroDivisionError < test_api.py:" in told
         assert "inside" not in told
+
+    play(tmp_path, story)
+
+
+def follow(node):
+    """The lines of a reader that follows, and its connection."""
+    answers = TypeAdapter(ROUTES["changes"].answers)
+
+    async def lines():
+        reader, writer = await asyncio.open_unix_connection(str(node.folder.socket))
+        writer.write(b"GET /changes?follow=true&timeout=300 HTTP/1.0\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b" 200 " in head
+        assert b"application/x-ndjson" in head
+        try:
+            while line := await reader.readline():
+                yield answers.validate_json(line)["changes"]
+        finally:
+            writer.close()
+
+    return lines()
+
+
+def test_who_follows_gets_a_line_for_what_is_new(tmp_path):
+    async def story(node, api):
+        lines = follow(node)
+        first = await anext(lines)
+        assert {"started", "the token is parked"} <= {one["what"] for one in first["events"]}
+        node.log.info("news", about="a1")
+        second = await anext(lines)
+        assert [one["what"] for one in second["events"]] == ["news"]
+        assert second["number"] == first["number"] + 1
+        assert not api.busy  # an agent may replace its process while somebody follows
+        node.log.recent.end()
+        assert (await anext(lines))["events"] == []
+        assert [line async for line in lines] == []
+
+    play(tmp_path, story)
+
+
+def test_a_reader_that_goes_away_leaves_nothing(tmp_path, monkeypatch):
+    async def story(node, api):
+        waited, recent = asyncio.Event(), node.log.recent
+        wait = recent.wait
+
+        async def watched(*given):
+            try:
+                await wait(*given)
+            except asyncio.CancelledError:
+                waited.set()
+                raise
+
+        monkeypatch.setattr(recent, "wait", watched)
+        lines = follow(node)
+        await anext(lines)
+        assert not waited.is_set()
+        await lines.aclose()
+        await asyncio.wait_for(waited.wait(), 60.0)
+
+    play(tmp_path, story)
+
+
+def test_a_fault_ends_the_lines_and_is_logged(tmp_path, monkeypatch):
+    def fails(*_):
+        raise ZeroDivisionError("inside")
+
+    async def story(node, api):
+        lines = follow(node)
+        await anext(lines)
+        monkeypatch.setattr(server, "short_report", fails)
+        node.log.info("news")
+        assert [line async for line in lines] == []
+        assert "request=changes  error=ZeroDivisionError" in node.log.stream.getvalue()
 
     play(tmp_path, story)
 

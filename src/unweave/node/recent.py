@@ -10,6 +10,7 @@ import asyncio
 import secrets
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -46,7 +47,8 @@ class Recent:
         self._visits: deque[_Visit] = deque(maxlen=_VISITS)
         self._events: deque[_Event] = deque(maxlen=_EVENTS)
         self._news: asyncio.Event | None = None  # while somebody waits
-        self._ended = False
+        self._rested = 0  # the number when the token was last parked
+        self.ended = False
 
     def visit(self, epoch: int, hop: int) -> None:
         """The token has come."""
@@ -64,6 +66,11 @@ class Recent:
         self._events.append(_Event(self.number, round(time.time(), 3), level, what, plain))
         self._wake()
 
+    def rest(self) -> None:
+        """The token is parked: nothing more is expected soon."""
+        self._rested = self.number
+        self._wake()
+
     def _wake(self) -> None:
         if self._news is None:
             return
@@ -76,20 +83,30 @@ class Recent:
 
     def end(self) -> None:
         """Let everybody who waits ask another process."""
-        self._ended = True
+        self.ended = True
         self._wake()
 
-    async def wait(self, run: str, after: int, timeout: float, collect: float = 0.0) -> None:
-        """Until there is something newer than `after`, and then `collect` seconds more: what comes
-        in them needs no answer of its own. Or until the time is over."""
-        if run == self.run and after >= self.number and not self._ended:
-            if self._news is None:
-                self._news = asyncio.Event()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
+    async def wait(
+        self, run: str, after: int, timeout: float, collect: float = 0.0, every: float = 0.0
+    ) -> None:
+        """Until there is something newer than `after`, and then until the token is parked, at most
+        `collect` seconds: what comes in them needs no answer of its own. Or until the time is over.
+        It takes at least `every` seconds."""
+        now = asyncio.get_running_loop().time
+        began = now()
+        if run == self.run and after >= self.number:
+            await self._until(began + timeout, lambda: self.number > after)
+            if self.number > after:
+                await self._until(now() + collect, lambda: self._rested == self.number)
+        await self._until(began + every, lambda: False)
+
+    async def _until(self, end: float, enough: Callable[[], bool]) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(end):
+                while not (self.ended or enough()):
+                    if self._news is None:
+                        self._news = asyncio.Event()
                     await self._news.wait()
-                if not self._ended:
-                    await asyncio.sleep(collect)
 
     def since(self, run: str, after: int) -> dict[str, Any]:
         """What is newer than `after`; all that is kept, for a reader that knew another process."""

@@ -105,8 +105,15 @@ class WaitQuery(Nothing):
 class ChangesQuery(Nothing):
     timeout: float = Field(5.0, ge=0.0, le=300.0, description="seconds")
     collect: float = Field(
-        0.0, ge=0.0, le=1.0, description="seconds between the first news and the answer"
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="seconds between the first news and the answer, unless the token is parked",
     )
+    follow: bool = Field(
+        False, description="go on: one answer a line, until the connection or the agent ends"
+    )
+    every: float = Field(0.0, ge=0.0, le=300.0, description="seconds between two lines, at least")
     run: str = Field("", max_length=64, description="the process of the last answer")
     after: int = Field(0, ge=0, description="the number of the last answer")
 

@@ -19,7 +19,7 @@ import secrets
 import socket
 import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Collection, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator
 from typing import Any
 
 from pydantic import ValidationError
@@ -68,7 +68,7 @@ try:
     from starlette.applications import Starlette
     from starlette.datastructures import Headers
     from starlette.requests import Request
-    from starlette.responses import Response
+    from starlette.responses import Response, StreamingResponse
     from starlette.routing import Route
     from starlette.types import ASGIApp, Receive, Scope, Send
     from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -215,15 +215,9 @@ class Api:
 
     async def call(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
         """Validate the parameters of one request and answer it."""
-        try:
-            asked = ROUTES[name].takes.model_validate(given)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            place = clip(".".join(map(str, first["loc"])) or name, 80)
-            why = first["msg"].removeprefix("Value error, ")
-            raise ConfigError(
-                f"{place}: {why[0].lower()}{why[1:]}. Fix: see /openapi.json"
-            ) from None
+        return await self._answer(name, _validated(name, given))
+
+    async def _answer(self, name: str, asked: Nothing) -> dict[str, Any]:
         waits = name in ("wait", "changes")
         self._under_way += not waits
         try:
@@ -242,7 +236,10 @@ class Api:
                 given = {**request.query_params, **request.path_params}
                 if request.method == "POST":
                     given |= await _body(request)
-                return _json(await self.call(name, given))
+                asked = _validated(name, given)
+                if isinstance(asked, ChangesQuery) and asked.follow:
+                    return StreamingResponse(self._follow(asked), media_type="application/x-ndjson")
+                return _json(await self._answer(name, asked))
             except _TooLong as error:
                 return _failure(413, error)
             except UnweaveError as error:
@@ -404,6 +401,23 @@ class Api:
         await recent.wait(asked.run, asked.after, asked.timeout, asked.collect)
         return {"changes": recent.since(asked.run, asked.after) | short_report(self.node)}
 
+    async def _follow(self, asked: ChangesQuery) -> AsyncGenerator[str]:
+        """One answer a line. A request for each of them would cost the agent several times as much:
+        its process would wake up twice, after pauses in which others have used the caches."""
+        recent, run, after = self.node.log.recent, asked.run, asked.after
+        try:
+            while not recent.ended:
+                await recent.wait(run, after, asked.timeout, asked.collect, asked.every)
+                await asyncio.sleep(0)  # what the protocol sends now goes first
+                await self.node.awake()
+                found = recent.since(run, after)
+                run, after = found["run"], found["number"]
+                yield as_json({"changes": found | short_report(self.node)}) + "\n"
+        except UnweaveError:
+            return  # the reader asks again, and is told why
+        except Exception as error:
+            self.node.log.failure("a request of the operator failed", error, request="changes")
+
     async def _receipts(self, asked: Nothing) -> dict[str, Any]:
         return {"receipts": receipts_report(self.node)}
 
@@ -455,6 +469,16 @@ class Monitoring:
 
     async def stop(self) -> None:
         await self._server.stop()
+
+
+def _validated(name: str, given: dict[str, Any]) -> Nothing:
+    try:
+        return ROUTES[name].takes.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = clip(".".join(map(str, first["loc"])) or name, 80)
+        why = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{place}: {why[0].lower()}{why[1:]}. Fix: see /openapi.json") from None
 
 
 class _TooLong(UnweaveError):
