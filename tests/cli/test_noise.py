@@ -129,3 +129,15 @@ def test_no_wait_is_offered_for_a_posterior_that_never_comes(capsys):
     for why, waits in ((f"a budget is spent: {NO_MORE}. Fix: make another", False), ("why", True)):
         _show(None, {"state": "unknown", "why": why})
         assert ("--wait" in capsys.readouterr().out) == waits
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_changes_that_wait_thirty_days_leave_at_their_date_in_a_simulation(unweave, tmp_path, seed):
+    data, net = tmp_path / "x.csv", tmp_path / "net"
+    bits = np.random.default_rng(1).integers(0, 2, 200)
+    data.write_text("id,x\n" + "".join(f"p{k},{v}\n" for k, v in enumerate(bits)))
+    done = unweave("init", net, "-k", "5", "--data", data, "--key", "id", *PROMISE, "--publish", 3)
+    assert done.code == 0, done.err
+    done = unweave("simulate", net, "--faults", "severe", "--seed", seed)
+    assert done.code == 0, done.out + done.err
+    assert "Every invariant held" in done.out

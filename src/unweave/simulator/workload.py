@@ -300,9 +300,12 @@ def workload_events(
     workload.restart_all()
     ending = _Ending(workload)
     stopped = world.now
+    publish = world.terms.publish
+    # A change that waits for a batch leaves after its period at the latest.
+    latest = stopped + settle_seconds + (publish.period if publish is not None else 0.0)
     limit = world.events + (settle_events or _settle_events(workload.size))
     voted_at = stopped
-    while world.now < stopped + settle_seconds and world.events < limit:
+    while world.now < latest and world.events < limit:
         workload.restart_all()
         ending.between_events()
         if workload.departed is not None and world.now >= voted_at:
@@ -313,6 +316,8 @@ def workload_events(
             workload.thaw_departed(checker, parked=parked)
         elif parked:
             break
+        elif world.parked is not None:
+            _skip_to_batch(world, stopped + settle_seconds)
         if not world.step():
             if not workload.kept_down - known_departed(world):
                 break
@@ -320,6 +325,15 @@ def workload_events(
         yield
     _check_end(world, checker, workload)
     workload.delay = world.now - ending.since
+
+
+def _skip_to_batch(world: World, after: float) -> None:
+    """Go on at the date of the next batch, if it is later than this: until then a parked token has
+    nothing but timers, and thirty days have too many of them."""
+    dates = [a.state.own.waiting.due for a in world.agents if a.state is not None]
+    due = min((date for date in dates if date is not None), default=0.0)
+    if due > after:
+        world.now = max(world.now, due)
 
 
 def _settle_events(size: int) -> int:
