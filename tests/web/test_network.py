@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +20,7 @@ from tests.support.processes import Processes
 from unweave.address import Address
 from unweave.node.api.client import Operator
 from unweave.node.api.sockets import short as short_path
+from unweave.node.process import RESTART_FILE
 from unweave.operations.cluster import Cluster
 from unweave.web.live import erasures, link
 from unweave.web.live import network as network_module
@@ -275,7 +276,9 @@ def test_what_fails_once_does_not_end_the_page(
         assert (kept / "timeline.json").exists()
 
 
-def test_a_process_that_is_replaced_does_not_fail(tmp_path: Path) -> None:
+def test_a_process_that_is_replaced_does_not_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After an erasure every agent replaces its process. Silence is told after some seconds."""
     source = NetworkSource(Processes(tmp_path / "net", agents=3).root)
     source.view()
@@ -291,6 +294,18 @@ def test_a_process_that_is_replaced_does_not_fail(tmp_path: Path) -> None:
     assert told() == []
     source._take("a1", answer | {"run": "s"})
     assert told() == []
+    source._take("a1", None)
+    source._silent["a1"] -= 2 * _SILENT
+    restarts = source._folders["a1"] / RESTART_FILE
+    restarts.touch()  # the old process says so: it may take long
+    asked: list[Cluster] = []
+    monkeypatch.setattr(network_module, "stall_report", lambda agents: asked.append(agents) or "a1")
+    assert told() == []
+    source._silent.clear()
+    assert source._stall(cast("Cluster", None)) == ""
+    assert asked == []
+    restarts.unlink()
+    assert source._stall(cast("Cluster", None)) == "a1"
     source._take("a1", None)
     source._silent["a1"] -= 2 * _SILENT
     source._take("a1", None)  # asked again: it is silent since the first time

@@ -127,6 +127,22 @@ def test_an_agent_that_is_down_has_a_reason_and_a_remedy() -> None:
     assert waits(frozen)["down a2"]["why"] == "its process is stopped: `kill -CONT 7` wakes it."
 
 
+def test_nobody_is_told_to_remove_an_agent_that_restarts_by_itself() -> None:
+    remove = "a2 (start it, or `unweave forget net a2 --departed`)"
+    resting = known({"a2": None})._replace(restarting=frozenset({"a2"}), stall=remove)
+    assert agent_views(resting)["a2"] == {
+        "index": 1,
+        "state": "pending",
+        "attested": True,
+        "why": "It restarts by itself, to remove erased values from its memory: nothing to do.",
+    }
+    assert waits(resting) == {}
+    starting = known({"a2": short(phase="starting", parked=None)})._replace(stall=remove)
+    assert "stall" not in waits(starting)
+    moving = known({"a2": short(parked=None)})._replace(stall=remove)
+    assert "--departed" in waits(moving)["stall"]["why"]
+
+
 def test_many_agents_that_are_down_are_few_lines() -> None:
     state = known(dict.fromkeys(NAMES))
     assert len(waits(state)) == 4

@@ -41,6 +41,7 @@ class _Known(NamedTuple):
     reasons: Mapping[str, str]  # agent that does not answer → why
     made_at: Callable[[Sequence[int] | None], float | None]  # stamp of a sum → when, if known
     stall: str = ""  # the agents that the network waits for
+    restarting: frozenset[str] = frozenset()  # agents that replace their process now
 
 
 class Known(_Known):
@@ -69,12 +70,24 @@ class Known(_Known):
 
     @cached_property
     def down(self) -> list[str]:
-        """Agents with a folder here that do not answer and are still needed."""
+        """Agents with a folder here that do not answer, are still needed, and do not come back by
+        themselves."""
         return [
             name
             for name, short in self.shorts.items()
-            if short is None and name not in self.departed
+            if short is None and name not in self.departed | self.restarting
         ]
+
+    @cached_property
+    def parked(self) -> str | None:
+        """The holder of a parked token that all agents know; one that starts does not know it
+        yet."""
+        known = {
+            short.get("parked")
+            for name, short in self.up.items()
+            if short["phase"] != "starting" and name not in self.restarting
+        }
+        return known.pop() if len(known) == 1 else None
 
     @cached_property
     def newest(self) -> Mapping[str, Any]:
@@ -134,6 +147,8 @@ def _state(known: Known, name: str, lacking: str) -> tuple[AgentState, str]:
         return "departed", ""
     short = known.shorts.get(name)
     erased = name in known.erased
+    if name in known.restarting and short is None:
+        return "erased" if erased else "pending", _RESTARTS
     if name in known.folders and short is None:
         return "down", known.reasons.get(name) or f"It does not run. Fix: {_start(known, name)}."
     if erased:
@@ -147,6 +162,9 @@ def _state(known: Known, name: str, lacking: str) -> tuple[AgentState, str]:
     ):
         return "in", ""
     return "pending", _why_pending(known, name, short, lacking)
+
+
+_RESTARTS = "It restarts by itself, to remove erased values from its memory: nothing to do."
 
 
 def _start(known: Known, name: str) -> str:
@@ -213,11 +231,10 @@ def token_view(known: Known, visits: Sequence[tuple[float, int]]) -> TokenView:
     epoch, hop = max(stamps)
     view: TokenView = {"state": "moving", "epoch": epoch, "hop": hop, "visits": last}
     solving = [name for name, s in up.items() if s["phase"] == "solving"]
-    parked = {s.get("parked") for s in up.values() if s["phase"] != "starting"}
     if solving:
         view["state"], view["at"] = "solving", index[solving[0]]
-    elif len(parked) == 1 and (holder := next(iter(parked))) is not None:
-        view["state"], view["at"] = "parked", index[holder]
+    elif known.parked is not None:
+        view["state"], view["at"] = "parked", index[known.parked]
     elif last:
         view["at"] = last[-1][0]
     return view
@@ -253,7 +270,7 @@ def waits(known: Known) -> dict[str, Wait]:
             "operators whether they run"
         )
         found["away"] = as_wait("Agents on other machines are missing", text) | {"agents": away}
-    if known.stall and not down:
+    if known.stall and not down and known.parked is None:
         found["stall"] = as_wait("The token does not move", f"The network waits for {known.stall}")
     return found
 
