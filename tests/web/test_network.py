@@ -394,15 +394,38 @@ def test_nothing_about_single_agents_in_private_rounds(tmp_path: Path) -> None:
         assert view["series"]["progress"]["points"] == []
 
 
+def test_a_request_that_waits_for_a_batch_is_told_everywhere(tmp_path: Path) -> None:
+    publish = {"records": 9, "agents": 2, "at_most": "30d"}
+    how: dict[str, Any] = {"agents": 4, "rows": 15, "privacy": "masked", "publish": publish}
+    with network(tmp_path / "net", **how) as net, Page(net) as page:
+        page.until(at_rest)
+        wish: dict[str, Any] = {"agent": "a2", "keys": ["a2-0"]}
+        preview = page.client.post("/erasures/preview", wish, cookie=page.cookie).json
+        wait = "It waits until 9 records of 2 agents have changed, or 30d have passed."
+        assert preview["steps"][1] == wait
+        at_once = page.client.post("/erasures/preview", wish | {"now": True}, cookie=page.cookie)
+        assert wait not in at_once.json["steps"]
+        assert "--now" not in at_once.json["shown"][0]
+        unknown = page.client.post("/erasures", wish | {"keys": ["none"]}, cookie=page.cookie)
+        assert "“Keys that do not exist are no error”" in unknown.json["error"]["fix"]
+        page.client.post("/erasures", wish, cookie=page.cookie)
+        view = page.until(lambda v: v["waits"].get("batches 0") and at_rest(v))
+        assert view["summary"]["text"].endswith("Changes wait for others.")
+        told = "The erasure of 1 record of a2 was requested: it waits"
+        page.until(lambda v: [one["text"] for one in v["timeline"].values()].count(told) == 1)
+
+
 def test_a_stopped_network_says_how_to_start_it(tmp_path: Path) -> None:
     net = Processes(tmp_path / "net", agents=3)
     with Page(net) as page:
         view = page.until(lambda v: v["summary"]["state"] == "down" and len(v["waits"]) >= 3)
         assert "unweave up" in view["summary"]["text"]
         assert {one["state"] for one in view["agents"].values()} == {"down"}
-        refused = page.client.post("/erasures", {"agent": "a1"}, cookie=page.cookie)
-        assert refused.status == 409
-        assert "does not run" in refused.json["error"]["message"]
+        for path in ("/erasures/preview", "/erasures"):
+            refused = page.client.post(path, {"agent": "a1"}, cookie=page.cookie)
+            assert refused.status == 409
+            assert "does not run" in refused.json["error"]["message"]
+            assert "“The agent is gone for good" in refused.json["error"]["fix"]
         assert page.client.post("/controls", {"do": "play"}, cookie=page.cookie).status == 409
 
 

@@ -22,6 +22,7 @@ from unweave.node.config import AgentFolder, agent_name, find_agents
 from unweave.node.process import is_restarting
 from unweave.operations.cluster import LOOK, Cluster, open_cluster
 from unweave.operations.diagnose import stall_report
+from unweave.operations.status import departed_agents
 from unweave.report import html_of
 from unweave.report.settings import network_settings, setting_words
 from unweave.text import clip, count
@@ -37,6 +38,7 @@ from unweave.web.live.states import (
     agent_views,
     as_wait,
     holds,
+    start_words,
     summary,
     token_view,
     waits,
@@ -52,6 +54,7 @@ from unweave.web.view import (
     CurvesAnswer,
     Entry,
     ErasurePreview,
+    ErasureView,
     ErasureWish,
     Points,
     PosteriorView,
@@ -130,6 +133,7 @@ class NetworkSource:
         self._doubt: Callable[[str], None] = lambda _: None
         self._silent: dict[str, float] = {}  # agent that answered before → since when it does not
         self._details: dict[str, tuple[float, asyncio.Task[AgentDetails]]] = {}  # for all viewers
+        self._batched: set[str] = set()  # requests that wait for others, and are in the timeline
         self._problems: dict[str, Wait] = {}  # of this page itself
         self._happened = asyncio.Event()
         self._fresh = False
@@ -387,7 +391,12 @@ class NetworkSource:
             stall = self._stall(agents)
         made = self._moves.when(reading.best.get("stamp"))
         posterior, points = self._posterior.update(reading, round(time.time(), 1), made)
-        self._erasures.look(agents, reading, statuses)
+        fixes = {
+            name: reasons.get(name) or start_words(self._folders, name)
+            for name in down
+            if name not in departed_agents(statuses) and not is_restarting(self._folders[name])
+        }
+        self._erasures.look(agents, reading, statuses, fixes)
         change = self._posterior.compare()
         if change is not None:
             self._erasures.changed(*change)
@@ -435,12 +444,26 @@ class NetworkSource:
         posterior = cast("dict[str, Any]", look.posterior)
         if self._moments:
             posterior["moments"] = self._moment_list()
+        self._tell_batches(feed, look.erasures)
         parts = {"posterior": posterior, "erasures": look.erasures}
         feed.change(self._news(parts))
         if look.purged:
             feed.forget()
         feed.points(look.points)
         self._fresh = True
+
+    def _tell_batches(self, feed: Feed, erasures: Mapping[str, ErasureView]) -> None:
+        """Requests that wait for a batch: no agent tells of them before it is complete."""
+        for request, one in erasures.items():
+            if one["state"] != "waiting" or request in self._batched:
+                continue
+            self._batched.add(request)
+            text = f"The erasure of {one['scope']} of {one['agent']} was requested: it waits"
+            told = any(entry["text"] == text for entry in self._timeline.entries.values())
+            if "asked_at" in one or not told:  # else an earlier page has told it
+                at = one.get("asked_at", round(time.time(), 1))
+                patch = self._timeline.say(at, text, "warning", one["agent"])
+                feed.change({"timeline": patch})
 
     # ------------------------------------------------------------------------------- requests
 

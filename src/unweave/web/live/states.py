@@ -23,6 +23,7 @@ __all__ = [
     "agent_views",
     "as_wait",
     "holds",
+    "start_words",
     "summary",
     "token_view",
     "version",
@@ -150,7 +151,9 @@ def _state(known: Known, name: str, lacking: str) -> tuple[AgentState, str]:
     if name in known.restarting and short is None:
         return "erased" if erased else "pending", _RESTARTS
     if name in known.folders and short is None:
-        return "down", known.reasons.get(name) or f"It does not run. Fix: {_start(known, name)}."
+        return "down", known.reasons.get(
+            name
+        ) or f"It does not run. Fix: {start_words(known.folders, name)}."
     if erased:
         return "erased", ""
     if short is None:
@@ -167,8 +170,8 @@ def _state(known: Known, name: str, lacking: str) -> tuple[AgentState, str]:
 _RESTARTS = "It restarts by itself, to remove erased values from its memory: nothing to do."
 
 
-def _start(known: Known, name: str) -> str:
-    return f"start it with `unweave agent {quote(known.folders[name])}`"
+def start_words(folders: Mapping[str, Path], name: str) -> str:
+    return f"start it with `unweave agent {quote(folders[name])}`"
 
 
 def _remote(known: Known, name: str, lacking: str) -> tuple[AgentState, str]:
@@ -185,6 +188,8 @@ def _remote(known: Known, name: str, lacking: str) -> tuple[AgentState, str]:
 
 def _why_pending(known: Known, name: str, short: Short, lacking: str) -> str:
     status = known.statuses.get(name, {})
+    if _spent(status):
+        return _NO_VALUE
     for key in ("notice", "stays_out", "data_problem"):
         if status.get(key):
             return _sentence(str(status[key]))
@@ -196,6 +201,16 @@ def _why_pending(known: Known, name: str, short: Short, lacking: str) -> str:
         lacking
         or "The token has not brought its factor into the sum yet. Wait for the pass to end."
     )
+
+
+_NO_VALUE = (
+    "It has no value left to give: its privacy budget is spent. Fix: make a new network with other "
+    "terms (`unweave init`)."
+)
+
+
+def _spent(status: Mapping[str, Any]) -> bool:
+    return (status.get("privacy_budget") or {}).get("left") == 0
 
 
 def _round_lacks(known: Known) -> dict[str, str]:
@@ -248,15 +263,25 @@ def waits(known: Known) -> dict[str, Wait]:
     statuses = {name: dict(s) for name, s in known.statuses.items() if name not in known.departed}
     found: dict[str, Wait] = {}
     for kind, lines in remarks(statuses).items():
-        waiting = [line for line in lines if kind != "budgets" or " is spent: " in line]
-        for number, line in enumerate(waiting if kind in _REMARKS else ()):
-            found[f"{kind} {number}"] = as_wait(_REMARKS[kind], line)
+        if kind == "budgets":  # after the last value no sum follows, which a notice says
+            over = any(" is spent: " in wait["why"] for wait in found.values())
+            lines = [line for line in lines if " is spent: " in line and not over]
+        for number, line in enumerate(lines if kind in _REMARKS else ()):
+            found[f"{kind} {number}"] = as_wait(_REMARKS[kind], line + _PATIENCE.get(kind, ""))
+    if known.restarting:
+        names = sorted(known.restarting)
+        text = "to remove erased values from memory: nothing to do"
+        found["restarting"] = as_wait(
+            "Agents restart", f"{listed(names, 5)} restart{'s' * (len(names) == 1)} now, {text}"
+        ) | {"agents": names}
     down = known.down
     if down:
         shown = down[:3]
         for name in shown:
             why = known.reasons.get(name)
-            text = why or f"No process answers in its folder. Fix: {_start(known, name)}"
+            text = (
+                why or f"No process answers in its folder. Fix: {start_words(known.folders, name)}"
+            )
             found[f"down {name}"] = as_wait(f"{name} does not answer", text) | {"agents": [name]}
         if len(down) > len(shown):
             rest = down[len(shown) :]
@@ -280,11 +305,20 @@ _REMARKS = {
     "lies": "An agent has lied",
     "out": "An agent stays out of the sum",
     "data": "An agent keeps its earlier data",
-    "restarts": "An agent will restart",
+    "restarts": "Agents restart",
     "concerns": "The result says little",
     "rounds": "The private round waits",
     "batches": "Changes wait for others",
     "budgets": "The privacy budget is spent",
+}
+
+
+# What passes by itself says so.
+_PATIENCE = {
+    "restarts": ": by themselves, nothing to do",
+    "batches": ": nothing to do until then. Who cannot wait asks for the erasure again with "
+    "`unweave forget DIR AGENT --records KEYS --now`; then the difference of two sums shows these "
+    "records",
 }
 
 
@@ -361,8 +395,15 @@ def _summary(
         attested = sum(v["attested"] for v in views.values() if v["state"] != "departed")
         everybody = len(views) - len(known.departed)
         if inside == len(needed) and attested >= everybody:
+            batch = any(kind.startswith("batches ") for kind in waiting)
             return "rest", (
                 f"At rest: the sum holds {count(inside, 'agent')}, and every agent has attested it."
+                + (" Changes wait for others." if batch else "")
+            )
+        if not inside and any(map(_spent, known.statuses.values())):
+            return "waiting", (
+                "No posterior is served any more: the privacy budget is spent, and no value is "
+                "left to give."
             )
         if down:
             return "waiting", f"The token is parked; {silent}."
