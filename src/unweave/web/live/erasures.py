@@ -26,7 +26,7 @@ from unweave.report.certified import certificate_facts
 from unweave.report.changes import Before, keep_change
 from unweave.report.facts import ErasureFact, PrivacyFact, plain
 from unweave.report.network import privacy_fact
-from unweave.report.timeline import dates
+from unweave.report.timeline import dates, of_votes
 from unweave.report.words import KINDS, certificate_checks, certified_words, limits, scope_words
 from unweave.text import count, due, listed
 from unweave.web.live.posterior import KEPT, LiveReading
@@ -98,7 +98,8 @@ class LiveErasures:
                 "kind": erased.kind,
                 "certificate": True,
             }
-            logged = when.get(request, {})
+            key = request if erased.by == "owner" else of_votes(erased.agent)
+            logged = when.get(request, {}) | when.get(key, {})
             if "requested" in logged:
                 view["asked_at"] = logged["requested"]
             if "certified" in logged:
