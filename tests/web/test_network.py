@@ -212,7 +212,7 @@ def test_the_timeline_outlives_agents_and_pages(plain: Processes) -> None:
         down = page.until(lambda v: v["agents"]["a2"]["state"] == "down" and v["waits"])
         assert "Fix: start it with `unweave agent" in down["agents"]["a2"]["why"]
         (wait,) = (one for one in down["waits"].values() if one.get("agents") == ["a2"])
-        assert wait["fix"].startswith("start it with `unweave agent")
+        assert wait["fix"].startswith("Start it with `unweave agent")
         assert any(
             entry["text"] == "a2 does not answer" and entry["level"] == "failure"
             for entry in down["timeline"].values()

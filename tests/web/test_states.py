@@ -121,10 +121,10 @@ def test_an_agent_that_is_down_has_a_reason_and_a_remedy() -> None:
     view = agent_views(state)["a2"]
     assert view["state"] == "down"
     assert view["why"] == "It does not run. Fix: start it with `unweave agent net/a2`."
-    assert waits(state)["down a2"]["fix"] == "start it with `unweave agent net/a2`."
+    assert waits(state)["down a2"]["fix"] == "Start it with `unweave agent net/a2`."
     assert told(state) == ("waiting", "The token is parked; 1 agent does not answer.")
     frozen = known({"a2": None}, reasons={"a2": "its process is stopped: `kill -CONT 7` wakes it"})
-    assert waits(frozen)["down a2"]["why"] == "its process is stopped: `kill -CONT 7` wakes it."
+    assert waits(frozen)["down a2"]["why"] == "Its process is stopped: `kill -CONT 7` wakes it."
 
 
 def test_nobody_is_told_to_remove_an_agent_that_restarts_by_itself() -> None:
@@ -169,8 +169,8 @@ def test_an_agent_that_stays_out_says_why() -> None:
         {"a3": short(inside=False)}, {"a3": status("a3", stays_out=why), "a1": status("a1")}
     )
     view = agent_views(state)["a3"]
-    assert (view["state"], view["why"]) == ("pending", f"{why}.")
-    assert waits(state)["out 0"]["fix"] == "scale the column."
+    assert (view["state"], view["why"]) == ("pending", f"T{why[1:]}.")
+    assert waits(state)["out 0"]["fix"] == "Scale the column."
 
 
 def test_agents_that_solve_hold_the_token() -> None:
@@ -211,7 +211,7 @@ def test_a_private_round_names_what_it_waits_for() -> None:
     assert waits(state)["rounds 0"]["why"].endswith("All of them run: the round goes on.")
     del statuses["a3"]
     gone = known(shorts, masked=True)._replace(statuses=statuses)
-    assert "start every agent" in waits(gone)["rounds 0"]["fix"]
+    assert "Start every agent" in waits(gone)["rounds 0"]["fix"]
 
 
 def test_what_passes_by_itself_says_so() -> None:

@@ -295,7 +295,7 @@ class NetworkSource:
                 note = (facts["request"], facts["agent"], facts.get("scope", "everything"), at)
                 self._worker.submit(self._erasures.note, *note)
             elif what == "certified":
-                self._worker.submit(self._erasures.note_certified, facts["requests"], at)
+                self._worker.submit(self._erasures.note_certified, facts.get("requests", ""), at)
             feed.change({"timeline": patch} if patch else {})
         self._timeline.told |= self._heard
 

@@ -192,7 +192,7 @@ def _why_pending(known: Known, name: str, short: Short, lacking: str) -> str:
         return _NO_VALUE
     for key in ("notice", "stays_out", "data_problem"):
         if status.get(key):
-            return _sentence(str(status[key]))
+            return _capital(_sentence(str(status[key])), known)
     if short["phase"] == "starting":
         return "It starts, and opens its store."
     if short["phase"] == "quarantine":
@@ -297,6 +297,10 @@ def waits(known: Known) -> dict[str, Wait]:
         found["away"] = as_wait("Agents on other machines are missing", text) | {"agents": away}
     if known.stall and not down and known.parked is None:
         found["stall"] = as_wait("The token does not move", f"The network waits for {known.stall}")
+    for wait in found.values():
+        wait["why"] = _capital(wait["why"], known)
+        if "fix" in wait:
+            wait["fix"] = _capital(wait["fix"], known)
     return found
 
 
@@ -331,8 +335,15 @@ def as_wait(what: str, text: str) -> Wait:
     return wait
 
 
+def _capital(text: str, known: Known) -> str:
+    """With a capital letter, unless it begins with an agent's name, which is left as it is."""
+    if any(text.startswith(name) for name in known.topology.agents):
+        return text
+    return text[:1].upper() + text[1:]
+
+
 def _sentence(text: str) -> str:
-    """With a full stop. It may begin with an agent's name, which is left as it is."""
+    """With a full stop."""
     text = text.strip()
     return text + ("" if text.endswith((".", "!", "?")) else ".")
 
