@@ -22,6 +22,7 @@ from unweave.node.api.client import Operator
 from unweave.node.api.sockets import short as short_path
 from unweave.node.process import RESTART_FILE
 from unweave.operations.cluster import Cluster
+from unweave.report import report_of
 from unweave.web.live import erasures, link
 from unweave.web.live import network as network_module
 from unweave.web.live.network import _LOOK, _SILENT, NetworkSource
@@ -444,3 +445,10 @@ def test_votes_remove_an_agent_that_is_gone(tmp_path: Path) -> None:
         view = page.until(lambda v: v["erasures"].get(request, {}).get("certificate"))
         assert page.until(at_rest)["agents"]["a4"]["state"] == "departed"
         assert view["erasures"][request]["scope"] == "everything"
+        told = [entry["text"] for entry in page.view["timeline"].values()]
+        assert any(one.startswith("Certified") and one.endswith(" of a4") for one in told)
+        (erasure,) = report_of(net.root).erasures
+        assert erasure.by == "quorum"
+        assert erasure.requested
+        assert erasure.carried_out
+        assert erasure.certified
