@@ -11,7 +11,7 @@ from unweave.manifest import Manifest
 from unweave.models import BetaBernoulli
 from unweave.node.activity import MISMATCH, log_activity, news
 from unweave.node.log import Log
-from unweave.protocol.events import EraseRequested
+from unweave.protocol.events import EraseRequested, VoteCast
 from unweave.protocol.statements import AuditMismatch
 from unweave.protocol.token import NOTHING, request_id
 from unweave.simulator.faults import RandomFaults, profile
@@ -93,6 +93,21 @@ def test_the_lines_of_a_run_without_faults():
     again = diary.of(2, "replaced the factor: records were erased")
     assert again == [{"revision": 2}]
     assert not diary.of(1, "replaced the factor: records were erased")
+
+
+def test_a_certificate_names_the_agent_that_was_voted_out():
+    diary = Diary()
+    world, _ = world_of(diary, RandomFaults(NO_FAULTS, 4, 1))
+    for k in range(4):
+        world.start_agent(k)
+    run(world)
+    world.crash(3)
+    run(world)
+    for k in (0, 2, 1):  # its neighbours first
+        world.tell(k, VoteCast(3, request_id(3, b"v" * 12), world.clock(k)))
+        run(world)
+    for k in range(3):
+        assert diary.of(k, "certified") == [{"agents": "a4"}]
 
 
 def test_the_lines_of_faults():

@@ -21,7 +21,8 @@ from unweave.report import html_of, report_of
 from unweave.report.facts import plain
 from unweave.report.quantities import figure
 from unweave.report.runs import run_report
-from unweave.report.timeline import dates
+from unweave.report.settings import setting_words
+from unweave.report.timeline import dates, of_votes
 
 
 def told(report):
@@ -177,6 +178,7 @@ def test_a_simulation_with_noise_is_not_called_exact(tmp_path):
     report = report_of(tmp_path / "run.json")
     assert {e.kind for e in report.erasures} <= {"exact_before_noise"}
     assert report.privacy.epsilon == 4.0
+    assert "every published sum carries noise" in report.privacy.seen
     assert (
         "Without its noise, the result equals, bit for bit"
         in Page(html_of(tmp_path / "run.json")).flat
@@ -267,6 +269,26 @@ def test_hostile_texts_of_a_run_are_text(simulated):
 # -------------------------------------------------------------------------------- dates, numbers
 
 
+def test_an_erasure_by_votes_has_the_dates_of_the_votes(tmp_path):
+    home = tmp_path / "a"
+    home.mkdir()
+    vote = "a vote that an agent has departed"
+    (home / "agent.log").write_text(
+        f"2026-01-31 12:00:00 info    a  {vote}  agent=b c  by=a  votes=1  needed=2\n"
+        f"2026-01-31 12:00:03 info    a  {vote}  agent=b c  by=d  votes=2  needed=2\n"
+        + json.dumps(
+            {
+                "time": 5.5,
+                "level": "info",
+                "agent": "b c",
+                "event": "an agent has departed by a quorum of votes",
+            }
+        )
+    )
+    noon = time.mktime(time.strptime("2026-01-31 12:00:00", "%Y-%m-%d %H:%M:%S"))
+    assert dates([home]) == {of_votes("b c"): {"requested": noon, "carried_out": 5.5}}
+
+
 def test_dates_come_from_logs_of_both_forms(tmp_path):
     one, two = (f"{k:032x}" for k in (1, 2))
     home = tmp_path / "a"
@@ -299,6 +321,13 @@ def test_dates_come_from_logs_of_both_forms(tmp_path):
     assert dates([home, later, tmp_path / "nothing"]) == {
         one: {"requested": noon, "certified": noon + 6},
         two: {"certified": noon + 6, "carried_out": 5.5},
+    }
+
+
+def test_one_letter_settings_are_explained():
+    assert setting_words({"a": 2.0, "b": 3.0}) == {
+        "prior: first parameter (a)": "2",
+        "prior: second parameter (b)": "3",
     }
 
 

@@ -36,7 +36,7 @@ def look(
         known[name]["ids"].append(request)
     reading = LiveReading({"a9": {"erasures": {"known": known}}}, {}, None)
     statuses = {"a9": {"departed_requests": departed or {}}}
-    found.look(cast("Cluster", None), reading, statuses)
+    found.look(cast("Cluster", None), reading, statuses, {})
 
 
 def test_the_change_by_two_erasures_is_told_once(found: LiveErasures) -> None:
@@ -60,6 +60,58 @@ def test_the_change_by_one_erasure_is_its_own(found: LiveErasures) -> None:
     assert found.views["r4"]["change"] == CHANGE
     assert "together" not in found.views["r4"]["text"]
     assert "change" not in found.views["r1"]
+
+
+@pytest.mark.parametrize(
+    ("report", "down", "text"),
+    [
+        (
+            {"state": "removed", "waiting_for": ["a1", "a2", "a3"]},
+            {"a2": "start it"},
+            "Taken out of the sum; to attest: a1, a2, a3; a2 does not answer: start it.",
+        ),
+        (
+            {"state": "removed", "waiting_for": ["a3"]},
+            {},
+            "Taken out of the sum; to attest: a3, when the token comes: nothing to do.",
+        ),
+        (
+            {"state": "asked"},
+            {"a1": "start it", "a4": "start it, too"},
+            "Requested; the token goes to a1; a1 does not answer: start it.",
+        ),
+        (
+            {"state": "voting", "votes": 1, "quorum": 3},
+            {"a1": "start it"},
+            "1 of 3 votes that it has departed; others vote with `unweave vote AGENT_DIR a1`.",
+        ),
+    ],
+)
+def test_an_erasure_that_waits_names_who_is_missing_and_the_remedy(
+    found: LiveErasures, report: dict[str, Any], down: dict[str, str], text: str
+) -> None:
+    look(found, {"r1": "a1"})
+    found._progress("r1", report, down)
+    assert found.views["r1"]["text"] == text
+
+
+def test_a_request_that_waits_for_a_batch_says_until_when_and_what_else(
+    found: LiveErasures,
+) -> None:
+    look(found, {"r1": "a1"})
+    found._progress("r1", {"state": "waiting", "by": 1e9}, {})
+    text = found.views["r1"]["text"]
+    assert "at the latest: nothing to do until then" in text
+    assert "--now" in text
+    assert "difference of two sums shows them" in text
+
+
+def test_errors_of_a_terminal_name_the_boxes_of_the_page() -> None:
+    page = (Path(erasures.__file__).parents[1] / "static" / "index.html").read_text()
+    for option in ("use --missing-ok", "use --departed if it will never run again"):
+        told = erasures._on_page(f"Fix: {option}")
+        assert "--" not in told
+        assert told.partition("“")[2].rstrip("”") in page
 
 
 def test_erasures_beyond_the_shown_ones_do_not_come_back(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,7 +20,9 @@ from tests.support.processes import Processes
 from unweave.address import Address
 from unweave.node.api.client import Operator
 from unweave.node.api.sockets import short as short_path
+from unweave.node.process import RESTART_FILE
 from unweave.operations.cluster import Cluster
+from unweave.report import report_of
 from unweave.web.live import erasures, link
 from unweave.web.live import network as network_module
 from unweave.web.live.network import _LOOK, _SILENT, NetworkSource
@@ -212,7 +214,7 @@ def test_the_timeline_outlives_agents_and_pages(plain: Processes) -> None:
         down = page.until(lambda v: v["agents"]["a2"]["state"] == "down" and v["waits"])
         assert "Fix: start it with `unweave agent" in down["agents"]["a2"]["why"]
         (wait,) = (one for one in down["waits"].values() if one.get("agents") == ["a2"])
-        assert wait["fix"].startswith("start it with `unweave agent")
+        assert wait["fix"].startswith("Start it with `unweave agent")
         assert any(
             entry["text"] == "a2 does not answer" and entry["level"] == "failure"
             for entry in down["timeline"].values()
@@ -276,7 +278,9 @@ def test_what_fails_once_does_not_end_the_page(
         assert (kept / "timeline.json").exists()
 
 
-def test_a_process_that_is_replaced_does_not_fail(tmp_path: Path) -> None:
+def test_a_process_that_is_replaced_does_not_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After an erasure every agent replaces its process. Silence is told after some seconds."""
     source = NetworkSource(Processes(tmp_path / "net", agents=3).root)
     source.view()
@@ -292,6 +296,18 @@ def test_a_process_that_is_replaced_does_not_fail(tmp_path: Path) -> None:
     assert told() == []
     source._take("a1", answer | {"run": "s"})
     assert told() == []
+    source._take("a1", None)
+    source._silent["a1"] -= 2 * _SILENT
+    restarts = source._folders["a1"] / RESTART_FILE
+    restarts.touch()  # the old process says so: it may take long
+    asked: list[Cluster] = []
+    monkeypatch.setattr(network_module, "stall_report", lambda agents: asked.append(agents) or "a1")
+    assert told() == []
+    source._silent.clear()
+    assert source._stall(cast("Cluster", None)) == ""
+    assert asked == []
+    restarts.unlink()
+    assert source._stall(cast("Cluster", None)) == "a1"
     source._take("a1", None)
     source._silent["a1"] -= 2 * _SILENT
     source._take("a1", None)  # asked again: it is silent since the first time
@@ -380,15 +396,38 @@ def test_nothing_about_single_agents_in_private_rounds(tmp_path: Path) -> None:
         assert view["series"]["progress"]["points"] == []
 
 
+def test_a_request_that_waits_for_a_batch_is_told_everywhere(tmp_path: Path) -> None:
+    publish = {"records": 9, "agents": 2, "at_most": "30d"}
+    how: dict[str, Any] = {"agents": 4, "rows": 15, "privacy": "masked", "publish": publish}
+    with network(tmp_path / "net", **how) as net, Page(net) as page:
+        page.until(at_rest)
+        wish: dict[str, Any] = {"agent": "a2", "keys": ["a2-0"]}
+        preview = page.client.post("/erasures/preview", wish, cookie=page.cookie).json
+        wait = "It waits until 9 records of 2 agents have changed, or 30d have passed."
+        assert preview["steps"][1] == wait
+        at_once = page.client.post("/erasures/preview", wish | {"now": True}, cookie=page.cookie)
+        assert wait not in at_once.json["steps"]
+        assert "--now" not in at_once.json["shown"][0]
+        unknown = page.client.post("/erasures", wish | {"keys": ["none"]}, cookie=page.cookie)
+        assert "“Keys that do not exist are no error”" in unknown.json["error"]["fix"]
+        page.client.post("/erasures", wish, cookie=page.cookie)
+        view = page.until(lambda v: v["waits"].get("batches 0") and at_rest(v))
+        assert view["summary"]["text"].endswith("Changes wait for others.")
+        told = "The erasure of 1 record of a2 was requested: it waits"
+        page.until(lambda v: [one["text"] for one in v["timeline"].values()].count(told) == 1)
+
+
 def test_a_stopped_network_says_how_to_start_it(tmp_path: Path) -> None:
     net = Processes(tmp_path / "net", agents=3)
     with Page(net) as page:
         view = page.until(lambda v: v["summary"]["state"] == "down" and len(v["waits"]) >= 3)
         assert "unweave up" in view["summary"]["text"]
         assert {one["state"] for one in view["agents"].values()} == {"down"}
-        refused = page.client.post("/erasures", {"agent": "a1"}, cookie=page.cookie)
-        assert refused.status == 409
-        assert "does not run" in refused.json["error"]["message"]
+        for path in ("/erasures/preview", "/erasures"):
+            refused = page.client.post(path, {"agent": "a1"}, cookie=page.cookie)
+            assert refused.status == 409
+            assert "does not run" in refused.json["error"]["message"]
+            assert "“The agent is gone for good" in refused.json["error"]["fix"]
         assert page.client.post("/controls", {"do": "play"}, cookie=page.cookie).status == 409
 
 
@@ -407,3 +446,10 @@ def test_votes_remove_an_agent_that_is_gone(tmp_path: Path) -> None:
         view = page.until(lambda v: v["erasures"].get(request, {}).get("certificate"))
         assert page.until(at_rest)["agents"]["a4"]["state"] == "departed"
         assert view["erasures"][request]["scope"] == "everything"
+        told = [entry["text"] for entry in page.view["timeline"].values()]
+        assert any(one.startswith("Certified") and one.endswith(" of a4") for one in told)
+        (erasure,) = report_of(net.root).erasures
+        assert erasure.by == "quorum"
+        assert erasure.requested
+        assert erasure.carried_out
+        assert erasure.certified

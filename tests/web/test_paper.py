@@ -157,6 +157,9 @@ def test_the_curves_are_computed_when_a_chapter_is_opened():
     source = PaperSource("fig3", replicas=3, seed=SEED)
     assert list(source.chapters) == ["fig3-star", "fig3-ring", "fig3-complete"]
     assert source.view()["summary"]["state"] == "starting"
+    assert "begins by itself" in source.view()["posterior"]["why"]
+    assert "begins by itself" in source.view()["waits"]["curves"]["why"]
+    assert asyncio.run(source.curves(["theta"], [])) == {"version": "prior", "curves": {}}
 
     async def script(feed: CheckedFeed) -> None:
         await until(lambda: feed.view["summary"]["hops"] > 0, 120.0)

@@ -121,10 +121,29 @@ def test_an_agent_that_is_down_has_a_reason_and_a_remedy() -> None:
     view = agent_views(state)["a2"]
     assert view["state"] == "down"
     assert view["why"] == "It does not run. Fix: start it with `unweave agent net/a2`."
-    assert waits(state)["down a2"]["fix"] == "start it with `unweave agent net/a2`."
+    assert waits(state)["down a2"]["fix"] == "Start it with `unweave agent net/a2`."
     assert told(state) == ("waiting", "The token is parked; 1 agent does not answer.")
     frozen = known({"a2": None}, reasons={"a2": "its process is stopped: `kill -CONT 7` wakes it"})
-    assert waits(frozen)["down a2"]["why"] == "its process is stopped: `kill -CONT 7` wakes it."
+    assert waits(frozen)["down a2"]["why"] == "Its process is stopped: `kill -CONT 7` wakes it."
+
+
+def test_nobody_is_told_to_remove_an_agent_that_restarts_by_itself() -> None:
+    remove = "a2 (start it, or `unweave forget net a2 --departed`)"
+    resting = known({"a2": None})._replace(restarting=frozenset({"a2"}), stall=remove)
+    assert agent_views(resting)["a2"] == {
+        "index": 1,
+        "state": "pending",
+        "attested": True,
+        "why": "It restarts by itself, to remove erased values from its memory: nothing to do.",
+    }
+    assert list(waits(resting)) == ["restarting"]
+    assert waits(resting)["restarting"]["why"] == (
+        "a2 restarts now, to remove erased values from memory: nothing to do."
+    )
+    starting = known({"a2": short(phase="starting", parked=None)})._replace(stall=remove)
+    assert "stall" not in waits(starting)
+    moving = known({"a2": short(parked=None)})._replace(stall=remove)
+    assert "--departed" in waits(moving)["stall"]["why"]
 
 
 def test_many_agents_that_are_down_are_few_lines() -> None:
@@ -150,8 +169,8 @@ def test_an_agent_that_stays_out_says_why() -> None:
         {"a3": short(inside=False)}, {"a3": status("a3", stays_out=why), "a1": status("a1")}
     )
     view = agent_views(state)["a3"]
-    assert (view["state"], view["why"]) == ("pending", f"{why}.")
-    assert waits(state)["out 0"]["fix"] == "scale the column."
+    assert (view["state"], view["why"]) == ("pending", f"T{why[1:]}.")
+    assert waits(state)["out 0"]["fix"] == "Scale the column."
 
 
 def test_agents_that_solve_hold_the_token() -> None:
@@ -192,7 +211,32 @@ def test_a_private_round_names_what_it_waits_for() -> None:
     assert waits(state)["rounds 0"]["why"].endswith("All of them run: the round goes on.")
     del statuses["a3"]
     gone = known(shorts, masked=True)._replace(statuses=statuses)
-    assert "start every agent" in waits(gone)["rounds 0"]["fix"]
+    assert "Start every agent" in waits(gone)["rounds 0"]["fix"]
+
+
+def test_what_passes_by_itself_says_so() -> None:
+    held = {name: status(name, memory_holds_erased="a1 was erased") for name in ("a1", "a2")}
+    soon = waits(known(None, held))["restarts 0"]
+    assert soon["why"].startswith("a1, a2 restart soon")
+    assert soon["why"].endswith("by themselves, nothing to do.")
+    batch = {"requests": 1, "data": False, "records": 2, "by": 1e9}
+    state = known(None, {"a1": status("a1", waiting=batch)})
+    assert "nothing to do until then" in waits(state)["batches 0"]["why"]
+    assert "--now" in waits(state)["batches 0"]["why"]
+    assert told(state)[1].endswith("attested it. Changes wait for others.")
+
+
+def test_after_the_last_value_one_entry_says_what_is_true() -> None:
+    spent = "the privacy budget of a1 is spent: no posterior is served any more. Fix: a new network"
+    budget = {"epsilon": 1.0, "delta": 1e-6, "left": 0, "given": 2, "clipped_records": 0}
+    shorts = {name: short(inside=False, shown=None) for name in NAMES}
+    over = {name: status(name, notice=spent, privacy_budget=budget, included=[]) for name in NAMES}
+    state = known(shorts, over, masked=True)
+    assert list(waits(state)) == ["notices 0"]
+    assert agent_views(state)["a1"]["why"].startswith("It has no value left to give: ")
+    assert "no value is left to give" in told(state)[1]
+    last = {name: status(name, privacy_budget=budget) for name in NAMES}
+    assert list(waits(known(None, last, masked=True))) == ["budgets 0"]
 
 
 def test_a_failed_audit_is_told() -> None:

@@ -56,6 +56,32 @@ def test_what_happens_again_is_counted() -> None:
     )
 
 
+def test_a_line_is_as_old_as_the_last_agent_in_it() -> None:
+    line = Timeline()
+    line.tell("a1", 0.0, "started", {})
+    line.tell("a2", 70.0, "started", {})
+    assert line.entries["1"]["until"] == 70.0
+
+
+def test_an_epoch_is_one_line_with_its_reason() -> None:
+    facts, why = {"epoch": 2, "by": "a1"}, {"why": "the token included what a tombstone forbids"}
+    told = [
+        ("a1", "new epoch in place of the last one", facts),
+        ("a2", "new epoch without a departed agent", facts),
+        ("a1", "new epoch", why),
+    ]
+    for order in (told, told[::-1]):
+        line = Timeline()
+        for agent, what, each in order:
+            line.tell(agent, 5.0, what, each)
+        (text,) = texts(line)
+        assert text.startswith("a1 opened epoch 2")
+        assert text.endswith("(the last token held erased data)")
+    line = Timeline()
+    line.tell("a1", 0.0, "new epoch", {"why": "genesis"})
+    assert texts(line) == ["a1 opened the first epoch"]
+
+
 def test_later_news_are_a_new_line() -> None:
     line = Timeline()
     line.tell("a1", 0.0, "joined", {})

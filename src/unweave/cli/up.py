@@ -49,6 +49,13 @@ def up(
         int | None,
         typer.Option("--port", help="With --dashboard: its port; default: 8760 or the next free."),
     ] = None,
+    browser: Annotated[
+        bool,
+        typer.Option(
+            "--browser/--no-browser",
+            help="With --dashboard: open the page, if there is a browser.",
+        ),
+    ] = True,
     json: Annotated[
         bool,
         typer.Option(
@@ -84,7 +91,7 @@ def up(
     check_timeout(timeout)
     if port is not None and not dashboard:
         raise ConfigError("--port: no page is served. Fix: add --dashboard, or leave --port out")
-    options = PageOptions(port, json=json)
+    options = PageOptions(port, browser=browser, json=json)
     if until not in ("forever", "ready", "parked"):
         raise ConfigError(f"--until {until}: no such state. Fix: choose forever, ready or parked")
 

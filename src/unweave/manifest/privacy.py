@@ -41,6 +41,7 @@ __all__ = [
     "default_mode",
     "least_roster",
     "ring_degree",
+    "seen_words",
 ]
 
 Mode = Literal["plain", "masked"]
@@ -65,6 +66,13 @@ NOISY_SEEN = (
     "from all of them tells little about any one record (epsilon {epsilon:g}, delta {delta:g}). "
     "Erasing refunds nothing, and that an erasure was requested is not hidden."
 )
+
+
+def seen_words(mode: Mode, epsilon: float | None = None, delta: float | None = None) -> str:
+    """What stays visible in a network with this mode and promise."""
+    if epsilon is None:
+        return SEEN[mode]
+    return NOISY_SEEN.format(epsilon=epsilon, delta=delta)
 
 
 _Pair = Annotated[list[float], Field(min_length=2, max_length=2)]
@@ -124,9 +132,7 @@ class PrivacyEntry(StrictTable):
     @property
     def seen(self) -> str:
         """What stays visible, in words."""
-        if self.epsilon is None:
-            return SEEN[self.mode]
-        return NOISY_SEEN.format(epsilon=self.epsilon, delta=self.delta)
+        return seen_words(self.mode, self.epsilon, self.delta)
 
     def noise_terms(self) -> PrivacyTerms | None:
         """The promise of differential privacy; None without epsilon."""

@@ -173,17 +173,23 @@ def _parked(before: State, after: State) -> Iterator[ActivityEntry]:
             about = commitment(after.token.copy)
             facts |= {} if about is None else {"commitment": about.hex()[:12]}
         yield ActivityEntry("the token is parked", facts)
-    proved = _proved(parked)
-    if proved - _proved(before.token.parked):
-        agents = [name(agent) for agent in sorted({requested_of(request) for request in proved})]
+    proved, departed = _proved(parked)
+    earlier, gone = _proved(before.token.parked)
+    if proved - earlier or departed - gone:
+        erased = {requested_of(request) for request in proved} | departed
+        agents = [name(agent) for agent in sorted(erased)]
         requests = sorted(request.hex() for request in proved)
-        yield ActivityEntry("certified", {"agents": listed(agents), "requests": listed(requests)})
+        facts = {"agents": listed(agents)} | ({"requests": listed(requests)} if requests else {})
+        yield ActivityEntry("certified", facts)
 
 
-def _proved(parked: ParkNotice | None) -> set[bytes]:
+def _proved(parked: ParkNotice | None) -> tuple[set[bytes], set[int]]:
+    """The requests of owners that a certificate proves, and the agents that were voted out."""
     if parked is None or not parked.certificate:
-        return set()
-    return {request for tomb in parked.tombs.values() for request in tomb.ids}
+        return set(), set()
+    tombs = parked.tombs
+    requests = {request for tomb in tombs.values() for request in tomb.ids}
+    return requests, {agent for agent, tomb in tombs.items() if tomb.departed}
 
 
 def _scope(statement: Intent | Tombstone) -> str:

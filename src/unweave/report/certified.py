@@ -11,7 +11,7 @@ from unweave.manifest import Manifest
 from unweave.node.erasures import certificate_files
 from unweave.protocol.certificate.verify import Account, Erased, verify
 from unweave.report.facts import CertificateFact, ErasureFact
-from unweave.report.timeline import Dates
+from unweave.report.timeline import Dates, of_votes
 from unweave.text import dated
 
 __all__ = ["certificate_facts", "date", "proved_erasures", "written_in"]
@@ -78,7 +78,8 @@ def proved_erasures(
     written."""
     found: list[tuple[tuple[int, int], ErasureFact]] = []
     for request, (erased, file) in proved.items():
-        logged = when.get(request, {})
+        by_votes = erased.by != "owner"
+        logged = when.get(request, {}) | (when.get(of_votes(erased.agent), {}) if by_votes else {})
         kept = [
             written[one.file] for one in facts if request in one.requests and one.file in written
         ]

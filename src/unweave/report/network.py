@@ -42,7 +42,7 @@ from unweave.report.facts import (
 )
 from unweave.report.quantities import quantities_of
 from unweave.report.settings import network_settings, registered_words, setting_words
-from unweave.report.timeline import Dates, dates
+from unweave.report.timeline import Dates, dates, of_votes
 from unweave.report.words import certificate_checks, limits, network_verdict
 from unweave.text import dated, due, quote
 
@@ -175,14 +175,15 @@ def _open_erasures(
         state, waits = _progress(request, known)
         quorum = name in known.departed
         latest = known.waiting.get(name) if state == "waiting" else None
+        logged = when.get(of_votes(name) if quorum else request, {})
         fact = ErasureFact(
             name,
             "agent" if name in known.out or quorum else "records",
             state,
             by="quorum" if quorum else "owner",
             request=request,
-            requested=date(when.get(request, {}).get("requested")),
-            carried_out=date(when.get(request, {}).get("carried_out")),
+            requested=date(logged.get("requested")),
+            carried_out=date(logged.get("carried_out")),
             waits_for=waits,
             until=None if latest is None else due(latest),
         )

@@ -15,6 +15,8 @@ from unweave.text import clip, count
 __all__ = ["model_words", "network_settings", "registered_words", "setting_words"]
 
 _LABELS = {
+    "a": "prior: first parameter (a)",
+    "b": "prior: second parameter (b)",
     "alpha": "weight of the data (alpha)",
     "reduction": "records are (reduction)",
     "bits": "sums are rounded to (bits)",

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from unweave.errors import ConfigError
-from unweave.manifest.privacy import SEEN
+from unweave.manifest.privacy import seen_words
 from unweave.report.facts import (
     CheckFact,
     ErasureFact,
@@ -101,7 +101,8 @@ def simulation_report(values: Mapping[str, Any], written: str) -> Report:
             "command in its file, and report the violation"
         )
     run = _Simulation.model_validate(values)
-    privacy = PrivacyFact(run.privacy, SEEN[run.privacy], epsilon=run.epsilon, delta=run.delta)
+    seen = seen_words(run.privacy, run.epsilon, run.delta)
+    privacy = PrivacyFact(run.privacy, seen, epsilon=run.epsilon, delta=run.delta)
     exact: Kind = "exact" if run.noise is None else "exact_before_noise"
     quantities = tuple(
         QuantityFact(

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from unweave.text import listed
 
-__all__ = ["Level", "Sentence", "names", "sentence"]
+__all__ = ["OPENED", "Level", "Sentence", "names", "reason", "sentence"]
 
 Level = Literal["info", "good", "warning", "failure"]
 Facts = Mapping[str, Any]
@@ -33,11 +33,19 @@ def sentence(agent: str, what: str, facts: Facts, level: str = "info") -> Senten
     """The sentence for one event that `agent` tells; None: it is of no interest here."""
     if what in _SILENT:
         return None
+    if what == OPENED:
+        first = not reason(facts)
+        return (
+            Sentence(f"{agent} opened the first epoch", "info", what, agent=agent)
+            if first
+            else None
+        )
     if what in _NETWORK:
         make, grade, key, about = _NETWORK[what]
         named = _Facts(facts)
         subject = getattr(named, about) if about else None
-        return Sentence(make(named), grade, f"{what} {key(named)}", agent=subject or None)
+        kind = "epoch" if what.startswith("new epoch") else what
+        return Sentence(make(named), grade, f"{kind} {key(named)}", agent=subject or None)
     if what in _OWN:
         one, many, grade = _OWN[what]
         return Sentence("{who} " + one, grade, what, "{who} " + many, agent)
@@ -85,16 +93,16 @@ _NETWORK: dict[str, tuple[Text, Level, Text, str | None]] = {
         "by",
     ),
     "new epoch: after an erasure every agent starts from zero": (
-        lambda f: f"Epoch {f.epoch} began: after an erasure every agent starts from zero",
+        lambda f: f"{f.by} opened epoch {f.epoch}: after an erasure every agent starts from zero",
         "info",
         lambda f: f.epoch,
-        None,
+        "by",
     ),
     "new epoch without a departed agent": (
-        lambda f: f"Epoch {f.epoch} began, without a departed agent",
+        lambda f: f"{f.by} opened epoch {f.epoch}, without a departed agent",
         "info",
         lambda f: f.epoch,
-        None,
+        "by",
     ),
     "an erasure was requested": (
         lambda f: f"The erasure of {_scope(f)} was requested",
@@ -118,11 +126,11 @@ _NETWORK: dict[str, tuple[Text, Level, Text, str | None]] = {
             f"of {f.agents}"
         ),
         "good",
-        lambda f: f.requests,
+        lambda f: f"{f.requests} {f.agents}",
         None,
     ),
     "a vote that an agent has departed": (
-        lambda f: f"{f.by} voted that {f.agent} has departed ({f.votes} of {f.needed} votes)",
+        lambda f: f"{f.by} voted that {f.agent} has departed ({f.needed} votes are needed)",
         "warning",
         lambda f: f"{f.agent} {f.by}",
         "agent",
@@ -236,7 +244,6 @@ _OWN: dict[str, tuple[str, str, Level]] = {
 
 # what → the text before the reason, and the level
 _WITH_REASON: dict[str, tuple[str, Level]] = {
-    "new epoch": ("opened a new epoch", "info"),
     "stays out": ("stays out of the sum", "warning"),
     "the data cannot be used; the current factor stays": (
         "cannot use its data, and keeps its earlier factor",
@@ -251,6 +258,16 @@ _WITH_REASON: dict[str, tuple[str, Level]] = {
     "erasure requested again": ("requested an erasure again", "warning"),
     "the vote was not cast": ("did not vote", "warning"),
 }
+
+OPENED = "new epoch"  # told by the agent that opens one, with the reason and without the number
+_REASONS = {"the token included what a tombstone forbids": "the last token held erased data"}
+
+
+def reason(facts: Facts) -> str:
+    """Why an agent has opened an epoch; empty for the first one."""
+    why = str(facts.get("why", ""))
+    return "" if why == "genesis" else _REASONS.get(why, why)
+
 
 _GRADES: dict[str, Level] = {"error": "failure", "warning": "warning"}
 

@@ -23,7 +23,7 @@ from unweave.bounded import load_json, read_bytes
 from unweave.json_form import as_json
 from unweave.node.storage.atomic import unwritable, write_atomic
 from unweave.text import clip, visible
-from unweave.web.sentences import Level, sentence
+from unweave.web.sentences import OPENED, Level, reason, sentence
 from unweave.web.sentences import names as named
 from unweave.web.view import Entry
 
@@ -31,6 +31,7 @@ __all__ = ["KEPT", "Timeline"]
 
 KEPT = 500  # lines
 _OPEN = 16  # the newest lines that may still be folded into
+_SAME = 2.0  # seconds between two events of one cause, at most
 _WINDOW = 120.0  # seconds without news, after which a line is closed
 _NAMES = 8
 _LONGEST = 400  # characters
@@ -75,6 +76,7 @@ class Timeline:
         self._path, self._network = path, network
         self._number = 0
         self._open: deque[_Line] = deque(maxlen=_OPEN)
+        self._reasons: dict[str, tuple[float, str]] = {}  # agent → when and why it opened an epoch
         self._changed = False
         if path is not None:
             self._load(path)
@@ -83,13 +85,36 @@ class Timeline:
         self, agent: str, at: float, what: str, facts: dict[str, Any], level: str = "info"
     ) -> Patch:
         """An event that `agent` tells."""
+        if what == OPENED and (why := reason(facts)):
+            return self._explain(agent, at, why)
         found = sentence(agent, what, facts, level)
         if found is None:
             return {}
+        if found.key.startswith("epoch ") and found.agent in self._reasons:
+            told, why = self._reasons[found.agent]
+            if abs(told - at) <= _SAME:
+                del self._reasons[found.agent]
+                found = found._replace(text=f"{found.text} ({why})")
         group = [agent] if found.many else []
         return self._add(
             at, found.text, found.level, found.key, agent, found.agent, found.many, group
         )
+
+    def _explain(self, agent: str, at: float, why: str) -> Patch:
+        """Why an agent has opened an epoch: a part of the line that tells the epoch, which comes
+        before it or after it."""
+        for line in reversed(self._open):
+            entry = self.entries.get(str(line.number))
+            if entry is None or not line.key.startswith("epoch "):
+                continue
+            if entry.get("agent") == agent and abs(at - line.until) <= _SAME:
+                text = clip(visible(f"{entry['text']} ({why})"), _LONGEST)
+                explained: Entry = {**entry, "text": text}
+                self.entries[str(line.number)] = explained
+                self._changed = True
+                return {str(line.number): explained}
+        self._reasons[agent] = (at, why)
+        return {}
 
     def say(self, at: float, text: str, level: Level = "info", agent: str | None = None) -> Patch:
         """A sentence of the page's own; the same one again counts."""
@@ -149,6 +174,7 @@ class Timeline:
             who = named(line.first, line.agents)
             changed["text"] = clip(visible(line.many.replace("{who}", who)), _LONGEST)
             changed.pop("agent", None)
+            changed["until"] = line.until
         elif not again:
             return {}
         if line.times > 1:

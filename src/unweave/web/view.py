@@ -192,8 +192,8 @@ class ErasureView(TypedDict):
 
 
 class Entry(TypedDict):
-    """One line of the timeline: a plain sentence. Entries that repeat are folded: `times` says how
-    often, `until` when last."""
+    """One line of the timeline: a plain sentence. Events that repeat, or that several agents tell
+    of themselves, are one line: `times` says how often, `until` when last."""
 
     at: float
     text: str

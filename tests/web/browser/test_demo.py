@@ -36,7 +36,8 @@ def test_the_demonstration_is_watched_and_compared(demo, profile, shot):
         page.locator("#erasures > li", has_text="Certified as").nth(1).wait_for()
         page.locator("#mark[data-state=rest]").wait_for()
         shot(page, "demo")
-        page.get_by_label("Densities").check()
+        assert page.get_by_label("Densities").is_checked()  # else nothing is compared
+        assert page.locator("#compare-with").is_visible()
         for label in labels():
             page.locator("#compare-with").select_option(label=label)
             if "forgotten" in label or "never" in label:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from unweave.errors import ConfigError, UnweaveError
 from unweave.manifest import Manifest
+from unweave.node.api.client import Operator
 from unweave.node.storage.atomic import unwritable, write_atomic
 from unweave.operations.certificates import ask_erasures, certificates_in
 from unweave.operations.cluster import LOOK, Cluster
@@ -24,7 +26,7 @@ from unweave.report.certified import certificate_facts
 from unweave.report.changes import Before, keep_change
 from unweave.report.facts import ErasureFact, PrivacyFact, plain
 from unweave.report.network import privacy_fact
-from unweave.report.timeline import dates
+from unweave.report.timeline import dates, of_votes
 from unweave.report.words import KINDS, certificate_checks, certified_words, limits, scope_words
 from unweave.text import count, due, listed
 from unweave.web.live.posterior import KEPT, LiveReading
@@ -33,7 +35,17 @@ from unweave.web.view import ErasurePreview, ErasureView, ErasureWish, Verificat
 
 __all__ = ["LiveErasures", "check_certificate"]
 
-_PAGE = re.compile(r" \(docs/[^)]*\)")  # in a terminal's note
+# Words of a terminal, and what the page says instead; its boxes are named as in index.html.
+_ON_PAGE = (
+    (re.compile(r" \(docs/[^)]*\)"), ""),
+    (re.compile(r"\bwith --now\b"), "without a batch"),
+    (re.compile(r"check the keys file \(one key per line\)"), "check the keys"),
+    (re.compile(r"use --missing-ok"), "choose “Keys that do not exist are no error”"),
+    (
+        re.compile(r"use --departed if it will never run again"),
+        "if it will never run again, choose “The agent is gone for good: the others vote it out”",
+    ),
+)
 _REQUEST = re.compile(r"\b[0-9a-f]{32}\b")
 _ASKED_AT_A_TIME = 20  # requests that agents are asked about
 _SHOWN = 200
@@ -86,7 +98,8 @@ class LiveErasures:
                 "kind": erased.kind,
                 "certificate": True,
             }
-            logged = when.get(request, {})
+            key = request if erased.by == "owner" else of_votes(erased.agent)
+            logged = when.get(request, {}) | when.get(key, {})
             if "requested" in logged:
                 view["asked_at"] = logged["requested"]
             if "certified" in logged:
@@ -111,9 +124,14 @@ class LiveErasures:
     # ------------------------------------------------------------------------------- progress
 
     def look(
-        self, agents: Cluster, reading: LiveReading, statuses: Mapping[str, Mapping[str, Any]]
+        self,
+        agents: Cluster,
+        reading: LiveReading,
+        statuses: Mapping[str, Mapping[str, Any]],
+        down: Mapping[str, str],
     ) -> None:
-        """Bring all erasures up to date that are not certified."""
+        """Bring all erasures up to date that are not certified. `down`: agents that do not answer,
+        and what to do about each."""
         known = {**reading.requests, **reading.asked, **self._requested_here}
         departed = self._departed
         for status in statuses.values():
@@ -126,7 +144,7 @@ class LiveErasures:
                 self.views[request] = _view(name, scope, None)
         pending = [r for r, view in self.views.items() if not view["certificate"]]
         for request, report in ask_erasures(agents, pending[-_ASKED_AT_A_TIME:]).items():
-            self._progress(request, report)
+            self._progress(request, report, down)
         self._write()
         self._keep_changes()
         done = [r for r, view in self.views.items() if view["certificate"]]
@@ -155,23 +173,29 @@ class LiveErasures:
             if kept or time.time() > until:
                 del self._before[request]
 
-    def _progress(self, request: str, report: Mapping[str, Any]) -> None:
+    def _progress(self, request: str, report: Mapping[str, Any], down: Mapping[str, str]) -> None:
         view, state = dict(self.views[request]), report["state"]
         if state in ("unknown", "starting"):
             return
-        view["state"] = state
+        view["state"], name = state, str(view["agent"])
         if state == "waiting":
             view["text"] = (
                 "Waits until enough changes have gathered, until "
-                f"{due(report['by'])} at the latest."
+                f"{due(report['by'])} at the latest: nothing to do until then. Who cannot wait "
+                "erases the same records again without a batch (`unweave forget … --now`); then "
+                "the difference of two sums shows them."
             )
         elif state == "asked":
-            view["text"] = f"Requested; the token goes to {view['agent']}."
+            view["text"] = f"Requested; the token goes to {name}{_remedy([name], down)}."
         elif state == "voting":
-            view["text"] = f"{report['votes']} of {report['quorum']} votes that it has departed."
+            others = {one: fix for one, fix in down.items() if one != name}
+            voters = _remedy([], others) or f"; others vote with `unweave vote AGENT_DIR {name}`"
+            votes = f"{report['votes']} of {report['quorum']} votes"
+            view["text"] = f"{votes} that it has departed{voters}."
         elif state == "removed":
             waiting = report["waiting_for"]
-            view["text"] = f"Taken out of the sum; to attest: {listed(waiting, 5, 'nobody')}."
+            wait = _remedy(waiting, down) or ", when the token comes: nothing to do"
+            view["text"] = f"Taken out of the sum; to attest: {listed(waiting, 5, 'nobody')}{wait}."
         elif state == "certified":
             view |= self._keep(request, str(view["agent"]), report["certificate"])
         view["text"] = f"{view['text']}{self._joint.get(request, '')}"
@@ -225,11 +249,21 @@ class LiveErasures:
     def preview(self, agents: Cluster, wish: ErasureWish) -> ErasurePreview:
         """What will happen, and what others will be able to compute."""
         name, keys, departed = self._checked(agents, wish)
+        if not departed:
+            with _page_words():
+                self._operator(agents, name)
         what = "everything" if keys is None else count(len(set(keys)), "record")
         steps = _VOTE_STEPS if departed else _STEPS
+        batch = self._manifest.publish if keys is not None else None
+        if batch is not None and not wish.get("now"):
+            wait = (
+                f"It waits until {count(batch.records, 'record')} of "
+                f"{count(batch.agents, 'agent')} have changed, or {batch.at_most} have passed."
+            )
+            steps = (steps[0], wait, *steps[1:])
         note = disclosed(agents, name, keys, now=bool(wish.get("now")))
         if note:
-            shown = [_PAGE.sub("", note.removeprefix("note: ")) + "."]
+            shown = [_on_page(note.removeprefix("note: ")) + "."]
         elif self._manifest.privacy.masked:
             shown = ["The difference of the sums before and after, together with other changes."]
         else:
@@ -242,7 +276,7 @@ class LiveErasures:
             "irreversible": "A signed request cannot be taken back: the erased data can never be "
             "learned again in this network.",
         }
-        if keys is not None and self._manifest.publish is not None:
+        if batch is not None:
             found["batched"] = True
         return found
 
@@ -256,9 +290,14 @@ class LiveErasures:
         what: dict[str, Any] = {"whole": True} if keys is None else {"keys": keys}
         what |= {"missing_ok": True} if wish.get("missing_ok") else {}
         what |= {"at_once": True} if wish.get("now") else {}
+        with _page_words():
+            return str(self._operator(agents, name).ask("erase", **what)["request"]), before
+
+    def _operator(self, agents: Cluster, name: str) -> Operator:
+        """The agent that has to sign the request; it must run."""
         if name in agents.agents:  # a frozen process accepts connections, but does not answer
             agents.again(name, "status", within=LOOK)
-        return str(agents.of(name).ask("erase", **what)["request"]), before
+        return agents.of(name)
 
     def register(self, request: str, before: Before | None, wish: ErasureWish) -> None:
         """The request was made here: its certificate is written to DIR, and the change by it."""
@@ -285,6 +324,31 @@ class LiveErasures:
         if wish.get("now") and (keys is None or self._manifest.publish is None):
             raise ConfigError("now: nothing waits in this network. Fix: leave it out")
         return name, keys, departed
+
+
+def _on_page(text: str) -> str:
+    for words, instead in _ON_PAGE:
+        text = words.sub(instead, text)
+    return text
+
+
+@contextmanager
+def _page_words() -> Iterator[None]:
+    """An error of the operator's commands, in the words of the page."""
+    try:
+        yield
+    except UnweaveError as error:
+        error.args = (_on_page(str(error)),)
+        raise
+
+
+def _remedy(needed: Collection[str], down: Mapping[str, str]) -> str:
+    """Who does not answer, of those that are needed or of all, and what to do."""
+    absent = [name for name in down if name in needed] or list(down)
+    if not absent:
+        return ""
+    verb = "does" if len(absent) == 1 else "do"
+    return f"; {listed(absent, 5)} {verb} not answer: {down[absent[0]].rstrip('.')}"
 
 
 def _view(agent: str, scope: str, at: float | None) -> ErasureView:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -19,8 +19,10 @@ from typing import Any, NamedTuple, TypeVar, cast
 from unweave.errors import UnweaveError
 from unweave.models import Posterior
 from unweave.node.config import AgentFolder, agent_name, find_agents
+from unweave.node.process import is_restarting
 from unweave.operations.cluster import LOOK, Cluster, open_cluster
 from unweave.operations.diagnose import stall_report
+from unweave.operations.status import departed_agents
 from unweave.report import html_of
 from unweave.report.settings import network_settings, setting_words
 from unweave.text import clip, count
@@ -36,6 +38,7 @@ from unweave.web.live.states import (
     agent_views,
     as_wait,
     holds,
+    start_words,
     summary,
     token_view,
     waits,
@@ -51,6 +54,7 @@ from unweave.web.view import (
     CurvesAnswer,
     Entry,
     ErasurePreview,
+    ErasureView,
     ErasureWish,
     Points,
     PosteriorView,
@@ -129,6 +133,7 @@ class NetworkSource:
         self._doubt: Callable[[str], None] = lambda _: None
         self._silent: dict[str, float] = {}  # agent that answered before → since when it does not
         self._details: dict[str, tuple[float, asyncio.Task[AgentDetails]]] = {}  # for all viewers
+        self._batched: set[str] = set()  # requests that wait for others, and are in the timeline
         self._problems: dict[str, Wait] = {}  # of this page itself
         self._happened = asyncio.Event()
         self._fresh = False
@@ -226,7 +231,7 @@ class NetworkSource:
         process, which is no failure: the new one answers before, and says why."""
         now = time.time()
         for name, since in list(self._silent.items()):
-            if now - since >= _SILENT:
+            if now - since >= _SILENT and not is_restarting(self._folders[name]):
                 del self._silent[name]
                 self._events.append((since, name, {"what": "does not answer"}))
                 self._known = self._known._replace(shorts={**self._known.shorts, name: None})
@@ -290,7 +295,7 @@ class NetworkSource:
                 note = (facts["request"], facts["agent"], facts.get("scope", "everything"), at)
                 self._worker.submit(self._erasures.note, *note)
             elif what == "certified":
-                self._worker.submit(self._erasures.note_certified, facts["requests"], at)
+                self._worker.submit(self._erasures.note_certified, facts.get("requests", ""), at)
             feed.change({"timeline": patch} if patch else {})
         self._timeline.told |= self._heard
 
@@ -301,8 +306,17 @@ class NetworkSource:
             own: Entry = {"at": at, "text": text, "level": told.level}
             self._recent.setdefault(agent, deque(maxlen=_RECENT)).append(own)
 
-    def _show(self, feed: Feed) -> None:
+    def _current(self) -> Known:
+        """What is known now, with the agents that replace their process now."""
         known = self._known.current()
+        silent = [name for name in self._folders if known.shorts.get(name) is None]
+        return known._replace(restarting=self._restarting((*silent, *self._silent)))
+
+    def _restarting(self, names: Iterable[str]) -> frozenset[str]:
+        return frozenset(name for name in names if is_restarting(self._folders[name]))
+
+    def _show(self, feed: Feed) -> None:
+        known = self._current()
         views = agent_views(known)
         token = token_view(known, self._visits)
         waiting = waits(known) | self._problems
@@ -367,17 +381,22 @@ class NetworkSource:
         return stack.enter_context(open_cluster(self._folder, LOOK))
 
     def _look(self, agents: Cluster) -> _Look:
-        shorts, statuses = self._known.shorts, self._statuses(agents)
+        statuses = self._statuses(agents)
         reading = read_posterior(agents, self._reports, self._posterior.digest)
         down = [name for name in self._folders if name not in statuses]
         reasons = agents.frozen() | dict(self._troubles(down))
         stall = ""
         still = time.time() - self._moves.last_at > _STILL
-        if statuses and still and not all(s and s.get("parked") for s in shorts.values()):
-            stall = stall_report(agents)
+        if statuses and still and self._known.parked is None:
+            stall = self._stall(agents)
         made = self._moves.when(reading.best.get("stamp"))
         posterior, points = self._posterior.update(reading, round(time.time(), 1), made)
-        self._erasures.look(agents, reading, statuses)
+        fixes = {
+            name: reasons.get(name) or start_words(self._folders, name)
+            for name in down
+            if name not in departed_agents(statuses) and not is_restarting(self._folders[name])
+        }
+        self._erasures.look(agents, reading, statuses, fixes)
         change = self._posterior.compare()
         if change is not None:
             self._erasures.changed(*change)
@@ -390,6 +409,14 @@ class NetworkSource:
             dict(self._erasures.views),
             self._posterior.purged,
         )
+
+    def _stall(self, agents: Cluster) -> str:
+        """What the network waits for; nothing while an agent restarts by itself, before the report
+        or after it: the report would say to start it, or to remove it."""
+        if self._silent or self._restarting(self._folders):
+            return ""
+        found = stall_report(agents)
+        return "" if self._silent or self._restarting(self._folders) else found
 
     def _statuses(self, agents: Cluster) -> dict[str, Mapping[str, Any]]:
         """The statuses of all agents that answer. Only those are asked that have another one since
@@ -417,12 +444,26 @@ class NetworkSource:
         posterior = cast("dict[str, Any]", look.posterior)
         if self._moments:
             posterior["moments"] = self._moment_list()
+        self._tell_batches(feed, look.erasures)
         parts = {"posterior": posterior, "erasures": look.erasures}
         feed.change(self._news(parts))
         if look.purged:
             feed.forget()
         feed.points(look.points)
         self._fresh = True
+
+    def _tell_batches(self, feed: Feed, erasures: Mapping[str, ErasureView]) -> None:
+        """Requests that wait for a batch: no agent tells of them before it is complete."""
+        for request, one in erasures.items():
+            if one["state"] != "waiting" or request in self._batched:
+                continue
+            self._batched.add(request)
+            text = f"The erasure of {one['scope']} of {one['agent']} was requested: it waits"
+            told = any(entry["text"] == text for entry in self._timeline.entries.values())
+            if "asked_at" in one or not told:  # else an earlier page has told it
+                at = one.get("asked_at", round(time.time(), 1))
+                patch = self._timeline.say(at, text, "warning", one["agent"])
+                feed.change({"timeline": patch})
 
     # ------------------------------------------------------------------------------- requests
 
@@ -453,7 +494,7 @@ class NetworkSource:
         return await asyncio.shield(self._details[name][1])
 
     async def _ask_details(self, name: str) -> AgentDetails:
-        known = self._known.current()
+        known = self._current()
         view, recent = agent_views(known)[name], list(self._recent.get(name, ()))
 
         def ask() -> AgentDetails:

@@ -46,21 +46,22 @@ SERIES: dict[str, Series] = {
         "title": "Change of the posterior (KL to the one before)",
         "x": "time",
         "log": True,
-        "empty": "No change yet: a point is drawn whenever the sum has changed.",
+        "empty": "No point yet: one is drawn for every change of the sum since this page was "
+        "started, but for none by an erasure.",
         "points": [],
     },
     "residual": {
         "title": "Largest change of a mean, in standard deviations",
         "x": "time",
         "log": True,
-        "empty": "No change yet.",
+        "empty": "No point yet: as above.",
         "points": [],
     },
     "rate": {
         "title": "Hops of the token",
         "x": "time",
         "unit": "per second",
-        "empty": "No hop of the token is known yet.",
+        "empty": "No point yet: one is drawn when the token has moved for some seconds.",
         "points": [],
     },
 }

@@ -23,6 +23,7 @@ __all__ = [
     "agent_views",
     "as_wait",
     "holds",
+    "start_words",
     "summary",
     "token_view",
     "version",
@@ -41,6 +42,7 @@ class _Known(NamedTuple):
     reasons: Mapping[str, str]  # agent that does not answer → why
     made_at: Callable[[Sequence[int] | None], float | None]  # stamp of a sum → when, if known
     stall: str = ""  # the agents that the network waits for
+    restarting: frozenset[str] = frozenset()  # agents that replace their process now
 
 
 class Known(_Known):
@@ -69,12 +71,24 @@ class Known(_Known):
 
     @cached_property
     def down(self) -> list[str]:
-        """Agents with a folder here that do not answer and are still needed."""
+        """Agents with a folder here that do not answer, are still needed, and do not come back by
+        themselves."""
         return [
             name
             for name, short in self.shorts.items()
-            if short is None and name not in self.departed
+            if short is None and name not in self.departed | self.restarting
         ]
+
+    @cached_property
+    def parked(self) -> str | None:
+        """The holder of a parked token that all agents know; one that starts does not know it
+        yet."""
+        known = {
+            short.get("parked")
+            for name, short in self.up.items()
+            if short["phase"] != "starting" and name not in self.restarting
+        }
+        return known.pop() if len(known) == 1 else None
 
     @cached_property
     def newest(self) -> Mapping[str, Any]:
@@ -134,8 +148,12 @@ def _state(known: Known, name: str, lacking: str) -> tuple[AgentState, str]:
         return "departed", ""
     short = known.shorts.get(name)
     erased = name in known.erased
+    if name in known.restarting and short is None:
+        return "erased" if erased else "pending", _RESTARTS
     if name in known.folders and short is None:
-        return "down", known.reasons.get(name) or f"It does not run. Fix: {_start(known, name)}."
+        return "down", known.reasons.get(
+            name
+        ) or f"It does not run. Fix: {start_words(known.folders, name)}."
     if erased:
         return "erased", ""
     if short is None:
@@ -149,8 +167,11 @@ def _state(known: Known, name: str, lacking: str) -> tuple[AgentState, str]:
     return "pending", _why_pending(known, name, short, lacking)
 
 
-def _start(known: Known, name: str) -> str:
-    return f"start it with `unweave agent {quote(known.folders[name])}`"
+_RESTARTS = "It restarts by itself, to remove erased values from its memory: nothing to do."
+
+
+def start_words(folders: Mapping[str, Path], name: str) -> str:
+    return f"start it with `unweave agent {quote(folders[name])}`"
 
 
 def _remote(known: Known, name: str, lacking: str) -> tuple[AgentState, str]:
@@ -167,9 +188,11 @@ def _remote(known: Known, name: str, lacking: str) -> tuple[AgentState, str]:
 
 def _why_pending(known: Known, name: str, short: Short, lacking: str) -> str:
     status = known.statuses.get(name, {})
+    if _spent(status):
+        return _NO_VALUE
     for key in ("notice", "stays_out", "data_problem"):
         if status.get(key):
-            return _sentence(str(status[key]))
+            return _capital(_sentence(str(status[key])), known)
     if short["phase"] == "starting":
         return "It starts, and opens its store."
     if short["phase"] == "quarantine":
@@ -178,6 +201,16 @@ def _why_pending(known: Known, name: str, short: Short, lacking: str) -> str:
         lacking
         or "The token has not brought its factor into the sum yet. Wait for the pass to end."
     )
+
+
+_NO_VALUE = (
+    "It has no value left to give: its privacy budget is spent. Fix: make a new network with other "
+    "terms (`unweave init`)."
+)
+
+
+def _spent(status: Mapping[str, Any]) -> bool:
+    return (status.get("privacy_budget") or {}).get("left") == 0
 
 
 def _round_lacks(known: Known) -> dict[str, str]:
@@ -213,11 +246,10 @@ def token_view(known: Known, visits: Sequence[tuple[float, int]]) -> TokenView:
     epoch, hop = max(stamps)
     view: TokenView = {"state": "moving", "epoch": epoch, "hop": hop, "visits": last}
     solving = [name for name, s in up.items() if s["phase"] == "solving"]
-    parked = {s.get("parked") for s in up.values() if s["phase"] != "starting"}
     if solving:
         view["state"], view["at"] = "solving", index[solving[0]]
-    elif len(parked) == 1 and (holder := next(iter(parked))) is not None:
-        view["state"], view["at"] = "parked", index[holder]
+    elif known.parked is not None:
+        view["state"], view["at"] = "parked", index[known.parked]
     elif last:
         view["at"] = last[-1][0]
     return view
@@ -231,15 +263,25 @@ def waits(known: Known) -> dict[str, Wait]:
     statuses = {name: dict(s) for name, s in known.statuses.items() if name not in known.departed}
     found: dict[str, Wait] = {}
     for kind, lines in remarks(statuses).items():
-        waiting = [line for line in lines if kind != "budgets" or " is spent: " in line]
-        for number, line in enumerate(waiting if kind in _REMARKS else ()):
-            found[f"{kind} {number}"] = as_wait(_REMARKS[kind], line)
+        if kind == "budgets":  # after the last value no sum follows, which a notice says
+            over = any(" is spent: " in wait["why"] for wait in found.values())
+            lines = [line for line in lines if " is spent: " in line and not over]
+        for number, line in enumerate(lines if kind in _REMARKS else ()):
+            found[f"{kind} {number}"] = as_wait(_REMARKS[kind], line + _PATIENCE.get(kind, ""))
+    if known.restarting:
+        names = sorted(known.restarting)
+        text = "to remove erased values from memory: nothing to do"
+        found["restarting"] = as_wait(
+            "Agents restart", f"{listed(names, 5)} restart{'s' * (len(names) == 1)} now, {text}"
+        ) | {"agents": names}
     down = known.down
     if down:
         shown = down[:3]
         for name in shown:
             why = known.reasons.get(name)
-            text = why or f"No process answers in its folder. Fix: {_start(known, name)}"
+            text = (
+                why or f"No process answers in its folder. Fix: {start_words(known.folders, name)}"
+            )
             found[f"down {name}"] = as_wait(f"{name} does not answer", text) | {"agents": [name]}
         if len(down) > len(shown):
             rest = down[len(shown) :]
@@ -253,8 +295,12 @@ def waits(known: Known) -> dict[str, Wait]:
             "operators whether they run"
         )
         found["away"] = as_wait("Agents on other machines are missing", text) | {"agents": away}
-    if known.stall and not down:
+    if known.stall and not down and known.parked is None:
         found["stall"] = as_wait("The token does not move", f"The network waits for {known.stall}")
+    for wait in found.values():
+        wait["why"] = _capital(wait["why"], known)
+        if "fix" in wait:
+            wait["fix"] = _capital(wait["fix"], known)
     return found
 
 
@@ -263,11 +309,20 @@ _REMARKS = {
     "lies": "An agent has lied",
     "out": "An agent stays out of the sum",
     "data": "An agent keeps its earlier data",
-    "restarts": "An agent will restart",
+    "restarts": "Agents restart",
     "concerns": "The result says little",
     "rounds": "The private round waits",
     "batches": "Changes wait for others",
     "budgets": "The privacy budget is spent",
+}
+
+
+# What passes by itself says so.
+_PATIENCE = {
+    "restarts": ": by themselves, nothing to do",
+    "batches": ": nothing to do until then. Who cannot wait asks for the erasure again with "
+    "`unweave forget DIR AGENT --records KEYS --now`; then the difference of two sums shows these "
+    "records",
 }
 
 
@@ -280,8 +335,15 @@ def as_wait(what: str, text: str) -> Wait:
     return wait
 
 
+def _capital(text: str, known: Known) -> str:
+    """With a capital letter, unless it begins with an agent's name, which is left as it is."""
+    if any(text.startswith(name) for name in known.topology.agents):
+        return text
+    return text[:1].upper() + text[1:]
+
+
 def _sentence(text: str) -> str:
-    """With a full stop. It may begin with an agent's name, which is left as it is."""
+    """With a full stop."""
     text = text.strip()
     return text + ("" if text.endswith((".", "!", "?")) else ".")
 
@@ -344,8 +406,15 @@ def _summary(
         attested = sum(v["attested"] for v in views.values() if v["state"] != "departed")
         everybody = len(views) - len(known.departed)
         if inside == len(needed) and attested >= everybody:
+            batch = any(kind.startswith("batches ") for kind in waiting)
             return "rest", (
                 f"At rest: the sum holds {count(inside, 'agent')}, and every agent has attested it."
+                + (" Changes wait for others." if batch else "")
+            )
+        if not inside and any(map(_spent, known.statuses.values())):
+            return "waiting", (
+                "No posterior is served any more: the privacy budget is spent, and no value is "
+                "left to give."
             )
         if down:
             return "waiting", f"The token is parked; {silent}."

@@ -66,7 +66,9 @@ def hop_sentences(walk: Walk) -> Iterator[Told]:
     assert walked is not None
     k, kl = int(walked.path[column]), float(walked.kl[column])
     name, shown = walked.topology.agents[k], shown_number(kl)
-    hop = f"Hop {walked.hop(column)}"
+    # The figure counts from the request, the page from the first hop of the walk.
+    since = "" if walked.request is None else " after the request"
+    hop = f"Hop {walked.hop(column)}{since}"
     before = walked.included(column - 1) if column else walked.inside
     now = walked.included(column)
     if k in now and k not in before:

@@ -111,8 +111,11 @@ class Walk:
 
     def posterior_view(self) -> PosteriorView:
         walked, now = self.walked, self.now
-        if walked is None or self.at < 0:
-            return {"state": "none", "why": "The walk has not begun. Fix: press play."}
+        if walked is None:
+            why = "The curves of this chapter are computed: the walk begins by itself after that."
+            return {"state": "none", "why": why}
+        if self.at < 0:
+            return {"state": "none", "why": "The walk has not made its first hop yet."}
         if now is None:
             return {"state": "none", "why": "The sum is no posterior. Fix: let the walk go on."}
         complete = len(walked.included(self.at)) + len(walked.absent) + self.removed >= 10

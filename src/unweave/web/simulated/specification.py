@@ -65,7 +65,7 @@ class Simulated:
     def settings(self, seed: int) -> dict[str, str]:
         return {
             **network_settings(self.manifest, self.model),
-            "data": _DATA.get(self.data, self.data),
+            "data": _DATA.get(self.data, "synthetic, drawn with the seed"),
             "faults": self.faults or "none, but those that are asked for",
             "seed": str(seed),
             "certificates": SIGNED,

@@ -163,13 +163,13 @@ class SimulatedSums:
                 "x": "hop",
                 "unit": "nats",
                 "log": True,
-                "empty": "The sum has not changed yet.",
+                "empty": "No point yet: one is drawn when the sum changes.",
                 "points": [],
             },
             "rate": {
                 "title": "Hops per simulated second",
                 "x": "time",
-                "empty": "No hop yet.",
+                "empty": "No point yet: one is drawn every simulated second.",
                 "points": [],
             },
         }
@@ -240,7 +240,8 @@ class SimulatedSums:
         }
         if missing := lacking(token):
             view["state"] = "incomplete"
-            view["why"] = f"{missing} of {len(token.included)} agents are not in the sum yet."
+            are = "is" if missing == 1 else "are"
+            view["why"] = f"{missing} of {len(token.included)} agents {are} not in the sum yet."
         elif not attested:
             view["why"] = "Not all agents have attested this sum yet."
         return view

@@ -36,7 +36,9 @@ export function startPosterior(store) {
   let asking = false;
 
   const parameters = () => store.view?.posterior.parameters ?? [];
-  const currentMode = () => mode ?? (parameters().length > FIRST ? "intervals" : "densities");
+  // Earlier moments are compared as densities, so a page that has some opens on them.
+  const fewest = () => (store.view?.posterior.moments?.length ? MOST : FIRST);
+  const currentMode = () => mode ?? (parameters().length > fewest() ? "intervals" : "densities");
   const most = () => (currentMode() === "densities" ? MOST : ROWS);
   // What is shown is what is ticked, in either mode.
   const names = () => {

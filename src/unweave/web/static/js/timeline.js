@@ -35,7 +35,7 @@ export function updateRow(node, entry) {
   times.hidden = !folded;
   const time = node.querySelector("time");
   setTime(time, entry.until ?? entry.at);
-  if (folded) time.title = `${exactly(entry.at)} to ${exactly(entry.until ?? entry.at)}`;
+  if (entry.until > entry.at) time.title = `${exactly(entry.at)} to ${exactly(entry.until ?? entry.at)}`;
 }
 
 export function startTimeline(store) {
