@@ -607,6 +607,21 @@ def test_chosen_points_are_named_where_a_model_learns_in_rounds(unweave, tmp_pat
     assert "the points" not in " ".join(done.out.split())
 
 
+def test_batches_are_told_where_they_are_chosen(unweave, tmp_path):
+    words = ("--agents", "4", "--publish", "20,3,14d")
+    done = unweave("init", tmp_path / "net", *words)
+    waits = "will wait until 20 records of 3 agents have changed, or for 14d"
+    assert waits in " ".join(done.out.split())
+    told = unweave("init", tmp_path / "json", *words, "--json").json["publish"]
+    assert (told["records"], waits in told["waiting"]) == (20, True)
+    done = unweave("init", tmp_path / "none", "--agents", "4")
+    assert "will wait" not in " ".join(done.out.split())
+    glm = ("-m", "logistic-regression", "--set", "features=2")
+    done = unweave("init", tmp_path / "glm", *glm, *words)
+    assert done.code == 2
+    assert "no change can wait. Fix: remove publish" in " ".join(done.err.split())
+
+
 def test_plain_is_a_choice_or_follows_from_three_agents(unweave, tmp_path):
     by_choice = unweave("init", tmp_path / "a", "--agents", "4", "--privacy", "plain").out
     too_small = unweave("init", tmp_path / "b", "--agents", "3").out
