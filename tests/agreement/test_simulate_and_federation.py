@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from unweave import BetaExponential, Federation, NaturalGradient, graphs
+from unweave.errors import ConfigError
 from unweave.experiments.replicas import Forget, simulate
+from unweave.graph.private_rounds import count_hops
 from unweave.solvers import ESTIMATORS
 from unweave.testing.models import CASES
 
@@ -164,3 +166,63 @@ def test_an_agent_that_was_never_visited_is_forgotten_too():
         for r, seed in enumerate(replicas.seeds):
             found = forgotten(case.model, shards, graph, ["a6"], schedule, int(seed), 2)
             same(replicas, r, found)
+
+
+MASKED = {name: GRAPHS[name] for name in ("star", "ring", "complete", "random")}
+
+
+@pytest.mark.parametrize("schedule", ["metropolis", "sweep"])
+@pytest.mark.parametrize("graph", MASKED.values(), ids=MASKED)
+def test_masked_replicas_publish_the_plain_sums_when_the_plan_says(graph, schedule):
+    """The sum of all agents, bit for bit, and the prior until all have attested it; how many
+    iterations that takes is what `plan --privacy masked` counts."""
+    model, shards = CASES[0].model, [CASES[0].rows(3 + k, seed=k) for k in range(len(graph))]
+    settings = {"iterations": LEARNED, "replicas": 3, "seed": 7}
+    plain = simulate(model, shards, graph, schedule, **settings)
+    masked = simulate(model, shards, graph, schedule, **settings, privacy="masked")
+    assert (plain.settings["privacy"], masked.settings["privacy"]) == ("plain", "masked")
+    assert masked.seeds.tolist() == plain.seeds.tolist()
+    assert np.array_equal(masked.units[:, -1], plain.units[:, -1])
+    assert (masked.kl().values[:, -1] == 0.0).all()
+    for r, seed in enumerate(masked.seeds.tolist()):
+        learned = count_hops(graph, 0, schedule, seed).learn
+        assert np.flatnonzero(masked.changed[r]).tolist() == [learned - 1]
+        assert (masked.units[r, : learned - 1] == model.eta0).all()
+
+
+def test_masked_replicas_forget_by_a_new_round():
+    graph, case = graphs.ring(6), CASES[0]
+    shards = [case.rows(3 + k, seed=k) for k in range(6)]
+    request = Forget("a6", iterations=40)
+    replicas = simulate(case.model, shards, graph, iterations=60, replicas=2, seed=3,
+                        forget=request, privacy="masked")  # fmt: skip
+    assert replicas.settings["forget"]["how"] == "round"
+    for r, seed in enumerate(replicas.seeds.tolist()):
+        federation = Federation(case.model, shards, graph, seed=seed, privacy="masked").learn()
+        learned = len(federation.history)
+        federation.forget("a6")
+        units = [step.units for step in federation.history[learned:]]
+        assert np.array_equal(replicas.units[r, 60 : 60 + len(units)], units)
+        assert np.array_equal(replicas.units[r, -1], federation.units)
+    assert (replicas.kl().values[:, -1] == 0.0).all()
+
+
+def test_what_masked_replicas_refuse_is_told_with_the_fix():
+    shards = [np.full(4, 0.3 + 0.1 * k) for k in range(5)]
+
+    def run(model="beta-exponential-atoms", **settings):
+        return simulate(model, shards, "complete", **({"replicas": 1} | settings))
+
+    with pytest.raises(ConfigError, match=r"no private rounds.*Fix: beta-exponential-atoms, or"):
+        run(BetaExponential(a=3, b=3), privacy="masked")
+    with pytest.raises(ConfigError, match=r"no agent sees a factor.*Fix: how = 'round'"):
+        run(forget=Forget("a1", "subtract"), privacy="masked")
+    with pytest.raises(ConfigError, match=r"has no rounds. Fix: how = 'subtract'"):
+        run(forget=Forget("a1", "round"))
+    with pytest.raises(ConfigError, match="follows from the seed"):
+        run(start="a1", privacy="masked")
+    with pytest.raises(ConfigError, match="Fix: raise iterations"):
+        run(iterations=3, forget="a1", privacy="masked")
+    with pytest.raises(ConfigError, match='choose "plain" or "masked"'):
+        run(privacy="secret")
+    assert (run(privacy="masked").units[:, -1] == run().units[:, -1]).all()

@@ -328,6 +328,23 @@ def test_wrong_rows_have_the_line_of_the_file(
     assert told in done.err
 
 
+def test_another_quantity_is_named(served: Served, tmp_path: Path) -> None:
+    """Without an exposure gamma-events predicts a duration, not a number of events."""
+    rows = tmp_path / "rows.csv"
+    rows.write_text("ward\nnorth\n")
+    grouped = Grouped(["north", "south"], by="ward", each=GammaEvents())
+    for model in (GammaEvents(), grouped):
+        served(model)
+        done = run_command("predict", tmp_path, rows, "--json")
+        assert done.code == 0, done.err
+        assert done.json["predictions"]["sd"] == [None]  # of one event, it is infinite
+        (note,) = done.json["notes"]
+        assert "the exposure until the next event (Lomax), not a number of events" in note
+    served(GammaEvents())
+    rows.write_text("exposure\n2\n")
+    assert not run_command("predict", tmp_path, rows, "--json").json["notes"]
+
+
 def test_what_is_assumed_is_said(served: Served, tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     for model, column in (

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from unweave.models import LinearRegression
 from unweave.node.agent import open_data, open_identity
 from unweave.node.config import AgentFolder
 from unweave.operations import create as layout
+from unweave.operations.shares import Columns, data_ranges
 
 ROWS = [{"id": f"p{k}", "ill": int(k % 3 == 0)} for k in range(36)]
 
@@ -303,6 +305,33 @@ def test_a_small_dose_is_learned_in_its_own_units(unweave, tmp_path):
     slope = data.model.posterior(units).table()[1]
     assert slope.name == "dose"
     assert abs(slope.mean - 1998) < 4 * slope.sd < 40
+
+
+@pytest.mark.parametrize("cell", ["n/a", ""])
+def test_a_column_without_numbers_is_the_one_that_is_named(unweave, tmp_path, cell):
+    data = tmp_path / "trial.csv"
+    data.write_text("dose,y\n" + "".join(f"{k},{cell}\n" for k in range(8)))
+    words = ("--agents", "4", "-m", "linear-regression", "--set", "features=dose", "--data", data)
+    done = unweave("init", tmp_path / "net", *words, "--scale", "auto")
+    assert done.code == 2
+    assert "the range of column 'y' is unknown: it has no numbers in --data" in done.err
+    assert "--range y=LOW:HIGH" in done.err
+    assert "dose" not in done.err
+    done = unweave("init", tmp_path / "net", *words, "--scale", "auto", "--missing", "drop")
+    assert done.code == 2
+    dropped = "8 records dropped, with a missing value (y 8)"  # a word is no missing value
+    assert ("column 'y'" if cell else dropped) in " ".join(done.err.split())
+
+
+def test_the_other_columns_of_a_file_without_numbers_in_one_count(unweave, tmp_path):
+    """a1 has the largest dose, and no y."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "a1.csv").write_text("dose,y\n9000,\n8000,\n")
+    (folder / "a2.csv").write_text("dose,y\n1,2\n3,4\n")
+    model = LinearRegression(features=["dose"], noise=1.0)
+    found = data_ranges(folder, ["a1", "a2"], Columns(model, {}, None))
+    assert found == {"dose": (1.0, 9000.0), "y": (2.0, 4.0)}
 
 
 def test_scales_are_proposed_from_public_ranges(unweave, tmp_path):
@@ -605,6 +634,21 @@ def test_chosen_points_are_named_where_a_model_learns_in_rounds(unweave, tmp_pat
     assert "the points" not in " ".join(done.out.split())
     done = unweave("init", tmp_path / "conjugate", "--agents", "4")
     assert "the points" not in " ".join(done.out.split())
+
+
+def test_batches_are_told_where_they_are_chosen(unweave, tmp_path):
+    words = ("--agents", "4", "--publish", "20,3,14d")
+    done = unweave("init", tmp_path / "net", *words)
+    waits = "will wait until 20 records of 3 agents have changed, or for 14d"
+    assert waits in " ".join(done.out.split())
+    told = unweave("init", tmp_path / "json", *words, "--json").json["publish"]
+    assert (told["records"], waits in told["waiting"]) == (20, True)
+    done = unweave("init", tmp_path / "none", "--agents", "4")
+    assert "will wait" not in " ".join(done.out.split())
+    glm = ("-m", "logistic-regression", "--set", "features=2")
+    done = unweave("init", tmp_path / "glm", *glm, *words)
+    assert done.code == 2
+    assert "no change can wait. Fix: remove publish" in " ".join(done.err.split())
 
 
 def test_plain_is_a_choice_or_follows_from_three_agents(unweave, tmp_path):

@@ -35,6 +35,19 @@ def test_people_get_the_findings(run, tmp_path):
     assert not (tmp_path / "paper-out" / "fig4.csv").exists()
 
 
+def test_masked_runs_what_has_private_rounds_and_says_why_the_rest_has_none(run):
+    code, out, err = run("all", "--privacy", "masked", "--replicas", 3, "--out", "here", "--json")
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert report["privacy"] == "masked"
+    assert report["figures"].keys() == {"fig3"}
+    assert report["refused"].keys() == {"fig4", "fig5", "theory"}
+    assert all("Fix: --privacy plain, or" in why for why in report["refused"].values())
+    code, out, _ = run("all", "--privacy", "masked", "--replicas", 2)
+    assert code == 0
+    assert "fig5 was left out: beta-exponential with local steps" in " ".join(out.split())
+
+
 def test_help_has_examples(run):
     code, out, _ = run("--help")
     assert code == 0
@@ -49,6 +62,11 @@ def test_help_has_examples(run):
         (["fig3", "--replicas", "1"], "at least 2"),
         (["fig3", "--out", "a-file"], "a-file: cannot write there"),
         (["fig3", "--replicas", "many"], "integer"),
+        (["fig3", "--privacy", "secret"], "choose plain or masked"),
+        (["fig4", "--privacy", "masked"], "no private rounds"),
+        (["fig5", "--privacy", "masked"], "beta-exponential-atoms"),
+        (["theory", "--privacy", "masked"], "Fix: --privacy plain, or `unweave plan"),
+        (["fig3", "--dashboard", "--privacy", "masked"], "leave one of them out"),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(run, tmp_path, arguments, message):

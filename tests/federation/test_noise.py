@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -13,7 +16,8 @@ from unweave import (
     NormalKnownVariance,
 )
 from unweave.errors import ConfigError, DataError
-from unweave.privacy.ledger import BudgetSpent
+from unweave.federation.saving import _ledger, _ledger_values
+from unweave.privacy.ledger import BudgetSpent, MemoryLedger
 from unweave.privacy.noisy import NoisyPosterior
 from unweave.privacy.terms import Bounds, PrivacyTerms
 
@@ -126,12 +130,21 @@ def test_a_saved_federation_keeps_its_accounts_and_wastes_no_value(tmp_path):
     again = Federation.load(tmp_path / "f.json")
     assert again.posterior == federation.posterior
     assert again.noise == federation.noise
+    noted = json.loads((tmp_path / "f.json").read_text())["ledgers"]
+    assert [one["in_doubt"] for one in noted] == [False] * 4 + [True]
+    assert not again._walk.noise.ledgers[4].in_doubt  # all have enrolled again, and vouched
     again.forget("a2")
     assert again.noise["left"] == {"a1": 1, "a2": 2, "a3": 1, "a4": 1, "a5": 0}
     again.save(tmp_path / "g.json")
     spent = Federation.load(tmp_path / "g.json").forget("a3")
     with pytest.raises(DataError, match=r"min_roster|budget"):
         spent.forget(records={"a1": [5]}).posterior  # noqa: B018
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+def test_a_saved_ledger_is_the_same_ledger(in_doubt):
+    ledger = MemoryLedger(0.5, Fraction(1, 3), 2, {b"key", b"other"}, in_doubt)
+    assert _ledger(ledger.budget, json.loads(json.dumps(_ledger_values(ledger)))) == ledger
 
 
 def test_the_history_knows_of_the_noise():

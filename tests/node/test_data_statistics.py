@@ -575,3 +575,15 @@ def test_another_key_column_does_not_bring_erased_records_back(tmp_path: Path) -
         with pytest.raises(DataError, match=r"known by the column 'id'.*'no'.*would come back"):
             read(keyed("no"), dropped)
     assert keyed("id").count(dropped) == 7
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "duckdb", "sqlite"])
+def test_extremes_are_of_the_numbers_that_are_there(tmp_path: Path, kind: str) -> None:
+    rows: list[list[float | None]] = [[3.0, None], [None, None], [1.0, None]]
+    model = LinearRegression(features=["dose"], noise=1.0)
+    source = write(tmp_path, kind, model.columns, rows, [1, 2, 3])
+    with private(tmp_path, source, model)._open() as reader:
+        dose, y = reader.extremes(frozenset())
+        assert dose == (1.0, 3.0)
+        assert np.isnan(y).all()
+        assert reader.extremes(frozenset({canonical(k) for k in (1, 2, 3)})) == []

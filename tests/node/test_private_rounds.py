@@ -371,3 +371,27 @@ def test_the_operator_reads_who_is_missing_and_the_remedy():
     assert private_rounds({"a1": status(published=True)}) == []
     assert private_rounds({"a1": status(not_given=["a4"], notice="two agents remain")}) == []
     assert private_rounds({"a1": {"private_round": None}, "a2": {}}) == []
+
+
+def test_with_noise_the_silent_neighbour_is_named_beside_the_agent_that_waits_for_it():
+    def noisy(**heard):
+        others = {
+            name: {"neighbour": name != "a5", "heard_seconds_ago": ago, "departed": name == "a6"}
+            for name, ago in heard.items()
+        }
+        waits = status(not_enrolled=["a1", "a3"])
+        return waits | {"privacy_budget": {"left": 2}, "others": others}
+
+    away = noisy(a2=0.3, a4=None, a5=None, a6=None)  # a5 is no neighbour, a6 has departed
+    (line,) = private_rounds({"a1": away, "a2": noisy(), "a3": away})
+    assert "waits for a1, a3, not enrolled yet. " in line
+    assert "a1, a3 need the answer of the neighbour a4 first" in line
+    assert line.endswith("`unweave vote AGENT_DIR a4`)")
+    assert "a5" not in line
+    assert "a6" not in line
+    heard = noisy(a2=0.3, a4=1.0)
+    (line,) = private_rounds({"a1": heard, "a2": noisy(), "a3": heard})
+    assert line.endswith("not enrolled yet. All of them run: the round goes on")
+    plain = away | {"privacy_budget": None}  # no noise: nobody has to remember
+    (line,) = private_rounds({"a1": plain, "a3": plain})
+    assert "a4" not in line

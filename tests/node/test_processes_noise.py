@@ -183,6 +183,24 @@ def test_a_ledger_that_is_lost_foreign_or_damaged_never_pays_twice(tmp_path):
         assert net.statuses("a3")["a3"]["privacy_budget"]["left"] == 0
 
 
+def test_a_backup_restored_before_the_first_round_leaves_its_budget_spent_and_says_so(tmp_path):
+    """Its neighbours have seen no enrolment of it, so none can vouch for the number of values."""
+    with network(tmp_path, 20) as net:
+        net.start("a2")
+        net.kill("a2")
+        back_up(net.folder("a2"), tmp_path / "a2.tar", data=True)
+        shutil.rmtree(net.folder("a2"))
+        done = run_command("restore", tmp_path / "a2.tar", net.folder("a2"))
+        assert "restored before the first round is complete" in " ".join(done.out.split())
+        net.start()
+
+        def unsaid():
+            return [] if "the privacy budget counts as spent" in net.log("a2") else ["a2"]
+
+        net.wait("to say that its budget is spent", unsaid)
+        assert net.statuses("a2")["a2"]["privacy_budget"]["left"] == 0
+
+
 def test_a_spent_budget_is_said_in_words_and_erasures_are_still_certified(tmp_path):
     with network(tmp_path, 1) as net:
         net.start()

@@ -69,3 +69,21 @@ def test_eta_is_the_posterior_bit_for_bit():
     ones = np.asarray(data.data).sum(axis=(1, 2))
     assert np.array_equal(run.eta[:, -1], np.stack([2 + ones, 2 + 1000 - ones], axis=1))
     assert run.units[:, -1].tolist() == (run.eta[:, -1] * 2**24).astype(int).tolist()
+
+
+def test_private_rounds_show_the_prior_until_they_end_and_then_the_exact_posterior(report):
+    masked = FIGURES["fig3"].computed("masked")(6, SEED, lambda done: None)
+    modes = [
+        {s.name: s.value for s in FIGURES["fig3"].settings_of(SEED, r)} for r in (report, masked)
+    ]
+    assert [found["privacy"] for found in modes] == ["plain", "masked"]
+    for name in ("ring", "complete"):
+        rows, result = masked.table.where(graph=name), masked.results[name]
+        assert result["largest_kl_once_a_round_was_complete"] == 0.0
+        assert result["share_of_replicas_exact_at_the_end"] == 1.0
+        kl, exact = rows.values("kl_mean"), rows.values("share_exact")
+        assert np.ptp(kl[exact == 0.0]) == 0.0  # the prior, whoever has given already
+        assert kl[0] > 0.0
+        assert kl[-1] == 0.0
+        middle = int(np.argmax(exact >= 0.5))
+        assert 0.5 * result["expected_round"] < middle < 2.0 * result["expected_round"]

@@ -101,7 +101,8 @@ def restore(
 
 _DOUBT = (
     "With differential privacy, start it while all its neighbours run: they tell how many values "
-    "it has given. If one of them cannot, its whole budget counts as spent."
+    "it has given. If one of them cannot, its whole budget counts as spent: so it may be for a "
+    "backup that is restored before the first round is complete, when none may know of a value."
 )
 
 

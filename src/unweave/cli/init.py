@@ -410,6 +410,8 @@ def init(
                     **manifest.privacy.model_dump(exclude_none=True),
                     "seen": seen,
                 },
+                "publish": manifest.publish
+                and {**manifest.publish.model_dump(), "waiting": manifest.publish.waiting},
                 "scales": proposals,
                 "agents": {
                     entry.name: {
@@ -430,6 +432,8 @@ def init(
         *proposals,
         f"Privacy: {mode}{reason}. {seen} See docs/explanation/security.md.",
     ]
+    if manifest.publish is not None:
+        lines.append(manifest.publish.waiting)
     if (mechanism := manifest.build_mechanism()) is not None:
         lines.append(f"Differential privacy: {costs(mechanism)}.")
     if len(names) == 1:

@@ -47,11 +47,11 @@ def predict(
     """Predict a new record for each row of a file, with the newest complete posterior of DIR.
 
     The columns of the file are the model's: the features of a regression, the group, the trials or
-    the exposure. Where 1 is assumed for one of the last two, a note says so. A prediction is a
-    mean, a standard deviation and a central interval, or the probability of each class, of a
-    regression with its interval. --out keeps all columns of the file: their texts, and between
-    Parquet files their types. The rows stay on this machine, and are read in blocks: a file may be
-    larger than the memory.
+    the exposure. Where 1 is assumed for one of the last two, or gamma-events has no exposure, a
+    note says so. A prediction is a mean, a standard deviation and a central interval, or the
+    probability of each class, of a regression with its interval. --out keeps all columns of the
+    file: their texts, and between Parquet files their types. The rows stay on this machine, and are
+    read in blocks: a file may be larger than the memory.
 
     Examples:
 
@@ -142,7 +142,11 @@ def predict(
     if not kept:
         raise DataError(f"{rows}: no rows. Fix: give at least one below the header")
     if json:
-        all_of = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
+        # JSON has no infinity: a mean or an sd that does not exist (few events: Lomax) is null.
+        all_of = {
+            name: [value if np.isfinite(value) else None for part in kept for value in part[name]]
+            for name in kept[0]
+        }
         emit_json({"rows": size, "predictions": all_of, "notes": list(notes)})
         return
     say(*(f"note: {note}" for note in notes), style="yellow")

@@ -277,12 +277,18 @@ def _restored(cls: type[F], values: dict[str, Any]) -> F:
 
 def _ledger_values(ledger: MemoryLedger) -> dict[str, Any]:
     keys = sorted(key.hex() for key in ledger.keys)
-    return {"spent": str(ledger.spent), "given": ledger.given, "keys": keys}
+    return {
+        "spent": str(ledger.spent),
+        "given": ledger.given,
+        "keys": keys,
+        "in_doubt": ledger.in_doubt,
+    }
 
 
 def _ledger(budget: float, values: dict[str, Any]) -> MemoryLedger:
     keys = {bytes.fromhex(key) for key in values["keys"]}
-    return MemoryLedger(budget, Fraction(values["spent"]), values["given"], keys)
+    spent, in_doubt = Fraction(values["spent"]), bool(values["in_doubt"])
+    return MemoryLedger(budget, spent, values["given"], keys, in_doubt)
 
 
 def _solver_values(solver: Solver) -> dict[str, Any]:

@@ -235,6 +235,15 @@ class PublishEntry(StrictTable):
         seconds = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}[self.at_most[-1]]
         return Batches(self.records, self.agents, int(self.at_most[:-1]) * seconds)
 
+    @property
+    def waiting(self) -> str:
+        """What waits, and for how long, as `init` says it."""
+        return (
+            f"Changes and erasures of records will wait until {self.records} records of "
+            f"{self.agents} agents have changed, or for {self.at_most}; `unweave forget --now` "
+            "does not wait, nor does the erasure of an agent."
+        )
+
     def check(self, privacy: PrivacyEntry, agents: int) -> None:
         """ConfigError for batches that hide nothing."""
         if not privacy.masked:

@@ -23,7 +23,7 @@ from unweave.errors import ConfigError, DomainError
 from unweave.families import Beta, BetaFamily, Distribution
 from unweave.families.numerics.special import binet2
 from unweave.lazy import special
-from unweave.models.base import LossModel
+from unweave.models.base import LossModel, Model
 from unweave.models.columns import Column
 from unweave.models.data import Data
 from unweave.models.fitted.predictive_reals import ScalarPredictive
@@ -62,6 +62,12 @@ class BetaExponential(LossModel):
                 f"{self.name}: a = {self.a:g}: the expected loss needs E[1/θ]. Fix: a > 1, or a "
                 "> 2 for gradients from samples"
             )
+
+    def in_rounds(self, agents: int) -> Model:
+        raise ConfigError(
+            f"{self.name} has no private rounds: its factors depend on the other agents' factors. "
+            'Fix: beta-exponential-atoms, or privacy = "plain"'
+        )
 
     @property
     def prior(self) -> Distribution:

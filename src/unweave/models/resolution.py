@@ -198,7 +198,7 @@ def remedy(model: Model, measure: Measure, extremes: Extremes, share: float = 1.
 def _candidates(model: Scaled, extremes: Extremes) -> Iterator[ConjugateModel]:
     """Models with proposed scales: first for the one column that is farthest from its proposal,
     then for one column more, …; then for all columns, finer or coarser."""
-    if not extremes:
+    if not extremes or np.isnan(extremes).any():
         return
     ranges = dict(zip(model.columns, extremes, strict=True))
     # The grid needs no more, and an error shows no more than an order of magnitude.

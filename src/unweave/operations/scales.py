@@ -95,9 +95,11 @@ def chosen_scales(
         found, source, seen = _looked_up(columns, open_names, proposal, data, agents, split, seed)
         for name in open_names:
             if name not in found:
+                why = "unknown" if data is None else "unknown: it has no numbers in --data"
                 raise ConfigError(
-                    f"--scale {proposal}: the range of column {name!r} is unknown. Fix: give "
-                    f"--range {name}=LOW:HIGH, --scale {name}=NUMBER, or --data"
+                    f"--scale {proposal}: the range of column {name!r} is {why}. Fix: give "
+                    f"--range {name}=LOW:HIGH, --scale {name}=NUMBER, or "
+                    + ("--data" if data is None else "other data")
                 )
         declared = dict.fromkeys(ranges, "the range that --range declares")
         sources = declared | dict.fromkeys(open_names, source)

@@ -18,7 +18,7 @@ from unweave.errors import ConfigError, DataError, UnweaveError
 from unweave.models import ConjugateModel, Model
 from unweave.models.columns import same_name, truth
 from unweave.models.resolution import rounding_problem, sum_problem, weighted
-from unweave.models.shards import MissingRule
+from unweave.models.shards import Missing, MissingRule
 from unweave.node.data.source import DataSource, format_of
 from unweave.node.storage.atomic import create_private
 from unweave.operations.split import (
@@ -27,6 +27,7 @@ from unweave.operations.split import (
     data_name,
     read_batches,
     read_extremes,
+    read_missing,
     scale_for,
     try_records,
 )
@@ -78,14 +79,23 @@ class Columns:
         return try_records(self._source(records), records, self.model, self.names)
 
     def ranges(self, path: Path) -> dict[str, tuple[float, float]]:
-        """The smallest and the largest number of each of the model's columns."""
+        """The smallest and the largest number of each of the model's columns that has numbers."""
         records = Records(path)
         self.check(records)
         found = read_extremes(path, self._source(records), self.model, self.names)
-        for name, range_ in zip(self.model.columns, found, strict=bool(found)):
+        ranges = {
+            name: range_
+            for name, range_ in zip(self.model.columns, found, strict=bool(found))
+            if not np.isnan(range_).all()
+        }
+        for name, range_ in ranges.items():
             if not np.isfinite(range_).all():
                 raise self._not_finite(path, name)
-        return dict(zip(self.model.columns, found, strict=bool(found)))
+        return ranges
+
+    def left_out(self, path: Path) -> Missing:
+        """The records with a missing value."""
+        return read_missing(path, self._source(Records(path)), self.model, self.names)
 
     def rows(self, path: Path) -> Iterator[NDArray[np.float64]]:
         """The numbers of all records, in the model's columns, some at a time."""
@@ -287,6 +297,11 @@ def data_ranges(
         for name, (low, high) in columns.ranges(path).items():
             before = found.get(name, (low, high))
             found[name] = min(low, before[0]), max(high, before[1])
+    if not found and (left_out := columns.left_out(files[0])).records:
+        raise DataError(
+            f"{files[0]}: no record is left for the range of a column: {left_out}. Fix: correct "
+            "the data, or give --scale COLUMN=NUMBER for each column"
+        )
     return found
 
 

@@ -21,6 +21,7 @@ from unweave.bounded import load_json
 from unweave.errors import DataError, GridOverflow, UnweaveError
 from unweave.models import ConjugateModel, Model
 from unweave.models.resolution import Extremes
+from unweave.models.shards import Missing
 from unweave.node.data.csv_lines import DELIMITERS, open_text
 from unweave.node.data.diagnostics import refusal
 from unweave.node.data.duckdb_parts import delimiter_of, file_part, private
@@ -37,6 +38,7 @@ __all__ = [
     "data_name",
     "read_batches",
     "read_extremes",
+    "read_missing",
     "scale_for",
     "try_records",
 ]
@@ -193,6 +195,12 @@ def read_extremes(
     """The smallest and the largest number of every column."""
     with _opened(path, source, model, names) as (reader, _, _):
         return reader.extremes(_ALL)
+
+
+def read_missing(path: Path, source: DataSource, model: Model, names: Mapping[str, str]) -> Missing:
+    """The records with a missing value, by column."""
+    with _opened(path, source, model, names) as (reader, _, _):
+        return reader.missing(_ALL)
 
 
 def read_batches(

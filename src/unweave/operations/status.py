@@ -45,6 +45,13 @@ def private_rounds(found: Statuses) -> list[str]:
             none = "" if told["published"] else "no posterior is served yet: "
             why = f"{none}the private round waits for {', '.join(names)}, not {what} yet. "
             absent = [name for name in names if name not in found]
+            silent = _silent_neighbours(found, names) if field == "not_enrolled" else {}
+            for other, waiting in silent.items():
+                why += (
+                    f"{listed(waiting, 6)} {'need' if len(waiting) > 1 else 'needs'} the answer of "
+                    f"the neighbour {other} first, which may remember given values. "
+                )
+            absent += [name for name in silent if name not in absent]
             if not absent:
                 return [f"{why}All of them run: the round goes on"]
             return [
@@ -52,6 +59,22 @@ def private_rounds(found: Statuses) -> list[str]:
                 f"AGENT_DIR {quote(absent[0])}`)"
             ]
     return []
+
+
+def _silent_neighbours(found: Statuses, names: Sequence[str]) -> dict[str, list[str]]:
+    """With noise an agent makes no key before every neighbour has told what it remembers of the
+    agent's values (`protocol.given`): neighbour that does not answer, and that an agent's process
+    has never heard → the agents that wait for it."""
+    silent: dict[str, list[str]] = {}
+    for name in names:
+        status = found.get(name, {})
+        for other, known in (
+            status.get("others", {}).items() if status.get("privacy_budget") else ()
+        ):
+            heard = known["heard_seconds_ago"] is not None
+            if known["neighbour"] and not (heard or known["departed"] or other in found):
+                silent.setdefault(other, []).append(name)
+    return silent
 
 
 _STEPS = {"not_enrolled": "enrolled", "not_given": "given", "not_attested": "attested"}

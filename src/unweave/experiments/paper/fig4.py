@@ -24,7 +24,7 @@ from unweave.experiments.paper.experiment import (
     summarised,
 )
 from unweave.experiments.paper.report import Figure, PaperReport, ResultTable, Tick
-from unweave.experiments.paper.settings import Setting, exponential_settings, ours, paper
+from unweave.experiments.paper.settings import NO_ROUNDS, Setting, exponential_settings, ours, paper
 from unweave.experiments.replicas import PerReplica, simulate
 from unweave.experiments.replicas.result import Replicas
 from unweave.graph import graphs
@@ -273,4 +273,5 @@ FIG4 = Figure(
     steps=len(REDUCTIONS) * (len(METHODS) + 1),
     compute=compute,
     draw=draw,
+    masked=NO_ROUNDS,
 )

@@ -28,7 +28,7 @@ from unweave.experiments.paper.experiment import (
 )
 from unweave.experiments.paper.fig4 import RHO, SAMPLES, Method, floor, run
 from unweave.experiments.paper.report import Figure, PaperReport, ResultTable, Tick
-from unweave.experiments.paper.settings import Setting, exponential_settings, ours, paper
+from unweave.experiments.paper.settings import NO_ROUNDS, Setting, exponential_settings, ours, paper
 from unweave.experiments.replicas import Forget
 from unweave.experiments.replicas.result import Curves, Replicas
 from unweave.graph.forecast import paper_formulas
@@ -326,4 +326,5 @@ FIG5 = Figure(
     steps=len(REDUCTIONS) * sum(len(case.hows) for case in CASES),
     compute=compute,
     draw=draw,
+    masked=NO_ROUNDS,
 )

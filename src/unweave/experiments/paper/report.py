@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unweave.errors import ConfigError
 from unweave.experiments.paper.settings import Setting, ours
+from unweave.manifest.privacy import Mode
 
 __all__ = [
     "Figure",
@@ -82,6 +84,7 @@ class PaperReport:
     results: dict[str, Any]  # numbers to quote, as JSON values
     notes: tuple[str, ...] = ()  # sentences that describe the figure
     markdown: str = ""  # a table for the summary, if the data are few
+    privacy: Mode = "plain"
 
 
 @dataclass(frozen=True)
@@ -94,13 +97,28 @@ class Figure:
     steps: int
     compute: Callable[[int, int, Tick], PaperReport]  # (replicas, seed, tick)
     draw: Callable[[PaperReport], Any]  # a matplotlib Figure
+    masked: Callable[[int, int, Tick], PaperReport] | str  # `compute` in private rounds, or why not
+
+    def computed(self, privacy: Mode) -> Callable[[int, int, Tick], PaperReport]:
+        """`compute` in this mode; ConfigError if the experiment has no private rounds."""
+        if privacy == "plain":
+            return self.compute
+        if isinstance(self.masked, str):
+            raise ConfigError(f"{self.name} and privacy = {privacy!r}: {self.masked}")
+        return self.masked
 
     def settings_of(self, seed: int, report: PaperReport) -> Iterable[Setting]:
-        """The settings of the experiment, then the number of replicas and the seed."""
+        """The settings of the experiment, then its mode, the number of replicas and the seed."""
         yield from report.settings
+        yield ours("privacy", report.privacy, _MODES[report.privacy])
         yield ours("replicas", report.replicas, "enough for smooth means; --replicas changes it")
         yield ours("seed", seed, "every draw follows from it; --seed changes it")
 
+
+_MODES = {
+    "plain": "the paper's walk, in which a token shows factors; --privacy changes it",
+    "masked": "private rounds: enrol, give, attest; nothing is shown before all have attested",
+}
 
 _PAPER = (
     "J. Gong, O. Simeone, J. Kang: Bayesian Variational Federated Learning and Unlearning in "

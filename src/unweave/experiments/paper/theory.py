@@ -242,4 +242,6 @@ THEORY = Figure(
     steps=len(GRAPHS),
     compute=compute,
     draw=draw,
+    masked="these are the paper's formulas for its plain walk. Fix: --privacy plain, or "
+    "`unweave plan --privacy masked`",
 )

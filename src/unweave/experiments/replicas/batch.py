@@ -8,12 +8,12 @@ where numba is installed) then learn and forget along the paths.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unweave.arguments import seed_number, whole_number
+from unweave.arguments import seed_number, shown, whole_number
 from unweave.errors import ConfigError
 from unweave.experiments.replicas.engines import Phase, choose_engine
 from unweave.experiments.replicas.inputs import Forget, read_shards
@@ -21,8 +21,9 @@ from unweave.experiments.replicas.paths import paths, replica_seeds, solving
 from unweave.experiments.replicas.result import Replicas
 from unweave.graph import Topology
 from unweave.grid import Ints
+from unweave.manifest.privacy import Mode
 from unweave.models import Model, as_model
-from unweave.solvers import NaturalGradient, Solver, as_solver
+from unweave.solvers import NaturalGradient, Solver, as_solver, in_rounds
 
 __all__ = ["simulate"]
 
@@ -49,6 +50,7 @@ def simulate(
     solve: str = "pass",
     forget: Forget | Mapping[str, Any] | str | Sequence[str] | None = None,
     kernels: bool = True,
+    privacy: Mode = "plain",
 ) -> Replicas:
     """Run `replicas` independent federations and record every iteration.
 
@@ -60,11 +62,20 @@ def simulate(
     `Forget`) adds iterations in which agents are forgotten.
     Replicas that leave the domain are kept and marked `outside`; if all of them do, an error is
     raised. `kernels=False` calls the solver at each visit, which is slow.
+
+    `privacy="masked"` runs every replica in private rounds, as a Federation does: the sum is the
+    prior until the first round is complete and attested, and the token then stays parked. It needs
+    a conjugate model, atoms, or a GLM with its own solver. `forget` is then a new round.
     """
+    if privacy not in get_args(Mode):
+        raise ConfigError(f'privacy = {shown(privacy)}. Fix: choose "plain" or "masked"')
     iterations = whole_number(iterations, "iterations", 1)
     replicas = whole_number(replicas, "replicas", 1)
     model, forget = as_model(model), Forget.read(forget)
-    if solver is None and not model.conjugate:
+    if forget is not None:
+        forget = forget.under(privacy)
+    walks = privacy == "plain"
+    if solver is None and not model.conjugate and (walks or estimator is not None or rho):
         solver = NaturalGradient(estimator, rho=rho, steps=steps, samples=samples, c=c)
     elif estimator is not None or rho is not None:
         raise ConfigError(
@@ -75,25 +86,30 @@ def simulate(
     seeds = replica_seeds(seed_number(seed), replicas)
     graph, data = read_shards(model, shards, graph, replicas)
     first = None if start is None else graph.index(start)
+    if not walks and first is not None:
+        raise ConfigError(
+            'start and privacy = "masked": the start of a private round follows from the seed. '
+            "Fix: leave it out"
+        )
+    asked, model = model, model if walks else in_rounds(model, solver, len(graph))
     engine = choose_engine(model, solver, data, kernels)
     forgotten = np.zeros(len(graph), dtype=bool) if forget is None else forget.mask(graph)
-    forget_iterations = 0 if forget is None or forget.how == "retrain" else forget.iterations
-    path = paths(graph, schedule, seeds, iterations + forget_iterations, first)
-    mask = solving(path, len(graph), schedule, solve)
-    refine = forget is not None and forget.how == "refine"
-    phases = [Phase(1, path, mask, iterations, refine)]
-    if forget is not None and forget.how == "retrain":
-        remaining = graph.without(np.flatnonzero(forgotten))
-        path = paths(remaining, schedule, seeds, forget.iterations, epoch=2)
-        mask = solving(path, len(remaining), schedule, solve)
-        index = np.flatnonzero(~forgotten).astype(np.int32)
-        phases.append(Phase(2, index[path], mask, forget.iterations))
-    runs = [engine.run(graph, seeds, phase, forgotten) for phase in phases]
+    if walks:
+        phases = _phases(graph, schedule, seeds, iterations, first, solve, forget, forgotten)
+        found = [phase.path for phase in phases]
+        runs = [engine.run(graph, seeds, phase, forgotten) for phase in phases]
+    else:
+        from unweave.experiments.replicas.masked import run_masked  # slow to import
+
+        path, run = run_masked(
+            model, asked, solver, data, graph, schedule, seeds, iterations, solve, forget
+        )
+        found, runs = [path], [run]
     return Replicas(
         model=model,
         topology=graph,
         seeds=seeds,
-        path=_joined([phase.path for phase in phases]),
+        path=_joined(found),
         units=_joined([run.units for run in runs]),
         changed=_joined([run.changed for run in runs]),
         shortened=cast(Ints, sum(run.shortened for run in runs)),
@@ -106,11 +122,37 @@ def simulate(
             "iterations": iterations,
             "replicas": replicas,
             "seed": seed,
+            "privacy": privacy,
             "solve": solve,
             "solver": repr(solver),
             "forget": None if forget is None else vars(forget),
         },
     )
+
+
+def _phases(
+    graph: Topology,
+    schedule: str,
+    seeds: NDArray[np.uint64],
+    iterations: int,
+    first: int | None,
+    solve: str,
+    forget: Forget | None,
+    forgotten: NDArray[np.bool_],
+) -> list[Phase]:
+    """Learning and forgetting along the walks of the replicas; retraining is a walk of its own."""
+    forget_iterations = 0 if forget is None or forget.how == "retrain" else forget.iterations
+    path = paths(graph, schedule, seeds, iterations + forget_iterations, first)
+    mask = solving(path, len(graph), schedule, solve)
+    refine = forget is not None and forget.how == "refine"
+    phases = [Phase(1, path, mask, iterations, refine)]
+    if forget is not None and forget.how == "retrain":
+        remaining = graph.without(np.flatnonzero(forgotten))
+        path = paths(remaining, schedule, seeds, forget.iterations, epoch=2)
+        mask = solving(path, len(remaining), schedule, solve)
+        index = np.flatnonzero(~forgotten).astype(np.int32)
+        phases.append(Phase(2, index[path], mask, forget.iterations))
+    return phases
 
 
 def _joined(parts: list[_Array]) -> _Array:

@@ -52,8 +52,7 @@ class EngineRun:
     outside: Bools  # [R, I]
 
     @classmethod
-    def empty(cls, phase: Phase, dim: int) -> EngineRun:
-        shape = phase.path.shape
+    def empty(cls, shape: tuple[int, ...], dim: int) -> EngineRun:
         return cls(
             np.empty((*shape, dim), dtype=np.int64),
             np.ones(shape, dtype=bool),
@@ -93,7 +92,7 @@ class _Conjugate(Engine):
     ) -> EngineRun:
         from unweave.experiments.replicas import kernels
 
-        run = EngineRun.empty(phase, self.model.grid.dim)
+        run = EngineRun.empty(phase.path.shape, self.model.grid.dim)
         mode = kernels.REFINE if phase.refine else kernels.SUBTRACT
 
         def part(rows: slice) -> None:
@@ -131,7 +130,7 @@ class _BetaExponential(Engine):
         from unweave.experiments.replicas.beta_gradients import ESTIMATORS
 
         model, solver = self.model, self.solver
-        run = EngineRun.empty(phase, 2)
+        run = EngineRun.empty(phase.path.shape, 2)
         mode = kernels.REFINE if phase.refine else kernels.SUBTRACT
 
         # `learn_exact` is faster, but covers only learning with the exact gradient and fixed rho.
@@ -207,7 +206,7 @@ class _General(Engine):
     def run(
         self, graph: Topology, seeds: NDArray[np.uint64], phase: Phase, forgotten: Bools
     ) -> EngineRun:
-        run = EngineRun.empty(phase, self.model.grid.dim)
+        run = EngineRun.empty(phase.path.shape, self.model.grid.dim)
         why = None
         for r, seed in enumerate(seeds.tolist()):
             shards = self.shards[r if len(self.shards) > 1 else 0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from unweave.arguments import shown, whole_number
 from unweave.errors import ConfigError, DataError, GridOverflow
 from unweave.graph import Topology, as_topology, match
 from unweave.grid import Ints
+from unweave.manifest.privacy import Mode
 from unweave.models import ConjugateModel, LossModel, Model, Shard
 from unweave.models.resolution import check_shards
 
@@ -21,6 +22,8 @@ __all__ = ["Forget", "PerReplica", "factors", "read_shards", "summaries"]
 
 Floats = NDArray[np.float64]
 Shards = list[list[Shard]]  # [R or 1][K]
+
+_PLAIN, _MASKED = ("subtract", "refine", "retrain"), ("round",)  # `Forget.how` by privacy
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +41,12 @@ class Forget:
     "subtract": the token is only forwarded; a forgotten agent removes its factor when scheduled.
     "refine": as "subtract"; after all removals the other agents learn again.
     "retrain": the others start again from the prior, on the graph without the forgotten agents.
+    "round": with privacy="masked", a new private round without their data; nothing is subtracted.
+    By default "subtract", or "round".
     """
 
     agents: str | Sequence[str]
-    how: str = "subtract"
+    how: str | None = None
     iterations: int = 100
 
     @classmethod
@@ -65,16 +70,34 @@ class Forget:
                 f"forget: agents = {shown(self.agents)}. Fix: give the name of an agent, or a "
                 "list of names"
             )
-        if self.how not in ("subtract", "refine", "retrain"):
+        if self.how not in (None, *_PLAIN, *_MASKED):
             raise ConfigError(
                 f"forget: how = {self.how!r}. Fix: choose 'subtract', 'refine' or 'retrain'"
             )
         whole_number(self.iterations, "forget: iterations", 1)
 
+    def under(self, privacy: Mode) -> Forget:
+        """With the default of `how` in this mode; ConfigError if `how` is not possible in it."""
+        possible = _MASKED if privacy == "masked" else _PLAIN
+        if self.how is not None and self.how not in possible:
+            raise ConfigError(
+                f"forget: how = {self.how!r} and privacy = {privacy!r}: "
+                + (
+                    "no agent sees a factor, so forgetting is a new round. "
+                    if privacy == "masked"
+                    else "the paper's walk has no rounds. "
+                )
+                + f"Fix: how = {possible[0]!r}, or leave it out"
+            )
+        return replace(self, how=self.how or possible[0])
+
+    @property
+    def names(self) -> list[str]:
+        return [self.agents] if isinstance(self.agents, str) else list(self.agents)
+
     def mask(self, topology: Topology) -> NDArray[np.bool_]:
-        names = [self.agents] if isinstance(self.agents, str) else list(self.agents)
         chosen = np.zeros(len(topology), dtype=bool)
-        for name in names:
+        for name in self.names:
             chosen[topology.index(name)] = True
         if not chosen.any() or chosen.all():
             raise ConfigError(

@@ -74,6 +74,9 @@ def predictions(posterior: Posterior, rows: Mapping[str, Any], p: float) -> dict
     regression, any other one (`trials`, `exposure`, `group`) for the column of its name, or of the
     name that the model's settings give it.
     """
+    from unweave.models.gamma import GammaEvents
+    from unweave.models.grouped import Grouped
+
     model = posterior.model
     size = max((len(values) for values in rows.values()), default=0)
     if not size:
@@ -88,6 +91,14 @@ def predictions(posterior: Posterior, rows: Mapping[str, Any], p: float) -> dict
                 f"{model.name}: the rows have no trials (column 'trials'), and 1 is assumed",
                 stacklevel=3,
             )
+    inner = model.model if isinstance(model, Grouped) else model
+    if isinstance(inner, GammaEvents) and (inner is not model or "exposure" not in rows):
+        told = "" if inner is model else ", which groups do not read"
+        warnings.warn(
+            f"{model.name}: without an exposure (column 'exposure'{told}), a prediction is the "
+            "exposure until the next event (Lomax), not a number of events",
+            stacklevel=3,
+        )
     given = {q.name: np.asarray(rows[by_name[q.name]], dtype=object) for q in chosen
              if q.name != "x" and by_name[q.name] in rows}  # fmt: skip
     if any(q.name == "x" for q in chosen):

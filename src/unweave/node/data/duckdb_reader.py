@@ -163,7 +163,10 @@ class DuckReader:
     def extremes(self, erased: frozenset[str]) -> Extremes:
         cells = ", ".join(f"MIN(c{j}), MAX(c{j})" for j in range(self._size))
         found = self._rows(f"SELECT {cells} FROM {self._all(erased)}")[0]
-        return [] if None in found else list(zip(found[::2], found[1::2], strict=True))
+        if all(end is None for end in found):
+            return []
+        ends = [np.nan if end is None else float(end) for end in found]
+        return list(zip(ends[::2], ends[1::2], strict=True))
 
     def committed(self, dropped: frozenset[bytes], secret: bytes) -> frozenset[str]:
         self._set("dropped", [digest.hex() for digest in dropped])

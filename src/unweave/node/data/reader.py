@@ -126,7 +126,8 @@ class Reader(Protocol):
         """The records with a missing value, also if they are left out; by column."""
 
     def extremes(self, erased: frozenset[str]) -> Extremes:
-        """The smallest and the largest number of every column; empty without records."""
+        """The smallest and the largest number of every column, (nan, nan) of one without numbers;
+        empty without records."""
 
     def committed(self, dropped: frozenset[bytes], secret: bytes) -> frozenset[str]:
         """The canonical keys in the source whose commitment is in `dropped`. Keys are looked for in

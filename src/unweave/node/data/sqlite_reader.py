@@ -154,14 +154,14 @@ class SqliteReader:
 
     def extremes(self, erased: frozenset[str]) -> Extremes:
         found = [
-            (batch.rows.min(axis=0), batch.rows.max(axis=0))
+            (np.fmin.reduce(batch.rows), np.fmax.reduce(batch.rows))  # without missing values
             for batch in self.batches(erased, _ROWS)
             if len(batch.rows)
         ]
         if not found:
             return []
         low, high = zip(*found, strict=True)
-        return list(zip(np.min(low, axis=0), np.max(high, axis=0), strict=True))
+        return list(zip(np.fmin.reduce(low), np.fmax.reduce(high), strict=True))
 
     def committed(self, dropped: frozenset[bytes], secret: bytes) -> frozenset[str]:
         return frozenset(key for key in self._keys() if commitment(secret, key) in dropped)
