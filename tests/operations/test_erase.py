@@ -9,9 +9,10 @@ from tests.support.processes import Processes
 from unweave.errors import UnweaveError
 from unweave.graph import Topology
 from unweave.node.api.client import AgentDown
+from unweave.node.process import RESTART_FILE
 from unweave.operations import erase
 from unweave.operations.cluster import Cluster, TimedOut
-from unweave.operations.diagnose import cut_apart, parts_without
+from unweave.operations.diagnose import cut_apart, parts_without, stall_report
 from unweave.operations.erase import audit_and_wait, erase_and_wait
 
 
@@ -90,6 +91,15 @@ def test_votes_are_for_one_request_and_told_by_name(tmp_path):
     assert "No vote from a5" in error
     assert f"unweave forget {net.root} a4 --departed" in error
     assert any("a3: a4 was heard" in line for line in said)
+
+
+def test_nobody_is_advised_to_remove_an_agent_that_replaces_its_process(tmp_path):
+    net = Net(tmp_path, ["a1", "a2", "a3"])
+    (net.folders["a4"] / RESTART_FILE).touch()
+    found = stall_report(net, within=0.05)
+    assert "a4 (replaces its process by itself; nothing to do)" in found
+    assert "a4 --departed" not in found
+    assert "a5 --departed" in found
 
 
 def test_a_request_that_somebody_voted_for_is_joined(tmp_path):

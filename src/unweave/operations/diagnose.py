@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from unweave.graph.topology import Topology
+from unweave.node.process import is_restarting
 from unweave.operations.cluster import Cluster
 from unweave.operations.status import departed_agents
 from unweave.text import listed, quote
@@ -130,6 +131,8 @@ def _trouble(
     if name in found:
         return None if not unheard else _Trouble("unheard", f"answers, but is {unheard}")
     if name in agents.folders:
+        if is_restarting(agents.folders[name]):
+            return _Trouble("restarting", "replaces its process by itself; nothing to do")
         if why := agents.frozen().get(name):
             return _Trouble(f"frozen {name}", f"{why}; {forget}")
         return _Trouble(
