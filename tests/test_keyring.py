@@ -125,29 +125,62 @@ def test_masked_values_are_uniform_and_independent_of_the_data() -> None:
     assert stats.spearmanr(data, bits).pvalue > 1e-4
 
 
+def what_colluders_compute(secrets: Sequence[Ints], seed: int) -> tuple[Ints, Ints]:
+    """The values of agents 0 and 1, for the sum and for the audit, without the streams that they
+    share with agents 2 to 5, who know their own keys: [2 agents, components]."""
+
+    def ring(k: int) -> Keyring:  # a second ring of a colluder has the same keys
+        return Keyring(random.Random(f"{seed} {k}").randbytes)
+
+    name, zeros = seed.to_bytes(32, "big"), np.zeros_like(secrets[0])
+    rings = [ring(k) for k in range(6)]
+    keys = {k: one.enrol() for k, one in enumerate(rings)}
+    found = [np.empty((2, len(zeros)), dtype=np.int64) for _ in range(2)]
+    for honest in (0, 1):
+        given = rings[honest].mask(honest, name, keys, secrets[honest])
+        assert given is not None
+        for which in (0, 1):
+            found[which][honest] = given[which]
+        for k in range(2, 6):
+            copy = ring(k)
+            copy.enrol()
+            pair = copy.mask(k, name, {k: keys[k], honest: keys[honest]}, zeros)
+            assert pair is not None
+            for which in (0, 1):
+                found[which][honest] += pair[which]
+    return found[0], found[1]
+
+
+def uniform(words: Ints) -> bool:
+    """Whether 64-bit words look uniform: by χ² over their bytes, and by size."""
+    counts = np.bincount(np.ascontiguousarray(words).view(np.uint8).ravel(), minlength=256)
+    by_size = stats.kstest(words.view(np.uint64).ravel() / 2.0**64, "uniform")
+    return bool(stats.chisquare(counts).pvalue > 1e-5 and by_size.pvalue > 1e-5)
+
+
 def test_all_but_two_agents_learn_the_sum_of_those_two_and_no_more() -> None:
-    """K − 2 colluders take their own streams out: what is left of an honest agent's value is still
-    masked by the stream that the two honest agents share."""
-    secrets = [np.array([5, 7], dtype=np.int64), np.array([-1, 2], dtype=np.int64)]
-    rng = np.random.default_rng(1)
-    others = [rng.integers(0, 9, 2) for _ in range(4)]
-    values = [*secrets, *others]
-    rings = [ring_of(k) for k in range(6)]
-    keys = {k: ring.enrol() for k, ring in enumerate(rings)}
-    # The colluders know their private keys: they compute what each of them shares with agent 0.
-    shared = np.zeros(2, dtype=np.int64)
-    for k in range(2, 6):
-        copy = ring_of(k)
-        copy.enrol()
-        pair = copy.mask(k, NAME, {k: keys[k], 0: keys[0]}, np.zeros(2, dtype=np.int64))
-        assert pair is not None
-        shared = shared - pair[0]
-    masked = [ring.mask(k, NAME, keys, values[k]) for k, ring in enumerate(rings)]
-    assert masked[0] is not None
-    left = masked[0][0] - shared  # agent 0's value under the stream of agents 0 and 1 alone
-    assert not np.array_equal(left, secrets[0])
-    total = np.sum([one[0] for one in masked if one is not None], axis=0) - np.sum(others, axis=0)
-    assert np.array_equal(total, secrets[0] + secrets[1])
+    """K − 2 colluders take their own streams out. What is left of the two honest values adds up to
+    their sum; given that sum, one of them determines the other, and it is uniform, whichever way
+    the sum is split. So are its differences between the two accumulators, between components and
+    between rounds: no stream is used twice."""
+    total = np.array([4, 9, -3, 2**41], dtype=np.int64)
+    splits = [np.array([5, 7, 0, 1]), np.array([-(2**40), 2**20, 1, 2**41])]
+    seen = []
+    for number, first in enumerate(splits):
+        rounds = range(300 * number, 300 * (number + 1))  # fresh keys in each
+        views = [what_colluders_compute([first, total - first], seed) for seed in rounds]
+        for summed, audited in views:
+            assert np.array_equal(summed.sum(axis=0), total)
+            assert np.array_equal(audited.sum(axis=0), total)
+        left, audit = (np.array([view[which][0] for view in views]) for which in (0, 1))
+        for words in (left, audit, left - audit, np.diff(left, axis=1), np.diff(left, axis=0)):
+            assert uniform(words)
+        seen.append(left)
+    for j in range(len(total)):
+        one, other = (
+            left[:, j].view(np.uint64) / 2.0**64 for left in map(np.ascontiguousarray, seen)
+        )
+        assert stats.ks_2samp(one, other).pvalue > 1e-5
 
 
 def test_a_ring_of_partners_is_symmetric_and_drawn_by_the_round() -> None:
