@@ -340,9 +340,13 @@ def test_another_quantity_is_named(served: Served, tmp_path: Path) -> None:
         assert done.json["predictions"]["sd"] == [None]  # of one event, it is infinite
         (note,) = done.json["notes"]
         assert "the exposure until the next event (Lomax), not a number of events" in note
-    served(GammaEvents())
-    rows.write_text("exposure\n2\n")
-    assert not run_command("predict", tmp_path, rows, "--json").json["notes"]
+    rows.write_text("ward,exposure\nnorth,2\nnorth,4\n")
+    for model in (GammaEvents(), grouped):
+        served(model)
+        done = run_command("predict", tmp_path, rows, "--json")
+        assert not done.json["notes"]
+        mean = done.json["predictions"]["mean"]
+        assert mean[1] == pytest.approx(2.0 * mean[0])
 
 
 def test_what_is_assumed_is_said(served: Served, tmp_path: Path) -> None:

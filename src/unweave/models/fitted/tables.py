@@ -75,28 +75,25 @@ def predictions(posterior: Posterior, rows: Mapping[str, Any], p: float) -> dict
     name that the model's settings give it.
     """
     from unweave.models.gamma import GammaEvents
-    from unweave.models.grouped import Grouped
 
     model = posterior.model
     size = max((len(values) for values in rows.values()), default=0)
     if not size:
         raise DataError("predict: the table has no rows. Fix: give at least one")
-    chosen = _arguments(model)
+    chosen, inner = _arguments(model), _of_one_group(model)
     by_name = {q.name: _column_of(model, q.name) for q in chosen}
     for q in chosen:
         if q.default is q.empty and q.name != "x" and by_name[q.name] not in rows:
             raise DataError(f"predict: the table lacks the column {by_name[q.name]!r}. Fix: add it")
-        if q.name == "trials" and getattr(model, "trials", None) is None and "trials" not in rows:
+        if q.name == "trials" and getattr(inner, "trials", None) is None and "trials" not in rows:
             warnings.warn(
                 f"{model.name}: the rows have no trials (column 'trials'), and 1 is assumed",
                 stacklevel=3,
             )
-    inner = model.model if isinstance(model, Grouped) else model
-    if isinstance(inner, GammaEvents) and (inner is not model or "exposure" not in rows):
-        told = "" if inner is model else ", which groups do not read"
+    if isinstance(inner, GammaEvents) and "exposure" not in rows:
         warnings.warn(
-            f"{model.name}: without an exposure (column 'exposure'{told}), a prediction is the "
-            "exposure until the next event (Lomax), not a number of events",
+            f"{model.name}: without an exposure (column 'exposure'), a prediction is the exposure "
+            "until the next event (Lomax), not a number of events",
             stacklevel=3,
         )
     given = {q.name: np.asarray(rows[by_name[q.name]], dtype=object) for q in chosen
@@ -116,9 +113,18 @@ def predictions(posterior: Posterior, rows: Mapping[str, Any], p: float) -> dict
 
 
 def _arguments(model: Model) -> list[inspect.Parameter]:
-    """The arguments of the predictive, without eta."""
+    """The arguments of the predictive, without eta; with those of a group's model."""
     parameters = list(inspect.signature(model.predictive).parameters.values())[1:]
-    return [q for q in parameters if q.kind is q.POSITIONAL_OR_KEYWORD]
+    found = [q for q in parameters if q.kind is q.POSITIONAL_OR_KEYWORD]
+    inner = _of_one_group(model)
+    return found if inner is model else found + _arguments(inner)
+
+
+def _of_one_group(model: Model) -> Model:
+    """The model of each group, or the model itself."""
+    from unweave.models.grouped import Grouped
+
+    return model.model if isinstance(model, Grouped) else model
 
 
 def used_columns(model: Model) -> tuple[Column, ...]:
@@ -134,7 +140,8 @@ def _column_of(model: Model, argument: str) -> str:
     """The column of a table that holds an argument of the predictive: some have a name in the
     model's settings."""
     setting = {"group": "by", "exposure": "exposure"}.get(argument, "")
-    return str(getattr(model, setting, None) or argument)
+    of = model if argument == "group" else _of_one_group(model)
+    return str(getattr(of, setting, None) or argument)
 
 
 def _argument(value: Any) -> Any:
