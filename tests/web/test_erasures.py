@@ -128,3 +128,14 @@ def test_erasures_beyond_the_shown_ones_do_not_come_back(
     found.note("r0", "a1", "everything", 1.0)
     assert list(found.views) == ["r2", "r3", "r4"]
     assert all(view["certificate"] for view in found.views.values())
+
+
+def test_a_request_that_was_found_before_its_event_is_dated_by_the_event(
+    found: LiveErasures,
+) -> None:
+    look(found, {"r1": "a1"})
+    assert "asked_at" not in found.views["r1"]
+    found.note("r1", "a1", "everything", 12.34)
+    assert found.views["r1"]["asked_at"] == 12.3
+    found.note("r1", "a1", "everything", 99.0)  # told again by another agent
+    assert found.views["r1"]["asked_at"] == 12.3

@@ -70,6 +70,7 @@ class LiveErasures:
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.views: dict[str, ErasureView] = {}
         self._folder, self._manifest = folder, manifest
+        self._homes: list[Path] = []  # of the agents on this machine
         self._certificates: dict[str, tuple[str, bytes]] = {}  # request → file name, content
         self._requested_here: dict[str, str] = {}  # request → agent
         self._before: dict[str, tuple[str, Before, float]] = {}  # request → agent, numbers, until
@@ -82,6 +83,7 @@ class LiveErasures:
 
     def load(self, homes: list[Path]) -> None:
         """The erasures that the certificates in the folders prove, with dates of the logs."""
+        self._homes = homes
         facts, proved = certificate_facts(certificates_in(self._folder, homes), self._manifest)
         contents = {fact.file: fact.content for fact in facts}
         when = dates(homes)
@@ -111,8 +113,11 @@ class LiveErasures:
     def note(self, request: str, agent: str, scope: str, at: float) -> None:
         """An agent tells of a request."""
         self._scopes[request] = scope
-        if request not in self.views and request not in self._dropped:
-            self.views[request] = _view(agent, scope, at)
+        if request in self._dropped:
+            return
+        # A look may have found the request before its event came.
+        view = self.views.setdefault(request, _view(agent, scope, at))
+        view.setdefault("asked_at", round(at, 1))
 
     def note_certified(self, requests: str, at: float) -> None:
         """An agent tells of a certificate, perhaps long after it. The first one is the date."""
@@ -210,7 +215,9 @@ class LiveErasures:
         erased = proved[request][0]
         self._certificates[request] = (name, certificate)
         fact = ErasureFact(agent, erased.scope, "certified", erased.found, erased.remembered or 0)
-        at = self._certified_at.get(request)
+        # The log has what an agent does not tell any more.
+        logged = dates(self._homes).get(request, {})
+        at = self._certified_at.get(request, logged.get("certified"))
         return {
             "kind": erased.kind,
             "scope": scope_words(fact),
