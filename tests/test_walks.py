@@ -14,9 +14,10 @@ def test_a_hop_and_a_sum_pass_through_the_rooms_that_they_need(tmp_path):
     # An agent is no simulation, and its commands run elsewhere.
     assert not rooms(hop) & {"simulator", "experiments", "operations", "cli", "federation"}
     # When node was one flat room, the widest hop had 54, and the reader of files was one module of
-    # 800 lines; it is three. A page asks for the last visits: they are recorded.
-    assert len(hop.modules) < 54 + 3
-    assert len(hops[0].modules) < 40
+    # 800 lines; it is three. A page asks for the last visits: they are recorded. The driver's
+    # effects, and statements on the wire, are modules of their own.
+    assert len(hop.modules) < 54 + 5
+    assert len(hops[0].modules) < 40 + 2
     total = csv_walk(tmp_path)
     assert rooms(total) == {"node", "models", "grid"}
     assert total.crossings.total() >= len(total.modules) - 1

@@ -4,9 +4,11 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import webbrowser
 from dataclasses import replace
 from functools import partial
@@ -165,9 +167,10 @@ def descendants(mark: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_sigterm_leaves_no_process_and_nothing_of_them(tmp_path, finished):
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
+def test_sigterm_leaves_no_process_and_nothing_of_them(tmp_path, finished, request):
+    # A short path: the fork server has a socket in it.
+    temporary = Path(tempfile.mkdtemp(prefix="demo-"))
+    request.addfinalizer(lambda: shutil.rmtree(temporary))
     command = [sys.executable, "-m", "unweave", "demo", "--out", str(tmp_path / "out")]
     with subprocess.Popen(
         [*command, "--dashboard", "--port", "0", "--json"],

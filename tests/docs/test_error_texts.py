@@ -23,6 +23,7 @@ ROOMS = (
 _WRAPS = (
     *("{error}", "{DIVERGED}", "{unknown_agent(end, names)}"),
     *("{status['notice']}", "{best['why']}", "{next(iter(why.values()))}", "{child.trouble}"),
+    "{self.masked}",
     "{explain(error, values, Manifest)}",
     "{explain(error, values, PrivacyEntry)}",
 )

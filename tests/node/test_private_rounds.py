@@ -320,6 +320,8 @@ def test_a_round_that_is_not_complete_shows_nothing_and_names_who_is_missing(tmp
             assert "a3" in told["not_given"]
             go.set()
             await until(lambda: all_serve(agents, net.expected()))
+            # The sum is served before all have attested it.
+            await until(lambda: not status_report(agents["a1"])["private_round"]["not_attested"])
             told = status_report(agents["a1"])
             assert told["complete"]
             assert told["private_round"] == {

@@ -38,7 +38,8 @@ class ForkedAgent:
         except (OSError, EOFError) as error:
             raise UnweaveError(
                 f"{folder}: the fork server has ended or does not answer ({error}). "
-                "Fix: check that the machine has free memory, then start again"
+                "Fix: if a path is too long, set TMPDIR to a short folder; otherwise check that "
+                "the machine has free memory; then start again"
             ) from None
         assert self._process.pid is not None
         self.pid = self._process.pid
