@@ -22,7 +22,7 @@ from unweave.web.densities import curves
 from unweave.web.layout import graph_view
 from unweave.web.paper.chapters import CHAPTERS, Walked
 from unweave.web.paper.story import hop_sentences, story
-from unweave.web.paper.walk import LEAVER, Walk
+from unweave.web.paper.walk import LEAVER, PaperWalk
 from unweave.web.patches import difference, merge
 from unweave.web.sentences import Level
 from unweave.web.source import Feed, NotFound
@@ -67,7 +67,7 @@ class PaperSource:
 
     def _open(self, name: str) -> None:
         self.name = name
-        self.walk = Walk(self.chapters[name], self._known.get(name))
+        self.walk = PaperWalk(self.chapters[name], self._known.get(name))
         self._due = 0.0
         self.timeline = Timeline()
         self._told: dict[str, Any] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unweave.text import count
-from unweave.web.paper.walk import LEAVER, Walk, shown_number
+from unweave.web.paper.walk import LEAVER, PaperWalk, shown_number
 from unweave.web.sentences import Level
 
 __all__ = ["hop_sentences", "story"]
@@ -13,7 +13,7 @@ __all__ = ["hop_sentences", "story"]
 Told = tuple[str, Level, str | None]  # a sentence, its level, and the agent that it is about
 
 
-def story(walk: Walk) -> str:
+def story(walk: PaperWalk) -> str:
     """What the chapter teaches, at this hop."""
     walked, lesson = walk.walked, walk.chapter.lesson
     if walked is None:
@@ -60,7 +60,7 @@ def story(walk: Walk) -> str:
     return f"{lesson} Agent 10 is out. Where the walks end, in the median: {'; '.join(rest)}."
 
 
-def hop_sentences(walk: Walk) -> Iterator[Told]:
+def hop_sentences(walk: PaperWalk) -> Iterator[Told]:
     """What happened at this hop."""
     walked, column = walk.walked, walk.at
     assert walked is not None

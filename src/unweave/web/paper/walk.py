@@ -11,12 +11,12 @@ from unweave.web.densities import parameters
 from unweave.web.paper.chapters import Chapter, Walked
 from unweave.web.view import VISITS, AgentView, ErasureView, PosteriorView, Summary, TokenView
 
-__all__ = ["LEAVER", "Walk", "shown_number"]
+__all__ = ["LEAVER", "PaperWalk", "shown_number"]
 
 LEAVER = "a10"  # who is forgotten
 
 
-class Walk:
+class PaperWalk:
     """A chapter at one of its hops. `walked` is None while its curves are computed."""
 
     def __init__(self, chapter: Chapter, walked: Walked | None) -> None:
