@@ -51,6 +51,28 @@ def test_a_page_with_tls_has_the_fingerprint_that_it_tells(tmp_path: Path) -> No
     assert b"; secure" in answer
 
 
+def test_no_wait_is_long_because_a_signal_may_come_just_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python calls the handler of a signal that comes just before a thread blocks after the block:
+    under load, SIGTERM right after the start of a page was lost."""
+    where, static = Address("127.0.0.1", 0), page_files(tmp_path / "static")
+    page = PageServer(StillSource(), where, code=None, static=static)
+    joined = []
+
+    class Running:
+        def is_alive(self) -> bool:
+            return len(joined) < 3
+
+        def join(self, timeout: float | None = None) -> None:
+            joined.append(timeout)
+
+    monkeypatch.setattr(page, "_thread", Running())
+    page.wait()
+    assert joined == [server._LOOK] * 3
+    page.stop()
+
+
 def test_a_certificate_for_another_host_is_replaced(tmp_path: Path) -> None:
     before = tls.fingerprint(tls.self_signed(tmp_path, "192.0.2.1"))
     assert tls.fingerprint(tls.self_signed(tmp_path, "192.0.2.2")) != before

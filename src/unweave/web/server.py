@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import math
 import socket
 import threading
 import time
@@ -37,6 +38,7 @@ _NEARBY = 20  # ports that are tried in turn if none was asked for
 _CONNECTIONS = 1000
 _SILENT = 15.0  # seconds until a connection has sent a whole request
 _GRACE = 1  # seconds for answers under way at the end
+_LOOK = 0.5  # seconds, the longest block of the thread that handles signals
 
 
 class TlsFiles(NamedTuple):
@@ -147,7 +149,11 @@ class PageServer:
 
     def wait(self, seconds: float | None = None) -> None:
         """Until the server ends, or `seconds` have passed. Ctrl-C ends the wait."""
-        self._thread.join(seconds)
+        end = math.inf if seconds is None else time.monotonic() + seconds
+        # Python calls the handler of a signal between two instructions. A signal that comes while
+        # this thread is about to block would be handled after the block: so no block is long.
+        while self._thread.is_alive() and (left := end - time.monotonic()) > 0.0:
+            self._thread.join(min(left, _LOOK))
         self._raise()
 
     def stop(self) -> None:
