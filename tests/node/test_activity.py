@@ -61,12 +61,18 @@ def run(world: World) -> None:
         world.step()
 
 
-def test_the_lines_of_a_run_without_faults():
+def at_rest() -> tuple[Diary, World]:
+    """Four agents without faults that have learned."""
     diary = Diary()
     world, _ = world_of(diary, RandomFaults(NO_FAULTS, 4, 1))
     for k in range(4):
         world.start_agent(k)
     run(world)
+    return diary, world
+
+
+def test_the_lines_of_a_run_without_faults():
+    diary, world = at_rest()
     for k in range(4):
         whats = [entry.what for entry in diary.entries[k]]
         assert whats == ["joined", "added the factor", "the token is parked"]
@@ -96,11 +102,7 @@ def test_the_lines_of_a_run_without_faults():
 
 
 def test_a_certificate_names_the_agent_that_was_voted_out():
-    diary = Diary()
-    world, _ = world_of(diary, RandomFaults(NO_FAULTS, 4, 1))
-    for k in range(4):
-        world.start_agent(k)
-    run(world)
+    diary, world = at_rest()
     world.crash(3)
     run(world)
     for k in (0, 2, 1):  # its neighbours first
@@ -187,11 +189,7 @@ def test_an_audit_that_failed_is_an_error_that_names_who_found_it():
 
 def test_a_token_that_was_not_lost_is_not_called_so():
     """A new epoch is no accident if an erasure or a quorum asked for it."""
-    diary = Diary()
-    world, _ = world_of(diary, RandomFaults(NO_FAULTS, 4, 1))
-    for k in range(4):
-        world.start_agent(k)
-    run(world)
+    _, world = at_rest()
     before = world.state(0)
     for changes, said in (
         ({"retrain_epoch": frozenset({bytes(16)})}, "every agent starts from zero"),

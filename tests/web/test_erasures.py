@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from unweave.manifest import Manifest
 from unweave.operations.cluster import Cluster
+from unweave.report.timeline import of_votes
 from unweave.web.live import erasures
 from unweave.web.live.erasures import LiveErasures
 from unweave.web.live.posterior import LiveReading
@@ -139,3 +141,25 @@ def test_a_request_that_was_found_before_its_event_is_dated_by_the_event(
     assert found.views["r1"]["asked_at"] == 12.3
     found.note("r1", "a1", "everything", 99.0)  # told again by another agent
     assert found.views["r1"]["asked_at"] == 12.3
+
+
+@pytest.mark.parametrize("by", ["owner", "quorum"])
+def test_a_certificate_has_the_date_of_the_agents_logs(
+    found: LiveErasures, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Agents tell their last events only, and a certificate by votes names no request there."""
+    erased = SimpleNamespace(
+        agent="a1", scope="agent", found=None, remembered=0, kind="exact", by=by, request="r1"
+    )
+    key = "r1" if by == "owner" else of_votes("a1")
+    monkeypatch.setattr(
+        erasures, "dates", lambda homes: {key: {"requested": 3.0, "certified": 5.0}}
+    )
+    monkeypatch.setattr(
+        erasures, "certificate_facts", lambda files, manifest: ((), {"r1": (erased, "c.json")})
+    )
+    told = {"r1": {"state": "certified", "certificate": b"{}"}}
+    monkeypatch.setattr(erasures, "ask_erasures", lambda agents, requests: told)
+    look(found, {"r1": "a1"})
+    view = found.views["r1"]
+    assert (view["state"], view["asked_at"], view["done_at"]) == ("certified", 3.0, 5.0)

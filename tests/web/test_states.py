@@ -236,7 +236,7 @@ def test_after_the_last_value_one_entry_says_what_is_true() -> None:
     assert agent_views(state)["a1"]["why"].startswith("It has no value left to give: ")
     assert "no value is left to give" in told(state)[1]
     last = {name: status(name, privacy_budget=budget) for name in NAMES}
-    assert list(waits(known(None, last, masked=True))) == ["budgets 0"]
+    assert list(waits(known(None, last, masked=True))) == ["spent 0"]
 
 
 def test_a_failed_audit_is_told() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unweave.models.shards import Missing
+from unweave.node.api.report import NO_MORE
 from unweave.text import count, due, listed, quote
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "private_rounds",
     "remarks",
     "restarts_due",
+    "spent_budgets",
     "staying_out",
     "waiting_changes",
 ]
@@ -159,12 +161,6 @@ def privacy_budgets(found: Statuses) -> list[str]:
         f"record. {listed(who, 6)} may give {count(left, 'more value')}; every round takes one of "
         "each agent. Erasing refunds nothing."
     ]
-    if not left:
-        lines.append(
-            f"The privacy budget of {listed(who, 6)} is spent: changes of data are not learned any "
-            "more, and after the next erasure no posterior is served. Fix: make a new network with "
-            "other terms (`unweave init`)"
-        )
     clipped = {name: one["clipped_records"] for name, one in held.items()}
     lines += [
         f"{name}: {count(number, 'record')} outside of the declared bounds, counted as at the bound"
@@ -172,6 +168,18 @@ def privacy_budgets(found: Statuses) -> list[str]:
         if number
     ]
     return lines
+
+
+def spent_budgets(found: Statuses) -> list[str]:
+    """The agents that have no value left, unless a notice says already that no sum follows."""
+    who = [name for name, s in found.items() if (s.get("privacy_budget") or {}).get("left") == 0]
+    if not who or any(NO_MORE in (s.get("notice") or "") for s in found.values()):
+        return []
+    return [
+        f"The privacy budget of {listed(who, 6)} is spent: changes of data are not learned any "
+        "more, and after the next erasure no posterior is served. Fix: make a new network with "
+        "other terms (`unweave init`)"
+    ]
 
 
 def restarts_due(found: Statuses) -> list[str]:
@@ -196,6 +204,7 @@ def remarks(found: Statuses) -> dict[str, list[str]]:
         "batches": waiting_changes(found),
         "dropped": dropped_records(found),
         "budgets": privacy_budgets(found),
+        "spent": spent_budgets(found),
     }
 
 

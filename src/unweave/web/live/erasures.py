@@ -22,11 +22,12 @@ from unweave.operations.certificates import ask_erasures, certificates_in
 from unweave.operations.cluster import LOOK, Cluster
 from unweave.operations.disclosure import disclosed
 from unweave.operations.votes import collect_votes
+from unweave.protocol.certificate.verify import Erased
 from unweave.report.certified import certificate_facts
 from unweave.report.changes import Before, keep_change
 from unweave.report.facts import ErasureFact, PrivacyFact, plain
 from unweave.report.network import privacy_fact
-from unweave.report.timeline import dates, of_votes
+from unweave.report.timeline import Dates, dates, of_votes
 from unweave.report.words import KINDS, certificate_checks, certified_words, limits, scope_words
 from unweave.text import count, due, listed
 from unweave.web.live.posterior import KEPT, LiveReading
@@ -89,24 +90,8 @@ class LiveErasures:
         when = dates(homes)
         found = []
         for request, (erased, file) in proved.items():
-            fact = ErasureFact(
-                erased.agent, erased.scope, "certified", erased.found, erased.remembered or 0
-            )
-            view: ErasureView = {
-                "agent": erased.agent,
-                "scope": scope_words(fact),
-                "state": "certified",
-                "text": certified_words(erased.kind),
-                "kind": erased.kind,
-                "certificate": True,
-            }
-            key = request if erased.by == "owner" else of_votes(erased.agent)
-            logged = when.get(request, {}) | when.get(key, {})
-            if "requested" in logged:
-                view["asked_at"] = logged["requested"]
-            if "certified" in logged:
-                view["done_at"] = logged["certified"]
-            found.append((logged.get("certified", 0.0), request, view))
+            view = _proved_view(erased, when)
+            found.append((view.get("done_at", 0.0), request, view))
             self._certificates[request] = (file, contents[file])
         self.views = {request: view for _, request, view in sorted(found, key=lambda one: one[:2])}
 
@@ -206,7 +191,7 @@ class LiveErasures:
         view["text"] = f"{view['text']}{self._joint.get(request, '')}"
         self.views[request] = view  # type: ignore[assignment]
 
-    def _keep(self, request: str, agent: str, certificate: bytes) -> dict[str, Any]:
+    def _keep(self, request: str, agent: str, certificate: bytes) -> Mapping[str, Any]:
         name = f"certificate-{agent}-{request[8:16]}.json"
         facts, proved = certificate_facts({name: certificate}, self._manifest)
         if request not in proved:
@@ -214,17 +199,10 @@ class LiveErasures:
             return {"text": f"The agents' certificate proves nothing: {why}", "state": "removed"}
         erased = proved[request][0]
         self._certificates[request] = (name, certificate)
-        fact = ErasureFact(agent, erased.scope, "certified", erased.found, erased.remembered or 0)
-        # The log has what an agent does not tell any more.
-        logged = dates(self._homes).get(request, {})
-        at = self._certified_at.get(request, logged.get("certified"))
-        return {
-            "kind": erased.kind,
-            "scope": scope_words(fact),
-            "text": certified_words(erased.kind),
-            "certificate": True,
-            **({} if at is None else {"done_at": round(at, 1)}),
-        }
+        view = _proved_view(erased, dates(self._homes))
+        if request in self._certified_at:  # of an agent on another machine there is no log here
+            view["done_at"] = round(self._certified_at[request], 1)
+        return view
 
     def certificate(self, request: str) -> tuple[str, bytes]:
         if request not in self._certificates:
@@ -356,6 +334,28 @@ def _remedy(needed: Collection[str], down: Mapping[str, str]) -> str:
         return ""
     verb = "does" if len(absent) == 1 else "do"
     return f"; {listed(absent, 5)} {verb} not answer: {down[absent[0]].rstrip('.')}"
+
+
+def _proved_view(erased: Erased, when: Dates) -> ErasureView:
+    """An erasure that a certificate proves, with the dates of the agents' logs."""
+    fact = ErasureFact(
+        erased.agent, erased.scope, "certified", erased.found, erased.remembered or 0
+    )
+    view: ErasureView = {
+        "agent": erased.agent,
+        "scope": scope_words(fact),
+        "state": "certified",
+        "text": certified_words(erased.kind),
+        "kind": erased.kind,
+        "certificate": True,
+    }
+    key = erased.request if erased.by == "owner" else of_votes(erased.agent)
+    logged = when.get(erased.request, {}) | when.get(key, {})
+    if "requested" in logged:
+        view["asked_at"] = logged["requested"]
+    if "certified" in logged:
+        view["done_at"] = logged["certified"]
+    return view
 
 
 def _view(agent: str, scope: str, at: float | None) -> ErasureView:

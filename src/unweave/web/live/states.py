@@ -263,9 +263,6 @@ def waits(known: Known) -> dict[str, Wait]:
     statuses = {name: dict(s) for name, s in known.statuses.items() if name not in known.departed}
     found: dict[str, Wait] = {}
     for kind, lines in remarks(statuses).items():
-        if kind == "budgets":  # after the last value no sum follows, which a notice says
-            over = any(" is spent: " in wait["why"] for wait in found.values())
-            lines = [line for line in lines if " is spent: " in line and not over]
         for number, line in enumerate(lines if kind in _REMARKS else ()):
             found[f"{kind} {number}"] = as_wait(_REMARKS[kind], line + _PATIENCE.get(kind, ""))
     if known.restarting:
@@ -313,7 +310,7 @@ _REMARKS = {
     "concerns": "The result says little",
     "rounds": "The private round waits",
     "batches": "Changes wait for others",
-    "budgets": "The privacy budget is spent",
+    "spent": "The privacy budget is spent",
 }
 
 
