@@ -1,23 +1,24 @@
 """The page: what fifty viewers cost the agents.
 
-python -m benchmarks.web busy|idle [VIEWERS [BLOCKS]]   compare, with other numbers than the entries
-python -m benchmarks.web view URL VIEWERS               viewers of a page, until a line comes
+python -m benchmarks.web busy|idle|still [VIEWERS [BLOCKS]]   compare, with other numbers
+python -m benchmarks.web view URL VIEWERS                     viewers of a page, until a line comes
 
-Turns are compared in blocks of four: without a page, twice with a page and its viewers, without
-one. All turns have the same audits at the same rate. They are only begun, not waited for: requests
-that wait would cost the agents more than the page does, and one that comes after the news would
-wait in vain. An audit that is late on a busy machine runs into the next one, so CPU times are
-divided by the token's hops. The clocks are those of the agents' processes.
+Two equal networks run side by side, with the same audits at the same rate. In one turn the first
+has a page with viewers, in the next turn the second: a block. CPU times of equal work differ by a
+third from one ten seconds to the next, for all processes alike (of machines, not of agents: caches
+and clock rates are shared with others); the ratio of two networks at the same time does not. Its
+geometric mean over the two turns of a block cancels what differs between the networks. What the
+page and its viewers cost by their load alone, as processes on the same machine, they cost both.
 
-The value is the median of the ratios of neighbouring turns. Beside it the page's cost is counted:
-what the agents told it and what it asked, each times its CPU time after a pause. That leaves out
-what the page and its viewers, as processes on the same machine, cost the agents by their load.
+Audits are only begun, not waited for: requests that wait would cost the agents more than the page
+does. An audit that is late runs into the next one, so CPU times are divided by the token's hops.
+The clocks are those of the agents' processes. The value is the median of the blocks.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
+import math
 import statistics
 import subprocess
 import sys
@@ -37,53 +38,47 @@ from tests.support.processes import Processes
 from benchmarks.harness import benchmark
 from unweave.address import Address
 from unweave.node.api.client import Operator
-from unweave.node.api.sockets import short
 from unweave.operations.cluster import Cluster
 from unweave.web.live.network import NetworkSource
 from unweave.web.server import PageServer
 
 VIEWERS = 50
 AGENTS = 5
-PROBES = 40  # lines and requests that are timed
-PAUSE = 0.2  # seconds before each of them
 SETTLE = 4.0  # seconds for the first questions of a page
 RESAMPLES = 4000
 
 
 class Work(NamedTuple):
-    """The work of a turn, and how many blocks of four turns are compared."""
+    """The work of a turn, and how many blocks of two turns are compared."""
 
     audits: int
     every: float  # seconds between the beginnings of two of them
+    seconds: float
     blocks: int
 
 
-BUSY = Work(30, 0.2, 6)
-IDLE = Work(2, 6.0, 5)
+BUSY = Work(50, 0.2, 10.0, 10)
+IDLE = Work(4, 6.0, 24.0, 10)
+STILL = Work(0, 0.0, 60.0, 6)
 
 
 class Turn(NamedTuple):
-    """CPU milliseconds of all agents, hops of the token, the lines that the agents sent to the page
-    and what it asked them beside, and what each viewer was sent per second."""
+    """CPU milliseconds of all agents of a network, and hops of its token."""
 
     used: float
     hops: int
-    lines: int = 0
-    requests: int = 0
-    messages: float = 0.0
 
     @property
     def each(self) -> float:
-        return self.used / self.hops
+        return self.used / max(self.hops, 1)
 
 
 class Compared(NamedTuple):
-    """The ratio with a page to without one, its interval, and the counted ratio."""
+    """The ratio with a page to without one, and its interval."""
 
-    direct: float
+    ratio: float
     low: float
     high: float
-    counted: float
 
 
 def cpu(pid: int) -> float:
@@ -116,11 +111,8 @@ class Page:
     def __init__(self, viewers: int, look: subprocess.Popen[str], asked: Counter[str]) -> None:
         self._viewers, self._look, self._asked = viewers, look, asked
 
-    def lines(self) -> int:
-        return self._asked["line"]
-
-    def requests(self) -> int:
-        return self._asked.total() - self.lines()
+    def asked(self) -> Counter[str]:
+        return Counter(self._asked)
 
     def messages(self) -> float:
         """Per viewer."""
@@ -164,9 +156,15 @@ def _page(folder: Path, viewers: int) -> Iterator[Page]:
 class _Agents:
     """The processes of a network, and a connection to each."""
 
-    def __init__(self, net: Processes, stack: ExitStack) -> None:
-        open_ = (Operator(net.folder(name), 60.0) for name in net.names)
+    def __init__(self, root: Path, stack: ExitStack) -> None:
+        self.net = stack.enter_context(Processes(root, agents=AGENTS, rows=20))
+        self.net.start()
+        self.net.rest()
+        open_ = (Operator(self.net.folder(name), 60.0) for name in self.net.names)
         self._agents = [stack.enter_context(agent) for agent in open_]
+
+    def wake(self) -> None:
+        self._agents[0].ask("wake")
 
     def cpu(self) -> float:
         return 1e3 * sum(cpu(agent.pid) for agent in self._agents if agent.pid)
@@ -176,46 +174,22 @@ class _Agents:
         found = (agent.ask("status")["status"]["counts"] for agent in self._agents)
         return sum(counts.get("tokens sent", 0) for counts in found)
 
-    def turn(self, work: Work, page: Page | None = None) -> Turn:
-        hops = self.hops()
-        time.sleep(0.5)
-        before = (0, 0, 0.0) if page is None else (page.lines(), page.requests(), page.messages())
-        used, began = self.cpu(), time.monotonic()
-        for number in range(1, work.audits + 1):
-            self._agents[0].ask("wake")
-            time.sleep(max(0.0, began + number * work.every - time.monotonic()))
-        used, seconds = self.cpu() - used, time.monotonic() - began
-        after = before if page is None else (page.lines(), page.requests(), page.messages())
-        lines, requests, messages = (b - a for a, b in zip(before, after, strict=True))
-        time.sleep(0.5)  # the last audit ends
-        return Turn(used, self.hops() - hops, int(lines), int(requests), messages / seconds)
 
-    def line(self) -> float:
-        """CPU milliseconds of a line, with those that the agent uses in the pause before it."""
-        agent = self._agents[0]
-        assert agent.pid is not None
-        with socket.socket(socket.AF_UNIX) as connected:
-            with short(agent.folder / "agent.sock") as where:
-                connected.connect(where)
-            asked = f"/changes?follow=true&timeout={PAUSE}"
-            connected.sendall(f"GET {asked} HTTP/1.0\r\n\r\n".encode())
-            with connected.makefile("rb") as lines:
-                while not lines.readline().startswith(b"{"):
-                    pass
-                before = cpu(agent.pid)
-                for _ in range(PROBES):
-                    lines.readline()
-                return 1e3 * (cpu(agent.pid) - before) / PROBES
-
-    def request(self) -> float:
-        """The same for a request for the status."""
-        agent = self._agents[0]
-        assert agent.pid is not None
-        before = cpu(agent.pid)
-        for _ in range(PROBES):
-            time.sleep(PAUSE)
-            agent.ask("status")
-        return 1e3 * (cpu(agent.pid) - before) / PROBES
+def _turn(networks: Sequence[_Agents], work: Work) -> list[Turn]:
+    """The same work in all networks, in turn."""
+    hops = [one.hops() for one in networks]
+    time.sleep(0.5)
+    used, began = [one.cpu() for one in networks], time.monotonic()
+    for number in range(work.audits):
+        for k, one in enumerate(networks):
+            at = began + (number + k / len(networks)) * work.every
+            time.sleep(max(0.0, at - time.monotonic()))
+            one.wake()
+    time.sleep(max(0.0, began + work.seconds - time.monotonic()))
+    used = [one.cpu() - before for one, before in zip(networks, used, strict=True)]
+    time.sleep(0.5)  # the last audit ends
+    hops = [one.hops() - before for one, before in zip(networks, hops, strict=True)]
+    return [Turn(*one) for one in zip(used, hops, strict=True)]
 
 
 def _interval(ratios: Sequence[float]) -> tuple[float, float]:
@@ -226,40 +200,34 @@ def _interval(ratios: Sequence[float]) -> tuple[float, float]:
 
 
 def compare(work: Work, viewers: int = VIEWERS) -> Compared:
-    bare: list[Turn] = []
-    viewed: list[Turn] = []
+    ratios: list[float] = []
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        net = stack.enter_context(Processes(Path(folder) / "net", agents=AGENTS, rows=20))
-        net.start()
-        net.rest()
-        agents = _Agents(net, stack)
-        agents.turn(work._replace(audits=20, every=0.2))  # to warm up
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        networks = [_Agents(folder / name, stack) for name in ("first", "second")]
+        _turn(networks, Work(20, 0.2, 4.0, 0))  # to warm up
         for number in range(1, work.blocks + 1):
-            bare.append(agents.turn(work))
-            with _page(net.root, viewers) as page:
-                viewed += [agents.turn(work, page), agents.turn(work, page)]
-            bare.append(agents.turn(work))
-            for name, turns in (("no page", bare[-2:]), ("viewers", viewed[-2:])):
-                told = (
-                    f"{t.each:.2f} ms × {t.hops} hops, {t.lines} lines, {t.requests} asked"
-                    for t in turns
+            found = []
+            for one, other in (networks, reversed(networks)):
+                with _page(one.net.root, viewers) as page:
+                    asked, got, began = page.asked(), page.messages(), time.monotonic()
+                    viewed, bare = _turn((one, other), work)
+                    told = ", ".join(f"{n} × {what}" for what, n in (page.asked() - asked).items())
+                    rate = (page.messages() - got) / (time.monotonic() - began)
+                found.append(viewed.each / bare.each)
+                print(
+                    f"{number}: {viewed.each:.2f} ms × {viewed.hops} hops with a page, "
+                    f"{bare.each:.2f} ms × {bare.hops} without; {told or 'nothing'}; "
+                    f"{rate:.1f} messages per second and viewer",
+                    flush=True,
                 )
-                print(f"{number} {name}: {'; '.join(told)}", flush=True)
-        line, request = agents.line(), agents.request()
-    ratios = [v.each / b.each for v, b in zip(viewed, bare, strict=True)]
-    direct, (low, high) = statistics.median(ratios), _interval(ratios)
-    hops, base = sum(t.hops for t in viewed), statistics.mean(t.each for t in bare)
-    lines, requests = sum(t.lines for t in viewed) / hops, sum(t.requests for t in viewed) / hops
-    counted = 1.0 + (lines * line + requests * request) / base
+            ratios.append(math.sqrt(math.prod(found)))
+    ratio, (low, high) = statistics.median(ratios), _interval(ratios)
     print(
-        f"{viewers} viewers: {direct:.3f} (95 % between {low:.3f} and {high:.3f}, {len(ratios)} "
-        f"ratios)\ncounted: {counted:.3f} (per hop {lines:.2f} lines of {line:.2f} ms and "
-        f"{requests:.2f} requests of {request:.2f} ms, beside {base:.2f} ms); each viewer got "
-        f"{statistics.median(t.messages for t in viewed):.1f} messages per second",
+        f"{viewers} viewers: {ratio:.3f} (95 % between {low:.3f} and {high:.3f}, {len(ratios)} "
+        f"blocks: {', '.join(f'{one:.3f}' for one in sorted(ratios))})",
         flush=True,
     )
-    return Compared(direct, low, high, counted)
+    return Compared(ratio, low, high)
 
 
 @benchmark(
@@ -269,7 +237,7 @@ def compare(work: Work, viewers: int = VIEWERS) -> Compared:
     at_most=True,
 )
 def busy_cost() -> float:
-    return compare(BUSY).direct
+    return compare(BUSY).ratio
 
 
 @benchmark(
@@ -279,14 +247,23 @@ def busy_cost() -> float:
     at_most=True,
 )
 def idle_cost() -> float:
-    return compare(IDLE).direct
+    return compare(IDLE).ratio
+
+
+@benchmark(
+    f"the agents' CPU with {VIEWERS} viewers against without a page, nothing happens",
+    target=1.05,
+    at_most=True,
+)
+def still_cost() -> float:
+    return compare(STILL).ratio
 
 
 def _main(what: str, *given: str) -> None:
     if what == "view":
         asyncio.run(_view(given[0], int(given[1])))
         return
-    work, numbers = {"busy": BUSY, "idle": IDLE}[what], [int(one) for one in given]
+    work, numbers = {"busy": BUSY, "idle": IDLE, "still": STILL}[what], [int(one) for one in given]
     blocks = numbers[1] if len(numbers) > 1 else work.blocks
     compare(work._replace(blocks=blocks), numbers[0] if numbers else VIEWERS)
 
