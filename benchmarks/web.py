@@ -7,8 +7,10 @@ Two equal networks run side by side, with the same audits at the same rate. In o
 has a page with viewers, in the next turn the second: a block. CPU times of equal work differ by a
 third from one ten seconds to the next, for all processes alike (of machines, not of agents: caches
 and clock rates are shared with others); the ratio of two networks at the same time does not. Its
-geometric mean over the two turns of a block cancels what differs between the networks. What the
-page and its viewers cost by their load alone, as processes on the same machine, they cost both.
+geometric mean over the two turns of a block cancels what differs between the networks, and between
+the first audit of a turn and the second: without any page the first network costs 3% more in an
+idle turn, because more of what follows an audit is in it. What the page and its viewers cost by
+their load alone, as processes on the same machine, they cost both.
 
 Audits are only begun, not waited for: requests that wait would cost the agents more than the page
 does. An audit that is late runs into the next one, so CPU times are divided by the token's hops.
@@ -207,10 +209,11 @@ def compare(work: Work, viewers: int = VIEWERS) -> Compared:
         _turn(networks, Work(20, 0.2, 4.0, 0))  # to warm up
         for number in range(1, work.blocks + 1):
             found = []
-            for one, other in (networks, reversed(networks)):
+            for k, one in enumerate(networks):
                 with _page(one.net.root, viewers) as page:
                     asked, got, began = page.asked(), page.messages(), time.monotonic()
-                    viewed, bare = _turn((one, other), work)
+                    turns = _turn(networks, work)
+                    viewed, bare = turns[k], turns[1 - k]
                     told = ", ".join(f"{n} × {what}" for what, n in (page.asked() - asked).items())
                     rate = (page.messages() - got) / (time.monotonic() - began)
                 found.append(viewed.each / bare.each)

@@ -16,6 +16,7 @@ from unweave.models import DirichletCategorical
 from unweave.node.agent import open_data
 from unweave.node.api import report, server
 from unweave.node.api.server import Api
+from unweave.node.data.commitments import KEY_FILE
 
 
 def at_rest(agents: dict[str, Any]) -> bool:
@@ -131,8 +132,17 @@ def test_records_that_were_deleted_are_erased_for_good(tmp_path):
             ask = {"keys": ["a1-0", "a1-1"]}
             with pytest.raises(DataError, match="1 of 2 keys are not in the data of a1"):
                 await api.call("erase", ask)
+            # A preview says the same, and leaves nothing behind.
+            with pytest.raises(DataError, match="1 of 2 keys are not in the data of a1"):
+                await api.call("preview", ask)
+            found = await api.call("preview", ask | {"missing_ok": True})
+            assert found == {"records": 2, "before": 0, "absent": 1}
+            assert not (node.folder.path / KEY_FILE).exists()
+            assert not node.state.own.dropped
             await api.call("erase", ask | {"missing_ok": True})
             await until(lambda: len(node.state.own.dropped) == 2 and at_rest(agents))
+            found = await api.call("preview", ask | {"missing_ok": True})
+            assert found == {"records": 2, "before": 2, "absent": 1}
             # A backup of the file brings it back, and it does not count.
             net.rows["a1"]["a1-0"] = gone
             net.append("a1", [])

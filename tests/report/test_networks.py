@@ -126,7 +126,9 @@ def test_a_masked_network_from_learning_to_its_stores(net, tmp_path):
     assert "No posterior is shown" in Page((tmp_path / "open.html").read_bytes()).flat
 
     # Stopped: the stores and files say the same.
-    net.start("a5")
+    net.stop()
+    assert report_of(net.root).verdict.sentences[0] == report.verdict.sentences[0]
+    net.start()
     net.rest()
     running = report_of(net.root)
     page = Page(html_of(net.root))

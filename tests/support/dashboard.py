@@ -19,6 +19,7 @@ from unweave.web.view import (
     CurvesAnswer,
     ErasurePreview,
     ErasureWish,
+    MomentAnswer,
     Verification,
     View,
 )
@@ -67,6 +68,9 @@ class StillSource:
 
     async def curves(self, names: Sequence[str], moments: Sequence[str]) -> CurvesAnswer:
         return {"version": "1", "curves": {name: [] for name in names}}
+
+    async def moment(self, moment: str) -> MomentAnswer:
+        return {"label": moment, "parameters": []}
 
     async def agent(self, name: str) -> AgentDetails:
         if name != "a1":

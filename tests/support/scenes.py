@@ -353,6 +353,16 @@ class SceneSource:
                 found[one["name"]].append({"label": moment, "x": x, "y": y})
         return {"version": "epoch 3, hop 151", "curves": found}
 
+    async def moment(self, moment: str) -> values.MomentAnswer:
+        found = [
+            one | {key: one[key] + 0.03 for key in ("mean", "low", "high")}
+            for one in self._view["posterior"]["parameters"]
+        ]
+        (label,) = [
+            one["label"] for one in self._view["posterior"]["moments"] if one["id"] == moment
+        ]
+        return {"label": label, "parameters": cast("list[values.ParameterView]", found)}
+
     async def agent(self, name: str) -> values.AgentDetails:
         self.looked_at.append(name)
         if name not in self._view["agents"]:

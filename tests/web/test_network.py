@@ -408,13 +408,25 @@ def test_a_request_that_waits_for_a_batch_is_told_everywhere(tmp_path: Path) -> 
         at_once = page.client.post("/erasures/preview", wish | {"now": True}, cookie=page.cookie)
         assert wait not in at_once.json["steps"]
         assert "--now" not in at_once.json["shown"][0]
-        unknown = page.client.post("/erasures", wish | {"keys": ["none"]}, cookie=page.cookie)
-        assert "“Keys that do not exist are no error”" in unknown.json["error"]["fix"]
+        lost = wish | {"keys": ["a2-0", "none"]}
+        for path in ("/erasures/preview", "/erasures"):
+            unknown = page.client.post(path, lost, cookie=page.cookie)
+            assert unknown.json["error"]["message"].startswith(
+                "a2: 1 of 2 keys are not in the data"
+            )
+            assert "“Keys that do not exist are no error”" in unknown.json["error"]["fix"]
+        found = page.client.post(
+            "/erasures/preview", lost | {"missing_ok": True}, cookie=page.cookie
+        )
+        assert found.json["steps"][-1].startswith("The data do not have 1 key of these")
+        assert not page.view["erasures"]  # nothing is requested by a preview
         page.client.post("/erasures", wish, cookie=page.cookie)
         view = page.until(lambda v: v["waits"].get("batches 0") and at_rest(v))
         assert view["summary"]["text"].endswith("Changes wait for others.")
         told = "The erasure of 1 record of a2 was requested: it waits"
         page.until(lambda v: [one["text"] for one in v["timeline"].values()].count(told) == 1)
+        again = page.client.post("/erasures/preview", wish, cookie=page.cookie).json
+        assert again["steps"][-1].startswith("An earlier request names 1 record of these")
 
 
 def test_a_stopped_network_says_how_to_start_it(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from unweave.graph import graphs
 from unweave.models import BetaBernoulli
 from unweave.web.paper.chapters import CHAPTERS
 from unweave.web.paper.player import PaperSource
+from unweave.web.source import NotFound
 
 REPLICAS, SEED = 30, 2
 
@@ -117,6 +118,11 @@ def test_a_chapter_is_walked_to_its_end(source, walks):
             "before agent 10 was forgotten",
             "retrained without agent 10",
         ]
+        earlier = await source.moment("before")
+        assert earlier["label"] == "before agent 10 was forgotten"
+        assert earlier["parameters"][0]["mean"] != feed.view["posterior"]["parameters"][0]["mean"]
+        with pytest.raises(NotFound):
+            await source.moment("hop-1")
         with pytest.raises(ConfigError):
             await source.control({"do": "play"})
 

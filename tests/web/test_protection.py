@@ -56,6 +56,7 @@ REQUESTS = [
     ("GET", "/agents/a9", 404),
     ("GET", "/curves?name=p", 200),
     ("GET", "/curves", 400),
+    ("GET", "/moments/m", 200),
     ("GET", "/report", 500),
     ("GET", "/session", 200),
     ("GET", "/erasures", 405),
@@ -284,13 +285,23 @@ def test_codes_are_long_and_different() -> None:
 
 
 def test_a_locked_page_shows_nothing_without_the_code(locked: Client) -> None:
-    for path in ("/events", "/agents/a1", "/curves?name=p", "/report", "/certificates/a"):
+    paths = ("/events", "/agents/a1", "/curves?name=p", "/moments/m", "/report", "/certificates/a")
+    for path in paths:
         assert locked.get(path).status == 401
     assert locked.post("/verify", {}).status == 401
     assert locked.post("/erasures/preview", {"agent": "a1"}).status == 401
     assert locked.get("/").status == locked.get("/static/page.js").status == 200
     cookie = locked.enter(CODE)
     assert locked.get("/agents/a1", cookie=cookie).status == 200
+
+
+def test_whether_a_record_exists_is_told_to_the_operator_alone(page: Client) -> None:
+    """A key may be a patient's number, and every account of this machine can read the page."""
+    wish = {"agent": "a1"}
+    assert page.post("/erasures/preview", wish).status == 200
+    assert page.post("/erasures/preview", wish | {"keys": ["17"]}).status == 401
+    cookie = page.enter(CODE)
+    assert page.post("/erasures/preview", wish | {"keys": ["17"]}, cookie=cookie).status == 200
 
 
 def test_beyond_this_machine_code_and_tls_are_needed(tmp_path: Path) -> None:

@@ -337,10 +337,17 @@ def test_an_erasure_ends_with_a_certificate_that_verifies(keys, privacy):
         assert (
             labels[-1] == f"before {'a2 was' if keys is None else '2 records of a2 were'} forgotten"
         )
-        with pytest.raises(ConfigError):
-            await source.erase({"agent": "a1", "keys": ["100"]})
-        with pytest.raises(ConfigError):
-            await source.erase({"agent": "a1", "keys": ["x"]})
+        earlier = await source.moment(before)
+        assert earlier["label"] == labels[-1]
+        assert earlier["parameters"] != feed.view["posterior"]["parameters"]
+        (theta,) = (one for one in earlier["parameters"] if one["name"] == "theta")
+        assert 0.0 < theta["low"] < theta["mean"] < theta["high"] < 1.0
+        with pytest.raises(NotFound):
+            await source.moment("hop-0")
+        for row in ("100", "x"):
+            for ask in (source.preview, source.erase):
+                with pytest.raises(ConfigError):
+                    await ask({"agent": "a1", "keys": [row]})
 
     feed = played(source, script)
     assert feed.view["agents"]["a2"]["state"] == ("erased" if keys is None else "in")

@@ -246,8 +246,6 @@ class AgentDriver:
             if after.token.last is not before.last and not isinstance(before.role, Hold):
                 self.log.recent.visit(after.token.last.epoch, after.token.last.hop)
             log_activity(self.log, self._logged, after)
-            if after.token.parked is not before.parked:
-                self.log.recent.rest()
         self._logged = after
         if _due(after) < self._due:
             self._sooner.set()

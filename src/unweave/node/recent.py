@@ -10,7 +10,6 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -47,8 +46,7 @@ class Recent:
         self._visits: deque[_Visit] = deque(maxlen=_VISITS)
         self._events: deque[_Event] = deque(maxlen=_EVENTS)
         self._news: asyncio.Event | None = None  # while somebody waits
-        self._rested = 0  # the number when the token was last parked
-        self.ended = False
+        self._ended = asyncio.Event()
 
     def visit(self, epoch: int, hop: int) -> None:
         """The token has come."""
@@ -66,11 +64,6 @@ class Recent:
         self._events.append(_Event(self.number, round(time.time(), 3), level, what, plain))
         self._wake()
 
-    def rest(self) -> None:
-        """The token is parked: nothing more is expected soon."""
-        self._rested = self.number
-        self._wake()
-
     def _wake(self) -> None:
         if self._news is None:
             return
@@ -83,30 +76,28 @@ class Recent:
 
     def end(self) -> None:
         """Let everybody who waits ask another process."""
-        self.ended = True
+        self._ended.set()
         self._wake()
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
 
     async def wait(
         self, run: str, after: int, timeout: float, collect: float = 0.0, every: float = 0.0
     ) -> None:
-        """Until there is something newer than `after`, and then until the token is parked, at most
-        `collect` seconds: what comes in them needs no answer of its own. Or until the time is over.
-        It takes at least `every` seconds."""
+        """Until there is something newer than `after`, and `collect` seconds more: what comes in
+        them needs no answer of its own, and an answer in the midst of an audit would delay the
+        messages of the protocol. Or until the time is over. It takes at least `every` seconds."""
         now = asyncio.get_running_loop().time
         began = now()
-        if run == self.run and after >= self.number:
-            await self._until(began + timeout, lambda: self.number > after)
+        if run == self.run and after >= self.number and not self.ended:
+            if self._news is None:
+                self._news = asyncio.Event()
+            await _at_most(began + timeout, self._news)
             if self.number > after:
-                await self._until(now() + collect, lambda: self._rested == self.number)
-        await self._until(began + every, lambda: False)
-
-    async def _until(self, end: float, enough: Callable[[], bool]) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(end):
-                while not (self.ended or enough()):
-                    if self._news is None:
-                        self._news = asyncio.Event()
-                    await self._news.wait()
+                await _at_most(now() + collect, self._ended)
+        await _at_most(began + every, self._ended)
 
     def since(self, run: str, after: int) -> dict[str, Any]:
         """What is newer than `after`; all that is kept, for a reader that knew another process."""
@@ -117,3 +108,9 @@ class Recent:
             "visits": [list(one[1:]) for one in self._visits if one.number > after],
             "events": [one._asdict() for one in self._events if one.number > after],
         }
+
+
+async def _at_most(end: float, event: asyncio.Event) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout_at(end):
+            await event.wait()

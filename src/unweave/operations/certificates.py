@@ -5,16 +5,17 @@ the agents keep. `ask_erasures` returns those that came with the parked token, t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from unweave.bounded import read_bytes
 from unweave.node.erasures import certificate_files
 from unweave.operations.cluster import LOOK, Cluster
+from unweave.operations.reading import read_erasures
 from unweave.protocol.certificate.format import MOST_BYTES
 
-__all__ = ["ask_erasures", "certificates_in"]
+__all__ = ["ask_erasures", "certificates_in", "stored_erasures"]
 
 _KEPT = "certificates"  # in an agent's folder
 _ORDER = ("unknown", "starting", "waiting", "voting", "asked", "removed", "certified")
@@ -53,14 +54,29 @@ def _free(name: str, taken: Iterable[str]) -> str:
 def ask_erasures(agents: Cluster, requests: Iterable[str]) -> dict[str, dict[str, Any]]:
     """How far each of these requests is, by the running agent that knows most of it: the report of
     `unweave forget`, with the certificate as bytes."""
+    return _furthest(
+        (request, answer["erasure"])
+        for request in requests
+        for answer in agents.ask_all("erasure", LOOK, request=request).values()
+    )
+
+
+def stored_erasures(agents: Cluster, requests: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The same by the stores of stopped agents."""
+    return _furthest(read_erasures(agents, requests))
+
+
+def _furthest(reports: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for request in requests:
-        answers = agents.ask_all("erasure", LOOK, request=request)
-        reports = [answer["erasure"] for answer in answers.values()]
-        if reports:
-            best = max(reports, key=lambda one: _ORDER.index(one["state"]))
-            if "certificate" in best:
-                text = json.dumps(best["certificate"], sort_keys=True, separators=(",", ":"))
-                best = best | {"certificate": text.encode()}
-            found[request] = best
+    for request, one in reports:
+        if request not in found or _knowledge(one) > _knowledge(found[request]):
+            found[request] = one
+    for request, best in found.items():
+        if "certificate" in best:
+            text = json.dumps(best["certificate"], sort_keys=True, separators=(",", ":"))
+            found[request] = best | {"certificate": text.encode()}
     return found
+
+
+def _knowledge(report: Mapping[str, Any]) -> tuple[int, int]:
+    return _ORDER.index(report["state"]), -len(report.get("waiting_for", ()))

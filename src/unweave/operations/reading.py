@@ -11,7 +11,7 @@ data.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -24,8 +24,9 @@ from unweave.manifest import Manifest
 from unweave.models import Model, Shard
 from unweave.node.agent import open_data, open_identity
 from unweave.node.api.client import AgentDown
-from unweave.node.api.report import forgotten_report, posterior_report
+from unweave.node.api.report import erasure_report, forgotten_report, posterior_report
 from unweave.node.config import AgentFolder
+from unweave.node.erasures import CertificateStore
 from unweave.node.storage.sqlite import look_into_store
 from unweave.operations.cluster import LOOK, Cluster, open_cluster
 from unweave.protocol.state import State
@@ -40,6 +41,7 @@ __all__ = [
     "ask_forgotten",
     "ask_posteriors",
     "newest",
+    "read_erasures",
     "read_posteriors",
     "read_shards",
     "read_sum",
@@ -96,11 +98,13 @@ class _Stored(NamedTuple):
     terms: Terms
     model: Model
     mechanism: Mechanism | None
+    certificates: CertificateStore
 
     @classmethod
     def of(cls, state: State | None, home: AgentFolder) -> Self:
         manifest = home.manifest
-        return cls(state, home.terms, manifest.build_model(), manifest.build_mechanism())
+        model, mechanism = manifest.build_model(), manifest.build_mechanism()
+        return cls(state, home.terms, model, mechanism, CertificateStore(home.certificates))
 
 
 def read_posteriors(agents: Cluster) -> dict[str, dict[str, Any]]:
@@ -165,6 +169,18 @@ def _stored_report(agents: Cluster, name: str, everything: bool = False) -> dict
     source = _Stored.of(state, home)
     report = posterior_report(source, everything, erasures=True)
     return report | {"as_of": _written(home.store)}
+
+
+def read_erasures(agents: Cluster, requests: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What the store of each stopped agent tells of these requests."""
+    asked = list(requests)
+    home = None
+    for path in agents.folders.values() if asked else ():
+        home = AgentFolder.read(path, like=home)
+        state = _look(agents, home)
+        if state is not None:
+            source = _Stored.of(state, home)
+            yield from ((one, erasure_report(source, bytes.fromhex(one))) for one in asked)
 
 
 def newest(found: Reports) -> dict[str, Any]:

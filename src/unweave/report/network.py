@@ -23,7 +23,7 @@ from unweave.manifest import Manifest, load
 from unweave.models import Model, Posterior
 from unweave.node.api.report import NO_TOKEN
 from unweave.node.config import find_agents
-from unweave.operations.certificates import ask_erasures, certificates_in
+from unweave.operations.certificates import ask_erasures, certificates_in, stored_erasures
 from unweave.operations.cluster import LOOK, Cluster, open_cluster
 from unweave.operations.reading import WHOLE, ask_posteriors, newest, read_posteriors
 from unweave.operations.status import lies
@@ -88,7 +88,8 @@ def network_report(folder: Path, *, run_model: bool = True) -> Report:
         facts, proved = certificate_facts(files, manifest)
         if homes:
             lacking = [one for one in (*known.asked, *known.requests) if one not in proved]
-            known.progress = ask_erasures(agents, lacking[:_MOST_ASKED])
+            look = ask_erasures if agents.agents else stored_erasures
+            known.progress = look(agents, lacking[:_MOST_ASKED])
             more = {
                 f"certificate-{request[8:16]}.json": one["certificate"]
                 for request, one in known.progress.items()

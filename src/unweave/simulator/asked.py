@@ -322,19 +322,22 @@ class AskedEvents:
         session.workload.change_data(k)
         return f"{self._name(k)} has {_NEW} new records."
 
+    def check_erasure(self, k: int, rows: Sequence[int] | None) -> None:
+        """Refuse what agent k cannot be asked to erase."""
+        self._check_running(k)
+        state, given = self.session.world.state(k), self.session.workers[k].whole.given
+        if state.tomb.out or state.own.detached:
+            raise ConfigError(f"{self._name(k)} was forgotten before. Fix: choose another agent")
+        if rows is not None and (not rows or not all(0 <= row < given for row in rows)):
+            raise ConfigError(
+                f"{self._name(k)} has the records 0 to {given - 1}. Fix: give row numbers among "
+                "them"
+            )
+
     def erase(self, k: int, rows: Sequence[int] | None, *, at_once: bool = False) -> bytes:
         """Ask agent k to erase these records, or (None) everything; returns the request's id."""
+        self.check_erasure(k, rows)
         world, worker = self.session.world, self.session.workers[k]
-        self._check_running(k)
-        if world.state(k).tomb.out or world.state(k).own.detached:
-            raise ConfigError(f"{self._name(k)} was forgotten before. Fix: choose another agent")
-        if rows is not None:
-            outside = [row for row in rows if not 0 <= row < worker.whole.given]
-            if outside or not rows:
-                raise ConfigError(
-                    f"{self._name(k)} has the records 0 to {worker.whole.given - 1}. Fix: give "
-                    "row numbers among them"
-                )
         keys = frozenset(record_key(row, worker.version) for row in rows or ())
         request = request_id(k, self._rng.randbytes(12))
         world.tell(

@@ -80,6 +80,7 @@ def build_app(
             get("/", index),
             get("/events", page.events),
             get("/curves", page.curves),
+            get("/moments/{id:path}", page.moment),
             get("/agents/{name:path}", page.agent),
             get("/certificates/{request}", page.certificate),
             get("/report", page.report),
@@ -138,6 +139,9 @@ class _Page:
             )
         return _json(await self._source.curves(names, moments))
 
+    async def moment(self, request: Request) -> Response:
+        return _json(await self._source.moment(request.path_params["id"]))
+
     async def agent(self, request: Request) -> Response:
         return _json(await self._source.agent(request.path_params["name"]))
 
@@ -167,6 +171,8 @@ class _Page:
 
     async def preview(self, request: Request) -> Response:
         wish = _read(_wish, await _body(request, _LARGE), "erasure")
+        if "keys" in wish:  # whether a record exists is nobody else's business
+            _demand_operator(request)
         return _json(await self._source.preview(wish))
 
     async def erase(self, request: Request) -> Response:

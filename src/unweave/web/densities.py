@@ -1,9 +1,10 @@
-"""Densities for the page: a posterior, its prior and earlier moments, on one grid per quantity."""
+"""Densities and intervals for the page: a posterior, its prior and earlier moments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +12,10 @@ from numpy.typing import NDArray
 from unweave.families.marginals import Marginal
 from unweave.models.fitted.posterior import Posterior
 from unweave.report.quantities import moments_of
-from unweave.web.view import Curve, ParameterView
+from unweave.web.source import NotFound
+from unweave.web.view import Curve, MomentAnswer, ParameterView
 
-__all__ = ["MOST", "curves", "draw", "parameters"]
+__all__ = ["MOST", "curves", "draw", "intervals", "moment_of", "parameters"]
 
 Floats = NDArray[np.float64]
 
@@ -40,6 +42,21 @@ def parameters(posterior: Posterior, prior: Posterior | None = None) -> list[Par
                     one[f"{prefix}{key}"] = value  # type: ignore[literal-required]
         shown.append(one)
     return shown
+
+
+T = TypeVar("T")
+
+
+def moment_of(moments: Mapping[str, tuple[str, T]], name: str) -> tuple[str, T]:
+    """The label and the posterior of an earlier moment."""
+    if name not in moments:
+        raise NotFound("moments: no such moment is kept. Fix: choose one from the list of the page")
+    return moments[name]
+
+
+def intervals(label: str, posterior: Posterior) -> MomentAnswer:
+    """The quantities at an earlier moment."""
+    return {"label": label, "parameters": parameters(posterior)}
 
 
 def curves(posteriors: Mapping[str, Posterior], names: Iterable[str]) -> dict[str, list[Curve]]:

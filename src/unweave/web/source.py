@@ -16,6 +16,7 @@ from unweave.web.view import (
     CurvesAnswer,
     ErasurePreview,
     ErasureWish,
+    MomentAnswer,
     Points,
     Verification,
     View,
@@ -56,6 +57,8 @@ class ViewSource(Protocol):
         """Keep the view up to date until cancelled."""
 
     async def curves(self, names: Sequence[str], moments: Sequence[str]) -> CurvesAnswer: ...
+
+    async def moment(self, moment: str) -> MomentAnswer: ...
 
     async def agent(self, name: str) -> AgentDetails: ...
 

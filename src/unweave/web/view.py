@@ -11,6 +11,7 @@ ids as keys: agents, waits, erasures, timeline. A value that is not known is abs
                                         snapshot. `points` carries new points of the series.
                                         `heartbeat` comes if there was nothing else for 15 s.
     GET  /curves?name=…&name=…&moment=… densities of at most 12 parameters: `CurvesAnswer`
+    GET  /moments/{id}                  intervals at an earlier moment: `MomentAnswer`
     GET  /agents/{name}                 details of one agent: `AgentDetails`
     GET  /certificates/{request}        the certificate, as a file
     GET  /report                        the report of `unweave report`, as a file
@@ -51,6 +52,7 @@ __all__ = [
     "ErasureWish",
     "GraphView",
     "Moment",
+    "MomentAnswer",
     "ParameterView",
     "Points",
     "PosteriorView",
@@ -257,6 +259,13 @@ class CurvesAnswer(TypedDict):
 
     version: str
     curves: dict[str, list[Curve]]
+
+
+class MomentAnswer(TypedDict):
+    """The quantities at an earlier moment, as those of `PosteriorView`."""
+
+    label: str
+    parameters: list[ParameterView]
 
 
 class AgentDetails(TypedDict):

@@ -438,6 +438,19 @@ def test_parameters_are_chosen_and_compared(visit):
         page = v.open()
         assert page.get_by_role("radio", name="Intervals").is_checked()
         assert page.locator("#intervals li").count() == 40
+        # The newest moment is compared by itself, in words and as a bar of its own.
+        page.locator("#intervals-before", has_text="before Cork was forgotten").wait_for()
+        row = page.locator("#intervals li", has_text="weight 39")
+        assert row.locator(".earlier").inner_text().startswith("before Cork was forgotten: 0.")
+        now, before = (
+            row.locator(f".track .{one}").bounding_box() for one in ("interval", "before")
+        )
+        assert before["x"] > now["x"]
+        assert before["y"] >= now["y"] + now["height"]
+        page.get_by_label("Compare with").select_option("the prior only")
+        row.locator(".earlier").wait_for(state="hidden")
+        assert page.locator("#intervals .before:visible").count() == 0
+        page.get_by_label("Compare with").select_option("before Cork was forgotten")
         # What is ticked is what is shown, and nothing but a person ticks.
         page.get_by_text("Parameters 40 of 40").click()
         page.get_by_label("weight 39").uncheck()

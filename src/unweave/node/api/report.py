@@ -20,6 +20,7 @@ from unweave.manifest.brief import brief_settings
 from unweave.models import Model
 from unweave.node.config import SUPERVISOR
 from unweave.node.driver import AgentDriver
+from unweave.node.erasures import CertificateStore
 from unweave.persistent import NOBODY
 from unweave.protocol.certificate.unchecked import unchecked_requests
 from unweave.protocol.messages import Pass
@@ -326,7 +327,7 @@ def _confirmed(s: State) -> bool:
 
 
 class Source(Protocol):
-    """Where a posterior is read from: a running agent, or its store."""
+    """Where a posterior or an erasure is read from: a running agent, or its store."""
 
     @property
     def state(self) -> State | None: ...
@@ -336,6 +337,8 @@ class Source(Protocol):
     def model(self) -> Model: ...
     @property
     def mechanism(self) -> Mechanism | None: ...
+    @property
+    def certificates(self) -> CertificateStore: ...
 
 
 def posterior_report(
@@ -498,7 +501,7 @@ def _fitting(s: State, token: Token) -> int | None:
     return None if parked else token.passes
 
 
-def erasure_report(node: AgentDriver, request: bytes) -> dict[str, Any]:
+def erasure_report(node: Source, request: bytes) -> dict[str, Any]:
     """The progress of one erasure: asked, voting, removed or certified; and who must attest."""
     s = node.state
     if s is None:

@@ -22,6 +22,7 @@ __all__ = [
     "InfluenceRequest",
     "Nothing",
     "PosteriorQuery",
+    "PreviewRequest",
     "Route",
     "VoteRequest",
     "WaitQuery",
@@ -82,6 +83,11 @@ class EraseRequest(Nothing):
         return self
 
 
+class PreviewRequest(Nothing):
+    keys: list[str | int] = Field(min_length=1, description="the records with these keys")
+    missing_ok: bool = Field(False, description="as of an erasure")
+
+
 class ErasureQuery(Nothing):
     request: RequestId = Field(description="the id that the erasure's request answered")
 
@@ -108,7 +114,7 @@ class ChangesQuery(Nothing):
         0.0,
         ge=0.0,
         le=1.0,
-        description="seconds between the first news and the answer, unless the token is parked",
+        description="seconds between the first news and the answer, with what comes in them",
     )
     follow: bool = Field(
         False, description="go on: one answer a line, until the connection or the agent ends"
@@ -379,6 +385,15 @@ class EraseAnswer(Answer):
     before: int
 
 
+class PreviewAnswer(Answer):
+    """How many records the keys name, how many of them an earlier request names already, and how
+    many keys the data do not have."""
+
+    records: int
+    before: int
+    absent: int
+
+
 class ErasureAnswer(Answer):
     erasure: ErasureReport
 
@@ -481,6 +496,14 @@ ROUTES = {
             "Ask for an erasure of this agent's data. It may be repeated.",
             EraseRequest,
             EraseAnswer,
+        ),
+        Route(
+            "preview",
+            "POST",
+            "/erasures/preview",
+            "What an erasure of these records would name. Nothing is requested or recorded.",
+            PreviewRequest,
+            PreviewAnswer,
         ),
         Route(
             "erasure",

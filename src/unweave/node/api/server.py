@@ -46,6 +46,7 @@ from unweave.node.api.routes import (
     InfluenceRequest,
     Nothing,
     PosteriorQuery,
+    PreviewRequest,
     VoteRequest,
     WaitQuery,
     openapi,
@@ -167,6 +168,7 @@ class Api:
             "forgotten": self._forgotten,
             "influence": self._influence,
             "erase": self._erase,
+            "preview": self._preview,
             "erasure": self._erasure,
             "vote": self._vote,
             "wake": self._wake,
@@ -307,7 +309,7 @@ class Api:
         whole = asked.whole
         rows = absent = frozenset[bytes]()
         if asked.keys is not None:
-            rows, absent = await self._rows_of(asked.keys, asked.missing_ok)
+            rows, absent = await self._rows_of(asked.keys, asked.missing_ok, write=True)
         state, before = self.node.state, 0
         if state is not None and asked.request is None:
             earlier, fresh = asked_before(state, rows)
@@ -329,14 +331,21 @@ class Api:
         self._raise_refusal(await self.node.tell(event))
         return {"request": ident.hex(), "before": before}
 
+    async def _preview(self, asked: PreviewRequest) -> dict[str, Any]:
+        await self.node.awake()
+        rows, absent = await self._rows_of(asked.keys, asked.missing_ok, write=False)
+        state = self.node.state
+        fresh = rows if state is None else asked_before(state, rows)[1]
+        return {"records": len(rows), "before": len(rows) - len(fresh), "absent": len(absent)}
+
     async def _rows_of(
-        self, keys: list[str | int], missing_ok: bool
+        self, keys: list[str | int], missing_ok: bool, *, write: bool
     ) -> tuple[frozenset[bytes], frozenset[bytes]]:
         """The commitments of the records with these keys, and of those that are not in the data."""
-        found, unknown = await asyncio.to_thread(self.data.commit_keys, keys)
+        found, unknown = await asyncio.to_thread(self.data.commit_keys, keys, write=write)
         absent = frozenset[bytes]()
         if missing_ok:
-            absent, unknown = self.data.commit_absent(unknown)
+            absent, unknown = self.data.commit_absent(unknown, write=write)
         if unknown:
             missing = set(unknown)
             lines = [n for n, key in enumerate(keys, 1) if key in missing]

@@ -56,12 +56,14 @@ def pads(secret: bytes) -> tuple[bytes, bytes]:
 KEY_FILE = "data.key"
 
 
-def check_key(folder: Path, key: str, agent: str) -> None:
+def check_key(folder: Path, key: str, agent: str, *, write: bool = True) -> None:
     """DataError unless `key` is the key column of earlier erasures. The first call writes it."""
     path = folder / KEY_FILE
     try:
         known = path.read_text(encoding="utf-8")
     except FileNotFoundError:
+        if not write:
+            return
         try:
             write_atomic(path, key.encode())
         except PermissionError:

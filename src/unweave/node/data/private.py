@@ -183,23 +183,35 @@ class PrivateData:
         sums = self._steady(self._sums, dropped)
         return weighted(self._conjugate(), sums.n, sums.units, sums.added)
 
-    def commit_keys(self, keys: Iterable[Key]) -> tuple[frozenset[bytes], tuple[Key, ...]]:
-        """The commitments to the keys that occur in the records, and the keys that do not occur."""
+    def commit_keys(
+        self, keys: Iterable[Key], *, write: bool = True
+    ) -> tuple[frozenset[bytes], tuple[Key, ...]]:
+        """The commitments to the keys that occur in the records, and the keys that do not occur.
+        `write`: from now on the key column must stay (`check_key`)."""
         self._need_key()
-        return self._commit(keys, lambda asked: self._steady(lambda r, _: r.known(asked), _NOTHING))
 
-    def commit_absent(self, keys: Iterable[Key]) -> tuple[frozenset[bytes], tuple[Key, ...]]:
+        def known(asked: frozenset[str]) -> frozenset[str]:
+            return self._steady(lambda reader, _: reader.known(asked), _NOTHING)
+
+        return self._commit(keys, known, write)
+
+    def commit_absent(
+        self, keys: Iterable[Key], *, write: bool = True
+    ) -> tuple[frozenset[bytes], tuple[Key, ...]]:
         """The commitments to keys that need not occur in the records, so that deleted records
         cannot return; and the keys that cannot occur in any record."""
-        return self._commit(keys, lambda asked: asked)
+        return self._commit(keys, lambda asked: asked, write)
 
     def _commit(
-        self, keys: Iterable[Key], known_of: Callable[[frozenset[str]], frozenset[str]]
+        self,
+        keys: Iterable[Key],
+        known_of: Callable[[frozenset[str]], frozenset[str]],
+        write: bool,
     ) -> tuple[frozenset[bytes], tuple[Key, ...]]:
         texts = {key: canonical(key) for key in keys}
         known = known_of(frozenset(t for t in texts.values() if t is not None and _plain(t)))
         if known:  # records that are erased by one key column must keep that column
-            check_key(self._folder, self._need_key(), self.agent)
+            check_key(self._folder, self._need_key(), self.agent, write=write)
         unknown = tuple(key for key, text in texts.items() if text not in known)
         return frozenset(commitment(self._secret, text) for text in known), unknown
 

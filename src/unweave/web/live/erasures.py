@@ -234,9 +234,13 @@ class LiveErasures:
     def preview(self, agents: Cluster, wish: ErasureWish) -> ErasurePreview:
         """What will happen, and what others will be able to compute."""
         name, keys, departed = self._checked(agents, wish)
+        named = {"before": 0, "absent": 0}
         if not departed:
             with _page_words():
-                self._operator(agents, name)
+                owner = self._operator(agents, name)
+                if keys is not None:
+                    missing_ok = bool(wish.get("missing_ok"))
+                    named = owner.ask("preview", keys=keys, missing_ok=missing_ok)
         what = "everything" if keys is None else count(len(set(keys)), "record")
         steps = _VOTE_STEPS if departed else _STEPS
         batch = self._manifest.publish if keys is not None else None
@@ -246,6 +250,12 @@ class LiveErasures:
                 f"{count(batch.agents, 'agent')} have changed, or {batch.at_most} have passed."
             )
             steps = (steps[0], wait, *steps[1:])
+        if named["before"]:
+            earlier = f"An earlier request names {count(named['before'], 'record')} of these"
+            steps = (*steps, f"{earlier}: the certificate of that one proves its erasure.")
+        if named["absent"]:
+            lost = f"The data do not have {count(named['absent'], 'key')} of these"
+            steps = (*steps, f"{lost}: should such a record come back, it will not be used.")
         note = disclosed(agents, name, keys, now=bool(wish.get("now")))
         if note:
             shown = [_on_page(note.removeprefix("note: ")) + "."]

@@ -1,8 +1,8 @@
 """Follows the agents of a folder: each tells over one connection what is new, at a bounded rate.
 
-An agent tells it when the token is parked, or shortly after something happens, with all that came
-meanwhile, and then not again before a pause. So an idle network costs next to nothing, and a busy
-one the same however many pages are open.
+An agent tells it shortly after something happens, with all that came meanwhile, and then not again
+before a pause. So an idle network costs next to nothing, and a busy one the same however many pages
+are open.
 """
 
 from __future__ import annotations

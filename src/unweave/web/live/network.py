@@ -27,6 +27,7 @@ from unweave.report import html_of
 from unweave.report.settings import network_settings, setting_words
 from unweave.text import clip, count
 from unweave.web.densities import curves as densities
+from unweave.web.densities import intervals, moment_of
 from unweave.web.layout import graph_view
 from unweave.web.live.details import agent_details
 from unweave.web.live.erasures import LiveErasures, check_certificate
@@ -56,6 +57,7 @@ from unweave.web.view import (
     ErasurePreview,
     ErasureView,
     ErasureWish,
+    MomentAnswer,
     Points,
     PosteriorView,
     Verification,
@@ -468,16 +470,16 @@ class NetworkSource:
     # ------------------------------------------------------------------------------- requests
 
     async def curves(self, names: Sequence[str], moments: Sequence[str]) -> CurvesAnswer:
-        unknown = [key for key in moments if key not in self._moments]
-        if unknown:
-            raise NotFound("curves: no such moment. Fix: a live network keeps no earlier posterior")
+        earlier = dict(moment_of(self._moments, key) for key in moments)
         found = await self._work(self._posterior.curves, names)
-        if moments:
-            earlier = {self._moments[key][0]: self._moments[key][1] for key in moments}
+        if earlier:
             more = await self._work(densities, earlier, names)
             for name, lines in more.items():
                 found["curves"][name] += lines
         return found
+
+    async def moment(self, moment: str) -> MomentAnswer:
+        return await self._work(intervals, *moment_of(self._moments, moment))
 
     async def agent(self, name: str) -> AgentDetails:
         if name not in self._graph.agents:

@@ -18,7 +18,7 @@ from unweave.errors import ConfigError
 from unweave.experiments.paper.experiment import AGENTS
 from unweave.graph import graphs
 from unweave.models import Posterior
-from unweave.web.densities import curves
+from unweave.web.densities import curves, intervals, moment_of
 from unweave.web.layout import graph_view
 from unweave.web.paper.chapters import CHAPTERS, Walked
 from unweave.web.paper.story import hop_sentences, story
@@ -34,6 +34,7 @@ from unweave.web.view import (
     CurvesAnswer,
     ErasurePreview,
     ErasureWish,
+    MomentAnswer,
     Verification,
     View,
 )
@@ -293,15 +294,21 @@ class PaperSource:
         prior = walked.model.posterior(walked.model.eta0)
         found["prior"] = prior
         for name in moments:
-            if name not in walked.moments:
-                raise NotFound(f"no moment {name!r}. Fix: choose one of the view's moments")
-            label, units = walked.moments[name]
+            label, units = moment_of(walked.moments, name)
             if walked.model.inside(units):
                 found[label] = walked.model.posterior(units)
         for name in names:
             if name not in {law.name for law in prior.marginals}:
                 raise NotFound(f"no parameter {name!r}. Fix: choose one of the view's parameters")
         return {"version": self.walk.version, "curves": curves(found, names)}
+
+    async def moment(self, moment: str) -> MomentAnswer:
+        walked = self.walk.walked
+        label, units = moment_of({} if walked is None else walked.moments, moment)
+        assert walked is not None
+        if not walked.model.inside(units):
+            raise NotFound(f"{label}: the sum was no posterior. Fix: choose another moment")
+        return intervals(label, walked.model.posterior(units))
 
     async def agent(self, name: str) -> AgentDetails:
         walked = self.walk.walked

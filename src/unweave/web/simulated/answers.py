@@ -10,7 +10,6 @@ from unweave.errors import ConfigError, NotCertified, UnweaveError
 from unweave.protocol.certificate.verify import verify
 from unweave.protocol.state import State
 from unweave.protocol.terms import Terms
-from unweave.protocol.token import NOTHING
 from unweave.report.page import page
 from unweave.report.simulation import simulation_report
 from unweave.simulator.asked import AskedEvents
@@ -80,12 +79,9 @@ def _receipts(s: State) -> list[Entry]:
     return found
 
 
-def erasure_preview(wish: ErasureWish, s: State) -> ErasurePreview:
-    """What an erasure does at an agent with this state, and what others will see."""
-    rows, name, masked = wished_rows(wish), wish["agent"], s.terms.masked
+def erasure_preview(name: str, rows: Sequence[int] | None, *, masked: bool) -> ErasurePreview:
+    """What the erasure of these rows of an agent does, and what others will see."""
     what = "everything" if rows is None else count(len(rows), "record")
-    if s.known.tombs.get(s.me, NOTHING).out:
-        raise ConfigError(f"{name} was forgotten before. Fix: choose another agent")
     shown = (
         "Whoever keeps the sum before and after sees the difference of the two."
         if masked

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 from unweave.errors import ConfigError, SolverError
 from unweave.simulator.asked import FAULTS, AskedEvents
 from unweave.simulator.invariants import Violation
+from unweave.web.densities import intervals, moment_of
 from unweave.web.layout import graph_view
 from unweave.web.patches import difference, merge
 from unweave.web.simulated.answers import (
@@ -38,6 +39,7 @@ from unweave.web.view import (
     CurvesAnswer,
     ErasurePreview,
     ErasureWish,
+    MomentAnswer,
     Verification,
     View,
 )
@@ -372,6 +374,9 @@ class SimulationSource:
 
     # ------------------------------------------------------------------------------- questions
 
+    async def moment(self, moment: str) -> MomentAnswer:
+        return await asyncio.to_thread(intervals, *moment_of(self.sums.moments, moment))
+
     async def curves(self, names: Sequence[str], moments: Sequence[str]) -> CurvesAnswer:
         return await asyncio.to_thread(self.sums.curves, self.watch.shown, names, moments)
 
@@ -397,8 +402,9 @@ class SimulationSource:
         return await asyncio.to_thread(verification, certificate, self.session.terms)
 
     async def preview(self, wish: ErasureWish) -> ErasurePreview:
-        k = self._index(wish["agent"])
-        return erasure_preview(wish, self.session.world.state(k))
+        k, rows = self._index(wish["agent"]), wished_rows(wish)
+        self.asked.check_erasure(k, rows)
+        return erasure_preview(wish["agent"], rows, masked=self.session.terms.masked)
 
     async def erase(self, wish: ErasureWish) -> str:
         self._check_alive()

@@ -26,7 +26,7 @@ from unweave.report.quantities import changes, live_moments
 from unweave.simulator.asked import AskedEvents
 from unweave.simulator.invariants import Violation
 from unweave.simulator.run import without_faults
-from unweave.web.densities import MOST, curves, parameters
+from unweave.web.densities import MOST, curves, moment_of, parameters
 from unweave.web.simulated.watch import SeenSum
 from unweave.web.source import NotFound
 from unweave.web.view import CurvesAnswer, Moment, Points, PosteriorView, Series
@@ -259,9 +259,7 @@ class SimulatedSums:
             found["posterior"] = now
         found["prior"] = self._prior
         for name in moments:
-            if name not in self.moments:
-                raise NotFound(f"no moment {name!r}. Fix: choose one of the view's moments")
-            label, posterior = self.moments[name]
+            label, posterior = moment_of(self.moments, name)
             found[label] = posterior
         known = {law.name for law in self._prior.marginals[:MOST]}
         for name in names:

@@ -45,6 +45,8 @@ export async function curves(names, moments) {
   return (await ask(`curves?${query}`)).json();
 }
 
+export const moment = async (id) => (await ask(`moments/${encodeURIComponent(id)}`)).json();
+
 // A file with the name that the server gives it.
 export async function file(path) {
   const response = await ask(path);

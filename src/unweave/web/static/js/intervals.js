@@ -1,13 +1,14 @@
-// Intervals of many parameters: one row each, the posterior against the prior.
+// Intervals of many parameters: one row each, the posterior against the prior and an earlier moment.
 
-import { el, reconcile } from "./dom.js";
+import { el, reconcile, say } from "./dom.js";
 import { at } from "./format.js";
 
 const known = (value) => value !== undefined && Number.isFinite(value);
 
 // One axis for all rows where that shows something, else an axis per row.
-function axes(parameters) {
-  const ranges = parameters
+function axes(parameters, before) {
+  const shown = [...parameters, ...parameters.map(({ name }) => before.get(name) ?? {})];
+  const ranges = shown
     .filter(({ low, high }) => known(low) && known(high))
     .map(({ low, high }) => [low, high]);
   if (!ranges.length) return () => null;
@@ -18,12 +19,14 @@ function axes(parameters) {
     const margin = (high - low) * 0.04;
     return () => [low - margin, high + margin];
   }
-  return ({ low: start, high: end, prior_low: before, prior_high: after }) => {
+  return ({ name, low: start, high: end, prior_low, prior_high }) => {
     if (!known(start) || !known(end)) return null;
     const width = end - start || 1;
-    const left = Math.max(known(before) ? before : start, start - 4 * width);
-    const right = Math.min(known(after) ? after : end, end + 4 * width);
-    const [first, last] = [Math.min(left, start), Math.max(right, end)];
+    const left = Math.max(known(prior_low) ? prior_low : start, start - 4 * width);
+    const right = Math.min(known(prior_high) ? prior_high : end, end + 4 * width);
+    const earlier = before.get(name) ?? {};
+    const ends = [left, right, start, end, earlier.low, earlier.high].filter(known);
+    const [first, last] = [Math.min(...ends), Math.max(...ends)];
     return [first - 0.05 * (last - first), last + 0.05 * (last - first)];
   };
 }
@@ -62,8 +65,10 @@ export function sayNumbers(node, parameter) {
   node.replaceChildren(...pieces.flatMap((piece, index) => (index ? [" ", piece] : [piece])));
 }
 
-export function renderIntervals(list, parameters) {
-  const axis = axes(parameters);
+// `earlier`: the answer about a moment, or null.
+export function renderIntervals(list, parameters, earlier = null) {
+  const before = new Map((earlier?.parameters ?? []).map((one) => [one.name, one]));
+  const axis = axes(parameters, before);
   reconcile(
     list,
     parameters,
@@ -74,11 +79,13 @@ export function renderIntervals(list, parameters) {
         {},
         el("span", { class: "name", text: name, title: name }),
         el("span", { class: "numbers" }),
+        el("span", { class: "numbers earlier", hidden: true }),
         el(
           "span",
           { class: "track", "aria-hidden": "true" },
           el("span", { class: "zero" }),
           el("span", { class: "prior" }),
+          el("span", { class: "before" }),
           el("span", { class: "interval" }),
           el("span", { class: "mean" }),
         ),
@@ -91,6 +98,11 @@ export function renderIntervals(list, parameters) {
       bar(node.querySelector(".interval"), range, parameter.low, parameter.high);
       bar(node.querySelector(".mean"), range, parameter.mean, parameter.mean);
       sayNumbers(node.querySelector(".numbers"), parameter);
+      const old = before.get(parameter.name);
+      bar(node.querySelector(".before"), old ? range : null, old?.low, old?.high);
+      const words = node.querySelector(".earlier");
+      words.hidden = !old;
+      say(words, old ? `${earlier.label}: ${sentence(old)}` : "");
     },
   );
 }

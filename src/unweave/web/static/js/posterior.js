@@ -2,7 +2,7 @@
 // simulations, against earlier moments.
 
 import { $, el, reconcile, say, throttle } from "./dom.js";
-import { ApiError, curves as fetchCurves } from "./api.js";
+import { ApiError, curves as fetchCurves, moment as fetchMoment } from "./api.js";
 import { Chart } from "./chart.js";
 import { align } from "./density.js";
 import { showError } from "./dialogs.js";
@@ -29,16 +29,15 @@ export function startPosterior(store) {
   let mode = null; // "densities" | "intervals", once chosen
   let chosen = null; // names, once chosen
   let moment = null; // id, once chosen
-  let shownKey = ""; // what the densities on the screen answer
+  let shownKey = ""; // what the densities or the intervals on the screen answer
+  let earlier = null; // the intervals of the moment that is compared, or null
   let refusedKey = ""; // what the server has refused: not asked again
   let pause = FIRST_PAUSE;
   let paused = null; // the timer of a pause
   let asking = false;
 
   const parameters = () => store.view?.posterior.parameters ?? [];
-  // Earlier moments are compared as densities, so a page that has some opens on them.
-  const fewest = () => (store.view?.posterior.moments?.length ? MOST : FIRST);
-  const currentMode = () => mode ?? (parameters().length > fewest() ? "intervals" : "densities");
+  const currentMode = () => mode ?? (parameters().length > FIRST ? "intervals" : "densities");
   const most = () => (currentMode() === "densities" ? MOST : ROWS);
   // What is shown is what is ticked, in either mode.
   const names = () => {
@@ -54,7 +53,7 @@ export function startPosterior(store) {
     return all.findLast(({ label }) => label.startsWith("before ")) ?? all.at(-1) ?? null;
   };
 
-  // ------------------------------------------------------------------------- densities
+  // ------------------------------------------------------------------ what is not in the view
 
   const refresh = throttle(() => load(), 400);
 
@@ -62,21 +61,23 @@ export function startPosterior(store) {
     const view = store.view;
     const wanted = names();
     const compared = currentMoment();
-    const key = JSON.stringify([view.posterior.version, wanted, compared?.id]);
-    if (asking || paused !== null || currentMode() !== "densities") return;
-    if (key === shownKey || key === refusedKey) return;
-    if (!wanted.length) {
-      shownKey = key;
-      densities({}, []);
-      return;
-    }
+    const drawn = currentMode() === "densities";
+    const of = drawn ? wanted : "intervals";
+    const key = JSON.stringify([view.posterior.version, of, compared?.id]);
+    if (asking || paused !== null || key === shownKey || key === refusedKey) return;
     asking = true;
     try {
-      const answer = await fetchCurves(wanted, compared ? [compared.id] : []);
+      if (!drawn) {
+        earlier = compared && (await fetchMoment(compared.id));
+      } else if (wanted.length) {
+        densities((await fetchCurves(wanted, compared ? [compared.id] : [])).curves, wanted);
+      } else {
+        densities({}, []);
+      }
       showError($("posterior-error"), null);
       shownKey = key;
       pause = FIRST_PAUSE;
-      densities(answer.curves, wanted);
+      if (!drawn) render(store.view);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       showError($("posterior-error"), error);
@@ -234,22 +235,30 @@ export function startPosterior(store) {
     const densitiesShown = now === "densities";
     $("densities").hidden = !densitiesShown;
     $("chooser").hidden = all.length <= 1;
-    moments(posterior.moments ?? [], densitiesShown);
+    moments(posterior.moments ?? []);
     chooser();
     const shown = new Set(names());
     $("posterior-none").hidden = shown.size > 0;
     $("posterior-legend").hidden = !densitiesShown || shown.size === 0;
     $("intervals-box").hidden = densitiesShown || shown.size === 0;
-    if (densitiesShown) refresh();
-    else renderIntervals($("intervals"), all.filter(({ name }) => shown.has(name)));
+    if (!densitiesShown) intervals(all.filter(({ name }) => shown.has(name)));
+    refresh();
     const hidden = (posterior.total ?? all.length) - shown.size;
     const more = $("posterior-note");
     more.hidden = hidden <= 0 || shown.size < most();
     say(more, `${plural(hidden, "more parameter")}: choose them above, or see unweave posterior.`);
   }
 
-  function moments(all, shown) {
-    $("compare").hidden = all.length === 0 || !shown;
+  function intervals(parameters) {
+    const compared = currentMoment();
+    const before = compared && earlier?.label === compared.label ? earlier : null;
+    $("intervals-before").hidden = before === null;
+    say($("intervals-label"), before?.label ?? "");
+    renderIntervals($("intervals"), parameters, before);
+  }
+
+  function moments(all) {
+    $("compare").hidden = all.length === 0;
     const select = $("compare-with");
     reconcile(
       select,
