@@ -79,6 +79,7 @@ def test_every_request_is_answered_as_the_table_says(tmp_path):
             with Operator(node.folder.path, 60.0) as operator:
                 for name in ("status", "posterior", "forgotten", "influence", "learn", "wake"):
                     found[name] = operator.ask(name)
+                found["preview"] = operator.ask("preview", keys=["a1-0"])
                 found["erase"] = operator.ask("erase", keys=["a1-0"])
                 request = found["erase"]["request"]
                 while True:

@@ -127,7 +127,7 @@ def test_a_masked_network_from_learning_to_its_stores(net, tmp_path):
 
     # Stopped: the stores and files say the same.
     net.stop()
-    assert report_of(net.root).verdict.sentences[0] == report.verdict.sentences[0]
+    assert told(report_of(net.root))[0] == sentence
     net.start()
     net.rest()
     running = report_of(net.root)

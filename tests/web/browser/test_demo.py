@@ -36,11 +36,16 @@ def test_the_demonstration_is_watched_and_compared(demo, profile, shot):
         page.locator("#erasures > li", has_text="Certified as").nth(1).wait_for()
         page.locator("#mark[data-state=rest]").wait_for()
         shot(page, "demo")
-        assert page.get_by_label("Densities").is_checked()  # else nothing is compared
-        assert page.locator("#compare-with").is_visible()
-        for label in labels():
-            page.locator("#compare-with").select_option(label=label)
-            if "forgotten" in label or "never" in label:
-                page.locator("#posterior-legend", has_text=label).wait_for()
-                page.locator("#densities canvas").first.wait_for()
+        # Compared at once, and in either form.
+        page.locator("#intervals-before", has_text="was forgotten").wait_for()
+        for form, legend in (
+            ("Intervals", "#intervals-before"),
+            ("Densities", "#posterior-legend"),
+        ):
+            page.get_by_role("radio", name=form).check()
+            for label in labels():
+                page.locator("#compare-with").select_option(label=label)
+                if "forgotten" in label or "never" in label:
+                    page.locator(legend, has_text=label).wait_for()
+        page.locator("#densities canvas").first.wait_for()
         shot(page, "demo-compared")
