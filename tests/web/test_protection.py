@@ -341,6 +341,41 @@ def test_a_connection_without_a_request_is_closed(
         assert Client(server).get("/session").status == 200
 
 
+def test_a_connection_that_takes_nothing_of_its_answer_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the answer would stay in memory, and one of the page's connections be used, for ever."""
+
+    class Long(StillSource):
+        async def report(self) -> bytes:
+            return bytes(24 << 20)  # more than the buffers of two sockets
+
+    def open_connections(server: PageServer) -> int:
+        assert server._server is not None
+        return len(server._server.server_state.connections)
+
+    monkeypatch.setattr(server_module, "_UNTAKEN", 0.5)
+    with PageServer(Long(), ANY, code=None) as server:
+        ask = f"GET /report HTTP/1.1\r\nHost: {server.place.address}\r\n\r\n".encode()
+        with (
+            socket.create_connection(server.place.address, 9.0) as slow,
+            socket.create_connection(server.place.address, 9.0) as still,
+        ):
+            slow.sendall(ask)
+            still.sendall(ask)
+            taken = 0
+            while taken < 24 << 20:  # who takes little at a time gets all of it
+                part = slow.recv(256 << 10)
+                assert part
+                taken += len(part)
+                time.sleep(0.015)
+            slow.close()
+            end = time.monotonic() + 9.0
+            while open_connections(server):
+                assert time.monotonic() < end
+                time.sleep(0.02)
+
+
 # ----------------------------------------------------------------------------------- the events
 
 

@@ -18,15 +18,16 @@ ids as keys: agents, waits, erasures, timeline. A value that is not known is abs
     POST /verify                        body: a certificate. Answers `Verification`
     GET  /session                       {"operator": …}: whether this browser has the cookie
     POST /session                       {"code": …}: the operator's access code. Sets the cookie
-    POST /erasures/preview              `ErasureWish`. Answers `ErasurePreview`
+    POST /erasures/preview              `ErasureWish`. Answers `ErasurePreview`; needs the cookie
+                                        if it names records
     POST /erasures                      `ErasureWish`. Answers {"request": …}; needs the cookie
     POST /controls                      `Control`: play, pause, step, speed, a fault; simulations
                                         only, and needs the cookie if a code was set
 
 A POST is JSON, and says so (Content-Type: application/json; /verify also takes
 application/octet-stream). An error is answered as {"error": {"kind", "message", "fix"}} with status
-400, 401, 403, 404, 409, 413, 415, 421, 429 or 503. Where the code is needed for reading, too, only
-the page and /session answer without the cookie.
+400, 401, 403, 404, 405, 408, 409, 413, 415, 421, 500 or 503. Where the code is needed for reading,
+too, only the page and /session answer without the cookie.
 """
 
 from __future__ import annotations
