@@ -9,7 +9,9 @@ ids as keys: agents, waits, erasures, timeline. A value that is not known is abs
                                         (a merge patch), each with an id; a viewer that comes back
                                         with Last-Event-ID gets the changes that it missed, or a
                                         snapshot. `points` carries new points of the series.
-                                        `heartbeat` comes if there was nothing else for 15 s.
+                                        `heartbeat` comes if there was nothing else for 15 s:
+                                        the clock of a network, which messages that were missed
+                                        have of earlier.
     GET  /curves?name=…&name=…&moment=… densities of at most 12 parameters: `CurvesAnswer`
     GET  /moments/{id}                  intervals at an earlier moment: `MomentAnswer`
     GET  /agents/{name}                 details of one agent: `AgentDetails`

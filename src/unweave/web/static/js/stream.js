@@ -26,7 +26,7 @@ export function connect(url, on) {
     listen("snapshot", on.snapshot);
     listen("change", on.change);
     listen("points", on.points);
-    listen("heartbeat", () => {});
+    listen("heartbeat", on.change);
     mine.addEventListener("open", () => {
       heard = Date.now();
       retry = FIRST_RETRY;
