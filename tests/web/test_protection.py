@@ -194,6 +194,24 @@ def test_the_cookie_is_out_of_reach_for_scripts_and_other_sites(page: Client) ->
     assert CODE not in answer.headers["set-cookie"]
 
 
+def test_the_cookie_alone_is_no_session(page: Client, locked: Client) -> None:
+    """A browser sends it to all ports of this machine, so to pages of other accounts, too."""
+    cookie = page.enter(CODE)
+    for proof in ("", "guess", cookie.partition("=")[2]):
+        headers = {"cookie": cookie, "x-unweave-proof": proof}
+        assert page.post("/erasures", {"agent": "a1"}, **headers).status == 401
+    assert page.post("/erasures", {"agent": "a1"}, x_unweave_proof=page.proof).status == 401
+    assert page.post("/erasures", {"agent": "a1"}, cookie=cookie).status == 200
+
+    cookie = locked.enter(CODE)
+    proof, locked.proof = locked.proof, ""
+    for path in ("/events", "/report", f"/report?proof={proof}"):
+        assert locked.get(path, cookie=cookie).status == 401
+    how = {"cookie": cookie}
+    with locked.open("GET", f"/events?proof={proof}", headers=how) as events:
+        assert events.status == 200
+
+
 def test_a_page_says_whether_its_browser_is_the_operators(page: Client) -> None:
     assert page.get("/session").json == {"operator": False}
     assert page.get("/session", cookie=page.enter(CODE)).json == {"operator": True}
@@ -263,18 +281,18 @@ def test_cookies_of_other_programs_do_not_hide_the_own(foreign: str) -> None:
 def test_a_session_ends() -> None:
     clock = Clock()
     access = Access(CODE, clock=clock)
-    cookie = access.open_session(CODE.upper().replace("-", " "))
-    assert access.is_operator(cookie)
+    session = access.open_session(CODE.upper().replace("-", " "))
+    assert access.is_operator(session)
     clock.now = 12 * 3600.0
-    assert not access.is_operator(cookie)
+    assert not access.is_operator(session)
 
 
 def test_sessions_are_few() -> None:
     access = Access(CODE)
     first = access.open_session(CODE)
-    cookies = [access.open_session(CODE) for _ in range(100)]
+    sessions = [access.open_session(CODE) for _ in range(100)]
     assert not access.is_operator(first)
-    assert access.is_operator(cookies[-1])
+    assert access.is_operator(sessions[-1])
     assert len(access._sessions) == 100
 
 

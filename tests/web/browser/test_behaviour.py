@@ -353,7 +353,9 @@ def test_the_link_of_the_terminal_opens_a_session_and_hides_the_code(visit):
     with visit(source, code=CODE) as v:
         page = v.open(v.server.link)
         assert page.url == v.server.url
-        assert page.evaluate("fetch('session').then(r => r.json())") == {"operator": True}
+        asked = """fetch("session", {headers: {"x-unweave-proof":
+                     localStorage.getItem("unweave-proof")}}).then(r => r.json())"""
+        assert page.evaluate(asked) == {"operator": True}
         assert CODE not in page.evaluate("document.cookie + JSON.stringify(localStorage)")
 
 
