@@ -15,6 +15,8 @@ from starlette.datastructures import Headers
 from tests.support.dashboard import Client, StillSource, page_files
 from unweave.address import Address
 from unweave.errors import ConfigError
+from unweave.web import feed as feed_module
+from unweave.web import protection as protection_module
 from unweave.web import server as server_module
 from unweave.web.protection import HEADERS, Access, Place, RequestRefused, _cookie, new_code
 from unweave.web.server import PageServer
@@ -311,6 +313,22 @@ def test_a_locked_page_shows_nothing_without_the_code(locked: Client) -> None:
     assert locked.get("/").status == locked.get("/static/page.js").status == 200
     cookie = locked.enter(CODE)
     assert locked.get("/agents/a1", cookie=cookie).status == 200
+
+
+def test_events_of_a_locked_page_end_with_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tab that stays open for ever would show all that happens."""
+    monkeypatch.setattr(protection_module, "_SESSION", 1.0)
+    monkeypatch.setattr(feed_module, "_HEARTBEAT", 0.05)
+    for lock in (True, False):
+        with PageServer(StillSource(), ANY, code=CODE, lock=lock) as server:
+            client = Client(server)
+            cookie = client.enter(CODE)
+            with client.open("GET", "/events", headers={"cookie": cookie}) as events:
+                began, beats = time.monotonic(), 0
+                while (line := events.readline()) and time.monotonic() < began + 2.0:
+                    beats += line == b"event: heartbeat\n"
+                assert beats
+                assert (line == b"") == lock
 
 
 def test_whether_a_record_exists_is_told_to_the_operator_alone(page: Client) -> None:

@@ -242,7 +242,8 @@ class Protection:
         )
 
     def _check(self, scope: Scope, headers: Headers) -> bool:
-        """Whether the request is the operator's; raises `RequestRefused`."""
+        """Whether the request is the operator's; raises `RequestRefused`. `may_read` in the scope
+        tells whether an answer that takes long may go on."""
         method, path, host = scope["method"], scope["path"], headers.get("host")
         if not self._place.knows(host):
             raise RequestRefused(
@@ -269,6 +270,7 @@ class Protection:
                 )
         shown = Session(_cookie(headers, self.cookie) or "", _proof(scope, headers))
         operator = self._access.is_operator(shown)
+        scope["may_read"] = lambda: not self._access.lock or self._access.is_operator(shown)
         public = path in ("/", "/session") or path.startswith("/static/")
         if self._access.lock and not operator and not public:
             raise RequestRefused(
