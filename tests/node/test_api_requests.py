@@ -11,7 +11,7 @@ import pytest
 from tests.support.nodes import QUICK, nodes, until
 from tests.support.processes import Processes
 
-from unweave.errors import DataError
+from unweave.errors import DataError, UnweaveError
 from unweave.models import DirichletCategorical
 from unweave.node.agent import open_data
 from unweave.node.api import report, server
@@ -151,5 +151,11 @@ def test_records_that_were_deleted_are_erased_for_good(tmp_path):
             assert again["before"] == 2
             assert data.count(node.state.own.dropped) == len(net.rows["a1"]) - 2
             assert report.posterior_report(node)["digest"] == without
+            # After everything nothing is left to erase: what the request would be told, too.
+            await api.call("erase", {"whole": True})
+            await until(lambda: node.state.tomb.whole)
+            for name in ("preview", "erase"):
+                with pytest.raises(UnweaveError, match="it has erased itself already"):
+                    await api.call(name, {"keys": ["a1-2"]})
 
     asyncio.run(play())

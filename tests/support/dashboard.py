@@ -122,6 +122,7 @@ class Client:
     def __init__(self, page: PageServer) -> None:
         self.page = page
         self.host = str(page.place.address)
+        self.proof = ""
 
     def ask(
         self, method: str, path: str, body: object = None, *, headers: dict[str, str] | None = None
@@ -144,7 +145,7 @@ class Client:
         connection = http.client.HTTPConnection(*self.page.place.address, timeout=30)
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-            given = {"host": self.host} | (headers or {})
+            given = {"host": self.host, "x-unweave-proof": self.proof} | (headers or {})
             if raw is not None:
                 given.setdefault("content-length", str(len(raw)))
             for name, value in given.items():
@@ -170,9 +171,10 @@ class Client:
                     message = {}
 
     def enter(self, code: str) -> str:
-        """The cookie for an access code."""
+        """The cookie for an access code. The proof is sent from now on."""
         answer = self.post("/session", {"code": code})
         assert answer.status == 200, answer.body
+        self.proof = answer.json["proof"]
         return answer.headers["set-cookie"].partition(";")[0]
 
 

@@ -143,6 +143,17 @@ def test_a_request_that_was_found_before_its_event_is_dated_by_the_event(
     assert found.views["r1"]["asked_at"] == 12.3
 
 
+def test_a_request_for_what_an_earlier_one_names_shows_the_earlier_one(
+    found: LiveErasures,
+) -> None:
+    """The agent answers with the earlier request."""
+    found.note("r1", "a1", "3 records", 12.3)
+    found.register("r1", None, {"agent": "a1", "keys": ["17"]})
+    assert (found.views["r1"]["scope"], found.views["r1"]["asked_at"]) == ("3 records", 12.3)
+    found.register("r2", None, {"agent": "a1", "keys": ["17", "18"]})
+    assert found.views["r2"]["scope"] == "2 records"
+
+
 @pytest.mark.parametrize("by", ["owner", "quorum"])
 def test_a_certificate_has_the_date_of_the_agents_logs(
     found: LiveErasures, monkeypatch: pytest.MonkeyPatch, by: str

@@ -261,9 +261,11 @@ def test_a_forgetful_feed_sends_a_snapshot_to_those_who_come_back() -> None:
         feed._flush()
         await first.take()
         last = first.last
+        await Viewer(feed.events()).take()  # a snapshot, which another viewer could get, too
         feed.change({"posterior": {"why": "the new numbers"}})
         feed.forget()
         assert not any(b"old numbers" in message for _, message in feed._kept)
+        assert feed._encoded is None
         again = Viewer(feed.events(last))
         await again.take()
         assert again.kinds == ["snapshot"]
@@ -346,5 +348,28 @@ def test_a_viewer_that_waits_hears_a_heartbeat(monkeypatch: pytest.MonkeyPatch) 
         return heard
 
     first, beat = asyncio.run(listen())
-    assert b"event: heartbeat\n" in beat
+    assert b"event: heartbeat\ndata: {}\n" in beat
     assert beat.splitlines()[0] == first.splitlines()[0]  # its id: nothing was missed
+
+
+def test_a_viewer_that_comes_back_to_an_idle_network_hears_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it missed has the clock of then, by which all ages would be too small."""
+    monkeypatch.setattr(feed_module, "_HEARTBEAT", 0.01)
+
+    async def run() -> None:
+        now = 5.0
+        feed = ViewFeed(still_view(kind="network"), lambda: now)
+        viewer = Viewer(feed.events())
+        await viewer.take()
+        feed.change({"title": "later"})
+        feed._flush()
+        now = 600.0
+        again = feed.events(viewer.last)
+        missed, beat = await anext(again), await anext(again)
+        assert b'"clock": 5.0' in missed
+        assert b'event: heartbeat\ndata: {"clock": 600.0}\n' in beat
+        await again.aclose()
+
+    asyncio.run(run())

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -427,6 +428,33 @@ def test_a_request_that_waits_for_a_batch_is_told_everywhere(tmp_path: Path) -> 
         page.until(lambda v: [one["text"] for one in v["timeline"].values()].count(told) == 1)
         again = page.client.post("/erasures/preview", wish, cookie=page.cookie).json
         assert again["steps"][-1].startswith("An earlier request names 1 record of these")
+
+
+def test_reports_for_many_viewers_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever can read the page could keep all threads busy, and no erasure would get one."""
+    made, may_end = [], threading.Event()
+
+    def slow(folder: Path) -> bytes:
+        made.append(folder)
+        assert may_end.wait(LIMIT)
+        return b"report"
+
+    monkeypatch.setattr(network_module, "html_of", slow)
+    net = Processes(tmp_path / "net", agents=3)
+
+    async def run() -> None:
+        source = NetworkSource(net.root)
+        first, *others = (asyncio.create_task(source.report()) for _ in range(20))
+        while not made:
+            await asyncio.sleep(0.01)
+        first.cancel()  # a viewer that goes away
+        may_end.set()
+        assert await asyncio.gather(*others) == [b"report"] * 19
+        assert len(made) == 1
+        await source.report()
+        assert len(made) == 2
+
+    asyncio.run(run())
 
 
 def test_a_stopped_network_says_how_to_start_it(tmp_path: Path) -> None:

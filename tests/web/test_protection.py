@@ -15,6 +15,8 @@ from starlette.datastructures import Headers
 from tests.support.dashboard import Client, StillSource, page_files
 from unweave.address import Address
 from unweave.errors import ConfigError
+from unweave.web import feed as feed_module
+from unweave.web import protection as protection_module
 from unweave.web import server as server_module
 from unweave.web.protection import HEADERS, Access, Place, RequestRefused, _cookie, new_code
 from unweave.web.server import PageServer
@@ -194,6 +196,24 @@ def test_the_cookie_is_out_of_reach_for_scripts_and_other_sites(page: Client) ->
     assert CODE not in answer.headers["set-cookie"]
 
 
+def test_the_cookie_alone_is_no_session(page: Client, locked: Client) -> None:
+    """A browser sends it to all ports of this machine, so to pages of other accounts, too."""
+    cookie = page.enter(CODE)
+    for proof in ("", "guess", cookie.partition("=")[2]):
+        headers = {"cookie": cookie, "x-unweave-proof": proof}
+        assert page.post("/erasures", {"agent": "a1"}, **headers).status == 401
+    assert page.post("/erasures", {"agent": "a1"}, x_unweave_proof=page.proof).status == 401
+    assert page.post("/erasures", {"agent": "a1"}, cookie=cookie).status == 200
+
+    cookie = locked.enter(CODE)
+    proof, locked.proof = locked.proof, ""
+    for path in ("/events", "/report", f"/report?proof={proof}"):
+        assert locked.get(path, cookie=cookie).status == 401
+    how = {"cookie": cookie}
+    with locked.open("GET", f"/events?proof={proof}", headers=how) as events:
+        assert events.status == 200
+
+
 def test_a_page_says_whether_its_browser_is_the_operators(page: Client) -> None:
     assert page.get("/session").json == {"operator": False}
     assert page.get("/session", cookie=page.enter(CODE)).json == {"operator": True}
@@ -263,18 +283,18 @@ def test_cookies_of_other_programs_do_not_hide_the_own(foreign: str) -> None:
 def test_a_session_ends() -> None:
     clock = Clock()
     access = Access(CODE, clock=clock)
-    cookie = access.open_session(CODE.upper().replace("-", " "))
-    assert access.is_operator(cookie)
+    session = access.open_session(CODE.upper().replace("-", " "))
+    assert access.is_operator(session)
     clock.now = 12 * 3600.0
-    assert not access.is_operator(cookie)
+    assert not access.is_operator(session)
 
 
 def test_sessions_are_few() -> None:
     access = Access(CODE)
     first = access.open_session(CODE)
-    cookies = [access.open_session(CODE) for _ in range(100)]
+    sessions = [access.open_session(CODE) for _ in range(100)]
     assert not access.is_operator(first)
-    assert access.is_operator(cookies[-1])
+    assert access.is_operator(sessions[-1])
     assert len(access._sessions) == 100
 
 
@@ -293,6 +313,22 @@ def test_a_locked_page_shows_nothing_without_the_code(locked: Client) -> None:
     assert locked.get("/").status == locked.get("/static/page.js").status == 200
     cookie = locked.enter(CODE)
     assert locked.get("/agents/a1", cookie=cookie).status == 200
+
+
+def test_events_of_a_locked_page_end_with_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tab that stays open for ever would show all that happens."""
+    monkeypatch.setattr(protection_module, "_SESSION", 1.0)
+    monkeypatch.setattr(feed_module, "_HEARTBEAT", 0.05)
+    for lock in (True, False):
+        with PageServer(StillSource(), ANY, code=CODE, lock=lock) as server:
+            client = Client(server)
+            cookie = client.enter(CODE)
+            with client.open("GET", "/events", headers={"cookie": cookie}) as events:
+                began, beats = time.monotonic(), 0
+                while (line := events.readline()) and time.monotonic() < began + 2.0:
+                    beats += line == b"event: heartbeat\n"
+                assert beats
+                assert (line == b"") == lock
 
 
 def test_whether_a_record_exists_is_told_to_the_operator_alone(page: Client) -> None:
@@ -339,6 +375,41 @@ def test_a_connection_without_a_request_is_closed(
         assert next(events)[1] == "snapshot"  # a viewer stays
         time.sleep(0.1)
         assert Client(server).get("/session").status == 200
+
+
+def test_a_connection_that_takes_nothing_of_its_answer_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the answer would stay in memory, and one of the page's connections be used, for ever."""
+
+    class Long(StillSource):
+        async def report(self) -> bytes:
+            return bytes(24 << 20)  # more than the buffers of two sockets
+
+    def open_connections(server: PageServer) -> int:
+        assert server._server is not None
+        return len(server._server.server_state.connections)
+
+    monkeypatch.setattr(server_module, "_UNTAKEN", 0.5)
+    with PageServer(Long(), ANY, code=None) as server:
+        ask = f"GET /report HTTP/1.1\r\nHost: {server.place.address}\r\n\r\n".encode()
+        with (
+            socket.create_connection(server.place.address, 9.0) as slow,
+            socket.create_connection(server.place.address, 9.0) as still,
+        ):
+            slow.sendall(ask)
+            still.sendall(ask)
+            taken = 0
+            while taken < 24 << 20:  # who takes little at a time gets all of it
+                part = slow.recv(256 << 10)
+                assert part
+                taken += len(part)
+                time.sleep(0.015)
+            slow.close()
+            end = time.monotonic() + 9.0
+            while open_connections(server):
+                assert time.monotonic() < end
+                time.sleep(0.02)
 
 
 # ----------------------------------------------------------------------------------- the events

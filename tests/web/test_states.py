@@ -262,7 +262,7 @@ def test_what_all_agents_share_is_computed_once(monkeypatch: pytest.MonkeyPatch)
 
 def test_private_rounds_show_no_numbers_of_records() -> None:
     told = {
-        **status("a1", erased_records=4, waiting={"records": 5, "by": None}),
+        **status("a1", erased_records=4, waiting={"records": 5, "by": 2e9}),
         "up_seconds": 5.0,
         "pid": 1,
         "phase": "idle",
@@ -271,12 +271,14 @@ def test_private_rounds_show_no_numbers_of_records() -> None:
         },
     }  # fmt: skip
     for masked in (True, False):
-        state = known(masked=masked)
+        state = known(None, {"a1": told}, masked=masked)
         facts = _facts(state, agent_views(state)["a1"], told)
         assert ("Erased records" in facts) != masked
         assert ("Records at a bound" in facts) != masked
         assert ("Changes that wait" in facts) != masked
         assert "Differential privacy" in facts
+        (wait,) = [one for kind, one in waits(state).items() if kind.startswith("batches ")]
+        assert wait["why"].startswith("a1: changes of its records wait for others, until ")
 
 
 class _Answering:

@@ -138,14 +138,18 @@ def dropped_records(found: Statuses) -> list[str]:
     ]
 
 
-def waiting_changes(found: Statuses) -> list[str]:
-    """The agents with changes that wait for a batch."""
+def waiting_changes(found: Statuses, *, numbers: bool = True) -> list[str]:
+    """The agents with changes that wait for a batch; `numbers`: of how many records."""
     return [
-        f"{name}: changes of at least {count(waits['records'], 'record')} wait for others, until "
-        f"{due(waits['by'])} at the latest"
+        f"{name}: changes of {_at_least(waits) if numbers else 'its records'} wait for others, "
+        f"until {due(waits['by'])} at the latest"
         for name, status in found.items()
         if (waits := status.get("waiting"))
     ]
+
+
+def _at_least(waits: Mapping[str, Any]) -> str:
+    return f"at least {count(waits['records'], 'record')}"
 
 
 def privacy_budgets(found: Statuses) -> list[str]:

@@ -16,6 +16,7 @@ from unweave.protocol.state import Hold, State, Turn
 from unweave.protocol.statements import InfluenceReport, Intent, Sign
 
 __all__ = [
+    "ERASED_ITSELF",
     "MISMATCHES",
     "OPEN_REQUESTS",
     "UNPROVED",
@@ -39,6 +40,9 @@ MISMATCHES = 2
 UNPROVED = 8 << 20
 
 
+ERASED_ITSELF = "it has erased itself already; the certificate of that request covers it"
+
+
 def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
     """Rule 12: record a durable intent. The removal visit writes the tombstone: an earlier one
     would make the token dead, and every erasure would cost a rebuild."""
@@ -51,7 +55,7 @@ def on_erase(s: State, turn: Turn, event: EraseRequested) -> None:
     elif event.request in s.known.intents or event.request in s.tomb.ids:
         return  # a repeated request
     elif s.tomb.whole:
-        turn.do(Refused("it has erased itself already; the certificate of that request covers it"))
+        turn.do(Refused(ERASED_ITSELF))
     elif not event.whole and not event.rows:
         turn.do(Refused("the request names no record. Fix: name at least one key"))
     elif len(s.own_intents()) + len(s.own.waiting.requests) >= OPEN_REQUESTS:

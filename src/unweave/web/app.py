@@ -25,7 +25,7 @@ from unweave.errors import ConfigError, UnweaveError
 from unweave.json_form import as_json
 from unweave.text import clip, crash
 from unweave.web.feed import ViewFeed
-from unweave.web.protection import Access, Place, Protection, RequestRefused, failure
+from unweave.web.protection import Access, Place, Protection, RequestRefused, Session, failure
 from unweave.web.source import NotFound, ViewSource
 from unweave.web.view import Control, ErasureWish, SessionWish
 
@@ -114,7 +114,7 @@ class _Page:
 
     def __init__(self, source: ViewSource, feed: ViewFeed, access: Access) -> None:
         self._source, self._feed, self._access = source, feed, access
-        self.set_cookie: Callable[[Response, str], None]
+        self.set_cookie: Callable[[Response, Session], None]
 
     async def run(self) -> None:
         """Run the source. If it fails, the page says so."""
@@ -128,7 +128,8 @@ class _Page:
     async def events(self, request: Request) -> Response:
         if self._feed.viewers >= _VIEWERS:
             raise RequestRefused(503, f"{_VIEWERS} pages are open. Fix: close some of them")
-        return _EventStream(self._feed, request.headers.get("last-event-id"))
+        last = request.headers.get("last-event-id")
+        return _EventStream(self._feed, last, request.scope["may_read"])
 
     async def curves(self, request: Request) -> Response:
         names, moments = (request.query_params.getlist(key) for key in ("name", "moment"))
@@ -162,7 +163,7 @@ class _Page:
         except RequestRefused:
             await asyncio.sleep(_GUESS)
             raise
-        response = _json({"operator": True})
+        response = _json({"operator": True, "proof": session.proof})
         self.set_cookie(response, session)
         return response
 
@@ -259,12 +260,13 @@ def _file(name: str, content: bytes, kind: str) -> Response:
 
 
 class _EventStream(Response):
-    """Server-sent events for one viewer, until it leaves or takes nothing for a while."""
+    """Server-sent events for one viewer, until it leaves, takes nothing for a while, or may not
+    read any more: its session has ended."""
 
-    def __init__(self, feed: ViewFeed, last: str | None) -> None:
+    def __init__(self, feed: ViewFeed, last: str | None, may_read: Callable[[], bool]) -> None:
         super().__init__(media_type="text/event-stream")
         del self.headers["content-length"]
-        self._feed, self._last = feed, last
+        self._feed, self._last, self._may_read = feed, last, may_read
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
@@ -281,8 +283,12 @@ class _EventStream(Response):
     async def _send(self, send: Send) -> None:
         async with aclosing(self._feed.events(self._last)) as events:
             async for chunk in events:
+                more = self._may_read()
+                body = chunk if more else b""
                 async with asyncio.timeout(_STUCK):
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    await send({"type": "http.response.body", "body": body, "more_body": more})
+                if not more:
+                    return
 
 
 async def _left(receive: Receive) -> None:

@@ -98,6 +98,7 @@ class ViewFeed:
         self._flush()
         self._kept.clear()
         self._kept_bytes = 0
+        self._encoded = None
 
     def _collect_change(self, patch: Patch) -> None:
         """Join it with the last collected change, unless points lie between that it may replace."""
@@ -167,7 +168,9 @@ class ViewFeed:
                     async with asyncio.timeout(_HEARTBEAT):
                         await news.wait()
                         continue
-                yield self._message("heartbeat", {})
+                yield self._message(
+                    "heartbeat", {} if self._clock is None else {"clock": self._now()}
+                )
         finally:
             self._viewers -= 1
 

@@ -3,9 +3,12 @@
 Any web page in the operator's browser can send requests to this machine, and can let a name of its
 own resolve to it. So every request must come under a known host name, and from the page itself;
 only a person who follows a link may come from elsewhere, and gets the page. What changes anything
-needs the operator's access code, which a browser exchanges once for a cookie.
+needs the operator's access code, which a browser exchanges once for a cookie and a proof. Cookies
+do not know ports: a browser sends them to pages of every other account of this machine, too. The
+proof is kept by the page's scripts, which those of another port cannot read.
 
     Access       the access code, and the sessions that it opened
+    Session      what a browser shows of one
     Place        the host names under which the page is served
     Protection   the checks before a request, and the headers of every answer
 """
@@ -20,8 +23,9 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.requests import cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,13 +34,22 @@ from unweave.address import Address
 from unweave.errors import UnweaveError
 from unweave.json_form import as_json, error_report
 
-__all__ = ["Access", "Place", "Protection", "RequestRefused", "failure", "is_loopback", "new_code"]
-
+__all__ = [
+    "Access",
+    "Place",
+    "Protection",
+    "RequestRefused",
+    "Session",
+    "failure",
+    "is_loopback",
+    "new_code",
+]
 
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"  # without characters that look alike
 _GROUPS, _LETTERS = 4, 5  # 20 letters: 99 bits
 _SESSION = 12 * 3600.0  # seconds
 _SESSIONS = 100
+_PROOF = "x-unweave-proof"  # a header
 _LONGEST_CODE = 200
 
 # The page needs nothing but its own files and requests. Scripts cannot write HTML at all.
@@ -90,6 +103,13 @@ def new_code() -> str:
     return "-".join(text[i : i + _LETTERS] for i in range(0, len(text), _LETTERS))
 
 
+class Session(NamedTuple):
+    """The cookie, and the proof that the request comes from this page."""
+
+    cookie: str
+    proof: str
+
+
 class Access:
     """Decides who is the operator. Without a code everybody is. `lock`: the code is needed for
     reading, too."""
@@ -103,10 +123,10 @@ class Access:
     ) -> None:
         self.code, self.lock = code, lock and code is not None
         self._clock = clock
-        self._sessions: dict[bytes, float] = {}  # digest of the cookie → when it ends
+        self._sessions: dict[bytes, float] = {}  # digest → when it ends
 
-    def open_session(self, given: str) -> str:
-        """A cookie for the right code; raises `RequestRefused` for a wrong one. Wrong codes lock
+    def open_session(self, given: str) -> Session:
+        """A session for the right code; raises `RequestRefused` for a wrong one. Wrong codes lock
         nobody out: 99 bits cannot be guessed, and another user of this machine could lock out the
         operator."""
         now = self._clock()
@@ -118,16 +138,14 @@ class Access:
             )
         while len(self._sessions) >= _SESSIONS:
             del self._sessions[next(iter(self._sessions))]
-        cookie = secrets.token_urlsafe(32)
-        self._sessions[_digest(cookie)] = now + _SESSION
-        return cookie
+        session = Session(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
+        self._sessions[_digest(session)] = now + _SESSION
+        return session
 
-    def is_operator(self, cookie: str | None) -> bool:
+    def is_operator(self, shown: Session) -> bool:
         if self.code is None:
             return True
-        if cookie is None:
-            return False
-        return self._sessions.get(_digest(cookie), 0.0) > self._clock()
+        return self._sessions.get(_digest(shown), 0.0) > self._clock()
 
 
 def _same(given: str, code: str) -> bool:
@@ -136,8 +154,8 @@ def _same(given: str, code: str) -> bool:
     return hmac.compare_digest(plain[0].strip().encode(errors="replace"), plain[1].encode())
 
 
-def _digest(cookie: str) -> bytes:
-    return hashlib.sha256(cookie.encode()).digest()
+def _digest(session: Session) -> bytes:
+    return hashlib.sha256("\n".join(session).encode()).digest()
 
 
 def is_loopback(host: str) -> bool:
@@ -212,10 +230,10 @@ class Protection:
             return
         await self._app(scope, receive, guarded)
 
-    def set_cookie(self, response: Response, session: str) -> None:
+    def set_cookie(self, response: Response, session: Session) -> None:
         response.set_cookie(
             self.cookie,
-            session,
+            session.cookie,
             max_age=int(_SESSION),
             path="/",
             secure=self._place.tls,
@@ -224,7 +242,8 @@ class Protection:
         )
 
     def _check(self, scope: Scope, headers: Headers) -> bool:
-        """Whether the request is the operator's; raises `RequestRefused`."""
+        """Whether the request is the operator's; raises `RequestRefused`. `may_read` in the scope
+        tells whether an answer that takes long may go on."""
         method, path, host = scope["method"], scope["path"], headers.get("host")
         if not self._place.knows(host):
             raise RequestRefused(
@@ -249,7 +268,9 @@ class Protection:
                 raise RequestRefused(
                     415, f"{path}: not JSON. Fix: send Content-Type: application/json"
                 )
-        operator = self._access.is_operator(_cookie(headers, self.cookie))
+        shown = Session(_cookie(headers, self.cookie) or "", _proof(scope, headers))
+        operator = self._access.is_operator(shown)
+        scope["may_read"] = lambda: not self._access.lock or self._access.is_operator(shown)
         public = path in ("/", "/session") or path.startswith("/static/")
         if self._access.lock and not operator and not public:
             raise RequestRefused(
@@ -276,6 +297,12 @@ def _follows_link(scope: Scope, headers: Headers) -> bool:
         and headers.get("sec-fetch-dest") == "document"
         and "origin" not in headers
     )
+
+
+def _proof(scope: Scope, headers: Headers) -> str:
+    """Of `EventSource`, which sends no headers of a page's choice, in the address."""
+    query = scope["query_string"] if scope["path"] == "/events" else b""
+    return headers.get(_PROOF) or QueryParams(query).get("proof", "")
 
 
 def _cookie(headers: Headers, name: str) -> str | None:

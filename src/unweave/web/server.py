@@ -22,7 +22,7 @@ from typing import NamedTuple, Self
 
 import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from unweave.address import Address
 from unweave.errors import ConfigError
@@ -37,6 +37,7 @@ PORT = 8760
 _NEARBY = 20  # ports that are tried in turn if none was asked for
 _CONNECTIONS = 1000
 _SILENT = 15.0  # seconds until a connection has sent a whole request
+_UNTAKEN = 30.0  # seconds until a connection has taken some more of an answer
 _GRACE = 1  # seconds for answers under way at the end
 _LOOK = 0.5  # seconds, the longest block of the thread that handles signals
 
@@ -58,30 +59,67 @@ class _Server(uvicorn.Server):
 
 class _Connection(H11Protocol):
     """A connection with no request, or with half of one, is closed after a while: else it would
-    stay for ever. uvicorn closes those that wait for the next request."""
+    stay for ever. So is one that takes nothing of its answer, which is kept in memory until then.
+    uvicorn closes those that wait for the next request."""
 
     _closing: asyncio.TimerHandle | None = None
+    _taking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
+        before = self._cycle
         super().data_received(data)
         self._watch()
+        if self._cycle is not before:  # its answer makes the buffer grow
+            self._expect_taking()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.conn.trailing_data[0]:
             self._watch()
+        self._expect_taking()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect_taking()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._expect_taking()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._unwatch()
+        if self._taking is not None:
+            self._taking.cancel()
+
+    @property
+    def _cycle(self) -> RequestResponseCycle | None:
+        """The request that is answered, or was answered last."""
+        return getattr(self, "cycle", None)
+
+    def _expect_taking(self) -> None:
+        """While nothing is added to the buffer, it must become smaller."""
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+        left, cycle = self.transport.get_write_buffer_size(), self._cycle
+        if left and (self.flow.write_paused or cycle is None or cycle.response_complete):
+            loop = asyncio.get_running_loop()
+            self._taking = loop.call_later(_UNTAKEN, self._check_taking, left)
+
+    def _check_taking(self, before: int) -> None:
+        if self.transport.get_write_buffer_size() >= before:
+            self.transport.abort()
+        else:
+            self._expect_taking()
 
     def _watch(self) -> None:
         """The time runs from the first byte on; more bytes do not give more of it."""
-        cycle = getattr(self, "cycle", None)
+        cycle = self._cycle
         answering = cycle is not None and not cycle.response_complete
         if answering and self.conn.their_state is not h11.SEND_BODY:
             self._unwatch()

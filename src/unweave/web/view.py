@@ -9,24 +9,29 @@ ids as keys: agents, waits, erasures, timeline. A value that is not known is abs
                                         (a merge patch), each with an id; a viewer that comes back
                                         with Last-Event-ID gets the changes that it missed, or a
                                         snapshot. `points` carries new points of the series.
-                                        `heartbeat` comes if there was nothing else for 15 s.
+                                        `heartbeat` comes if there was nothing else for 15 s:
+                                        the clock of a network, which messages that were missed
+                                        have of earlier.
     GET  /curves?name=…&name=…&moment=… densities of at most 12 parameters: `CurvesAnswer`
     GET  /moments/{id}                  intervals at an earlier moment: `MomentAnswer`
     GET  /agents/{name}                 details of one agent: `AgentDetails`
     GET  /certificates/{request}        the certificate, as a file
     GET  /report                        the report of `unweave report`, as a file
     POST /verify                        body: a certificate. Answers `Verification`
-    GET  /session                       {"operator": …}: whether this browser has the cookie
-    POST /session                       {"code": …}: the operator's access code. Sets the cookie
-    POST /erasures/preview              `ErasureWish`. Answers `ErasurePreview`
-    POST /erasures                      `ErasureWish`. Answers {"request": …}; needs the cookie
+    GET  /session                       {"operator": …}: whether this browser has a session
+    POST /session                       {"code": …}: the operator's access code. Sets the cookie,
+                                        and answers {"operator": true, "proof": …}
+    POST /erasures/preview              `ErasureWish`. Answers `ErasurePreview`; needs a
+                                        session if it names records
+    POST /erasures                      `ErasureWish`. Answers {"request": …}; needs a session
     POST /controls                      `Control`: play, pause, step, speed, a fault; simulations
-                                        only, and needs the cookie if a code was set
+                                        only, and needs a session if a code was set
 
 A POST is JSON, and says so (Content-Type: application/json; /verify also takes
 application/octet-stream). An error is answered as {"error": {"kind", "message", "fix"}} with status
-400, 401, 403, 404, 409, 413, 415, 421, 429 or 503. Where the code is needed for reading, too, only
-the page and /session answer without the cookie.
+400, 401, 403, 404, 405, 408, 409, 413, 415, 421, 500 or 503. Where the code is needed for reading,
+too, only the page and /session answer without a session: the cookie, and the proof in the header
+x-unweave-proof (of /events in the address: ?proof=…).
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """What a person does with the page: watch, choose, erase, verify, control; with keys alone, too."""
 
+import asyncio
 import json
 import time
 
@@ -191,6 +192,134 @@ def test_records_are_erased_by_their_keys(visit):
         assert source.wishes == [wish]
 
 
+class Late(SceneSource):
+    """Answers questions about erasures when `answer` is called."""
+
+    why = ""  # why it refuses
+
+    async def run(self, feed):
+        self._gates = asyncio.Queue()
+        await super().run(feed)
+
+    async def _wait(self):
+        gate = asyncio.Event()
+        self._gates.put_nowait(gate)
+        await gate.wait()
+        if self.why:
+            raise ConfigError(self.why)
+
+    def answer(self, why=""):
+        async def next_one():
+            self.why = why
+            (await self._gates.get()).set()
+
+        asyncio.run_coroutine_threadsafe(next_one(), self.loop).result(10)
+
+    async def preview(self, wish):
+        await self._wait()
+        return await super().preview(wish)
+
+    async def erase(self, wish):
+        await self._wait()
+        return await super().erase(wish)
+
+
+def test_an_answer_for_a_closed_dialog_opens_none(visit):
+    source = Late(scene("rest"))
+    with visit(source) as v:
+        page = v.open()
+        page.get_by_role("button", name="Erase data…").click()
+        page.locator("#erase-agent").select_option("Cork")
+        page.get_by_role("button", name="Show what will happen").click()
+        page.keyboard.press("Escape")
+        with page.expect_response("**/erasures/preview"):
+            source.answer()
+        page.wait_for_timeout(100)
+        assert page.locator("dialog[open]").count() == 0
+
+        # Nor does it replace what another dialog asks.
+        page.get_by_role("button", name="Erase data…").click()
+        page.get_by_role("button", name="Show what will happen").click()
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Erase data…").click()
+        page.locator("#erase-agent").select_option("Faro")
+        with page.expect_response("**/erasures/preview"):
+            source.answer()
+        page.wait_for_timeout(100)
+        page.get_by_role("button", name="Show what will happen").click()
+        source.answer()
+        page.get_by_role("button", name="Erase Faro").click()
+        page.keyboard.press("Escape")
+        source.answer("Faro is asleep. Fix: wake it")  # who has closed it must learn that
+        page.locator("#problem", has_text="Faro is asleep. Fix: wake it").wait_for()
+        assert page.locator("dialog[open]").count() == 0
+        v.forgive("400")
+
+
+def test_only_what_was_foreseen_is_requested(visit):
+    source = Late(scene("rest"))
+    source.batched = True
+    with visit(source) as v:
+        page = v.open()
+        page.get_by_role("button", name="Erase data…").click()
+        page.locator("#erase-agent").select_option("Faro")
+        page.get_by_text("Single records").click()
+        page.get_by_label("Keys, one per line").fill("17")
+        page.get_by_role("button", name="Show what will happen").click()
+        source.answer()
+        wait = page.get_by_label("Do not wait for a batch")
+        wait.click()
+        source.answer("Faro is asleep. Fix: wake it")
+        page.locator("#erase-error", has_text="Faro is asleep").wait_for()
+        v.forgive("400")
+        assert not wait.is_checked()
+        wait.click()  # the answer to an earlier question does not count
+        wait.click()
+        source.answer()
+        source.answer()
+        page.get_by_role("button", name="Erase 1 record of Faro").click()
+        source.answer()
+        page.get_by_role("heading", name="erased and certified").wait_for()
+        assert source.wishes == [{"agent": "Faro", "keys": ["17"]}]
+
+
+def test_a_page_that_was_hidden_does_not_show_old_ages_as_new(visit):
+    """It gets no frame while it is hidden, and draws the last news when it is shown again."""
+    view = scene("rest")
+    with visit(SceneSource(view), apart=True) as v:
+        v.page.add_init_script(
+            """{
+                 const frame = window.requestAnimationFrame.bind(window), now = Date.now;
+                 let hidden = false, held = [], late = 0;
+                 window.requestAnimationFrame = draw => hidden ? held.push(draw) : frame(draw);
+                 Date.now = () => now() + late;
+                 window.hide = () => { hidden = true; };
+                 window.show = after => {
+                   hidden = false; late += after; held.splice(0).forEach(draw => frame(draw));
+                 };
+               }"""
+        )
+        page = v.open()
+        page.evaluate("window.hide()")
+        entry = {"at": time.time(), "text": "While nobody looked.", "level": "info"}
+        with page.expect_event("console") as arrived:
+            page.evaluate(
+                """new EventSource("events").addEventListener("snapshot", event => {
+                     if (event.data.includes("nobody looked")) console.log("arrived");
+                   });
+                   new EventSource("events").addEventListener("change", event => {
+                     if (event.data.includes("nobody looked")) console.log("arrived");
+                   })"""
+            )
+            v.server._source.change({"timeline": {"900": entry}})
+        assert arrived.value.text == "arrived"
+        page.wait_for_timeout(100)
+        page.evaluate("window.show(600_000)")
+        row = page.locator("#timeline li", has_text="While nobody looked.")
+        row.wait_for()
+        assert row.locator("time").inner_text() == "10 min ago"
+
+
 def test_the_page_asks_for_the_code_where_reading_needs_it(visit):
     source = SceneSource(scene("rest"))
     with visit(source, code=CODE, lock=True) as v:
@@ -224,7 +353,9 @@ def test_the_link_of_the_terminal_opens_a_session_and_hides_the_code(visit):
     with visit(source, code=CODE) as v:
         page = v.open(v.server.link)
         assert page.url == v.server.url
-        assert page.evaluate("fetch('session').then(r => r.json())") == {"operator": True}
+        asked = """fetch("session", {headers: {"x-unweave-proof":
+                     localStorage.getItem("unweave-proof")}}).then(r => r.json())"""
+        assert page.evaluate(asked) == {"operator": True}
         assert CODE not in page.evaluate("document.cookie + JSON.stringify(localStorage)")
 
 

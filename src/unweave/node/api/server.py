@@ -58,6 +58,7 @@ from unweave.node.driver import AgentDriver, NotReady, measure_influence
 from unweave.node.erasures import asked_before, erased_before
 from unweave.node.process import RESTART_FILE
 from unweave.protocol.events import EraseRequested, Refused, VoteCast, WakeRequested
+from unweave.protocol.requests import ERASED_ITSELF
 from unweave.protocol.token import request_id, requested_of
 from unweave.text import clip, listed
 
@@ -336,6 +337,8 @@ class Api:
         rows, absent = await self._rows_of(asked.keys, asked.missing_ok, write=False)
         state = self.node.state
         fresh = rows if state is None else asked_before(state, rows)[1]
+        if fresh and state is not None and state.tomb.whole:
+            raise UnweaveError(ERASED_ITSELF)
         return {"records": len(rows), "before": len(rows) - len(fresh), "absent": len(absent)}
 
     async def _rows_of(

@@ -295,16 +295,18 @@ class LiveErasures:
         return agents.of(name)
 
     def register(self, request: str, before: Before | None, wish: ErasureWish) -> None:
-        """The request was made here: its certificate is written to DIR, and the change by it."""
+        """The request was made here: its certificate is written to DIR, and the change by it. It
+        may be an earlier request, which names these records already, and others."""
         name, keys = wish["agent"], wish.get("keys")
         scope = "everything" if keys is None else count(len(set(keys)), "record")
         self._requested_here[request] = name
         if before is not None:
             self._before[request] = (name, before, time.time() + KEPT)
-        self._scopes[request] = scope
+        scope = self._scopes.setdefault(request, scope)
         known = self.views.get(request)
         if known is None or not known["certificate"]:
-            self.views[request] = _view(name, scope, time.time())
+            at = time.time() if known is None else known.get("asked_at", time.time())
+            self.views[request] = _view(name, scope, at)
 
     def _checked(self, agents: Cluster, wish: ErasureWish) -> tuple[str, list[str] | None, bool]:
         name, keys, departed = wish["agent"], wish.get("keys"), bool(wish.get("departed"))

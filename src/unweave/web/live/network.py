@@ -135,6 +135,7 @@ class NetworkSource:
         self._doubt: Callable[[str], None] = lambda _: None
         self._silent: dict[str, float] = {}  # agent that answered before → since when it does not
         self._details: dict[str, tuple[float, asyncio.Task[AgentDetails]]] = {}  # for all viewers
+        self._report: asyncio.Task[bytes] | None = None  # for all viewers
         self._batched: set[str] = set()  # requests that wait for others, and are in the timeline
         self._problems: dict[str, Wait] = {}  # of this page itself
         self._happened = asyncio.Event()
@@ -511,7 +512,10 @@ class NetworkSource:
         return await self._work(self._erasures.certificate, request)
 
     async def report(self) -> bytes:
-        return await asyncio.to_thread(html_of, self._folder)
+        """One at a time for all viewers: it asks agents, and takes a thread that erasures need."""
+        if self._report is None or self._report.done():
+            self._report = asyncio.create_task(asyncio.to_thread(html_of, self._folder))
+        return await asyncio.shield(self._report)
 
     async def verify(self, certificate: bytes) -> Verification:
         return await asyncio.to_thread(check_certificate, certificate, self._manifest)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from unweave.graph import Topology
-from unweave.operations.status import Overview, departed_agents, remarks
+from unweave.operations.status import Overview, departed_agents, remarks, waiting_changes
 from unweave.text import count, listed, quote
 from unweave.web.view import VISITS, AgentState, AgentView, Summary, TokenView, Wait
 
@@ -262,7 +262,9 @@ def waits(known: Known) -> dict[str, Wait]:
     """Everything that waits, with its reason and what to do."""
     statuses = {name: dict(s) for name, s in known.statuses.items() if name not in known.departed}
     found: dict[str, Wait] = {}
-    for kind, lines in remarks(statuses).items():
+    # Whoever reads the page need not be an operator, and changes wait in private rounds only.
+    told = remarks(statuses) | {"batches": waiting_changes(statuses, numbers=False)}
+    for kind, lines in told.items():
         for number, line in enumerate(lines if kind in _REMARKS else ()):
             found[f"{kind} {number}"] = as_wait(_REMARKS[kind], line + _PATIENCE.get(kind, ""))
     if known.restarting:

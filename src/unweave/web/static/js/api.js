@@ -9,10 +9,33 @@ export class ApiError extends Error {
   }
 }
 
-async function ask(path, options = {}) {
-  let response;
+// A browser sends the cookie of a session to all ports of the server's machine, so to pages of other
+// accounts, too. This proof is kept for the page's own address: no other page can read it.
+const PROOF = "unweave-proof";
+let proof = "";
+
+function readProof() {
   try {
-    response = await fetch(path, { credentials: "same-origin", ...options });
+    return localStorage.getItem(PROOF) ?? proof; // another tab may have entered the code again
+  } catch {
+    return proof; // storage is off: the session is that of this tab
+  }
+}
+
+function keepProof(given) {
+  proof = given;
+  try {
+    localStorage.setItem(PROOF, given);
+  } catch {
+    // As above.
+  }
+}
+
+async function ask(path, { headers, ...options } = {}) {
+  let response;
+  const all = { "x-unweave-proof": readProof(), ...headers };
+  try {
+    response = await fetch(path, { credentials: "same-origin", headers: all, ...options });
   } catch {
     throw new ApiError(0, "connection", "The server does not answer.", "Check that it still runs.");
   }
@@ -54,6 +77,12 @@ export async function file(path) {
   return { name: name ?? "", content: await response.blob() };
 }
 
+// Where the events come from. They take no headers.
+export function eventsPath() {
+  const shown = readProof();
+  return shown ? `events?${new URLSearchParams({ proof: shown })}` : "events";
+}
+
 // Whether the server wants the access code before it shows anything. A stream that it has refused
 // does not say why.
 export async function isLocked() {
@@ -71,7 +100,7 @@ export async function isLocked() {
 
 export const verify = async (bytes) =>
   (await post("verify", bytes, "application/octet-stream")).json();
-export const session = (code) => postJson("session", { code });
+export const session = async (code) => keepProof((await postJson("session", { code })).proof);
 export const preview = (wish) => postJson("erasures/preview", wish);
 export const erase = (wish) => postJson("erasures", wish);
 export const control = (press) => postJson("controls", press);

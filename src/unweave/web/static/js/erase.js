@@ -6,11 +6,13 @@ import { ApiError, certificatePath, erase, preview } from "./api.js";
 import { openDialog, showError } from "./dialogs.js";
 import { plural } from "./format.js";
 import { renderSteps } from "./erasures.js";
+import { showProblem } from "./problem.js";
 
 export function startErase(store) {
   const dialog = $("erase");
   let request = null;
-  let wish = null;
+  let wish = null; // what the preview on the screen is of
+  let turn = 0; // of the questions: who closes the dialog, or asks anew, wants no earlier answer
 
   function show(page) {
     for (const name of ["what", "preview", "progress"]) $(`erase-${name}`).hidden = name !== page;
@@ -23,20 +25,30 @@ export function startErase(store) {
     for (const button of dialog.querySelectorAll(".actions button")) button.disabled = on;
   }
 
-  async function attempt(task) {
+  // `task` gets a function that tells whether its answer is still wanted.
+  async function attempt(task, late = () => {}) {
+    const mine = ++turn;
+    const wanted = () => mine === turn;
     busy(true);
     try {
       showError($("erase-error"), null);
-      await task();
+      await task(wanted);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      showError($("erase-error"), error);
+      if (wanted()) showError($("erase-error"), error);
+      else late(error);
     } finally {
-      busy(false);
+      if (wanted()) busy(false);
     }
   }
 
+  function leave() {
+    turn += 1;
+    busy(false);
+  }
+
   function open(name) {
+    leave();
     const select = $("erase-agent");
     reconcile(
       select,
@@ -75,14 +87,14 @@ export function startErase(store) {
 
   $("erase-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    wish = readWish();
-    if (wish.keys && !wish.keys.length) {
+    const asked = readWish();
+    if (asked.keys && !asked.keys.length) {
       showError($("erase-error"), new ApiError(0, "", "No key was entered.", "Enter one key per line."));
       $("erase-keys").focus();
       return;
     }
-    attempt(async () => {
-      if (!(await foresee())) return;
+    attempt(async (wanted) => {
+      if (!(await foresee(asked, wanted))) return;
       const what = wish.keys ? `${plural(wish.keys.length, "record")} of ${wish.agent}` : wish.agent;
       say($("erase-title"), `Erase ${what}?`);
       say($("erase-confirm"), `Erase ${what}`);
@@ -90,35 +102,46 @@ export function startErase(store) {
     });
   });
 
-  async function foresee() {
-    const answer = await withAccess(() => preview(wish));
-    if (!answer) return false; // the prompt was closed
+  async function foresee(asked, wanted) {
+    const answer = await withAccess(() => preview(asked));
+    if (!answer || !wanted()) return false; // the prompt was closed, or this dialog
+    wish = asked;
     say($("erase-what-text"), answer.what);
     list($("erase-steps"), answer.steps);
     list($("erase-shown"), answer.shown);
     $("erase-shown-box").hidden = answer.shown.length === 0;
     say($("erase-irreversible"), answer.irreversible);
     $("erase-now-box").hidden = !answer.batched;
-    $("erase-now").checked = wish.now === true;
+    tick();
     return true;
   }
 
+  const tick = () => ($("erase-now").checked = wish.now === true);
+
   // Without a batch others can compute more, so what happens is foreseen again.
   $("erase-now").addEventListener("change", () => {
-    const { now, ...rest } = wish;
-    wish = now ? rest : { ...rest, now: true };
-    attempt(foresee);
+    const { now: _, ...rest } = wish;
+    const asked = $("erase-now").checked ? { ...rest, now: true } : rest;
+    attempt(async (wanted) => {
+      try {
+        await foresee(asked, wanted);
+      } finally {
+        if (wanted()) tick(); // what was not foreseen is not wished
+      }
+    });
   });
 
+  // Who closes the dialog does not take back the request. The list of erasures shows it, and the
+  // bar of the page why it was refused.
   $("erase-confirm").addEventListener("click", () =>
-    attempt(async () => {
+    attempt(async (wanted) => {
       const answer = await withAccess(() => erase(wish));
-      if (!answer) return; // the prompt was closed: this dialog is as it was
+      if (!answer || !wanted()) return; // the prompt was closed: this dialog is as it was
       request = answer.request;
       say($("erase-title"), `Erasing ${wish.agent}`);
       show("progress");
       progress(store.view);
-    }),
+    }, showProblem),
   );
 
   $("erase-back").addEventListener("click", () => {
@@ -137,6 +160,9 @@ export function startErase(store) {
     if (erasure?.state === "certified") say($("erase-title"), `${erasure.agent}: erased and certified`);
   }
 
+  dialog.addEventListener("close", () => {
+    if (!dialog.open) leave(); // it may have been opened again before this event
+  });
   $("erase-all").addEventListener("change", scope);
   $("erase-records").addEventListener("change", scope);
   store.subscribe(["erasures"], (view) => {

@@ -57,10 +57,11 @@ let offset = 0; // the server's clock minus this machine's, for pages that are o
 let simulated = false;
 let hops = false; // the clock of the paper's walks
 
-export function setClock(view) {
+// `at`: this machine's time when the view's clock came.
+export function setClock(view, at) {
   simulated = view.kind !== "network";
   hops = view.kind === "paper";
-  offset = simulated ? 0 : view.clock - Date.now() / 1000;
+  offset = simulated ? 0 : view.clock - at / 1000;
 }
 
 const dates = new Intl.DateTimeFormat(LANGUAGE, { dateStyle: "medium", timeStyle: "medium" });

@@ -42,7 +42,7 @@ export function startHeader(store) {
   store.subscribe(
     ["title", "kind", "clock", "model", "settings", "privacy", "summary", "token", "posterior"],
     (view, change) => {
-      if (change.fresh || change.keys.has("clock")) setClock(view);
+      if (change.fresh || change.keys.has("clock")) setClock(view, store.clockAt);
       document.title = `${view.title} · unweave`;
       say($("title"), view.title);
       say($("kind"), KINDS[view.kind] ?? "");

@@ -3,7 +3,7 @@
 import { $ } from "./dom.js";
 import { askForCode, startAccess, useLink } from "./access.js";
 import { startAgents } from "./agents.js";
-import { ApiError, isLocked } from "./api.js";
+import { ApiError, eventsPath, isLocked } from "./api.js";
 import { startControls } from "./controls.js";
 import { startDetails } from "./details.js";
 import { startDialogs } from "./dialogs.js";
@@ -59,7 +59,7 @@ async function refused() {
 }
 
 await useLink();
-connect("events", {
+connect(eventsPath, {
   snapshot: (view) => store.replace(view),
   change: (patch) => store.change(patch),
   points: (points) => store.points(points),

@@ -20,6 +20,7 @@ const BUDGET = 12; // milliseconds of one task
 export class Store {
   constructor() {
     this.view = null;
+    this.clockAt = 0; // when the view's clock came; a hidden page may be told of it much later
     this.listeners = [];
     this.touched = new Set();
     this.agents = new Set();
@@ -35,6 +36,7 @@ export class Store {
 
   replace(view) {
     this.view = merge(null, view);
+    this.clockAt = Date.now();
     this.fresh = true;
     this.schedule();
   }
@@ -42,6 +44,7 @@ export class Store {
   change(patch) {
     if (!this.view) return;
     merge(this.view, patch);
+    if ("clock" in patch) this.clockAt = Date.now();
     for (const key of Object.keys(patch)) this.touched.add(key);
     for (const name of Object.keys(patch.agents ?? {})) this.agents.add(name);
     this.schedule();

@@ -9,13 +9,14 @@ const LOOK = 5000; // how often the silence is measured
 
 // `on` holds: snapshot(view), change(patch), points(points), status("live" | "lost"), and
 // refused(): resolves when the server's refusal may be over.
-export function connect(url, on) {
+// `path` tells the address.
+export function connect(path, on) {
   let retry = FIRST_RETRY;
   let source;
   let heard; // when the last message came
 
   const open = () => {
-    const mine = new EventSource(url);
+    const mine = new EventSource(path());
     source = mine;
     heard = Date.now();
     const listen = (name, handler) =>
@@ -26,7 +27,7 @@ export function connect(url, on) {
     listen("snapshot", on.snapshot);
     listen("change", on.change);
     listen("points", on.points);
-    listen("heartbeat", () => {});
+    listen("heartbeat", on.change);
     mine.addEventListener("open", () => {
       heard = Date.now();
       retry = FIRST_RETRY;
