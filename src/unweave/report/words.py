@@ -324,13 +324,15 @@ def _proved(
 
 
 def _removed(one: ErasureFact) -> Sentence:
-    when = f" on {one.carried_out}" if one.carried_out else ""
     if one.by == "quorum":
+        since = f" since {one.carried_out}" if one.carried_out else ""
         return (
             "Everything of ",
             Name(one.agent),
-            f" is out of the model{when}: a majority of the agents declared it permanently absent.",
+            f" is out of the model{since}: a majority of the agents declared it permanently "
+            "absent.",
         )
+    when = f" on {one.carried_out}" if one.carried_out else ""
     if one.scope == "agent":
         return (*_subject(one), f" was removed from the model{when}.")
     if not one.records:
@@ -431,6 +433,7 @@ def limits(
     signed: bool,
 ) -> tuple[Sentence, ...]:
     """What the report does not prove. `signed`: it is about certificates, not a run in memory."""
+    noise = "" if privacy.epsilon is None else ", except what the noise hides"
     told: list[Sentence] = [
         (
             "Physical deletion. Files, databases and backups of the owner, and blocks of a disk, "
@@ -443,7 +446,7 @@ def limits(
         (
             "Copies elsewhere. What others saw or kept before the erasure stays with them: earlier "
             "models, predictions, messages, backups.",
-            " " + _VISIBLE[privacy.mode],
+            f" {_VISIBLE[privacy.mode]}{noise}.",
         ),
     ]
     if any(one.by == "quorum" for one in erasures):
@@ -476,7 +479,7 @@ def limits(
 
 _VISIBLE = {
     "plain": "In this network neighbours could compute sums over an agent's records. Whoever kept "
-    "the model from before can subtract the one after it, and so see what changed.",
+    "the model from before can subtract the one after it, and so see what changed",
     "masked": "Whoever kept the model from before can subtract the one after it, and so see what "
-    "changed.",
+    "changed",
 }
