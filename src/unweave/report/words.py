@@ -268,6 +268,8 @@ def network_verdict(
             "Nothing was erased",
             (("No agent of this network has asked for an erasure, as far as is known here.",),),
         )
+    if all(one.scope == "records" and one.records == 0 for one in proved):
+        return Verdict("open", "Certified, but no record was found", told)
     return Verdict("good", "Erased and certified", told)
 
 
