@@ -49,7 +49,7 @@ $(REFERENCE)/.ready: requirements/reference.lock pyproject.toml
 	$(REFERENCE)/bin/python $(PIP) --no-build-isolation -e .
 	@touch $@
 
-demo: $(PRODUCT)  ## learn, forget and verify on a real data set; leaves plots in demo-out/
+demo: $(PRODUCT)  ## learn, forget and verify on a real data set; leaves a report in demo-out/
 	$(BIN)/unweave demo --out demo-out
 
 test: lint types imports pytest  ## format, lint, types, import directions, tests, README blocks
@@ -101,7 +101,7 @@ docs: $(DOCS)  ## rewrite the pages that follow from the code, then build the si
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/build.py site
 
-screenshots: $(DEV) chromium  ## draw docs/images/dashboard*.png from a running network
+screenshots: $(DEV) chromium  ## draw docs/images/dashboard*.png and report.png from running networks
 	$(BIN)/python docs/screenshots.py
 
 format: $(DEV)  ## format and fix what can be fixed

@@ -23,6 +23,7 @@ ALSO = (
     "unweave.privacy.mechanism.Mechanism",
     "unweave.privacy.terms.Bounds",
     "unweave.privacy.terms.PrivacyTerms",
+    "unweave.report.html_of",
 )
 INTRODUCTION = """\
 `import unweave` is cheap: a name is loaded when it is first used. The names below are public; other

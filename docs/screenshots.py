@@ -1,7 +1,9 @@
-"""Draws the pictures of the page: `python docs/screenshots.py` writes docs/images/dashboard*.png.
+"""Draws the pictures of the page and of the report: `python docs/screenshots.py` writes
+docs/images/dashboard*.png and report.png.
 
-Ten agents run as processes, learn, and forget one of them. The page shows them in each look. It
-needs chromium and the packages of the tests; the fonts are those of the machine.
+Ten agents run as processes, learn, and forget one of them. The page shows them in each look. The
+report is that of the demonstration. It needs chromium and the packages of the tests; the fonts are
+those of the machine.
 """
 
 from __future__ import annotations
@@ -66,7 +68,22 @@ def write(picture: bytes, path: Path) -> None:
     few.save(path, optimize=True)
 
 
+def report() -> None:
+    """The summary of the demonstration's report."""
+    with tempfile.TemporaryDirectory() as folder, launch() as browser:
+        out = Path(folder) / "demo-out"
+        command = [sys.executable, "-m", "unweave", "demo", "--no-browser", "--out", out]
+        subprocess.run(command, check=True)
+        page = browser.new_page(viewport={"width": 900, "height": 800}, color_scheme="light")
+        page.goto((out / "report.html").as_uri())
+        end = page.locator(".details").bounding_box()
+        assert end is not None
+        clip = {"x": 0, "y": 0, "width": 900, "height": end["y"]}
+        write(page.screenshot(full_page=True, clip=clip), IMAGES / "report.png")
+
+
 def main() -> None:
+    report()
     model = NormalUnknown(scale={"x": 10.0}, center={"x": 120.0})
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "Blood pressure, ten clinics"

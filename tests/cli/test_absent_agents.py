@@ -12,6 +12,7 @@ from unweave.node.api.report import DEPARTED, NO_TOKEN
 from unweave.operations import cluster
 from unweave.operations import tables as _tables  # noqa: F401 — takes the real open_cluster first
 from unweave.operations.cluster import Cluster
+from unweave.operations.votes import _early
 
 
 class Agent:
@@ -219,3 +220,12 @@ def test_who_opens_the_first_token_is_named(run, unweave, tmp_path):
     assert f"{first} opens the first one; not heard yet: {others[0]}" in done.out
     alone = run("posterior", {others[0]: runs}, root=root, folders=(others[0],))
     assert f"{first} opens the first one (on another machine" in alone.out
+
+
+def test_a_voter_that_has_just_started_is_asked_again():
+    """Its quarantine ends by itself."""
+    fresh, idle = (
+        {"status": {"status": {**STATUS, "phase": one}}} for one in ("quarantine", "idle")
+    )
+    net = Net(Path("net"), {"a1": fresh, "a2": idle})
+    assert list(_early(net, ["a1", "a2"], "a4", began=0.0, loss=15.0)) == ["a1"]

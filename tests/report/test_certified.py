@@ -51,7 +51,7 @@ def test_everything_of_an_agent_exactly(folder):
         "b", "agent", "certified", "owner", "exact",
     )  # fmt: skip
     assert one.requested is one.carried_out is None
-    assert one.certified is not None  # the file's time
+    assert one.certified.startswith("by 20")  # the file's time: the latest possible date
     assert [a.state for a in report.agents] == ["in", "erased", "in", "in"]
     (certificate,) = report.certificates
     assert certificate.attested == ("a", "b", "c", "d")
@@ -160,7 +160,9 @@ def test_a_certificate_that_proves_nothing_is_named_and_the_code_is_1(folder, tm
         "1 certificate failed the check",
     )
     assert told(report)[0].startswith("The file certificate-2.json proves nothing: ")
-    assert {c.holds for c in report.checks} == {False, None}
+    assert [c.holds for c in report.checks] == [False, True, True, True, None]
+    assert plain(report.checks[0].what).startswith("1 certificate of 2 failed the check.")
+    assert told(report)[1] == "What follows is about the certified erasures alone."
     out = tmp_path / "report.html"
     done = run_command("report", place, "--out", out)
     assert done.code == 1
@@ -183,6 +185,7 @@ def test_without_certificates(folder):
     assert report.verdict.headline == "Nothing was erased"
     assert report.checks == report.commands == ()
     assert {a.state for a in report.agents} == {"unknown"}
+    assert "a, b, c, d have agreed to learn together the model" in Page(html_of(place)).flat
     assert "There is no certificate here to verify." in Page(html_of(place)).flat
 
 

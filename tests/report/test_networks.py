@@ -144,6 +144,10 @@ def test_a_masked_network_from_learning_to_its_stores(net, tmp_path):
     # One agent's folder will do.
     alone = report_of(net.folder("a1"))
     assert alone.verdict.level in ("good", "open")
+    assert not any(one.waits_for for one in alone.erasures)  # all are certified, also without file
+    assert all(one.certified for one in alone.erasures)
+    contents = [one.content for one in alone.certificates]
+    assert len(contents) == len(set(contents))
     assert "a1" in {one.agent for one in alone.erasures}
 
 

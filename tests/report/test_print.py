@@ -11,7 +11,7 @@ import pytest
 from tests.support.certificates import CONJUGATE, OTHER, Bench
 
 from unweave.report import report_of
-from unweave.report.facts import ErasureFact
+from unweave.report.facts import ErasureFact, Moments, QuantityFact
 from unweave.report.page import page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -66,7 +66,13 @@ def longest(folder):
         )
         for k in range(20)
     )
-    return replace(report, erasures=(*report.erasures, *more))
+    law = Moments(-1234.56, 123.45, -1476.52, -992.6)
+    quantities = tuple(
+        QuantityFact(f"column {k} of the table", {"posterior": law, "prior": law}) for k in range(3)
+    )
+    settings = {f"a setting of the model (setting_{k})": "a long value " * 9 for k in range(9)}
+    model = replace(report.models[0], quantities=quantities, total=3, settings=settings)
+    return replace(report, erasures=(*report.erasures, *more), models=(model,))
 
 
 def test_the_summary_is_the_first_page(tmp_path):

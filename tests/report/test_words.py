@@ -42,7 +42,8 @@ def test_with_noise_the_published_model_is_not_called_exact():
 
 
 def test_keys_without_records_removed_nothing():
-    _, text = told([certified(scope="records", records=0, remembered=2)])
+    verdict, text = told([certified(scope="records", records=0, remembered=2)])
+    assert (verdict.level, verdict.headline) == ("open", "Certified, but no record was found")
     assert "2 keys of b named no record in its data: nothing was removed" in text
     _, text = told([certified(scope="records", records=1, remembered=2)])
     assert "1 record of b was removed." in text
@@ -97,12 +98,22 @@ def test_open_erasures_come_before_what_is_proved():
     waiting = ErasureFact("c", "agent", "asked", by="owner")
     verdict, text = told([certified(), waiting])
     assert (verdict.level, verdict.headline) == ("open", "1 erasure not certified yet")
-    assert text.startswith("Everything of c is still in the model: requested, not yet removed.")
+    assert text.startswith(
+        "Everything of c is still in the model: requested, not yet removed. "
+        "What follows is about the certified erasures alone. Everything of b was removed"
+    )
     elsewhere = ErasureFact("c", "records", "removed", by="owner")
     verdict, text = told([elsewhere])
     assert verdict.headline == "1 erasure without a certificate here"
     assert text.startswith("Records of c were removed from the model, but no certificate")
-    assert "agents have still to sign, or" in text  # a stopped network does not tell which
+    assert "agents have still to sign, or" in text
+    signed = ErasureFact("c", "records", "removed", by="owner", certified="2026-01-31 12:00 UTC")
+    verdict, text = told([signed, waiting])
+    assert verdict.headline == "1 erasure not certified yet"
+    assert text.startswith(
+        "Records of c were removed from the model and, by the agents' logs, certified on "
+        "2026-01-31 12:00 UTC. The certificate is not here: its owner's agent keeps the file."
+    )
 
 
 def test_a_stopped_network_is_never_good():

@@ -48,7 +48,8 @@ def report(
     the change of mean and standard deviation, in the same digits, by erasures that `unweave forget`
     or the page asked for.
 
-    Exit code 1 if a certificate is not valid or the network has stopped; the file is written.
+    Exit code 1 if a certificate is not valid, an agent has lied or the network has stopped; the
+    file is written.
 
     Examples:
 

@@ -26,6 +26,7 @@ __all__ = ["VoteCount", "collect_votes", "describe_refusals"]
 _NEWS = 10.0  # seconds: timeout for a vote to reach the other agents by gossip
 _LEAST = 1.0  # seconds that each voter has to answer, also at the end of the timeout
 _MARGIN = 0.2  # seconds: a status rounds its times
+_QUARANTINE = 2.0  # seconds until a voter that has just started is asked again
 
 
 class VoteCount(NamedTuple):
@@ -62,6 +63,7 @@ def collect_votes(
     quorum = manifest.terms().quorum
     request = _request(manifest.topology.index(name), name, [statuses[voter] for voter in voters])
     refused: dict[str, str] = {}
+    told = ""
     began = time.monotonic()
     while True:
         asked = list(refused or voters)
@@ -84,7 +86,9 @@ def collect_votes(
                 f"no votes yet that {name} has departed: {when}. Fix: run the command again in "
                 f"{math.ceil(delay)} s, or raise --timeout"
             )
-        tell(f"{when}: asking again in {math.ceil(delay)} s")
+        if when != told:
+            tell(f"{when}: asking again in {math.ceil(delay)} s")
+        told = when
         time.sleep(delay)
     if len(refused) == len(voters):
         raise UnweaveError(
@@ -115,12 +119,15 @@ def _round(
 def _early(
     agents: Cluster, voters: list[str], name: str, began: float, loss: float
 ) -> dict[str, float]:
-    """The voters that heard `name` less than `loss` seconds ago, with the seconds until they vote;
-    empty if a voter heard `name` after the votes began: it will hear it again, so waiting does not
-    help."""
+    """The voters that heard `name` less than `loss` seconds ago, or have just started, with the
+    seconds until they vote; empty if a voter heard `name` after the votes began: it will hear it
+    again, so waiting does not help."""
     early = {}
     for voter in voters:
         status = (agents.again(voter, "status", within=LOOK) or {}).get("status", {})
+        if status.get("phase") == "quarantine":
+            early[voter] = _QUARANTINE
+            continue
         ago = status.get("others", {}).get(name, {}).get("heard_seconds_ago")
         if ago is None or ago >= loss:
             continue

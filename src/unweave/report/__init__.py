@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["html_of", "report_of"]
 
 
-def report_of(path: Path, *, run_model: bool = True) -> Report:
+def report_of(path: str | Path, *, run_model: bool = True) -> Report:
     """The facts of a network's folder, or of the JSON file of a run."""
+    path = Path(path)
     if path.is_dir() or not path.exists():
         from unweave.report.network import network_report
 
@@ -33,8 +34,8 @@ def report_of(path: Path, *, run_model: bool = True) -> Report:
     return run_report(path)
 
 
-def html_of(folder: Path) -> bytes:
-    """The report of a network's folder (or of a run's file) as one HTML file."""
+def html_of(folder: str | Path) -> bytes:
+    """The report of a network's folder, or of a run's file, as one HTML file."""
     from unweave.report.page import page
 
     return page(report_of(folder))

@@ -83,7 +83,9 @@ def proved_erasures(
         kept = [
             written[one.file] for one in facts if request in one.requests and one.file in written
         ]
-        certified = logged.get("certified", min(kept) if kept else None)
+        certified = date(logged.get("certified"))
+        if certified is None and kept:  # a copy of the file may be younger than the certificate
+            certified = f"by {date(min(kept))}"
         fact = ErasureFact(
             erased.agent,
             erased.scope,
@@ -95,7 +97,7 @@ def proved_erasures(
             request=request,
             requested=date(logged.get("requested")),
             carried_out=date(logged.get("carried_out")),
-            certified=date(certified),
+            certified=certified,
             certificate=file,
         )
         first = min((one.epoch, one.hop) for one in facts if request in one.requests)

@@ -90,11 +90,11 @@ def network_report(folder: Path, *, run_model: bool = True) -> Report:
             lacking = [one for one in (*known.asked, *known.requests) if one not in proved]
             look = ask_erasures if agents.agents else stored_erasures
             known.progress = look(agents, lacking[:_MOST_ASKED])
-            more = {
-                f"certificate-{request[8:16]}.json": one["certificate"]
-                for request, one in known.progress.items()
-                if "certificate" in one
-            }
+            more: dict[str, bytes | str] = {}
+            for request, one in known.progress.items():
+                content = one.get("certificate")  # one file may prove several requests
+                if content is not None and content not in (*files.values(), *more.values()):
+                    more[f"certificate-{request[8:16]}.json"] = content
             if more:
                 facts, proved = certificate_facts(files | more, manifest)
     report = _report(folder, manifest, known, facts, proved, dates(homes), now)
@@ -176,7 +176,9 @@ def _open_erasures(
         state, waits = _progress(request, known)
         quorum = name in known.departed
         latest = known.waiting.get(name) if state == "waiting" else None
-        logged = when.get(of_votes(name) if quorum else request, {})
+        logged = when.get(request, {}) | (when.get(of_votes(name), {}) if quorum else {})
+        if "certified" in logged:  # agents sign again at every later change: none is missing here
+            state, waits = "removed", ()
         fact = ErasureFact(
             name,
             "agent" if name in known.out or quorum else "records",
@@ -185,6 +187,7 @@ def _open_erasures(
             request=request,
             requested=date(logged.get("requested")),
             carried_out=date(logged.get("carried_out")),
+            certified=date(logged.get("certified")),
             waits_for=waits,
             until=None if latest is None else due(latest),
         )

@@ -38,7 +38,7 @@ from unweave.text import clip, count
 __all__ = ["page"]
 
 _STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
-_SUMMARY_ROWS = 4  # erasures on the first page
+_SUMMARY_ROWS = 3  # erasures on the first page
 _MOST_ROWS = 500  # of a table
 _ATTACHED = 8 << 20  # bytes of certificates inside the page
 
@@ -114,7 +114,7 @@ def _summary(report: Report) -> Element:
                 f"{count(size, 'agent')} · as of {report.as_of} · made {report.made}",
                 class_="meta",
             ),
-            el("p", f"This report says {_PURPOSE[report.source]}."),
+            el("p", f"This report says {_PURPOSE[report.source]}.", class_="purpose"),
         ),
         el(
             "div",

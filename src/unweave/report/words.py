@@ -13,12 +13,14 @@ from unweave.report.facts import (
     CertificateFact,
     CheckFact,
     ErasureFact,
+    ModelFact,
     Name,
     PrivacyFact,
     Report,
     Sentence,
     Verdict,
 )
+from unweave.report.quantities import figure
 from unweave.text import clip, count
 
 __all__ = [
@@ -74,11 +76,14 @@ NO_CHANGE = (
     "Two reports, from before and after an erasure, show it, too."
 )
 NO_CHANGE_MASKED = (
-    "Not shown: in private rounds it would say something about one agent. Who kept the model from "
-    "before can compare."
+    "Not shown: in private rounds it would say something about one agent. Whoever kept the model "
+    "from before can compare."
 )
 
 _MOST_NAMES = 6
+_MOST_VALUES = 3  # quantities whose values are on the first page
+_MOST_LETTERS = 40  # of a setting's value there
+_LONGEST = 240  # letters of a list of values or settings on the first page
 _MOST_SENTENCES = 3  # erasures that are told one by one
 
 
@@ -121,6 +126,8 @@ _STATES = {
 
 def state_words(one: ErasureFact) -> str:
     """How far an erasure is."""
+    if one.state == "removed" and one.certified:
+        return "certified, no certificate here"
     waits = f", waits for {', '.join(one.waits_for[:_MOST_NAMES])}" if one.waits_for else ""
     return _STATES[one.state] + waits + (f", until {one.until}" if one.until else "")
 
@@ -170,7 +177,7 @@ def _small(value: float) -> str:
 
 
 def learned_words(report: Report) -> list[Sentence]:
-    """What was learned, and by whom, in two or three sentences."""
+    """What was learned, by whom and with what settings, in a few sentences."""
     told: list[Sentence] = []
     size = len(report.agents) or report.size
     who = listed_names(one.name for one in report.agents) or (count(size, "simulated agent"),)
@@ -178,15 +185,48 @@ def learned_words(report: Report) -> list[Sentence]:
     about = f" ({model.title})" if model.title else ""
     if model.quantities:
         number = "1 quantity" if model.total == 1 else f"{model.total:,} quantities"
-        known = (f". It has {number}: ", *listed_names(one.name for one in model.quantities), ".")
+        known = (f". It has {number}", *_quantity_words(model), ".")
     else:
         known = (f". No posterior is shown: {clip(model.remark, 200)}.",)
-    told.append((*who, " learned together the model ", Name(model.name), about, *known))
     inside = [one.name for one in report.agents if one.state == "in"]
+    began = model.quantities or inside or report.erasures or report.source != "network"
+    did = "learned together" if began else "have agreed to learn together"
+    told.append((*who, f" {did} the model ", Name(model.name), about, *known))
     if inside and len(inside) < size:
         told.append(("The model now holds the contributions of ", *listed_names(inside), "."))
+    if model.settings:
+        told.append(_settings_words(model.settings))
     told.append((f"Privacy mode {report.privacy.mode}. {report.privacy.seen}",))
     return told
+
+
+def _settings_words(settings: Mapping[str, str]) -> Sentence:
+    """The first settings: the summary has one page."""
+    shown: list[str] = []
+    for key, value in settings.items():
+        short = value if len(value) <= _MOST_LETTERS else f"{value[: _MOST_LETTERS - 1]}…"
+        more = ["; " if shown else "Settings: ", f"{key} = ", Name(short)]
+        if sum(map(len, (*shown, *more))) > _LONGEST:
+            return (*shown, "; the others are in the details.")
+        shown += more
+    return (*shown, ".")
+
+
+def _quantity_words(model: ModelFact) -> Sentence:
+    """The learned values if they are few, else the first names."""
+    names = (": ", *listed_names(one.name for one in model.quantities))
+    if model.total > _MOST_VALUES:
+        return names
+    parts: list[str] = []
+    for one in model.quantities:
+        now = one.moments["posterior"]
+        if now.mean is None or now.sd is None:
+            return names
+        parts += ["; " if parts else " (mean ± standard deviation): ", Name(one.name)]
+        parts.append(f" = {figure(now.mean, now)} ± {figure(now.sd, now)}")
+        if now.low is not None and now.high is not None:
+            parts.append(f", 95% interval {figure(now.low, now)} to {figure(now.high, now)}")
+    return tuple(parts) if sum(map(len, parts)) <= _LONGEST else names
 
 
 # ------------------------------------------------------------------------------------ the verdict
@@ -203,6 +243,8 @@ def network_verdict(
     unproved = [one for one in erasures if one.state != "certified"]
     proved = [one for one in erasures if one.state == "certified"]
     told = _proved(proved, [one for one in certificates if one.problem is None], privacy)
+    if told and (failure or broken or unproved):  # else "this" would be about all of it
+        told = (("What follows is about the certified erasures alone.",), *told)
     if failure is not None:
         short, full = failure
         return Verdict("bad", short, ((full,), *told))
@@ -215,8 +257,9 @@ def network_verdict(
         return Verdict("bad", headline, (*why, *told))
     if unproved:
         open_ = tuple(_unproved(one) for one in unproved[:_MOST_SENTENCES])
-        headline = f"{count(len(unproved), 'erasure')} not certified yet"
-        if all(one.state == "removed" and not one.waits_for for one in unproved):
+        waiting = sum(one.state != "removed" or bool(one.waits_for) for one in unproved)
+        headline = f"{count(waiting, 'erasure')} not certified yet"
+        if not waiting:
             headline = f"{count(len(unproved), 'erasure')} without a certificate here"
         return Verdict("open", headline, (*open_, *told))
     if not erasures:
@@ -225,11 +268,19 @@ def network_verdict(
             "Nothing was erased",
             (("No agent of this network has asked for an erasure, as far as is known here.",),),
         )
+    if all(one.scope == "records" and one.records == 0 for one in proved):
+        return Verdict("open", "Certified, but no record was found", told)
     return Verdict("good", "Erased and certified", told)
 
 
 def _unproved(one: ErasureFact) -> Sentence:
     was, is_ = ("was", "is") if one.scope == "agent" or one.records == 1 else ("were", "are")
+    if one.certified:  # by a log
+        return (
+            *_subject(one),
+            f" {was} removed from the model and, by the agents' logs, certified on "
+            f"{one.certified}. The certificate is not here: its owner's agent keeps the file.",
+        )
     if one.state == "removed" and not one.waits_for:
         return (
             *_subject(one),
@@ -275,13 +326,15 @@ def _proved(
 
 
 def _removed(one: ErasureFact) -> Sentence:
-    when = f" on {one.carried_out}" if one.carried_out else ""
     if one.by == "quorum":
+        since = f" since {one.carried_out}" if one.carried_out else ""
         return (
             "Everything of ",
             Name(one.agent),
-            f" is out of the model{when}: a majority of the agents declared it permanently absent.",
+            f" is out of the model{since}: a majority of the agents declared it permanently "
+            "absent.",
         )
+    when = f" on {one.carried_out}" if one.carried_out else ""
     if one.scope == "agent":
         return (*_subject(one), f" was removed from the model{when}.")
     if not one.records:
@@ -348,19 +401,31 @@ def certificate_checks(certificates: Sequence[CertificateFact]) -> tuple[CheckFa
     """What `verify` has checked in these certificates."""
     if not certificates:
         return ()
-    holds = all(one.problem is None for one in certificates)
+    broken = sum(one.problem is not None for one in certificates)
+    failed: tuple[CheckFact, ...] = ()
+    if 0 < broken < len(certificates):
+        failed = (
+            CheckFact(
+                (
+                    f"{count(broken, 'certificate')} of {len(certificates)} failed the check. What "
+                    "follows holds for the others.",
+                ),
+                False,
+            ),
+        )
+    holds = broken < len(certificates)
     checked = (
         "Every agent that has not departed signed, with its key in the network's agreement "
         "(network.toml).",
-        "Each erasure has the signed statement of its owner, or the votes of a majority.",
-        "The certified model holds no contribution of an erased agent, and of erased records none "
-        "from before their erasure.",
+        "Each certified erasure has the signed statement of its owner, or the votes of a majority.",
+        "The certified model holds no contribution of an agent whose erasure is certified, and "
+        "none that an owner made before a certified erasure of its records.",
     )
     claimed = (
         "Claimed and signed by the closing agent alone: added a second time, the contributions "
         "gave the same sum."
     )
-    return (*(CheckFact((one,), holds) for one in checked), CheckFact((claimed,), None))
+    return (*failed, *(CheckFact((one,), holds) for one in checked), CheckFact((claimed,), None))
 
 
 def limits(
@@ -370,6 +435,7 @@ def limits(
     signed: bool,
 ) -> tuple[Sentence, ...]:
     """What the report does not prove. `signed`: it is about certificates, not a run in memory."""
+    noise = "" if privacy.epsilon is None else ", except what the noise hides"
     told: list[Sentence] = [
         (
             "Physical deletion. Files, databases and backups of the owner, and blocks of a disk, "
@@ -382,7 +448,7 @@ def limits(
         (
             "Copies elsewhere. What others saw or kept before the erasure stays with them: earlier "
             "models, predictions, messages, backups.",
-            " " + _VISIBLE[privacy.mode],
+            f" {_VISIBLE[privacy.mode]}{noise}.",
         ),
     ]
     if any(one.by == "quorum" for one in erasures):
@@ -414,7 +480,8 @@ def limits(
 
 
 _VISIBLE = {
-    "plain": "In this network neighbours could compute sums over an agent's records.",
-    "masked": "Who kept the model from before can subtract the one after it, and so see what "
-    "changed.",
+    "plain": "In this network neighbours could compute sums over an agent's records. Whoever kept "
+    "the model from before can subtract the one after it, and so see what changed",
+    "masked": "Whoever kept the model from before can subtract the one after it, and so see what "
+    "changed",
 }
