@@ -205,7 +205,7 @@ def _settings_words(settings: Mapping[str, str]) -> Sentence:
     shown: list[str] = []
     for key, value in settings.items():
         short = value if len(value) <= _MOST_LETTERS else f"{value[: _MOST_LETTERS - 1]}…"
-        more = ["; " if shown else "Settings: ", f"{key} = ", Name(short)]
+        more = ["; " if shown else "Settings: ", f"{key}: ", Name(short)]
         if sum(map(len, (*shown, *more))) > _LONGEST:
             return (*shown, "; the others are in the details.")
         shown += more
