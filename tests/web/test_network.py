@@ -205,6 +205,29 @@ def test_details_ask_one_agent_once_for_all_viewers(
         assert asked == [plain.folder("a2")]
 
 
+def test_who_looks_at_an_agent_that_stands_still_learns_it(
+    plain: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At rest no other agent needs it, and its line may be a minute late."""
+    monkeypatch.setattr(network_module, "LOOK", 0.5)
+    monkeypatch.setattr(link, "_SLACK", 0.5)
+    monkeypatch.setattr(network_module, "_SILENT", 0.5)
+    monkeypatch.setattr(network_module, "_LOOK", 60.0)  # nothing but the page itself tells why
+    with Page(plain) as page:
+        page.until(at_rest)
+        pid = plain.children["a2"].pid or 0
+        plain.freeze("a2")
+        try:
+            details = page.client.get("/agents/a2").json
+            assert details["influence_text"] == "Not known now: the agent does not answer."
+            down = page.until(lambda v: v["agents"]["a2"]["state"] == "down" and v["waits"])
+            (wait,) = (one for one in down["waits"].values() if one.get("agents") == ["a2"])
+            assert wait["why"] == f"Its process is stopped: `kill -CONT {pid}` wakes it."
+        finally:
+            plain.thaw("a2")
+    plain.rest()
+
+
 def test_the_timeline_outlives_agents_and_pages(plain: Processes) -> None:
     with Page(plain) as page:
         view = page.until(lambda v: at_rest(v) and len(v["timeline"]) > 3)

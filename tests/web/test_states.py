@@ -116,6 +116,14 @@ def test_a_network_at_rest() -> None:
     }
 
 
+def test_a_departed_agent_is_not_asked_where_the_token_is_parked() -> None:
+    """Its process may stand still, and the page has its last words."""
+    gone = [status(name, departed=["a4"]) for name in ("a1", "a2", "a3")]
+    state = known({"a4": short(parked="a3")}, {one["name"]: one for one in gone})
+    assert token_view(state, [])["state"] == "parked"
+    assert told(state)[0] == "rest"
+
+
 def test_an_agent_that_is_down_has_a_reason_and_a_remedy() -> None:
     state = known({"a2": None})
     view = agent_views(state)["a2"]
@@ -125,6 +133,7 @@ def test_an_agent_that_is_down_has_a_reason_and_a_remedy() -> None:
     assert told(state) == ("waiting", "The token is parked; 1 agent does not answer.")
     frozen = known({"a2": None}, reasons={"a2": "its process is stopped: `kill -CONT 7` wakes it"})
     assert waits(frozen)["down a2"]["why"] == "Its process is stopped: `kill -CONT 7` wakes it."
+    assert agent_views(frozen)["a2"]["why"] == waits(frozen)["down a2"]["why"]
 
 
 def test_nobody_is_told_to_remove_an_agent_that_restarts_by_itself() -> None:

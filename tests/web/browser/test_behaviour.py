@@ -1,5 +1,6 @@
 """What a person does with the page: watch, choose, erase, verify, control; with keys alone, too."""
 
+import asyncio
 import json
 import time
 
@@ -279,6 +280,29 @@ def test_agents_of_whom_nothing_is_known_are_in_the_picture(visit):
         assert node.locator("path.pending").is_visible()
         source.change({"agents": {"Cork": {"index": 2, "state": "down", "attested": False}}})
         page.get_by_role("button", name="Cork: down").wait_for()
+
+
+def test_a_change_says_of_how_many_parameters_it_is(visit):
+    with visit(SceneSource(scene("erased", parameters=["age", "bmi", "dose"]))) as v:
+        v.open().locator("#erasures .footnote", has_text="1 of 3 parameters.").wait_for()
+    with visit(SceneSource(scene("erased"))) as v:
+        page = v.open()
+        page.locator("#erasures .change").first.wait_for()
+        assert not page.locator("#erasures .footnote", has_text="parameters").count()
+
+
+def test_details_say_nothing_before_the_answer(visit):
+    class Slow(SceneSource):
+        async def agent(self, name):
+            await asyncio.sleep(1.0)
+            return await super().agent(name)
+
+    with visit(Slow(scene("rest"))) as v:
+        page = v.open()
+        page.get_by_role("button", name="Cork: in").click()
+        page.get_by_role("dialog", name="Cork").wait_for()
+        assert page.locator("#details-no-receipts").text_content() == "…"
+        page.locator("#details-receipts > li").first.wait_for()
 
 
 def test_keys_alone_suffice(visit):

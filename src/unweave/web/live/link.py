@@ -110,10 +110,12 @@ class Followers:
         self._folders, self._told, self._take, self._viewers = folders, dict(told), take, viewers
         self._watched = asyncio.Event()
         self._doubted: asyncio.Queue[str] = asyncio.Queue()
+        self._doubts: set[str] = set()  # those in it, and the one that is asked
 
     def doubt(self, name: str) -> None:
         """Other agents do not hear this one: if its process stands still, say so soon."""
-        if name in self._folders:
+        if name in self._folders and name not in self._doubts:
+            self._doubts.add(name)
             self._doubted.put_nowait(name)
 
     async def run(self) -> None:
@@ -163,6 +165,7 @@ class Followers:
             except AgentDown:
                 self._take(name, None)
             finally:
+                self._doubts.discard(name)
                 await link.close()
 
     async def _until_watched(self) -> None:

@@ -7,10 +7,13 @@ import { openDialog, showError } from "./dialogs.js";
 import { plural } from "./format.js";
 import { renderSteps } from "./erasures.js";
 
+const PATIENCE = 700; // milliseconds without an answer, until the dialog says what it waits for
+
 export function startErase(store) {
   const dialog = $("erase");
   let request = null;
   let wish = null;
+  let slow = 0;
 
   function show(page) {
     for (const name of ["what", "preview", "progress"]) $(`erase-${name}`).hidden = name !== page;
@@ -21,9 +24,13 @@ export function startErase(store) {
   function busy(on) {
     dialog.classList.toggle("busy", on);
     for (const button of dialog.querySelectorAll(".actions button")) button.disabled = on;
+    clearTimeout(slow);
+    $("erase-wait").hidden = true;
+    if (on) slow = setTimeout(() => ($("erase-wait").hidden = false), PATIENCE);
   }
 
-  async function attempt(task) {
+  async function attempt(task, waits = "Asking the agent.") {
+    say($("erase-wait"), waits);
     busy(true);
     try {
       showError($("erase-error"), null);
@@ -118,7 +125,7 @@ export function startErase(store) {
       say($("erase-title"), `Erasing ${wish.agent}`);
       show("progress");
       progress(store.view);
-    }),
+    }, wish.departed ? "Collecting votes. This may take a minute." : "Asking the agent."),
   );
 
   $("erase-back").addEventListener("click", () => {
