@@ -77,6 +77,7 @@ class Watch:
         self._erasures: dict[str, ErasureView] = {}
         self._open: dict[str, None] = {}  # erasures that may change, in order
         self._known: set[tuple[object, ...]] = set()
+        self._empty = [k for k, shard in enumerate(session.shards) if not shard.n]
         self.world.observers.append(self)
 
     # ------------------------------------------------------------------------- per transition
@@ -313,7 +314,14 @@ class Watch:
             return "pending", self._stays_out[k]
         if self.terms.masked:
             return "pending", "No private sum with its value is complete yet."
+        if k in self._without_records():
+            return "pending", "It has no records in this simulation, so it adds nothing."
         return "pending", "The token has not taken in its factor yet. Wait for the pass to end."
+
+    def _without_records(self) -> set[int]:
+        """Agents that began without records (the real network has forgotten them), and have
+        none."""
+        return {k for k in self._empty if not self.session.workers[k].whole.n}
 
     def _why_down(self, k: int) -> str:
         until = self.asked.down_until.get(k)
@@ -327,6 +335,18 @@ class Watch:
             return f"{what}. It starts again by itself."
         return f"{what}. It goes on at second {until:.1f}."
 
+    def _why_all_down(self, down: Sequence[int]) -> str:
+        """Of several agents that come back, or of several that do not."""
+        if down[0] in self.asked.leaving:
+            return "They have stopped for good. The others vote them out."
+        until = [self.asked.down_until.get(k) for k in down]
+        known = [second for second in until if second is not None]
+        if len(known) < len(until):
+            return "Their processes do not run. They start again by themselves."
+        last = f"second {max(known):.1f}"
+        when = f"at {last}" if min(known) == max(known) else f"one by one, the last one at {last}"
+        return f"Their processes do not run. They go on {when}."
+
     # -------------------------------------------------------------------- token, waits, summary
 
     def token_view(self) -> TokenView:
@@ -334,6 +354,7 @@ class Watch:
         if token is None:
             return {"state": "none"}
         solving = self.world.state(self._at).token.pending is not None
+        solving = solving and self._at not in self._down
         state = "moving" if isinstance(self._role, Out) or not solving else "solving"
         if isinstance(self._role, Parked):
             state = "parked"
@@ -369,13 +390,15 @@ class Watch:
                 "fix": f"It ends at second {faults.lossy_until:.1f}.",
             }
         needed = [k for k in sorted(self._down) if self._agents[k]["state"] == "down"]
-        if needed:
-            shown = [name(k) for k in needed[:5]]
-            found["down"] = {
-                "what": f"{listed(shown) if len(needed) <= 5 else count(len(needed), 'agent')} "
-                f"{'does' if len(needed) == 1 else 'do'} not run",
-                "why": self._why_down(needed[0]),
-                "agents": [name(k) for k in needed[:20]],
+        back = [k for k in needed if k not in self.asked.leaving]
+        gone = [k for k in needed if k in self.asked.leaving]
+        for down in filter(None, (back, gone)):
+            shown = [name(k) for k in down[:5]]
+            found["down gone" if "down" in found else "down"] = {
+                "what": f"{listed(shown) if len(down) <= 5 else count(len(down), 'agent')} "
+                f"{'does' if len(down) == 1 else 'do'} not run",
+                "why": self._why_down(down[0]) if len(down) == 1 else self._why_all_down(down),
+                "agents": [name(k) for k in down[:20]],
             }
         if self.terms.masked and self.token is not None and not self.parked:
             found |= self._round_waits()
@@ -414,13 +437,20 @@ class Watch:
                 f"The token is at {self.terms.name(self._at)}, which does not run. When its "
                 "neighbours have heard nothing for a while, one of them opens a new epoch."
             )
-        elif (missing := lacking(token)) and not self.terms.masked:
+        elif (missing := lacking(token) - self._idle(token)) > 0 and not self.terms.masked:
             view["state"] = "learning"
             view["text"] = f"The token is on its way; {count(missing, 'agent')} to go."
         else:
             view["state"] = "learning"
             view["text"] = "The token is on its way; the agents attest the sum."
         return view
+
+    def _idle(self, token: Token) -> int:
+        """How many agents the token does not wait for: they have nothing to add."""
+        return sum(
+            k not in token.inside and not token.tombs.get(k, NOTHING).out
+            for k in self._without_records()
+        )
 
     def _at_rest(self, view: Summary) -> None:
         token = self.token
