@@ -261,6 +261,19 @@ def test_agents_that_stop_for_different_reasons_wait_for_different_things():
     played(source, script)
 
 
+def test_agents_that_are_not_named_are_counted():
+    source = source_of(agents=30)
+
+    async def script(feed: CheckedFeed) -> None:
+        await rests(source, feed)
+        await source.control({"do": "pause"})
+        await source.control({"do": "fault", "value": "power"})
+        wait = feed.view["waits"]["down"]
+        assert (len(wait["agents"]), wait["more"]) == (20, 10)
+
+    played(source, script)
+
+
 def test_an_agent_without_records_is_not_waited_for():
     """The simulation of a network that has forgotten an agent."""
     spec = simulated()

@@ -116,6 +116,13 @@ def test_a_network_at_rest() -> None:
     }
 
 
+def test_an_agent_of_this_machine_is_never_said_to_be_on_another_one() -> None:
+    """It stands still: its last short report is here, and a look has got no status of it."""
+    state = known()
+    told = {n: status(n, missing=["a3"]) for n in ("a1", "a2", "a4")}
+    assert "away" not in waits(state._replace(statuses=told))
+
+
 def test_a_departed_agent_is_not_asked_where_the_token_is_parked() -> None:
     """Its process may stand still, and the page has its last words."""
     gone = [status(name, departed=["a4"]) for name in ("a1", "a2", "a3")]

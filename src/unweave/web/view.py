@@ -113,6 +113,7 @@ class Wait(TypedDict):
     why: str
     fix: NotRequired[str]
     agents: NotRequired[list[str]]
+    more: NotRequired[int]  # agents beyond those
 
 
 class Summary(TypedDict):

@@ -239,7 +239,7 @@ class NetworkSource:
                 self._events.append((since, name, {"what": "does not answer"}))
                 self._known = self._known._replace(
                     shorts={**self._known.shorts, name: None},
-                    reasons=self._known.reasons | self._frozen(name),
+                    reasons={**self._known.reasons, **self._frozen(name)},
                 )
                 self._happened.set()
                 self._fresh = True

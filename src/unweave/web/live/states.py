@@ -288,7 +288,12 @@ def waits(known: Known) -> dict[str, Wait]:
             text = f"No process answers for {listed(rest, 5)}. Fix: start them with `unweave up`"
             found["down more"] = as_wait(f"{len(rest)} more agents do not answer", text)
             found["down more"]["agents"] = rest
-    away = Overview(statuses, down, known.topology.agents).away()
+    # One of here that no longer answers is in no status, and not down before it is asked again.
+    away = [
+        name
+        for name in Overview(statuses, down, known.topology.agents).away()
+        if name not in known.folders
+    ]
     if away:
         text = (
             f"{listed(away, 5)}: on another machine, not included or not heard. Fix: ask the "

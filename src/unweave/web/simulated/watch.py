@@ -28,6 +28,8 @@ from unweave.web.view import VISITS, AgentView, ErasureView, Summary, TokenView,
 
 __all__ = ["SeenSum", "Watch"]
 
+_NAMED = 20  # agents of a wait
+
 # What every agent tells when it learns it, and the page once.
 _ONCE = frozenset(
     (
@@ -376,13 +378,13 @@ class Watch:
         faults, now, name = self.asked.faults, self.world.now, self.terms.name
         if now < faults.apart_until:
             side = sorted(faults.apart)
-            found["apart"] = {
+            apart: Wait = {
                 "what": "The network is cut in two",
                 "why": f"{listed([name(k) for k in side], 5)} and the others hear nothing of each "
                 "other.",
                 "fix": f"It heals at second {faults.apart_until:.1f}.",
-                "agents": [name(k) for k in side[:20]],
             }
+            found["apart"] = _naming(apart, [name(k) for k in side])
         if now < faults.lossy_until:
             found["loss"] = {
                 "what": "Messages are lost",
@@ -394,12 +396,13 @@ class Watch:
         gone = [k for k in needed if k in self.asked.leaving]
         for down in filter(None, (back, gone)):
             shown = [name(k) for k in down[:5]]
-            found["down gone" if "down" in found else "down"] = {
+            wait: Wait = {
                 "what": f"{listed(shown) if len(down) <= 5 else count(len(down), 'agent')} "
                 f"{'does' if len(down) == 1 else 'do'} not run",
                 "why": self._why_down(down[0]) if len(down) == 1 else self._why_all_down(down),
-                "agents": [name(k) for k in down[:20]],
             }
+            key = "down gone" if "down" in found else "down"
+            found[key] = _naming(wait, [name(k) for k in down])
         if self.terms.masked and self.token is not None and not self.parked:
             found |= self._round_waits()
         return found
@@ -410,13 +413,11 @@ class Watch:
         for agents, what in zip(waiting, words, strict=True):
             if agents:
                 names = [self.terms.name(k) for k in sorted(agents)]
-                return {
-                    "round": {
-                        "what": "The private round is under way",
-                        "why": f"{listed(names, 5)} must still {what}.",
-                        "agents": names[:20],
-                    }
+                wait: Wait = {
+                    "what": "The private round is under way",
+                    "why": f"{listed(names, 5)} must still {what}.",
                 }
+                return {"round": _naming(wait, names)}
         return {}
 
     def summary(self, violation: str = "") -> Summary:
@@ -468,6 +469,14 @@ class Watch:
         else:
             view["state"] = "rest"
             view["text"] = f"At rest: the token is parked at {at}, and all agents have attested."
+
+
+def _naming(wait: Wait, names: list[str]) -> Wait:
+    """With the agents that it is about: the first ones, and how many there are beyond."""
+    wait["agents"] = names[:_NAMED]
+    if len(names) > _NAMED:
+        wait["more"] = len(names) - _NAMED
+    return wait
 
 
 def _bits(number: int) -> list[int]:
