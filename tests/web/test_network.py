@@ -170,7 +170,7 @@ def test_a_process_that_stands_still_is_noticed_when_others_need_it(
                 source._take("a1", short([event | {"facts": {"agent": name}}]))
 
         folder = net.folder("a2")
-        followers = link.Followers({"a2": folder}, {}, take, lambda: 1)
+        followers = link.Followers({"a2": folder}, take, lambda: 1)
         source._doubt = followers.doubt
         with short_path(folder / "agent.sock") as where:
             server = await asyncio.start_unix_server(frozen, where)
@@ -245,8 +245,14 @@ def test_the_timeline_outlives_agents_and_pages(plain: Processes) -> None:
     plain.start("a2")
     plain.rest()
     with Page(plain) as page:
+        made = page.until(at_rest)["agents"]["a1"]["posterior_at"]
+    with Page(plain) as page:  # the agents run on: they tell it what the last page has heard, too
         view = page.until(at_rest)
+        assert view["agents"]["a1"]["posterior_at"] == made
+        did = page.client.get("/agents/a2").json["receipts"]
+        assert any(one["text"] == "a2 started." for one in did)
         again = [entry["text"] for entry in view["timeline"].values()]
+        assert len(again) == len({(one["at"], one["text"]) for one in view["timeline"].values()})
         assert again[: len(texts)] == texts
         assert "a2 does not answer" in again
         assert sum(text.endswith("added their factors") for text in again) == sum(

@@ -291,6 +291,22 @@ def test_a_change_says_of_how_many_parameters_it_is(visit):
         assert not page.locator("#erasures .footnote", has_text="parameters").count()
 
 
+def test_no_token_is_drawn_when_no_agent_answers(visit):
+    source = SceneSource(scene("rest"))
+    with visit(source) as v:
+        page = v.open()
+        page.locator("#token").wait_for()
+        assert "parked" in page.locator("#token-text").text_content()
+        source.change(
+            {
+                "token": {"state": "none", "at": None, "epoch": None, "hop": None, "visits": None},
+                "summary": {"state": "down", "text": "No agent answers."},
+            }
+        )
+        page.locator("#token").wait_for(state="hidden")
+        assert page.locator("#token-text").text_content() == ""
+
+
 def test_details_say_nothing_before_the_answer(visit):
     class Slow(SceneSource):
         async def agent(self, name):

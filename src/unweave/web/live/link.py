@@ -103,11 +103,13 @@ class Followers:
     def __init__(
         self,
         folders: dict[str, Path],
-        told: dict[str, tuple[str, int]],
         take: Callable[[str, dict[str, Any] | None], None],
         viewers: Callable[[], int],
     ) -> None:
-        self._folders, self._told, self._take, self._viewers = folders, dict(told), take, viewers
+        self._folders, self._take, self._viewers = folders, take, viewers
+        # At first agents tell all they remember: what an earlier page heard has times that this one
+        # does not know.
+        self._told: dict[str, tuple[str, int]] = {}
         self._watched = asyncio.Event()
         self._doubted: asyncio.Queue[str] = asyncio.Queue()
         self._doubts: set[str] = set()  # those in it, and the one that is asked

@@ -182,7 +182,7 @@ class NetworkSource:
     # ------------------------------------------------------------------------------- running
 
     async def run(self, feed: Feed) -> None:
-        followers = Followers(self._folders, self._timeline.told, self._take, lambda: feed.viewers)
+        followers = Followers(self._folders, self._take, lambda: feed.viewers)
         self._doubt = followers.doubt
         try:
             async with asyncio.TaskGroup() as group:
@@ -219,7 +219,12 @@ class NetworkSource:
         self._moves.take(answer["visits"])
         visits = {*self._visits, *((at, index) for at, _, _ in answer["visits"])}
         self._visits = sorted(visits)[-VISITS:]
+        run, number = self._timeline.told.get(name, ("", 0))
         for event in answer["events"]:
+            if run == answer["run"] and event["number"] <= number:  # an earlier page has told it
+                told = sentence(name, event["what"], event["facts"], event["level"])
+                self._note(name, event["at"], told)
+                continue
             self._events.append((event["at"], name, event))
             self._happened.set()
             if event["what"] == "a neighbour does not answer":
